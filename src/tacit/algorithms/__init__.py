@@ -1,0 +1,1 @@
+"""The named algorithms: one short composition each, one file a paper."""

@@ -1,0 +1,25 @@
+"""An algorithm: what clients do, how they send it, what the server makes of it, and who takes part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tacit.client.work import Work
+from tacit.compress.uplink import Uplink
+from tacit.server.participation import Everyone, Participation
+from tacit.server.update import ServerUpdate
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A composition of parts; nothing in it remembers anything.
+
+    How much noise there is is not part of it. `tacit.algorithms.calibrate` derives the noise of every client
+    from a target, and `tacit.simulate` accepts nothing else.
+    """
+
+    name: str
+    work: Work
+    uplink: Uplink
+    server: ServerUpdate
+    participation: Participation = field(default_factory=Everyone)

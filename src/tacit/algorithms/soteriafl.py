@@ -1,0 +1,98 @@
+"""SoteriaFL and its baselines: papers/000 (Li, Zhao, Li & Chi 2022).
+
+All of them are Algorithm 3 of the paper with parts exchanged:
+
+    lines 3-11   the gradient estimator      Minibatch | Svrg | Saga, every record's gradient bounded
+    line 12      privacy: + N(0, sigma^2 I)  PrivateGradient, with sigma from the exact accountant
+    lines 13-14  compression                 Shifted(C): send v_i = C(g_i - s_i), then s_i += gamma v_i
+                                             Direct(C): send v_i = C(g_i)           (Algorithm 1)
+    lines 16-18  the server                  v = s + mean of v_i, x -= step v, s += gamma mean of v_i
+
+So SoteriaFL-SGD differs from CDP-SGD by one word, and the uncompressed LDP-SGD from CDP-SGD by another. A full
+gradient is a minibatch of everything. Steps, batches and probabilities that the paper's corollaries prescribe
+are in `tacit.theory.soteriafl`.
+"""
+
+from __future__ import annotations
+
+from tacit.algorithms.algorithm import Algorithm
+from tacit.client.bounds import Bound
+from tacit.client.estimators import Minibatch, Saga, Svrg
+from tacit.client.sampling import Full, Sampling
+from tacit.client.work import PrivateGradient
+from tacit.compress import Compressor, Direct, Identity, Shifted
+from tacit.models.model import Model
+from tacit.server.update import Descent
+
+
+def cdp_sgd(
+    model: Model, *, bound: Bound, sampling: Sampling, compressor: Compressor, step: float
+) -> Algorithm:
+    """CDP-SGD: minibatch gradients, compressed as they are (Algorithm 1; Theorem 1)."""
+    work = PrivateGradient(model, Minibatch(sampling), bound)
+    return Algorithm("cdp-sgd", work, Direct(compressor), Descent(step))
+
+
+def soteriafl_gd(
+    model: Model, *, bound: Bound, compressor: Compressor, step: float, shift_step: float | None = None
+) -> Algorithm:
+    """SoteriaFL-GD: full gradients, shifted compression (Algorithm 3, option I with b = m; Corollary 1)."""
+    work = PrivateGradient(model, Minibatch(Full()), bound)
+    return Algorithm("soteriafl-gd", work, Shifted(compressor, shift_step), Descent(step))
+
+
+def soteriafl_sgd(
+    model: Model,
+    *,
+    bound: Bound,
+    sampling: Sampling,
+    compressor: Compressor,
+    step: float,
+    shift_step: float | None = None,
+) -> Algorithm:
+    """SoteriaFL-SGD: minibatch gradients, shifted compression (Algorithm 3, option I; Corollary 1)."""
+    work = PrivateGradient(model, Minibatch(sampling), bound)
+    return Algorithm("soteriafl-sgd", work, Shifted(compressor, shift_step), Descent(step))
+
+
+def soteriafl_svrg(
+    model: Model,
+    *,
+    bound: Bound,
+    sampling: Sampling,
+    snapshot_probability: float,
+    compressor: Compressor,
+    step: float,
+    shift_step: float | None = None,
+) -> Algorithm:
+    """SoteriaFL-SVRG: differences to a snapshot, shifted compression (Algorithm 3, option II; Corollary 2)."""
+    work = PrivateGradient(model, Svrg(sampling, snapshot_probability), bound)
+    return Algorithm("soteriafl-svrg", work, Shifted(compressor, shift_step), Descent(step))
+
+
+def soteriafl_saga(
+    model: Model,
+    *,
+    bound: Bound,
+    sampling: Sampling,
+    compressor: Compressor,
+    step: float,
+    shift_step: float | None = None,
+) -> Algorithm:
+    """SoteriaFL-SAGA: differences to a table, shifted compression (Algorithm 3, option III; Corollary 3)."""
+    work = PrivateGradient(model, Saga(sampling), bound)
+    return Algorithm("soteriafl-saga", work, Shifted(compressor, shift_step), Descent(step))
+
+
+def ldp_sgd(model: Model, *, bound: Bound, sampling: Sampling, step: float) -> Algorithm:
+    """LDP-SGD: minibatch gradients with no compression, a baseline of section 6."""
+    work = PrivateGradient(model, Minibatch(sampling), bound)
+    return Algorithm("ldp-sgd", work, Direct(Identity()), Descent(step))
+
+
+def ldp_svrg(
+    model: Model, *, bound: Bound, sampling: Sampling, snapshot_probability: float, step: float
+) -> Algorithm:
+    """LDP-SVRG: differences to a snapshot with no compression, a baseline of section 6."""
+    work = PrivateGradient(model, Svrg(sampling, snapshot_probability), bound)
+    return Algorithm("ldp-svrg", work, Direct(Identity()), Descent(step))

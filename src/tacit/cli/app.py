@@ -1,0 +1,64 @@
+"""`tacit`: the application and its exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from tacit._version import __version__
+from tacit.cli import compare, list_names, run
+from tacit.errors import RequestError, TacitError
+
+app = typer.Typer(
+    name="tacit",
+    help="Federated learning in which nobody has to trust the server.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(show: bool) -> None:
+    if show:
+        typer.echo(f"tacit {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version."
+    ),
+) -> None:
+    pass
+
+
+app.command("run", help=run.HELP)(run.run)
+app.command("compare", help=compare.HELP)(compare.compare)
+app.command("list", help=list_names.HELP)(list_names.list_names)
+
+
+def main() -> None:
+    """Exit with 0 when done, 2 when the request was wrong, 1 for anything else."""
+    try:
+        app()
+    except RequestError as error:
+        _say(str(error))
+        sys.exit(2)
+    except TacitError as error:
+        _say(str(error))
+        sys.exit(1)
+    except BrokenPipeError:
+        # Whoever read our output has left; there is nobody to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def _say(message: str) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    Console(stderr=True).print(Text.assemble(("error: ", "bold red"), message))

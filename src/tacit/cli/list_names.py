@@ -1,0 +1,60 @@
+"""`tacit list`."""
+
+from __future__ import annotations
+
+import json
+
+from tacit.cli import options as o
+
+HELP = "List the algorithms, models, data sets, partitions, compressors and samplings that there are."
+
+
+def list_names(as_json: o.Json = False) -> None:
+    """Everything that has a name."""
+    from rich.console import Console
+    from rich.table import Table
+
+    groups = _groups()
+    if as_json:
+        print(json.dumps(groups))
+        return
+    console = Console()
+    for title, entries in groups.items():
+        table = Table(
+            title=title, title_justify="left", title_style="bold", box=None, show_header=False, padding=(0, 2)
+        )
+        table.add_column(style="cyan", no_wrap=True)
+        table.add_column()
+        for name, summary in entries.items():
+            table.add_row(name, summary)
+        console.print(table, "")
+
+
+def _groups() -> dict[str, dict[str, str]]:
+    from tacit.algorithms.registry import ALGORITHMS
+    from tacit.client.sampling import SAMPLINGS, Full
+    from tacit.data import DATASETS, PARTITIONERS
+    from tacit.models.registry import MODELS
+
+    samplings = {name: _first_line(kind) for name, kind in {**SAMPLINGS, "full": Full}.items()}
+    return {
+        "algorithms": {name: f"{e.summary} ({e.paper})" for name, e in ALGORITHMS.items()},
+        "models": {name: e.summary for name, e in MODELS.items()},
+        "data": {
+            **{name: e.summary + ("" if e.embedded else " (from files)") for name, e in DATASETS.items()},
+            "quadratic": "one synthetic quadratic a client (papers/004, F)",
+        },
+        "partitions": {p.spelling(name): p.summary for name, p in PARTITIONERS.items()},
+        "compressors": {
+            "identity": "32 bits a coordinate",
+            "rand-k:FRACTION|COUNT": "a random subset of the coordinates; the indices follow from a seed",
+            "qsgd:LEVELS": "random dithering to a few levels",
+            "natural": "random rounding to powers of two, 9 bits a coordinate",
+            "rand-k:...+qsgd:...": "a subset, quantised",
+        },
+        "samplings": samplings,
+    }
+
+
+def _first_line(kind: type) -> str:
+    return (kind.__doc__ or "").strip().splitlines()[0].rstrip(".")

@@ -1,0 +1,81 @@
+"""The options that several verbs share, and how they become a recipe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tacit.errors import RequestError
+
+if TYPE_CHECKING:
+    from tacit.engine.recipe import Recipe
+
+RecipeFile = Annotated[Path | None, typer.Argument(help="A recipe in TOML. Options override what it says.")]
+Algorithm = Annotated[str | None, typer.Option(help="Its name; see [bold]tacit list[/].")]
+Data = Annotated[str | None, typer.Option(help="A data set's name; see [bold]tacit list[/].")]
+DataDir = Annotated[
+    Path | None, typer.Option(help="Where data files are (else TACIT_DATA, the cache, download).")
+]
+Clients = Annotated[int | None, typer.Option(help="How many clients hold the records.")]
+Partition = Annotated[
+    str | None, typer.Option(help="How records go to clients: iid, dirichlet:0.5, sorted, ...")
+]
+Model = Annotated[str | None, typer.Option(help="softmax, logistic, network, ...; see [bold]tacit list[/].")]
+Epsilon = Annotated[float | None, typer.Option(help="The privacy that is promised to every record.")]
+Delta = Annotated[float | None, typer.Option(help="The probability with which the promise may fail.")]
+Rounds = Annotated[int | None, typer.Option(help="Communication rounds.")]
+Batch = Annotated[
+    float | None, typer.Option(help="Records a client looks at: a count, or a fraction below 1.")
+]
+ClipNorm = Annotated[float | None, typer.Option(help="The bound on every record's gradient.")]
+Compressor = Annotated[
+    str | None, typer.Option(help="identity, rand-k:0.05, rand-k:128, qsgd:16, natural, joined by +.")
+]
+Seed = Annotated[int | None, typer.Option(help="Of all randomness. Seeded noise is for research.")]
+Out = Annotated[Path | None, typer.Option(help="The run directory. [dim]runs/... unless given[/]")]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Go on with the run in --out after its last checkpoint.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, nothing else.")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any other setting, such as step=0.3.")
+]
+
+
+def given(**options: Any) -> dict[str, Any]:
+    """The options that were given."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def recipe_from(
+    file: Path | None, options: dict[str, Any], settings: list[str] | None, base: Recipe | None = None
+) -> Recipe:
+    """The recipe of a file (or else `base`), with options and then `--set` on top."""
+    from tacit.engine.recipe import DEMONSTRATION, Recipe, parse_setting
+
+    overrides = {**options, **dict(parse_setting(text) for text in settings or [])}
+    if file is not None:
+        return Recipe.read(file).with_settings(overrides)
+    if base is not None:
+        return base.with_settings(overrides)
+    # The demonstration's tuned choices fit its own data and algorithm only.
+    fits = all(
+        key in KEEPS_DEMONSTRATION or value == getattr(DEMONSTRATION, key, None)
+        for key, value in overrides.items()
+    )
+    return (DEMONSTRATION if fits else Recipe()).with_settings(overrides)
+
+
+KEEPS_DEMONSTRATION = frozenset(
+    ["epsilon", "delta", "seed", "clients", "partition", "rounds", "batch", "clip_norm", "compressor", "step"]
+)
+
+
+def parse_list(name: str, text: str) -> list[str]:
+    """Comma-separated words."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not words:
+        raise RequestError(f"{name} needs at least one value")
+    return words

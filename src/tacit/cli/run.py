@@ -1,0 +1,75 @@
+"""`tacit run`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from tacit.cli import options as o
+from tacit.errors import RequestError
+
+if TYPE_CHECKING:
+    from tacit.engine.recipe import Recipe
+
+HELP = """Train one model over many clients, privately and compressed.
+
+Without arguments: a demonstration on embedded data. Every run writes the complete recipe that reproduces it."""
+
+
+def run(
+    recipe_file: o.RecipeFile = None,
+    algorithm: o.Algorithm = None,
+    data: o.Data = None,
+    data_dir: o.DataDir = None,
+    clients: o.Clients = None,
+    partition: o.Partition = None,
+    model: o.Model = None,
+    epsilon: o.Epsilon = None,
+    delta: o.Delta = None,
+    rounds: o.Rounds = None,
+    batch: o.Batch = None,
+    clip_norm: o.ClipNorm = None,
+    compressor: o.Compressor = None,
+    seed: o.Seed = None,
+    seeds: int | None = typer.Option(None, help="Repeat with this many seeds, one run directory each."),
+    out: o.Out = None,
+    resume: o.Resume = False,
+    as_json: o.Json = False,
+    settings: o.Set = None,
+) -> None:
+    """Run one recipe."""
+    from tacit.cli.show import RunProgress, show_guarantee, show_summary
+    from tacit.engine.execute import default_directory, execute, stored_recipe
+
+    given = o.given(
+        algorithm=algorithm, data=data, clients=clients, partition=partition, model=model, epsilon=epsilon,
+        delta=delta, rounds=rounds, batch=batch, clip_norm=clip_norm, compressor=compressor, seed=seed,
+    )  # fmt: skip
+    if resume and out is None:
+        raise RequestError("--resume needs --out: the run directory to go on with")
+    stored = stored_recipe(out) if resume and out is not None else None
+    recipe = o.recipe_from(recipe_file, given, settings, base=stored if recipe_file is None else None)
+    directory = out or default_directory(recipe)
+    recipes = {directory: recipe} if seeds is None else _repeated(recipe, seeds, directory)
+    summaries: list[dict[str, Any]] = []
+    for place, one in recipes.items():
+        with RunProgress(one, quiet=as_json and not sys.stderr.isatty()) as progress:
+            summaries.append(execute(one, place, resume=resume, data_dir=data_dir, progress=progress))
+    if as_json:
+        print(json.dumps(summaries[0] if seeds is None else {"runs": summaries}))
+        return
+    for summary in summaries:
+        show_summary(summary)
+    show_guarantee(summaries[0])
+
+
+def _repeated(recipe: Recipe, seeds: int, directory: Path) -> dict[Path, Recipe]:
+    if seeds < 1:
+        raise RequestError(f"--seeds must be at least 1, not {seeds}")
+    numbers = range(recipe.seed, recipe.seed + seeds)
+    return {directory / f"seed-{seed}": replace(recipe, seed=seed) for seed in numbers}

@@ -1,0 +1,94 @@
+"""What a person sees: progress on standard error, results on standard output."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.panel import Panel
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from tacit.engine.history import Row
+from tacit.engine.recipe import Recipe
+
+
+class RunProgress:
+    """A progress bar that is called after every round."""
+
+    def __init__(self, recipe: Recipe, *, quiet: bool) -> None:
+        self._bar = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[seen]}"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            disable=quiet,
+        )
+        self._task = self._bar.add_task(recipe.algorithm, total=recipe.rounds, seen="")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def __call__(self, rounds: int, row: Row | None) -> None:
+        # Not before the first round: a request that is refused should show an error and no bar.
+        self._bar.start()
+        self._bar.update(self._task, completed=rounds)
+        if row is not None:
+            metric = "" if row.test_metric is None else f"  test {row.test_metric:.3f}"
+            self._bar.update(self._task, seen=f"loss {row.train_loss:.3f}{metric}")
+
+
+def show_summary(summary: dict[str, Any]) -> None:
+    """One run as a small table."""
+    private = summary["privacy"] != "none"
+    table = Table(show_header=False, box=None, padding=(0, 2))
+    table.add_column(style="dim")
+    table.add_column()
+    sizes = summary["records_per_client"]
+    metric = summary["test_metric"]
+    rows = {
+        "algorithm": f"[bold]{summary['algorithm']}[/] on {summary['data']}",
+        "federation": f"{summary['clients']} clients with {sizes[0]} to {sizes[1]} records, "
+        f"{summary['dim']} parameters",
+        "privacy": f"[bold green]epsilon {summary['epsilon']:.4g}[/] at delta {summary['delta']:.3g}"
+        if private
+        else "[bold red]NOT PRIVATE[/] (privacy = none)",
+        "noise": f"{summary['noise_multiplier']:.4g} times the clip norm {summary['clip_norm']:g}, "
+        f"{summary['sampling']} batches at rate {summary['sampling_rate']:.3g}"
+        if private
+        else "none",
+        "result": f"training loss {summary['train_loss']:.4f}"
+        + ("" if metric is None else f", [bold]test {summary['test_metric_name']} {metric:.4g}[/]"),
+        "sent": f"{_bytes(summary['uplink_bits_per_client'])} a client, "
+        f"{_bytes(summary['uplink_bits_total'])} in all ({summary['compressor']})",
+        "time": f"{summary['rounds']} rounds in {summary['seconds']:.1f} s",
+        "look into": str(summary["run_dir"]),
+    }
+    for name, text in rows.items():
+        table.add_row(name, text)
+    Console().print(table)
+
+
+def show_guarantee(summary: dict[str, Any]) -> None:
+    """The sentence that an auditor can repeat."""
+    notes = [summary["promise"]]
+    if summary["privacy"] != "none":
+        notes.append(f"[dim]Noise {summary['entropy']}.[/]")
+    Console().print(Panel("\n".join(notes), title="who is protected against whom", title_align="left"))
+
+
+def _bytes(bits: int) -> str:
+    size = bits / 8
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if size < 1000 or unit == "GB":
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1000
+    raise AssertionError("unreachable")

@@ -1,0 +1,110 @@
+"""What makes one record's influence finite, whatever the record is.
+
+A bound looks at every record by itself. Clipping the mean of a batch instead would let one record move the
+sum by the whole bound times the batch size; no such thing exists here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from tacit.errors import positive
+from tacit.models.gradients import Gradients, chunks_of_rows
+
+SHAVE = 1 - 1e-6
+"""Norms are computed in floating point; this much less than the bound is let through, so that it holds."""
+
+
+class Bound(Protocol):
+    """A map of every record's vector into a ball.
+
+    Guarantee: whatever the gradients are (zero, huge, not finite), each record adds to `sums` a vector of
+    norm at most `norm(dim)`. A gradient that is not finite adds zero.
+    """
+
+    def norm(self, dim: int) -> float:
+        """The largest Euclidean norm that it lets through."""
+        ...
+
+    def sums(self, gradients: Gradients) -> Tensor:
+        """For every client the sum of its records' bounded gradients: (clients, dim)."""
+        ...
+
+
+@dataclass(frozen=True)
+class ClipNorm:
+    """g min(1, C / ||g||): short gradients stay as they are.
+
+    >>> from tacit.models.gradients import WrittenGradients
+    >>> gradients = WrittenGradients(torch.tensor([[3.0, 4.0], [0.3, 0.4]]), torch.tensor([2]))
+    >>> ClipNorm(1.0).sums(gradients)
+    tensor([[0.9000, 1.2000]])
+    """
+
+    clip_norm: float
+
+    def __post_init__(self) -> None:
+        positive("clip_norm", self.clip_norm)
+
+    def norm(self, dim: int) -> float:
+        """The clip norm."""
+        return self.clip_norm
+
+    def sums(self, gradients: Gradients) -> Tensor:
+        """One pass for the norms, one weighted sum."""
+        norms = gradients.norms()
+        scales = (self.clip_norm * SHAVE / norms).clamp(max=1.0)
+        return gradients.weighted_sums(torch.where(torch.isfinite(norms), scales, 0.0))
+
+
+@dataclass(frozen=True)
+class Normalise:
+    """g C / ||g||: every gradient has the same length; a zero gradient stays zero."""
+
+    length: float
+
+    def __post_init__(self) -> None:
+        positive("length", self.length)
+
+    def norm(self, dim: int) -> float:
+        """The common length."""
+        return self.length
+
+    def sums(self, gradients: Gradients) -> Tensor:
+        """One pass for the norms, one weighted sum."""
+        norms = gradients.norms()
+        usable = torch.isfinite(norms) & (norms > torch.finfo(norms.dtype).tiny)
+        return gradients.weighted_sums(torch.where(usable, self.length * SHAVE / norms, 0.0))
+
+
+@dataclass(frozen=True)
+class ClipEachCoordinate:
+    """Every coordinate is clipped to [-c, c], so the norm is at most c sqrt(dim): papers/002.
+
+    The only bound that must look at single coordinates, so it writes the gradients out, in chunks.
+    """
+
+    limit: float
+
+    def __post_init__(self) -> None:
+        positive("limit", self.limit)
+
+    def norm(self, dim: int) -> float:
+        """c sqrt(dim)."""
+        return float(self.limit * dim**0.5)
+
+    def sums(self, gradients: Gradients) -> Tensor:
+        """Clipped rows, summed client by client."""
+        owners = torch.repeat_interleave(torch.arange(len(gradients.counts)), gradients.counts)
+        total = torch.zeros(len(gradients.counts), gradients.dim)
+        limit = self.limit * SHAVE
+        for start, stop in chunks_of_rows(gradients):
+            rows = gradients.rows(start, stop)
+            rows = torch.where(torch.isfinite(rows).all(1, keepdim=True), rows, 0.0)
+            total = total.to(rows.device)
+            total.index_add_(0, owners[start:stop].to(rows.device), rows.clamp(-limit, limit))
+        return total

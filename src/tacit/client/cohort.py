@@ -1,0 +1,49 @@
+"""The clients of one round, or the part of them that is being worked on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from tacit.federation import Batch, Federation
+from tacit.noise.randomness import Purpose, Randomness
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """Some clients of a federation, in one round, with their randomness.
+
+    `clients` are positions in the federation at hand (and rows of the client-side state); the randomness is
+    addressed by the clients' ids, so that a silo that runs alone draws what the simulator would have drawn.
+    """
+
+    federation: Federation
+    clients: Tensor
+    round: int
+    randomness: Randomness
+
+    @property
+    def sizes(self) -> Tensor:
+        """How many records every client has."""
+        return self.federation.sizes[self.clients]
+
+    @property
+    def everyone(self) -> bool:
+        """Whether these are all clients of the federation, in order."""
+        return len(self.clients) == self.federation.clients
+
+    def generators(self, purpose: Purpose, *, round: int | None = None) -> list[np.random.Generator]:
+        """One generator for every client."""
+        at = self.round if round is None else round
+        ids = self.federation.ids[self.clients].tolist()
+        return [self.randomness.generator(purpose, client=i, round=at) for i in ids]
+
+    def public_coin(self, purpose: Purpose, probability: float) -> bool:
+        """A coin that all parties see the same way in this round."""
+        return bool(self.randomness.generator(purpose, round=self.round).random() < probability)
+
+    def everything(self) -> Batch:
+        """All records of these clients."""
+        return self.federation.batch(None if self.everyone else self.clients)

@@ -1,0 +1,40 @@
+"""Past points that some record or client still refers to.
+
+SAGA's table holds one gradient for each record: records x parameters numbers, 12 GB for a small network on
+MNIST. But a table entry is the gradient at a point that was broadcast once, and few points are in use at any
+time (with sampling rate q, about log(records)/q). So a record remembers *which* point, and its gradient is
+computed again when it is needed.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+State = dict[str, Tensor]
+
+
+def remember(state: State, key: int, point: Tensor, in_use: Tensor) -> State:
+    """Keep a point under a key, in a slot that no key of `in_use` needs; the state is consumed."""
+    keys = state["past_keys"]
+    if bool((keys == key).any()):
+        return state
+    free = torch.nonzero(~torch.isin(keys, in_use)).flatten()
+    if len(free) == 0:
+        state["past_points"] = torch.cat([state["past_points"], torch.zeros_like(state["past_points"])])
+        state["past_keys"] = torch.cat([keys, torch.full_like(keys, -1)])
+        free = torch.tensor([len(keys)])
+    state["past_points"][free[0]] = point
+    state["past_keys"][free[0]] = key
+    return state
+
+
+def no_past(point: Tensor) -> State:
+    """Room for a first point."""
+    return {"past_points": torch.zeros(4, len(point)).to(point), "past_keys": torch.full((4,), -1)}
+
+
+def recall(state: State, key: int) -> Tensor:
+    """The point under a key."""
+    slot = torch.nonzero(state["past_keys"] == key).flatten()
+    return state["past_points"][slot[0]]

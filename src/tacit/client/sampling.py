@@ -1,0 +1,314 @@
+"""Which records a client looks at in a round.
+
+A scheme says three things that belong together: how it draws, the *constant* by which the sum is divided (never
+the size that was drawn: that would tell how many), and which privacy event one release is. Because the event
+comes from the scheme that draws, accountant and sampling cannot be mismatched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from dp_accounting import dp_event
+from torch import Tensor
+
+from tacit.client.cohort import Cohort
+from tacit.errors import RequestError, unknown_name
+from tacit.federation import Batch
+from tacit.noise.randomness import Purpose
+from tacit.privacy import events
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The records of one round: the batch, and where they stand in the federation."""
+
+    batch: Batch
+    rows: Tensor
+
+
+class Sampling(Protocol):
+    """How a client's batch is drawn.
+
+    `batch` is a number of records, or below 1 a fraction of each client's own.
+    """
+
+    @property
+    def name(self) -> str:
+        """How recipes spell it."""
+        ...
+
+    def batch_sizes(self, sizes: Tensor) -> Tensor:
+        """The constant b by which a client of each size divides its sum: (clients,) double."""
+        ...
+
+    def rate(self, size: int) -> float:
+        """The share of a client's records that a batch takes, b / m."""
+        ...
+
+    def draw(self, cohort: Cohort) -> Drawn:
+        """This round's records of every client of the cohort."""
+        ...
+
+    def check_rounds(self, sizes: Tensor, rounds: int) -> None:
+        """Refuse more rounds than the scheme has batches for."""
+        ...
+
+    def event(
+        self, size: int, noise_multiplier: float, rounds: int, *, inside: float = 1.0, outside: float = 0.0
+    ) -> dp_event.DpEvent:
+        """What `rounds` releases of a client with `size` records are to an accountant.
+
+        A record adds at most `inside` bounds to the sum when it is drawn and `outside` when it is not;
+        `noise_multiplier` is the noise's standard deviation on that sum, in bounds.
+        """
+        ...
+
+
+def _as_batch_sizes(batch: float, sizes: Tensor) -> Tensor:
+    sizes = sizes.double()
+    return sizes * batch if batch < 1 else sizes.clamp(max=float(batch))
+
+
+def _whole_batch_sizes(batch: float, sizes: Tensor) -> Tensor:
+    return _as_batch_sizes(batch, sizes).round().clamp(min=1)
+
+
+def _sample_size(sampling: Sampling, size: int) -> int:
+    return int(sampling.batch_sizes(torch.tensor([size]))[0])
+
+
+def _check_batch(batch: float) -> None:
+    if not (0 < batch < 1 or (batch >= 1 and batch == int(batch))):
+        raise RequestError(
+            f"batch must be a whole number of records, or a fraction between 0 and 1, not {batch!r}"
+        )
+
+
+def _gather(cohort: Cohort, picks: Sequence[np.ndarray]) -> Drawn:
+    starts = cohort.federation.offsets[cohort.clients].tolist()
+    rows = np.concatenate([start + pick for start, pick in zip(starts, picks, strict=True)] or [np.empty(0)])
+    counts = torch.tensor([len(pick) for pick in picks], dtype=torch.int64)
+    flat = torch.from_numpy(rows.astype(np.int64))
+    return Drawn(cohort.federation.take(flat, counts), flat)
+
+
+def _fixed_size(
+    size: int, sample: int, replacement: bool, noise_multiplier: float, inside: float, outside: float
+) -> dp_event.DpEvent:
+    if outside:
+        # Drawn, a record adds `inside`; of that, `outside` would have been there anyway, with the other sign.
+        difference, full = inside + outside, outside
+        return events.fixed_size_two_level(size, sample, replacement, noise_multiplier, difference, full)
+    make = events.with_replacement if replacement else events.without_replacement
+    return make(size, sample, noise_multiplier / inside)
+
+
+@dataclass(frozen=True)
+class Full:
+    """Every record, every round."""
+
+    name: str = "full"
+
+    def batch_sizes(self, sizes: Tensor) -> Tensor:
+        """All of them."""
+        return sizes.double()
+
+    def rate(self, size: int) -> float:
+        """Everything."""
+        return 1.0
+
+    def draw(self, cohort: Cohort) -> Drawn:
+        """All records of the cohort."""
+        return Drawn(cohort.everything(), cohort.federation.records_of(cohort.clients))
+
+    def check_rounds(self, sizes: Tensor, rounds: int) -> None:
+        """Any number of rounds."""
+
+    def event(
+        self, size: int, noise_multiplier: float, rounds: int, *, inside: float = 1.0, outside: float = 0.0
+    ) -> dp_event.DpEvent:
+        """The Gaussian mechanism, `rounds` times."""
+        return events.repeated(events.gaussian(noise_multiplier / inside), rounds)
+
+
+@dataclass(frozen=True)
+class Poisson:
+    """Every record by a coin of its own, with probability q = batch / size: the default.
+
+    An empty batch is an ordinary one: the client still sends its noise.
+    """
+
+    batch: float
+    name: str = "poisson"
+
+    def __post_init__(self) -> None:
+        _check_batch(self.batch)
+
+    def batch_sizes(self, sizes: Tensor) -> Tensor:
+        """The expected size q m."""
+        return _as_batch_sizes(self.batch, sizes)
+
+    def rate(self, size: int) -> float:
+        """q, the same number for clients of all sizes where the batch is a fraction."""
+        return self.batch if self.batch < 1 else min(1.0, self.batch / size)
+
+    def draw(self, cohort: Cohort) -> Drawn:
+        """A coin for every record."""
+        pairs = zip(cohort.sizes.tolist(), cohort.generators(Purpose.SAMPLE), strict=True)
+        return _gather(cohort, [np.flatnonzero(g.random(size) < self.rate(size)) for size, g in pairs])
+
+    def check_rounds(self, sizes: Tensor, rounds: int) -> None:
+        """Any number of rounds."""
+
+    def event(
+        self, size: int, noise_multiplier: float, rounds: int, *, inside: float = 1.0, outside: float = 0.0
+    ) -> dp_event.DpEvent:
+        """The Poisson-sampled Gaussian mechanism, or its two-level form (Theorem B), `rounds` times."""
+        if outside:
+            return events.repeated(
+                events.two_level(self.rate(size), noise_multiplier, inside, outside), rounds
+            )
+        return events.repeated(events.poisson(self.rate(size), noise_multiplier / inside), rounds)
+
+
+@dataclass(frozen=True)
+class WithoutReplacement:
+    """A uniformly random set of exactly `batch` records."""
+
+    batch: float
+    name: str = "without-replacement"
+
+    def __post_init__(self) -> None:
+        _check_batch(self.batch)
+
+    def batch_sizes(self, sizes: Tensor) -> Tensor:
+        """The exact size."""
+        return _whole_batch_sizes(self.batch, sizes)
+
+    def rate(self, size: int) -> float:
+        """b / m."""
+        return _sample_size(self, size) / size
+
+    def draw(self, cohort: Cohort) -> Drawn:
+        """A random subset of every client's records."""
+        wanted = self.batch_sizes(cohort.sizes).long().tolist()
+        triples = zip(cohort.sizes.tolist(), wanted, cohort.generators(Purpose.SAMPLE), strict=True)
+        return _gather(cohort, [np.sort(g.permutation(size)[:k]) for size, k, g in triples])
+
+    def check_rounds(self, sizes: Tensor, rounds: int) -> None:
+        """Any number of rounds."""
+
+    def event(
+        self, size: int, noise_multiplier: float, rounds: int, *, inside: float = 1.0, outside: float = 0.0
+    ) -> dp_event.DpEvent:
+        """The Gaussian mechanism on a sample without replacement, `rounds` times."""
+        return events.repeated(
+            _fixed_size(size, _sample_size(self, size), False, noise_multiplier, inside, outside), rounds
+        )
+
+
+@dataclass(frozen=True)
+class WithReplacement:
+    """`batch` independent draws; a record drawn twice counts twice."""
+
+    batch: float
+    name: str = "with-replacement"
+
+    def __post_init__(self) -> None:
+        _check_batch(self.batch)
+
+    def batch_sizes(self, sizes: Tensor) -> Tensor:
+        """The number of draws."""
+        return _whole_batch_sizes(self.batch, sizes)
+
+    def rate(self, size: int) -> float:
+        """b / m."""
+        return _sample_size(self, size) / size
+
+    def draw(self, cohort: Cohort) -> Drawn:
+        """Independent uniform draws for every client."""
+        wanted = self.batch_sizes(cohort.sizes).long().tolist()
+        triples = zip(cohort.sizes.tolist(), wanted, cohort.generators(Purpose.SAMPLE), strict=True)
+        return _gather(cohort, [np.sort(g.integers(0, size, k)) for size, k, g in triples])
+
+    def check_rounds(self, sizes: Tensor, rounds: int) -> None:
+        """Any number of rounds."""
+
+    def event(
+        self, size: int, noise_multiplier: float, rounds: int, *, inside: float = 1.0, outside: float = 0.0
+    ) -> dp_event.DpEvent:
+        """The Gaussian mechanism on a sample with replacement, `rounds` times."""
+        return events.repeated(
+            _fixed_size(size, _sample_size(self, size), True, noise_multiplier, inside, outside), rounds
+        )
+
+
+@dataclass(frozen=True)
+class OnePass:
+    """Disjoint batches in a random order: every record is looked at in at most one round (papers/001).
+
+    The order is drawn once for the whole run and depends on no record, so a record's whole cost is one
+    Gaussian release, however many rounds there are (PRIVACY-PROOFS, fact E).
+    """
+
+    batch: float
+    name: str = "one-pass"
+
+    def __post_init__(self) -> None:
+        _check_batch(self.batch)
+
+    def batch_sizes(self, sizes: Tensor) -> Tensor:
+        """The exact size."""
+        return _whole_batch_sizes(self.batch, sizes)
+
+    def rate(self, size: int) -> float:
+        """b / m."""
+        return _sample_size(self, size) / size
+
+    def draw(self, cohort: Cohort) -> Drawn:
+        """The round's slice of every client's own order."""
+        wanted = self.batch_sizes(cohort.sizes).long().tolist()
+        triples = zip(cohort.sizes.tolist(), wanted, cohort.generators(Purpose.SAMPLE, round=0), strict=True)
+        t = cohort.round
+        return _gather(cohort, [np.sort(g.permutation(size)[t * k : (t + 1) * k]) for size, k, g in triples])
+
+    def check_rounds(self, sizes: Tensor, rounds: int) -> None:
+        """At most floor(n / K) rounds."""
+        most = int(torch.floor(sizes.double() / self.batch_sizes(sizes)).min())
+        if rounds > most:
+            raise RequestError(
+                f"rounds = {rounds} but sampling 'one-pass' has only {most} disjoint batches of "
+                f"{self.batch} for the smallest client ({int(sizes.min())} records); use a smaller batch"
+            )
+
+    def event(
+        self, size: int, noise_multiplier: float, rounds: int, *, inside: float = 1.0, outside: float = 0.0
+    ) -> dp_event.DpEvent:
+        """One Gaussian release in the whole run."""
+        if outside:
+            raise RequestError("sampling 'one-pass' has no proof for estimators that look back (svrg, saga)")
+        return events.one_pass(noise_multiplier / inside, rounds)
+
+
+SAMPLINGS: dict[str, Callable[[float], Sampling]] = {
+    "poisson": Poisson,
+    "without-replacement": WithoutReplacement,
+    "with-replacement": WithReplacement,
+    "one-pass": OnePass,
+}
+
+
+def build_sampling(name: str, batch: float | None) -> Sampling:
+    """A sampling scheme by name."""
+    if name == "full":
+        return Full()
+    if name not in SAMPLINGS:
+        raise unknown_name("sampling", name, [*SAMPLINGS, "full"])
+    if batch is None:
+        raise RequestError(f"sampling {name!r} needs a batch: a number of records, or a fraction of them")
+    return SAMPLINGS[name](batch)

@@ -1,0 +1,121 @@
+"""What a client does in a round, from the point to a private vector."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from dp_accounting import dp_event
+from torch import Tensor
+
+from tacit.client.bounds import Bound
+from tacit.client.cohort import Cohort
+from tacit.client.estimators import BoundedModel, Estimator, State
+from tacit.client.sampling import Sampling
+from tacit.federation import Federation
+from tacit.models.model import Model, penalty_gradient
+from tacit.noise.gaussian import gaussian_rows
+from tacit.noise.randomness import Purpose
+
+
+class Work(Protocol):
+    """What a client does; its output is already private.
+
+    The noise is not a setting of the work: it is handed in by whoever derived it from a guarantee, as one
+    noise multiplier a client, and `event` says what that noise is worth.
+    """
+
+    @property
+    def model(self) -> Model:
+        """The loss that is trained."""
+        ...
+
+    @property
+    def bound(self) -> Bound:
+        """What makes one record's influence finite."""
+        ...
+
+    @property
+    def sampling(self) -> Sampling:
+        """How records are drawn."""
+        ...
+
+    def init(self, point: Tensor, federation: Federation) -> State:
+        """The clients' memory before the first round."""
+        ...
+
+    def run(
+        self, point: Tensor, cohort: Cohort, state: State, noise_multipliers: Tensor
+    ) -> tuple[Tensor, State]:
+        """One round of every client of the cohort: (clients, dim), private."""
+        ...
+
+    def noise_stds(self, sizes: Tensor, noise_multipliers: Tensor) -> Tensor:
+        """The standard deviation of the noise on every coordinate of what a client releases."""
+        ...
+
+    def event(self, size: int, noise_multiplier: float, rounds: int) -> dp_event.DpEvent:
+        """What a client of this size releases over all rounds, as an accountant sees it."""
+        ...
+
+    def evaluations(self, cohort: Cohort) -> float:
+        """How many record gradients the cohort computes in this round, in expectation over its batches."""
+        ...
+
+    def records_in_memory(self, sizes: Tensor) -> Tensor:
+        """About how many records of clients of these sizes are gathered at a time."""
+        ...
+
+
+@dataclass(frozen=True)
+class PrivateGradient:
+    """A bounded gradient estimate plus Gaussian noise, plus the penalty's gradient, which is public.
+
+    Guarantee: with noise multiplier z, one release is the Gaussian mechanism on a sum to which one record adds
+    at most `reach` bounds, with noise of z bounds on every coordinate, divided by the constant b. What follows
+    (penalty, shift, compression, server) is post-processing. papers/000, Algorithm 3, lines 3 to 12.
+    """
+
+    model: Model
+    estimator: Estimator
+    bound: Bound
+
+    @property
+    def sampling(self) -> Sampling:
+        """The estimator's."""
+        return self.estimator.sampling
+
+    def init(self, point: Tensor, federation: Federation) -> State:
+        """The estimator's memory."""
+        return self.estimator.init(BoundedModel(self.model, self.bound), point, federation)
+
+    def run(
+        self, point: Tensor, cohort: Cohort, state: State, noise_multipliers: Tensor
+    ) -> tuple[Tensor, State]:
+        """Estimate, bound, add noise; then the penalty."""
+        model = BoundedModel(self.model, self.bound)
+        estimate, state = self.estimator.estimate(model, point, cohort, state)
+        stds = self.noise_stds(cohort.sizes, noise_multipliers)
+        if bool((stds > 0).any()):
+            noise = gaussian_rows(stds, self.model.dim, cohort.generators(Purpose.NOISE))
+            estimate = estimate + noise.to(estimate.device)
+        return estimate + penalty_gradient(self.model, point), state
+
+    def noise_stds(self, sizes: Tensor, noise_multipliers: Tensor) -> Tensor:
+        """z bound / b."""
+        return noise_multipliers * self.bound.norm(self.model.dim) / self.sampling.batch_sizes(sizes)
+
+    def event(self, size: int, noise_multiplier: float, rounds: int) -> dp_event.DpEvent:
+        """The sampling scheme's event at the estimator's reach."""
+        self.sampling.check_rounds(torch.tensor([size]), rounds)
+        inside, outside = self.estimator.reach(self.sampling.rate(size))
+        return self.sampling.event(size, noise_multiplier, rounds, inside=inside, outside=outside)
+
+    def evaluations(self, cohort: Cohort) -> float:
+        """The estimator's."""
+        return self.estimator.evaluations(cohort)
+
+    def records_in_memory(self, sizes: Tensor) -> Tensor:
+        """The estimator's."""
+        return self.estimator.records_in_memory(sizes)

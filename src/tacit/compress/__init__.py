@@ -1,0 +1,31 @@
+"""From private vectors to bytes and back: compressors, shifted compression, and the wire format."""
+
+from __future__ import annotations
+
+from tacit.compress.chain import Chain
+from tacit.compress.compressor import Compressor, Packets
+from tacit.compress.identity import Identity
+from tacit.compress.indices import rand_k_indices
+from tacit.compress.natural import Natural
+from tacit.compress.parse import parse_compressor
+from tacit.compress.qsgd import Qsgd
+from tacit.compress.quantiser import Quantiser
+from tacit.compress.rand_k import RandK
+from tacit.compress.uplink import Direct, Shifted, Uplink, prescribed_shift_step
+
+__all__ = [
+    "Chain",
+    "Compressor",
+    "Direct",
+    "Identity",
+    "Natural",
+    "Packets",
+    "Qsgd",
+    "Quantiser",
+    "RandK",
+    "Shifted",
+    "Uplink",
+    "parse_compressor",
+    "prescribed_shift_step",
+    "rand_k_indices",
+]

@@ -1,0 +1,107 @@
+"""What every compressor and every batch of messages can do, and the checks on what goes in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tacit.errors import RequestError
+
+
+class Packets(Protocol):
+    """The messages of one cohort, decoded or not yet encoded: what the server will read."""
+
+    @property
+    def dim(self) -> int:
+        """The length d of every vector."""
+
+    @property
+    def clients(self) -> int:
+        """How many messages there are."""
+
+    @property
+    def bits(self) -> int:
+        """The length of each encoded message in bits: exactly `8 * len(encode()[i])`."""
+
+    def dense(self) -> Tensor:
+        """All decoded vectors, (clients, d)."""
+
+    def sum(self) -> Tensor:
+        """The sum of the decoded vectors, (d,), without building (clients, d) where they are sparse."""
+
+    def add_sum_to(self, total: Tensor) -> None:
+        """`total += sum()`, in place, one client after another.
+
+        The order of additions is that of the clients, so a total over chunks equals, bit for bit, the
+        total over the whole cohort.
+        """
+
+    def add_to(self, rows: Tensor, scale: float, clients: Tensor | None = None) -> None:
+        """`rows[clients] += scale * dense()`, in place; without `clients`, row i is that of message i."""
+
+    def encode(self) -> list[bytes]:
+        """One message for each client."""
+
+
+class Compressor(Protocol):
+    """A random map C with E C(x) = x and E ||C(x) - x||^2 <= omega ||x||^2.
+
+    This is SoteriaFL (Li et al. 2022), Definition 1. Compressing is post-processing of vectors that are
+    already private: it neither costs nor buys any privacy. Both properties hold up to the rounding of
+    float32, in which messages are read.
+    """
+
+    def omega(self, dim: int) -> float:
+        """The variance factor for vectors of length `dim`."""
+
+    def compress(self, rows: Tensor, generators: Sequence[np.random.Generator]) -> Packets:
+        """C(x_i) for every row x_i of a float32 (clients, d) tensor, each with its own generator."""
+
+    def compress_difference(
+        self, rows: Tensor, memory: Tensor, clients: Tensor, generators: Sequence[np.random.Generator]
+    ) -> Packets:
+        """C(x_i - m_i) for every row, where m_i is row `clients[i]` of `memory`.
+
+        Equals `compress(rows - memory[clients], generators)`, but looks only at the coordinates it sends.
+        """
+
+    def message_bytes(self, dim: int) -> int:
+        """The exact length of every encoded message."""
+
+    def decode(self, messages: Sequence[bytes], dim: int) -> Packets:
+        """The vectors in messages that may come from anyone; anything wrong is a `MessageError`."""
+
+    def spec(self) -> str:
+        """The spelling that `parse_compressor` reads back."""
+
+
+def check_rows(rows: Tensor, generators: Sequence[np.random.Generator]) -> None:
+    """Refuses rows that no compressor may touch: wrong shape or type, not a number, infinite."""
+    if rows.dim() != 2 or rows.shape[1] == 0:
+        raise RequestError(f"rows must have the shape (clients, d) with d >= 1, not {tuple(rows.shape)}")
+    if rows.dtype != torch.float32:
+        raise RequestError(f"rows must be float32, not {rows.dtype}; convert them with rows.float()")
+    if rows.requires_grad:
+        raise RequestError("rows must not require gradients; pass rows.detach()")
+    if len(generators) != rows.shape[0]:
+        raise RequestError(f"generators must be one for each of {rows.shape[0]} rows, not {len(generators)}")
+    check_finite("rows", rows)
+
+
+def check_finite(name: str, rows: Tensor) -> None:
+    """Refuses rows with a value that is not finite, and says where it is."""
+    # A sum is finite only if all its terms are, and it is one pass without a temporary. The converse fails
+    # (large finite values overflow), hence the slow look once the sum is not finite.
+    if bool(rows.sum().isfinite()):
+        return
+    wrong = (~rows.isfinite()).nonzero()
+    if wrong.shape[0]:
+        row, coordinate = wrong[0].tolist()
+        raise RequestError(
+            f"{name} must be finite, but row {row} has {rows[row, coordinate].item()} at coordinate "
+            f"{coordinate}; nothing was encoded"
+        )

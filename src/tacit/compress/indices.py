@@ -1,0 +1,42 @@
+"""Which coordinates a seed stands for."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.errors import RequestError, count
+
+
+def rand_k_indices(seed: int, dim: int, k: int) -> NDArray[np.int64]:
+    """The k of `dim` coordinates that a 64-bit seed chooses, in ascending order.
+
+    For a random seed every set of k coordinates is equally likely (up to dim/2^53, relatively): positions are
+    drawn independently until k different ones have come up, and that rule treats all positions alike. A
+    batch never draws more than are still missing, so batches stop exactly where single draws would. Above
+    dim/2 the coordinates that are left out are drawn instead; k = dim draws nothing.
+
+    The choice is part of the wire format. It uses only the raw output r of Philox 4x64 (key = seed, counter
+    0), which is the same on every platform and in every numpy version, as floor((r >> 11) 2^-53 dim).
+
+    >>> rand_k_indices(seed=7, dim=10, k=3)
+    array([2, 4, 8])
+    """
+    dim = count("dim", dim)
+    if not 0 <= seed < 2**64:
+        raise RequestError(f"seed must be in [0, 2**64), not {seed!r}")
+    if not 1 <= k <= dim:
+        raise RequestError(f"k must be in [1, {dim}], the dimension, not {k!r}")
+    if k == dim:
+        return np.arange(dim, dtype=np.int64)
+    draw_the_kept = 2 * k <= dim
+    wanted = k if draw_the_kept else dim - k
+    source = np.random.Philox(key=seed, counter=0)
+    drawn = np.zeros(dim, dtype=np.bool_)
+    missing = wanted
+    while missing:
+        positions = (source.random_raw(missing) >> np.uint64(11)) * 2.0**-53
+        positions *= dim
+        drawn[positions.astype(np.int64)] = True
+        missing = wanted - int(np.count_nonzero(drawn))
+    return np.flatnonzero(drawn if draw_the_kept else ~drawn).astype(np.int64, copy=False)

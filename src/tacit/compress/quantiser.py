@@ -1,0 +1,130 @@
+"""Compressors that write every coordinate with fewer bits; they also follow rand-k in a chain."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tacit.compress.compressor import Packets, check_rows
+from tacit.compress.wire import Format
+from tacit.errors import count
+
+
+class Quantised(Protocol):
+    """Rows of values as their receiver will read them, and the bytes that say so."""
+
+    @property
+    def values(self) -> Tensor:
+        """The decoded values, (clients, n) float32."""
+
+    def payload(self) -> NDArray[np.uint8]:
+        """The bytes of every row, (clients, payload_bytes(n))."""
+
+
+class Quantiser(ABC):
+    """A compressor that keeps every coordinate and rounds its value.
+
+    A kind of quantiser says how it rounds, writes and reads values; the rest follows here.
+    """
+
+    codec: int
+    """The number of this kind in the wire format: never reuse one."""
+
+    @property
+    def wire_levels(self) -> int:
+        """The one parameter that the wire format has room for."""
+        return 0
+
+    @abstractmethod
+    def omega(self, dim: int) -> float:
+        """The variance factor of Definition 1 for vectors of length `dim`."""
+
+    @abstractmethod
+    def spec(self) -> str:
+        """The spelling that `parse_compressor` reads back."""
+
+    @abstractmethod
+    def quantise(self, values: Tensor, generators: Sequence[np.random.Generator]) -> Quantised:
+        """Finite float32 values, (clients, n), rounded at random without bias."""
+
+    @abstractmethod
+    def payload_bytes(self, values: int) -> int:
+        """How many bytes a row of this many values takes."""
+
+    @abstractmethod
+    def read(self, payload: NDArray[np.uint8], values: int) -> Quantised:
+        """The values in a payload of the right length; `MessageError` for codes that mean nothing."""
+
+    def format(self, dim: int) -> Format:
+        """The wire format of messages with all `dim` coordinates."""
+        dim = count("dim", dim)
+        return Format(self.codec, self.wire_levels, dim, dim, self.payload_bytes(dim))
+
+    def message_bytes(self, dim: int) -> int:
+        """The exact length of every encoded message."""
+        return self.format(dim).message_bytes
+
+    def compress(self, rows: Tensor, generators: Sequence[np.random.Generator]) -> Packets:
+        """C(x_i) for every row."""
+        check_rows(rows, generators)
+        return DensePackets(self.format(rows.shape[1]), self.quantise(rows, generators))
+
+    def compress_difference(
+        self, rows: Tensor, memory: Tensor, clients: Tensor, generators: Sequence[np.random.Generator]
+    ) -> Packets:
+        """C(x_i - m_i) for every row, where m_i is row `clients[i]` of `memory`."""
+        return self.compress(rows - memory[clients], generators)
+
+    def decode(self, messages: Sequence[bytes], dim: int) -> Packets:
+        """The vectors in messages that may come from anyone; anything wrong is a `MessageError`."""
+        format = self.format(dim)
+        return DensePackets(format, self.read(format.open(messages), dim))
+
+
+@dataclass(frozen=True)
+class DensePackets:
+    """Messages that carry every coordinate."""
+
+    format: Format
+    quantised: Quantised
+
+    @property
+    def dim(self) -> int:
+        return self.format.dim
+
+    @property
+    def clients(self) -> int:
+        return self.quantised.values.shape[0]
+
+    @property
+    def bits(self) -> int:
+        return 8 * self.format.message_bytes
+
+    def dense(self) -> Tensor:
+        return self.quantised.values
+
+    def sum(self) -> Tensor:
+        total = torch.zeros(self.dim)
+        self.add_sum_to(total)
+        return total
+
+    def add_sum_to(self, total: Tensor) -> None:
+        # A sum over the client axis adds in an order of its own, which depends on the number of rows.
+        for row in self.quantised.values.unbind():
+            total.add_(row)
+
+    def add_to(self, rows: Tensor, scale: float, clients: Tensor | None = None) -> None:
+        # Row by row there is no temporary, and no thread to wait for when rows are short.
+        members = range(self.clients) if clients is None else clients.tolist()
+        for member, row in zip(members, self.quantised.values.unbind(), strict=True):
+            rows[member].add_(row, alpha=scale)
+
+    def encode(self) -> list[bytes]:
+        return self.format.seal(self.quantised.payload())

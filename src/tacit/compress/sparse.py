@@ -1,0 +1,150 @@
+"""Compressors that send only some coordinates: what rand-k alone and rand-k in a chain have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tacit.compress.compressor import Packets, check_finite, check_rows
+from tacit.compress.indices import rand_k_indices
+from tacit.compress.quantiser import Quantised, Quantiser
+from tacit.compress.wire import Format
+
+_SPARSE_CODEC = 16
+_SEED_BYTES = 8
+
+
+class Sparsifier(ABC):
+    """A compressor that keeps k coordinates, times d/k, and writes their values with a quantiser."""
+
+    @property
+    @abstractmethod
+    def values_as(self) -> Quantiser:
+        """How the kept values are written."""
+
+    @abstractmethod
+    def kept(self, dim: int) -> int:
+        """How many of `dim` coordinates a message carries: k."""
+
+    @abstractmethod
+    def omega(self, dim: int) -> float:
+        """The variance factor of Definition 1 for vectors of length `dim`."""
+
+    @abstractmethod
+    def spec(self) -> str:
+        """The spelling that `parse_compressor` reads back."""
+
+    def format(self, dim: int) -> Format:
+        """The wire format: a seed of 8 bytes, then the kept values."""
+        kept, values_as = self.kept(dim), self.values_as
+        body_bytes = _SEED_BYTES + values_as.payload_bytes(kept)
+        return Format(_SPARSE_CODEC + values_as.codec, values_as.wire_levels, int(dim), kept, body_bytes)
+
+    def message_bytes(self, dim: int) -> int:
+        """The exact length of every encoded message."""
+        return self.format(dim).message_bytes
+
+    def compress(self, rows: Tensor, generators: Sequence[np.random.Generator]) -> Packets:
+        """C(x_i) for every row."""
+        check_rows(rows, generators)
+        choice = _Choice.draw(generators, rows.shape[1], self.kept(rows.shape[1]))
+        return self._packets(rows.gather(1, choice.indices), choice, generators)
+
+    def compress_difference(
+        self, rows: Tensor, memory: Tensor, clients: Tensor, generators: Sequence[np.random.Generator]
+    ) -> Packets:
+        """C(x_i - m_i) for every row, m_i = `memory[clients[i]]`, of which only k coordinates are read."""
+        check_rows(rows, generators)
+        choice = _Choice.draw(generators, rows.shape[1], self.kept(rows.shape[1]))
+        known = memory[clients.unsqueeze(1), choice.indices]
+        return self._packets(rows.gather(1, choice.indices).sub_(known), choice, generators)
+
+    def decode(self, messages: Sequence[bytes], dim: int) -> Packets:
+        """The vectors in messages that may come from anyone; anything wrong is a `MessageError`."""
+        format = self.format(dim)
+        bodies = format.open(messages)
+        # Values are checked before the positions are computed, which takes longer.
+        quantised = self.values_as.read(np.ascontiguousarray(bodies[:, _SEED_BYTES:]), format.kept)
+        seeds = np.ascontiguousarray(bodies[:, :_SEED_BYTES]).view("<u8").reshape(-1).astype(np.uint64)
+        return SparsePackets(format, _Choice.of(seeds, format.dim, format.kept), quantised)
+
+    def _packets(
+        self, values: Tensor, choice: _Choice, generators: Sequence[np.random.Generator]
+    ) -> SparsePackets:
+        format = self.format(choice.dim)
+        values.mul_(format.dim / format.kept)
+        check_finite(f"rows times d/k = {format.dim / format.kept:g}", values)
+        return SparsePackets(format, choice, self.values_as.quantise(values, generators))
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """The coordinates of every message, (clients, k), and the seeds that stand for them."""
+
+    dim: int
+    seeds: NDArray[np.uint64]
+    indices: Tensor
+
+    @classmethod
+    def draw(cls, generators: Sequence[np.random.Generator], dim: int, k: int) -> _Choice:
+        seeds = np.array([g.bit_generator.random_raw() for g in generators], dtype=np.uint64)
+        return cls.of(seeds, dim, k)
+
+    @classmethod
+    def of(cls, seeds: NDArray[np.uint64], dim: int, k: int) -> _Choice:
+        if k == dim:
+            return cls(dim, seeds, torch.arange(dim).expand(len(seeds), dim))
+        indices = np.empty((len(seeds), k), dtype=np.int64)
+        for row, seed in zip(indices, seeds, strict=True):
+            row[:] = rand_k_indices(int(seed), dim, k)
+        return cls(dim, seeds, torch.from_numpy(indices))
+
+
+@dataclass(frozen=True)
+class SparsePackets:
+    """Messages that carry k of d coordinates."""
+
+    format: Format
+    choice: _Choice
+    quantised: Quantised
+
+    @property
+    def dim(self) -> int:
+        return self.format.dim
+
+    @property
+    def clients(self) -> int:
+        return self.quantised.values.shape[0]
+
+    @property
+    def bits(self) -> int:
+        return 8 * self.format.message_bytes
+
+    def dense(self) -> Tensor:
+        rows = torch.zeros(self.clients, self.dim)
+        return rows.scatter_(1, self.choice.indices, self.quantised.values)
+
+    def sum(self) -> Tensor:
+        total = torch.zeros(self.dim)
+        self.add_sum_to(total)
+        return total
+
+    def add_sum_to(self, total: Tensor) -> None:
+        total.index_add_(0, self.choice.indices.reshape(-1), self.quantised.values.reshape(-1))
+
+    def add_to(self, rows: Tensor, scale: float, clients: Tensor | None = None) -> None:
+        if clients is None:
+            clients = torch.arange(self.clients)
+        # One flat index for each value, so that the cost is that of the values and not of the rows.
+        positions = (clients.unsqueeze(1) * self.dim + self.choice.indices).reshape(-1)
+        rows.view(-1).index_add_(0, positions, self.quantised.values.reshape(-1), alpha=scale)
+
+    def encode(self) -> list[bytes]:
+        seeds = self.choice.seeds.astype("<u8").view(np.uint8).reshape(-1, _SEED_BYTES)
+        return self.format.seal(np.concatenate([seeds, self.quantised.payload()], axis=1))

@@ -1,0 +1,145 @@
+"""How private vectors become messages, and messages become the server's direction.
+
+An uplink has a client's half (`init`, `send`) and a server's half (`server_init`, `receive`). Their memories
+are dictionaries of tensors that go in and come out; the one that goes in is consumed and may be changed in
+place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tacit.compress.compressor import Compressor, Packets
+from tacit.errors import RequestError, count, probability
+
+State = dict[str, Tensor]
+
+
+class Uplink(Protocol):
+    """From the private vectors of a cohort to one direction at the server."""
+
+    @property
+    def compressor(self) -> Compressor:
+        """What turns vectors into messages."""
+
+    def init(self, clients: int, dim: int) -> State:
+        """The clients' memory before the first round; row i of every tensor is client i's own."""
+
+    def send(
+        self, rows: Tensor, state: State, clients: Tensor, generators: Sequence[np.random.Generator]
+    ) -> tuple[Packets, State]:
+        """The messages for `rows`, the private vectors of the clients with these rows in the state."""
+
+    def server_init(self, dim: int) -> State:
+        """The server's memory before the first round."""
+
+    def receive(self, total: Tensor, state: State, *, cohort: int, clients: int) -> tuple[Tensor, State]:
+        """The direction (d,), from the sum (d,) of all decoded messages of `cohort` out of `clients`."""
+
+
+@dataclass(frozen=True)
+class Direct:
+    """Compresses the vectors themselves: v_i = C(g_i), direction = mean of v_i. No memory.
+
+    SoteriaFL (Li et al. 2022), Algorithm 1, lines 6 and 8; with `Identity`, plain averaging.
+    """
+
+    compressor: Compressor
+
+    def init(self, clients: int, dim: int) -> State:
+        return {}
+
+    def send(
+        self, rows: Tensor, state: State, clients: Tensor, generators: Sequence[np.random.Generator]
+    ) -> tuple[Packets, State]:
+        return self.compressor.compress(rows, generators), state
+
+    def server_init(self, dim: int) -> State:
+        return {}
+
+    def receive(self, total: Tensor, state: State, *, cohort: int, clients: int) -> tuple[Tensor, State]:
+        _check_counts(cohort, clients)
+        return total / cohort, state
+
+
+@dataclass(frozen=True)
+class Shifted:
+    """Compresses what the server does not know yet: the difference to a shift that both sides keep.
+
+    SoteriaFL (Li et al. 2022), Algorithm 2, lines 5 to 10, with shift step gamma and n clients:
+
+        v_i = C(g_i - s_i),  s_i += gamma v_i,  direction = s + mean of v_i over the cohort,
+        s += gamma (1/n) (sum of v_i over the cohort).
+
+    The server's shift s stays the mean of all clients' shifts s_i, also when only a cohort of them takes
+    part, because it divides by all clients while the direction divides by the cohort. The shifts follow from
+    earlier messages, which the server has: subtracting them is post-processing.
+
+    Without a `shift_step`, gamma is what Theorem 3 prescribes for the compressor's omega.
+    """
+
+    compressor: Compressor
+    shift_step: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.shift_step is not None:
+            probability("shift_step", self.shift_step)
+
+    def gamma(self, dim: int) -> float:
+        """The shift step in use for vectors of length `dim`."""
+        return prescribed_shift_step(self.compressor.omega(dim)) if self.shift_step is None else self.shift_step
+
+    def init(self, clients: int, dim: int) -> State:
+        return {"shift": torch.zeros(count("clients", clients), count("dim", dim))}
+
+    def send(
+        self, rows: Tensor, state: State, clients: Tensor, generators: Sequence[np.random.Generator]
+    ) -> tuple[Packets, State]:
+        shift = state["shift"]
+        _check_members(clients, rows, shift)
+        packets = self.compressor.compress_difference(rows, shift, clients, generators)
+        packets.add_to(shift, self.gamma(packets.dim), clients)
+        return packets, {"shift": shift}
+
+    def server_init(self, dim: int) -> State:
+        return {"shift": torch.zeros(count("dim", dim))}
+
+    def receive(self, total: Tensor, state: State, *, cohort: int, clients: int) -> tuple[Tensor, State]:
+        _check_counts(cohort, clients)
+        shift = state["shift"]
+        direction = torch.add(shift, total, alpha=1 / cohort)
+        return direction, {"shift": shift.add_(total, alpha=self.gamma(total.numel()) / clients)}
+
+
+def prescribed_shift_step(omega: float) -> float:
+    """The shift step gamma = sqrt((1 + 2 omega) / (2 (1 + omega)^3)) of SoteriaFL, Theorem 3.
+
+    >>> round(prescribed_shift_step(0.0), 4), round(prescribed_shift_step(19.0), 4)
+    (0.7071, 0.0494)
+    """
+    if not (math.isfinite(omega) and omega >= 0):
+        raise RequestError(f"omega must be a finite number of at least 0, not {omega!r}")
+    return math.sqrt((1 + 2 * omega) / (2 * (1 + omega) ** 3))
+
+
+def _check_counts(cohort: int, clients: int) -> None:
+    if count("cohort", cohort) > count("clients", clients):
+        raise RequestError(f"cohort must be at most the number of clients, {clients}, not {cohort}")
+
+
+def _check_members(clients: Tensor, rows: Tensor, memory: Tensor) -> None:
+    if rows.dim() != 2 or rows.shape[1] != memory.shape[1]:
+        raise RequestError(f"rows must have the shape (clients, {memory.shape[1]}), not {tuple(rows.shape)}")
+    if clients.shape != rows.shape[:1] or clients.dtype != torch.int64:
+        raise RequestError(f"clients must be {rows.shape[0]} int64 numbers, one for each row, not {clients!r}")
+    if clients.numel() and not 0 <= int(clients.min()) <= int(clients.max()) < memory.shape[0]:
+        raise RequestError(f"clients must be in [0, {memory.shape[0]}), not {clients.tolist()}")
+    if len(set(clients.tolist())) != clients.numel():
+        raise RequestError(f"clients must name each client once, not {clients.tolist()}")

@@ -1,0 +1,160 @@
+"""The constructors of `Federation`: from arrays, from clients, from a table, from PyTorch data sets."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
+
+from tacit.data.encode import (
+    Arrays,
+    Grouping,
+    Task,
+    Vector,
+    encode_features,
+    encode_targets,
+    group_records,
+    to_numpy,
+)
+from tacit.data.frames import check_columns, encode_columns, target_values
+from tacit.errors import DataError
+from tacit.federation import Federation
+
+
+def from_arrays(
+    features: Arrays,
+    targets: Arrays,
+    clients: Sequence[Hashable] | Sequence[Arrays] | Arrays,
+    *,
+    test: tuple[Arrays, Arrays] | None = None,
+    **options: Any,
+) -> Federation:
+    """See `Federation.from_arrays`."""
+    features = to_numpy(features, "features")
+    records = features.shape[0] if features.ndim else 0
+    return _assemble(features, targets, group_records(clients, records), test=test, **options)
+
+
+def from_clients(
+    clients: Sequence[tuple[Arrays, Arrays]],
+    *,
+    test: tuple[Arrays, Arrays] | None = None,
+    names: Sequence[str] | None = None,
+    **options: Any,
+) -> Federation:
+    """See `Federation.from_clients`."""
+    if not clients:
+        raise DataError("a federation needs at least one client, and the list of clients is empty")
+    called = list(names) if names is not None else [str(position) for position in range(len(clients))]
+    if len(called) != len(clients):
+        raise DataError(f"names must have {len(clients)} entries, one per client, not {len(called)}")
+    features, targets = [], []
+    for client, (records, labels) in zip(called, clients, strict=True):
+        features.append(to_numpy(records, f"client {client}: features"))
+        targets.append(to_numpy(labels, f"client {client}: targets"))
+        _check_client(client, features[-1], targets[-1], features[0].shape[1:])
+    sizes = np.array([len(part) for part in features], dtype=np.int64)
+    everything = Grouping(np.arange(sizes.sum()), sizes, None if names is None else tuple(called))
+    return _assemble(np.concatenate(features), np.concatenate(targets), everything, test=test, **options)
+
+
+def from_frame(
+    frame: pd.DataFrame, *, target: str, client: str, test: pd.DataFrame | None = None, **options: Any
+) -> Federation:
+    """See `Federation.from_frame`."""
+    check_columns(frame, [target, client], "the table")
+    grouping = group_records(frame[client].to_numpy(), len(frame))
+    return from_table(frame.drop(columns=client), target=target, grouping=grouping, test=test, **options)
+
+
+def from_table(
+    frame: pd.DataFrame, *, target: str, grouping: Grouping, test: pd.DataFrame | None = None, **options: Any
+) -> Federation:
+    """A federation from a table whose every column but the target is a feature."""
+    inputs = [name for name in frame.columns if name != target]
+    if not inputs:
+        raise DataError(f"the table has no feature columns, only the target {target!r}")
+    tables = [frame] if test is None else [frame, test]
+    if test is not None:
+        check_columns(test, [target, *inputs], "the test table")
+    encoded, peeks = encode_columns(tables, inputs)
+    labels, declared = target_values([table[target] for table in tables])
+    options.setdefault("classes", declared)
+    return _assemble(
+        encoded[0],
+        labels[0],
+        grouping,
+        test=None if test is None else (encoded[1], labels[1]),
+        peeks=peeks,
+        **options,
+    )
+
+
+def from_datasets(
+    datasets: Sequence[Dataset[Any]], *, test: Dataset[Any] | None = None, **options: Any
+) -> Federation:
+    """See `Federation.from_datasets`."""
+    clients = [_items(dataset, f"client {position}") for position, dataset in enumerate(datasets)]
+    return from_clients(clients, test=None if test is None else _items(test, "the test set"), **options)
+
+
+def _assemble(
+    features: Vector,
+    targets: Arrays,
+    grouping: Grouping,
+    *,
+    test: tuple[Arrays, Arrays] | None,
+    classes: int | Sequence[object] | None = None,
+    task: Task | None = None,
+    dtype: torch.dtype = torch.float32,
+    name: str = "custom",
+    peeks: tuple[str, ...] = (),
+) -> Federation:
+    inputs = encode_features(features, dtype)
+    labels = encode_targets(targets, () if test is None else test[1], task=task, classes=classes, dtype=dtype)
+    if len(labels.train) != len(inputs):
+        raise DataError(f"{len(inputs)} records but {len(labels.train)} targets: give one target per record")
+    return Federation(
+        features=torch.from_numpy(inputs[grouping.rows]),
+        targets=torch.from_numpy(labels.train[grouping.rows]),
+        sizes=torch.from_numpy(grouping.sizes.astype(np.int64)),
+        ids=torch.arange(len(grouping.sizes)),
+        test_features=None if test is None else torch.tensor(encode_features(test[0], dtype, "test features")),
+        test_targets=None if test is None else torch.tensor(labels.test),
+        classes=labels.classes,
+        names=grouping.names,
+        name=name,
+        class_names=labels.class_names,
+        peeks=peeks,
+    )
+
+
+def _check_client(client: str, features: Vector, targets: Vector, shape: tuple[int, ...]) -> None:
+    if features.size == 0:
+        raise DataError(f"client {client} has no records; every client needs at least one: leave it out")
+    if features.shape[1:] != shape:
+        raise DataError(f"client {client}: a record has shape {features.shape[1:]}, that of the first {shape}")
+    if targets.shape != features.shape[:1]:
+        raise DataError(f"client {client}: {len(features)} records but targets of shape {targets.shape}")
+
+
+def _items(dataset: Dataset[Any], owner: str) -> tuple[Vector, Vector]:
+    """All (features, label) items of a map-style data set, as two arrays."""
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
+        raise DataError(f"{owner}: data sets must be map-style, with a length, not {type(dataset).__name__}")
+    if len(dataset) == 0:
+        raise DataError(f"{owner} has no records; every client needs at least one: leave it out")
+    if isinstance(dataset, TensorDataset) and len(dataset.tensors) == 2:
+        features, labels = dataset.tensors
+        return to_numpy(features, f"{owner}: features"), to_numpy(labels, f"{owner}: targets")
+    try:
+        pairs = [(torch.as_tensor(item), label) for item, label in (dataset[i] for i in range(len(dataset)))]
+        return torch.stack([item for item, _ in pairs]).numpy(), np.asarray([label for _, label in pairs])
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DataError(
+            f"{owner}: need (tensor, label) pairs of one shape; turn images into tensors first ({error})"
+        ) from error

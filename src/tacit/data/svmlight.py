@@ -1,0 +1,37 @@
+"""The LIBSVM text format, `label index:value ...`, as dense arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from sklearn.datasets import load_svmlight_files
+
+from tacit.data.encode import Vector
+from tacit.errors import DataError
+
+_MAX_DENSE_VALUES = 2**29
+
+
+def read_svmlight(paths: Sequence[Path], features: int | None = None) -> list[tuple[Vector, Vector]]:
+    """(features, targets) of each file, all with the same number of columns; whole-number targets are labels.
+
+    Sparse files become dense, so a file that would not fit (more than 2**29 values) is refused.
+    """
+    try:
+        loaded = load_svmlight_files([str(path) for path in paths], n_features=features, dtype=np.float32)
+    except (OSError, ValueError, OverflowError) as error:
+        names = ", ".join(map(str, paths))
+        raise DataError(f"{names}: not in LIBSVM format, or damaged ({error})") from error
+    labels = all(np.array_equal(targets, np.round(targets)) for targets in loaded[1::2])
+    pairs = []
+    for path, matrix, targets in zip(paths, loaded[::2], loaded[1::2], strict=True):
+        records, columns = matrix.shape
+        if records * columns > _MAX_DENSE_VALUES:
+            raise DataError(
+                f"{path}: {records:,} records of {columns:,} features are too many for dense arrays; "
+                "keep fewer features, or hash them"
+            )
+        pairs.append((matrix.toarray(), targets.astype(np.int64) if labels else targets))
+    return pairs

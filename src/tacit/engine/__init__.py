@@ -1,0 +1,1 @@
+"""The round, the simulator, history and checkpoints."""

@@ -1,0 +1,102 @@
+"""Running a recipe in a run directory, once: start, go on after a kill, or show what is already there.
+
+A run directory holds recipe.toml (written first), ledger.jsonl and checkpoints/ (as the run goes), then
+history.csv, model.safetensors and summary.json (last, so that a directory with a summary is a finished run).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from tacit.engine.files import remove_leftovers, write_atomically
+from tacit.engine.plan import make_plan
+from tacit.engine.recipe import Recipe
+from tacit.engine.simulate import Progress, simulate
+from tacit.errors import DataError, RequestError
+
+
+def execute(
+    recipe: Recipe,
+    out: Path,
+    *,
+    resume: bool = False,
+    data_dir: Path | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Run a recipe in a directory and return its summary.
+
+    With `resume`, a killed run goes on from its last checkpoint and a finished one is left as it is.
+    """
+    if out.exists() and not out.is_dir():
+        raise RequestError(f"--out {out} is a file, not a directory")
+    if out.is_dir() and any(out.iterdir()):
+        if not resume:
+            raise RequestError(
+                f"--out {out} is not empty; add --resume to go on, or choose another directory"
+            )
+        remove_leftovers(out)
+    plan = make_plan(recipe, data_dir=data_dir)
+    stored = stored_recipe(out)
+    if stored is None:
+        write_atomically(out / "recipe.toml", plan.recipe.to_toml().encode())
+    elif stored != plan.recipe:
+        raise RequestError(
+            f"{out} holds another run ({_differences(stored, plan.recipe)}); choose another --out"
+        )
+    finished = stored_summary(out)
+    if finished is not None:
+        return finished
+    run = simulate(
+        plan.algorithm,
+        plan.federation,
+        rounds=plan.rounds,
+        privacy=plan.privacy,
+        seed=plan.recipe.seed,
+        evaluate_every=plan.recipe.evaluate_every,
+        checkpoint_every=plan.recipe.checkpoint_every,
+        memory_limit_bytes=plan.recipe.memory_limit_mb * 2**20,
+        device=plan.recipe.device,
+        out=out,
+        progress=progress,
+    )
+    run.save(out)
+    return run.summary(out)
+
+
+def stored_recipe(out: Path) -> Recipe | None:
+    """The recipe of a run directory, or None if it has none yet."""
+    path = out / "recipe.toml"
+    return Recipe.read(path) if path.is_file() else None
+
+
+def stored_summary(out: Path) -> dict[str, Any] | None:
+    """The summary of a finished run, or None."""
+    path = out / "summary.json"
+    if not path.is_file():
+        return None
+    try:
+        summary = json.loads(path.read_text())
+    except ValueError as error:
+        raise DataError(f"{path} is corrupted: {error}") from error
+    if not isinstance(summary, dict):
+        raise DataError(f"{path} is corrupted: not a JSON object")
+    return summary
+
+
+def default_directory(recipe: Recipe) -> Path:
+    """A new directory under runs/, named for what is in it and when it began."""
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    base = Path("runs") / f"{recipe.algorithm}-{recipe.data}-{stamp}"
+    candidates = [base, *(base.with_name(f"{base.name}-{k}") for k in range(2, 1000))]
+    return next(path for path in candidates if not path.exists())
+
+
+def _differences(stored: Recipe, asked: Recipe) -> str:
+    names = [f.name for f in fields(Recipe) if getattr(stored, f.name) != getattr(asked, f.name)]
+    return ", ".join(
+        f"{name} = {getattr(stored, name)!r}, asked for {getattr(asked, name)!r}" for name in names
+    )

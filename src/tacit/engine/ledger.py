@@ -1,0 +1,63 @@
+"""An append-only record of who released what in which round, one JSON object a line.
+
+The first line says what one release of each group of clients is (size, noise, event); every further line names
+a round and the clients that took part. From the two, everything that was promised can be computed again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from tacit.engine.files import write_atomically
+from tacit.errors import DataError
+
+
+class Ledger:
+    """The ledger of one run directory."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._pending: list[str] = []
+
+    def begin(self, header: dict[str, Any], *, keep_rounds: int) -> None:
+        """Start the ledger, or take it up again after `keep_rounds` rounds.
+
+        Rounds after the last checkpoint were lost with the process that ran them and are drawn again, the same
+        bit for bit, so their lines are dropped here and written anew.
+        """
+        lines = [json.dumps(header, sort_keys=True)]
+        if keep_rounds:
+            kept = self._path.read_text().splitlines()[: keep_rounds + 1]
+            if len(kept) != keep_rounds + 1 or kept[0] != lines[0]:
+                raise DataError(f"{self._path} does not fit the checkpoint after {keep_rounds} rounds")
+            lines = kept
+        write_atomically(self._path, ("\n".join(lines) + "\n").encode())
+
+    def append(self, round: int, ids: Tensor, clients: int) -> None:
+        """Note that these clients are about to release something in this round."""
+        who: str | list[int] = "all" if len(ids) == clients else ids.tolist()
+        self._pending.append(json.dumps({"round": round, "clients": who}))
+
+    def sync(self) -> None:
+        """Make the noted rounds durable."""
+        with self._path.open("a") as file:
+            file.writelines(line + "\n" for line in self._pending)
+            file.flush()
+            os.fsync(file.fileno())
+        self._pending.clear()
+
+
+def read_ledger(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The header and the rounds of a ledger."""
+    try:
+        header, *rounds = [json.loads(line) for line in path.read_text().splitlines()]
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} is not a ledger of tacit: {error}") from error
+    if not isinstance(header, dict) or [entry.get("round") for entry in rounds] != list(range(len(rounds))):
+        raise DataError(f"{path} is not a ledger of tacit: rounds are missing or out of order")
+    return header, rounds

@@ -1,0 +1,60 @@
+"""The objective that is really minimised, measured without clipping or noise.
+
+f(x) = (1/n) sum_i (1/m_i) sum_j f(x; d_ij) + penalty(x): papers/000, equation (1). These numbers look at the
+records directly. They are for the researcher who simulates; a deployed party releases none of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tacit.federation import Batch, Federation
+from tacit.models.model import Model, penalty_gradient
+
+RECORDS_AT_A_TIME = 2**16
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a researcher looks at."""
+
+    train_loss: float
+    grad_norm_sq: float
+    test_metric: float | None
+
+
+def evaluate(model: Model, point: Tensor, federation: Federation) -> Evaluation:
+    """Loss and squared gradient norm of the full objective, and the metric on the test records."""
+    loss, gradient = objective(model, point, federation)
+    metric = None
+    if federation.test_features is not None:
+        metric = model.metric(point, federation.test_batch())
+    return Evaluation(float(loss), float(gradient.double().square().sum()), metric)
+
+
+def objective(model: Model, point: Tensor, federation: Federation) -> tuple[Tensor, Tensor]:
+    """The value (double) and the gradient of f at a point."""
+    loss = torch.zeros((), dtype=torch.float64)
+    gradient = torch.zeros(model.dim, dtype=torch.float64)
+    for clients in _chunks(federation):
+        batch = federation.batch(clients)
+        weights = (1 / federation.sizes[clients].double())[batch.owners().cpu()]
+        # Weighted records of one big client: the sums of single clients are not needed.
+        pooled = Batch(batch.features, batch.targets, torch.tensor([batch.records]))
+        loss += (model.losses(point, pooled).double().cpu() * weights).sum()
+        sums = model.gradients(point, pooled).weighted_sums(weights.to(point.device, point.dtype))
+        gradient += sums[0].double().cpu()
+    loss, gradient = loss / federation.clients, gradient / federation.clients
+    if model.penalty is not None:
+        loss = loss + model.penalty.value(point).double().cpu()
+    penalty = penalty_gradient(model, point)
+    return loss, gradient + (penalty.double().cpu() if isinstance(penalty, Tensor) else penalty)
+
+
+def _chunks(federation: Federation) -> list[Tensor]:
+    """Consecutive clients with about so many records that a pass over them fits into memory."""
+    group = torch.cumsum(federation.sizes, 0) // RECORDS_AT_A_TIME
+    return list(torch.arange(federation.clients).split(torch.unique(group, return_counts=True)[1].tolist()))

@@ -1,0 +1,173 @@
+"""From a recipe to the things it names, with every open choice made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.calibrate import Privacy, calibrate, releases
+from tacit.algorithms.registry import algorithm_entry, build_algorithm
+from tacit.client.bounds import Bound, ClipEachCoordinate, ClipNorm, Normalise
+from tacit.client.sampling import build_sampling
+from tacit.compress import parse_compressor
+from tacit.data import load
+from tacit.engine.recipe import Recipe
+from tacit.errors import RequestError, count, unknown_name
+from tacit.federation import Federation
+from tacit.models.linear import LinearModel
+from tacit.models.model import Model
+from tacit.models.quadratic import quadratic_federation
+from tacit.models.registry import build_model, default_model
+from tacit.noise.randomness import Randomness
+from tacit.privacy import Adjacency, Target
+from tacit.server.participation import Everyone, FixedNumber
+from tacit.theory import soteriafl as theory
+
+BOUNDS: dict[str, Callable[[float], Bound]] = {
+    "clip-norm": ClipNorm,
+    "normalise": Normalise,
+    "clip-each-coordinate": ClipEachCoordinate,
+}
+
+PAPER_STEPS = (0.01, 0.03, 0.06, 0.1, 0.3, 0.6, 1.0)
+"""The grid over which papers/000, appendix A, tunes every algorithm's step."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that a run needs; `recipe` has no open choice left and reproduces it."""
+
+    recipe: Recipe
+    federation: Federation
+    algorithm: Algorithm
+    privacy: Privacy
+    rounds: int
+
+
+def make_plan(recipe: Recipe, *, data_dir: Path | None = None) -> Plan:
+    """Load the data, build the parts, and fill in what the recipe leaves open."""
+    privacy = _privacy(recipe)
+    entry = algorithm_entry(recipe.algorithm)
+    federation = _federation(recipe, data_dir)
+    recipe = replace(recipe, model=recipe.model or default_model(federation), clients=federation.clients)
+    model = build_model(recipe.model or "", federation, recipe.model_settings)
+    recipe = _resolved(recipe, model, federation, entry.settings)
+    rounds = count("rounds", recipe.rounds or 0)
+    algorithm = _algorithm(recipe, model)
+    # Whatever the accountant refuses is refused here, before anything is written or run.
+    times = releases(algorithm, federation.clients, rounds, Randomness(recipe.seed))
+    calibrate(algorithm, federation, releases=times, privacy=privacy)
+    return Plan(recipe, federation, algorithm, privacy, rounds)
+
+
+def _privacy(recipe: Recipe) -> Privacy:
+    if recipe.privacy == "none":
+        return "none"
+    if recipe.epsilon is None or recipe.delta is None:
+        raise RequestError("epsilon and delta must be given, unless privacy = 'none'")
+    return Target(recipe.epsilon, recipe.delta, Adjacency(recipe.adjacency))
+
+
+def _federation(recipe: Recipe, data_dir: Path | None) -> Federation:
+    if recipe.data == "quadratic":
+        return quadratic_federation(clients=recipe.clients or 100, **recipe.data_settings)
+    settings: dict[str, Any] = {"seed": recipe.seed, **recipe.data_settings}
+    return load(
+        recipe.data, clients=recipe.clients, partition=recipe.partition, data_dir=data_dir, **settings
+    )
+
+
+def _resolved(recipe: Recipe, model: Model, federation: Federation, takes: frozenset[str]) -> Recipe:
+    """The recipe with the theory's choices for what was left open, and nothing the algorithm does not take."""
+    for setting in ("compressor", "sampling", "shift_step", "snapshot_probability"):
+        if setting not in takes and getattr(recipe, setting) is not None:
+            raise RequestError(f"algorithm {recipe.algorithm!r} takes no {setting}; leave it out")
+    if "compressor" in takes and recipe.compressor is None:
+        recipe = replace(recipe, compressor="rand-k:0.05")
+    if "sampling" not in takes:
+        recipe = replace(recipe, batch=None)
+    elif recipe.sampling is None:
+        recipe = replace(recipe, sampling="poisson")
+    if recipe.sampling == "full":
+        recipe = replace(recipe, batch=None)
+    return _prescribed(recipe, model, federation, takes)
+
+
+def _prescribed(recipe: Recipe, model: Model, federation: Federation, takes: frozenset[str]) -> Recipe:
+    wanted = {"rounds", "step"} | ({"snapshot_probability"} & takes)
+    if "sampling" in takes and recipe.sampling != "full":
+        wanted.add("batch")
+    open_settings = [name for name in sorted(wanted) if getattr(recipe, name) is None]
+    if open_settings == ["snapshot_probability"]:
+        # Corollary 2: p = b/m.
+        sampling = build_sampling(recipe.sampling or "full", recipe.batch)
+        smallest = int(federation.sizes.min())
+        return replace(recipe, snapshot_probability=min(1.0, sampling.rate(smallest)))
+    if not open_settings:
+        return recipe
+    prescription = prescribe(recipe, model, federation, needed_for=open_settings)
+    prescribed: dict[str, Any] = {
+        "batch": prescription.batch,
+        "rounds": prescription.rounds,
+        "snapshot_probability": prescription.probability,
+        "step": prescription.step,
+    }
+    return replace(recipe, **{name: prescribed[name] for name in open_settings})
+
+
+def prescribe(
+    recipe: Recipe, model: Model, federation: Federation, needed_for: list[str] | None = None
+) -> theory.Prescription:
+    """What papers/000 prescribes for this recipe, from public numbers alone."""
+    for_what = f"{' and '.join(needed_for)} must be given: " if needed_for else ""
+    smoothness = _smoothness(recipe, model)
+    if smoothness is None:
+        grid = ", ".join(str(step) for step in PAPER_STEPS)
+        raise RequestError(
+            f"{for_what}the theory needs a smoothness constant, which is known only for linear models with a "
+            f"public bound on the features (feature_norm, or data.unit_norm = true); "
+            f"for a step, papers/000 tries {grid}"
+        )
+    if recipe.epsilon is None or recipe.delta is None:
+        raise RequestError(f"{for_what}the theory's choices depend on epsilon and delta, which are not given")
+    compressor = parse_compressor(recipe.compressor or "identity")
+    return theory.prescribe(
+        recipe.algorithm,
+        clients=federation.clients,
+        records=int(federation.sizes.min()),
+        dim=model.dim,
+        omega=compressor.omega(model.dim),
+        smoothness=smoothness,
+        gradient_bound=_bound(recipe).norm(model.dim),
+        epsilon=recipe.epsilon,
+        delta=recipe.delta,
+    )
+
+
+def _smoothness(recipe: Recipe, model: Model) -> float | None:
+    norm = recipe.feature_norm
+    if norm is None and recipe.data_settings.get("unit_norm") is True:
+        norm = 1.0
+    return model.smoothness(norm) if isinstance(model, LinearModel) and norm is not None else None
+
+
+def _bound(recipe: Recipe) -> Bound:
+    if recipe.bound not in BOUNDS:
+        raise unknown_name("bound", recipe.bound, BOUNDS)
+    return BOUNDS[recipe.bound](recipe.clip_norm)
+
+
+def _algorithm(recipe: Recipe, model: Model) -> Algorithm:
+    settings = {
+        "bound": _bound(recipe),
+        "sampling": build_sampling(recipe.sampling, recipe.batch) if recipe.sampling else None,
+        "compressor": parse_compressor(recipe.compressor) if recipe.compressor else None,
+        "step": recipe.step,
+        "shift_step": recipe.shift_step,
+        "snapshot_probability": recipe.snapshot_probability,
+        "participation": Everyone() if recipe.cohort is None else FixedNumber(recipe.cohort),
+    }
+    return build_algorithm(recipe.algorithm, model, settings)

@@ -1,0 +1,150 @@
+"""A recipe: everything that determines a run, as plain values that can be written as TOML and read back."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import tomli_w
+
+from tacit.errors import RequestError, unknown_name
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What to train, on what, how, and with which promise.
+
+    None means "choose for me": the theory's prescription where there is one. `Plan.recipe` of a resolved
+    recipe has every choice filled in, and reproduces the run.
+    """
+
+    # what and on what
+    algorithm: str = "soteriafl-svrg"
+    data: str = "digits"
+    clients: int | None = None
+    partition: str = "iid"
+    model: str | None = None
+    # the promise
+    privacy: str = "record"
+    """"record", or "none" for a run without any privacy"""
+    epsilon: float | None = 8.0
+    delta: float | None = 1e-5
+    adjacency: str = "replace-one"
+    # how
+    rounds: int | None = None
+    sampling: str | None = None
+    batch: float | None = None
+    bound: str = "clip-norm"
+    """"clip-norm", "normalise" or "clip-each-coordinate"; `clip_norm` is its size"""
+    clip_norm: float = 1.0
+    compressor: str | None = None
+    step: float | None = None
+    shift_step: float | None = None
+    snapshot_probability: float | None = None
+    cohort: int | None = None
+    """how many clients take part in a round; all of them unless given"""
+    feature_norm: float | None = None
+    """a public bound on the norm of a record's features, for the theory's constants"""
+    # the run
+    seed: int = 0
+    evaluate_every: int | None = None
+    checkpoint_every: int | None = None
+    memory_limit_mb: int = 1024
+    device: str = "cpu"
+    model_settings: dict[str, Any] = field(default_factory=dict)
+    data_settings: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, kinds in _kinds().items():
+            value = getattr(self, name)
+            if isinstance(value, int) and not isinstance(value, bool) and float in kinds and int not in kinds:
+                object.__setattr__(self, name, float(value))
+            elif not isinstance(value, kinds) or isinstance(value, bool):
+                wanted = " or ".join(k.__name__ for k in kinds if k is not type(None))
+                raise RequestError(f"{name} must be {wanted}, not {value!r}")
+        if self.privacy not in ("record", "none"):
+            raise unknown_name("privacy", self.privacy, ["record", "none"])
+
+    def with_settings(self, settings: dict[str, Any]) -> Recipe:
+        """This recipe with some settings changed; `model.hidden` and `data.unit_norm` reach into the tables."""
+        plain: dict[str, Any] = {}
+        tables = {"model": dict(self.model_settings), "data": dict(self.data_settings)}
+        for key, value in settings.items():
+            table, dot, name = key.partition(".")
+            if dot and table in tables:
+                tables[table][name] = value
+            elif key.replace("-", "_") in _NAMES:
+                plain[key.replace("-", "_")] = value
+            else:
+                raise unknown_name("setting", key, [*_NAMES, "model.NAME", "data.NAME"])
+        return replace(self, **{"model_settings": tables["model"], "data_settings": tables["data"], **plain})
+
+    def to_toml(self) -> str:
+        """As TOML; settings that are None are left out."""
+        return tomli_w.dumps(
+            {key: value for key, value in asdict(self).items() if value is not None and value != {}}
+        )
+
+    @classmethod
+    def from_toml(cls, text: str, source: str = "recipe") -> Recipe:
+        """The inverse of `to_toml`. Tables `[model_settings]` and `[data_settings]` hold the makers' own."""
+        try:
+            values = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise RequestError(f"{source} is not valid TOML: {error}") from error
+        for name in values:
+            if name not in _NAMES:
+                raise unknown_name(f"setting in {source}", name, _NAMES)
+        # A choice left out of a file is left open, even where the built-in recipe has made it.
+        open_choices = {"epsilon": None, "delta": None} if values.get("privacy") == "none" else {}
+        return cls(**{**open_choices, **values})
+
+    @classmethod
+    def read(cls, path: Path) -> Recipe:
+        """A recipe from a file."""
+        try:
+            return cls.from_toml(path.read_text(), str(path))
+        except (OSError, UnicodeDecodeError) as error:
+            raise RequestError(f"cannot read recipe {path}: {error}") from error
+
+
+_NAMES = [f.name for f in fields(Recipe)]
+
+
+def _kinds() -> dict[str, tuple[type, ...]]:
+    hints = get_type_hints(Recipe)
+    kinds = {}
+    for name, hint in hints.items():
+        members = get_args(hint) if not name.endswith("_settings") else ()
+        kinds[name] = members or ((dict,) if name.endswith("_settings") else (hint,))
+    return kinds
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """`key=value` as on the command line; the value is TOML, or else a plain word.
+
+    >>> parse_setting("step=0.3"), parse_setting("partition=dirichlet:0.5"), parse_setting("data.unit_norm=true")
+    (('step', 0.3), ('partition', 'dirichlet:0.5'), ('data.unit_norm', True))
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise RequestError(f"--set takes key=value, not {text!r}")
+    try:
+        return key.strip(), tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value.strip()
+
+
+DEMONSTRATION = Recipe(
+    algorithm="soteriafl-svrg",
+    data="digits",
+    clients=10,
+    rounds=100,
+    compressor="rand-k:0.2",
+    step=1.0,
+    clip_norm=1.0,
+    data_settings={"unit_norm": True},
+)
+"""What `tacit run` does when it is told nothing: embedded data, ten clients, no download."""

@@ -1,0 +1,70 @@
+"""One round: the two functions that every engine calls.
+
+The simulator calls them for whole cohorts, a deployed silo calls `client_round` for itself alone, and the
+deployed server calls `server_round`. There is no other implementation of an algorithm anywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from tacit.algorithms.algorithm import Algorithm
+from tacit.client.cohort import Cohort
+from tacit.compress import Packets
+from tacit.federation import Federation
+from tacit.noise.randomness import Purpose
+
+State = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class ClientState:
+    """What the clients at hand remember: of their work, and of their uplink."""
+
+    work: State
+    uplink: State
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """What the server remembers: of its update, and of the messages."""
+
+    update: State
+    uplink: State
+
+
+def client_start(algorithm: Algorithm, point: Tensor, federation: Federation) -> ClientState:
+    """The memory of all clients of a federation before the first round."""
+    uplink = algorithm.uplink.init(federation.clients, len(point))
+    on_device = {name: tensor.to(point.device) for name, tensor in uplink.items()}
+    return ClientState(algorithm.work.init(point, federation), on_device)
+
+
+def server_start(algorithm: Algorithm, point: Tensor) -> ServerState:
+    """The memory of the server before the first round."""
+    uplink = algorithm.uplink.server_init(len(point))
+    on_device = {name: tensor.to(point.device) for name, tensor in uplink.items()}
+    return ServerState(algorithm.server.init(point), on_device)
+
+
+def client_round(
+    algorithm: Algorithm, point: Tensor, cohort: Cohort, state: ClientState, noise_multipliers: Tensor
+) -> tuple[Packets, ClientState]:
+    """What the clients of a cohort send in a round, and what they remember; `state` is consumed.
+
+    Guarantee: the packets are post-processing of what `algorithm.work` made private.
+    """
+    rows, work = algorithm.work.run(point, cohort, state.work, noise_multipliers)
+    generators = cohort.generators(Purpose.COMPRESS)
+    packets, uplink = algorithm.uplink.send(rows, state.uplink, cohort.clients, generators)
+    return packets, ClientState(work, uplink)
+
+
+def server_round(
+    algorithm: Algorithm, total: Tensor, state: ServerState, *, round: int, cohort: int, clients: int
+) -> ServerState:
+    """What the server remembers after a round whose decoded messages add up to `total`."""
+    direction, uplink = algorithm.uplink.receive(total, state.uplink, cohort=cohort, clients=clients)
+    return ServerState(algorithm.server.step(state.update, direction, round), uplink)

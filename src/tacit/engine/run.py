@@ -1,0 +1,103 @@
+"""What a run leaves behind: the model, the history, the promise, and where to look at them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.calibrate import Calibration, Privacy
+from tacit.engine.files import write_atomically
+from tacit.engine.history import History, Row
+from tacit.engine.trained import Trained
+from tacit.federation import Federation
+from tacit.privacy import Guarantee
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run."""
+
+    algorithm: Algorithm
+    federation: Federation
+    calibration: Calibration
+    privacy: Privacy
+    history: History
+    parameters: Tensor
+    rounds: int
+    seed: int
+    seconds: float
+
+    @property
+    def model(self) -> Trained:
+        """The trained model."""
+        return Trained(self.algorithm.work.model, self.parameters)
+
+    @property
+    def guarantee(self) -> Guarantee | None:
+        """What was promised, to whom, against whom; None for a run without privacy."""
+        return self.calibration.guarantee
+
+    @property
+    def last(self) -> Row:
+        """The history's last row."""
+        return self.history[-1]
+
+    def save(self, directory: Path | str) -> Path:
+        """Write history, summary and model into a directory (ledger and checkpoints are written by the run)."""
+        directory = Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        write_atomically(directory / "history.csv", self.history.to_csv().encode())
+        self.model.save(directory / "model.safetensors")
+        summary = json.dumps(self.summary(directory), indent=2) + "\n"
+        # Last, because a directory with a summary is a finished run.
+        write_atomically(directory / "summary.json", summary.encode())
+        return directory
+
+    def summary(self, directory: Path | None = None) -> dict[str, Any]:
+        """The run as one flat JSON object."""
+        federation, work, last = self.federation, self.algorithm.work, self.last
+        guarantee, sizes = self.guarantee, federation.sizes
+        smallest = int(sizes.argmin())
+        stds, multipliers = self.calibration.noise_stds, self.calibration.noise_multipliers
+        return {
+            "algorithm": self.algorithm.name,
+            "data": federation.name,
+            "clients": federation.clients,
+            "records": federation.records,
+            "records_per_client": [int(sizes.min()), int(sizes.max())],
+            "dim": work.model.dim,
+            "rounds": self.rounds,
+            "privacy": "none" if guarantee is None else str(guarantee.unit),
+            "epsilon": None if guarantee is None else guarantee.epsilon,
+            "delta": None if guarantee is None else guarantee.delta,
+            "unit": None if guarantee is None else str(guarantee.unit),
+            "adjacency": None if guarantee is None else str(guarantee.adjacency),
+            "adversary": None if guarantee is None else str(guarantee.adversary),
+            "promise": "no privacy: noise was switched off" if guarantee is None else guarantee.sentence(),
+            "entropy": "seeded: a simulation, not private to whoever knows the seed",
+            "sampling": work.sampling.name,
+            # Clients of different sizes may differ in these: they are those of the smallest client.
+            "sampling_rate": work.sampling.rate(int(sizes[smallest])),
+            "clip_norm": work.bound.norm(work.model.dim),
+            "noise_std": float(stds[smallest]),
+            "noise_multiplier": float(multipliers[smallest]),
+            "noise_std_range": [float(stds.min()), float(stds.max())],
+            "noise_multiplier_range": [float(multipliers.min()), float(multipliers.max())],
+            "compressor": self.algorithm.uplink.compressor.spec(),
+            "uplink_bits_per_client": last.uplink_bits_per_client,
+            "uplink_bits_total": last.uplink_bits_total,
+            "gradient_evaluations": last.gradient_evaluations,
+            "train_loss": last.train_loss,
+            "grad_norm_sq": last.grad_norm_sq,
+            "grad_norm_sq_mean": last.grad_norm_sq_mean,
+            "test_metric": last.test_metric,
+            "test_metric_name": work.model.metric_name,
+            "seed": self.seed,
+            "seconds": self.seconds,
+            "run_dir": None if directory is None else str(directory),
+        }

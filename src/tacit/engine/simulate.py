@@ -1,0 +1,121 @@
+"""The simulator: all clients in one process, cohort by cohort."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.calibrate import Privacy, calibrate, releases
+from tacit.engine import checkpoint as checkpoints
+from tacit.engine.history import Row
+from tacit.engine.ledger import Ledger
+from tacit.engine.run import Run
+from tacit.engine.simulation import Simulation, SimulationState
+from tacit.errors import count
+from tacit.federation import Federation
+from tacit.noise.randomness import Randomness
+
+Progress = Callable[[int, Row | None], None]
+"""Called after every round with the number of finished rounds, and with a row where one was evaluated."""
+
+MEMORY_LIMIT_BYTES = 2**30
+EVALUATIONS = 50
+SECONDS_BETWEEN_CHECKPOINTS = 2.0
+
+
+def simulate(
+    algorithm: Algorithm,
+    federation: Federation,
+    *,
+    rounds: int,
+    privacy: Privacy,
+    seed: int = 0,
+    evaluate_every: int | None = None,
+    out: Path | str | None = None,
+    checkpoint_every: int | None = None,
+    memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    device: str | torch.device = "cpu",
+    progress: Progress | None = None,
+) -> Run:
+    """Train, with the noise that `privacy` asks for, and remember what happened.
+
+    `privacy` is a `Target`, from which the noise of every client is derived, or "none" in so many words. With
+    `out`, ledger and checkpoints are written there as the run goes (every `checkpoint_every` rounds, or every
+    few seconds), and a run that was killed goes on from its last checkpoint: the result is the same, bit for
+    bit. Cohorts are worked on in chunks of about `memory_limit_bytes`. The same seed gives the same bits.
+
+    Noise from a seed is for research: whoever knows the seed can subtract it.
+    """
+    count("rounds", rounds)
+    every = (
+        max(1, rounds // EVALUATIONS) if evaluate_every is None else count("evaluate_every", evaluate_every)
+    )
+    randomness = Randomness(seed)
+    federation = federation.to(device)
+    times = releases(algorithm, federation.clients, rounds, randomness)
+    calibration = calibrate(algorithm, federation, releases=times, privacy=privacy)
+    simulation = Simulation(algorithm, federation, calibration, randomness, memory_limit_bytes)
+
+    store = None if out is None else _Store(simulation, Path(out), rounds, checkpoint_every)
+    state = (store.load() if store else None) or simulation.start()
+    clock = time.perf_counter() - state.seconds
+    while True:
+        due = state.round % every == 0 or state.round == rounds
+        if due and not (len(state.history) and state.history[-1].round == state.round):
+            state = simulation.evaluated(state, time.perf_counter() - clock)
+        if progress:
+            progress(state.round, state.history[-1] if due else None)
+        if store:
+            store.save_if_due(replace(state, seconds=time.perf_counter() - clock))
+        if state.round == rounds:
+            break
+        cohort = simulation.cohort(state.round)
+        if store:
+            store.ledger.append(state.round, federation.ids[cohort], federation.clients)
+        state = simulation.advance(state, cohort)
+    return Run(
+        algorithm=algorithm,
+        federation=federation,
+        calibration=calibration,
+        privacy=privacy,
+        history=state.history,
+        parameters=algorithm.server.output(state.server.update).cpu(),
+        rounds=rounds,
+        seed=seed,
+        seconds=time.perf_counter() - clock,
+    )
+
+
+class _Store:
+    """Where a run keeps its ledger and its checkpoints."""
+
+    def __init__(self, simulation: Simulation, directory: Path, rounds: int, every: int | None) -> None:
+        self._checkpoints = directory / "checkpoints"
+        self._fingerprint = simulation.fingerprint(rounds)
+        self._rounds = rounds
+        self._every = None if every is None else count("checkpoint_every", every)
+        self._saved_at = 0.0
+        self._simulation = simulation
+        directory.mkdir(parents=True, exist_ok=True)
+        self.ledger = Ledger(directory / "ledger.jsonl")
+
+    def load(self) -> SimulationState | None:
+        saved = checkpoints.latest(self._checkpoints, self._fingerprint)
+        state = None if saved is None else self._simulation.from_checkpoint(saved)
+        self.ledger.begin(self._simulation.ledger_header(), keep_rounds=state.round if state else 0)
+        return state
+
+    def save_if_due(self, state: SimulationState) -> None:
+        if self._every is not None:
+            due = state.round % self._every == 0
+        else:
+            due = time.monotonic() - self._saved_at > SECONDS_BETWEEN_CHECKPOINTS
+        if due or state.round == self._rounds:
+            self.ledger.sync()
+            checkpoints.save(self._checkpoints, self._simulation.to_checkpoint(state, self._fingerprint))
+            self._saved_at = time.monotonic()

@@ -1,0 +1,187 @@
+"""What a simulated run is made of: its state, and how one round turns it into the next."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tacit._version import __version__
+from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.calibrate import Calibration
+from tacit.client.cohort import Cohort
+from tacit.engine.checkpoint import Checkpoint
+from tacit.engine.history import History, Row
+from tacit.engine.objective import evaluate
+from tacit.engine.round import (
+    ClientState,
+    ServerState,
+    client_round,
+    client_start,
+    server_round,
+    server_start,
+)
+from tacit.errors import TacitError
+from tacit.federation import Federation
+from tacit.noise.randomness import Purpose, Randomness
+
+
+class DivergedError(TacitError):
+    """The point is no longer finite."""
+
+
+@dataclass(frozen=True)
+class SimulationState:
+    """Everything that a run is after `round` rounds."""
+
+    round: int
+    clients: ClientState
+    server: ServerState
+    releases: Tensor
+    """(clients,) int64: in how many rounds each client took part"""
+    uplink_bits: int = 0
+    evaluations: float = 0.0
+    history: History = field(default_factory=History)
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """All that stays the same from round to round."""
+
+    algorithm: Algorithm
+    federation: Federation
+    calibration: Calibration
+    randomness: Randomness
+    memory_limit_bytes: int
+
+    def start(self) -> SimulationState:
+        """The state before the first round."""
+        model = self.algorithm.work.model
+        point = model.init(self.randomness.generator(Purpose.INIT)).to(self.federation.features.device)
+        return SimulationState(
+            round=0,
+            clients=client_start(self.algorithm, point, self.federation),
+            server=server_start(self.algorithm, point),
+            releases=torch.zeros(self.federation.clients, dtype=torch.int64),
+        )
+
+    def cohort(self, round: int) -> Tensor:
+        """The positions of the clients that take part in a round."""
+        return self.algorithm.participation.cohort(self.federation.clients, round, self.randomness)
+
+    def advance(self, state: SimulationState, cohort: Tensor) -> SimulationState:
+        """One round of a cohort; `state` is consumed."""
+        point = self.algorithm.server.broadcast(state.server.update, state.round)
+        total = torch.zeros_like(point)
+        clients, bits, evaluations = state.clients, 0, 0.0
+        for members in self._chunks(cohort):
+            part = Cohort(self.federation, members, state.round, self.randomness)
+            multipliers = self.calibration.noise_multipliers[members]
+            packets, clients = client_round(self.algorithm, point, part, clients, multipliers)
+            packets.add_sum_to(total)
+            bits += packets.bits * packets.clients
+            evaluations += self.algorithm.work.evaluations(part)
+        if not bool(torch.isfinite(total).all()):
+            raise DivergedError(f"round {state.round}: the messages are no longer finite; use a smaller step")
+        server = server_round(
+            self.algorithm,
+            total,
+            state.server,
+            round=state.round,
+            cohort=len(cohort),
+            clients=self.federation.clients,
+        )
+        state.releases[cohort] += 1
+        return replace(
+            state,
+            round=state.round + 1,
+            clients=clients,
+            server=server,
+            uplink_bits=state.uplink_bits + bits,
+            evaluations=state.evaluations + evaluations,
+        )
+
+    def _chunks(self, cohort: Tensor) -> Iterator[Tensor]:
+        """Consecutive parts of a cohort whose batches and vectors fit into the memory at hand."""
+        record = 4 * self.federation.features[0].numel()
+        batch = self.algorithm.work.records_in_memory(self.federation.sizes[cohort])
+        per_client = 3 * record * batch + 6 * 4 * self.algorithm.work.model.dim
+        group = torch.cumsum(per_client, 0) // self.memory_limit_bytes
+        yield from cohort.split(torch.unique_consecutive(group.long(), return_counts=True)[1].tolist())
+
+    def evaluated(self, state: SimulationState, seconds: float) -> SimulationState:
+        """The same state with one more row in its history."""
+        point = self.algorithm.server.output(state.server.update)
+        if not bool(torch.isfinite(point).all()):
+            raise DivergedError(f"after round {state.round} the model is no longer finite; use a smaller step")
+        seen = evaluate(self.algorithm.work.model, point, self.federation)
+        so_far = [row.grad_norm_sq for row in state.history] + [seen.grad_norm_sq]
+        row = Row(
+            round=state.round,
+            train_loss=seen.train_loss,
+            grad_norm_sq=seen.grad_norm_sq,
+            grad_norm_sq_mean=sum(so_far) / len(so_far),
+            test_metric=seen.test_metric,
+            uplink_bits_per_client=state.uplink_bits // self.federation.clients,
+            uplink_bits_total=state.uplink_bits,
+            gradient_evaluations=round(state.evaluations),
+            epsilon=self.calibration.epsilon_after(int(state.releases.max())),
+            seconds=seconds,
+        )
+        return replace(state, history=state.history.with_row(row), seconds=seconds)
+
+    def fingerprint(self, rounds: int) -> str:
+        """A digest of everything that determines the run: data, parts, noise, seed, version."""
+        digest = hashlib.sha256(f"{__version__}|{rounds}|{self.randomness}|{self.algorithm!r}".encode())
+        for tensor in (self.federation.features, self.federation.targets, self.federation.sizes):
+            digest.update(tensor.cpu().contiguous().numpy().tobytes())
+        digest.update(self.calibration.noise_multipliers.numpy().tobytes())
+        return digest.hexdigest()
+
+    def ledger_header(self) -> dict[str, Any]:
+        """What the ledger must say once: who releases what, with which noise."""
+        return {"version": __version__, **self.calibration.facts(self.federation)}
+
+    def to_checkpoint(self, state: SimulationState, fingerprint: str) -> Checkpoint:
+        """All of the state, as named tensors and plain facts."""
+        parts = {
+            "work": state.clients.work,
+            "uplink": state.clients.uplink,
+            "update": state.server.update,
+            "server_uplink": state.server.uplink,
+            "run": {"releases": state.releases},
+        }
+        tensors = {f"{part}.{name}": t for part, named in parts.items() for name, t in named.items()}
+        facts = {
+            "uplink_bits": state.uplink_bits,
+            "evaluations": state.evaluations,
+            "history": state.history.to_list(),
+            "seconds": state.seconds,
+        }
+        return Checkpoint(state.round, fingerprint, tensors, facts)
+
+    def from_checkpoint(self, saved: Checkpoint) -> SimulationState:
+        """The inverse of `to_checkpoint`."""
+        device = self.federation.features.device
+        parts: dict[str, dict[str, Tensor]] = {
+            name: {} for name in ("work", "uplink", "update", "server_uplink", "run")
+        }
+        on_cpu = ("keys", "releases")
+        for full_name, tensor in saved.tensors.items():
+            part, _, name = full_name.partition(".")
+            parts[part][name] = tensor if name.endswith(on_cpu) else tensor.to(device)
+        return SimulationState(
+            round=saved.round,
+            clients=ClientState(parts["work"], parts["uplink"]),
+            server=ServerState(parts["update"], parts["server_uplink"]),
+            releases=parts["run"]["releases"],
+            uplink_bits=saved.facts["uplink_bits"],
+            evaluations=saved.facts["evaluations"],
+            history=History.from_list(saved.facts["history"]),
+            seconds=saved.facts["seconds"],
+        )

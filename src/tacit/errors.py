@@ -1,0 +1,60 @@
+"""The errors that tacit raises, and the small checks that raise them.
+
+A message names the setting, the value it had, what is allowed and what to do. A `RequestError` means that
+the caller asked for something wrong (the command line exits with 2); every other error is a failure (1).
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable
+
+
+class TacitError(Exception):
+    """Anything that tacit refuses or fails to do."""
+
+
+class RequestError(TacitError, ValueError):
+    """The request is wrong: an unknown name, a value out of range, settings that contradict each other."""
+
+
+class DataError(RequestError):
+    """The data are wrong or missing: not a number, the wrong shape, an empty client, no file."""
+
+
+class MessageError(TacitError, ValueError):
+    """Bytes that claim to be a message but are not one: truncated, oversized, not finite, another format."""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> RequestError:
+    """The error for a name that nobody registered; it lists the close ones, then all of them.
+
+    >>> print(unknown_name("compressor", "rnd-k", ["rand-k", "natural"]))
+    unknown compressor 'rnd-k'; did you mean 'rand-k'? Known: natural, rand-k
+    """
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    hint = f"; did you mean {' or '.join(repr(c) for c in close)}?" if close else "."
+    return RequestError(f"unknown {kind} {name!r}{hint} Known: {', '.join(names)}")
+
+
+def positive(setting: str, value: float) -> float:
+    """The value, if it is a finite number above zero."""
+    if not (math.isfinite(value) and value > 0):
+        raise RequestError(f"{setting} must be a finite number above 0, not {value!r}")
+    return value
+
+
+def probability(setting: str, value: float) -> float:
+    """The value, if it lies in (0, 1]."""
+    if not 0 < value <= 1:
+        raise RequestError(f"{setting} must be in (0, 1], not {value!r}")
+    return value
+
+
+def count(setting: str, value: int, *, at_least: int = 1) -> int:
+    """The value, if it is a whole number of at least `at_least`."""
+    if isinstance(value, bool) or not math.isfinite(value) or int(value) != value or value < at_least:
+        raise RequestError(f"{setting} must be a whole number of at least {at_least}, not {value!r}")
+    return int(value)

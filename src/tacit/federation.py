@@ -1,0 +1,282 @@
+"""The records of every client, ragged, indexed by client; and batches of them.
+
+Records lie client after client in one tensor, so that a cohort of a hundred thousand clients is one indexing
+operation. A client has a *position* in its federation (0, 1, ...: what the methods below take) and an *id*,
+its number in the whole federation, which is its address for randomness and does not change when the client
+is taken out to run alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tacit.errors import DataError, RequestError
+from tacit.federation_checks import check_federation, check_index
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch.utils.data import Dataset
+
+    from tacit.data.encode import Arrays, Task
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Some records of some clients, client after client; `counts[c]` of them belong to the c-th.
+
+    A client may have none (a Poisson sample can be empty): its row is then still there, with a count of 0.
+
+    >>> batch = Batch(torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([0, 1, 1]), torch.tensor([2, 0, 1]))
+    >>> batch.clients, batch.records, batch.owners().tolist()
+    (3, 3, [0, 0, 2])
+    """
+
+    features: Tensor
+    """(records, *feature_shape)"""
+    targets: Tensor
+    """(records,), floating or int64"""
+    counts: Tensor
+    """(clients,) int64, on the CPU"""
+
+    def __post_init__(self) -> None:
+        check_index("counts", self.counts)
+        if self.targets.ndim != 1 or self.targets.shape[0] != self.features.shape[0]:
+            raise DataError(
+                f"a batch needs one target per record: features have shape {tuple(self.features.shape)}, "
+                f"targets {tuple(self.targets.shape)}"
+            )
+        if int(self.counts.sum()) != self.records:
+            raise DataError(f"counts add up to {int(self.counts.sum())}, but there are {self.records} records")
+
+    @property
+    def clients(self) -> int:
+        """How many clients the batch has rows for, those without records included."""
+        return self.counts.shape[0]
+
+    @property
+    def records(self) -> int:
+        """How many records the batch holds, of all clients together."""
+        return self.features.shape[0]
+
+    def owners(self) -> Tensor:
+        """(records,) int64 on the features' device: the row, 0 to clients - 1, that a record belongs to."""
+        rows = torch.repeat_interleave(torch.arange(self.clients), self.counts, output_size=self.records)
+        return rows.to(self.features.device)
+
+    def select(self, rows: Tensor, counts: Tensor) -> Batch:
+        """Some of these records: `rows` into this batch, client after client, `counts[c]` of the c-th."""
+        rows = rows.to(self.features.device)
+        return Batch(self.features[rows], self.targets[rows], counts)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Federation:
+    """The records of every client, ragged, indexed by client.
+
+    Whatever can be built is fit to train on: every number is finite, every client has a record, every label
+    is a class, no two clients share an id (they would draw the same noise).
+
+    >>> Federation.from_clients([([[0.0], [1.0]], [0, 1]), ([[2.0]], [1])])
+    custom: 2 clients, 3 records (1 to 2 each), 1 feature, 2 classes
+    """
+
+    features: Tensor
+    """(records, *feature_shape), float32 or float64, client after client"""
+    targets: Tensor
+    """(records,), int64 for classification, floating for regression"""
+    sizes: Tensor
+    """(clients,) int64 on the CPU, every one at least 1"""
+    ids: Tensor
+    """(clients,) int64 on the CPU: the client's number in the whole federation, its address for randomness"""
+    test_features: Tensor | None = None
+    test_targets: Tensor | None = None
+    classes: int | None = None
+    """The number of classes; None for regression"""
+    names: tuple[str, ...] | None = None
+    """The clients' names, such as the values of the column that told them apart"""
+    name: str = "custom"
+    """The data set's name"""
+    class_names: tuple[str, ...] | None = None
+    """What class 0, 1, ... stands for, where the labels were words"""
+    peeks: tuple[str, ...] = ()
+    """What was prepared with a look at private data, outside of any accounting: whoever states a guarantee
+    for a run on these data names them as if they were public"""
+
+    def __post_init__(self) -> None:
+        check_federation(self)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        features: Arrays,
+        targets: Arrays,
+        clients: Sequence[Hashable] | Sequence[Arrays] | Arrays,
+        *,
+        test: tuple[Arrays, Arrays] | None = None,
+        classes: int | Sequence[object] | None = None,
+        task: Task | None = None,
+        dtype: torch.dtype = torch.float32,
+        name: str = "custom",
+    ) -> Federation:
+        """A federation from numpy arrays, tensors or lists.
+
+        `clients` says who holds which record: one label per record (any sortable type; the sorted labels
+        become the clients' names), or one array of record indices per client. Whole-number, bool and text
+        targets mean classification and floating ones regression, unless `task` says otherwise. Labels -1/+1
+        become 0/1; text labels are numbered in sorted order, or in the order of `classes` if that lists them.
+
+        >>> sick = Federation.from_arrays([[0.0], [1.0], [2.0]], ["yes", "no", "no"], ["b", "a", "b"])
+        >>> sick.names, sick.targets.tolist(), sick.class_names
+        (('a', 'b'), [0, 1, 0], ('no', 'yes'))
+        """
+        from tacit.data import build
+
+        return build.from_arrays(
+            features, targets, clients, test=test, classes=classes, task=task, dtype=dtype, name=name
+        )
+
+    @classmethod
+    def from_clients(
+        cls,
+        clients: Sequence[tuple[Arrays, Arrays]],
+        *,
+        test: tuple[Arrays, Arrays] | None = None,
+        **options: Any,
+    ) -> Federation:
+        """A federation from one (features, targets) pair per client; other options as in `from_arrays`.
+
+        `names=` gives the clients names.
+        """
+        from tacit.data import build
+
+        return build.from_clients(clients, test=test, **options)
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: pd.DataFrame,
+        *,
+        target: str,
+        client: str,
+        test: pd.DataFrame | None = None,
+        **options: Any,
+    ) -> Federation:
+        """A federation from a table: a column with the target, a column that names the client, features.
+
+        Numeric columns are taken as they are, nothing is standardised; text, categorical and bool columns
+        are one-hot encoded. The categories are those that the data hold, which is a look at private data (and
+        noted in `peeks`): declare a pandas categorical dtype to fix them beforehand. Other options as in
+        `from_arrays`.
+        """
+        from tacit.data import build
+
+        return build.from_frame(frame, target=target, client=client, test=test, **options)
+
+    @classmethod
+    def from_datasets(
+        cls, datasets: Sequence[Dataset[Any]], *, test: Dataset[Any] | None = None, **options: Any
+    ) -> Federation:
+        """A federation from map-style PyTorch data sets of (features, label) items, one per client."""
+        from tacit.data import build
+
+        return build.from_datasets(datasets, test=test, **options)
+
+    def __repr__(self) -> str:
+        return self.describe()
+
+    @property
+    def clients(self) -> int:
+        """How many clients there are."""
+        return self.sizes.shape[0]
+
+    @property
+    def records(self) -> int:
+        """How many training records there are, of all clients together."""
+        return self.features.shape[0]
+
+    @property
+    def feature_shape(self) -> tuple[int, ...]:
+        """The shape of one record's features: (d,) for vectors, (channels, height, width) for images."""
+        return tuple(self.features.shape[1:])
+
+    @cached_property
+    def offsets(self) -> Tensor:
+        """(clients + 1,) int64: client i holds the records offsets[i] to offsets[i + 1] - 1."""
+        return torch.cat([torch.zeros(1, dtype=torch.int64), torch.cumsum(self.sizes, 0)])
+
+    def records_of(self, clients: Tensor) -> Tensor:
+        """Flat indices of all records of the clients at these positions, in that order."""
+        clients = clients.to("cpu", torch.int64)
+        if clients.numel() and not 0 <= int(clients.min()) <= int(clients.max()) < self.clients:
+            low, high = int(clients.min()), int(clients.max())
+            raise RequestError(f"clients must be positions 0 to {self.clients - 1}, not {low} to {high}")
+        sizes = self.sizes[clients]
+        ends = torch.cumsum(sizes, 0)
+        total = int(ends[-1]) if clients.numel() else 0
+        # Counting up through the whole answer, plus, for each client, how far its records lie from there.
+        jumps = self.offsets[clients] - (ends - sizes)
+        return torch.arange(total) + torch.repeat_interleave(jumps, sizes, output_size=total)
+
+    def take(self, rows: Tensor, counts: Tensor) -> Batch:
+        """The records at these flat indices, as a batch whose c-th client has `counts[c]` of them."""
+        rows = rows.to(self.features.device)
+        return Batch(self.features[rows], self.targets[rows], counts)
+
+    def batch(self, clients: Tensor | None = None) -> Batch:
+        """All records of the clients at these positions (by default of everyone, without a copy)."""
+        if clients is None:
+            return Batch(self.features, self.targets, self.sizes)
+        return self.take(self.records_of(clients), self.sizes[clients.to("cpu", torch.int64)])
+
+    def client(self, position: int) -> Federation:
+        """The federation of that one client: same id, same test set, no copy of its records."""
+        if not 0 <= position < self.clients:
+            raise RequestError(f"client must be a position 0 to {self.clients - 1}, not {position!r}")
+        start, end = self.offsets[position : position + 2].tolist()
+        return dataclasses.replace(
+            self,
+            features=self.features[start:end],
+            targets=self.targets[start:end],
+            sizes=self.sizes[position : position + 1],
+            ids=self.ids[position : position + 1],
+            names=None if self.names is None else (self.names[position],),
+        )
+
+    def to(self, device: str | torch.device) -> Federation:
+        """The same federation with its records (not its sizes and ids) on that device."""
+        return dataclasses.replace(
+            self,
+            features=self.features.to(device),
+            targets=self.targets.to(device),
+            test_features=None if self.test_features is None else self.test_features.to(device),
+            test_targets=None if self.test_targets is None else self.test_targets.to(device),
+        )
+
+    def test_batch(self) -> Batch:
+        """The whole test set, as the batch of one client."""
+        if self.test_features is None or self.test_targets is None:
+            raise DataError(f"the data set {self.name!r} has no test set: give test=(features, targets)")
+        return Batch(self.test_features, self.test_targets, torch.tensor([self.test_features.shape[0]]))
+
+    def describe(self) -> str:
+        """One line for people: how many clients, records, features, classes."""
+        low, high = int(self.sizes.min()), int(self.sizes.max())
+        each = f"{low:,} each" if low == high else f"{low:,} to {high:,} each"
+        shape = " x ".join(map(str, self.feature_shape))
+        task = "regression" if self.classes is None else f"{self.classes} classes"
+        test = "" if self.test_features is None else f"; {self.test_features.shape[0]:,} test records"
+        return (
+            f"{self.name}: {_plural(self.clients, 'client')}, {_plural(self.records, 'record')} ({each}), "
+            f"{shape} feature{'' if shape == '1' else 's'}, {task}{test}"
+        )
+
+
+def _plural(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"

@@ -1,0 +1,207 @@
+"""The gradients of a batch, one for each record, kept in the form in which they cost least.
+
+A bound needs the norm of every record's gradient and then a weighted sum of the gradients of every client.
+Both can be had without ever writing down one gradient for each record, which is what makes private training
+slow elsewhere: where a layer is linear, a record's gradient is the outer product of what went into the layer
+and of the error that came back, its norm is the product of the two norms, and a weighted sum over records is
+one matrix product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+ROWS_AT_A_TIME = 64 * 2**20
+"""How many numbers of explicit per-record gradients are held at once."""
+
+FEW_RECORDS = 64
+"""Below this many records a client, padding to a rectangle beats a loop over the clients."""
+
+
+class Gradients(Protocol):
+    """One gradient for each record of a batch of several clients."""
+
+    @property
+    def dim(self) -> int:
+        """The length of one gradient."""
+        ...
+
+    @property
+    def counts(self) -> Tensor:
+        """How many of the records belong to each client, client after client."""
+        ...
+
+    def norms(self) -> Tensor:
+        """The Euclidean norm of every record's gradient: (records,)."""
+        ...
+
+    def weighted_sums(self, weights: Tensor) -> Tensor:
+        """For every client the sum of its records' gradients, each times its weight: (clients, dim).
+
+        A record of weight zero adds exactly zero, even if its gradient is not finite.
+        """
+        ...
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """The gradients of some records, written out: (stop - start, dim)."""
+        ...
+
+
+def chunks_of_rows(gradients: Gradients) -> Iterator[tuple[int, int]]:
+    """Ranges of records whose written-out gradients fit into memory together."""
+    records = int(gradients.counts.sum())
+    size = max(1, ROWS_AT_A_TIME // max(1, gradients.dim))
+    for start in range(0, records, size):
+        yield start, min(records, start + size)
+
+
+def sums_by_client(rows: Tensor, counts: Tensor) -> Tensor:
+    """Sum consecutive rows client by client: (records, ...) to (clients, ...)."""
+    owners = torch.repeat_interleave(torch.arange(len(counts)), counts).to(rows.device)
+    return rows.new_zeros((len(counts), *rows.shape[1:])).index_add_(0, owners, rows)
+
+
+def padded(rows: Tensor, counts: Tensor) -> Tensor:
+    """Consecutive rows as a rectangle (clients, largest count, ...), filled up with zeros.
+
+    Free of any copy where every client has as many.
+    """
+    clients, longest = len(counts), int(counts.max())
+    if clients * longest == len(rows):
+        return rows.reshape(clients, longest, *rows.shape[1:])
+    rectangle = rows.new_zeros((clients * longest, *rows.shape[1:]))
+    rectangle[_places(counts, longest).to(rows.device)] = rows
+    return rectangle.reshape(clients, longest, *rows.shape[1:])
+
+
+def unpadded(rectangle: Tensor, counts: Tensor) -> Tensor:
+    """The inverse of `padded`."""
+    clients, longest = rectangle.shape[:2]
+    flat = rectangle.reshape(clients * longest, *rectangle.shape[2:])
+    if int(counts.sum()) == len(flat):
+        return flat
+    return flat[_places(counts, longest).to(rectangle.device)]
+
+
+def _places(counts: Tensor, longest: int) -> Tensor:
+    owners = torch.repeat_interleave(torch.arange(len(counts)), counts)
+    starts = torch.cumsum(counts, 0) - counts
+    return owners * longest + torch.arange(len(owners)) - starts[owners]
+
+
+def products_by_client(left: Tensor, right: Tensor, counts: Tensor) -> Tensor:
+    """left_c^T right_c for the consecutive rows of every client c: (clients, left width, right width)."""
+    if len(counts) == 0 or len(left) == 0:
+        return left.new_zeros((len(counts), left.shape[1], right.shape[1]))
+    evenly_or_short = bool((counts == counts[0]).all()) or len(left) < FEW_RECORDS * len(counts)
+    if evenly_or_short and len(counts) > 1:
+        return torch.bmm(padded(left, counts).transpose(1, 2), padded(right, counts))
+    sizes = counts.tolist()
+    pairs = zip(left.split(sizes), right.split(sizes), strict=True)
+    return torch.stack([a.T @ b for a, b in pairs])
+
+
+def affine(inputs: Tensor, weight: Tensor, bias: Tensor | None, counts: Tensor) -> Tensor:
+    """inputs @ weight + bias for one weight matrix, or for one of its own per client.
+
+    `weight` is (inputs, outputs), or (clients, inputs, outputs) to be used on every client's own rows.
+    """
+    if weight.dim() == 2:
+        outputs = inputs @ weight
+        return outputs if bias is None else outputs + bias
+    rectangle = torch.bmm(padded(inputs, counts), weight)
+    if bias is not None:
+        rectangle = rectangle + bias[:, None, :]
+    return unpadded(rectangle, counts)
+
+
+@dataclass(frozen=True)
+class OuterLayer:
+    """A linear layer's share of every record's gradient: inputs (x) errors, and the errors for the bias."""
+
+    inputs: Tensor
+    errors: Tensor
+    bias: bool
+
+    @property
+    def dim(self) -> int:
+        """How many parameters the layer has: its weight (inputs x outputs) row by row, then its bias."""
+        return (self.inputs.shape[1] + self.bias) * self.errors.shape[1]
+
+
+@dataclass(frozen=True)
+class OuterGradients:
+    """Gradients of models made of linear layers, never written out for the sums and norms.
+
+    ||g_j||^2 = sum over layers of (||inputs_j||^2 + 1 if there is a bias) ||errors_j||^2.
+    """
+
+    layers: tuple[OuterLayer, ...]
+    counts: Tensor
+
+    @property
+    def dim(self) -> int:
+        """The length of one gradient."""
+        return sum(layer.dim for layer in self.layers)
+
+    def norms(self) -> Tensor:
+        """Products of norms, layer by layer: no gradient is written out."""
+        squares = torch.zeros(len(self.layers[0].inputs), device=self.layers[0].inputs.device)
+        for layer in self.layers:
+            inputs = torch.linalg.vecdot(layer.inputs, layer.inputs) + float(layer.bias)
+            squares = squares + inputs * torch.linalg.vecdot(layer.errors, layer.errors)
+        return squares.sqrt()
+
+    def weighted_sums(self, weights: Tensor) -> Tensor:
+        """One matrix product a layer and client."""
+        parts: list[Tensor] = []
+        keep = (weights != 0)[:, None]
+        for layer in self.layers:
+            errors = torch.where(keep, layer.errors * weights[:, None], 0.0)
+            products = products_by_client(layer.inputs, errors, self.counts)
+            parts.append(products.reshape(len(self.counts), -1))
+            if layer.bias:
+                parts.append(sums_by_client(errors, self.counts))
+        return torch.cat(parts, dim=1)
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """Outer products, for the bounds that look at single coordinates."""
+        parts: list[Tensor] = []
+        for layer in self.layers:
+            inputs, errors = layer.inputs[start:stop], layer.errors[start:stop]
+            parts.append((inputs[:, :, None] * errors[:, None, :]).flatten(1))
+            if layer.bias:
+                parts.append(errors)
+        return torch.cat(parts, dim=1)
+
+
+@dataclass(frozen=True)
+class WrittenGradients:
+    """Gradients that are written out, for models that have no cheaper form."""
+
+    gradients: Tensor
+    counts: Tensor
+
+    @property
+    def dim(self) -> int:
+        """The length of one gradient."""
+        return int(self.gradients.shape[1])
+
+    def norms(self) -> Tensor:
+        """Row norms."""
+        norms: Tensor = torch.linalg.vector_norm(self.gradients, dim=1)
+        return norms
+
+    def weighted_sums(self, weights: Tensor) -> Tensor:
+        """Weighted rows, summed by client."""
+        rows = torch.where((weights != 0)[:, None], self.gradients * weights[:, None], 0.0)
+        return sums_by_client(rows, self.counts)
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """As they are."""
+        return self.gradients[start:stop]

@@ -1,0 +1,129 @@
+"""Models whose score is linear in the parameters: softmax, logistic and linear regression.
+
+A record's gradient is the outer product of its features and of the loss's slope, so norms and clipped sums
+cost what one ordinary gradient costs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tacit.errors import count, positive
+from tacit.federation import Batch
+from tacit.models.gradients import OuterGradients, OuterLayer, affine
+from tacit.models.losses import CrossEntropy, Logistic, ScoreLoss, Squared
+from tacit.models.model import check_point, flat_features
+from tacit.models.penalty import NonconvexPenalty, Penalty, Ridge
+
+
+@dataclass(frozen=True)
+class LinearModel:
+    """loss(features @ W + b, target) + penalty(W, b), with W (features x outputs) row by row, then b.
+
+    >>> model = logistic_regression(features=3)
+    >>> model.dim, model.smoothness(feature_norm=1.0)
+    (4, 0.5)
+    """
+
+    features: int
+    outputs: int
+    loss: ScoreLoss
+    intercept: bool = True
+    penalty: Penalty | None = None
+
+    def __post_init__(self) -> None:
+        count("features", self.features)
+        count("outputs", self.outputs)
+
+    @property
+    def dim(self) -> int:
+        """(features + 1 for an intercept) times outputs."""
+        return (self.features + self.intercept) * self.outputs
+
+    @property
+    def metric_name(self) -> str:
+        """The loss's metric."""
+        return self.loss.metric_name
+
+    def smoothness(self, feature_norm: float) -> float:
+        """The largest curvature of any record's loss, penalty included, if features have at most this norm.
+
+        The bound on the features must be public: it comes from how the features are made, not from a look.
+        """
+        reach = positive("feature_norm", feature_norm) ** 2 + self.intercept
+        return self.loss.curvature * reach + (self.penalty.curvature if self.penalty else 0.0)
+
+    def lipschitz(self, feature_norm: float) -> float | None:
+        """The largest norm of any record's gradient (without penalty), or None where the loss has no bound."""
+        if self.loss.slope_bound is None:
+            return None
+        reach = positive("feature_norm", feature_norm) ** 2 + self.intercept
+        return float(self.loss.slope_bound * reach**0.5)
+
+    def init(self, generator: np.random.Generator) -> Tensor:
+        """Zero: a convex problem needs no luck at the start."""
+        return torch.zeros(self.dim)
+
+    def scores(self, point: Tensor, batch: Batch) -> Tensor:
+        """features @ W + b: (records, outputs)."""
+        check_point(self, point)
+        size = self.features * self.outputs
+        weight = point[..., :size].reshape(*point.shape[:-1], self.features, self.outputs)
+        bias = point[..., size:] if self.intercept else None
+        return affine(flat_features(batch), weight, bias, batch.counts)
+
+    def losses(self, point: Tensor, batch: Batch) -> Tensor:
+        """The loss of every record."""
+        return self.loss.values(self.scores(point, batch), batch.targets)
+
+    def gradients(self, point: Tensor, batch: Batch) -> OuterGradients:
+        """features (x) slopes."""
+        slopes = self.loss.slopes(self.scores(point, batch), batch.targets)
+        return OuterGradients((OuterLayer(flat_features(batch), slopes, self.intercept),), batch.counts)
+
+    def predict(self, point: Tensor, features: Tensor) -> Tensor:
+        """The predicted target of every record."""
+        return self.loss.predict(self.scores(point, _unlabelled(features)))
+
+    def metric(self, point: Tensor, batch: Batch) -> float:
+        """The loss's metric over the batch."""
+        return float(self.loss.metric(self.scores(point, batch), batch.targets))
+
+
+def _unlabelled(features: Tensor) -> Batch:
+    records = len(features)
+    return Batch(features, torch.zeros(records, dtype=torch.int64), torch.tensor([records]))
+
+
+def _ridge(strength: float) -> Penalty | None:
+    return Ridge(positive("ridge", strength)) if strength else None
+
+
+def softmax_regression(
+    *, features: int, classes: int, intercept: bool = True, ridge: float = 0.0
+) -> LinearModel:
+    """Multi-class linear classification by cross-entropy."""
+    return LinearModel(
+        features, count("classes", classes, at_least=2), CrossEntropy(), intercept, _ridge(ridge)
+    )
+
+
+def logistic_regression(*, features: int, intercept: bool = True, ridge: float = 0.0) -> LinearModel:
+    """Two-class linear classification; targets are 0 and 1."""
+    return LinearModel(features, 1, Logistic(), intercept, _ridge(ridge))
+
+
+def nonconvex_logistic_regression(
+    *, features: int, intercept: bool = False, strength: float = 0.2
+) -> LinearModel:
+    """Logistic regression with a nonconvex penalty: papers/000, appendix A.1, which has no intercept."""
+    return LinearModel(features, 1, Logistic(), intercept, NonconvexPenalty(positive("strength", strength)))
+
+
+def least_squares(*, features: int, intercept: bool = True, ridge: float = 0.0) -> LinearModel:
+    """Linear regression by squared error."""
+    return LinearModel(features, 1, Squared(), intercept, _ridge(ridge))

@@ -1,0 +1,92 @@
+"""The one-hidden-layer sigmoid network of papers/000, appendix A.2, with its gradients in closed form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tacit.errors import count
+from tacit.federation import Batch
+from tacit.models.gradients import OuterGradients, OuterLayer, affine
+from tacit.models.linear import _unlabelled
+from tacit.models.losses import CrossEntropy, ScoreLoss
+from tacit.models.model import check_point, flat_features, glorot
+from tacit.models.penalty import Penalty
+
+
+@dataclass(frozen=True)
+class SigmoidNetwork:
+    """loss(sigmoid(features @ W_1 + c_1) @ W_2 + c_2, target), x = vec(W_1, c_1, W_2, c_2).
+
+    >>> SigmoidNetwork(features=784, hidden=64, classes=10).dim
+    50890
+    """
+
+    features: int
+    hidden: int = 64
+    classes: int = 10
+    loss: ScoreLoss = field(default_factory=CrossEntropy)
+    penalty: Penalty | None = None
+
+    def __post_init__(self) -> None:
+        count("features", self.features)
+        count("hidden", self.hidden)
+        count("classes", self.classes, at_least=2)
+
+    @property
+    def dim(self) -> int:
+        """Weights and biases of both layers."""
+        return (self.features + 1) * self.hidden + (self.hidden + 1) * self.classes
+
+    @property
+    def metric_name(self) -> str:
+        """The loss's metric."""
+        return self.loss.metric_name
+
+    def init(self, generator: np.random.Generator) -> Tensor:
+        """Glorot's uniform weights, zero biases."""
+        first = glorot(generator, self.features, self.hidden)
+        second = glorot(generator, self.hidden, self.classes)
+        zeros = torch.zeros(self.hidden), torch.zeros(self.classes)
+        return torch.cat([first.flatten(), zeros[0], second.flatten(), zeros[1]])
+
+    def _layers(self, point: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        check_point(self, point)
+        sizes = (self.features * self.hidden, self.hidden, self.hidden * self.classes, self.classes)
+        first, first_bias, second, second_bias = point.split(sizes, dim=-1)
+        leading = point.shape[:-1]
+        return (
+            first.reshape(*leading, self.features, self.hidden),
+            first_bias,
+            second.reshape(*leading, self.hidden, self.classes),
+            second_bias,
+        )
+
+    def _forward(self, point: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        first, first_bias, second, second_bias = self._layers(point)
+        hidden = torch.sigmoid(affine(flat_features(batch), first, first_bias, batch.counts))
+        return hidden, affine(hidden, second, second_bias, batch.counts)
+
+    def losses(self, point: Tensor, batch: Batch) -> Tensor:
+        """The loss of every record."""
+        return self.loss.values(self._forward(point, batch)[1], batch.targets)
+
+    def gradients(self, point: Tensor, batch: Batch) -> OuterGradients:
+        """Backpropagation by hand: the errors of both layers, which with their inputs are the gradient."""
+        hidden, scores = self._forward(point, batch)
+        slopes = self.loss.slopes(scores, batch.targets)
+        second = self._layers(point)[2]
+        errors = affine(slopes, second.transpose(-1, -2), None, batch.counts) * hidden * (1 - hidden)
+        layers = (OuterLayer(flat_features(batch), errors, True), OuterLayer(hidden, slopes, True))
+        return OuterGradients(layers, batch.counts)
+
+    def predict(self, point: Tensor, features: Tensor) -> Tensor:
+        """The predicted class of every record."""
+        return self.loss.predict(self._forward(point, _unlabelled(features))[1])
+
+    def metric(self, point: Tensor, batch: Batch) -> float:
+        """The loss's metric over the batch."""
+        return float(self.loss.metric(self._forward(point, batch)[1], batch.targets))

@@ -1,0 +1,75 @@
+"""Terms of the objective that depend on the model alone.
+
+They are added after the bound and after the noise: no record has any influence on them, so they cost no
+privacy, and clipping would only distort them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+
+class Penalty(Protocol):
+    """A function of the point, for one point (d,) or one a client (clients, d)."""
+
+    @property
+    def curvature(self) -> float:
+        """The largest absolute second derivative along a coordinate."""
+        ...
+
+    def value(self, point: Tensor) -> Tensor:
+        """The penalty, summed over the last axis."""
+        ...
+
+    def gradient(self, point: Tensor) -> Tensor:
+        """Its gradient."""
+        ...
+
+
+@dataclass(frozen=True)
+class Ridge:
+    """strength/2 ||x||^2, which makes a convex loss strongly convex with constant `strength`."""
+
+    strength: float
+
+    @property
+    def curvature(self) -> float:
+        """The second derivative is `strength` everywhere."""
+        return self.strength
+
+    def value(self, point: Tensor) -> Tensor:
+        """strength/2 ||x||^2."""
+        return self.strength / 2 * point.square().sum(-1)
+
+    def gradient(self, point: Tensor) -> Tensor:
+        """strength x."""
+        return self.strength * point
+
+
+@dataclass(frozen=True)
+class NonconvexPenalty:
+    """strength * sum_j x_j^2 / (1 + x_j^2): papers/000, appendix A.1 (there with strength 0.2).
+
+    >>> import torch
+    >>> NonconvexPenalty(0.2).value(torch.ones(3))
+    tensor(0.3000)
+    """
+
+    strength: float
+
+    @property
+    def curvature(self) -> float:
+        """The second derivative (2 - 6 x^2)/(1 + x^2)^3 is largest at 0, where it is 2."""
+        return 2 * self.strength
+
+    def value(self, point: Tensor) -> Tensor:
+        """strength * sum_j x_j^2 / (1 + x_j^2)."""
+        squares = point.square()
+        return self.strength * (squares / (1 + squares)).sum(-1)
+
+    def gradient(self, point: Tensor) -> Tensor:
+        """strength * 2 x_j / (1 + x_j^2)^2."""
+        return self.strength * 2 * point / (1 + point.square()).square()

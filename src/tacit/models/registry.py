@@ -1,0 +1,115 @@
+"""The models by name, sized for the data they are asked to fit."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from tacit.errors import RequestError, unknown_name
+from tacit.federation import Federation
+from tacit.models.linear import (
+    least_squares,
+    logistic_regression,
+    nonconvex_logistic_regression,
+    softmax_regression,
+)
+from tacit.models.model import Model
+from tacit.models.module import ModuleModel
+from tacit.models.network import SigmoidNetwork
+from tacit.models.quadratic import Quadratic
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """A model's maker: it takes what the federation knows and the user's own settings."""
+
+    make: Callable[..., Model]
+    summary: str
+    task: str
+
+
+def _quadratic(federation: Federation) -> Model:
+    dim, columns = federation.feature_shape
+    return Quadratic(dim, columns - 1)
+
+
+MODELS: dict[str, ModelEntry] = {
+    "softmax": ModelEntry(softmax_regression, "softmax regression", "classification"),
+    "logistic": ModelEntry(logistic_regression, "logistic regression", "two classes"),
+    "logistic-nonconvex": ModelEntry(
+        nonconvex_logistic_regression,
+        "logistic regression, nonconvex penalty (papers/000, A.1)",
+        "two classes",
+    ),
+    "least-squares": ModelEntry(least_squares, "linear regression by squared error", "regression"),
+    "network": ModelEntry(SigmoidNetwork, "one hidden sigmoid layer (papers/000, A.2)", "classification"),
+    "quadratic": ModelEntry(_quadratic, "synthetic quadratics (papers/004, F)", "synthetic"),
+}
+
+ENTRY_POINT = "module:"
+
+
+def default_model(federation: Federation) -> str:
+    """The plain linear model for the federation's task."""
+    if federation.name == "quadratic":
+        return "quadratic"
+    if federation.classes is None:
+        return "least-squares"
+    return "logistic" if federation.classes == 2 else "softmax"
+
+
+def build_model(name: str, federation: Federation, settings: dict[str, Any] | None = None) -> Model:
+    """A model by name, sized for the federation; `settings` are the maker's own (`hidden`, `ridge`, ...).
+
+    `module:package.module:factory` calls a function of the user's own that returns a `torch.nn.Module`.
+    """
+    settings = dict(settings or {})
+    if name.startswith(ENTRY_POINT):
+        return _from_entry_point(name.removeprefix(ENTRY_POINT), federation, settings)
+    if name not in MODELS:
+        raise unknown_name("model", name, [*MODELS, ENTRY_POINT + "package:factory"])
+    entry = MODELS[name]
+    _check_task(name, entry, federation)
+    accepted = inspect.signature(entry.make).parameters
+    for setting in settings:
+        if setting not in accepted or setting in ("features", "classes", "loss", "penalty", "federation"):
+            own = [p for p in accepted if p not in ("features", "classes", "loss", "penalty", "federation")]
+            raise unknown_name(f"setting of model {name!r}", setting, own)
+    known = {
+        "features": federation.features[0].numel(),
+        "classes": federation.classes,
+        "federation": federation,
+    }
+    return entry.make(**{k: v for k, v in known.items() if k in accepted}, **settings)
+
+
+def _check_task(name: str, entry: ModelEntry, federation: Federation) -> None:
+    fits = {
+        "classification": federation.classes is not None,
+        "two classes": federation.classes == 2,
+        "regression": federation.classes is None,
+        "synthetic": len(federation.feature_shape) == 2,
+    }[entry.task]
+    if not fits:
+        has = "real targets" if federation.classes is None else f"{federation.classes} classes"
+        raise RequestError(
+            f"model {name!r} is for {entry.task}, but {federation.name!r} has {has}; "
+            f"use {default_model(federation)!r}, for example"
+        )
+
+
+def _from_entry_point(path: str, federation: Federation, settings: dict[str, Any]) -> Model:
+    module_name, _, attribute = path.partition(":")
+    try:
+        factory = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise RequestError(f"model 'module:{path}' cannot be loaded: {error}") from error
+    made = factory(**settings)
+    if not isinstance(made, nn.Module):
+        raise RequestError(f"model 'module:{path}' must return a torch.nn.Module, not {type(made).__name__}")
+    return ModuleModel(made, "squared" if federation.classes is None else "cross-entropy")

@@ -1,0 +1,22 @@
+"""Privacy: what happened (events), what it costs (accounting), how much noise a target needs, and what is promised."""
+
+from tacit.privacy.accounting import delta, epsilon, epsilon_curve
+from tacit.privacy.calibrate import calibrate_noise, largest_batch, largest_rate, largest_rounds
+from tacit.privacy.guarantee import ClientGroup, Guarantee, Target
+from tacit.privacy.terms import Adjacency, Adversary, Unit
+
+__all__ = [
+    "Adjacency",
+    "Adversary",
+    "ClientGroup",
+    "Guarantee",
+    "Target",
+    "Unit",
+    "calibrate_noise",
+    "delta",
+    "epsilon",
+    "epsilon_curve",
+    "largest_batch",
+    "largest_rate",
+    "largest_rounds",
+]

@@ -1,0 +1,197 @@
+"""From a target to settings: the least noise, the most rounds, the largest batch that keep it. Always on the safe side."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from typing import TypeVar
+
+from dp_accounting import DpEvent
+from scipy import optimize
+
+from tacit.errors import RequestError, count, positive
+from tacit.privacy.accounting import check_delta, log_delta, rough_log_delta
+from tacit.privacy.accounting import epsilon as epsilon_of
+from tacit.privacy.dominate import is_private
+from tacit.privacy.events import to_dict
+from tacit.privacy.terms import Adjacency
+
+_Setting = TypeVar("_Setting", int, float)
+
+_PRECISION = 1e-4
+"""Relative precision of the noise multiplier before it is rounded up."""
+
+_STRIDE, _SMALL_STRIDE = 1.0, 0.01
+_MOST_NUDGES = 20
+_LEAST_LOG_NOISE, _MOST_LOG_NOISE = math.log(1e-4), math.log(1e9)
+_LEAST_RATE = 1e-9
+
+_ANSWERS: dict[tuple[tuple[str, ...], float, float, Adjacency], float] = {}
+"""Noise multipliers that were asked for before: many clients share one setting."""
+
+
+def calibrate_noise(
+    make_event: Callable[[float], DpEvent],
+    *,
+    epsilon: float,
+    delta: float,
+    adjacency: Adjacency = Adjacency.REPLACE_ONE,
+) -> float:
+    """The smallest noise multiplier, to within 0.5% and never below it, whose event keeps (epsilon, delta).
+
+    `make_event` gives the whole run's event for a noise multiplier. The result is checked by a last accounting.
+
+    >>> from tacit.privacy.events import gaussian, repeated
+    >>> z = calibrate_noise(lambda z: repeated(gaussian(z), 100), epsilon=1.0, delta=1e-5)
+    >>> round(z, 2)
+    74.6
+    """
+    positive("epsilon", epsilon)
+    check_delta(delta)
+    adjacency = Adjacency(adjacency)
+    # Two reference points tell apart functions that scale the noise differently.
+    references = tuple(json.dumps(to_dict(make_event(z))) for z in (1.0, 3.0))
+    question = (references, float(epsilon), float(delta), adjacency)
+    if question not in _ANSWERS:
+        _ANSWERS[question] = _least_noise(make_event, float(epsilon), float(delta), adjacency)
+    return _ANSWERS[question]
+
+
+def largest_rounds(
+    make_event: Callable[[int], DpEvent],
+    *,
+    epsilon: float,
+    delta: float,
+    adjacency: Adjacency = Adjacency.REPLACE_ONE,
+    at_most: int = 1_000_000,
+) -> int:
+    """The largest number of rounds, up to `at_most`, whose event keeps (epsilon, delta).
+
+    >>> from tacit.privacy.events import gaussian, repeated
+    >>> largest_rounds(lambda rounds: repeated(gaussian(75.0), rounds), epsilon=1.0, delta=1e-5)
+    101
+    """
+    return _largest_whole("rounds", make_event, epsilon, delta, adjacency, count("at_most", at_most))
+
+
+def largest_batch(
+    make_event: Callable[[int], DpEvent],
+    *,
+    records: int,
+    epsilon: float,
+    delta: float,
+    adjacency: Adjacency = Adjacency.REPLACE_ONE,
+) -> int:
+    """The largest batch, up to all `records`, whose event keeps (epsilon, delta) at the noise multiplier that it names."""
+    return _largest_whole("batch", make_event, epsilon, delta, adjacency, count("records", records))
+
+
+def largest_rate(
+    make_event: Callable[[float], DpEvent],
+    *,
+    epsilon: float,
+    delta: float,
+    adjacency: Adjacency = Adjacency.REPLACE_ONE,
+) -> float:
+    """The largest sampling rate, to within 0.1% and never above it, whose event keeps (epsilon, delta).
+
+    >>> from tacit.privacy.events import poisson, repeated
+    >>> round(largest_rate(lambda rate: repeated(poisson(rate, 2.0), 100), epsilon=1.0, delta=1e-5), 3)
+    0.026
+    """
+    keeps = _keeper(make_event, epsilon, delta, adjacency)
+    if keeps(1.0):
+        return 1.0
+    high = low = 1.0
+    while not keeps(low):
+        high, low = low, low / 8
+        if low < _LEAST_RATE:
+            raise _out_of_reach(f"sampling rate down to {_LEAST_RATE:g}", epsilon, delta)
+    while high > low * 1.001:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if keeps(middle) else (low, middle)
+    return low
+
+
+def _least_noise(
+    make_event: Callable[[float], DpEvent], epsilon: float, delta: float, adjacency: Adjacency
+) -> float:
+    if not is_private(make_event(1.0)):
+        raise RequestError("noise cannot be calibrated: a part of the run is not private whatever the noise")
+    target = math.log(delta)
+
+    # delta is smooth in the noise where epsilon has a kink, at zero.
+    def rough(log_noise: float) -> float:
+        return max(rough_log_delta(make_event(math.exp(log_noise)), epsilon, adjacency), -1e4) - target
+
+    def exact(log_noise: float) -> float:
+        return max(log_delta(make_event(math.exp(log_noise)), epsilon, adjacency), -1e4) - target
+
+    low, high = _bracket(rough, 0.0, _STRIDE, epsilon, delta)
+    start = float(optimize.brentq(rough, low, high, xtol=0.01, rtol=1e-12))
+    low, high = _bracket(exact, start, _SMALL_STRIDE, epsilon, delta)
+    root = float(optimize.brentq(exact, low, high, xtol=_PRECISION, rtol=1e-12))
+    noise = math.exp(root + _PRECISION)
+    for _ in range(_MOST_NUDGES):
+        if epsilon_of(make_event(noise), delta, adjacency) <= epsilon:
+            return noise
+        noise *= 1 + 2 * _PRECISION
+    raise _out_of_reach(f"noise multiplier near {noise:.6g}", epsilon, delta)
+
+
+def _bracket(
+    excess: Callable[[float], float], start: float, stride: float, epsilon: float, delta: float
+) -> tuple[float, float]:
+    """Logarithms of a noise multiplier that is too small and of one that is enough."""
+    low = high = start
+    if excess(start) > 0:
+        while excess(high) > 0:
+            low, high, stride = high, high + stride, 2 * stride
+            if high > _MOST_LOG_NOISE:
+                raise _out_of_reach(f"noise multiplier up to {math.exp(_MOST_LOG_NOISE):.0e}", epsilon, delta)
+    else:
+        while excess(low) <= 0:
+            low, high, stride = low - stride, low, 2 * stride
+            if low < _LEAST_LOG_NOISE:
+                raise RequestError(
+                    f"epsilon = {epsilon!r} at delta = {delta!r} is met without noise: delta is larger than the chance "
+                    "that the record is used at all. Take a smaller delta, well below 1/records"
+                )
+    return low, high
+
+
+def _largest_whole(
+    setting: str,
+    make_event: Callable[[int], DpEvent],
+    epsilon: float,
+    delta: float,
+    adjacency: Adjacency,
+    at_most: int,
+) -> int:
+    keeps = _keeper(make_event, epsilon, delta, adjacency)
+    if not keeps(1):
+        raise _out_of_reach(f"number of {setting}, not even 1,", epsilon, delta)
+    low, high = 1, 2
+    while high <= at_most and keeps(high):
+        low, high = high, 2 * high
+    high = min(high, at_most + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if keeps(middle) else (low, middle)
+    return low
+
+
+def _keeper(
+    make_event: Callable[[_Setting], DpEvent], epsilon: float, delta: float, adjacency: Adjacency
+) -> Callable[[_Setting], bool]:
+    positive("epsilon", epsilon)
+    check_delta(delta)
+    return lambda setting: epsilon_of(make_event(setting), delta, Adjacency(adjacency)) <= epsilon
+
+
+def _out_of_reach(what: str, epsilon: float, delta: float) -> RequestError:
+    return RequestError(
+        f"no {what} keeps epsilon = {epsilon!r} at delta = {delta!r}; "
+        "ask for a larger epsilon, or for less of what is fixed (rounds, batch, other releases)"
+    )

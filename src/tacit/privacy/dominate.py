@@ -1,0 +1,187 @@
+"""From what happened to what dominates it: the pairs of each event under an adjacency.
+
+The whole table of which sampling may go with which mechanism is here; whatever is not in it is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import dp_accounting
+import numpy as np
+from dp_accounting import DpEvent
+from scipy import stats
+
+from tacit.errors import RequestError
+from tacit.privacy import events
+from tacit.privacy.pairs import FixedSizePair, MixturePair, Pair, RevealedPair
+from tacit.privacy.terms import Adjacency
+
+_GROUPS = 256
+"""Most levels of a revealed number of inclusions; beyond, neighbouring levels are merged into the worst of them."""
+
+
+@dataclass(frozen=True)
+class Direction:
+    """One order of the two neighbouring data sets: a joint Gaussian shift and the pairs that compose with it."""
+
+    shift: float
+    pairs: tuple[tuple[Pair, int], ...]
+
+    @property
+    def releases(self) -> int:
+        """How often a pair is used in all, the joint Gaussian release included."""
+        return sum(times for _, times in self.pairs) + 1
+
+
+def leaves(event: DpEvent, times: int = 1) -> Iterator[tuple[DpEvent, int]]:
+    """The single releases of an event, each with the number of times that it happened."""
+    if isinstance(event, dp_accounting.SelfComposedDpEvent):
+        yield from leaves(event.event, times * event.count)
+    elif isinstance(event, dp_accounting.ComposedDpEvent):
+        for part in event.events:
+            yield from leaves(part, times)
+    else:
+        yield event, times
+
+
+def is_private(event: DpEvent) -> bool:
+    """Whether every part of the event has a guarantee at all."""
+    return not any(isinstance(leaf, dp_accounting.NonPrivateDpEvent) for leaf, _ in leaves(event))
+
+
+def splits_noise(event: DpEvent) -> bool:
+    """Whether the bound depends on how the noise is divided in two in the analysis."""
+    return any(isinstance(leaf, events.FixedSizeTwoLevelDpEvent) for leaf, _ in leaves(event))
+
+
+def dominate(
+    event: DpEvent, adjacency: Adjacency, *, log_tail: float, split: float = 0.0
+) -> tuple[Direction, ...]:
+    """The directions that together dominate a private event; its epsilon is the largest of theirs.
+
+    `log_tail` is the logarithm of a probability that may be given up per release. `split` moves noise from the drawn to the
+    full part of fixed-size two-level releases in the analysis, in log-odds from where it is best for many rounds with much
+    noise; every value gives a valid bound.
+    """
+    events.to_dict(event)
+    squared_shift = 0.0
+    forward: dict[Pair, int] = {}
+    backward: dict[Pair, int] = {}
+    for leaf, times in leaves(event):
+        shift, pair, reverse = _release(leaf, adjacency, log_tail, split)
+        squared_shift += times * shift * shift
+        if pair is not None:
+            forward[pair] = forward.get(pair, 0) + times
+        if reverse is not None:
+            backward[reverse] = backward.get(reverse, 0) + times
+    shift = math.sqrt(squared_shift)
+    directions = [Direction(shift, tuple(forward.items()))]
+    if backward != forward:
+        directions.append(Direction(shift, tuple(backward.items())))
+    return tuple(directions)
+
+
+def _release(
+    leaf: DpEvent, adjacency: Adjacency, log_tail: float, split: float
+) -> tuple[float, Pair | None, Pair | None]:
+    """Gaussian shift and dominating pair, in both directions, of one release."""
+    sides = 2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0
+    match leaf:
+        case dp_accounting.NoOpDpEvent():
+            return 0.0, None, None
+        case dp_accounting.GaussianDpEvent(noise_multiplier=z) | events.OnePassDpEvent(noise_multiplier=z):
+            return sides / z, None, None
+        case dp_accounting.PoissonSampledDpEvent(sampling_probability=rate, event=inner):
+            return _poisson(rate, inner.noise_multiplier, 1.0, 0.0, adjacency)
+        case events.TwoLevelDpEvent(rate, z, inside, outside):
+            return _poisson(rate, z, inside, outside, adjacency)
+        case events.RevealedBatchesDpEvent(rounds, rate, z, inside, outside):
+            pair = _revealed(rounds, rate, sides * inside / z, sides * outside / z, log_tail)
+            return 0.0, pair, pair
+    if adjacency is not Adjacency.REPLACE_ONE:
+        kind = events.to_dict(leaf)["kind"]
+        raise RequestError(
+            f"adjacency {str(adjacency)!r} does not go with fixed-size batches ({kind}): a batch of fixed size is full of "
+            "other records when one is missing. Use 'replace-one', or Poisson sampling"
+        )
+    match leaf:
+        case dp_accounting.SampledWithoutReplacementDpEvent(records, batch, inner):
+            return _fixed_size(records, batch, False, 2 / inner.noise_multiplier, log_tail)
+        case dp_accounting.SampledWithReplacementDpEvent(records, batch, inner):
+            return _fixed_size(records, batch, True, 2 / inner.noise_multiplier, log_tail)
+        case events.FixedSizeTwoLevelDpEvent(records, batch, replacement, z, difference, full):
+            # The sum of two releases with independent noise reveals less than the two of them.
+            full_odds = math.exp(split) * full / (difference * batch / records)
+            drawn_shift = 2 * difference / z * math.sqrt(1 + full_odds)
+            full_shift = 2 * full / z * math.sqrt(1 + 1 / full_odds)
+            shift, pair, reverse = _fixed_size(records, batch, replacement, drawn_shift, log_tail)
+            return math.hypot(shift, full_shift), pair, reverse
+        case _:
+            raise RequestError(f"no dominating pair for {leaf!r}")
+
+
+def _poisson(
+    rate: float, z: float, inside: float, outside: float, adjacency: Adjacency
+) -> tuple[float, Pair | None, Pair | None]:
+    """Theorem B: (1-q) N(out) + q N(in) against its mirror image, or against N(0) and the reverse of that."""
+    sides = 2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0
+    if rate == 1 or inside == outside:
+        return sides * inside / z, None, None
+    weights, shifts = (1 - rate, rate), (outside / z, inside / z)
+    if adjacency is Adjacency.REPLACE_ONE:
+        pair = MixturePair(weights, shifts, weights, shifts)
+        return 0.0, pair, pair
+    nobody = ((1.0,), (0.0,))
+    return 0.0, MixturePair(weights, shifts, *nobody), MixturePair(*nobody, weights, shifts)
+
+
+def _fixed_size(
+    records: int, batch: int, replacement: bool, shift: float, log_tail: float
+) -> tuple[float, Pair | None, Pair | None]:
+    """Fact C. `shift` is that of one draw of the record."""
+    if records == 1:
+        return batch * shift if replacement else shift, None, None
+    if not replacement:
+        if batch == records:
+            return shift, None, None
+        rate = batch / records
+        pair = FixedSizePair((1,), (rate,), rate, shift)
+        return 0.0, pair, pair
+    times_drawn = stats.binom(batch, 1 / records)
+    most = int(min(batch, times_drawn.isf(math.exp(max(log_tail, -600.0))) + 1))
+    draws = np.arange(1, most + 1)
+    weights = times_drawn.pmf(draws)
+    kept = weights > 0
+    pair = FixedSizePair(
+        tuple(int(j) for j in draws[kept]),
+        tuple(float(w) for w in weights[kept]),
+        -math.expm1(batch * math.log1p(-1 / records)),
+        shift,
+        unbounded=float(times_drawn.sf(most)),
+    )
+    return 0.0, pair, pair
+
+
+def _revealed(rounds: int, rate: float, inside: float, outside: float, log_tail: float) -> Pair:
+    """Number of inclusions N ~ Bin(rounds, rate), told; shift sqrt(N in^2 + (rounds - N) out^2)."""
+    inclusions = stats.binom(rounds, rate)
+    tail = math.exp(max(log_tail, -600.0))
+    low = int(max(0, inclusions.ppf(tail) - 1))
+    high = int(min(rounds, inclusions.isf(tail) + 1))
+    # A group is charged as its largest member; what lies below `low` joins the first.
+    tops = np.unique(np.linspace(low, high, min(_GROUPS, high - low + 1)).astype(int))
+    weights = np.diff(inclusions.cdf(tops), prepend=0.0)
+    middle = inclusions.pmf(tops)
+    exact = np.diff(tops, prepend=-1) == 1
+    weights = np.where(exact, middle, weights)
+    shifts = np.sqrt(tops * inside**2 + (rounds - tops) * outside**2)
+    told = (weights > 0) & (shifts > 0)
+    return RevealedPair(
+        tuple(float(w) for w in weights[told]),
+        tuple(float(s) for s in shifts[told]),
+        atom=float(weights[shifts == 0].sum()),
+        unbounded=float(inclusions.sf(high)),
+    )

@@ -1,0 +1,289 @@
+"""What happened to one client's records, as events of `dp_accounting`; what it costs is the accountant's matter.
+
+The noise multiplier of every event is the standard deviation of the noise on the *sum* of the contributions,
+divided by the bound on one record's contribution. An event describes one release, unless its docstring says
+"whole run"; `repeated` and `composed` put releases together.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import dp_accounting
+from dp_accounting import DpEvent
+
+from tacit.errors import RequestError, count, positive, probability, unknown_name
+
+
+@dataclass(frozen=True)
+class TwoLevelDpEvent(DpEvent):  # type: ignore[misc]
+    """A Poisson-sampled release in which a record counts a little even when it is not sampled (SVRG, SAGA).
+
+    A fresh coin of probability `sampling_rate` decides whether the record contributes a vector of norm at most
+    `inside`, else at most `outside`, both in units of the bound. What the record contributes may depend on its own
+    hidden past (SAGA's table): Theorem B of the privacy notes.
+    """
+
+    sampling_rate: float
+    noise_multiplier: float
+    inside: float
+    outside: float
+
+    def __post_init__(self) -> None:
+        probability("sampling_rate", _number("sampling_rate", self.sampling_rate))
+        positive("noise_multiplier", _number("noise_multiplier", self.noise_multiplier))
+        positive("inside", _number("inside", self.inside))
+        if not 0 <= _number("outside", self.outside) <= self.inside:
+            raise RequestError(f"outside must be in [0, inside] = [0, {self.inside!r}], not {self.outside!r}")
+
+
+@dataclass(frozen=True)
+class FixedSizeTwoLevelDpEvent(DpEvent):  # type: ignore[misc]
+    """A fixed-size batch in which every record also counts outside the batch, without hidden state (SVRG).
+
+    Each time the record is drawn it adds a vector of norm at most `difference`; drawn or not it adds one of norm at
+    most `full`, both in units of the bound. What it adds is a function of the record and of earlier releases only.
+    """
+
+    records: int
+    batch: int
+    replacement: bool
+    noise_multiplier: float
+    difference: float
+    full: float
+
+    def __post_init__(self) -> None:
+        _batch(self.records, self.batch, replacement=_flag("replacement", self.replacement))
+        positive("noise_multiplier", _number("noise_multiplier", self.noise_multiplier))
+        positive("difference", _number("difference", self.difference))
+        positive("full", _number("full", self.full))
+
+
+@dataclass(frozen=True)
+class RevealedBatchesDpEvent(DpEvent):  # type: ignore[misc]
+    """A whole run whose batches are given to the adversary (SAGA with fixed-size batches without replacement).
+
+    In each of `rounds` rounds the record is in the batch with probability `sampling_rate` and then contributes at
+    most `inside`, else at most `outside`. Amplification by sampling is not claimed; only the chance of being
+    sampled less often counts.
+    """
+
+    rounds: int
+    sampling_rate: float
+    noise_multiplier: float
+    inside: float
+    outside: float
+
+    def __post_init__(self) -> None:
+        count("rounds", _whole("rounds", self.rounds))
+        TwoLevelDpEvent(self.sampling_rate, self.noise_multiplier, self.inside, self.outside)
+
+
+@dataclass(frozen=True)
+class OnePassDpEvent(DpEvent):  # type: ignore[misc]
+    """A whole run over disjoint batches that were cut without looking at the data: a record counts in one round only."""
+
+    noise_multiplier: float
+    rounds: int
+
+    def __post_init__(self) -> None:
+        positive("noise_multiplier", _number("noise_multiplier", self.noise_multiplier))
+        count("rounds", _whole("rounds", self.rounds))
+
+
+def gaussian(noise_multiplier: float) -> DpEvent:
+    """One release to which every record contributes (a full batch)."""
+    return dp_accounting.GaussianDpEvent(positive("noise_multiplier", _number("noise_multiplier", noise_multiplier)))
+
+
+def poisson(sampling_rate: float, noise_multiplier: float) -> DpEvent:
+    """One release of a batch that each record joins with a coin of its own."""
+    probability("sampling_rate", _number("sampling_rate", sampling_rate))
+    return dp_accounting.PoissonSampledDpEvent(sampling_rate, gaussian(noise_multiplier))
+
+
+def two_level(sampling_rate: float, noise_multiplier: float, inside: float, outside: float) -> DpEvent:
+    """One Poisson-sampled release to which an unsampled record contributes as well."""
+    return TwoLevelDpEvent(sampling_rate, noise_multiplier, inside, outside)
+
+
+def without_replacement(records: int, batch: int, noise_multiplier: float) -> DpEvent:
+    """One release of a uniformly drawn batch of fixed size, no record twice."""
+    _batch(records, batch, replacement=False)
+    return dp_accounting.SampledWithoutReplacementDpEvent(records, batch, gaussian(noise_multiplier))
+
+
+def with_replacement(records: int, batch: int, noise_multiplier: float) -> DpEvent:
+    """One release of `batch` independent draws of a record; a record drawn j times contributes j times."""
+    _batch(records, batch, replacement=True)
+    return dp_accounting.SampledWithReplacementDpEvent(records, batch, gaussian(noise_multiplier))
+
+
+def fixed_size_two_level(
+    records: int, batch: int, replacement: bool, noise_multiplier: float, difference: float, full: float
+) -> DpEvent:
+    """One release of a fixed-size batch to which an undrawn record contributes as well."""
+    return FixedSizeTwoLevelDpEvent(records, batch, replacement, noise_multiplier, difference, full)
+
+
+def revealed_batches(
+    rounds: int, sampling_rate: float, noise_multiplier: float, inside: float, outside: float
+) -> DpEvent:
+    """A whole run that takes no credit for secret batches."""
+    return RevealedBatchesDpEvent(rounds, sampling_rate, noise_multiplier, inside, outside)
+
+
+def one_pass(noise_multiplier: float, rounds: int) -> DpEvent:
+    """A whole run that uses every record in one round only."""
+    return OnePassDpEvent(noise_multiplier, rounds)
+
+
+def non_private() -> DpEvent:
+    """A release without any guarantee; its epsilon is infinite."""
+    return dp_accounting.NonPrivateDpEvent()
+
+
+def nothing() -> DpEvent:
+    """A release that does not depend on the data; its epsilon is zero."""
+    return dp_accounting.NoOpDpEvent()
+
+
+def repeated(event: DpEvent, rounds: int) -> DpEvent:
+    """The same kind of release `rounds` times, each of which may depend on what the earlier ones gave."""
+    return dp_accounting.SelfComposedDpEvent(event, count("rounds", _whole("rounds", rounds)))
+
+
+def composed(events: Iterable[DpEvent]) -> DpEvent:
+    """Several releases one after the other, each of which may depend on what the earlier ones gave."""
+    return dp_accounting.ComposedDpEvent(list(events))
+
+
+_READERS: dict[str, Callable[..., DpEvent]] = {
+    "gaussian": gaussian,
+    "poisson": poisson,
+    "two-level": two_level,
+    "without-replacement": without_replacement,
+    "with-replacement": with_replacement,
+    "fixed-size-two-level": fixed_size_two_level,
+    "revealed-batches": revealed_batches,
+    "one-pass": one_pass,
+    "non-private": non_private,
+    "nothing": nothing,
+}
+
+_PLAIN = {
+    TwoLevelDpEvent: "two-level",
+    FixedSizeTwoLevelDpEvent: "fixed-size-two-level",
+    RevealedBatchesDpEvent: "revealed-batches",
+    OnePassDpEvent: "one-pass",
+    dp_accounting.NonPrivateDpEvent: "non-private",
+    dp_accounting.NoOpDpEvent: "nothing",
+}
+
+_SAMPLED = {
+    dp_accounting.SampledWithoutReplacementDpEvent: "without-replacement",
+    dp_accounting.SampledWithReplacementDpEvent: "with-replacement",
+}
+
+
+def to_dict(event: DpEvent) -> dict[str, Any]:
+    """The event as plain numbers, words, lists and dicts, for the ledger; `from_dict` reads it back.
+
+    An event that is not sound, or that no accountant of tacit knows, is refused here as it is there.
+
+    >>> to_dict(repeated(poisson(0.1, 2.0), 30))
+    {'kind': 'repeated', 'rounds': 30, 'event': {'kind': 'poisson', 'sampling_rate': 0.1, 'noise_multiplier': 2.0}}
+    """
+    if isinstance(event, dp_accounting.SelfComposedDpEvent):
+        rounds = count("rounds", _whole("rounds", event.count))
+        return {"kind": "repeated", "rounds": rounds, "event": to_dict(event.event)}
+    if isinstance(event, dp_accounting.ComposedDpEvent):
+        return {"kind": "composed", "events": [to_dict(part) for part in event.events]}
+    kind, values = _flat(event)
+    _READERS[kind](**values)
+    return {"kind": kind, **values}
+
+
+def from_dict(data: Mapping[str, Any]) -> DpEvent:
+    """The event that `to_dict` wrote. Strict: an unknown kind, a missing or extra entry, or a bad number is refused.
+
+    >>> from_dict({"kind": "gaussian", "noise_multiplier": -1.0})
+    Traceback (most recent call last):
+    tacit.errors.RequestError: noise_multiplier must be a finite number above 0, not -1.0
+    """
+    if not isinstance(data, Mapping) or not isinstance(data.get("kind"), str):
+        raise RequestError(f"an event must be a mapping with a 'kind', not {data!r}")
+    values = {str(key): value for key, value in data.items() if key != "kind"}
+    match data["kind"]:
+        case "repeated":
+            _entries("repeated", values, ("rounds", "event"))
+            return repeated(from_dict(values["event"]), values["rounds"])
+        case "composed":
+            _entries("composed", values, ("events",))
+            if not isinstance(values["events"], list | tuple):
+                raise RequestError(f"events must be a list of events, not {values['events']!r}")
+            return composed(from_dict(part) for part in values["events"])
+        case kind if kind in _READERS:
+            _entries(kind, values, tuple(inspect.signature(_READERS[kind]).parameters))
+            return _READERS[kind](**values)
+        case kind:
+            raise unknown_name("event kind", kind, [*_READERS, "repeated", "composed"])
+
+
+def _flat(event: DpEvent) -> tuple[str, dict[str, Any]]:
+    """Kind and settings of an event that is not a composition."""
+    kind = _PLAIN.get(type(event))
+    if kind is not None:
+        own = fields(event) if hasattr(event, "__dataclass_fields__") else ()
+        return kind, {field.name: getattr(event, field.name) for field in own}
+    if isinstance(event, dp_accounting.GaussianDpEvent):
+        return "gaussian", {"noise_multiplier": event.noise_multiplier}
+    inner = getattr(event, "event", None)
+    if isinstance(inner, dp_accounting.GaussianDpEvent):
+        noise = {"noise_multiplier": inner.noise_multiplier}
+        if isinstance(event, dp_accounting.PoissonSampledDpEvent):
+            return "poisson", {"sampling_rate": event.sampling_probability, **noise}
+        if type(event) in _SAMPLED:
+            return _SAMPLED[type(event)], {
+                "records": event.source_dataset_size,
+                "batch": event.sample_size,
+                **noise,
+            }
+    raise RequestError(
+        f"no accountant for {event!r}; sampling and mechanism must be one of the pairs: "
+        f"{', '.join(_READERS)} (alone, repeated or composed)"
+    )
+
+
+def _entries(kind: str, values: Mapping[str, Any], wanted: tuple[str, ...]) -> None:
+    if set(values) != set(wanted):
+        raise RequestError(f"event {kind!r} needs exactly {', '.join(wanted) or 'nothing'}; it has {sorted(values)}")
+
+
+def _number(setting: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise RequestError(f"{setting} must be a finite number, not {value!r}")
+    return value
+
+
+def _whole(setting: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise RequestError(f"{setting} must be a whole number, not {value!r}")
+    return value
+
+
+def _flag(setting: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise RequestError(f"{setting} must be true or false, not {value!r}")
+    return value
+
+
+def _batch(records: Any, batch: Any, *, replacement: bool) -> None:
+    count("records", _whole("records", records))
+    count("batch", _whole("batch", batch))
+    if batch > records and not replacement:
+        raise RequestError(f"batch must be at most records = {records!r} without replacement, not {batch!r}")

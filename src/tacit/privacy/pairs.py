@@ -1,0 +1,224 @@
+"""Dominating pairs: two laws on a line that are at least as easy to tell apart as any two neighbouring data sets.
+
+A pair is all that the accountant needs to know about one release (Zhu, Dong & Wang 2022, Def. 7 and Thm 10): products of
+dominating pairs dominate adaptive compositions. Each pair here answers two questions about its privacy loss
+L = log P/Q under P: on which range does it live, and how much of P and of Q lies in each cell of a grid of losses.
+All noise has standard deviation one; shifts are in units of it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import log_ndtr, ndtri_exp
+
+Array = NDArray[np.float64]
+
+_FAR = 40.0
+"""Standard deviations beyond which a Gaussian's mass, exp(-800), is taken to be nothing."""
+
+
+class Pair(Protocol):
+    """A dominating pair (P, Q), seen through its privacy loss."""
+
+    def loss_range(self, log_tail: float) -> tuple[float, float]:
+        """Losses outside of which P has at most exp(`log_tail`) on either side (for each of a few components)."""
+        ...
+
+    def log_cells(self, losses: Array) -> tuple[Array, Array]:
+        """Logarithms of the P- and Q-mass below the first of the increasing `losses`, between, and above the last."""
+        ...
+
+    @property
+    def atom(self) -> float:
+        """Mass, under P and under Q, of outcomes whose loss is exactly zero; not part of the cells."""
+        ...
+
+    @property
+    def unbounded(self) -> float:
+        """Mass of P that is given up as if it revealed the record."""
+        ...
+
+
+@dataclass(frozen=True)
+class MixturePair:
+    """P = sum_i p_i N(c_i, 1) against Q = sum_k r_k N(-e_k, 1) with all c_i, e_k >= 0 (Lemma A).
+
+    The loss increases in the outcome, because every component of P lies right of every component of Q.
+    """
+
+    upper_weights: tuple[float, ...]
+    upper_shifts: tuple[float, ...]
+    lower_weights: tuple[float, ...]
+    lower_shifts: tuple[float, ...]
+    atom: float = 0.0
+    unbounded: float = 0.0
+
+    def loss(self, outcome: Array) -> Array:
+        """log P(x)/Q(x)."""
+        upper, _ = _log_mixture(outcome, self.upper_weights, self.upper_shifts)
+        lower, _ = _log_mixture(-outcome, self.lower_weights, self.lower_shifts)
+        return upper - lower
+
+    def loss_range(self, log_tail: float) -> tuple[float, float]:
+        reach = [
+            (shift, -float(ndtri_exp(min(log_tail - math.log(weight), math.log(0.5)))))
+            for weight, shift in zip(self.upper_weights, self.upper_shifts, strict=True)
+            if weight > 0
+        ]
+        ends = np.array([min(c - r for c, r in reach), max(c + r for c, r in reach)])
+        low, high = self.loss(ends)
+        return float(low), float(high)
+
+    def log_cells(self, losses: Array) -> tuple[Array, Array]:
+        outcomes = self._outcomes(losses)
+        edges = np.concatenate(([-np.inf], outcomes, [np.inf]))
+        upper = _log_mass(edges, self.upper_weights, self.upper_shifts)
+        lower = _log_mass(edges, self.lower_weights, tuple(-shift for shift in self.lower_shifts))
+        return upper, lower
+
+    def _outcomes(self, losses: Array) -> Array:
+        """The outcome at which the loss has each value; infinite where it never does (within `_FAR`)."""
+        left = -max(self.lower_shifts) - _FAR
+        right = max(self.upper_shifts) + _FAR
+        knots = np.linspace(left, right, 2048)
+        table = np.maximum.accumulate(self.loss(knots))
+        cell = np.clip(np.searchsorted(table, losses), 1, len(knots) - 1)
+        low, high = knots[cell - 1], knots[cell]
+        rise = table[cell] - table[cell - 1]
+        part = np.divide(losses - table[cell - 1], rise, out=np.full_like(losses, 0.5), where=rise > 0)
+        x = low + np.clip(part, 0, 1) * (high - low)
+        for _ in range(60):
+            upper, upper_slope = _log_mixture(x, self.upper_weights, self.upper_shifts)
+            lower, lower_slope = _log_mixture(-x, self.lower_weights, self.lower_shifts)
+            excess = upper - lower - losses
+            low, high = np.where(excess < 0, x, low), np.where(excess < 0, high, x)
+            slope = upper_slope + lower_slope
+            step = np.divide(excess, slope, out=np.full_like(x, np.inf), where=slope > 0)
+            trial = x - step
+            trial = np.where((trial >= low) & (trial <= high), trial, (low + high) / 2)
+            done = np.max(np.abs(trial - x), initial=0.0) <= 1e-13 * (right - left)
+            x = trial
+            if done:
+                break
+        return np.where(losses <= table[0], -np.inf, np.where(losses >= table[-1], np.inf, x))
+
+
+@dataclass(frozen=True)
+class FixedSizePair:
+    """A fixed-size batch under replace-one: delta(e') = sum_j w_j delta_{j s}(e) with exp(e') = 1 + eta (exp(e) - 1).
+
+    Here w_j is the chance that the record is drawn j times, eta the chance that it is drawn at all, s the shift of one
+    draw (Balle, Barthe & Gaboardi 2018, Thms 9 and 10; Fact C of the privacy notes). The bound holds in both directions,
+    so it is the profile of a pair that looks, where the loss is positive, like eta N(j s) + (1 - eta) N(0) against
+    N(0) with j revealed; where it is negative, like the reverse; and the rest of the mass has loss zero.
+    """
+
+    draws: tuple[int, ...]
+    weights: tuple[float, ...]
+    drawn: float
+    shift: float
+    unbounded: float = 0.0
+
+    @property
+    def atom(self) -> float:
+        upper, lower = self._log_positive_cells(np.zeros(1))
+        return max(0.0, 1.0 - self.unbounded - math.exp(upper[-1]) - math.exp(lower[-1]))
+
+    def loss_range(self, log_tail: float) -> tuple[float, float]:
+        high = low = 0.0
+        for j, weight in zip(self.draws, self.weights, strict=True):
+            far = -float(ndtri_exp(min(log_tail, math.log(0.5))))
+            drawn_far = -float(ndtri_exp(min(log_tail - math.log(weight), math.log(0.5))))
+            still = j * self.shift * (far - j * self.shift / 2)
+            moved = j * self.shift * (drawn_far + j * self.shift / 2)
+            high = max(high, self._amplified(still), self._amplified(moved))
+            low = min(low, -self._amplified(still))
+        return low, high
+
+    def log_cells(self, losses: Array) -> tuple[Array, Array]:
+        zero = int(np.searchsorted(losses, 0.0))
+        upper, lower = self._log_positive_cells(losses[zero:])
+        # Where the loss is negative, P and Q have changed places.
+        mirrored_lower, mirrored_upper = self._log_positive_cells(np.abs(losses[: zero + 1][::-1]))
+        return np.concatenate((mirrored_upper[::-1], upper)), np.concatenate((mirrored_lower[::-1], lower))
+
+    def _log_positive_cells(self, losses: Array) -> tuple[Array, Array]:
+        """Masses between and above `losses`, which begin at zero."""
+        plain = self._unamplified(losses)
+        log_upper, log_lower = [], []
+        for j, weight in zip(self.draws, self.weights, strict=True):
+            shift = j * self.shift
+            edges = np.append(plain / shift + shift / 2, np.inf)
+            still = _log_interval(edges[:-1], edges[1:]) + math.log(weight / self.drawn)
+            moved = _log_interval(edges[:-1] - shift, edges[1:] - shift) + math.log(weight / self.drawn)
+            log_lower.append(still)
+            log_upper.append(np.logaddexp(math.log1p(-self.drawn) + still, math.log(self.drawn) + moved))
+        return np.asarray(np.logaddexp.reduce(log_upper)), np.asarray(np.logaddexp.reduce(log_lower))
+
+    def _amplified(self, loss: float) -> float:
+        return float(np.logaddexp(math.log1p(-self.drawn), math.log(self.drawn) + loss))
+
+    def _unamplified(self, losses: Array) -> Array:
+        """The loss e of the mechanism at the loss e' >= 0 of the sampled one: log(1 + (exp(e') - 1)/eta)."""
+        small = np.log1p(np.expm1(np.minimum(losses, 1.0)) / self.drawn)
+        large = losses + np.log1p((self.drawn - 1) * np.exp(-losses)) - math.log(self.drawn)
+        return np.where(losses < 1.0, small, large)
+
+
+@dataclass(frozen=True)
+class RevealedPair:
+    """N(s_j, 1) against N(0, 1) with chance w_j, and j is told: delta(e) = sum_j w_j delta_Gauss(s_j; e)."""
+
+    weights: tuple[float, ...]
+    shifts: tuple[float, ...]
+    atom: float = 0.0
+    unbounded: float = 0.0
+
+    def loss_range(self, log_tail: float) -> tuple[float, float]:
+        shifts = np.array(self.shifts)
+        reach = -ndtri_exp(np.minimum(log_tail - np.log(self.weights), math.log(0.5)))
+        middle, spread = shifts**2 / 2, shifts * reach
+        return min(0.0, float(np.min(middle - spread))), max(0.0, float(np.max(middle + spread)))
+
+    def log_cells(self, losses: Array) -> tuple[Array, Array]:
+        shifts = np.array(self.shifts)[:, None]
+        edges = np.pad(losses / shifts + shifts / 2, ((0, 0), (1, 1)), constant_values=((0, 0), (-np.inf, np.inf)))
+        log_weights = np.log(self.weights)[:, None]
+        lower = _log_interval(edges[:, :-1], edges[:, 1:]) + log_weights
+        upper = _log_interval(edges[:, :-1] - shifts, edges[:, 1:] - shifts) + log_weights
+        return np.asarray(np.logaddexp.reduce(upper)), np.asarray(np.logaddexp.reduce(lower))
+
+
+def _log_mixture(x: Array, weights: tuple[float, ...], shifts: tuple[float, ...]) -> tuple[Array, Array]:
+    """log of sum_i w_i exp(s_i x - s_i^2/2), the mixture's density relative to N(0, 1), and its slope in x."""
+    terms = np.array([math.log(w) + s * x - s * s / 2 for w, s in zip(weights, shifts, strict=True) if w > 0])
+    top = terms.max(axis=0)
+    parts = np.exp(terms - top)
+    total = parts.sum(axis=0)
+    slopes = np.array([s for w, s in zip(weights, shifts, strict=True) if w > 0])
+    return top + np.log(total), (slopes[:, None] * parts).sum(axis=0) / total
+
+
+def _log_mass(edges: Array, weights: tuple[float, ...], shifts: tuple[float, ...]) -> Array:
+    """log of the mass that sum_i w_i N(s_i, 1) has between neighbouring edges."""
+    parts = [
+        math.log(weight) + _log_interval(edges[:-1] - shift, edges[1:] - shift)
+        for weight, shift in zip(weights, shifts, strict=True)
+        if weight > 0
+    ]
+    return np.asarray(np.logaddexp.reduce(parts))
+
+
+def _log_interval(low: Array, high: Array) -> Array:
+    """log(Phi(high) - Phi(low)) to full relative precision in both tails."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        flip = low + high > 0
+        a, b = np.where(flip, -high, low), np.where(flip, -low, high)
+        log_b = log_ndtr(b)
+        gap = np.log(-np.expm1(np.minimum(log_ndtr(a) - log_b, 0.0)))
+    return np.where(high > low, log_b + gap, -np.inf)

@@ -1,0 +1,65 @@
+"""The words of a privacy guarantee: between which data sets, for whom, and against whom it holds."""
+
+from __future__ import annotations
+
+import enum
+
+from tacit.errors import unknown_name
+
+
+class _Word(enum.StrEnum):
+    """A closed list of words that can be read from text, with an error that lists them."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> None:
+        raise unknown_name(cls.__name__.lower(), str(value), [str(member) for member in cls])
+
+
+class Adjacency(_Word):
+    """Which two data sets must be hard to tell apart. The number of records of a client is public in both.
+
+    `REPLACE_ONE`: one record has other content, as in the papers. `ADD_REMOVE`: one record contributes nothing
+    (zero-out), the weaker promise that most published epsilons make.
+
+    >>> Adjacency("replace-one") is Adjacency.REPLACE_ONE
+    True
+    >>> Adjacency("replace")
+    Traceback (most recent call last):
+    tacit.errors.RequestError: unknown adjacency 'replace'; did you mean 'replace-one'? ...
+    """
+
+    REPLACE_ONE = "replace-one"
+    ADD_REMOVE = "add-remove"
+
+
+class Unit(_Word):
+    """Whose presence is hidden: one record of a client, or a whole client."""
+
+    RECORD = "record"
+    CLIENT = "client"
+
+
+class Adversary(_Word):
+    """Against whom a guarantee holds. It holds against everyone listed, even when they share what they saw."""
+
+    SERVER = "server"
+    SHUFFLER = "shuffler"
+    SUM = "sum"
+    MODEL = "model"
+
+    @property
+    def description(self) -> str:
+        """Who they are and what they are taken to see, in plain words.
+
+        >>> Adversary.SUM.description
+        'anyone who sees only the sum of all clients in each round, not the message of a single one'
+        """
+        return _DESCRIPTIONS[self]
+
+
+_DESCRIPTIONS = {
+    Adversary.SERVER: "the server and all other parties, who see every message of every client",
+    Adversary.SHUFFLER: "a server that gets the messages of all clients in random order from a trusted shuffler",
+    Adversary.SUM: "anyone who sees only the sum of all clients in each round, not the message of a single one",
+    Adversary.MODEL: "anyone who sees only the final model, and trusts the server with everything else",
+}

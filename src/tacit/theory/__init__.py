@@ -1,0 +1,1 @@
+"""What each paper's theorems prescribe and promise, one module a paper."""

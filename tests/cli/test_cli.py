@@ -1,0 +1,194 @@
+"""The command line as a user meets it: in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+SMALL = [
+    "--data=breast-cancer", "--clients=3", "--rounds=4", "--batch=0.5", "--compressor=rand-k:0.5",
+    "--set=step=0.1", "--set=snapshot_probability=0.2",
+]  # fmt: skip
+
+KEYS = """algorithm data clients records records_per_client dim rounds epsilon delta unit adjacency adversary sampling
+sampling_rate clip_norm noise_std noise_multiplier uplink_bits_per_client uplink_bits_total gradient_evaluations
+train_loss grad_norm_sq grad_norm_sq_mean test_metric test_metric_name seconds run_dir""".split()
+
+
+@dataclass(frozen=True)
+class Done:
+    """What an in-process call of the command line left behind."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Inside:
+    """The command line in this process, in an empty directory: no waiting for another PyTorch."""
+    from tacit.cli.app import main
+
+    def call(*arguments: str) -> Done:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["tacit", *arguments])
+        code = 0
+        try:
+            main()
+        except SystemExit as exit:
+            code = exit.code if isinstance(exit.code, int) else 0
+        seen = capsys.readouterr()
+        return Done(code, seen.out, seen.err)
+
+    return call
+
+
+Inside = Callable[..., Done]
+
+
+def tacit(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tacit", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
+
+
+def test_run_prints_one_json_object_and_leaves_a_run_directory(tmp_path: Path) -> None:
+    done = tacit("run", *SMALL, "--epsilon=2", "--json", "--out=here", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert not set(KEYS) - set(summary)
+    assert 0 < summary["epsilon"] <= 2
+    assert summary["unit"] == "record"
+    assert summary["adjacency"] == "replace-one"
+    assert summary["adversary"] == "server"
+    files = {path.name for path in (tmp_path / "here").iterdir()}
+    assert files == {
+        "recipe.toml", "history.csv", "summary.json", "ledger.jsonl", "model.safetensors", "checkpoints",
+    }  # fmt: skip
+    again = tacit("run", "here/recipe.toml", "--out=there", "--json", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    first, second = (tmp_path / d / "model.safetensors" for d in ("here", "there"))
+    assert first.read_bytes() == second.read_bytes()
+    finished = tacit("run", "--resume", "--out=here", "--json", cwd=tmp_path)
+    assert json.loads(finished.stdout)["seconds"] == summary["seconds"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "--algorithm=soteria-svrg"], "did you mean 'soteriafl-svrg'"),
+        (["run", "--data=digit"], "did you mean 'digits'"),
+        (["run", "--epsilon=0"], "epsilon must be"),
+        (["run", "--delta=2"], "delta must be"),
+        (["run", "--rounds=0"], "rounds must be"),
+        (["run", "--set=colour=red"], "unknown setting 'colour'"),
+        (["run", "--resume"], "--resume needs --out"),
+        (["run", "missing.toml"], "cannot read recipe"),
+        (["run", "--data=a9a", "--data-dir=nowhere"], "data_dir='nowhere' is not a directory"),
+        (["compare", "--algorithm=cdp-sgd,nothing"], "unknown algorithm 'nothing'"),
+        (["compare", "--grid=stp=1,2"], "unknown setting 'stp'"),
+        (["run", "--clients=ten"], "--clients"),
+        (["rnu"], "No such command"),
+    ],
+)
+def test_wrong_requests_exit_with_2_and_name_the_setting(
+    arguments: list[str], message: str, inside: Inside, tmp_path: Path
+) -> None:
+    done = inside(*arguments)
+    assert done.returncode == 2, (done.stdout, done.stderr)
+    assert message in " ".join(done.stderr.split())
+    assert done.stdout == ""
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_directory_is_not_overwritten_and_not_mixed_up(inside: Inside, tmp_path: Path) -> None:
+    assert inside("run", *SMALL, "--out=here").returncode == 0
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "here").rglob("*")}
+    twice = inside("run", *SMALL, "--out=here")
+    assert twice.returncode == 2
+    assert "add --resume" in " ".join(twice.stderr.split())
+    mixed = inside("run", *SMALL, "--out=here", "--resume", "--seed=3")
+    assert mixed.returncode == 2
+    assert "seed = 0, asked for 3" in " ".join(mixed.stderr.split())
+    assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "here").rglob("*")}
+
+
+def test_a_run_without_privacy_says_so_everywhere(inside: Inside, tmp_path: Path) -> None:
+    settings = [*SMALL, "--set=privacy=none", "--out=here"]
+    shown = inside("run", *settings)
+    assert "NOT PRIVATE" in shown.stdout
+    summary = json.loads((tmp_path / "here" / "summary.json").read_text())
+    assert summary["privacy"] == "none"
+    assert summary["epsilon"] is None
+    assert summary["noise_std"] == 0
+    assert json.loads((tmp_path / "here" / "ledger.jsonl").read_text().splitlines()[0])["privacy"] == "none"
+    assert 'privacy = "none"' in (tmp_path / "here" / "recipe.toml").read_text()
+
+
+def test_seeds_repeat_a_run(inside: Inside) -> None:
+    done = inside("run", *SMALL, "--seeds=2", "--json", "--out=here")
+    runs = json.loads(done.stdout)["runs"]
+    assert [run["seed"] for run in runs] == [0, 1]
+    assert runs[0]["train_loss"] != runs[1]["train_loss"]
+
+
+def test_compare_tunes_each_algorithm_and_never_runs_a_point_twice(inside: Inside, tmp_path: Path) -> None:
+    arguments = [
+        "compare", "--algorithm=cdp-sgd,ldp-sgd", *SMALL, "--grid=step=0.05,0.2", "--seeds=2", "--json", "--out=here",
+    ]  # fmt: skip
+    done = tacit(*arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["rows"]
+    assert [row["algorithm"] for row in rows] == ["cdp-sgd", "ldp-sgd"]
+    assert all(row["seeds"] == 2 and row["tuned"]["step"] in (0.05, 0.2) for row in rows)
+    assert rows[0]["epsilon"] == rows[1]["epsilon"]
+    assert rows[0]["equal_bits"] == rows[0]["uplink_bits_per_client"] < rows[1]["uplink_bits_per_client"]
+    summaries = {p: p.stat().st_mtime_ns for p in (tmp_path / "here").rglob("summary.json")}
+    assert len(summaries) == 2 * 2 + 2
+    assert {"comparison.csv", "comparison.png", "comparison.svg"} <= {p.name for p in (tmp_path / "here").iterdir()}
+    assert inside(*arguments).stdout == done.stdout
+    assert summaries == {p: p.stat().st_mtime_ns for p in (tmp_path / "here").rglob("summary.json")}
+
+
+def test_list_names_everything(inside: Inside) -> None:
+    groups = json.loads(inside("list", "--json").stdout)
+    assert {"algorithms", "models", "data", "partitions", "compressors", "samplings"} == set(groups)
+    assert "soteriafl-svrg" in groups["algorithms"]
+    assert "soteriafl-svrg" in inside("list").stdout
+
+
+def test_help_does_not_wait_for_torch(tmp_path: Path) -> None:
+    code = "import sys, tacit.cli.app; assert 'torch' not in sys.modules and 'pandas' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path).returncode == 0
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_it_resumes_bit_for_bit(tmp_path: Path) -> None:
+    """Twenty kills at random moments, checkpoints after every round, then the same parameters."""
+    arguments = [*SMALL[:2], "--rounds=150", *SMALL[3:], "--set=checkpoint_every=1", "--set=evaluate_every=10"]
+    assert tacit("run", *arguments, "--out=whole", cwd=tmp_path).returncode == 0
+    moments = random.Random(0)
+    kills, killed = 0, 0
+    command = [sys.executable, "-m", "tacit", "run", *arguments, "--out=killed", "--resume"]
+    while kills < 20:
+        process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(moments.uniform(1.0, 4.0))
+        killed += process.poll() is None
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        kills += 1
+    last = tacit("run", *arguments, "--out=killed", "--resume", cwd=tmp_path)
+    assert last.returncode == 0, last.stderr
+    whole, resumed = (tmp_path / d / "model.safetensors" for d in ("whole", "killed"))
+    assert whole.read_bytes() == resumed.read_bytes()
+    assert killed > 0
+    assert not list((tmp_path / "killed").rglob("*.part"))

@@ -1,0 +1,70 @@
+"""Bounds hold for every input, record by record."""
+
+from __future__ import annotations
+
+import hypothesis.extra.numpy as hnp
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tacit.client.bounds import Bound, ClipEachCoordinate, ClipNorm, Normalise
+from tacit.errors import RequestError
+from tacit.models import softmax_regression
+from tacit.models.gradients import WrittenGradients
+
+BOUNDS: list[Bound] = [ClipNorm(0.7), Normalise(0.7), ClipEachCoordinate(0.3)]
+
+anything = hnp.arrays(
+    np.float32,
+    hnp.array_shapes(min_dims=2, max_dims=2, max_side=6),
+    elements=st.floats(width=32, allow_nan=True, allow_infinity=True),
+)
+
+
+@pytest.mark.parametrize("bound", BOUNDS)
+@given(rows=anything)
+def test_no_record_adds_more_than_the_bound(bound: Bound, rows: np.ndarray) -> None:
+    gradients = WrittenGradients(torch.from_numpy(rows), torch.ones(len(rows), dtype=torch.int64))
+    each = bound.sums(gradients)
+    assert bool(torch.isfinite(each).all())
+    assert float(each.double().norm(dim=1).max()) <= bound.norm(rows.shape[1])
+
+
+def test_clipping_leaves_short_gradients_alone_and_keeps_directions() -> None:
+    rows = torch.tensor([[0.3, 0.4], [30.0, 40.0]])
+    clipped = ClipNorm(1.0).sums(WrittenGradients(rows, torch.tensor([1, 1])))
+    torch.testing.assert_close(clipped, torch.tensor([[0.3, 0.4], [0.6, 0.8]]))
+
+
+def test_normalising_gives_every_gradient_the_same_length_but_zero() -> None:
+    rows = torch.tensor([[0.3, 0.4], [30.0, 40.0], [0.0, 0.0]])
+    sums = Normalise(2.0).sums(WrittenGradients(rows, torch.tensor([1, 1, 1])))
+    torch.testing.assert_close(sums.norm(dim=1), torch.tensor([2.0, 2.0, 0.0]))
+
+
+def test_the_bound_is_per_record_not_on_the_mean() -> None:
+    """Two opposite large gradients: clipping the mean would leave their difference unbounded."""
+    rows = torch.tensor([[1e6, 0.0], [-1e6, 1.0]])
+    sums = ClipNorm(1.0).sums(WrittenGradients(rows, torch.tensor([2])))
+    assert float(sums.norm()) < 1e-5
+
+
+def test_bounded_sums_of_a_model_need_no_written_gradients() -> None:
+    model = softmax_regression(features=4, classes=3)
+    generator = torch.Generator().manual_seed(0)
+    from tacit.federation import Batch
+
+    batch = Batch(torch.randn(9, 4, generator=generator), torch.arange(9) % 3, torch.tensor([5, 4]))
+    gradients = model.gradients(torch.randn(model.dim, generator=generator), batch)
+    written = WrittenGradients(gradients.rows(0, 9), batch.counts)
+    for bound in BOUNDS:
+        torch.testing.assert_close(bound.sums(gradients), bound.sums(written), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_bound_must_be_a_positive_number(value: float) -> None:
+    for kind in (ClipNorm, Normalise, ClipEachCoordinate):
+        with pytest.raises(RequestError):
+            kind(value)

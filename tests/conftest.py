@@ -1,0 +1,23 @@
+"""What all tests share: where the real data sets lie, and how hypothesis behaves."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+# No deadline, for machines that are busy; no database, so that a run leaves nothing behind.
+settings.register_profile("tacit", deadline=None, database=None)
+settings.load_profile("tacit")
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """A tacit data directory with the real data sets; tests that need it are skipped where there is none."""
+    beside = Path(__file__).resolve().parents[2] / "shared" / "data"
+    place = Path(os.environ["TACIT_DATA"]) if os.environ.get("TACIT_DATA") else beside
+    if not place.is_dir():
+        pytest.skip("data directory not found: set TACIT_DATA")
+    return place

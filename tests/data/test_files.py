@@ -1,0 +1,153 @@
+"""Clients' own files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tacit.data import from_files, read_file
+from tacit.errors import DataError, RequestError
+
+NORTH = pd.DataFrame({"age": [30, 40], "ward": ["a", "b"], "ill": ["no", "yes"]})
+SOUTH = pd.DataFrame({"ward": ["c"], "age": [50], "ill": ["yes"]})
+
+
+def write(frame: pd.DataFrame, path: Path) -> Path:
+    if path.suffix == ".csv":
+        frame.to_csv(path, index=False)
+    else:
+        pytest.importorskip("pyarrow")
+        frame.to_parquet(path)
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+class TestTables:
+    def test_read_file(self, tmp_path: Path, suffix: str) -> None:
+        features, targets = read_file(write(NORTH, tmp_path / f"north{suffix}"), target="ill")
+        assert features.tolist() == [[30, 1, 0], [40, 0, 1]]
+        assert targets.tolist() == ["no", "yes"]
+
+    def test_one_file_a_client(self, tmp_path: Path, suffix: str) -> None:
+        paths = [write(SOUTH, tmp_path / f"south{suffix}"), write(NORTH, tmp_path / f"north{suffix}")]
+        federation = from_files(paths, target="ill", test=paths[1], name="wards")
+        assert federation.names == ("south", "north")
+        assert federation.sizes.tolist() == [1, 2]
+        assert federation.features.tolist() == [[0, 0, 1, 50], [1, 0, 0, 30], [0, 1, 0, 40]]
+        assert federation.targets.tolist() == [1, 0, 1]
+        assert federation.test_batch().features.tolist() == [[1, 0, 0, 30], [0, 1, 0, 40]]
+        assert federation.name == "wards"
+        assert federation.peeks == ("one-hot categories found in the data: ward",)
+
+    def test_a_client_column(self, tmp_path: Path, suffix: str) -> None:
+        both = pd.concat([NORTH, SOUTH])
+        federation = from_files([write(both, tmp_path / f"both{suffix}")], target="ill", client="ward")
+        assert federation.names == ("a", "b", "c")
+        assert federation.features.tolist() == [[30], [40], [50]]
+
+
+class TestArrays:
+    def put(self, path: Path, **arrays: object) -> Path:
+        np.savez(path, **arrays)  # type: ignore[arg-type]
+        return path
+
+    def test_one_file_a_client(self, tmp_path: Path) -> None:
+        paths = [
+            self.put(tmp_path / "a.npz", X=np.zeros((2, 3)), y=np.array([0, 1])),
+            self.put(tmp_path / "b.npz", X=np.ones((1, 3)), y=np.array([2])),
+        ]
+        federation = from_files(paths, test=paths[0])
+        assert federation.names == ("a", "b")
+        assert federation.classes == 3
+        assert federation.test_batch().records == 2
+        assert read_file(paths[0])[1].tolist() == [0, 1]
+
+    def test_a_client_array(self, tmp_path: Path) -> None:
+        path = self.put(tmp_path / "a.npz", X=np.eye(3), label=np.array([0.5, 1, 2]), who=np.array([1, 0, 1]))
+        federation = from_files([path], target="label", client="who")
+        assert federation.names == ("0", "1")
+        assert federation.targets.tolist() == [1, 0.5, 2]
+
+    def test_missing_array(self, tmp_path: Path) -> None:
+        with pytest.raises(DataError, match="has no array 'y'; it has X"):
+            read_file(self.put(tmp_path / "a.npz", X=np.eye(3)))
+
+    def test_pickles_are_refused(self, tmp_path: Path) -> None:
+        path = self.put(tmp_path / "a.npz", X=np.eye(1), y=np.array([{"a": 1}], dtype=object))
+        with pytest.raises(DataError, match=r"cannot be read as npz.*allow_pickle=False"):
+            read_file(path)
+
+    def test_damaged(self, tmp_path: Path) -> None:
+        (tmp_path / "a.npz").write_bytes(b"PK\3\4 not really")
+        with pytest.raises(DataError, match="cannot be read as npz"):
+            read_file(tmp_path / "a.npz")
+
+    def test_arrays_that_do_not_fit(self, tmp_path: Path) -> None:
+        paths = [
+            self.put(tmp_path / f"{width}.npz", X=np.zeros((1, width)), y=np.array([1]), who=np.array([width]))
+            for width in (2, 3)
+        ]
+        with pytest.raises(DataError, match="do not fit together"):
+            from_files(paths, client="who")
+
+
+def test_svmlight(tmp_path: Path) -> None:
+    (tmp_path / "a.libsvm").write_text("+1 1:1\n-1 2:1\n")
+    (tmp_path / "b.svmlight").write_text("-1 3:1\n")
+    federation = from_files([tmp_path / "a.libsvm", tmp_path / "b.svmlight"], test=tmp_path / "a.libsvm")
+    assert federation.names == ("a", "b")
+    assert federation.feature_shape == (3,)
+    assert federation.targets.tolist() == [1, 0, 0]
+    assert read_file(tmp_path / "a.libsvm")[0].shape == (2, 2)
+    with pytest.raises(RequestError, match="LIBSVM files have no columns"):
+        from_files([tmp_path / "a.libsvm"], client="who")
+
+
+def test_same_stem_in_two_folders(tmp_path: Path) -> None:
+    for folder in ("north", "south"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "data.libsvm").write_text("+1 1:1\n-1 2:1\n")
+    paths = [tmp_path / folder / "data.libsvm" for folder in ("north", "south")]
+    assert from_files(paths).names == tuple(map(str, paths))
+    with pytest.raises(RequestError, match="listed twice"):
+        from_files([paths[0], paths[0]])
+
+
+@pytest.mark.parametrize(
+    ("north", "south", "message"),
+    [
+        ("age,ill\n1,0\n", "age\n2\n", "south.csv has no column 'ill'"),
+        ("age,ill\n1,0\n", "age,ill,bmi\n2,1,3\n", "north.csv has no column 'bmi'"),
+        ("age,ill\n1,0\n", "age,ill\n?,1\n", "column 'age' holds numbers in only one of .*north.csv and .*south"),
+        ("age,ill\n1,0\n", "age,ill\n,1\n", r"client 1 \('south'\), record 0: a value is missing"),
+        ("age,ill\n1,0\n", "age,ill\n", "south.csv holds no records"),
+        ("age,ill\n1,0\n", "", "south.csv cannot be read as CSV"),
+        ("age,ill\n1,0\n", 'age,ill\n"1,0\n', "south.csv cannot be read as CSV"),
+    ],
+)
+def test_files_that_do_not_fit_are_named(tmp_path: Path, north: str, south: str, message: str) -> None:
+    (tmp_path / "north.csv").write_text(north)
+    (tmp_path / "south.csv").write_text(south)
+    with pytest.raises(DataError, match=message):
+        from_files([tmp_path / "north.csv", tmp_path / "south.csv"], target="ill")
+
+
+@pytest.mark.parametrize(
+    ("paths", "options", "message"),
+    [
+        ([], {}, "at least one file"),
+        ("a.csv", {"target": "y"}, "must be a list"),
+        (["a.csv"], {}, "target is missing"),
+        (["a.csv"], {"target": "y"}, "a.csv: there is no such file"),
+        (["a.npz"], {}, "a.npz: there is no such file"),
+        (["a.libsvm"], {}, "a.libsvm: there is no such file"),
+        (["a.xlsx"], {}, "ends in .csv, .parquet, .npz"),
+        (["a.csv", "b.npz"], {"target": "y"}, "all of one kind"),
+    ],
+)
+def test_bad_requests(paths: list[str], options: dict[str, str], message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        from_files(paths, **options)

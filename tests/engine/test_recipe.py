@@ -1,0 +1,93 @@
+"""Recipes: written, read back, resolved, refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tacit.engine.plan import make_plan
+from tacit.engine.recipe import DEMONSTRATION, Recipe, parse_setting
+from tacit.errors import RequestError
+
+SMALL = Recipe(data="breast-cancer", clients=3, rounds=2, step=0.1, batch=0.5, snapshot_probability=0.2)
+
+
+def test_a_recipe_survives_its_file(tmp_path: Path) -> None:
+    recipe = SMALL.with_settings({"model.ridge": 0.1, "data.unit_norm": True, "compressor": "qsgd:4"})
+    path = tmp_path / "recipe.toml"
+    path.write_text(recipe.to_toml())
+    assert Recipe.read(path) == recipe
+    none = replace(recipe, privacy="none", epsilon=None, delta=None)
+    assert Recipe.from_toml(none.to_toml()) == none
+
+
+def test_a_resolved_recipe_resolves_to_itself() -> None:
+    for name in ("soteriafl-svrg", "soteriafl-gd", "ldp-sgd", "soteriafl-saga"):
+        open_recipe = Recipe(algorithm=name, data="breast-cancer", clients=3, data_settings={"unit_norm": True})
+        plan = make_plan(open_recipe)
+        assert plan.recipe.rounds is not None
+        assert plan.recipe.step is not None
+        assert make_plan(Recipe.from_toml(plan.recipe.to_toml())).recipe == plan.recipe
+
+
+def test_the_demonstration_has_no_open_choice_but_the_plain_ones() -> None:
+    plan = make_plan(DEMONSTRATION)
+    assert plan.recipe.step == DEMONSTRATION.step
+    assert plan.federation.clients == 10
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"stepp": 1}, r"unknown setting 'stepp'; did you mean 'step'"),
+        ({"rounds": "ten"}, "rounds must be int"),
+        ({"epsilon": True}, "epsilon must be float"),
+        ({"privacy": "nothing"}, r"unknown privacy 'nothing'"),
+    ],
+)
+def test_bad_settings_are_named(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        SMALL.with_settings(settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"algorithm": "sgd"}, "unknown algorithm"),
+        ({"data": "mnst"}, "unknown data set"),
+        ({"model": "softmx"}, "unknown model"),
+        ({"epsilon": 0}, "epsilon must be a finite number above 0"),
+        ({"epsilon": float("nan")}, "epsilon"),
+        ({"delta": 1}, "delta"),
+        ({"adjacency": "replace"}, "adjacency"),
+        ({"bound": "clip"}, "unknown bound"),
+        ({"clip_norm": -1}, "clip_norm"),
+        ({"compressor": "rnd-k:2"}, "unknown compressor"),
+        ({"sampling": "posson"}, "unknown sampling"),
+        ({"algorithm": "ldp-sgd", "compressor": "natural"}, "takes no compressor"),
+        ({"algorithm": "soteriafl-saga", "sampling": "full", "snapshot_probability": None}, "saga"),
+        ({"cohort": 0}, "cohort"),
+    ],
+)
+def test_wrong_requests_are_refused_before_anything_runs(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        make_plan(SMALL.with_settings(settings))
+
+
+def test_an_open_step_needs_a_public_bound_on_the_features() -> None:
+    with pytest.raises(RequestError, match=r"step must be given: .*feature_norm.*0\.03"):
+        make_plan(replace(SMALL, step=None))
+    assert make_plan(replace(SMALL, step=None, feature_norm=3.0)).recipe.step is not None
+
+
+def test_bad_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="cannot read recipe"):
+        Recipe.read(tmp_path / "none.toml")
+    with pytest.raises(RequestError, match="not valid TOML"):
+        Recipe.from_toml("rounds = ")
+    with pytest.raises(RequestError, match="unknown setting in recipe 'round'"):
+        Recipe.from_toml("round = 3")
+    with pytest.raises(RequestError, match="key=value"):
+        parse_setting("step")

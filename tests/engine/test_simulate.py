@@ -1,0 +1,259 @@
+"""The simulator: promises kept, seeds obeyed, chunks and kills without a trace."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import tacit
+from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.calibrate import calibrate, releases
+from tacit.algorithms.registry import ALGORITHMS, build_algorithm
+from tacit.client.cohort import Cohort
+from tacit.engine.objective import objective
+from tacit.engine.round import client_round, client_start, server_round, server_start
+from tacit.engine.simulate import simulate
+from tacit.engine.simulation import DivergedError
+from tacit.errors import DataError, RequestError
+from tacit.federation import Federation
+from tacit.models import nonconvex_logistic_regression, softmax_regression
+from tacit.noise.randomness import Purpose, Randomness
+from tacit.privacy import Target, epsilon
+from tacit.server.participation import FixedNumber
+
+TARGET = Target(epsilon=4.0, delta=1e-5)
+
+
+@pytest.fixture(scope="module")
+def federation() -> Federation:
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.randn(3, 6, generator=generator)
+    clients = []
+    for size in (40, 55, 40, 61):
+        labels = torch.randint(3, (size,), generator=generator)
+        clients.append((centres[labels] + 0.3 * torch.randn(size, 6, generator=generator), labels))
+    labels = torch.arange(60) % 3
+    test = (centres[labels] + 0.3 * torch.randn(60, 6, generator=generator), labels)
+    return Federation.from_clients(clients, test=test, classes=3)
+
+
+def _algorithm(name: str = "soteriafl-svrg", *, step: float = 0.3, clip_norm: float = 1.0) -> Algorithm:
+    settings = {
+        "bound": tacit.ClipNorm(clip_norm),
+        "sampling": tacit.Poisson(0.4),
+        "compressor": tacit.parse_compressor("rand-k:0.5"),
+        "snapshot_probability": 0.3,
+        "step": step,
+    }
+    return build_algorithm(name, softmax_regression(features=6, classes=3), settings)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_learns_without_noise_and_keeps_its_promise_with_it(
+    name: str, federation: Federation
+) -> None:
+    free = simulate(_algorithm(name, clip_norm=10.0), federation, rounds=60, privacy="none")
+    assert free.guarantee is None
+    assert free.last.epsilon is None
+    assert free.last.test_metric is not None
+    assert free.last.test_metric > 0.9
+    run = simulate(_algorithm(name), federation, rounds=10, privacy=TARGET)
+    assert run.guarantee is not None
+    assert run.guarantee.epsilon <= 4.0
+    assert run.last.epsilon == pytest.approx(run.guarantee.epsilon)
+    assert 0.99 * 4.0 < run.guarantee.epsilon
+    epsilons = [row.epsilon for row in run.history]
+    assert epsilons[0] == 0
+    assert epsilons == sorted(epsilons)  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_same_seed_gives_the_same_bits_whatever_the_chunks(name: str, federation: Federation) -> None:
+    algorithm = _algorithm(name)
+    whole = simulate(algorithm, federation, rounds=8, privacy=TARGET, seed=5)
+    again = simulate(algorithm, federation, rounds=8, privacy=TARGET, seed=5)
+    other = simulate(algorithm, federation, rounds=8, privacy=TARGET, seed=6)
+    chunked = simulate(algorithm, federation, rounds=8, privacy=TARGET, seed=5, memory_limit_bytes=1)
+    assert torch.equal(whole.parameters, again.parameters)
+    assert not torch.equal(whole.parameters, other.parameters)
+    torch.testing.assert_close(whole.parameters, chunked.parameters, atol=1e-5, rtol=1e-5)
+
+
+def test_a_client_alone_sends_what_it_sends_in_the_simulator(federation: Federation) -> None:
+    """The seam of a deployment: `client_round` for one silo, message bytes, `server_round`."""
+    algorithm, randomness = _algorithm("soteriafl-saga"), Randomness(5)
+    together = simulate(algorithm, federation, rounds=4, privacy=TARGET, seed=5, memory_limit_bytes=1)
+    calibration = calibrate(algorithm, federation, releases=4, privacy=TARGET)
+    point = algorithm.work.model.init(randomness.generator(Purpose.INIT))
+    silos = [federation.client(i) for i in range(federation.clients)]
+    memories = [client_start(algorithm, point, silo) for silo in silos]
+    server = server_start(algorithm, point)
+    for t in range(4):
+        point = algorithm.server.broadcast(server.update, t)
+        messages = []
+        for i, silo in enumerate(silos):
+            cohort = Cohort(silo, torch.tensor([0]), t, randomness)
+            multipliers = calibration.noise_multipliers[i : i + 1]
+            packets, memories[i] = client_round(algorithm, point, cohort, memories[i], multipliers)
+            messages += packets.encode()
+        total = torch.zeros_like(point)
+        algorithm.uplink.compressor.decode(messages, len(point)).add_sum_to(total)
+        server = server_round(algorithm, total, server, round=t, cohort=4, clients=4)
+    assert torch.equal(algorithm.server.output(server.update), together.parameters)
+
+
+def test_noise_is_really_added_with_the_calibrated_deviation(federation: Federation) -> None:
+    algorithm = _algorithm("ldp-sgd")
+    calibration = calibrate(algorithm, federation, releases=5, privacy=TARGET)
+    point = torch.zeros(algorithm.work.model.dim)
+    samples = []
+    for t in range(300):
+        cohort = Cohort(federation, torch.arange(4), t, Randomness(1))
+        noisy, _ = algorithm.work.run(point, cohort, {}, calibration.noise_multipliers)
+        clean, _ = algorithm.work.run(point, cohort, {}, torch.zeros(4, dtype=torch.float64))
+        samples.append(noisy - clean)
+    deviations = torch.stack(samples).double().std(dim=(0, 2))
+    count = 300 * algorithm.work.model.dim
+    assert bool(((deviations / calibration.noise_stds - 1).abs() < 4.5 / math.sqrt(2 * count)).all())
+    correlation = torch.corrcoef(torch.stack(samples).double().permute(1, 0, 2).flatten(1))
+    assert float((correlation - torch.eye(4)).abs().max()) < 5 / math.sqrt(count)
+
+
+def test_noise_follows_from_the_target_alone(federation: Federation) -> None:
+    algorithm = _algorithm("soteriafl-sgd")
+    loose = calibrate(algorithm, federation, releases=20, privacy=Target(8.0, 1e-5))
+    tight = calibrate(algorithm, federation, releases=20, privacy=Target(1.0, 1e-5))
+    longer = calibrate(algorithm, federation, releases=80, privacy=Target(8.0, 1e-5))
+    assert bool((tight.noise_multipliers > loose.noise_multipliers).all())
+    assert bool((longer.noise_multipliers > loose.noise_multipliers).all())
+    for size, multiplier in loose.groups:
+        assert epsilon(algorithm.work.event(size, multiplier, 20), 1e-5) <= 8.0
+        assert epsilon(algorithm.work.event(size, 0.99 * multiplier, 20), 1e-5) > 8.0
+    with pytest.raises(RequestError, match="privacy must be"):
+        calibrate(algorithm, federation, releases=20, privacy=1.0)  # type: ignore[arg-type]
+
+
+def test_a_penalty_is_neither_clipped_nor_noised(federation: Federation) -> None:
+    """With a tiny clip norm the records' part vanishes and the penalty's gradient remains."""
+    model = nonconvex_logistic_regression(features=6, strength=5.0)
+    algorithm = tacit.ldp_sgd(model, bound=tacit.ClipNorm(1e-9), sampling=tacit.Full(), step=0.1)
+    point = torch.linspace(-1, 1, 6)
+    cohort = Cohort(federation, torch.arange(4), 0, Randomness(0))
+    rows, _ = algorithm.work.run(point, cohort, {}, torch.ones(4, dtype=torch.float64))
+    assert model.penalty is not None
+    torch.testing.assert_close(rows, model.penalty.gradient(point).expand(4, 6))
+
+
+def test_the_objective_is_the_mean_over_clients(federation: Federation) -> None:
+    model = softmax_regression(features=6, classes=3, ridge=0.1)
+    x = torch.randn(model.dim, generator=torch.Generator().manual_seed(2)).requires_grad_()
+    losses = [model.losses(x, federation.client(i).batch()).mean() for i in range(4)]
+    assert model.penalty is not None
+    expected = torch.stack(losses).mean() + model.penalty.value(x)
+    expected.backward()
+    value, gradient = objective(model, x.detach(), federation)
+    assert float(value) == pytest.approx(expected.item(), rel=1e-5)
+    assert x.grad is not None
+    torch.testing.assert_close(gradient.float(), x.grad, atol=1e-6, rtol=1e-4)
+
+
+def test_history_counts_what_was_sent_and_computed(federation: Federation) -> None:
+    algorithm = _algorithm("soteriafl-sgd")
+    run = simulate(algorithm, federation, rounds=6, privacy=TARGET, evaluate_every=2)
+    message = algorithm.uplink.compressor.message_bytes(algorithm.work.model.dim)
+    assert [row.round for row in run.history] == [0, 2, 4, 6]
+    assert run.last.uplink_bits_per_client == 6 * 8 * message
+    assert run.last.uplink_bits_total == 4 * run.last.uplink_bits_per_client
+    assert run.last.gradient_evaluations == round(6 * 0.4 * 196)
+    norms = [row.grad_norm_sq for row in run.history]
+    assert run.last.grad_norm_sq_mean == pytest.approx(sum(norms) / 4)
+
+
+def test_partial_participation_counts_releases_and_keeps_the_mean_shift(federation: Federation) -> None:
+    algorithm = replace(_algorithm("soteriafl-svrg"), participation=FixedNumber(2))
+    times = releases(algorithm, 4, 12, Randomness(0))
+    assert 6 <= times < 12
+    run = simulate(algorithm, federation, rounds=12, privacy=TARGET)
+    assert run.guarantee is not None
+    assert run.last.epsilon == pytest.approx(run.guarantee.epsilon)
+    fewer = calibrate(algorithm, federation, releases=12, privacy=TARGET)
+    assert bool((run.calibration.noise_multipliers < fewer.noise_multipliers).all())
+
+
+class _KilledError(Exception):
+    pass
+
+
+def _killer(at: int):  # type: ignore[no-untyped-def]
+    def progress(rounds: int, row: object) -> None:
+        if rounds == at:
+            raise _KilledError
+
+    return progress
+
+
+@pytest.mark.parametrize("name", ["soteriafl-svrg", "soteriafl-saga", "cdp-sgd"])
+def test_a_run_resumed_after_any_round_equals_the_one_that_was_never_stopped(
+    name: str, federation: Federation, tmp_path: Path
+) -> None:
+    algorithm = _algorithm(name)
+    settings = {"rounds": 7, "privacy": TARGET, "seed": 2, "evaluate_every": 2}
+    whole = simulate(algorithm, federation, out=tmp_path / "whole", checkpoint_every=1, **settings)  # type: ignore[arg-type]
+    for at in range(8):
+        for every in (1, 3):
+            out = tmp_path / f"{at}-{every}"
+            with pytest.raises(_KilledError):
+                simulate(algorithm, federation, out=out, checkpoint_every=every, progress=_killer(at), **settings)  # type: ignore[arg-type]
+            resumed = simulate(algorithm, federation, out=out, checkpoint_every=every, **settings)  # type: ignore[arg-type]
+            assert torch.equal(whole.parameters, resumed.parameters)
+            for a, b in zip(whole.history, resumed.history, strict=True):
+                assert replace(a, seconds=0) == replace(b, seconds=0)
+            assert (out / "ledger.jsonl").read_text() == (tmp_path / "whole" / "ledger.jsonl").read_text()
+
+
+def test_checkpoints_of_another_run_and_corrupted_ones_are_refused(
+    federation: Federation, tmp_path: Path
+) -> None:
+    simulate(_algorithm(), federation, rounds=3, privacy=TARGET, out=tmp_path)
+    with pytest.raises(DataError, match="another run"):
+        simulate(_algorithm(step=0.2), federation, rounds=3, privacy=TARGET, out=tmp_path)
+    (checkpoint,) = (tmp_path / "checkpoints").glob("*.safetensors")
+    checkpoint.write_bytes(checkpoint.read_bytes()[:100])
+    with pytest.raises(DataError, match="corrupted"):
+        simulate(_algorithm(), federation, rounds=3, privacy=TARGET, out=tmp_path)
+
+
+def test_a_step_that_is_too_large_is_said_so(federation: Federation) -> None:
+    with pytest.raises(DivergedError, match="smaller step"):
+        simulate(_algorithm(step=1e38), federation, rounds=50, privacy=TARGET)
+
+
+def test_a_saved_run_can_be_read_back(federation: Federation, tmp_path: Path) -> None:
+    from tacit.engine.compare import read_history
+    from tacit.engine.trained import Trained
+
+    run = simulate(_algorithm(), federation, rounds=5, privacy=TARGET, out=tmp_path)
+    run.save(tmp_path)
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["epsilon"] == run.guarantee.epsilon  # type: ignore[union-attr]
+    assert summary["noise_std"] == pytest.approx(
+        summary["noise_multiplier"] * summary["clip_norm"] / (summary["sampling_rate"] * 40)
+    )
+    model = Trained.load(run.algorithm.work.model, tmp_path / "model.safetensors")
+    assert torch.equal(model.parameters, run.parameters)
+    assert federation.test_features is not None
+    assert model.predict(federation.test_features).shape == (60,)
+    assert read_history(tmp_path / "history.csv") == run.history
+    (tmp_path / "model.safetensors").write_bytes(b"nonsense")
+    with pytest.raises(DataError):
+        Trained.load(run.algorithm.work.model, tmp_path / "model.safetensors")
+
+
+def test_rounds_must_be_positive(federation: Federation) -> None:
+    with pytest.raises(RequestError, match="rounds"):
+        simulate(_algorithm(), federation, rounds=0, privacy=TARGET)

@@ -1,0 +1,43 @@
+"""Random numbers by address."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from tacit.noise.gaussian import gaussian_rows
+from tacit.noise.randomness import EVERYONE, Purpose, Randomness, fresh_seed
+
+
+def test_addresses_do_not_share_streams() -> None:
+    seen = set()
+    for seed in (0, 1, 2**64, 2**64 + 1):
+        for purpose in Purpose:
+            for client in (0, 1, EVERYONE):
+                for round in (0, 1, 10**6):
+                    generator = Randomness(seed).generator(purpose, client=client, round=round)
+                    seen.add(tuple(generator.integers(0, 2**63, 2).tolist()))
+    assert len(seen) == 4 * len(Purpose) * 3 * 3
+
+
+@pytest.mark.parametrize("seed", [-1, 2**128])
+def test_seeds_out_of_range_are_refused(seed: int) -> None:
+    with pytest.raises(ValueError, match="seed"):
+        Randomness(seed)
+
+
+def test_fresh_seeds_differ() -> None:
+    assert len({fresh_seed() for _ in range(50)}) == 50
+
+
+def test_rows_are_gaussian_with_their_own_deviation_and_independent() -> None:
+    randomness = Randomness(9)
+    stds = torch.tensor([1.0, 0.0, 25.0], dtype=torch.float64)
+    generators = [randomness.generator(Purpose.NOISE, client=i, round=4) for i in range(3)]
+    rows = gaussian_rows(stds, 20_000, generators).numpy()
+    assert np.all(rows[1] == 0)
+    for index, std in ((0, 1.0), (2, 25.0)):
+        assert stats.kstest(rows[index] / std, "norm").pvalue > 1e-4
+    assert abs(np.corrcoef(rows[0], rows[2])[0, 1]) < 5 / np.sqrt(20_000)
