@@ -20,9 +20,35 @@ SMALL = [
     "--set=step=0.1", "--set=snapshot_probability=0.2",
 ]  # fmt: skip
 
-KEYS = """algorithm data clients records records_per_client dim rounds epsilon delta unit adjacency adversary sampling
-sampling_rate clip_norm noise_std noise_multiplier uplink_bits_per_client uplink_bits_total gradient_evaluations
-train_loss grad_norm_sq grad_norm_sq_mean test_metric test_metric_name seconds run_dir""".split()
+KEYS = [
+    "algorithm",
+    "data",
+    "clients",
+    "records",
+    "records_per_client",
+    "dim",
+    "rounds",
+    "epsilon",
+    "delta",
+    "unit",
+    "adjacency",
+    "adversary",
+    "sampling",
+    "sampling_rate",
+    "clip_norm",
+    "noise_std",
+    "noise_multiplier",
+    "uplink_bits_per_client",
+    "uplink_bits_total",
+    "gradient_evaluations",
+    "train_loss",
+    "grad_norm_sq",
+    "grad_norm_sq_mean",
+    "test_metric",
+    "test_metric_name",
+    "seconds",
+    "run_dir",
+]
 
 
 @dataclass(frozen=True)
@@ -143,7 +169,8 @@ def test_seeds_repeat_a_run(inside: Inside) -> None:
 
 def test_compare_tunes_each_algorithm_and_never_runs_a_point_twice(inside: Inside, tmp_path: Path) -> None:
     arguments = [
-        "compare", "--algorithm=cdp-sgd,ldp-sgd", *SMALL, "--grid=step=0.05,0.2", "--seeds=2", "--json", "--out=here",
+        "compare", "--algorithm=cdp-sgd,ldp-sgd", *SMALL, "--grid=step=0.05,0.2", "--seeds=2", "--json",
+        "--out=here",
     ]  # fmt: skip
     done = tacit(*arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -154,7 +181,9 @@ def test_compare_tunes_each_algorithm_and_never_runs_a_point_twice(inside: Insid
     assert rows[0]["equal_bits"] == rows[0]["uplink_bits_per_client"] < rows[1]["uplink_bits_per_client"]
     summaries = {p: p.stat().st_mtime_ns for p in (tmp_path / "here").rglob("summary.json")}
     assert len(summaries) == 2 * 2 + 2
-    assert {"comparison.csv", "comparison.png", "comparison.svg"} <= {p.name for p in (tmp_path / "here").iterdir()}
+    assert {"comparison.csv", "comparison.png", "comparison.svg"} <= {
+        p.name for p in (tmp_path / "here").iterdir()
+    }
     assert inside(*arguments).stdout == done.stdout
     assert summaries == {p: p.stat().st_mtime_ns for p in (tmp_path / "here").rglob("summary.json")}
 

@@ -64,25 +64,25 @@ def test_round_trip_at_every_magnitude(spec: str, magnitude: float, generators: 
     [
         (
             "identity",
-            "54434954 01 01 0000 0400000000000000 0400000000000000 be2a6b7f",
+            "c1 01 fb86dbf8",
             "0000803f 000000c0 00000000 00008040",
             [1.0, -2.0, 0.0, 4.0],
         ),
         (
             "rand-k:2",
-            "54434954 01 11 0000 0400000000000000 0200000000000000 10050023",
+            "c1 11 82fbf873",
             "9b59ccc691357569 000080c0 00000041",
             [0.0, -4.0, 0.0, 8.0],
         ),
         (
             "natural",
-            "54434954 01 03 0000 0400000000000000 0400000000000000 4448f610",
+            "c1 03 b8ab6139",
             "7f00030804",
             [1.0, -2.0, 0.0, 4.0],
         ),
         (
             "qsgd:1",
-            "54434954 01 02 0100 0400000000000000 0400000000000000 8c9fc086",
+            "c1 02 28b0d6db",
             "76a49240 95",
             [0.0, 0.0, 0.0, 4.582575798034668],
         ),
@@ -206,9 +206,9 @@ def test_each_thing_that_can_be_wrong_in_a_body(name: str, body: bytes, says: st
 @pytest.mark.parametrize(
     ("writer", "reader", "says"),
     [
-        (Qsgd(9), Qsgd(10), "levels 9, expected 10"),
+        (Qsgd(9), Qsgd(10), "other settings"),
         (RandK(count=2), RandK(count=3), "bytes"),
-        (parse_compressor("rand-k:2+qsgd:1"), parse_compressor("rand-k:3+qsgd:1"), "kept 2, expected 3"),
+        (parse_compressor("rand-k:2+qsgd:1"), parse_compressor("rand-k:3+qsgd:1"), "other settings"),
         (Natural(), Qsgd(8), "bytes"),
     ],
 )
@@ -220,7 +220,7 @@ def test_another_compressors_messages(
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "says"), [("dim", 12, "dim 12, expected 11"), ("codec", 3, "codec 3, expected 1")]
+    ("field", "value", "says"), [("dim", 12, "another dimension than 11"), ("codec", 3, "codec 3, expected 1")]
 )
 def test_another_format(field: str, value: int, says: str) -> None:
     expected = Format(codec=1, levels=0, dim=11, kept=11, body_bytes=44)
@@ -236,7 +236,7 @@ def test_another_program_or_version(generators: Generators) -> None:
     with pytest.raises(MessageError, match="not a tacit message"):
         compressor.decode([b"HTTP" + message[4:]], DIM)
     with pytest.raises(MessageError, match="version 2, expected 1"):
-        compressor.decode([message[:4] + b"\x02" + message[5:]], DIM)
+        compressor.decode([b"\xc2" + message[1:]], DIM)
 
 
 def test_an_impossible_dimension_is_the_callers_mistake(spec: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tacit.engine.plan import make_plan
+from tacit.engine.plan import FALLBACKS, make_plan
 from tacit.engine.recipe import DEMONSTRATION, Recipe, parse_setting
 from tacit.errors import RequestError
 
@@ -76,10 +76,12 @@ def test_wrong_requests_are_refused_before_anything_runs(settings: dict[str, obj
         make_plan(SMALL.with_settings(settings))
 
 
-def test_an_open_step_needs_a_public_bound_on_the_features() -> None:
-    with pytest.raises(RequestError, match=r"step must be given: .*feature_norm.*0\.03"):
-        make_plan(replace(SMALL, step=None))
-    assert make_plan(replace(SMALL, step=None, feature_norm=3.0)).recipe.step is not None
+def test_an_open_step_is_the_theorys_where_the_features_have_a_public_bound() -> None:
+    assert make_plan(replace(SMALL, step=None)).recipe.step == FALLBACKS["step"]
+    prescribed = make_plan(replace(SMALL, step=None, feature_norm=3.0)).recipe.step
+    assert prescribed is not None
+    assert prescribed != FALLBACKS["step"]
+    assert make_plan(replace(SMALL, step=None, feature_norm=6.0)).recipe.step < prescribed  # type: ignore[operator]
 
 
 def test_bad_files_are_refused(tmp_path: Path) -> None:

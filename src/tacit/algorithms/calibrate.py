@@ -87,9 +87,7 @@ def releases(algorithm: Algorithm, clients: int, rounds: int, randomness: Random
     return int(taken.max())
 
 
-def calibrate(
-    algorithm: Algorithm, federation: Federation, *, releases: int, privacy: Privacy
-) -> Calibration:
+def calibrate(algorithm: Algorithm, federation: Federation, *, releases: int, privacy: Privacy) -> Calibration:
     """The least noise that keeps every client within the target over `releases` releases.
 
     Guarantee: the returned `guarantee` is computed from the algorithm's own events at the returned noise, and
@@ -99,9 +97,7 @@ def calibrate(
     work, sizes = algorithm.work, federation.sizes
     if privacy == "none":
         zeros = torch.zeros(federation.clients, dtype=torch.float64)
-        return Calibration(
-            work, zeros, zeros, tuple((size, 0.0) for size in torch.unique(sizes).tolist()), None
-        )
+        return Calibration(work, zeros, zeros, tuple((size, 0.0) for size in torch.unique(sizes).tolist()), None)
     if not isinstance(privacy, Target):
         raise RequestError(f"privacy must be a Target(epsilon, delta) or 'none', not {privacy!r}")
     distinct, members = torch.unique(sizes, return_inverse=True)

@@ -25,9 +25,7 @@ from tacit.models.model import Model
 from tacit.server.update import Descent
 
 
-def cdp_sgd(
-    model: Model, *, bound: Bound, sampling: Sampling, compressor: Compressor, step: float
-) -> Algorithm:
+def cdp_sgd(model: Model, *, bound: Bound, sampling: Sampling, compressor: Compressor, step: float) -> Algorithm:
     """CDP-SGD: minibatch gradients, compressed as they are (Algorithm 1; Theorem 1)."""
     work = PrivateGradient(model, Minibatch(sampling), bound)
     return Algorithm("cdp-sgd", work, Direct(compressor), Descent(step))

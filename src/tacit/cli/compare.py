@@ -64,9 +64,7 @@ def compare(
         data=data, clients=clients, partition=partition, model=model, epsilon=epsilon, delta=delta,
         rounds=rounds, batch=batch, clip_norm=clip_norm, compressor=compressor, seed=seed,
     )  # fmt: skip
-    names = [
-        name for text in algorithm or [",".join(ALGORITHMS)] for name in o.parse_list("--algorithm", text)
-    ]
+    names = [name for text in algorithm or [",".join(ALGORITHMS)] for name in o.parse_list("--algorithm", text)]
     for name in names:
         algorithm_entry(name)
     base = o.recipe_from(recipe_file, given, settings)
@@ -181,6 +179,4 @@ def _show(outcomes: list[Outcome], rows: list[dict[str, Any]], figure: Path, *, 
         f"[dim]utility = mean of the squared gradient norm over the evaluated rounds; figure: {figure}[/]"
     )
     if tuned:
-        console.print(
-            "[dim]Tuning looked at the data many times; its privacy cost is not in these epsilons.[/]"
-        )
+        console.print("[dim]Tuning looked at the data many times; its privacy cost is not in these epsilons.[/]")

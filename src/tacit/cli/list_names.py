@@ -56,5 +56,5 @@ def _groups() -> dict[str, dict[str, str]]:
     }
 
 
-def _first_line(kind: type) -> str:
+def _first_line(kind: object) -> str:
     return (kind.__doc__ or "").strip().splitlines()[0].rstrip(".")

@@ -19,25 +19,19 @@ DataDir = Annotated[
     Path | None, typer.Option(help="Where data files are (else TACIT_DATA, the cache, download).")
 ]
 Clients = Annotated[int | None, typer.Option(help="How many clients hold the records.")]
-Partition = Annotated[
-    str | None, typer.Option(help="How records go to clients: iid, dirichlet:0.5, sorted, ...")
-]
+Partition = Annotated[str | None, typer.Option(help="How records go to clients: iid, dirichlet:0.5, sorted, ...")]
 Model = Annotated[str | None, typer.Option(help="softmax, logistic, network, ...; see [bold]tacit list[/].")]
 Epsilon = Annotated[float | None, typer.Option(help="The privacy that is promised to every record.")]
 Delta = Annotated[float | None, typer.Option(help="The probability with which the promise may fail.")]
 Rounds = Annotated[int | None, typer.Option(help="Communication rounds.")]
-Batch = Annotated[
-    float | None, typer.Option(help="Records a client looks at: a count, or a fraction below 1.")
-]
+Batch = Annotated[float | None, typer.Option(help="Records a client looks at: a count, or a fraction below 1.")]
 ClipNorm = Annotated[float | None, typer.Option(help="The bound on every record's gradient.")]
 Compressor = Annotated[
     str | None, typer.Option(help="identity, rand-k:0.05, rand-k:128, qsgd:16, natural, joined by +.")
 ]
 Seed = Annotated[int | None, typer.Option(help="Of all randomness. Seeded noise is for research.")]
 Out = Annotated[Path | None, typer.Option(help="The run directory. [dim]runs/... unless given[/]")]
-Resume = Annotated[
-    bool, typer.Option("--resume", help="Go on with the run in --out after its last checkpoint.")
-]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out after its last checkpoint.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, nothing else.")]
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any other setting, such as step=0.3.")
@@ -53,24 +47,21 @@ def recipe_from(
     file: Path | None, options: dict[str, Any], settings: list[str] | None, base: Recipe | None = None
 ) -> Recipe:
     """The recipe of a file (or else `base`), with options and then `--set` on top."""
+    from tacit.engine.compare import recipe_for
     from tacit.engine.recipe import DEMONSTRATION, Recipe, parse_setting
 
     overrides = {**options, **dict(parse_setting(text) for text in settings or [])}
     if file is not None:
         return Recipe.read(file).with_settings(overrides)
-    if base is not None:
-        return base.with_settings(overrides)
-    # The demonstration's tuned choices fit its own data and algorithm only.
-    fits = all(
-        key in KEEPS_DEMONSTRATION or value == getattr(DEMONSTRATION, key, None)
-        for key, value in overrides.items()
-    )
-    return (DEMONSTRATION if fits else Recipe()).with_settings(overrides)
-
-
-KEEPS_DEMONSTRATION = frozenset(
-    ["epsilon", "delta", "seed", "clients", "partition", "rounds", "batch", "clip_norm", "compressor", "step"]
-)
+    if base is None:
+        # The demonstration's tuned choices fit its own data and model only.
+        elsewhere = {"data", "model"} & overrides.keys()
+        base = (
+            Recipe()
+            if elsewhere
+            else recipe_for(overrides.get("algorithm", DEMONSTRATION.algorithm), DEMONSTRATION)
+        )
+    return base.with_settings(overrides)
 
 
 def parse_list(name: str, text: str) -> list[str]:

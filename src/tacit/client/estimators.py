@@ -54,9 +54,7 @@ class Estimator(Protocol):
         """The clients' memory before the first round."""
         ...
 
-    def estimate(
-        self, model: BoundedModel, point: Tensor, cohort: Cohort, state: State
-    ) -> tuple[Tensor, State]:
+    def estimate(self, model: BoundedModel, point: Tensor, cohort: Cohort, state: State) -> tuple[Tensor, State]:
         """The estimate of every client: (clients, dim)."""
         ...
 
@@ -90,9 +88,7 @@ class Minibatch:
         """No memory."""
         return {}
 
-    def estimate(
-        self, model: BoundedModel, point: Tensor, cohort: Cohort, state: State
-    ) -> tuple[Tensor, State]:
+    def estimate(self, model: BoundedModel, point: Tensor, cohort: Cohort, state: State) -> tuple[Tensor, State]:
         """One pass over the batch."""
         sums = model.sums(point, self.sampling.draw(cohort).batch)
         return sums / _column(self.sampling.batch_sizes(cohort.sizes), sums), state
@@ -133,9 +129,7 @@ class Svrg:
             **remember(no_past(point), 0, point, torch.empty(0)),
         }
 
-    def estimate(
-        self, model: BoundedModel, point: Tensor, cohort: Cohort, state: State
-    ) -> tuple[Tensor, State]:
+    def estimate(self, model: BoundedModel, point: Tensor, cohort: Cohort, state: State) -> tuple[Tensor, State]:
         """Two passes over the batch, and one over everything when the coin says so."""
         batch = self.sampling.draw(cohort).batch
         keys = state["snapshot_keys"][cohort.clients]
@@ -196,9 +190,7 @@ class Saga:
             **remember(no_past(point), 0, point, torch.empty(0)),
         }
 
-    def estimate(
-        self, model: BoundedModel, point: Tensor, cohort: Cohort, state: State
-    ) -> tuple[Tensor, State]:
+    def estimate(self, model: BoundedModel, point: Tensor, cohort: Cohort, state: State) -> tuple[Tensor, State]:
         """One pass over the batch at the point, one at the points its table entries belong to."""
         drawn = self.sampling.draw(cohort)
         keys = state["table_keys"][drawn.rows]

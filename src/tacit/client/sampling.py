@@ -170,9 +170,7 @@ class Poisson:
     ) -> dp_event.DpEvent:
         """The Poisson-sampled Gaussian mechanism, or its two-level form (Theorem B), `rounds` times."""
         if outside:
-            return events.repeated(
-                events.two_level(self.rate(size), noise_multiplier, inside, outside), rounds
-            )
+            return events.repeated(events.two_level(self.rate(size), noise_multiplier, inside, outside), rounds)
         return events.repeated(events.poisson(self.rate(size), noise_multiplier / inside), rounds)
 
 

@@ -45,9 +45,7 @@ class Work(Protocol):
         """The clients' memory before the first round."""
         ...
 
-    def run(
-        self, point: Tensor, cohort: Cohort, state: State, noise_multipliers: Tensor
-    ) -> tuple[Tensor, State]:
+    def run(self, point: Tensor, cohort: Cohort, state: State, noise_multipliers: Tensor) -> tuple[Tensor, State]:
         """One round of every client of the cohort: (clients, dim), private."""
         ...
 
@@ -90,9 +88,7 @@ class PrivateGradient:
         """The estimator's memory."""
         return self.estimator.init(BoundedModel(self.model, self.bound), point, federation)
 
-    def run(
-        self, point: Tensor, cohort: Cohort, state: State, noise_multipliers: Tensor
-    ) -> tuple[Tensor, State]:
+    def run(self, point: Tensor, cohort: Cohort, state: State, noise_multipliers: Tensor) -> tuple[Tensor, State]:
         """Estimate, bound, add noise; then the penalty."""
         model = BoundedModel(self.model, self.bound)
         estimate, state = self.estimator.estimate(model, point, cohort, state)

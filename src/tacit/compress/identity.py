@@ -32,7 +32,7 @@ class Identity(Quantiser):
     The packets share the memory of the rows they were made from.
 
     >>> Identity().message_bytes(1000)
-    4028
+    4006
     """
 
     codec = 1

@@ -1,17 +1,15 @@
-"""The envelope of every message: what it is, for which dimension, and a checksum over all of it.
+"""The envelope of every message: six bytes that tell a message from anything else.
 
     offset  bytes  field
-    0       4      magic, b"TCIT"
-    4       1      format version
-    5       1      codec: how the values are written (1 float32, 2 qsgd, 3 natural); +16: rand-k, seed first
-    6       2      levels of qsgd, else 0
-    8       8      dim: the length of the vector
-    16      8      kept: how many coordinates the message carries (dim, or rand-k's k)
-    24      4      CRC-32 of all other bytes
-    28             body: [8 bytes rand-k seed], then the values
+    0       1      mark and format version: 0xC1 is version 1
+    1       1      codec: how the values are written (1 float32, 2 qsgd, 3 natural); +16: rand-k, seed first
+    2       4      CRC-32 of the agreement (levels, dim, kept), of the two bytes above and of the body
+    6              body: [8 bytes rand-k seed], then the values
 
-All numbers are little-endian. The length of a message follows from its `Format` alone, which both parties
-know before the message exists: a reader compares it first, and allocates nothing for a message that differs.
+All numbers are little-endian. What both parties agreed on before any message existed (`Format`) does not
+travel: for a small model it would weigh more than the values. It goes into the checksum instead, so that a
+message for another dimension or another number of levels is refused all the same. The length of a message
+follows from the agreement too: a reader compares it first, and allocates nothing for a message that differs.
 """
 
 from __future__ import annotations
@@ -26,9 +24,10 @@ from numpy.typing import NDArray
 
 from tacit.errors import MessageError
 
-MAGIC = b"TCIT"
+MARK = 0xC0
 VERSION = 1
-_HEADER = struct.Struct("<4sBBHQQ")
+_HEADER = struct.Struct("<BB")
+_AGREEMENT = struct.Struct("<HQQ")
 _CHECKSUM = struct.Struct("<I")
 OVERHEAD_BYTES = _HEADER.size + _CHECKSUM.size
 """What the envelope adds to a body."""
@@ -51,8 +50,8 @@ class Format:
 
     def seal(self, bodies: NDArray[np.uint8]) -> list[bytes]:
         """One message for each row of `bodies`, of shape (clients, body_bytes)."""
-        header = _HEADER.pack(MAGIC, VERSION, self.codec, self.levels, self.dim, self.kept)
-        header_checksum = zlib.crc32(header)
+        header = _HEADER.pack(MARK | VERSION, self.codec)
+        header_checksum = zlib.crc32(header, self._agreed())
         messages = []
         for row in bodies:
             body = row.tobytes()
@@ -75,22 +74,21 @@ class Format:
         joined = b"".join(memoryview(message)[OVERHEAD_BYTES:] for message in messages)
         return np.frombuffer(joined, dtype=np.uint8).reshape(len(messages), self.body_bytes)
 
+    def _agreed(self) -> int:
+        return zlib.crc32(_AGREEMENT.pack(self.levels, self.dim, self.kept))
+
     def _check(self, position: int, message: bytes) -> None:
-        magic, version, codec, levels, dim, kept = _HEADER.unpack_from(message)
-        if magic != MAGIC:
-            raise MessageError(f"message {position} is not a tacit message: it starts with {magic!r}")
-        found = {"version": version, "codec": codec, "levels": levels, "dim": dim, "kept": kept}
-        expected = {
-            "version": VERSION,
-            "codec": self.codec,
-            "levels": self.levels,
-            "dim": self.dim,
-            "kept": self.kept,
-        }
-        for field, value in found.items():
-            if value != expected[field]:
-                raise MessageError(f"message {position} has {field} {value}, expected {expected[field]}")
+        mark, codec = _HEADER.unpack_from(message)
+        if mark & 0xF0 != MARK:
+            raise MessageError(f"message {position} is not a tacit message: it starts with {message[:4]!r}")
+        if mark != MARK | VERSION:
+            raise MessageError(f"message {position} has version {mark & 0x0F}, expected {VERSION}")
+        if codec != self.codec:
+            raise MessageError(f"message {position} has codec {codec}, expected {self.codec}")
         (checksum,) = _CHECKSUM.unpack_from(message, _HEADER.size)
         view = memoryview(message)
-        if checksum != zlib.crc32(view[OVERHEAD_BYTES:], zlib.crc32(view[: _HEADER.size])):
-            raise MessageError(f"message {position} has a wrong checksum: it was damaged on its way")
+        if checksum != zlib.crc32(view[OVERHEAD_BYTES:], zlib.crc32(view[: _HEADER.size], self._agreed())):
+            raise MessageError(
+                f"message {position} has a wrong checksum: it was damaged on its way, or written for another "
+                f"dimension than {self.dim} or for other settings of the compressor"
+            )

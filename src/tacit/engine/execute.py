@@ -35,18 +35,14 @@ def execute(
         raise RequestError(f"--out {out} is a file, not a directory")
     if out.is_dir() and any(out.iterdir()):
         if not resume:
-            raise RequestError(
-                f"--out {out} is not empty; add --resume to go on, or choose another directory"
-            )
+            raise RequestError(f"--out {out} is not empty; add --resume to go on, or choose another directory")
         remove_leftovers(out)
     plan = make_plan(recipe, data_dir=data_dir)
     stored = stored_recipe(out)
     if stored is None:
         write_atomically(out / "recipe.toml", plan.recipe.to_toml().encode())
     elif stored != plan.recipe:
-        raise RequestError(
-            f"{out} holds another run ({_differences(stored, plan.recipe)}); choose another --out"
-        )
+        raise RequestError(f"{out} holds another run ({_differences(stored, plan.recipe)}); choose another --out")
     finished = stored_summary(out)
     if finished is not None:
         return finished
@@ -97,6 +93,4 @@ def default_directory(recipe: Recipe) -> Path:
 
 def _differences(stored: Recipe, asked: Recipe) -> str:
     names = [f.name for f in fields(Recipe) if getattr(stored, f.name) != getattr(asked, f.name)]
-    return ", ".join(
-        f"{name} = {getattr(stored, name)!r}, asked for {getattr(asked, name)!r}" for name in names
-    )
+    return ", ".join(f"{name} = {getattr(stored, name)!r}, asked for {getattr(asked, name)!r}" for name in names)

@@ -32,8 +32,14 @@ BOUNDS: dict[str, Callable[[float], Bound]] = {
     "clip-each-coordinate": ClipEachCoordinate,
 }
 
-PAPER_STEPS = (0.01, 0.03, 0.06, 0.1, 0.3, 0.6, 1.0)
-"""The grid over which papers/000, appendix A, tunes every algorithm's step."""
+FALLBACKS = {"batch": 0.1, "rounds": 100, "step": 0.1}
+"""Where the theory's constants are not known; the step is the middle of the grid of papers/000, appendix A."""
+
+EXACT_NOISE_CONSTANT = 32.0
+"""The paper's unknown c of Theorem 2, for exactly calibrated full batches and replace-one.
+
+The noise that T releases need is about sigma^2 = (2 G/m)^2 T 2 ln(1/delta) / epsilon^2, and G_A = G, G_B = 0.
+"""
 
 
 @dataclass(frozen=True)
@@ -75,9 +81,7 @@ def _federation(recipe: Recipe, data_dir: Path | None) -> Federation:
     if recipe.data == "quadratic":
         return quadratic_federation(clients=recipe.clients or 100, **recipe.data_settings)
     settings: dict[str, Any] = {"seed": recipe.seed, **recipe.data_settings}
-    return load(
-        recipe.data, clients=recipe.clients, partition=recipe.partition, data_dir=data_dir, **settings
-    )
+    return load(recipe.data, clients=recipe.clients, partition=recipe.partition, data_dir=data_dir, **settings)
 
 
 def _resolved(recipe: Recipe, model: Model, federation: Federation, takes: frozenset[str]) -> Recipe:
@@ -100,39 +104,29 @@ def _prescribed(recipe: Recipe, model: Model, federation: Federation, takes: fro
     wanted = {"rounds", "step"} | ({"snapshot_probability"} & takes)
     if "sampling" in takes and recipe.sampling != "full":
         wanted.add("batch")
-    open_settings = [name for name in sorted(wanted) if getattr(recipe, name) is None]
-    if open_settings == ["snapshot_probability"]:
+    missing = {name for name in wanted if getattr(recipe, name) is None}
+    if missing - {"snapshot_probability"}:
+        prescription = prescribe(recipe, model, federation)
+        chosen: dict[str, Any] = dict(FALLBACKS)
+        if prescription is not None:
+            chosen = {"batch": prescription.batch, "rounds": prescription.rounds, "step": prescription.step}
+        recipe = replace(recipe, **{name: chosen[name] for name in missing - {"snapshot_probability"}})
+    if "snapshot_probability" in missing:
         # Corollary 2: p = b/m.
         sampling = build_sampling(recipe.sampling or "full", recipe.batch)
-        smallest = int(federation.sizes.min())
-        return replace(recipe, snapshot_probability=min(1.0, sampling.rate(smallest)))
-    if not open_settings:
-        return recipe
-    prescription = prescribe(recipe, model, federation, needed_for=open_settings)
-    prescribed: dict[str, Any] = {
-        "batch": prescription.batch,
-        "rounds": prescription.rounds,
-        "snapshot_probability": prescription.probability,
-        "step": prescription.step,
-    }
-    return replace(recipe, **{name: prescribed[name] for name in open_settings})
+        recipe = replace(recipe, snapshot_probability=sampling.rate(int(federation.sizes.min())))
+    return recipe
 
 
-def prescribe(
-    recipe: Recipe, model: Model, federation: Federation, needed_for: list[str] | None = None
-) -> theory.Prescription:
-    """What papers/000 prescribes for this recipe, from public numbers alone."""
-    for_what = f"{' and '.join(needed_for)} must be given: " if needed_for else ""
+def prescribe(recipe: Recipe, model: Model, federation: Federation) -> theory.Prescription | None:
+    """What papers/000 prescribes for this recipe, from public numbers alone; None where they are not known.
+
+    The theory needs a smoothness constant, which is known for linear models with a public bound on the
+    features (`feature_norm`, or `data.unit_norm`), and a target.
+    """
     smoothness = _smoothness(recipe, model)
-    if smoothness is None:
-        grid = ", ".join(str(step) for step in PAPER_STEPS)
-        raise RequestError(
-            f"{for_what}the theory needs a smoothness constant, which is known only for linear models with a "
-            f"public bound on the features (feature_norm, or data.unit_norm = true); "
-            f"for a step, papers/000 tries {grid}"
-        )
-    if recipe.epsilon is None or recipe.delta is None:
-        raise RequestError(f"{for_what}the theory's choices depend on epsilon and delta, which are not given")
+    if smoothness is None or recipe.epsilon is None or recipe.delta is None:
+        return None
     compressor = parse_compressor(recipe.compressor or "identity")
     return theory.prescribe(
         recipe.algorithm,
@@ -144,6 +138,7 @@ def prescribe(
         gradient_bound=_bound(recipe).norm(model.dim),
         epsilon=recipe.epsilon,
         delta=recipe.delta,
+        noise_constant=EXACT_NOISE_CONSTANT,
     )
 
 

@@ -138,13 +138,17 @@ def parse_setting(text: str) -> tuple[str, Any]:
 
 
 DEMONSTRATION = Recipe(
-    algorithm="soteriafl-svrg",
+    algorithm="soteriafl-gd",
     data="digits",
     clients=10,
-    rounds=100,
-    compressor="rand-k:0.2",
-    step=1.0,
-    clip_norm=1.0,
+    model="softmax",
+    epsilon=8.0,
+    delta=1e-5,
+    rounds=200,
+    clip_norm=0.5,
+    compressor="natural",
+    step=4.0,
+    model_settings={"intercept": False},
     data_settings={"unit_norm": True},
 )
 """What `tacit run` does when it is told nothing: embedded data, ten clients, no download."""

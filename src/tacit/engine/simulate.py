@@ -16,6 +16,7 @@ from tacit.engine.history import Row
 from tacit.engine.ledger import Ledger
 from tacit.engine.run import Run
 from tacit.engine.simulation import Simulation, SimulationState
+from tacit.engine.threads import suitable_threads
 from tacit.errors import count
 from tacit.federation import Federation
 from tacit.noise.randomness import Randomness
@@ -52,9 +53,7 @@ def simulate(
     Noise from a seed is for research: whoever knows the seed can subtract it.
     """
     count("rounds", rounds)
-    every = (
-        max(1, rounds // EVALUATIONS) if evaluate_every is None else count("evaluate_every", evaluate_every)
-    )
+    every = max(1, rounds // EVALUATIONS) if evaluate_every is None else count("evaluate_every", evaluate_every)
     randomness = Randomness(seed)
     federation = federation.to(device)
     times = releases(algorithm, federation.clients, rounds, randomness)
@@ -62,6 +61,20 @@ def simulate(
     simulation = Simulation(algorithm, federation, calibration, randomness, memory_limit_bytes)
 
     store = None if out is None else _Store(simulation, Path(out), rounds, checkpoint_every)
+    with suitable_threads(simulation.operations_per_round()):
+        return _train(simulation, store, rounds, every, seed, privacy, progress)
+
+
+def _train(
+    simulation: Simulation,
+    store: _Store | None,
+    rounds: int,
+    every: int,
+    seed: int,
+    privacy: Privacy,
+    progress: Progress | None,
+) -> Run:
+    algorithm, federation = simulation.algorithm, simulation.federation
     state = (store.load() if store else None) or simulation.start()
     clock = time.perf_counter() - state.seconds
     while True:
@@ -81,7 +94,7 @@ def simulate(
     return Run(
         algorithm=algorithm,
         federation=federation,
-        calibration=calibration,
+        calibration=simulation.calibration,
         privacy=privacy,
         history=state.history,
         parameters=algorithm.server.output(state.server.update).cpu(),

@@ -106,6 +106,11 @@ class Simulation:
             evaluations=state.evaluations + evaluations,
         )
 
+    def operations_per_round(self) -> float:
+        """About how many multiplications a round of everyone takes: forward, and back twice."""
+        records = float(self.algorithm.work.records_in_memory(self.federation.sizes).sum())
+        return 3 * records * self.algorithm.work.model.dim
+
     def _chunks(self, cohort: Tensor) -> Iterator[Tensor]:
         """Consecutive parts of a cohort whose batches and vectors fit into the memory at hand."""
         record = 4 * self.federation.features[0].numel()

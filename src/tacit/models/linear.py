@@ -103,13 +103,9 @@ def _ridge(strength: float) -> Penalty | None:
     return Ridge(positive("ridge", strength)) if strength else None
 
 
-def softmax_regression(
-    *, features: int, classes: int, intercept: bool = True, ridge: float = 0.0
-) -> LinearModel:
+def softmax_regression(*, features: int, classes: int, intercept: bool = True, ridge: float = 0.0) -> LinearModel:
     """Multi-class linear classification by cross-entropy."""
-    return LinearModel(
-        features, count("classes", classes, at_least=2), CrossEntropy(), intercept, _ridge(ridge)
-    )
+    return LinearModel(features, count("classes", classes, at_least=2), CrossEntropy(), intercept, _ridge(ridge))
 
 
 def logistic_regression(*, features: int, intercept: bool = True, ridge: float = 0.0) -> LinearModel:

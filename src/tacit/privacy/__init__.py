@@ -3,6 +3,7 @@
 from tacit.privacy.accounting import delta, epsilon, epsilon_curve
 from tacit.privacy.calibrate import calibrate_noise, largest_batch, largest_rate, largest_rounds
 from tacit.privacy.guarantee import ClientGroup, Guarantee, Target
+from tacit.privacy.rdp import rdp_epsilon
 from tacit.privacy.terms import Adjacency, Adversary, Unit
 
 __all__ = [
@@ -19,4 +20,5 @@ __all__ = [
     "largest_batch",
     "largest_rate",
     "largest_rounds",
+    "rdp_epsilon",
 ]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
+from typing import Protocol
 
 import numpy as np
 from dp_accounting import DpEvent
@@ -25,20 +26,21 @@ from tacit.privacy.events import from_dict, repeated, to_dict
 from tacit.privacy.pairs import RevealedPair
 from tacit.privacy.terms import Adjacency
 
-_TOLERANCE = 1e-3
-"""The part of epsilon that discretisation is meant to cost."""
-
 _RESOLUTION = 2.5e-3
 """Refinement stops when finer grids can improve epsilon by at most this part of it."""
 
 _LEAST_EPSILON = 1e-2
 """Below this epsilon the tolerance is absolute."""
 
-_LOG_NEGLIGIBLE = -14.0
+_LOG_NEGLIGIBLE = -9.0
 """log of the part of delta that may be spent on the far ends of the loss."""
 
 _ROUNDING = 1e-7
 """Relative allowance for floating point, orders of magnitude above its errors."""
+
+_FIRST_LOG_FLOOR, _LAST_LOG_FLOOR = math.log(1e-9), math.log(1e-300)
+
+_TYPICAL_SPLIT, _SETTLED = -1.0, 0.02
 
 _FEWEST_CELLS = 256
 """Cells of the first and coarsest grid over the loss of one release."""
@@ -65,14 +67,21 @@ def delta(event: DpEvent, epsilon: float, adjacency: Adjacency = Adjacency.REPLA
     >>> round(delta(gaussian(2.0), 1.0), 4)
     0.1269
     """
-    return math.exp(min(0.0, max(log_delta(event, epsilon, adjacency), -744.0)))
+    # What may be cut away depends on the answer: begin generously, and cut less if it turns out smaller.
+    log_floor, found = _FIRST_LOG_FLOOR, log_delta(event, epsilon, adjacency, log_floor=_FIRST_LOG_FLOOR)
+    while found < log_floor and log_floor > _LAST_LOG_FLOOR:
+        log_floor = min(1.5 * log_floor, found)
+        found = log_delta(event, epsilon, adjacency, log_floor=log_floor)
+    return math.exp(min(0.0, max(found, _LAST_LOG_FLOOR)))
 
 
-def log_delta(event: DpEvent, epsilon: float, adjacency: Adjacency = Adjacency.REPLACE_ONE) -> float:
-    """The natural logarithm of `delta`, also where delta is too small for a floating point number."""
+def log_delta(
+    event: DpEvent, epsilon: float, adjacency: Adjacency, *, log_floor: float, rough: bool = False
+) -> float:
+    """An upper bound on the logarithm of delta, tight only above `log_floor` and, if not `rough`, there to about 1%."""
     if isinstance(epsilon, bool) or not (math.isfinite(epsilon) and epsilon >= 0):
         raise RequestError(f"epsilon must be a finite number of at least 0, not {epsilon!r}")
-    return _log_delta(json.dumps(to_dict(event)), float(epsilon), Adjacency(adjacency))
+    return _log_delta(json.dumps(to_dict(event)), float(epsilon), Adjacency(adjacency), log_floor, rough)
 
 
 def epsilon_curve(
@@ -90,13 +99,10 @@ def epsilon_curve(
 def check_delta(value: float) -> float:
     """The value, if it can be a delta."""
     if isinstance(value, bool) or not 0 < value < 1:
-        raise RequestError(f"delta must be a number above 0 and below 1, not {value!r}; well below 1/records is usual")
+        raise RequestError(
+            f"delta must be a number above 0 and below 1, not {value!r}; well below 1/records is usual"
+        )
     return float(value)
-
-
-def rough_log_delta(event: DpEvent, epsilon: float, adjacency: Adjacency) -> float:
-    """An upper bound on `log_delta` from one coarse grid: to find one's way, not to promise anything."""
-    return _log_delta(json.dumps(to_dict(event)), epsilon, adjacency, rough=True)
 
 
 @lru_cache(maxsize=4096)
@@ -109,33 +115,28 @@ def _epsilon(text: str, at_delta: float, adjacency: Adjacency) -> float:
     def bounds(direction: Direction) -> Iterator[float]:
         told = _told(direction)
         if told is None:
-            return _epsilon_bounds(direction, at_delta, log_tail)
+            return _refined(direction, log_tail, _EpsilonAt(at_delta))
         return iter([gaussian.epsilon(told.shifts, told.weights, math.log(at_delta - told.unbounded))])
 
     return _largest(event, adjacency, log_tail, bounds) * (1 + _ROUNDING)
 
 
 @lru_cache(maxsize=4096)
-def _log_delta(text: str, at_epsilon: float, adjacency: Adjacency, rough: bool = False) -> float:
+def _log_delta(text: str, at_epsilon: float, adjacency: Adjacency, log_floor: float, rough: bool) -> float:
     event = from_dict(json.loads(text))
     if not is_private(event):
         return 0.0
+    log_tail = log_floor + _LOG_NEGLIGIBLE
 
     def bounds(direction: Direction) -> Iterator[float]:
         told = _told(direction)
         if told is None:
-            values = _log_delta_bounds(direction, at_epsilon, log_tail)
+            values = _refined(direction, log_tail, _LogDeltaAt(at_epsilon))
             return islice(values, 1) if rough else values
         finite = gaussian.log_delta(told.shifts, told.weights, at_epsilon)
         return iter([_log_sum(finite, told.unbounded)])
 
-    # What may be cut away depends on the answer: begin generously, and cut less if it turns out smaller.
-    log_tail = -30.0
-    while True:
-        found = _largest(event, adjacency, log_tail, bounds)
-        if rough or log_tail <= found + _LOG_NEGLIGIBLE or log_tail < -700:
-            return found + _ROUNDING
-        log_tail = min(2 * log_tail, found + 2 * _LOG_NEGLIGIBLE)
+    return _largest(event, adjacency, log_tail, bounds, rough=rough) + _ROUNDING
 
 
 def _told(direction: Direction) -> RevealedPair | None:
@@ -154,20 +155,25 @@ def _told(direction: Direction) -> RevealedPair | None:
 
 
 def _largest(
-    event: DpEvent, adjacency: Adjacency, log_tail: float, bounds: Callable[[Direction], Iterator[float]]
+    event: DpEvent,
+    adjacency: Adjacency,
+    log_tail: float,
+    bounds: Callable[[Direction], Iterator[float]],
+    rough: bool = False,
 ) -> float:
     """The largest of the directions' values, refining only the one that is in the lead."""
 
     def running(split: float) -> list[Iterator[float]]:
         return [bounds(direction) for direction in dominate(event, adjacency, log_tail=log_tail, split=split)]
 
-    split = 0.0
-    if splits_noise(event):
+    split = _TYPICAL_SPLIT
+    if splits_noise(event) and not rough:
+        # The choice decides how tight the bound is, not whether it holds; a rough value is good enough to choose by.
         search = optimize.minimize_scalar(
-            lambda x: max(next(values) for values in running(x)),
-            bounds=(-4.0, 1.0),
+            lambda x: max(_settled(values) for values in running(x)),
+            bounds=(-5.0, 0.5),
             method="bounded",
-            options={"xatol": 0.2, "maxiter": 8},
+            options={"xatol": 0.1, "maxiter": 8},
         )
         split = float(search.x)
     iterators = running(split)
@@ -180,76 +186,85 @@ def _largest(
         values[lead] = tighter
 
 
+def _settled(values: Iterator[float]) -> float:
+    """The first of ever tighter values that differs little from the one before."""
+    previous = next(values)
+    for value in values:
+        if abs(previous - value) <= _SETTLED * abs(value):
+            return value
+        previous = value
+    return previous
+
+
+class _Question(Protocol):
+    """What is asked of a composed loss."""
+
+    def aim(self, composed: ComposedLoss) -> float:
+        """A tilt that puts the composed law where the answer is."""
+        ...
+
+    def answer(self, composed: ComposedLoss, tilt: float) -> tuple[float, float]:
+        """An upper bound, and the change in it that does not matter."""
+        ...
+
+
 @dataclass(frozen=True)
-class _Reading:
-    """An upper bound, the change in it that does not matter, the epsilon it is about, and the tilt that served."""
+class _EpsilonAt:
+    delta: float
 
-    value: float
-    resolution: float
-    epsilon: float
-    tilt: float
+    def aim(self, composed: ComposedLoss) -> float:
+        return composed.tilt_for(math.log(self.delta - composed.infinite))
 
-
-def _epsilon_bounds(direction: Direction, at_delta: float, log_tail: float) -> Iterator[float]:
-    def measure(composed: ComposedLoss, tilt: float | None) -> _Reading:
-        target = math.log(at_delta - composed.infinite)
-        near = composed.near(composed.tilt_for(target) if tilt is None else tilt)
+    def answer(self, composed: ComposedLoss, tilt: float) -> tuple[float, float]:
+        target = math.log(self.delta - composed.infinite)
+        near = composed.near(tilt)
         found = near.epsilon(target)
-        while near.tilt > 0 and found < near.mean - 4 * near.spread:
+        for _ in range(8):
+            if near.tilt == 0 or found > near.mean - 4 * near.spread:
+                break
             # So far from the tilted mean, the rounding errors that are added to delta weigh more than they need to.
             near = composed.near(min(composed.tilt_towards(found), near.tilt / 2))
             found = min(found, near.epsilon(target))
-        return _Reading(found, _RESOLUTION * max(found, _LEAST_EPSILON), found, near.tilt)
-
-    return _refined(direction, log_tail, _FEWEST_CELLS, measure)
+        return found, _RESOLUTION * max(found, _LEAST_EPSILON)
 
 
-def _log_delta_bounds(direction: Direction, at_epsilon: float, log_tail: float) -> Iterator[float]:
-    def measure(composed: ComposedLoss, tilt: float | None) -> _Reading:
-        near = composed.near(composed.tilt_towards(at_epsilon) if tilt is None else tilt)
-        found = near.log_delta(at_epsilon, composed.infinite)
+@dataclass(frozen=True)
+class _LogDeltaAt:
+    epsilon: float
+
+    def aim(self, composed: ComposedLoss) -> float:
+        return composed.tilt_towards(self.epsilon)
+
+    def answer(self, composed: ComposedLoss, tilt: float) -> tuple[float, float]:
         # log(delta) falls by `tilt` per unit of epsilon.
-        resolution = _RESOLUTION * max(4.0, near.tilt * max(at_epsilon, _LEAST_EPSILON))
-        return _Reading(found, resolution, at_epsilon, near.tilt)
-
-    per_release = _step_for(at_epsilon, direction.releases)
-    cells = _loss_width(direction, log_tail) / per_release
-    return _refined(direction, log_tail, min(max(cells, _FEWEST_CELLS), 16 * _FEWEST_CELLS), measure)
+        matters = max(4.0, tilt * max(self.epsilon, _LEAST_EPSILON))
+        return composed.near(tilt).log_delta(self.epsilon, composed.infinite), _RESOLUTION * matters
 
 
-def _refined(
-    direction: Direction,
-    log_tail: float,
-    first_cells: float,
-    measure: Callable[[ComposedLoss, float | None], _Reading],
-) -> Iterator[float]:
-    """Ever tighter upper bounds, on ever finer grids, until they stand still.
+def _refined(direction: Direction, log_tail: float, question: _Question) -> Iterator[float]:
+    """Ever tighter upper bounds, on grids each four times finer, until they stand still.
 
-    What is left of the error falls in proportion to the step, or faster, which bounds it by the last change.
+    The error falls in proportion to the step at first and to its square in the end. What is left of it is at most a third
+    of the last change, and less when the changes have begun to shrink faster than that.
     """
-    log_tail -= math.log(direction.releases)
-    step = _loss_width(direction, log_tail) / first_cells
-    reading = measure(compose(direction, step, log_tail), None)
-    best = reading.value
+    log_tail -= math.log(sum(times for _, times in direction.pieces))
+    ranges = [pair.loss_range(log_tail) for pair, _ in direction.pieces]
+    step = max(max(high, 0.0) - min(low, 0.0) for low, high in ranges) / _FEWEST_CELLS
+    composed = compose(direction, step, log_tail)
+    best, _ = question.answer(composed, question.aim(composed))
+    change = math.inf
     yield best
     while True:
-        finer = min(max(_step_for(reading.epsilon, direction.releases), step / 64), step / 4)
-        reading = measure(compose(direction, finer, log_tail), reading.tilt)
-        change, best = best - reading.value, min(best, reading.value)
+        step /= 4
+        # The coarser law tells well enough where to aim, at a quarter of the price.
+        tilt = question.aim(composed)
+        composed = compose(direction, step, log_tail)
+        value, resolution = question.answer(composed, tilt)
+        shrinking = (best - value) / change
+        change, best = best - value, min(best, value)
         yield best
-        if change / (step / finer - 1) <= reading.resolution:
+        if change * min(1 / 3, shrinking / (1 - shrinking) if 0 < shrinking < 1 else 1 / 3) <= resolution:
             return
-        step = finer
-
-
-def _step_for(at_epsilon: float, releases: int) -> float:
-    """The step at which discretisation, about step^2/12 per release in the mean loss, costs the tolerance."""
-    return math.sqrt(12 * _TOLERANCE * max(at_epsilon, _LEAST_EPSILON) / releases)
-
-
-def _loss_width(direction: Direction, log_tail: float) -> float:
-    ranges = [pair.loss_range(log_tail) for pair, _ in direction.pairs]
-    return max(high - low for low, high in ranges)
 
 
 def _log_sum(log_value: float, other: float) -> float:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from dp_accounting import DpEvent
 from scipy import optimize
 
 from tacit.errors import RequestError, count, positive
-from tacit.privacy.accounting import check_delta, log_delta, rough_log_delta
+from tacit.privacy.accounting import check_delta, log_delta
 from tacit.privacy.accounting import epsilon as epsilon_of
 from tacit.privacy.dominate import is_private
 from tacit.privacy.events import to_dict
@@ -121,13 +122,12 @@ def _least_noise(
         raise RequestError("noise cannot be calibrated: a part of the run is not private whatever the noise")
     target = math.log(delta)
 
-    # delta is smooth in the noise where epsilon has a kink, at zero.
-    def rough(log_noise: float) -> float:
-        return max(rough_log_delta(make_event(math.exp(log_noise)), epsilon, adjacency), -1e4) - target
+    def excess(log_noise: float, rough: bool) -> float:
+        # delta is smooth in the noise where epsilon has a kink, at zero.
+        event = make_event(math.exp(log_noise))
+        return max(log_delta(event, epsilon, adjacency, log_floor=target, rough=rough), 4 * target) - target
 
-    def exact(log_noise: float) -> float:
-        return max(log_delta(make_event(math.exp(log_noise)), epsilon, adjacency), -1e4) - target
-
+    rough, exact = partial(excess, rough=True), partial(excess, rough=False)
     low, high = _bracket(rough, 0.0, _STRIDE, epsilon, delta)
     start = float(optimize.brentq(rough, low, high, xtol=0.01, rtol=1e-12))
     low, high = _bracket(exact, start, _SMALL_STRIDE, epsilon, delta)

@@ -19,15 +19,17 @@ from scipy import fft, optimize, signal
 
 from tacit.errors import RequestError
 from tacit.privacy.dominate import Direction
-from tacit.privacy.pairs import Array, MixturePair, Pair
+from tacit.privacy.pairs import Array, Pair
 
 _MOST_POINTS = 2**22
 """Most points of a grid or transform. Beyond, the accountant says that it cannot answer."""
 
-_MOST_TILT = 1e7
+_MOST_TILT = 100.0
+"""Largest tilt per step of the grid: only the largest loss is left."""
 
-_LOG_CUT = math.log(1e-14)
-"""log of the tilted mass that may lie outside of the transform, on each side."""
+_LOG_CUT = math.log(1e-8)
+"""log of the tilted mass that may lie outside of the transform, on each side. It comes back in at the other end, which
+adds to delta; what the mass above should have added is bounded separately, and is added too."""
 
 
 class CannotAnswerError(RequestError):
@@ -72,8 +74,8 @@ def discretise(pair: Pair, step: float, log_tail: float) -> LossLaw:
     log_upper, log_lower = pair.log_cells(losses)
     upper = np.exp(log_upper)
     with np.errstate(invalid="ignore"):
-        above = log_upper[1:-1] - log_lower[1:-1] - losses[:-1]
-    share = np.clip(np.nan_to_num(np.expm1(-above) / math.expm1(-step), nan=1.0), 0.0, 1.0)
+        above = np.clip(log_upper[1:-1] - log_lower[1:-1] - losses[:-1], 0.0, step)
+    share = np.nan_to_num(np.expm1(-above) / math.expm1(-step), nan=1.0)
     masses = np.zeros(len(losses))
     masses[:-1] += upper[1:-1] * (1 - share)
     masses[1:] += upper[1:-1] * share
@@ -85,11 +87,9 @@ def discretise(pair: Pair, step: float, log_tail: float) -> LossLaw:
 
 def compose(direction: Direction, step: float, log_tail: float) -> ComposedLoss:
     """All losses of a direction on one grid."""
-    pairs = [*direction.pairs]
-    if direction.shift > 0:
-        pairs.append((MixturePair((1.0,), (direction.shift,), (1.0,), (0.0,)), 1))
     return ComposedLoss(
-        tuple(discretise(pair, step, log_tail) for pair, _ in pairs), tuple(times for _, times in pairs)
+        tuple(discretise(pair, step, log_tail) for pair, _ in direction.pieces),
+        tuple(times for _, times in direction.pieces),
     )
 
 
@@ -120,7 +120,7 @@ class ComposedLoss:
 
     def tilt_towards(self, mean: float) -> float:
         """The tilt, at least zero, whose composed law has the given mean."""
-        return _root(lambda tilt: self.cumulants(tilt)[1] - mean)
+        return self._root(lambda tilt: self.cumulants(tilt)[1] - mean)
 
     def tilt_for(self, log_delta: float) -> float:
         """A tilt whose composed law has its mean close to the epsilon that belongs to `log_delta`.
@@ -133,9 +133,9 @@ class ComposedLoss:
             log_moment, mean, _ = self.cumulants(tilt)
             return tilt * mean - log_moment + log_target
 
-        tilt = _root(lambda t: gap(t, log_delta))
+        tilt = self._root(lambda t: gap(t, log_delta))
         excess = math.log(max(1.0, tilt * (1 + tilt) * math.sqrt(2 * math.pi * self.cumulants(tilt)[2])))
-        return _root(lambda t: gap(t, min(log_delta + excess, -1e-3)))
+        return self._root(lambda t: gap(t, min(log_delta + excess, -1e-3)))
 
     def near(self, tilt: float) -> TiltedSum:
         """The composed law in the neighbourhood of its tilted mean."""
@@ -169,6 +169,10 @@ class ComposedLoss:
             np.maximum(masses, 0.0) + rounding,
         )
 
+    def _root(self, increasing: Callable[[float], float]) -> float:
+        step = self.laws[0].step
+        return _root(increasing, 1 / max(math.sqrt(self.cumulants(0.0)[2]), step), _MOST_TILT / step)
+
     @property
     def _parts(self) -> tuple[tuple[LossLaw, int], ...]:
         return tuple(zip(self.laws, self.times, strict=True))
@@ -177,7 +181,7 @@ class ComposedLoss:
         """Chernoff bounds, for a few exponents, on where all but a negligible part of the tilted sum lies."""
         low = sum(t * law.first * law.step for law, t in self._parts)
         high = sum(t * (law.first + len(law.log_masses) - 1) * law.step for law, t in self._parts)
-        for exponent in (2.0, 5.0, 8.0, 12.0):
+        for exponent in (0.1, 0.3, 1.0, 3.0, 6.0, 10.0):
             s = exponent / spread
             high = min(high, (self._log_moment(tilt + s) - log_moment - _LOG_CUT) / s)
             low = max(low, -(self._log_moment(tilt - s) - log_moment - _LOG_CUT) / s)
@@ -242,16 +246,16 @@ def _discounted(masses: Array, factor: float) -> Array:
     return np.asarray(signal.lfilter([1.0], [1.0, -factor], masses[::-1]))[::-1]
 
 
-def _root(increasing: Callable[[float], float]) -> float:
-    """A tilt near the root of an increasing function; zero if it is positive from the start. Precision is no matter."""
+def _root(increasing: Callable[[float], float], scale: float, most: float) -> float:
+    """A tilt near the root of an increasing function; zero if it is positive there. Precision is no matter."""
     if increasing(0.0) >= 0:
         return 0.0
-    low, high = 0.0, 1.0
+    low, high = 0.0, min(scale, most)
     while increasing(high) < 0:
-        low, high = high, 8 * high
-        if high >= _MOST_TILT:
-            return high
-    return float(optimize.brentq(increasing, low, high, xtol=1e-6, rtol=1e-2))
+        if high >= most:
+            return most
+        low, high = high, min(8 * high, most)
+    return float(optimize.brentq(increasing, low, high, xtol=1e-3 * scale, rtol=1e-2))
 
 
 def _too_many(points: float) -> str:

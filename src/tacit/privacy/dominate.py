@@ -6,7 +6,7 @@ The whole table of which sampling may go with which mechanism is here; whatever 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import dp_accounting
@@ -19,7 +19,7 @@ from tacit.privacy import events
 from tacit.privacy.pairs import FixedSizePair, MixturePair, Pair, RevealedPair
 from tacit.privacy.terms import Adjacency
 
-_GROUPS = 256
+_GROUPS = 512
 """Most levels of a revealed number of inclusions; beyond, neighbouring levels are merged into the worst of them."""
 
 
@@ -31,9 +31,15 @@ class Direction:
     pairs: tuple[tuple[Pair, int], ...]
 
     @property
-    def releases(self) -> int:
-        """How often a pair is used in all, the joint Gaussian release included."""
-        return sum(times for _, times in self.pairs) + 1
+    def pieces(self) -> tuple[tuple[Pair, int], ...]:
+        """All pairs, the joint Gaussian among them, cut into as many equal releases as there are others.
+
+        Its loss then lives on a range like theirs.
+        """
+        if self.shift == 0:
+            return self.pairs
+        times = max(1, sum(times for _, times in self.pairs))
+        return (*self.pairs, (MixturePair((1.0,), (self.shift / math.sqrt(times),), (1.0,), (0.0,)), times))
 
 
 def leaves(event: DpEvent, times: int = 1) -> Iterator[tuple[DpEvent, int]]:
@@ -62,11 +68,12 @@ def dominate(
 ) -> tuple[Direction, ...]:
     """The directions that together dominate a private event; its epsilon is the largest of theirs.
 
-    `log_tail` is the logarithm of a probability that may be given up per release. `split` moves noise from the drawn to the
+    `log_tail` is the logarithm of a probability that may be given up in all. `split` moves noise from the drawn to the
     full part of fixed-size two-level releases in the analysis, in log-odds from where it is best for many rounds with much
     noise; every value gives a valid bound.
     """
     events.to_dict(event)
+    log_tail -= math.log(sum(times for _, times in leaves(event)) or 1)
     squared_shift = 0.0
     forward: dict[Pair, int] = {}
     backward: dict[Pair, int] = {}
@@ -151,8 +158,8 @@ def _fixed_size(
         pair = FixedSizePair((1,), (rate,), rate, shift)
         return 0.0, pair, pair
     times_drawn = stats.binom(batch, 1 / records)
-    most = int(min(batch, times_drawn.isf(math.exp(max(log_tail, -600.0))) + 1))
-    draws = np.arange(1, most + 1)
+    most = _least(lambda k: times_drawn.logsf(k) <= log_tail, batch)
+    draws = np.arange(1, max(most, 1) + 1)
     weights = times_drawn.pmf(draws)
     kept = weights > 0
     pair = FixedSizePair(
@@ -160,7 +167,7 @@ def _fixed_size(
         tuple(float(w) for w in weights[kept]),
         -math.expm1(batch * math.log1p(-1 / records)),
         shift,
-        unbounded=float(times_drawn.sf(most)),
+        unbounded=float(times_drawn.sf(draws[-1])),
     )
     return 0.0, pair, pair
 
@@ -168,9 +175,8 @@ def _fixed_size(
 def _revealed(rounds: int, rate: float, inside: float, outside: float, log_tail: float) -> Pair:
     """Number of inclusions N ~ Bin(rounds, rate), told; shift sqrt(N in^2 + (rounds - N) out^2)."""
     inclusions = stats.binom(rounds, rate)
-    tail = math.exp(max(log_tail, -600.0))
-    low = int(max(0, inclusions.ppf(tail) - 1))
-    high = int(min(rounds, inclusions.isf(tail) + 1))
+    low = _least(lambda k: inclusions.logcdf(k) > log_tail, rounds)
+    high = _least(lambda k: inclusions.logsf(k) <= log_tail, rounds)
     # A group is charged as its largest member; what lies below `low` joins the first.
     tops = np.unique(np.linspace(low, high, min(_GROUPS, high - low + 1)).astype(int))
     weights = np.diff(inclusions.cdf(tops), prepend=0.0)
@@ -185,3 +191,12 @@ def _revealed(rounds: int, rate: float, inside: float, outside: float, log_tail:
         atom=float(weights[shifts == 0].sum()),
         unbounded=float(inclusions.sf(high)),
     )
+
+
+def _least(holds: Callable[[int], bool], most: int) -> int:
+    """The smallest whole number from which on a monotone condition holds, at most `most`."""
+    low, high = 0, most
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle + 1, high)
+    return low

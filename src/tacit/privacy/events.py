@@ -97,7 +97,9 @@ class OnePassDpEvent(DpEvent):  # type: ignore[misc]
 
 def gaussian(noise_multiplier: float) -> DpEvent:
     """One release to which every record contributes (a full batch)."""
-    return dp_accounting.GaussianDpEvent(positive("noise_multiplier", _number("noise_multiplier", noise_multiplier)))
+    return dp_accounting.GaussianDpEvent(
+        positive("noise_multiplier", _number("noise_multiplier", noise_multiplier))
+    )
 
 
 def poisson(sampling_rate: float, noise_multiplier: float) -> DpEvent:
@@ -261,7 +263,9 @@ def _flat(event: DpEvent) -> tuple[str, dict[str, Any]]:
 
 def _entries(kind: str, values: Mapping[str, Any], wanted: tuple[str, ...]) -> None:
     if set(values) != set(wanted):
-        raise RequestError(f"event {kind!r} needs exactly {', '.join(wanted) or 'nothing'}; it has {sorted(values)}")
+        raise RequestError(
+            f"event {kind!r} needs exactly {', '.join(wanted) or 'nothing'}; it has {sorted(values)}"
+        )
 
 
 def _number(setting: str, value: Any) -> float:

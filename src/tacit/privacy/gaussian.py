@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import log_ndtr, logsumexp
+from scipy.special import log_ndtr
 
 _SAFE_SIDE = 1e-12
 """Relative rounding of a root towards more epsilon, well above the error of `log_ndtr`."""
@@ -30,7 +30,7 @@ def log_delta(shifts: Sequence[float], weights: Sequence[float], epsilon: float)
     upper = log_ndtr(s / 2 - epsilon / s)
     lower = epsilon + log_ndtr(-s / 2 - epsilon / s)
     with np.errstate(divide="ignore"):
-        return float(logsumexp(upper + np.log(-np.expm1(np.minimum(lower - upper, 0.0))), b=w))
+        return float(np.logaddexp.reduce(np.log(w) + upper + np.log(-np.expm1(np.minimum(lower - upper, 0.0)))))
 
 
 def epsilon(shifts: Sequence[float], weights: Sequence[float], log_target: float) -> float:

@@ -132,7 +132,9 @@ class Guarantee:
         worst = _rounded_up(self.epsilon)
         factor = f" = {_rounded_up(math.exp(worst)):g}" if worst < 20 else ""
         least = min(group.epsilon for group in self.groups)
-        spread = "" if _rounded_up(least) == worst else f" (from {_rounded_up(least):g} for the best protected one)"
+        spread = (
+            "" if _rounded_up(least) == worst else f" (from {_rounded_up(least):g} for the best protected one)"
+        )
         return (
             f"Whatever {self.adversary.description}, observe in the whole run is at most exp({worst:g}){factor} times "
             f"as likely, plus {self.delta:g}, as it would be had {one} {change}: epsilon = {worst:g}, "

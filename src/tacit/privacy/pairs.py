@@ -98,8 +98,8 @@ class MixturePair:
             excess = upper - lower - losses
             low, high = np.where(excess < 0, x, low), np.where(excess < 0, high, x)
             slope = upper_slope + lower_slope
-            step = np.divide(excess, slope, out=np.full_like(x, np.inf), where=slope > 0)
-            trial = x - step
+            with np.errstate(over="ignore"):
+                trial = x - np.divide(excess, slope, out=np.full_like(x, np.inf), where=slope > 0)
             trial = np.where((trial >= low) & (trial <= high), trial, (low + high) / 2)
             done = np.max(np.abs(trial - x), initial=0.0) <= 1e-13 * (right - left)
             x = trial
@@ -187,7 +187,9 @@ class RevealedPair:
 
     def log_cells(self, losses: Array) -> tuple[Array, Array]:
         shifts = np.array(self.shifts)[:, None]
-        edges = np.pad(losses / shifts + shifts / 2, ((0, 0), (1, 1)), constant_values=((0, 0), (-np.inf, np.inf)))
+        edges = np.pad(
+            losses / shifts + shifts / 2, ((0, 0), (1, 1)), constant_values=((0, 0), (-np.inf, np.inf))
+        )
         log_weights = np.log(self.weights)[:, None]
         lower = _log_interval(edges[:, :-1], edges[:, 1:]) + log_weights
         upper = _log_interval(edges[:, :-1] - shifts, edges[:, 1:] - shifts) + log_weights

@@ -1,0 +1,142 @@
+"""What the adversary makes of the messages: likelihood ratios, learnt in rehearsals.
+
+An adversary who knows the algorithm can rehearse it: run clients of its own with either record, with and without
+noise, and so learn which vectors a client would have sent (signals) and what the noise does to them. The
+likelihood ratio of what it really saw follows. No attack knows anything about a particular algorithm, and the
+statistics that judge its guesses do not depend on how it came to them: a poor attack is weak, never wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+Array = NDArray[np.float64]
+
+Attack = Callable[[Array], Array]
+"""From views (trials, rounds, dim), nan where nothing was seen, to a score a trial; high means "the canary was in"."""
+
+_MOST_SIGNALS = 64
+_MOST_PATHS = 256
+_LEAST_NOISE = 1e-5
+"""Relative to the largest signal: what is taken for noise where there is none, above the errors of float32."""
+
+_ROUNDS_PER_REHEARSAL = 4
+"""The noise of a path is learnt only from at least so many times as many rehearsals as it has rounds."""
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """Runs in which the adversary knows everything."""
+
+    views: Array
+    """(trials, rounds, dim): what is seen of the private vectors, nan where nothing is"""
+    signals: Array
+    """(trials, rounds, dim): the same clients without noise and compression"""
+    present: NDArray[np.bool_]
+    """(trials,): whether the canary was in"""
+
+    @cached_property
+    def residuals(self) -> Array:
+        """What noise and compression did."""
+        return self.views - self.signals
+
+    @cached_property
+    def least_noise(self) -> float:
+        """A standard deviation below which noise counts as rounding."""
+        return _LEAST_NOISE * float(np.abs(self.signals).max()) + float(np.finfo(np.float32).tiny)
+
+    def noise_std(self, members: NDArray[np.bool_] | slice = slice(None), round: int | slice = slice(None)) -> Array:
+        """The noise on every coordinate in some rehearsals: (dim,)."""
+        residuals = self.residuals[members, round].reshape(-1, self.views.shape[2])
+        seen = np.isfinite(residuals)
+        squares = np.where(seen, residuals, 0.0) ** 2
+        stds: Array = np.sqrt(squares.sum(0) / np.maximum(seen.sum(0), 1))
+        return np.maximum(stds, self.least_noise)
+
+
+def rehearsed_attacks(rehearsal: Rehearsal, direction: Array) -> dict[str, Attack]:
+    """The attacks that a rehearsal allows; `direction` is the canary's, of length one."""
+    attacks = {
+        "likelihood of each round": _each_round(rehearsal, noise_by_signal=False),
+        "likelihood of each round, noise by signal": _each_round(rehearsal, noise_by_signal=True),
+    }
+    trials, rounds, _ = rehearsal.views.shape
+    if 1 < rounds <= trials / _ROUNDS_PER_REHEARSAL:
+        attacks["likelihood of the whole path"] = _whole_path(rehearsal, direction)
+    return attacks
+
+
+def _each_round(rehearsal: Rehearsal, *, noise_by_signal: bool) -> Attack:
+    """log P/Q, round by round, of mixtures of Gaussians around the signals of either world.
+
+    Exact where the rounds are independent given what is public. With `noise_by_signal` every signal has a noise of
+    its own, which finds noise that depends on the data.
+    """
+    rounds = rehearsal.views.shape[1]
+    pooled = rehearsal.noise_std()
+    grid = rehearsal.least_noise
+    worlds = []
+    for world in (True, False):
+        members = rehearsal.present == world
+        per_round = []
+        for t in range(rounds):
+            keys = np.round(rehearsal.signals[:, t] / grid)
+            atoms, weights = np.unique(keys[members], axis=0, return_counts=True)
+            often = np.argsort(-weights, kind="stable")[:_MOST_SIGNALS]
+            stds = [
+                rehearsal.noise_std(members & (keys == atom).all(1), t) if noise_by_signal else pooled
+                for atom in atoms[often]
+            ]
+            per_round.append((atoms[often] * grid, np.log(weights[often] / weights.sum()), np.array(stds)))
+        worlds.append(per_round)
+
+    def log_density(views: Array, signals: Array, log_weights: Array, stds: Array) -> Array:
+        distances = (views[:, None, :] - signals) / stds
+        terms = np.where(np.isfinite(distances), -0.5 * distances**2 - np.log(stds), 0.0)
+        return np.asarray(logsumexp(terms.sum(2) + log_weights, axis=1))
+
+    def scores(views: Array) -> Array:
+        ratios = [
+            log_density(views[:, t], *worlds[0][t]) - log_density(views[:, t], *worlds[1][t])
+            for t in range(rounds)
+        ]
+        return np.sum(ratios, axis=0)
+
+    return scores
+
+
+def _whole_path(rehearsal: Rehearsal, direction: Array) -> Attack:
+    """log P/Q of all rounds at once, along the canary's direction, with the noise's covariance over the rounds.
+
+    It sees what the rounds say together: memory of the client, noise that was used twice.
+    """
+    noise = _along(rehearsal.residuals, direction)
+    rounds = noise.shape[1]
+    covariance = noise.T @ noise / len(noise) + rehearsal.least_noise**2 * np.eye(rounds)
+    whiten = np.linalg.inv(np.linalg.cholesky(covariance)).T
+    paths = _along(rehearsal.signals, direction) @ whiten
+    worlds = [paths[rehearsal.present == world][:_MOST_PATHS] for world in (True, False)]
+
+    def scores(views: Array) -> Array:
+        seen = _along(views, direction) @ whiten
+        # The seen path's own square cancels between the worlds.
+        logs = [
+            logsumexp(seen @ members.T - 0.5 * (members**2).sum(1), axis=1) - np.log(len(members))
+            for members in worlds
+        ]
+        return np.asarray(logs[0] - logs[1])
+
+    return scores
+
+
+def _along(rows: Array, direction: Array) -> Array:
+    """The least-squares component along the direction, from the coordinates that were seen."""
+    seen = np.isfinite(rows)
+    weights: Array = np.maximum((seen * direction**2).sum(-1), np.finfo(float).tiny)
+    return np.asarray((np.where(seen, rows, 0.0) * direction).sum(-1) / weights)

@@ -1,0 +1,110 @@
+"""How much privacy a number of right guesses rules out.
+
+In both games a fair coin decides, for every canary, which of two records a client holds. Then the canary's guesser
+sees what the client sent and says which of the two it was, or nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+from tacit.errors import RequestError, count, probability
+
+Array = NDArray[np.float64]
+
+_ON_THE_RATE = 0.25
+"""The part of the error that is spent on how often anything was guessed; it matters only where delta is large."""
+
+
+def clopper_pearson_lower(successes: ArrayLike, trials: ArrayLike, confidence: float) -> Array:
+    """The exact lower confidence limit of a probability (Clopper & Pearson 1934).
+
+    >>> clopper_pearson_lower([0, 5, 10], 10, 0.95).round(3).tolist()
+    [0.0, 0.222, 0.741]
+    """
+    k, n = np.broadcast_arrays(np.asarray(successes, dtype=float), np.asarray(trials, dtype=float))
+    limit = stats.beta.ppf(1 - confidence, np.maximum(k, 1e-300), n - k + 1)
+    return np.where(k > 0, limit, 0.0)
+
+
+def repeated_runs_epsilon(
+    right: ArrayLike, guesses: ArrayLike, trials: int, *, delta: float, confidence: float, sides: int
+) -> Array:
+    """The largest epsilon that guesses in independent runs rule out at `delta`, one canary and one coin a run.
+
+    `sides` says whether only one of the two worlds is ever guessed (1) or both (2).
+
+    Guarantee: if the guesses are a fixed function of what was seen and the mechanism is (e, delta)-private, the result
+    exceeds e with probability at most 1 - `confidence`. Proof: let P, Q be the laws in the two worlds and A the set on
+    which P is guessed. Then Pr[right] = P(A)/2 <= (exp(e) Q(A) + delta)/2 = exp(e) Pr[wrong] + delta/2, and as much
+    again for a set on which Q is guessed. So with p = Pr[right | guessed] and r = Pr[guessed]
+
+        exp(e) >= (p - sides delta / (2 r)) / (1 - p),
+
+    which grows in p and in r; both are binomial proportions of independent trials and get their Clopper-Pearson limit.
+
+    >>> round(float(repeated_runs_epsilon(900, 1000, 1000, delta=1e-5, confidence=0.95, sides=2)), 2)
+    2.03
+    """
+    _check(trials, guesses, right, delta, confidence)
+    error = 1 - confidence
+    p = clopper_pearson_lower(right, guesses, 1 - (1 - _ON_THE_RATE) * error)
+    rate = clopper_pearson_lower(guesses, trials, 1 - _ON_THE_RATE * error)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = (p - sides * delta / (2 * rate)) / (1 - p)
+    return np.log(np.fmax(ratio, 1.0))
+
+
+def one_run_p_value(canaries: int, guesses: int, right: int, *, epsilon: float, delta: float) -> float:
+    """The chance that an (epsilon, delta)-private run lets so many guesses be right; many canaries in one run.
+
+    Steinke, Nasr & Jagielski 2023, Corollary 5.4. With W ~ Binomial(guesses, 1/(1 + exp(-epsilon))) it is at most
+
+        Pr[W >= right] + 2 canaries delta max_i Pr[right > W >= right - i] / i.
+
+    The guesses may depend on each other. What it needs is one independent fair coin for each canary, and that turning
+    one coin gives a neighbouring data set: a record for its replacement (replace-one), or for one that adds nothing
+    (add/remove). For delta = 0: given what was seen and all other coins, a coin's odds are at most exp(epsilon),
+    so coin after coin the number of right guesses is at most W in law.
+    """
+    _check(canaries, guesses, right, delta, 0.5)
+    if right == 0:
+        return 1.0
+    law = stats.binom(guesses, 1 / (1 + np.exp(-epsilon)))
+    steps = np.arange(1, right + 1)
+    just_below = (law.cdf(right - 1) - law.cdf(right - 1 - steps)) / steps
+    return min(1.0, float(law.sf(right - 1) + 2 * canaries * delta * just_below.max()))
+
+
+def one_run_epsilon(canaries: int, guesses: int, right: int, *, delta: float, confidence: float) -> float:
+    """The largest epsilon that guesses about many canaries of one run rule out at `delta`.
+
+    >>> round(one_run_epsilon(1000, 100, 75, delta=1e-4, confidence=0.95), 3)
+    0.673
+    """
+    probability("confidence", confidence)
+
+    def ruled_out(epsilon: float) -> bool:
+        return one_run_p_value(canaries, guesses, right, epsilon=epsilon, delta=delta) < 1 - confidence
+
+    if not ruled_out(0.0):
+        return 0.0
+    low, high = 0.0, 1.0
+    while ruled_out(high):
+        low, high = high, 2 * high
+    for _ in range(30):
+        middle = (low + high) / 2
+        low, high = (middle, high) if ruled_out(middle) else (low, middle)
+    return low
+
+
+def _check(trials: int, guesses: ArrayLike, right: ArrayLike, delta: float, confidence: float) -> None:
+    count("trials", trials)
+    if not (np.all(np.asarray(right) <= np.asarray(guesses)) and np.all(np.asarray(guesses) <= trials)):
+        raise RequestError(f"0 <= right <= guesses <= trials must hold, not {right!r}, {guesses!r}, {trials!r}")
+    if not 0 <= delta < 1:
+        raise RequestError(f"delta must be at least 0 and below 1, not {delta!r}")
+    if not 0 < confidence < 1:
+        raise RequestError(f"confidence must be above 0 and below 1, such as 0.95, not {confidence!r}")

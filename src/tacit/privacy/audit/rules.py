@@ -1,0 +1,123 @@
+"""When to guess: a threshold on an attack's score, chosen on practice trials and used once on others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.privacy.audit.findings import Finding
+from tacit.privacy.audit.guesses import one_run_epsilon, repeated_runs_epsilon
+
+Array = NDArray[np.float64]
+
+_SHARES = np.geomspace(0.005, 0.5, 24)
+"""Parts of the practice trials that are guessed, on one side."""
+
+_ONE_RUN_SHARES = (0.02, 0.06, 0.2, 0.6, 1.0)
+"""Parts of the canaries that are guessed in one run, each at a share of the error."""
+
+
+@dataclass(frozen=True)
+class ClaimedPoint:
+    """One point of the claimed privacy curve."""
+
+    epsilon: float
+    delta: float
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Guess "in" where the attack's score is at least `above`, "out" where it is at most `below`."""
+
+    attack: str
+    above: float
+    below: float
+    claim: ClaimedPoint
+    margin: float
+    """by how much practice expects the bound to exceed the claim"""
+
+    def finding(
+        self, scores: Mapping[str, Array], present: NDArray[np.bool_], *, confidence: float
+    ) -> Finding:
+        """What the rule finds in trials that had no part in choosing it."""
+        mine = scores[self.attack]
+        guessed_in, guessed_out = mine >= self.above, mine <= self.below
+        right = int((guessed_in & present).sum() + (guessed_out & ~present).sum())
+        guesses = int(guessed_in.sum() + guessed_out.sum())
+        sides = int(np.isfinite(self.above)) + int(np.isfinite(self.below))
+        bound = repeated_runs_epsilon(
+            right, guesses, len(present), delta=self.claim.delta, confidence=confidence, sides=sides
+        )
+        return Finding(
+            claimed=self.claim.epsilon,
+            delta=self.claim.delta,
+            lower_bound=float(bound),
+            confidence=confidence,
+            trials=len(present),
+            guesses=guesses,
+            right=right,
+            attack=self.attack,
+        )
+
+
+def best_rule(
+    scores: Mapping[str, Array],
+    present: NDArray[np.bool_],
+    claims: Sequence[ClaimedPoint],
+    *,
+    trials: int,
+    confidence: float,
+) -> Rule:
+    """The rule whose bound in `trials` trials, if they go like these, exceeds one of the claims by most."""
+    scale = trials / len(present)
+    best: Rule | None = None
+    for attack, mine in scores.items():
+        high, low = np.quantile(mine, 1 - _SHARES), np.quantile(mine, _SHARES)
+        never = np.full_like(high, np.inf)
+        for above, below in ((high, -never), (never, low), (high, low)):
+            guessed_in, guessed_out = mine[:, None] >= above, mine[:, None] <= below
+            clear = ~(guessed_in & guessed_out).any(0)
+            right = (guessed_in & present[:, None]).sum(0) + (guessed_out & ~present[:, None]).sum(0)
+            guesses = guessed_in.sum(0) + guessed_out.sum(0)
+            sides = int(np.isfinite(above[0])) + int(np.isfinite(below[0]))
+            for claim in claims:
+                bounds = repeated_runs_epsilon(
+                    np.where(clear, right, 0) * scale,
+                    np.where(clear, guesses, 0) * scale,
+                    trials,
+                    delta=claim.delta,
+                    confidence=confidence,
+                    sides=sides,
+                )
+                k = int(np.argmax(bounds))
+                margin = float(bounds[k]) - claim.epsilon
+                if clear[k] and (best is None or margin > best.margin):
+                    best = Rule(attack, float(above[k]), float(below[k]), claim, margin)
+    assert best is not None, "one-sided rules are always clear"
+    return best
+
+
+def one_run_finding(
+    scores: Array, present: NDArray[np.bool_], claim: ClaimedPoint, *, confidence: float, attack: str
+) -> Finding:
+    """The best bound from guessing the canaries with the largest scores, in either direction, of one run.
+
+    Several numbers of guesses are tried; each gets its share of the error, so that the best of them may be taken.
+    """
+    order = np.argsort(-np.abs(scores), kind="stable")
+    right = np.cumsum((scores > 0)[order] == present[order])
+    shared = 1 - (1 - confidence) / len(_ONE_RUN_SHARES)
+
+    def finding(guesses: int) -> Finding:
+        correct = int(right[guesses - 1])
+        bound = one_run_epsilon(len(scores), guesses, correct, delta=claim.delta, confidence=shared)
+        return Finding(
+            claim.epsilon, claim.delta, bound, confidence, len(scores), guesses, correct, attack
+        )
+
+    numbers = {max(1, round(share * len(scores))) for share in _ONE_RUN_SHARES}
+    best: Callable[[Finding], float] = lambda found: found.lower_bound  # noqa: E731
+    return max((finding(number) for number in sorted(numbers)), key=best)

@@ -1,0 +1,85 @@
+"""What the theorems of SoteriaFL (Li et al. 2022, papers/000) prescribe and promise, one file an idea.
+
+Letters of the formulas: n `clients`, m `records` of each client, d `dim`, w `omega`, L `smoothness`,
+G `gradient_bound`, T `rounds`, b `batch`, q = b/m, s `noise_std` of a coordinate of a client's message,
+D `loss_gap` = f(x^0) - f*, ln1d = ln(1/delta). A utility is E||grad f(x^t)||^2, averaged over the rounds.
+
+Nothing here makes a run private. The paper's noise is kept for comparison; the bounds of Theorems 1 and 3
+take the standard deviation that is really used, so that they hold for noise calibrated exactly.
+"""
+
+from __future__ import annotations
+
+from tacit.theory.soteriafl.cdp_sgd import cdp_rounds, cdp_step, cdp_utility_bound
+from tacit.theory.soteriafl.compression import compression_load, rand_k_omega, shift_step
+from tacit.theory.soteriafl.corollaries import (
+    Corollary,
+    balanced_beta,
+    corollary_1,
+    corollary_2,
+    corollary_3,
+    svrg_beta_and_step,
+)
+from tacit.theory.soteriafl.estimators import (
+    EstimatorConstants,
+    gd_constants,
+    saga_constants,
+    sgd_constants,
+    svrg_constants,
+)
+from tacit.theory.soteriafl.prescription import Prescription, prescribe
+from tacit.theory.soteriafl.problem import Problem
+from tacit.theory.soteriafl.published_noise import amplification_excess, published_noise_std
+from tacit.theory.soteriafl.tables import (
+    Table1Row,
+    Table2Row,
+    communication_complexity,
+    gradient_complexity,
+    table_1,
+    table_2,
+    utility,
+)
+from tacit.theory.soteriafl.theorem_3 import (
+    balancing_rounds,
+    initial_potential,
+    largest_step,
+    utility_bound,
+    variance_weight,
+)
+
+__all__ = [
+    "Corollary",
+    "EstimatorConstants",
+    "Prescription",
+    "Problem",
+    "Table1Row",
+    "Table2Row",
+    "amplification_excess",
+    "balanced_beta",
+    "balancing_rounds",
+    "cdp_rounds",
+    "cdp_step",
+    "cdp_utility_bound",
+    "communication_complexity",
+    "compression_load",
+    "corollary_1",
+    "corollary_2",
+    "corollary_3",
+    "gd_constants",
+    "gradient_complexity",
+    "initial_potential",
+    "largest_step",
+    "prescribe",
+    "published_noise_std",
+    "rand_k_omega",
+    "saga_constants",
+    "sgd_constants",
+    "shift_step",
+    "svrg_beta_and_step",
+    "svrg_constants",
+    "table_1",
+    "table_2",
+    "utility",
+    "utility_bound",
+    "variance_weight",
+]

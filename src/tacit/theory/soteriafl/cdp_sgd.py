@@ -1,0 +1,55 @@
+"""CDP-SGD, direct compression, Theorem 1 of SoteriaFL (Li et al. 2022): rounds, step, utility.
+
+The letters of the formulas are those of `tacit.theory.soteriafl`.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tacit.errors import RequestError, count, positive
+from tacit.theory.soteriafl.checks import ROUND_OFF, batch_size, not_negative
+from tacit.theory.soteriafl.problem import Problem
+
+
+def cdp_rounds(problem: Problem, *, noise_rate: float) -> float:
+    """The rounds of CDP-SGD (eq. 47), as a real number.
+
+    max{ sqrt(n L D / ((1+w) d r)), G^2 / (d r) } with r = s^2/T, in the paper c G^2 ln1d / (m epsilon)^2.
+
+    >>> cdp_rounds(Problem(clients=9, records=10, dim=4, omega=0.0, epsilon=1.0, delta=0.1), noise_rate=0.01)
+    25.0
+    """
+    rate = problem.dim * positive("noise_rate", noise_rate)
+    descent = problem.clients * problem.smoothness * problem.loss_gap / ((1 + problem.omega) * rate)
+    return max(math.sqrt(descent), problem.gradient_bound**2 / rate)
+
+
+def cdp_step(problem: Problem, *, noise_rate: float) -> float:
+    """The step of CDP-SGD (after eq. 47): min{ 1/L, sqrt(n D d r / ((1+w) L)) / G^2 } with r = s^2/T.
+
+    >>> cdp_step(Problem(clients=9, records=10, dim=4, omega=0.0, epsilon=1.0, delta=0.1), noise_rate=0.01)
+    0.6
+    """
+    noise = problem.clients * problem.loss_gap * problem.dim * positive("noise_rate", noise_rate)
+    bound = math.sqrt(noise / ((1 + problem.omega) * problem.smoothness)) / problem.gradient_bound**2
+    return min(1 / problem.smoothness, bound)
+
+
+def cdp_utility_bound(problem: Problem, *, step: float, rounds: int, batch: int, noise_std: float) -> float:
+    """What CDP-SGD's analysis promises (eq. 46, first line) for the noise that is really added; step <= 1/L.
+
+    2D / (step T) + (L step / n) [w G^2 + (1+w) ((1-q) G^2/b + d s^2)].
+
+    >>> p = Problem(clients=10, records=10, dim=4, omega=0.0, epsilon=1.0, delta=0.1)
+    >>> cdp_utility_bound(p, step=1.0, rounds=20, batch=10, noise_std=0.5)
+    0.2
+    """
+    if positive("step", step) * problem.smoothness > 1 + ROUND_OFF:
+        raise RequestError(f"step must be at most 1/smoothness = {1 / problem.smoothness:.6g}, not {step!r}")
+    g_squared = problem.gradient_bound**2
+    q = batch_size(batch, problem.records) / problem.records
+    spread = (1 - q) * g_squared / batch + problem.dim * not_negative("noise_std", noise_std) ** 2
+    second_moment = problem.omega * g_squared + (1 + problem.omega) * spread
+    descent = 2 * problem.loss_gap / (step * count("rounds", rounds))
+    return descent + problem.smoothness * step / problem.clients * second_moment

@@ -1,0 +1,31 @@
+"""The checks on settings that the formulas of SoteriaFL share."""
+
+from __future__ import annotations
+
+import math
+
+from tacit.errors import RequestError, count
+
+ROUND_OFF = 1e-9
+"""How far floating point may carry a value over a limit that it meets on paper."""
+
+
+def not_negative(setting: str, value: float) -> float:
+    """The value, if it is a finite number of at least zero."""
+    if not (math.isfinite(value) and value >= 0):
+        raise RequestError(f"{setting} must be a finite number of at least 0, not {value!r}")
+    return value
+
+
+def below_one(setting: str, value: float) -> float:
+    """The value, if it lies strictly between 0 and 1."""
+    if not 0 < value < 1:
+        raise RequestError(f"{setting} must be strictly between 0 and 1, not {value!r}")
+    return value
+
+
+def batch_size(batch: int, records: int) -> int:
+    """The batch, if a client with so many records can fill it."""
+    if count("batch", batch) > count("records", records):
+        raise RequestError(f"batch must be at most the {records} records of a client, not {batch!r}")
+    return int(batch)

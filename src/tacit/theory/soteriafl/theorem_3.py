@@ -1,0 +1,126 @@
+"""SoteriaFL (Li et al. 2022) with any estimator, Theorem 3: step, utility, rounds.
+
+The letters of the formulas are those of `tacit.theory.soteriafl`.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tacit.errors import RequestError, count, positive
+from tacit.theory.soteriafl.checks import ROUND_OFF, not_negative
+from tacit.theory.soteriafl.estimators import EstimatorConstants
+
+
+def variance_weight(constants: EstimatorConstants, *, beta: float, omega: float, smoothness: float) -> float:
+    """The weight alpha of the estimator's variance in the potential: 3 beta C_1 / (2 (1+w) theta L^2).
+
+    >>> from tacit.theory.soteriafl import gd_constants
+    >>> variance_weight(gd_constants(gradient_bound=1.0), beta=1.0, omega=0.0, smoothness=1.0)
+    0.0
+    """
+    scale = 2 * (1 + not_negative("omega", omega)) * constants.theta * positive("smoothness", smoothness) ** 2
+    return 3 * positive("beta", beta) * constants.c_1 / scale
+
+
+def largest_step(
+    constants: EstimatorConstants, *, beta: float, clients: int, omega: float, smoothness: float
+) -> float:
+    """The largest step that Theorem 3 allows.
+
+    With S = 1 + 2 alpha C_4 + 4 beta (1+w):
+    min{ 1 / ((S + 2 alpha C_3/step^2) L), sqrt(beta n) / (sqrt(S) (1+w) L) }.
+    The step on the right is no circle: in Lemma 1 C_3/step^2 does not depend on it.
+
+    >>> from tacit.theory.soteriafl import gd_constants
+    >>> largest_step(gd_constants(gradient_bound=1.0), beta=0.25, clients=4, omega=0.0, smoothness=1.0)
+    0.5
+    """
+    alpha = variance_weight(constants, beta=beta, omega=omega, smoothness=smoothness)
+    base = 1 + 2 * alpha * constants.c_4 + 4 * beta * (1 + omega)
+    descent = 1 / (base + 2 * alpha * constants.c_3_per_step_squared)
+    contraction = math.sqrt(beta * count("clients", clients) / base) / (1 + omega)
+    return min(descent, contraction) / smoothness
+
+
+def initial_potential(
+    loss_gap: float,
+    *,
+    beta: float,
+    smoothness: float,
+    shift_gap_squared: float,
+    alpha: float = 0.0,
+    delta_0: float = 0.0,
+) -> float:
+    """Phi_0 of Theorem 3: D + alpha L Delta^0 + (beta/L) mean_i ||grad f_i(x^0) - s_i^0||^2.
+
+    `shift_gap_squared` is that mean: at most G^2 when the shifts start at zero. Delta^0 is zero for all four
+    estimators, whose snapshots start at x^0.
+
+    >>> initial_potential(1.0, beta=0.5, smoothness=2.0, shift_gap_squared=4.0)
+    2.0
+    """
+    start = positive("smoothness", smoothness) * not_negative("alpha", alpha) * not_negative("delta_0", delta_0)
+    shift = positive("beta", beta) / smoothness * not_negative("shift_gap_squared", shift_gap_squared)
+    return not_negative("loss_gap", loss_gap) + start + shift
+
+
+def utility_bound(
+    constants: EstimatorConstants,
+    *,
+    step: float,
+    rounds: int,
+    noise_std: float,
+    potential: float,
+    beta: float,
+    clients: int,
+    dim: int,
+    omega: float,
+    smoothness: float,
+) -> float:
+    """What Theorem 3 promises for the noise that is really added.
+
+    2 Phi_0 / (step T) + 3 beta / ((1+w) L step) (C_2 + d s^2): eq. 26 before the paper's s^2 is put into it.
+    It needs the shift step `shift_step(omega)` and a step up to `largest_step`; a longer one is refused.
+
+    >>> from tacit.theory.soteriafl import gd_constants
+    >>> utility_bound(gd_constants(gradient_bound=1.0), step=0.5, rounds=100, noise_std=0.5, potential=1.0,
+    ...               beta=0.25, clients=4, dim=4, omega=0.0, smoothness=1.0)
+    1.54
+    """
+    limit = largest_step(constants, beta=beta, clients=clients, omega=omega, smoothness=smoothness)
+    if positive("step", step) > limit * (1 + ROUND_OFF):
+        raise RequestError(
+            f"step must be at most {limit:.6g} for Theorem 3 to hold, not {step!r}: lower it or change beta"
+        )
+    noise = count("dim", dim) * not_negative("noise_std", noise_std) ** 2
+    optimisation = 2 * not_negative("potential", potential) / (step * count("rounds", rounds))
+    return optimisation + 3 * beta / ((1 + omega) * smoothness * step) * (constants.c_2 + noise)
+
+
+def balancing_rounds(
+    constants: EstimatorConstants,
+    *,
+    noise_rate: float,
+    potential: float,
+    beta: float,
+    dim: int,
+    omega: float,
+    smoothness: float,
+) -> float:
+    """The rounds after which more noise outweighs more descent (eq. 5), as a real number.
+
+    With r = s^2/T (`noise_rate`: private noise needs a variance proportional to T, exactly so in eq. 4):
+    max{ sqrt(2 (1+w) L Phi_0 / (3 beta d r)), C_2 / (d r) }.
+
+    >>> from tacit.theory.soteriafl import gd_constants
+    >>> balancing_rounds(gd_constants(gradient_bound=1.0), noise_rate=0.01, potential=6.0, beta=1.0, dim=4,
+    ...                  omega=0.0, smoothness=1.0)
+    10.0
+    """
+    rate = count("dim", dim) * positive("noise_rate", noise_rate)
+    gain = 2 * (1 + not_negative("omega", omega)) * positive("smoothness", smoothness)
+    return max(
+        math.sqrt(gain * not_negative("potential", potential) / (3 * positive("beta", beta) * rate)),
+        constants.c_2 / rate,
+    )
