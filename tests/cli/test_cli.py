@@ -195,6 +195,32 @@ def test_list_names_everything(inside: Inside) -> None:
     assert "soteriafl-svrg" in inside("list").stdout
 
 
+def test_theory_prints_prescriptions_and_tables(inside: Inside) -> None:
+    sheet = json.loads(inside("theory", "--json").stdout)
+    assert set(sheet["prescriptions"]) == set(json.loads(inside("list", "--json").stdout)["algorithms"])
+    assert sheet["problem"]["dim"] == 640
+    assert sheet["table_1"]
+    assert "Corollaries" in inside("theory").stdout
+    refused = inside("theory", "--data=breast-cancer")
+    assert refused.returncode == 2
+    assert "feature_norm" in refused.stderr
+
+
+def test_a_users_own_file_is_a_data_set(inside: Inside, tmp_path: Path) -> None:
+    rows = [f"{i % 7},{(i * 5) % 3},{'ab'[i % 2]},{i % 2}" for i in range(60)]
+    (tmp_path / "patients.csv").write_text("age,stage,hospital,ill\n" + "\n".join(rows) + "\n")
+    done = inside(
+        "run", "--data=patients.csv", "--set=data.target=ill", "--set=data.client=hospital", "--rounds=2",
+        "--json", "--out=here",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert (summary["clients"], summary["records"]) == (2, 60)
+    refused = inside("run", "--data=patients.csv")
+    assert refused.returncode == 2
+    assert "target" in refused.stderr
+
+
 def test_help_does_not_wait_for_torch(tmp_path: Path) -> None:
     code = "import sys, tacit.cli.app; assert 'torch' not in sys.modules and 'pandas' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path).returncode == 0

@@ -176,13 +176,24 @@ def test_history_counts_what_was_sent_and_computed(federation: Federation) -> No
 
 def test_partial_participation_counts_releases_and_keeps_the_mean_shift(federation: Federation) -> None:
     algorithm = replace(_algorithm("soteriafl-svrg"), participation=FixedNumber(2))
-    times = releases(algorithm, 4, 12, Randomness(0))
+    times = releases(algorithm, federation, 12, Randomness(0))
     assert 6 <= times < 12
     run = simulate(algorithm, federation, rounds=12, privacy=TARGET)
     assert run.guarantee is not None
     assert run.last.epsilon == pytest.approx(run.guarantee.epsilon)
     fewer = calibrate(algorithm, federation, releases=12, privacy=TARGET)
     assert bool((run.calibration.noise_multipliers < fewer.noise_multipliers).all())
+
+
+def test_one_pass_needs_a_batch_for_every_round_whoever_takes_part(federation: Federation) -> None:
+    model = softmax_regression(features=6, classes=3)
+    algorithm = tacit.ldp_sgd(model, bound=tacit.ClipNorm(1.0), sampling=tacit.OnePass(10), step=0.1)
+    run = simulate(algorithm, federation, rounds=4, privacy=TARGET)
+    once = calibrate(algorithm, federation, releases=1, privacy=TARGET)
+    assert torch.equal(run.calibration.noise_multipliers, once.noise_multipliers)
+    for participation in (algorithm.participation, FixedNumber(1)):
+        with pytest.raises(RequestError, match="only 4 disjoint batches"):
+            simulate(replace(algorithm, participation=participation), federation, rounds=5, privacy=TARGET)
 
 
 class _KilledError(Exception):

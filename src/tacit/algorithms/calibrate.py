@@ -72,11 +72,14 @@ class Calibration:
         }
 
 
-def releases(algorithm: Algorithm, clients: int, rounds: int, randomness: Randomness) -> int:
+def releases(algorithm: Algorithm, federation: Federation, rounds: int, randomness: Randomness) -> int:
     """The largest number of rounds in which any one client takes part.
 
-    Who takes part follows from public coins that look at no record, so it may be counted in advance.
+    Who takes part follows from public coins that look at no record, so it may be counted in advance. More
+    rounds than the sampling has batches for are refused.
     """
+    algorithm.work.sampling.check_rounds(federation.sizes, count("rounds", rounds))
+    clients = federation.clients
     taken = torch.zeros(clients, dtype=torch.int64)
     for t in range(rounds):
         cohort = algorithm.participation.cohort(clients, t, randomness)

@@ -15,8 +15,11 @@ from torch import Tensor
 from tacit.errors import positive
 from tacit.models.gradients import Gradients, chunks_of_rows
 
-SHAVE = 1 - 1e-6
-"""Norms are computed in floating point; this much less than the bound is let through, so that it holds."""
+SHAVE = 1 - 1e-4
+"""This much less than the bound is let through, so that it holds for norms in single precision.
+
+Their relative error was at most 3e-6 for random gradients of 10^5 parameters; the margin is for worse ones.
+"""
 
 
 class Bound(Protocol):

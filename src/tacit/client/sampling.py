@@ -251,7 +251,7 @@ class OnePass:
     """Disjoint batches in a random order: every record is looked at in at most one round (papers/001).
 
     The order is drawn once for the whole run and depends on no record, so a record's whole cost is one
-    Gaussian release, however many rounds there are (PRIVACY-PROOFS, fact E).
+    Gaussian release, however many rounds there are (docs/privacy.md, Fact E).
     """
 
     batch: float

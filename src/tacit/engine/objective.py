@@ -39,8 +39,10 @@ def objective(model: Model, point: Tensor, federation: Federation) -> tuple[Tens
     """The value (double) and the gradient of f at a point."""
     loss = torch.zeros((), dtype=torch.float64)
     gradient = torch.zeros(model.dim, dtype=torch.float64)
-    for clients in _chunks(federation):
-        batch = federation.batch(clients)
+    chunks = _chunks(federation)
+    for clients in chunks:
+        # All clients at once need no copy of their records.
+        batch = federation.batch(clients if len(chunks) > 1 else None)
         weights = (1 / federation.sizes[clients].double())[batch.owners().cpu()]
         # Weighted records of one big client: the sums of single clients are not needed.
         pooled = Batch(batch.features, batch.targets, torch.tensor([batch.records]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from tacit.algorithms.registry import algorithm_entry, build_algorithm
 from tacit.client.bounds import Bound, ClipEachCoordinate, ClipNorm, Normalise
 from tacit.client.sampling import build_sampling
 from tacit.compress import parse_compressor
-from tacit.data import load
+from tacit.data import from_files, load
 from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError, count, unknown_name
 from tacit.federation import Federation
@@ -57,14 +57,14 @@ def make_plan(recipe: Recipe, *, data_dir: Path | None = None) -> Plan:
     """Load the data, build the parts, and fill in what the recipe leaves open."""
     privacy = _privacy(recipe)
     entry = algorithm_entry(recipe.algorithm)
-    federation = _federation(recipe, data_dir)
+    federation = load_federation(recipe, data_dir)
     recipe = replace(recipe, model=recipe.model or default_model(federation), clients=federation.clients)
     model = build_model(recipe.model or "", federation, recipe.model_settings)
     recipe = _resolved(recipe, model, federation, entry.settings)
     rounds = count("rounds", recipe.rounds or 0)
     algorithm = _algorithm(recipe, model)
     # Whatever the accountant refuses is refused here, before anything is written or run.
-    times = releases(algorithm, federation.clients, rounds, Randomness(recipe.seed))
+    times = releases(algorithm, federation, rounds, Randomness(recipe.seed))
     calibrate(algorithm, federation, releases=times, privacy=privacy)
     return Plan(recipe, federation, algorithm, privacy, rounds)
 
@@ -77,11 +77,24 @@ def _privacy(recipe: Recipe) -> Privacy:
     return Target(recipe.epsilon, recipe.delta, Adjacency(recipe.adjacency))
 
 
-def _federation(recipe: Recipe, data_dir: Path | None) -> Federation:
+def load_federation(recipe: Recipe, data_dir: Path | None) -> Federation:
+    """The records that a recipe names."""
     if recipe.data == "quadratic":
         return quadratic_federation(clients=recipe.clients or 100, **recipe.data_settings)
+    if "." in recipe.data:
+        return _own_files(recipe)
     settings: dict[str, Any] = {"seed": recipe.seed, **recipe.data_settings}
     return load(recipe.data, clients=recipe.clients, partition=recipe.partition, data_dir=data_dir, **settings)
+
+
+def _own_files(recipe: Recipe) -> Federation:
+    """The user's own files: one a client, joined by commas, or one with a client column (`data.client`)."""
+    if recipe.partition != Recipe.partition:
+        raise RequestError(f"partition = {recipe.partition!r} is for named data sets; files say whose records they hold")
+    federation = from_files(recipe.data.split(","), **recipe.data_settings)
+    if recipe.clients not in (None, federation.clients):
+        raise RequestError(f"clients = {recipe.clients}, but the files hold {federation.clients}; leave it out")
+    return federation
 
 
 def _resolved(recipe: Recipe, model: Model, federation: Federation, takes: frozenset[str]) -> Recipe:
@@ -124,21 +137,26 @@ def prescribe(recipe: Recipe, model: Model, federation: Federation) -> theory.Pr
     The theory needs a smoothness constant, which is known for linear models with a public bound on the
     features (`feature_norm`, or `data.unit_norm`), and a target.
     """
+    asked = problem(recipe, model, federation)
+    if asked is None or recipe.algorithm not in theory.AS_PUBLISHED:
+        return None
+    return theory.prescribe(recipe.algorithm, **asdict(asked), noise_constant=EXACT_NOISE_CONSTANT)
+
+
+def problem(recipe: Recipe, model: Model, federation: Federation) -> theory.Problem | None:
+    """The public numbers of a recipe that the theory depends on."""
     smoothness = _smoothness(recipe, model)
     if smoothness is None or recipe.epsilon is None or recipe.delta is None:
         return None
-    compressor = parse_compressor(recipe.compressor or "identity")
-    return theory.prescribe(
-        recipe.algorithm,
+    return theory.Problem(
         clients=federation.clients,
         records=int(federation.sizes.min()),
         dim=model.dim,
-        omega=compressor.omega(model.dim),
+        omega=parse_compressor(recipe.compressor or "identity").omega(model.dim),
         smoothness=smoothness,
         gradient_bound=_bound(recipe).norm(model.dim),
         epsilon=recipe.epsilon,
         delta=recipe.delta,
-        noise_constant=EXACT_NOISE_CONSTANT,
     )
 
 

@@ -56,7 +56,7 @@ def simulate(
     every = max(1, rounds // EVALUATIONS) if evaluate_every is None else count("evaluate_every", evaluate_every)
     randomness = Randomness(seed)
     federation = federation.to(device)
-    times = releases(algorithm, federation.clients, rounds, randomness)
+    times = releases(algorithm, federation, rounds, randomness)
     calibration = calibrate(algorithm, federation, releases=times, privacy=privacy)
     simulation = Simulation(algorithm, federation, calibration, randomness, memory_limit_bytes)
 

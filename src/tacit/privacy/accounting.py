@@ -68,11 +68,12 @@ def delta(event: DpEvent, epsilon: float, adjacency: Adjacency = Adjacency.REPLA
     0.1269
     """
     # What may be cut away depends on the answer: begin generously, and cut less if it turns out smaller.
-    log_floor, found = _FIRST_LOG_FLOOR, log_delta(event, epsilon, adjacency, log_floor=_FIRST_LOG_FLOOR)
-    while found < log_floor and log_floor > _LAST_LOG_FLOOR:
-        log_floor = min(1.5 * log_floor, found)
-        found = log_delta(event, epsilon, adjacency, log_floor=log_floor)
-    return math.exp(min(0.0, max(found, _LAST_LOG_FLOOR)))
+    log_floor, found = _FIRST_LOG_FLOOR, math.inf
+    while True:
+        found = min(found, log_delta(event, epsilon, adjacency, log_floor=log_floor))
+        if found >= log_floor or log_floor <= _LAST_LOG_FLOOR:
+            return math.exp(min(0.0, max(found, _LAST_LOG_FLOOR)))
+        log_floor = max(1.1 * max(found, 2 * log_floor) - 2, _LAST_LOG_FLOOR)
 
 
 def log_delta(

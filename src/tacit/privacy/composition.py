@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import fft, optimize, signal
 
 from tacit.errors import RequestError
@@ -147,19 +148,20 @@ class ComposedLoss:
         if length > _MOST_POINTS:
             raise CannotAnswerError(_too_many(length))
         length = fft.next_fast_len(length, real=True)
-        product = np.ones(length // 2 + 1, dtype=np.complex128)
-        growth = np.ones(length // 2 + 1)
+        log_product = np.zeros(length // 2 + 1, dtype=np.complex128)
+        error = np.full(length // 2 + 1, 4 + math.log2(length))
         start = 0
         for law, times in self._parts:
             _, weights = law.tilted(tilt)
             centre = int(np.argmax(weights))
-            spectrum = fft.rfft(_folded(weights, centre, length))
-            product *= spectrum**times
-            growth += times * (1 / np.maximum(np.abs(spectrum), 1e-300) + 4)
+            log_spectrum, moved = _log_spectrum(weights, centre, length)
+            log_product += times * log_spectrum
+            error += times * (np.abs(log_spectrum) + math.log2(length) * moved * np.exp(-log_spectrum.real))
             start += times * (law.first + centre)
+        product = np.exp(log_product)
         masses = np.roll(fft.irfft(product, length), start - first)
         # A bound on the rounding error of each mass: that of the transforms, times what the power makes of it.
-        rounding = np.finfo(float).eps * math.log2(length) * float(np.mean(np.abs(product) * growth))
+        rounding = np.finfo(float).eps * float(np.mean(np.abs(product) * error))
         return TiltedSum(
             tilt,
             log_moment - tilt * mean,
@@ -235,10 +237,22 @@ class TiltedSum:
         return _LOG_CUT - self.tilt * (float(self.losses[-1]) - self.mean)
 
 
-def _folded(weights: Array, centre: int, length: int) -> Array:
-    """The weights on a circle of `length` points, with index `centre` at its origin."""
+def _log_spectrum(weights: Array, centre: int, length: int) -> tuple[NDArray[np.complex128], float]:
+    """log of the Fourier transform of weights on a circle of `length` points, with index `centre` at the origin.
+
+    Also the L1 distance of the weights from all their mass at the origin. What is transformed is the difference to that: where few
+    releases move the loss, it is small, and so are the rounding errors that the many others would multiply.
+    """
     places = (np.arange(len(weights)) - centre) % length
-    return np.bincount(places, weights=weights, minlength=length)
+    moved = float(weights[:centre].sum() + weights[centre + 1 :].sum())
+    difference = weights.copy()
+    difference[centre] = -moved
+    change = fft.rfft(np.bincount(places, weights=difference, minlength=length))
+    real, imaginary = change.real, change.imag
+    modulus = np.maximum(np.hypot(1 + real, imaginary), 1e-290)
+    near_one = np.log1p(np.maximum(2 * real + real**2 + imaginary**2, -0.99)) / 2
+    log_modulus = np.where(modulus > 0.5, near_one, np.log(modulus))
+    return log_modulus + 1j * np.arctan2(imaginary, 1 + real), 2 * moved
 
 
 def _discounted(masses: Array, factor: float) -> Array:

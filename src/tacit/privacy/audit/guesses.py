@@ -34,7 +34,8 @@ def repeated_runs_epsilon(
 ) -> Array:
     """The largest epsilon that guesses in independent runs rule out at `delta`, one canary and one coin a run.
 
-    `sides` says whether only one of the two worlds is ever guessed (1) or both (2).
+    `sides` says whether only one of the two worlds is ever guessed (1) or both (2). A result below zero rules out
+    nothing.
 
     Guarantee: if the guesses are a fixed function of what was seen and the mechanism is (e, delta)-private, the result
     exceeds e with probability at most 1 - `confidence`. Proof: let P, Q be the laws in the two worlds and A the set on
@@ -52,9 +53,8 @@ def repeated_runs_epsilon(
     error = 1 - confidence
     p = clopper_pearson_lower(right, guesses, 1 - (1 - _ON_THE_RATE) * error)
     rate = clopper_pearson_lower(guesses, trials, 1 - _ON_THE_RATE * error)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = (p - sides * delta / (2 * rate)) / (1 - p)
-    return np.log(np.fmax(ratio, 1.0))
+    numerator = p - sides * delta / (2 * np.maximum(rate, 1e-300))
+    return np.log(np.maximum(numerator, 1e-300) / (1 - p))
 
 
 def one_run_p_value(canaries: int, guesses: int, right: int, *, epsilon: float, delta: float) -> float:

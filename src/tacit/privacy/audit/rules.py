@@ -13,8 +13,8 @@ from tacit.privacy.audit.guesses import one_run_epsilon, repeated_runs_epsilon
 
 Array = NDArray[np.float64]
 
-_SHARES = np.geomspace(0.005, 0.5, 24)
-"""Parts of the practice trials that are guessed, on one side."""
+_FEWEST_GUESSES, _RULES = 16, 12
+"""In practice, and how many numbers of guesses between it and everything are considered."""
 
 _ONE_RUN_SHARES = (0.02, 0.06, 0.2, 0.6, 1.0)
 """Parts of the canaries that are guessed in one run, each at a share of the error."""
@@ -54,7 +54,7 @@ class Rule:
         return Finding(
             claimed=self.claim.epsilon,
             delta=self.claim.delta,
-            lower_bound=float(bound),
+            lower_bound=max(0.0, float(bound)),
             confidence=confidence,
             trials=len(present),
             guesses=guesses,
@@ -68,14 +68,16 @@ def best_rule(
     present: NDArray[np.bool_],
     claims: Sequence[ClaimedPoint],
     *,
-    trials: int,
     confidence: float,
 ) -> Rule:
-    """The rule whose bound in `trials` trials, if they go like these, exceeds one of the claims by most."""
-    scale = trials / len(present)
+    """The rule whose bound, in these practice trials, exceeds one of the claims by most.
+
+    A high `confidence` keeps the choice from falling for rules that were lucky with a few guesses.
+    """
+    shares = np.geomspace(_FEWEST_GUESSES / len(present), 0.5, _RULES)
     best: Rule | None = None
     for attack, mine in scores.items():
-        high, low = np.quantile(mine, 1 - _SHARES), np.quantile(mine, _SHARES)
+        high, low = np.quantile(mine, 1 - shares), np.quantile(mine, shares)
         never = np.full_like(high, np.inf)
         for above, below in ((high, -never), (never, low), (high, low)):
             guessed_in, guessed_out = mine[:, None] >= above, mine[:, None] <= below
@@ -85,9 +87,9 @@ def best_rule(
             sides = int(np.isfinite(above[0])) + int(np.isfinite(below[0]))
             for claim in claims:
                 bounds = repeated_runs_epsilon(
-                    np.where(clear, right, 0) * scale,
-                    np.where(clear, guesses, 0) * scale,
-                    trials,
+                    np.where(clear, right, 0),
+                    np.where(clear, guesses, 0),
+                    len(present),
                     delta=claim.delta,
                     confidence=confidence,
                     sides=sides,

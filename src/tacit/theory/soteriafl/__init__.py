@@ -29,7 +29,7 @@ from tacit.theory.soteriafl.estimators import (
 )
 from tacit.theory.soteriafl.prescription import Prescription, prescribe
 from tacit.theory.soteriafl.problem import Problem
-from tacit.theory.soteriafl.published_noise import amplification_excess, published_noise_std
+from tacit.theory.soteriafl.published_noise import AS_PUBLISHED, amplification_excess, published_noise_std
 from tacit.theory.soteriafl.tables import (
     Table1Row,
     Table2Row,
@@ -48,6 +48,7 @@ from tacit.theory.soteriafl.theorem_3 import (
 )
 
 __all__ = [
+    "AS_PUBLISHED",
     "Corollary",
     "EstimatorConstants",
     "Prescription",

@@ -1,0 +1,92 @@
+"""The weak adversary: who sees the final model and nothing else, and guesses what it was trained on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tacit.algorithms.algorithm import Algorithm
+from tacit.engine.simulate import simulate
+from tacit.errors import DataError, RequestError
+from tacit.federation import Batch, Federation
+from tacit.noise.randomness import Purpose, Randomness
+from tacit.privacy import Target
+from tacit.privacy.audit import AuditResult, ClaimedPoint, one_run_finding
+
+
+def audit_final_model(
+    algorithm: Algorithm,
+    federation: Federation,
+    *,
+    rounds: int,
+    privacy: Target,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> AuditResult:
+    """A lower bound on epsilon from a membership attack on the model that comes out of a real training run.
+
+    The records of every client are paired at random. A coin decides which of the two trains, and the adversary, who
+    has both, guesses the one with the smaller loss. Nothing is changed but the data: half of the records take part.
+
+    Guarantee: that of `one_run_p_value`; a coin replaces one record by another. Low bounds are the rule: the promise
+    holds against the server, who sees far more.
+    """
+    if not isinstance(privacy, Target):
+        raise RequestError(f"privacy must be a Target(epsilon, delta), not {privacy!r}: there is nothing to audit")
+    generator = Randomness(seed).generator(Purpose.DATA)
+    firsts, seconds, alone = _pairs(federation, generator)
+    chosen = generator.random(len(firsts)) < 0.5
+    members = torch.where(torch.from_numpy(chosen), firsts, seconds)
+    run = simulate(
+        algorithm,
+        _only(federation, torch.cat([members, alone])),
+        rounds=rounds,
+        privacy=privacy,
+        seed=seed,
+        evaluate_every=rounds,
+    )
+    losses = [_losses(algorithm, federation, rows, run.parameters) for rows in (seconds, firsts)]
+    scores = (losses[0] - losses[1]).double().numpy()
+    assert run.guarantee is not None, "a target gives a guarantee"
+    claim = ClaimedPoint(run.guarantee.epsilon, run.guarantee.delta)
+    return AuditResult(
+        method="final model",
+        algorithm=algorithm.name,
+        adjacency=privacy.adjacency,
+        rounds=rounds,
+        records=int(run.federation.sizes.min()),
+        noise_multiplier=float(run.calibration.noise_multipliers.min()),
+        at_claim=one_run_finding(scores, chosen, claim, confidence=confidence, attack="smaller loss"),
+    )
+
+
+def _pairs(federation: Federation, generator: np.random.Generator) -> tuple[Tensor, Tensor, Tensor]:
+    """Flat indices of the records of every client, in two columns, and of those left over."""
+    firsts, seconds, alone = [], [], []
+    for start, size in zip(federation.offsets.tolist(), federation.sizes.tolist(), strict=False):
+        order = start + torch.from_numpy(generator.permutation(size))
+        firsts.append(order[: size // 2])
+        seconds.append(order[size // 2 : size // 2 * 2])
+        alone.append(order[size // 2 * 2 :])
+    if all(len(part) == 0 for part in firsts):
+        raise DataError("no client has two records: there are no pairs to guess about")
+    return torch.cat(firsts), torch.cat(seconds), torch.cat(alone)
+
+
+def _only(federation: Federation, rows: Tensor) -> Federation:
+    rows = rows.sort().values
+    owners = torch.searchsorted(federation.offsets, rows, right=True) - 1
+    return replace(
+        federation,
+        features=federation.features[rows],
+        targets=federation.targets[rows],
+        sizes=torch.bincount(owners, minlength=federation.clients),
+    )
+
+
+def _losses(algorithm: Algorithm, federation: Federation, rows: Tensor, point: Tensor) -> Tensor:
+    batch = Batch(federation.features[rows], federation.targets[rows], torch.tensor([len(rows)]))
+    return algorithm.work.model.losses(point, batch)

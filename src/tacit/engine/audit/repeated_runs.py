@@ -1,0 +1,133 @@
+"""The audit by repeated runs: one canary, one coin, many independent clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from tacit.algorithms.algorithm import Algorithm
+from tacit.engine.audit.game import Array, Coins, Game, clients_with
+from tacit.errors import count
+from tacit.federation import Federation
+from tacit.privacy import Target, accounting
+from tacit.privacy.audit import Attack, AuditResult, ClaimedPoint, Rehearsal, Rule, best_rule, rehearsed_attacks
+
+TRIALS, DIM = 4000, 4
+
+CURVE_CONFIDENCE = 0.999
+"""At which a point of the claimed curve is tested."""
+
+_CURVE = (0.0, 0.125, 0.25, 0.5, 0.75, 1.0)
+"""The points of the claimed curve that may be tested, as parts of the claimed epsilon."""
+
+_REHEARSED, _PRACTISED = 0.1, 0.3
+"""The parts of the trials that go to each rehearsal, and to choosing what to guess."""
+
+_NUMBERS_AT_A_TIME = 2**24
+
+
+@dataclass(frozen=True)
+class _Trials:
+    """Independent clients with one canary each; `others` is how far every other record pulls, in canaries."""
+
+    game: Game
+    others: float
+
+    @property
+    def direction(self) -> Array:
+        """All coordinates alike: no compressor misses the canary, and bounds on coordinates let it through."""
+        return np.full(self.game.dim, self.game.dim**-0.5)
+
+    def play(self, number: int, first: int) -> tuple[Array, Coins]:
+        """What is seen in trials, and whether the canary was in."""
+        present = self.game.coins(number, first)
+        return self._run(self.game.messages, present, first), present
+
+    def rehearse(self, number: int, first: int) -> Rehearsal:
+        """Trials in which everything is known."""
+        views, present = self.play(number, first)
+        return Rehearsal(views, self._run(self.game.signals, present, first), present)
+
+    def _run(self, run: Callable[[Federation], Array], present: Coins, first: int) -> Array:
+        step = max(1, _NUMBERS_AT_A_TIME // (self.game.records * self.game.dim))
+        starts = range(0, len(present), step)
+        return np.concatenate([run(self._clients(present[i : i + step], first + i)) for i in starts])
+
+    def _clients(self, present: Coins, first: int) -> Federation:
+        canaries = self.game.pulls(present)
+        pulls = self.others * self.game.pulls(np.ones_like(present))[:, None].repeat(1, self.game.records)
+        pulls[:, 0] = canaries
+        records = pulls.reshape(-1, 1) * torch.from_numpy(self.direction)
+        return clients_with(records.float(), clients=len(present), first=first)
+
+
+def audit(
+    algorithm: Algorithm,
+    *,
+    records: int,
+    rounds: int,
+    privacy: Target,
+    trials: int = TRIALS,
+    confidence: float = 0.95,
+    seed: int = 0,
+    dim: int = DIM,
+) -> AuditResult:
+    """A lower bound on the epsilon of a client with so many records over so many rounds, by repeated runs.
+
+    In every trial a coin decides whether the client holds the canary or its replacement (for add/remove: a record that
+    adds nothing). The adversary has all of the client's messages and knows everything else. Other records add
+    nothing, or pull against the canary, which is the worst case where batches have a fixed size: rehearsals tell.
+    Four tenths of the trials go to rehearsing and to choosing what to guess; the others are used once.
+
+    Guarantee: for an algorithm that keeps its promise, `lower_bound` exceeds the promised epsilon with probability at
+    most 1 - `confidence`, and `on_curve` is violated with probability at most 0.001. Coins that are public in the
+    algorithm (SVRG's snapshots) are the same in all trials: the promise is made for every outcome of them.
+    """
+    game = Game.of(algorithm, records=records, rounds=rounds, privacy=privacy, dim=dim, seed=seed)
+    rehearsed, practised = (int(part * count("trials", trials, at_least=200)) for part in (_REHEARSED, _PRACTISED))
+    final, curve = trials - rehearsed - practised, _curve(game)
+
+    def curve_rule(scores: dict[str, Array], present: Coins) -> Rule:
+        return best_rule(scores, present, curve, confidence=CURVE_CONFIDENCE)
+
+    first = 0
+    found: list[tuple[float, _Trials, dict[str, Attack]]] = []
+    for others in (0.0, -1.0) if records > 1 else (0.0,):
+        playing = _Trials(game, others)
+        rehearsal = playing.rehearse(rehearsed, first)
+        attacks = rehearsed_attacks(rehearsal, playing.direction)
+        margin = curve_rule(_scores(attacks, rehearsal.views), rehearsal.present).margin
+        found.append((margin, playing, attacks))
+        first += rehearsed
+    _, playing, attacks = max(found, key=lambda one: one[0])
+
+    views, present = playing.play(practised, first)
+    scores = _scores(attacks, views)
+    on_curve = curve_rule(scores, present)
+    at_claim = best_rule(scores, present, [game.claim], confidence=CURVE_CONFIDENCE)
+
+    views, present = playing.play(final, first + practised)
+    scores = _scores({name: attacks[name] for name in {on_curve.attack, at_claim.attack}}, views)
+    return AuditResult(
+        method="repeated runs",
+        algorithm=algorithm.name,
+        adjacency=game.adjacency,
+        rounds=rounds,
+        records=records,
+        noise_multiplier=game.noise_multiplier,
+        at_claim=at_claim.finding(scores, present, confidence=confidence),
+        on_curve=on_curve.finding(scores, present, confidence=CURVE_CONFIDENCE),
+    )
+
+
+def _scores(attacks: dict[str, Attack], views: Array) -> dict[str, Array]:
+    return {name: attack(views) for name, attack in attacks.items()}
+
+
+def _curve(game: Game) -> list[ClaimedPoint]:
+    """Some points of what the accountant promises for this noise."""
+    event, epsilons = game.guarantee.events[0], [part * game.claim.epsilon for part in _CURVE]
+    return [ClaimedPoint(e, accounting.delta(event, e, game.adjacency)) for e in epsilons]
