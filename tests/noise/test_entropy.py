@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tacit.errors import RequestError, TacitError
-from tacit.noise import entropy
 from tacit.noise.entropy import KEY_BYTES, Keystream
 
 
@@ -100,14 +99,14 @@ class TestFork:
 
     def test_not_even_with_its_parents_process_id(self, monkeypatch: pytest.MonkeyPatch) -> None:
         here = os.getpid()
-        monkeypatch.setattr(entropy.os, "getpid", lambda: here)
+        monkeypatch.setattr(os, "getpid", lambda: here)
         assert draws_in_a_fork(Keystream()) == "TacitError"
 
 
 def test_another_process_id_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     # A fork behind Python's back runs no hook.
     stream, elsewhere = Keystream(), os.getpid() + 1
-    monkeypatch.setattr(entropy.os, "getpid", lambda: elsewhere)
+    monkeypatch.setattr(os, "getpid", lambda: elsewhere)
     with pytest.raises(TacitError, match=r"make a new Keystream\(\) there"):
         stream.uint64(1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-import mpmath
+import mpmath  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 import torch
@@ -80,7 +80,7 @@ class TestTheStaircase:
         cells = np.arange(1024).repeat(8)
         offsets = generator.integers(0, 2**34, (1024, 8))
         offsets[:, 0], offsets[:, 1] = 0, 2**34 - 1
-        t = (offsets.ravel() + 0.5) * 2.0**-40
+        t = np.ldexp(offsets.ravel() + 0.5, -40).astype(np.float64)
         implemented = lattice._acceptance(STAIRS.ceilings[cells], cells / 64, t)
         with mpmath.workdps(50):
             worst = max(

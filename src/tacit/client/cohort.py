@@ -23,6 +23,8 @@ class Cohort:
     clients: Tensor
     round: int
     randomness: Randomness
+    step: int = 0
+    """which local step of the round"""
 
     @property
     def sizes(self) -> Tensor:
@@ -38,7 +40,7 @@ class Cohort:
         """One generator for every client."""
         at = self.round if round is None else round
         ids = self.federation.ids[self.clients].tolist()
-        return [self.randomness.generator(purpose, client=i, round=at) for i in ids]
+        return [self.randomness.generator(purpose, client=i, round=at, step=self.step) for i in ids]
 
     def public_coin(self, purpose: Purpose, probability: float) -> bool:
         """A coin that all parties see the same way in this round."""

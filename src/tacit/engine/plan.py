@@ -23,7 +23,7 @@ from tacit.models.quadratic import quadratic_federation
 from tacit.models.registry import build_model, default_model
 from tacit.noise.randomness import Randomness
 from tacit.privacy import Adjacency, Target
-from tacit.server.participation import Everyone, FixedNumber
+from tacit.server.participation import parse_participation
 from tacit.theory import soteriafl as theory
 
 BOUNDS: dict[str, Callable[[float], Bound]] = {
@@ -181,6 +181,6 @@ def _algorithm(recipe: Recipe, model: Model) -> Algorithm:
         "step": recipe.step,
         "shift_step": recipe.shift_step,
         "snapshot_probability": recipe.snapshot_probability,
-        "participation": Everyone() if recipe.cohort is None else FixedNumber(recipe.cohort),
+        "participation": parse_participation(recipe.cohort),
     }
     return build_algorithm(recipe.algorithm, model, settings)

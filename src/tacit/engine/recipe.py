@@ -43,8 +43,8 @@ class Recipe:
     step: float | None = None
     shift_step: float | None = None
     snapshot_probability: float | None = None
-    cohort: int | None = None
-    """how many clients take part in a round; all of them unless given"""
+    cohort: int | str | None = None
+    """how many clients take part in a round, or "FEWEST-MOST"; all of them unless given"""
     feature_norm: float | None = None
     """a public bound on the norm of a record's features, for the theory's constants"""
     # the run

@@ -1,6 +1,6 @@
 """Random numbers by address instead of by order.
 
-Every draw of a run has an address: what it is for, whose it is, which round. The generator at an address is
+Every draw of a run has an address: what it is for, whose it is, which round, which step of the round. The generator at an address is
 the counter-based Philox 4x64 with the seed as its key and the address as its counter, so the numbers do not
 depend on how a cohort is cut into chunks, on the number of threads, or on which engine runs the client: a
 silo that runs alone draws what it would have drawn in the simulator.
@@ -50,10 +50,12 @@ class Randomness:
         if not 0 <= self.seed < 2**128:
             raise ValueError(f"seed must be in [0, 2**128), not {self.seed!r}")
 
-    def generator(self, purpose: Purpose, *, client: int = EVERYONE, round: int = 0) -> np.random.Generator:
-        """The generator at one address, always at its beginning."""
+    def generator(
+        self, purpose: Purpose, *, client: int = EVERYONE, round: int = 0, step: int = 0
+    ) -> np.random.Generator:
+        """The generator at one address, always at its beginning. A step has room for 2^42 numbers."""
         key = np.array([self.seed % 2**64, self.seed >> 64], dtype=np.uint64)
-        counter = np.array([0, int(purpose), round, client], dtype=np.uint64)
+        counter = np.array([step << 40, int(purpose), round, client], dtype=np.uint64)
         return np.random.Generator(np.random.Philox(counter=counter, key=key))
 
 

@@ -142,7 +142,10 @@ class ComposedLoss:
         """The composed law in the neighbourhood of its tilted mean."""
         step = self.laws[0].step
         log_moment, mean, variance = self.cumulants(tilt)
-        low, high = self._window(tilt, log_moment, max(math.sqrt(variance), step))
+        spread = max(math.sqrt(variance), step)
+        # Where all losses are small, so is delta next to the masses.
+        log_cut = _LOG_CUT + min(0.0, math.log(spread))
+        low, high, complete = self._window(tilt, log_moment, spread, log_cut)
         first = math.floor(low / step)
         length = math.ceil(high / step) - first + 2
         if length > _MOST_POINTS:
@@ -166,9 +169,10 @@ class ComposedLoss:
             tilt,
             log_moment - tilt * mean,
             mean,
-            math.sqrt(variance),
+            spread,
             step * (first + np.arange(length)),
             np.maximum(masses, 0.0) + rounding,
+            -math.inf if complete else log_cut - tilt * (high - mean),
         )
 
     def _root(self, increasing: Callable[[float], float]) -> float:
@@ -179,15 +183,20 @@ class ComposedLoss:
     def _parts(self) -> tuple[tuple[LossLaw, int], ...]:
         return tuple(zip(self.laws, self.times, strict=True))
 
-    def _window(self, tilt: float, log_moment: float, spread: float) -> tuple[float, float]:
-        """Chernoff bounds, for a few exponents, on where all but a negligible part of the tilted sum lies."""
+    def _window(
+        self, tilt: float, log_moment: float, spread: float, log_cut: float
+    ) -> tuple[float, float, bool]:
+        """Chernoff bounds, for a few exponents, on where all but a negligible part of the tilted sum lies.
+
+        Also whether nothing at all lies above.
+        """
         low = sum(t * law.first * law.step for law, t in self._parts)
-        high = sum(t * (law.first + len(law.log_masses) - 1) * law.step for law, t in self._parts)
+        high = most = sum(t * (law.first + len(law.log_masses) - 1) * law.step for law, t in self._parts)
         for exponent in (0.1, 0.3, 1.0, 3.0, 6.0, 10.0):
             s = exponent / spread
-            high = min(high, (self._log_moment(tilt + s) - log_moment - _LOG_CUT) / s)
-            low = max(low, -(self._log_moment(tilt - s) - log_moment - _LOG_CUT) / s)
-        return low, high
+            high = min(high, (self._log_moment(tilt + s) - log_moment - log_cut) / s)
+            low = max(low, -(self._log_moment(tilt - s) - log_moment - log_cut) / s)
+        return low, high, high == most
 
     def _log_moment(self, tilt: float) -> float:
         return sum(times * law.tilted(tilt)[0] for law, times in self._parts)
@@ -203,6 +212,8 @@ class TiltedSum:
     spread: float
     losses: Array
     masses: Array
+    log_beyond: float
+    """log of a bound on the mass above the window, in units of `log_scale`"""
 
     def log_delta(self, epsilon: float, infinite: float) -> float:
         """log of sum_l (1 - exp(epsilon - l))_+ p(l), plus `infinite` and what may lie beyond the window."""
@@ -210,7 +221,7 @@ class TiltedSum:
         above = self.losses[start:] - epsilon
         total = float(np.sum(-np.expm1(-above) * np.exp(-self.tilt * above) * self.masses[start:]))
         log_total = math.log(total) - self.tilt * (epsilon - self.mean) if total > 0 else -math.inf
-        log_finite = np.logaddexp(log_total, self._log_beyond) + self.log_scale
+        log_finite = np.logaddexp(log_total, self.log_beyond) + self.log_scale
         return float(np.logaddexp(log_finite, math.log(infinite) if infinite > 0 else -math.inf))
 
     def epsilon(self, log_delta: float) -> float:
@@ -220,9 +231,9 @@ class TiltedSum:
         upper = _discounted(self.masses, math.exp(-self.tilt * step))
         lower = _discounted(self.masses, math.exp(-(1 + self.tilt) * step))
         log_target = log_delta - self.log_scale
-        if self._log_beyond >= log_target:
+        if self.log_beyond >= log_target:
             raise CannotAnswerError("delta is smaller than what its arithmetic must leave out")
-        log_target += math.log1p(-math.exp(self._log_beyond - log_target))
+        log_target += math.log1p(-math.exp(self.log_beyond - log_target))
         targets = np.exp(np.clip(log_target + self.tilt * (self.losses - self.mean), -745.0, 700.0))
         deltas = np.append((upper[1:] - lower[1:] * math.exp(-step)) * math.exp(-self.tilt * step), 0.0)
         cell = int(np.argmax(deltas <= targets))
@@ -230,11 +241,6 @@ class TiltedSum:
             return max(0.0, float(self.losses[0]))
         # Between two losses delta is upper - exp(epsilon - l_k) lower, with the sums from the upper of the two.
         return max(0.0, float(self.losses[cell] + np.log((upper[cell] - targets[cell]) / lower[cell])))
-
-    @property
-    def _log_beyond(self) -> float:
-        """log of a Chernoff bound on the mass above the window, in units of `log_scale`."""
-        return _LOG_CUT - self.tilt * (float(self.losses[-1]) - self.mean)
 
 
 def _log_spectrum(weights: Array, centre: int, length: int) -> tuple[NDArray[np.complex128], float]:

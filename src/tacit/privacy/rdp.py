@@ -74,10 +74,12 @@ def _best_order(direction: Direction, delta: float) -> float:
         total += sum(times * log_moment(pair, order) for pair, times in direction.pairs)
         return (total - math.log(finite) - math.log(order)) / above_one + math.log(above_one / order)
 
-    grid = np.linspace(math.log(0.02), math.log(5000.0), 24)
+    grid = np.linspace(math.log(1e-3), math.log(5000.0), 30)
     values = [bound(x) for x in grid]
     best = int(np.nanargmin(values))
     around = (grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)])
+    if not all(map(math.isfinite, map(bound, around))):
+        return max(0.0, values[best])
     polished = optimize.minimize_scalar(bound, bounds=around, method="bounded", options={"xatol": 1e-3})
     return max(0.0, min(float(polished.fun), values[best]))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,6 +34,24 @@ class Everyone:
 
 
 @dataclass(frozen=True)
+class RandomNumber:
+    """A uniformly random set of M_r clients, M_r itself uniform between two numbers (papers/001, Assumption 1.4)."""
+
+    fewest: int
+    most: int
+
+    def __post_init__(self) -> None:
+        count("cohort", self.fewest)
+        count("cohort", self.most, at_least=self.fewest)
+
+    def cohort(self, clients: int, round: int, randomness: Randomness) -> Tensor:
+        """A random subset of random size."""
+        generator = randomness.generator(Purpose.PARTICIPATION, round=round)
+        number = int(generator.integers(self.fewest, self.most, endpoint=True))
+        return _subset(number, clients, generator)
+
+
+@dataclass(frozen=True)
 class FixedNumber:
     """A uniformly random set of exactly `number` clients, by public coins."""
 
@@ -43,7 +62,27 @@ class FixedNumber:
 
     def cohort(self, clients: int, round: int, randomness: Randomness) -> Tensor:
         """A random subset."""
-        if self.number > clients:
-            raise RequestError(f"cohort = {self.number} is more than the {clients} clients there are")
-        order = randomness.generator(Purpose.PARTICIPATION, round=round).permutation(clients)
-        return torch.from_numpy(order[: self.number]).sort().values
+        return _subset(self.number, clients, randomness.generator(Purpose.PARTICIPATION, round=round))
+
+
+def _subset(number: int, clients: int, generator: np.random.Generator) -> Tensor:
+    if number > clients:
+        raise RequestError(f"cohort = {number} is more than the {clients} clients there are")
+    return torch.from_numpy(generator.permutation(clients)[:number]).sort().values
+
+
+def parse_participation(text: str | int | None) -> Participation:
+    """All clients (None), a number of them, or `FEWEST-MOST`.
+
+    >>> parse_participation(None), parse_participation(18), parse_participation("12-18")
+    (Everyone(), FixedNumber(number=18), RandomNumber(fewest=12, most=18))
+    """
+    if text is None:
+        return Everyone()
+    fewest, dash, most = str(text).partition("-")
+    try:
+        return RandomNumber(int(fewest), int(most)) if dash else FixedNumber(int(fewest))
+    except ValueError as error:
+        if isinstance(error, RequestError):
+            raise
+        raise RequestError(f"cohort must be a number of clients or FEWEST-MOST, not {text!r}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from tacit.algorithms.algorithm import Algorithm
 from tacit.engine.audit.game import Array, Coins, Game, clients_with
 from tacit.errors import count
 from tacit.federation import Federation
-from tacit.privacy import Target, accounting
+from tacit.privacy import Target, accounting, calibrate_noise
 from tacit.privacy.audit import Attack, AuditResult, ClaimedPoint, Rehearsal, Rule, best_rule, rehearsed_attacks
 
 TRIALS, DIM = 4000, 4
@@ -20,7 +21,7 @@ TRIALS, DIM = 4000, 4
 CURVE_CONFIDENCE = 0.999
 """At which a point of the claimed curve is tested."""
 
-_CURVE = (0.0, 0.125, 0.25, 0.5, 0.75, 1.0)
+_CURVE = (0.0625, 0.125, 0.25, 0.5, 0.75, 1.0)
 """The points of the claimed curve that may be tested, as parts of the claimed epsilon."""
 
 _REHEARSED, _PRACTISED = 0.1, 0.3
@@ -111,6 +112,7 @@ def audit(
 
     views, present = playing.play(final, first + practised)
     scores = _scores({name: attacks[name] for name in {on_curve.attack, at_claim.attack}}, views)
+    guesses = on_curve.guess(scores, present)
     return AuditResult(
         method="repeated runs",
         algorithm=algorithm.name,
@@ -118,8 +120,11 @@ def audit(
         rounds=rounds,
         records=records,
         noise_multiplier=game.noise_multiplier,
-        at_claim=at_claim.finding(scores, present, confidence=confidence),
-        on_curve=on_curve.finding(scores, present, confidence=CURVE_CONFIDENCE),
+        at_claim=at_claim.finding(at_claim.guess(scores, present), confidence=confidence),
+        on_curve=on_curve.finding(guesses, confidence=CURVE_CONFIDENCE),
+        equivalent_epsilon=_equivalent(
+            game, on_curve.claim.epsilon, guesses.delta(on_curve.claim.epsilon, confidence)
+        ),
     )
 
 
@@ -131,3 +136,12 @@ def _curve(game: Game) -> list[ClaimedPoint]:
     """Some points of what the accountant promises for this noise."""
     event, epsilons = game.guarantee.events[0], [part * game.claim.epsilon for part in _CURVE]
     return [ClaimedPoint(e, accounting.delta(event, e, game.adjacency)) for e in epsilons]
+
+
+def _equivalent(game: Game, epsilon: float, delta: float) -> float:
+    """The promise that noise would have kept which gives away so much delta at this epsilon, and no more."""
+    if delta <= 0:
+        return 0.0
+    event = partial(game.algorithm.work.event, game.records, rounds=game.rounds)
+    multiplier = calibrate_noise(event, epsilon=epsilon, delta=delta, adjacency=game.adjacency)
+    return accounting.epsilon(event(multiplier), game.claim.delta, game.adjacency)

@@ -49,6 +49,9 @@ class AuditResult:
     noise_multiplier: float
     at_claim: Finding
     on_curve: Finding | None = None
+    equivalent_epsilon: float | None = None
+    """the least epsilon at the promised delta of a mechanism *of the claimed kind* that lets so much be guessed; the
+    best guess at what is really kept, at `confidence`, but a bound only if the kind is right"""
 
     @property
     def lower_bound(self) -> float:
@@ -86,6 +89,7 @@ class AuditResult:
             "noise_multiplier": self.noise_multiplier,
             "epsilon_claimed": self.claimed,
             "epsilon_lower_bound": self.lower_bound,
+            "epsilon_equivalent": self.equivalent_epsilon,
             "delta": self.at_claim.delta,
             "confidence": self.confidence,
             "verdict": self.verdict,

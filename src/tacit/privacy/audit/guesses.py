@@ -14,6 +14,8 @@ from tacit.errors import RequestError, count, probability
 
 Array = NDArray[np.float64]
 
+_TINY = 1e-300
+
 _ON_THE_RATE = 0.25
 """The part of the error that is spent on how often anything was guessed; it matters only where delta is large."""
 
@@ -25,7 +27,7 @@ def clopper_pearson_lower(successes: ArrayLike, trials: ArrayLike, confidence: f
     [0.0, 0.222, 0.741]
     """
     k, n = np.broadcast_arrays(np.asarray(successes, dtype=float), np.asarray(trials, dtype=float))
-    limit = stats.beta.ppf(1 - confidence, np.maximum(k, 1e-300), n - k + 1)
+    limit = stats.beta.ppf(1 - confidence, np.maximum(k, _TINY), n - k + 1)
     return np.where(k > 0, limit, 0.0)
 
 
@@ -50,11 +52,33 @@ def repeated_runs_epsilon(
     2.03
     """
     _check(trials, guesses, right, delta, confidence)
+    p, rate = _limits(right, guesses, trials, confidence)
+    numerator = p - sides * delta / (2 * np.maximum(rate, _TINY))
+    return np.log(np.maximum(numerator, _TINY) / (1 - p))
+
+
+def repeated_runs_delta(
+    right: ArrayLike, guesses: ArrayLike, trials: int, *, epsilon: float, confidence: float, sides: int
+) -> Array:
+    """The largest delta that guesses in independent runs rule out at `epsilon`: the same statement, solved for delta.
+
+        delta >= (2 r / sides) (p - exp(epsilon) (1 - p))
+
+    >>> round(float(repeated_runs_delta(900, 1000, 1000, epsilon=1.0, confidence=0.95, sides=2)), 2)
+    0.57
+    """
+    _check(trials, guesses, right, 0.0, confidence)
+    p, rate = _limits(right, guesses, trials, confidence)
+    return np.maximum(2 * rate / sides * (p - np.exp(epsilon) * (1 - p)), 0.0)
+
+
+def _limits(right: ArrayLike, guesses: ArrayLike, trials: int, confidence: float) -> tuple[Array, Array]:
+    """Lower limits, together at this confidence, of Pr[right | guessed] and Pr[guessed]."""
     error = 1 - confidence
-    p = clopper_pearson_lower(right, guesses, 1 - (1 - _ON_THE_RATE) * error)
-    rate = clopper_pearson_lower(guesses, trials, 1 - _ON_THE_RATE * error)
-    numerator = p - sides * delta / (2 * np.maximum(rate, 1e-300))
-    return np.log(np.maximum(numerator, 1e-300) / (1 - p))
+    return (
+        clopper_pearson_lower(right, guesses, 1 - (1 - _ON_THE_RATE) * error),
+        clopper_pearson_lower(guesses, trials, 1 - _ON_THE_RATE * error),
+    )
 
 
 def one_run_p_value(canaries: int, guesses: int, right: int, *, epsilon: float, delta: float) -> float:

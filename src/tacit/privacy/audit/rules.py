@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.privacy.audit.findings import Finding
-from tacit.privacy.audit.guesses import one_run_epsilon, repeated_runs_epsilon
+from tacit.privacy.audit.guesses import one_run_epsilon, repeated_runs_delta, repeated_runs_epsilon
 
 Array = NDArray[np.float64]
 
@@ -29,6 +29,30 @@ class ClaimedPoint:
 
 
 @dataclass(frozen=True)
+class Guesses:
+    """How guesses in independent trials went; `sides` counts the worlds that were ever guessed."""
+
+    right: int
+    number: int
+    trials: int
+    sides: int
+
+    def epsilon(self, delta: float, confidence: float) -> float:
+        """The largest epsilon that they rule out at `delta`."""
+        bound = repeated_runs_epsilon(
+            self.right, self.number, self.trials, delta=delta, confidence=confidence, sides=self.sides
+        )
+        return max(0.0, float(bound))
+
+    def delta(self, epsilon: float, confidence: float) -> float:
+        """The largest delta that they rule out at `epsilon`."""
+        bound = repeated_runs_delta(
+            self.right, self.number, self.trials, epsilon=epsilon, confidence=confidence, sides=self.sides
+        )
+        return float(bound)
+
+
+@dataclass(frozen=True)
 class Rule:
     """Guess "in" where the attack's score is at least `above`, "out" where it is at most `below`."""
 
@@ -39,26 +63,24 @@ class Rule:
     margin: float
     """by how much practice expects the bound to exceed the claim"""
 
-    def finding(
-        self, scores: Mapping[str, Array], present: NDArray[np.bool_], *, confidence: float
-    ) -> Finding:
-        """What the rule finds in trials that had no part in choosing it."""
+    def guess(self, scores: Mapping[str, Array], present: NDArray[np.bool_]) -> Guesses:
+        """Guess in trials that had no part in choosing the rule."""
         mine = scores[self.attack]
         guessed_in, guessed_out = mine >= self.above, mine <= self.below
         right = int((guessed_in & present).sum() + (guessed_out & ~present).sum())
-        guesses = int(guessed_in.sum() + guessed_out.sum())
-        sides = int(np.isfinite(self.above)) + int(np.isfinite(self.below))
-        bound = repeated_runs_epsilon(
-            right, guesses, len(present), delta=self.claim.delta, confidence=confidence, sides=sides
-        )
+        number = int(guessed_in.sum() + guessed_out.sum())
+        return Guesses(right, number, len(present), int(np.isfinite(self.above)) + int(np.isfinite(self.below)))
+
+    def finding(self, guesses: Guesses, *, confidence: float) -> Finding:
+        """What guesses by this rule say about its claim."""
         return Finding(
             claimed=self.claim.epsilon,
             delta=self.claim.delta,
-            lower_bound=max(0.0, float(bound)),
+            lower_bound=guesses.epsilon(self.claim.delta, confidence),
             confidence=confidence,
-            trials=len(present),
-            guesses=guesses,
-            right=right,
+            trials=guesses.trials,
+            guesses=guesses.number,
+            right=guesses.right,
             attack=self.attack,
         )
 

@@ -1,0 +1,78 @@
+"""Several noisy steps at home before anything is sent: Local SGD (papers/001, appendix I)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from dp_accounting import dp_event
+from torch import Tensor
+
+from tacit.client.bounds import Bound
+from tacit.client.cohort import Cohort
+from tacit.client.estimators import BoundedModel, State
+from tacit.client.sampling import Sampling
+from tacit.errors import count, positive
+from tacit.federation import Federation
+from tacit.models.model import Model, penalty_gradient
+from tacit.noise.gaussian import gaussian_rows
+from tacit.noise.randomness import Purpose
+
+
+@dataclass(frozen=True)
+class NoisyLocalSteps:
+    """x_i^{k+1} = x_i^k - step (bounded minibatch gradient + noise + penalty), then send x - x_i^K.
+
+    Guarantee: every local step is a release of its own, although only their sum leaves the client, so R rounds
+    of K steps are R K releases. What is sent is a pseudo-gradient: a server that subtracts the mean of all
+    messages averages the clients' models.
+    """
+
+    model: Model
+    sampling: Sampling
+    bound: Bound
+    steps: int
+    step_size: float
+
+    def __post_init__(self) -> None:
+        count("local_steps", self.steps)
+        positive("local_step", self.step_size)
+
+    def init(self, point: Tensor, federation: Federation) -> State:
+        """No memory."""
+        return {}
+
+    def run(
+        self, point: Tensor, cohort: Cohort, state: State, noise_multipliers: Tensor
+    ) -> tuple[Tensor, State]:
+        """All clients of the cohort walk together, each at its own point."""
+        model = BoundedModel(self.model, self.bound)
+        batch_sizes = self.sampling.batch_sizes(cohort.sizes).to(point.device, point.dtype)[:, None]
+        stds = self.noise_stds(cohort.sizes, noise_multipliers)
+        noisy = bool((stds > 0).any())
+        points = point.expand(len(cohort.clients), -1).clone()
+        for k in range(self.steps):
+            now = replace(cohort, step=k)
+            gradient = model.sums(points, self.sampling.draw(now).batch) / batch_sizes
+            if noisy:
+                noise = gaussian_rows(stds, self.model.dim, now.generators(Purpose.NOISE))
+                gradient = gradient + noise.to(gradient.device)
+            points = points - self.step_size * (gradient + penalty_gradient(self.model, points))
+        return point - points, state
+
+    def noise_stds(self, sizes: Tensor, noise_multipliers: Tensor) -> Tensor:
+        """z bound / b, on every coordinate of every local gradient."""
+        return noise_multipliers * self.bound.norm(self.model.dim) / self.sampling.batch_sizes(sizes)
+
+    def event(self, size: int, noise_multiplier: float, rounds: int) -> dp_event.DpEvent:
+        """The sampling scheme's event, once for every local step."""
+        self.sampling.check_rounds(torch.tensor([size]), rounds * self.steps)
+        return self.sampling.event(size, noise_multiplier, rounds * self.steps)
+
+    def evaluations(self, cohort: Cohort) -> float:
+        """A batch for every step."""
+        return self.steps * float(self.sampling.batch_sizes(cohort.sizes).sum())
+
+    def records_in_memory(self, sizes: Tensor) -> Tensor:
+        """A batch."""
+        return self.sampling.batch_sizes(sizes)

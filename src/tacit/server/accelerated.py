@@ -1,0 +1,91 @@
+"""Accelerated stochastic approximation (AC-SA): papers/001, Algorithm 1, and its multi-stage form (appendix E.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from tacit.errors import RequestError, count, positive
+from tacit.server.projection import Everywhere, Projection
+from tacit.server.update import State
+
+
+@dataclass(frozen=True)
+class Stage:
+    """`rounds` rounds with alpha_r = 2/(r+1) and eta_r = 4 curvature / (r (r+1)), r counted from 1."""
+
+    rounds: int
+    curvature: float
+
+    def __post_init__(self) -> None:
+        count("rounds of a stage", self.rounds)
+        positive("curvature of a stage", self.curvature)
+
+
+@dataclass(frozen=True)
+class Accelerated:
+    """AC-SA for a loss with strong convexity mu >= 0, in one stage or several.
+
+    What is broadcast is w_md, the model to keep is w_ag. A stage starts at the w_ag of the one before it.
+
+        w_md = [(1-a)(mu+e) w_ag + a((1-a) mu + e) w] / (e + (1-a^2) mu)                             (line 4)
+        w   <- argmin over W of a (<g, v> + mu/2 ||w_md - v||^2) + ((1-a) mu + e)/2 ||w - v||^2      (line 9)
+        w_ag <- a w + (1-a) w_ag                                                                    (line 10)
+
+    The objective of line 9 is a round bowl, (mu+e)/2 ||v - c||^2 and a constant, so its minimum over W is the
+    point of W nearest to the centre c. (As printed, line 9 lacks the factor a before mu/2; the lemmas that the
+    paper relies on, from Ghadimi & Lan 2012, have it.)
+    """
+
+    stages: tuple[Stage, ...]
+    strong_convexity: float = 0.0
+    projection: Projection = field(default_factory=Everywhere)
+
+    def __post_init__(self) -> None:
+        if not self.stages:
+            raise RequestError("an accelerated update needs at least one stage")
+        if not self.strong_convexity >= 0:
+            raise RequestError(f"strong_convexity must be at least 0, not {self.strong_convexity!r}")
+
+    @property
+    def rounds(self) -> int:
+        """The rounds of all stages."""
+        return sum(stage.rounds for stage in self.stages)
+
+    def _coefficients(self, round: int) -> tuple[float, float, bool]:
+        """alpha_r, eta_r, and whether the stage ends with this round."""
+        left = round
+        for stage in self.stages:
+            if left < stage.rounds:
+                r = left + 1
+                return 2 / (r + 1), 4 * stage.curvature / (r * (r + 1)), r == stage.rounds
+            left -= stage.rounds
+        raise RequestError(f"round {round}, but the stages have only {self.rounds} rounds in all")
+
+    def init(self, point: Tensor) -> State:
+        """w_0 = w_0^ag."""
+        self.projection.check_start(point)
+        return {"point": point, "aggregate": point}
+
+    def broadcast(self, state: State, round: int) -> Tensor:
+        """w_md."""
+        a, e, _ = self._coefficients(round)
+        mu = self.strong_convexity
+        total = e + (1 - a * a) * mu
+        old = (1 - a) * (mu + e) / total
+        return old * state["aggregate"] + (1 - old) * state["point"]
+
+    def step(self, state: State, direction: Tensor, round: int) -> State:
+        """Lines 9 and 10; at the end of a stage w starts again at w_ag."""
+        a, e, last = self._coefficients(round)
+        mu = self.strong_convexity
+        middle = self.broadcast(state, round)
+        centre = (a * mu * middle + ((1 - a) * mu + e) * state["point"] - a * direction) / (mu + e)
+        point = self.projection.nearest(centre)
+        aggregate = a * point + (1 - a) * state["aggregate"]
+        return {"point": aggregate if last else point, "aggregate": aggregate}
+
+    def output(self, state: State) -> Tensor:
+        """w_ag."""
+        return state["aggregate"]

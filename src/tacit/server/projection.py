@@ -1,0 +1,122 @@
+"""The set W in which a model must lie, and the way back into it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from tacit.errors import RequestError, positive
+
+
+class Projection(Protocol):
+    """A closed convex set, by its nearest-point map."""
+
+    def nearest(self, point: Tensor) -> Tensor:
+        """The point of the set that is nearest to `point`."""
+        ...
+
+    @property
+    def diameter(self) -> float | None:
+        """The largest distance of two of its points, D of papers/001; None where there is none."""
+        ...
+
+    def check_start(self, point: Tensor) -> None:
+        """Refuse a start outside the set."""
+        ...
+
+
+@dataclass(frozen=True)
+class Everywhere:
+    """No restriction."""
+
+    @property
+    def diameter(self) -> float | None:
+        """Unbounded."""
+        return None
+
+    def nearest(self, point: Tensor) -> Tensor:
+        """The point itself."""
+        return point
+
+    def check_start(self, point: Tensor) -> None:
+        """Any start is inside."""
+
+
+@dataclass(frozen=True)
+class Ball:
+    """All points within `radius` of the origin.
+
+    >>> Ball(1.0).nearest(torch.tensor([3.0, 4.0]))
+    tensor([0.6000, 0.8000])
+    """
+
+    radius: float
+
+    def __post_init__(self) -> None:
+        positive("radius", self.radius)
+
+    @property
+    def diameter(self) -> float | None:
+        """Twice the radius."""
+        return 2 * self.radius
+
+    def nearest(self, point: Tensor) -> Tensor:
+        """Scaled back onto the sphere if it is outside."""
+        norm = torch.linalg.vector_norm(point, dim=-1, keepdim=True)
+        return torch.where(norm > self.radius, point * (self.radius / norm), point)
+
+    def check_start(self, point: Tensor) -> None:
+        """The start must lie inside."""
+        norm = float(torch.linalg.vector_norm(point))
+        if norm > self.radius:
+            raise RequestError(f"the start has norm {norm:.4g}, outside the ball of radius {self.radius:g}")
+
+
+@dataclass(frozen=True)
+class Box:
+    """All points whose coordinates lie in [low, high]."""
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not self.low < self.high:
+            raise RequestError(f"a box needs low < high, not {self.low!r} and {self.high!r}")
+
+    @property
+    def diameter(self) -> float | None:
+        """Depends on the dimension: the caller multiplies the side by sqrt(d)."""
+        return None
+
+    def nearest(self, point: Tensor) -> Tensor:
+        """Every coordinate clamped."""
+        return point.clamp(self.low, self.high)
+
+    def check_start(self, point: Tensor) -> None:
+        """The start must lie inside."""
+        if bool(((point < self.low) | (point > self.high)).any()):
+            raise RequestError(f"the start lies outside the box [{self.low:g}, {self.high:g}]")
+
+
+def parse_projection(text: str) -> Projection:
+    """`none`, `ball:RADIUS` or `box:LOW:HIGH`.
+
+    >>> parse_projection("ball:2"), parse_projection("box:-1:1")
+    (Ball(radius=2.0), Box(low=-1.0, high=1.0))
+    """
+    name, *numbers = text.split(":")
+    try:
+        match name, [float(number) for number in numbers]:
+            case "none", []:
+                return Everywhere()
+            case "ball", [radius]:
+                return Ball(radius)
+            case "box", [low, high]:
+                return Box(low, high)
+    except ValueError as error:
+        if isinstance(error, RequestError):
+            raise
+    raise RequestError(f"projection must be none, ball:RADIUS or box:LOW:HIGH, not {text!r}")
