@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 from tacit.noise.gaussian import gaussian_rows
-from tacit.noise.randomness import EVERYONE, Purpose, Randomness, fresh_seed
+from tacit.noise.randomness import EVERYONE, Purpose, Randomness, fresh_secret
 
 
 def test_addresses_do_not_share_streams() -> None:
@@ -28,8 +28,14 @@ def test_seeds_out_of_range_are_refused(seed: int) -> None:
         Randomness(seed)
 
 
-def test_fresh_seeds_differ() -> None:
-    assert len({fresh_seed() for _ in range(50)}) == 50
+def test_a_secret_changes_what_clients_draw_and_nothing_that_is_public() -> None:
+    assert len({fresh_secret() for _ in range(50)}) == 50
+    open_, closed = Randomness(3), Randomness(3, secret=fresh_secret())
+    assert "secret" not in repr(closed)
+    private = {Purpose.SAMPLE, Purpose.NOISE, Purpose.COMPRESS}
+    for purpose in Purpose:
+        same = open_.generator(purpose).random() == closed.generator(purpose).random()
+        assert same == (purpose not in private)
 
 
 def test_rows_are_gaussian_with_their_own_deviation_and_independent() -> None:

@@ -69,4 +69,5 @@ def build_algorithm(name: str, model: Model, settings: dict[str, Any]) -> Algori
     """An algorithm by name, from the settings that it takes; others are left aside."""
     entry = algorithm_entry(name)
     algorithm = entry.make(model, **{key: value for key, value in settings.items() if key in entry.settings})
-    return replace(algorithm, participation=settings.get("participation", algorithm.participation))
+    work = algorithm.work.with_noise(settings.get("noise", algorithm.work.noise))
+    return replace(algorithm, work=work, participation=settings.get("participation", algorithm.participation))

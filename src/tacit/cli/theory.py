@@ -86,7 +86,9 @@ def _show(sheet: dict[str, Any]) -> None:
             rows = [{"algorithm": name, **values} for name, values in rows.items()]
         table = Table(title=title, title_justify="left")
         for heading in rows[0]:
-            table.add_column(heading.replace("_", " "), justify="left" if isinstance(rows[0][heading], str) else "right")
+            table.add_column(
+                heading.replace("_", " "), justify="left" if isinstance(rows[0][heading], str) else "right"
+            )
         for row in rows:
             table.add_row(*(_number(value) for value in row.values()))
         console.print(table)

@@ -103,11 +103,12 @@ class ClipEachCoordinate:
     def sums(self, gradients: Gradients) -> Tensor:
         """Clipped rows, summed client by client."""
         owners = torch.repeat_interleave(torch.arange(len(gradients.counts)), gradients.counts)
-        total = torch.zeros(len(gradients.counts), gradients.dim)
+        total: Tensor | None = None
         limit = self.limit * SHAVE
         for start, stop in chunks_of_rows(gradients):
             rows = gradients.rows(start, stop)
             rows = torch.where(torch.isfinite(rows).all(1, keepdim=True), rows, 0.0)
-            total = total.to(rows.device)
+            if total is None:
+                total = rows.new_zeros(len(gradients.counts), gradients.dim)
             total.index_add_(0, owners[start:stop].to(rows.device), rows.clamp(-limit, limit))
-        return total
+        return torch.zeros(len(gradients.counts), gradients.dim) if total is None else total

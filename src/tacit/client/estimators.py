@@ -36,10 +36,13 @@ class BoundedModel:
 
     model: Model
     bound: Bound
+    precision: torch.dtype = torch.float32
 
     def sums(self, point: Tensor, batch: Batch) -> Tensor:
         """For every client the sum of its records' bounded gradients: (clients, dim)."""
-        return self.bound.sums(self.model.gradients(point, batch))
+        if batch.features.dtype != self.precision:
+            batch = Batch(batch.features.to(self.precision), batch.targets, batch.counts)
+        return self.bound.sums(self.model.gradients(point.to(self.precision), batch))
 
 
 class Estimator(Protocol):
@@ -218,7 +221,7 @@ class Saga:
 
 def _sums_at_past_points(model: BoundedModel, state: State, batch: Batch, keys: Tensor) -> Tensor:
     """Sums of bounded gradients where every record stands at the past point of its key."""
-    total = torch.zeros(batch.clients, model.model.dim).to(batch.features.device)
+    total = torch.zeros(batch.clients, model.model.dim, dtype=model.precision).to(batch.features.device)
     owners = batch.owners().cpu()
     for key in torch.unique(keys).tolist():
         rows = torch.nonzero(keys == key).flatten()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Self
 
 import torch
 from dp_accounting import dp_event
@@ -15,7 +17,7 @@ from tacit.client.sampling import Sampling
 from tacit.errors import count, positive
 from tacit.federation import Federation
 from tacit.models.model import Model, penalty_gradient
-from tacit.noise.gaussian import gaussian_rows
+from tacit.noise.additive import Noise, SeededGaussian
 from tacit.noise.randomness import Purpose
 
 
@@ -33,6 +35,7 @@ class NoisyLocalSteps:
     bound: Bound
     steps: int
     step_size: float
+    noise: Noise = field(default_factory=SeededGaussian)
 
     def __post_init__(self) -> None:
         count("local_steps", self.steps)
@@ -42,22 +45,21 @@ class NoisyLocalSteps:
         """No memory."""
         return {}
 
-    def run(
-        self, point: Tensor, cohort: Cohort, state: State, noise_multipliers: Tensor
-    ) -> tuple[Tensor, State]:
+    def run(self, point: Tensor, cohort: Cohort, state: State, noise_multipliers: Tensor) -> tuple[Tensor, State]:
         """All clients of the cohort walk together, each at its own point."""
-        model = BoundedModel(self.model, self.bound)
-        batch_sizes = self.sampling.batch_sizes(cohort.sizes).to(point.device, point.dtype)[:, None]
+        model = BoundedModel(self.model, self.bound, self.noise.precision)
+        batch_sizes = self.sampling.batch_sizes(cohort.sizes).to(point.device)[:, None]
         stds = self.noise_stds(cohort.sizes, noise_multipliers)
         noisy = bool((stds > 0).any())
         points = point.expand(len(cohort.clients), -1).clone()
         for k in range(self.steps):
             now = replace(cohort, step=k)
-            gradient = model.sums(points, self.sampling.draw(now).batch) / batch_sizes
+            sums = model.sums(points, self.sampling.draw(now).batch)
+            gradient = sums / batch_sizes.to(sums.dtype)
             if noisy:
-                noise = gaussian_rows(stds, self.model.dim, now.generators(Purpose.NOISE))
-                gradient = gradient + noise.to(gradient.device)
-            points = points - self.step_size * (gradient + penalty_gradient(self.model, points))
+                generators = partial(now.generators, Purpose.NOISE)
+                gradient = self.noise.add(gradient, stds, noise_multipliers, generators)
+            points = points - self.step_size * (gradient.to(point.dtype) + penalty_gradient(self.model, points))
         return point - points, state
 
     def noise_stds(self, sizes: Tensor, noise_multipliers: Tensor) -> Tensor:
@@ -67,7 +69,11 @@ class NoisyLocalSteps:
     def event(self, size: int, noise_multiplier: float, rounds: int) -> dp_event.DpEvent:
         """The sampling scheme's event, once for every local step."""
         self.sampling.check_rounds(torch.tensor([size]), rounds * self.steps)
-        return self.sampling.event(size, noise_multiplier, rounds * self.steps)
+        return self.sampling.event(size, noise_multiplier, rounds * self.steps, inside=1 + self.noise.slack)
+
+    def with_noise(self, noise: Noise) -> Self:
+        """The same work with another kind of noise."""
+        return replace(self, noise=noise)
 
     def evaluations(self, cohort: Cohort) -> float:
         """A batch for every step."""

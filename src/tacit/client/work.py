@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Protocol, Self
 
 import torch
 from dp_accounting import dp_event
@@ -15,7 +16,7 @@ from tacit.client.estimators import BoundedModel, Estimator, State
 from tacit.client.sampling import Sampling
 from tacit.federation import Federation
 from tacit.models.model import Model, penalty_gradient
-from tacit.noise.gaussian import gaussian_rows
+from tacit.noise.additive import Noise, SeededGaussian
 from tacit.noise.randomness import Purpose
 
 
@@ -39,6 +40,15 @@ class Work(Protocol):
     @property
     def sampling(self) -> Sampling:
         """How records are drawn."""
+        ...
+
+    @property
+    def noise(self) -> Noise:
+        """What kind of noise is added."""
+        ...
+
+    def with_noise(self, noise: Noise) -> Self:
+        """The same work with another kind of noise."""
         ...
 
     def init(self, point: Tensor, federation: Federation) -> State:
@@ -78,6 +88,7 @@ class PrivateGradient:
     model: Model
     estimator: Estimator
     bound: Bound
+    noise: Noise = field(default_factory=SeededGaussian)
 
     @property
     def sampling(self) -> Sampling:
@@ -86,17 +97,17 @@ class PrivateGradient:
 
     def init(self, point: Tensor, federation: Federation) -> State:
         """The estimator's memory."""
-        return self.estimator.init(BoundedModel(self.model, self.bound), point, federation)
+        return self.estimator.init(BoundedModel(self.model, self.bound, self.noise.precision), point, federation)
 
     def run(self, point: Tensor, cohort: Cohort, state: State, noise_multipliers: Tensor) -> tuple[Tensor, State]:
         """Estimate, bound, add noise; then the penalty."""
-        model = BoundedModel(self.model, self.bound)
+        model = BoundedModel(self.model, self.bound, self.noise.precision)
         estimate, state = self.estimator.estimate(model, point, cohort, state)
         stds = self.noise_stds(cohort.sizes, noise_multipliers)
         if bool((stds > 0).any()):
-            noise = gaussian_rows(stds, self.model.dim, cohort.generators(Purpose.NOISE))
-            estimate = estimate + noise.to(estimate.device)
-        return estimate + penalty_gradient(self.model, point), state
+            generators = partial(cohort.generators, Purpose.NOISE)
+            estimate = self.noise.add(estimate, stds, noise_multipliers, generators)
+        return estimate.to(point.dtype) + penalty_gradient(self.model, point), state
 
     def noise_stds(self, sizes: Tensor, noise_multipliers: Tensor) -> Tensor:
         """z bound / b."""
@@ -106,7 +117,14 @@ class PrivateGradient:
         """The sampling scheme's event at the estimator's reach."""
         self.sampling.check_rounds(torch.tensor([size]), rounds)
         inside, outside = self.estimator.reach(self.sampling.rate(size))
-        return self.sampling.event(size, noise_multiplier, rounds, inside=inside, outside=outside)
+        slack = self.noise.slack
+        return self.sampling.event(
+            size, noise_multiplier, rounds, inside=inside + slack, outside=outside + slack if outside else 0.0
+        )
+
+    def with_noise(self, noise: Noise) -> Self:
+        """The same work with another kind of noise."""
+        return replace(self, noise=noise)
 
     def evaluations(self, cohort: Cohort) -> float:
         """The estimator's."""

@@ -21,6 +21,7 @@ from tacit.models.linear import LinearModel
 from tacit.models.model import Model
 from tacit.models.quadratic import quadratic_federation
 from tacit.models.registry import build_model, default_model
+from tacit.noise.additive import build_noise
 from tacit.noise.randomness import Randomness
 from tacit.privacy import Adjacency, Target
 from tacit.server.participation import parse_participation
@@ -90,7 +91,9 @@ def load_federation(recipe: Recipe, data_dir: Path | None) -> Federation:
 def _own_files(recipe: Recipe) -> Federation:
     """The user's own files: one a client, joined by commas, or one with a client column (`data.client`)."""
     if recipe.partition != Recipe.partition:
-        raise RequestError(f"partition = {recipe.partition!r} is for named data sets; files say whose records they hold")
+        raise RequestError(
+            f"partition = {recipe.partition!r} is for named data sets; files say whose records they hold"
+        )
     federation = from_files(recipe.data.split(","), **recipe.data_settings)
     if recipe.clients not in (None, federation.clients):
         raise RequestError(f"clients = {recipe.clients}, but the files hold {federation.clients}; leave it out")
@@ -181,6 +184,7 @@ def _algorithm(recipe: Recipe, model: Model) -> Algorithm:
         "step": recipe.step,
         "shift_step": recipe.shift_step,
         "snapshot_probability": recipe.snapshot_probability,
+        "noise": build_noise(recipe.noise),
         "participation": parse_participation(recipe.cohort),
     }
     return build_algorithm(recipe.algorithm, model, settings)

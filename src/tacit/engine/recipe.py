@@ -47,6 +47,8 @@ class Recipe:
     """how many clients take part in a round, or "FEWEST-MOST"; all of them unless given"""
     feature_norm: float | None = None
     """a public bound on the norm of a record's features, for the theory's constants"""
+    noise: str = "gaussian"
+    """"gaussian" from the seed, for research, or "lattice" from the operating system's entropy"""
     # the run
     seed: int = 0
     evaluate_every: int | None = None

@@ -79,7 +79,10 @@ class Run:
             "adjacency": None if guarantee is None else str(guarantee.adjacency),
             "adversary": None if guarantee is None else str(guarantee.adversary),
             "promise": "no privacy: noise was switched off" if guarantee is None else guarantee.sentence(),
-            "entropy": "seeded: a simulation, not private to whoever knows the seed",
+            "noise": work.noise.name,
+            "entropy": "from the operating system, on a lattice"
+            if work.noise.secret
+            else "seeded: a simulation, not private to whoever knows the seed",
             "sampling": work.sampling.name,
             # Clients of different sizes may differ in these: they are those of the smallest client.
             "sampling_rate": work.sampling.rate(int(sizes[smallest])),

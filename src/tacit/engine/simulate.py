@@ -19,7 +19,7 @@ from tacit.engine.simulation import Simulation, SimulationState
 from tacit.engine.threads import suitable_threads
 from tacit.errors import count
 from tacit.federation import Federation
-from tacit.noise.randomness import Randomness
+from tacit.noise.randomness import Randomness, fresh_secret
 
 Progress = Callable[[int, Row | None], None]
 """Called after every round with the number of finished rounds, and with a row where one was evaluated."""
@@ -50,11 +50,12 @@ def simulate(
     few seconds), and a run that was killed goes on from its last checkpoint: the result is the same, bit for
     bit. Cohorts are worked on in chunks of about `memory_limit_bytes`. The same seed gives the same bits.
 
-    Noise from a seed is for research: whoever knows the seed can subtract it.
+    Noise from a seed is for research: whoever knows the seed can subtract it. With lattice noise everything that
+    a client draws for itself comes from the operating system, and a run cannot be repeated.
     """
     count("rounds", rounds)
     every = max(1, rounds // EVALUATIONS) if evaluate_every is None else count("evaluate_every", evaluate_every)
-    randomness = Randomness(seed)
+    randomness = Randomness(seed, fresh_secret() if algorithm.work.noise.secret else None)
     federation = federation.to(device)
     times = releases(algorithm, federation, rounds, randomness)
     calibration = calibrate(algorithm, federation, releases=times, privacy=privacy)

@@ -151,7 +151,7 @@ class OuterGradients:
 
     def norms(self) -> Tensor:
         """Products of norms, layer by layer: no gradient is written out."""
-        squares = torch.zeros(len(self.layers[0].inputs), device=self.layers[0].inputs.device)
+        squares = self.layers[0].errors.new_zeros(len(self.layers[0].inputs))
         for layer in self.layers:
             inputs = torch.linalg.vecdot(layer.inputs, layer.inputs) + float(layer.bias)
             squares = squares + inputs * torch.linalg.vecdot(layer.errors, layer.errors)

@@ -1,7 +1,7 @@
 """Random numbers by address instead of by order.
 
-Every draw of a run has an address: what it is for, whose it is, which round, which step of the round. The generator at an address is
-the counter-based Philox 4x64 with the seed as its key and the address as its counter, so the numbers do not
+Every draw of a run has an address: what it is for, whose it is, which round, which step of the round. The
+generator at an address is the counter-based Philox 4x64 with the seed as its key and the address as its counter, so the numbers do not
 depend on how a cohort is cut into chunks, on the number of threads, or on which engine runs the client: a
 silo that runs alone draws what it would have drawn in the simulator.
 """
@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import enum
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
+
+from tacit.errors import RequestError
 
 EVERYONE = 2**64 - 1
 """The address of randomness that all parties share: public coins such as SVRG's snapshot coin."""
@@ -31,6 +33,10 @@ class Purpose(enum.IntEnum):
     DATA = 8
 
 
+_PRIVATE = frozenset([Purpose.SAMPLE, Purpose.NOISE, Purpose.COMPRESS])
+"""What a client draws for itself: nobody else may know it, or amplification by sampling is lost."""
+
+
 @dataclass(frozen=True)
 class Randomness:
     """All the randomness of a run, from one seed.
@@ -45,20 +51,25 @@ class Randomness:
     """
 
     seed: int
+    secret: int | None = field(default=None, repr=False)
+    """a second key, for what the clients draw for themselves; the seed's unless given"""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.seed < 2**128:
-            raise ValueError(f"seed must be in [0, 2**128), not {self.seed!r}")
+        for name, key in (("seed", self.seed), ("secret", self.secret or 0)):
+            if not 0 <= key < 2**128:
+                raise RequestError(f"{name} must be in [0, 2**128)")
 
     def generator(
         self, purpose: Purpose, *, client: int = EVERYONE, round: int = 0, step: int = 0
     ) -> np.random.Generator:
         """The generator at one address, always at its beginning. A step has room for 2^42 numbers."""
-        key = np.array([self.seed % 2**64, self.seed >> 64], dtype=np.uint64)
+        own = self.secret is not None and purpose in _PRIVATE
+        number = self.secret if own and self.secret is not None else self.seed
+        key = np.array([number % 2**64, number >> 64], dtype=np.uint64)
         counter = np.array([step << 40, int(purpose), round, client], dtype=np.uint64)
         return np.random.Generator(np.random.Philox(counter=counter, key=key))
 
 
-def fresh_seed() -> int:
-    """A seed from the operating system's entropy, short enough to be written down."""
-    return secrets.randbits(63)
+def fresh_secret() -> int:
+    """A key from the operating system's entropy, written down nowhere."""
+    return secrets.randbits(128)

@@ -1,4 +1,4 @@
-"""Privacy: what happened (events), what it costs (accounting), how much noise a target needs, and what is promised."""
+"""Privacy: what happened, what it costs, how much noise a target needs, and what is promised."""
 
 from tacit.privacy.accounting import delta, epsilon, epsilon_curve
 from tacit.privacy.calibrate import calibrate_noise, largest_batch, largest_rate, largest_rounds

@@ -1,4 +1,4 @@
-"""From a target to settings: the least noise, the most rounds, the largest batch that keep it. Always on the safe side."""
+"""From a target to settings: the least noise, the most rounds, the largest batch. Always on the safe side."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from dp_accounting import DpEvent
 from scipy import optimize
 
 from tacit.errors import RequestError, count, positive
-from tacit.privacy.accounting import check_delta, log_delta
+from tacit.privacy.accounting import best_split, check_delta, log_delta
 from tacit.privacy.accounting import epsilon as epsilon_of
-from tacit.privacy.dominate import is_private
+from tacit.privacy.dominate import is_private, splits_noise
 from tacit.privacy.events import to_dict
 from tacit.privacy.terms import Adjacency
 
@@ -24,6 +24,7 @@ _PRECISION = 1e-4
 """Relative precision of the noise multiplier before it is rounded up."""
 
 _STRIDE, _SMALL_STRIDE = 1.0, 0.01
+_TYPICAL_SPLIT = -1.0
 _MOST_NUDGES = 20
 _LEAST_LOG_NOISE, _MOST_LOG_NOISE = math.log(1e-4), math.log(1e9)
 _LEAST_RATE = 1e-9
@@ -41,11 +42,12 @@ def calibrate_noise(
 ) -> float:
     """The smallest noise multiplier, to within 0.5% and never below it, whose event keeps (epsilon, delta).
 
-    `make_event` gives the whole run's event for a noise multiplier. The result is checked by a last accounting.
+    `make_event` gives the whole run's event for a noise multiplier. The result is checked by a last
+    accounting.
 
     >>> from tacit.privacy.events import gaussian, repeated
     >>> z = calibrate_noise(lambda z: repeated(gaussian(z), 100), epsilon=1.0, delta=1e-5)
-    >>> round(z, 2)
+    >>> round(z, 1)
     74.6
     """
     positive("epsilon", epsilon)
@@ -84,7 +86,7 @@ def largest_batch(
     delta: float,
     adjacency: Adjacency = Adjacency.REPLACE_ONE,
 ) -> int:
-    """The largest batch, up to all `records`, whose event keeps (epsilon, delta) at the noise multiplier that it names."""
+    """The largest batch, up to all `records`, whose event keeps (epsilon, delta)."""
     return _largest_whole("batch", make_event, epsilon, delta, adjacency, count("records", records))
 
 
@@ -99,7 +101,7 @@ def largest_rate(
 
     >>> from tacit.privacy.events import poisson, repeated
     >>> round(largest_rate(lambda rate: repeated(poisson(rate, 2.0), 100), epsilon=1.0, delta=1e-5), 3)
-    0.026
+    0.027
     """
     keeps = _keeper(make_event, epsilon, delta, adjacency)
     if keeps(1.0):
@@ -122,16 +124,19 @@ def _least_noise(
         raise RequestError("noise cannot be calibrated: a part of the run is not private whatever the noise")
     target = math.log(delta)
 
-    def excess(log_noise: float, rough: bool) -> float:
+    def excess(log_noise: float, split: float, rough: bool) -> float:
         # delta is smooth in the noise where epsilon has a kink, at zero.
         event = make_event(math.exp(log_noise))
-        return max(log_delta(event, epsilon, adjacency, log_floor=target, rough=rough), 4 * target) - target
+        found = log_delta(event, epsilon, adjacency, log_floor=target, split=split, rough=rough)
+        return max(found, 4 * target) - target
 
-    rough, exact = partial(excess, rough=True), partial(excess, rough=False)
-    low, high = _bracket(rough, 0.0, _STRIDE, epsilon, delta)
-    start = float(optimize.brentq(rough, low, high, xtol=0.01, rtol=1e-12))
-    low, high = _bracket(exact, start, _SMALL_STRIDE, epsilon, delta)
-    root = float(optimize.brentq(exact, low, high, xtol=_PRECISION, rtol=1e-12))
+    coarse = partial(excess, split=_TYPICAL_SPLIT, rough=True)
+    root = float(optimize.brentq(coarse, *_bracket(coarse, 0.0, _STRIDE, epsilon, delta), xtol=0.01))
+    for _ in range(2 if splits_noise(make_event(1.0)) else 1):
+        # The best split hardly changes with the noise: look for it at the last root, not at every step.
+        split = best_split(make_event(math.exp(root)), epsilon, adjacency, log_floor=target)
+        fine = partial(excess, split=split, rough=False)
+        root = float(optimize.brentq(fine, *_bracket(fine, root, _SMALL_STRIDE, epsilon, delta), xtol=_PRECISION))
     noise = math.exp(root + _PRECISION)
     for _ in range(_MOST_NUDGES):
         if epsilon_of(make_event(noise), delta, adjacency) <= epsilon:
@@ -155,8 +160,8 @@ def _bracket(
             low, high, stride = low - stride, low, 2 * stride
             if low < _LEAST_LOG_NOISE:
                 raise RequestError(
-                    f"epsilon = {epsilon!r} at delta = {delta!r} is met without noise: delta is larger than the chance "
-                    "that the record is used at all. Take a smaller delta, well below 1/records"
+                    f"epsilon = {epsilon!r} at delta = {delta!r} is met without noise: delta is larger than "
+                    "the chance that the record is used at all. Take a smaller delta, well below 1/records"
                 )
     return low, high
 

@@ -1,11 +1,13 @@
-"""The law of the total privacy loss of many releases: discretised on the safe side, composed by one Fourier transform.
+"""The law of the total privacy loss of many releases, on the safe side, by one Fourier transform.
 
-Discretisation. "Connect the dots" (Doroshenko et al. 2022): the P- and Q-mass of a cell of losses goes to the cell's two
-ends such that both masses are kept. The discrete pair is at least as easy to tell apart as the true one.
+Discretisation. "Connect the dots" (Doroshenko et al. 2022): the P- and Q-mass of a cell of losses goes to
+the cell's two ends such that both masses are kept. The discrete pair is at least as easy to tell apart as
+the true one.
 
-Composition. The law of the loss is first tilted, p(l) exp(theta l) / M(theta), such that the composed law has its mean
-near the epsilon in question. The rounding errors of the transform are then relative to delta itself, whatever its size, and the
-transform is no longer than that neighbourhood. Everything that is cut away is added to delta.
+Composition. The law of the loss is first tilted, p(l) exp(theta l) / M(theta), such that the composed law
+has its mean near the epsilon in question. The rounding errors of the transform are then relative to delta
+itself, whatever its size, and the transform is no longer than that neighbourhood. Everything that is cut
+away is added to delta.
 """
 
 from __future__ import annotations
@@ -29,12 +31,13 @@ _MOST_TILT = 100.0
 """Largest tilt per step of the grid: only the largest loss is left."""
 
 _LOG_CUT = math.log(1e-8)
-"""log of the tilted mass that may lie outside of the transform, on each side. It comes back in at the other end, which
-adds to delta; what the mass above should have added is bounded separately, and is added too."""
+"""log of the tilted mass that may lie outside of the transform, on each side. It comes back in at the other
+end, which adds to delta; what the mass above should have added is bounded separately, and is added too.
+"""
 
 
 class CannotAnswerError(RequestError):
-    """The event is beyond the numbers that the accountant can handle; it gives none rather than a wrong one."""
+    """The event is beyond what the accountant can handle; it gives no number rather than a wrong one."""
 
     def __init__(self, why: str) -> None:
         super().__init__(
@@ -54,7 +57,7 @@ class LossLaw:
 
     @property
     def losses(self) -> Array:
-        return self.step * (self.first + np.arange(len(self.log_masses)))
+        return self.step * np.arange(self.first, self.first + len(self.log_masses), dtype=np.float64)
 
     def tilted(self, tilt: float) -> tuple[float, Array]:
         """log E exp(tilt * loss) over the finite losses, and the tilted masses, which sum to one."""
@@ -71,7 +74,7 @@ def discretise(pair: Pair, step: float, log_tail: float) -> LossLaw:
     if (high - low) / step > _MOST_POINTS:
         raise CannotAnswerError(_too_many((high - low) / step))
     first, last = min(math.floor(low / step), -1), max(math.ceil(high / step), 1)
-    losses = step * np.arange(first, last + 1)
+    losses = step * np.arange(first, last + 1, dtype=np.float64)
     log_upper, log_lower = pair.log_cells(losses)
     upper = np.exp(log_upper)
     with np.errstate(invalid="ignore"):
@@ -126,8 +129,8 @@ class ComposedLoss:
     def tilt_for(self, log_delta: float) -> float:
         """A tilt whose composed law has its mean close to the epsilon that belongs to `log_delta`.
 
-        At the best Chernoff bound exp(M(t) - t e) the mean of the law tilted by t is e itself; the bound exceeds delta by a
-        factor of about t (1 + t) sqrt(2 pi variance), which the second pass takes off.
+        At the best Chernoff bound exp(M(t) - t e) the mean of the law tilted by t is e itself; the bound
+        exceeds delta by a factor of about t (1 + t) sqrt(2 pi variance), which the second pass takes off.
         """
 
         def gap(tilt: float, log_target: float) -> float:
@@ -163,7 +166,8 @@ class ComposedLoss:
             start += times * (law.first + centre)
         product = np.exp(log_product)
         masses = np.roll(fft.irfft(product, length), start - first)
-        # A bound on the rounding error of each mass: that of the transforms, times what the power makes of it.
+        # A bound on the rounding error of each mass: that of the transforms, times what the power makes of
+        # it.
         rounding = np.finfo(float).eps * float(np.mean(np.abs(product) * error))
         return TiltedSum(
             tilt,
@@ -183,9 +187,7 @@ class ComposedLoss:
     def _parts(self) -> tuple[tuple[LossLaw, int], ...]:
         return tuple(zip(self.laws, self.times, strict=True))
 
-    def _window(
-        self, tilt: float, log_moment: float, spread: float, log_cut: float
-    ) -> tuple[float, float, bool]:
+    def _window(self, tilt: float, log_moment: float, spread: float, log_cut: float) -> tuple[float, float, bool]:
         """Chernoff bounds, for a few exponents, on where all but a negligible part of the tilted sum lies.
 
         Also whether nothing at all lies above.
@@ -225,7 +227,7 @@ class TiltedSum:
         return float(np.logaddexp(log_finite, math.log(infinite) if infinite > 0 else -math.inf))
 
     def epsilon(self, log_delta: float) -> float:
-        """The smallest epsilon with at most this finite delta, or a larger one if that lies below the window."""
+        """The smallest epsilon with at most this finite delta, or a larger one if that is below the window."""
         step = float(self.losses[1] - self.losses[0])
         # Sums over the losses from l_k on, each relative to its own l_k so that nothing over- or underflows.
         upper = _discounted(self.masses, math.exp(-self.tilt * step))
@@ -239,15 +241,17 @@ class TiltedSum:
         cell = int(np.argmax(deltas <= targets))
         if cell == 0:
             return max(0.0, float(self.losses[0]))
-        # Between two losses delta is upper - exp(epsilon - l_k) lower, with the sums from the upper of the two.
+        # Between two losses delta is upper - exp(epsilon - l_k) lower, with the sums from the upper of the
+        # two.
         return max(0.0, float(self.losses[cell] + np.log((upper[cell] - targets[cell]) / lower[cell])))
 
 
 def _log_spectrum(weights: Array, centre: int, length: int) -> tuple[NDArray[np.complex128], float]:
-    """log of the Fourier transform of weights on a circle of `length` points, with index `centre` at the origin.
+    """log of the Fourier transform of weights on a circle of `length` points, `centre` at the origin.
 
-    Also the L1 distance of the weights from all their mass at the origin. What is transformed is the difference to that: where few
-    releases move the loss, it is small, and so are the rounding errors that the many others would multiply.
+    Also the L1 distance of the weights from all their mass at the origin. What is transformed is the
+    difference to that: where few releases move the loss, it is small, and so are the rounding errors that
+    the many others would multiply.
     """
     places = (np.arange(len(weights)) - centre) % length
     moved = float(weights[:centre].sum() + weights[centre + 1 :].sum())

@@ -20,12 +20,14 @@ from tacit.privacy.pairs import FixedSizePair, MixturePair, Pair, RevealedPair
 from tacit.privacy.terms import Adjacency
 
 _GROUPS = 512
-"""Most levels of a revealed number of inclusions; beyond, neighbouring levels are merged into the worst of them."""
+"""Most levels of a revealed number of inclusions; beyond, neighbouring levels are merged into the worst of
+them.
+"""
 
 
 @dataclass(frozen=True)
 class Direction:
-    """One order of the two neighbouring data sets: a joint Gaussian shift and the pairs that compose with it."""
+    """One order of two neighbouring data sets: a joint Gaussian shift, and pairs that compose with it."""
 
     shift: float
     pairs: tuple[tuple[Pair, int], ...]
@@ -68,9 +70,9 @@ def dominate(
 ) -> tuple[Direction, ...]:
     """The directions that together dominate a private event; its epsilon is the largest of theirs.
 
-    `log_tail` is the logarithm of a probability that may be given up in all. `split` moves noise from the drawn to the
-    full part of fixed-size two-level releases in the analysis, in log-odds from where it is best for many rounds with much
-    noise; every value gives a valid bound.
+    `log_tail` is the logarithm of a probability that may be given up in all. `split` moves noise from the
+    drawn to the full part of fixed-size two-level releases in the analysis, in log-odds from where it is
+    best for many rounds with much noise; every value gives a valid bound.
     """
     events.to_dict(event)
     log_tail -= math.log(sum(times for _, times in leaves(event)) or 1)
@@ -106,13 +108,13 @@ def _release(
         case events.TwoLevelDpEvent(rate, z, inside, outside):
             return _poisson(rate, z, inside, outside, adjacency)
         case events.RevealedBatchesDpEvent(rounds, rate, z, inside, outside):
-            pair = _revealed(rounds, rate, sides * inside / z, sides * outside / z, log_tail)
-            return 0.0, pair, pair
+            told = _revealed(rounds, rate, sides * inside / z, sides * outside / z, log_tail)
+            return 0.0, told, told
     if adjacency is not Adjacency.REPLACE_ONE:
         kind = events.to_dict(leaf)["kind"]
         raise RequestError(
-            f"adjacency {str(adjacency)!r} does not go with fixed-size batches ({kind}): a batch of fixed size is full of "
-            "other records when one is missing. Use 'replace-one', or Poisson sampling"
+            f"adjacency {str(adjacency)!r} does not go with fixed-size batches ({kind}): where one record is "
+            "missing, others fill its place. Use 'replace-one', or Poisson sampling"
         )
     match leaf:
         case dp_accounting.SampledWithoutReplacementDpEvent(records, batch, inner):

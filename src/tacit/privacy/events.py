@@ -1,4 +1,4 @@
-"""What happened to one client's records, as events of `dp_accounting`; what it costs is the accountant's matter.
+"""What happened to one client's records, as events of `dp_accounting`; their cost is another matter.
 
 The noise multiplier of every event is the standard deviation of the noise on the *sum* of the contributions,
 divided by the bound on one record's contribution. An event describes one release, unless its docstring says
@@ -8,7 +8,6 @@ divided by the bound on one record's contribution. An event describes one releas
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -17,15 +16,16 @@ import dp_accounting
 from dp_accounting import DpEvent
 
 from tacit.errors import RequestError, count, positive, probability, unknown_name
+from tacit.privacy.plain_numbers import batch_of, flag, keep_numbers, keep_whole, number, whole
 
 
 @dataclass(frozen=True)
 class TwoLevelDpEvent(DpEvent):  # type: ignore[misc]
     """A Poisson-sampled release in which a record counts a little even when it is not sampled (SVRG, SAGA).
 
-    A fresh coin of probability `sampling_rate` decides whether the record contributes a vector of norm at most
-    `inside`, else at most `outside`, both in units of the bound. What the record contributes may depend on its own
-    hidden past (SAGA's table): Theorem B of the privacy notes.
+    A fresh coin of probability `sampling_rate` decides whether the record contributes a vector of norm at
+    most `inside`, else at most `outside`, both in units of the bound. What the record contributes may
+    depend on its own hidden past (SAGA's table): Theorem B of the privacy notes.
     """
 
     sampling_rate: float
@@ -34,10 +34,11 @@ class TwoLevelDpEvent(DpEvent):  # type: ignore[misc]
     outside: float
 
     def __post_init__(self) -> None:
-        probability("sampling_rate", _number("sampling_rate", self.sampling_rate))
-        positive("noise_multiplier", _number("noise_multiplier", self.noise_multiplier))
-        positive("inside", _number("inside", self.inside))
-        if not 0 <= _number("outside", self.outside) <= self.inside:
+        keep_numbers(self, "sampling_rate", "noise_multiplier", "inside", "outside")
+        probability("sampling_rate", self.sampling_rate)
+        positive("noise_multiplier", self.noise_multiplier)
+        positive("inside", self.inside)
+        if not 0 <= self.outside <= self.inside:
             raise RequestError(f"outside must be in [0, inside] = [0, {self.inside!r}], not {self.outside!r}")
 
 
@@ -45,8 +46,9 @@ class TwoLevelDpEvent(DpEvent):  # type: ignore[misc]
 class FixedSizeTwoLevelDpEvent(DpEvent):  # type: ignore[misc]
     """A fixed-size batch in which every record also counts outside the batch, without hidden state (SVRG).
 
-    Each time the record is drawn it adds a vector of norm at most `difference`; drawn or not it adds one of norm at
-    most `full`, both in units of the bound. What it adds is a function of the record and of earlier releases only.
+    Each time the record is drawn it adds a vector of norm at most `difference`; drawn or not it adds one of
+    norm at most `full`, both in units of the bound. What it adds is a function of the record and of earlier
+    releases only.
     """
 
     records: int
@@ -57,19 +59,20 @@ class FixedSizeTwoLevelDpEvent(DpEvent):  # type: ignore[misc]
     full: float
 
     def __post_init__(self) -> None:
-        _batch(self.records, self.batch, replacement=_flag("replacement", self.replacement))
-        positive("noise_multiplier", _number("noise_multiplier", self.noise_multiplier))
-        positive("difference", _number("difference", self.difference))
-        positive("full", _number("full", self.full))
+        keep_numbers(self, "noise_multiplier", "difference", "full")
+        keep_whole(self, "records", "batch")
+        batch_of(self.records, self.batch, replacement=flag("replacement", self.replacement))
+        for setting in ("noise_multiplier", "difference", "full"):
+            positive(setting, getattr(self, setting))
 
 
 @dataclass(frozen=True)
 class RevealedBatchesDpEvent(DpEvent):  # type: ignore[misc]
-    """A whole run whose batches are given to the adversary (SAGA with fixed-size batches without replacement).
+    """A whole run whose batches the adversary is told (SAGA, fixed-size batches without replacement).
 
-    In each of `rounds` rounds the record is in the batch with probability `sampling_rate` and then contributes at
-    most `inside`, else at most `outside`. Amplification by sampling is not claimed; only the chance of being
-    sampled less often counts.
+    In each of `rounds` rounds the record is in the batch with probability `sampling_rate` and then
+    contributes at most `inside`, else at most `outside`. Amplification by sampling is not claimed; only the
+    chance of being sampled less often counts.
     """
 
     rounds: int
@@ -79,32 +82,33 @@ class RevealedBatchesDpEvent(DpEvent):  # type: ignore[misc]
     outside: float
 
     def __post_init__(self) -> None:
-        count("rounds", _whole("rounds", self.rounds))
+        keep_numbers(self, "sampling_rate", "noise_multiplier", "inside", "outside")
+        keep_whole(self, "rounds")
         TwoLevelDpEvent(self.sampling_rate, self.noise_multiplier, self.inside, self.outside)
 
 
 @dataclass(frozen=True)
 class OnePassDpEvent(DpEvent):  # type: ignore[misc]
-    """A whole run over disjoint batches that were cut without looking at the data: a record counts in one round only."""
+    """A whole run over disjoint batches, cut without a look at the data: a record counts in one round only."""
 
     noise_multiplier: float
     rounds: int
 
     def __post_init__(self) -> None:
-        positive("noise_multiplier", _number("noise_multiplier", self.noise_multiplier))
-        count("rounds", _whole("rounds", self.rounds))
+        keep_numbers(self, "noise_multiplier")
+        keep_whole(self, "rounds")
+        positive("noise_multiplier", self.noise_multiplier)
 
 
 def gaussian(noise_multiplier: float) -> DpEvent:
     """One release to which every record contributes (a full batch)."""
-    return dp_accounting.GaussianDpEvent(
-        positive("noise_multiplier", _number("noise_multiplier", noise_multiplier))
-    )
+    noise_multiplier = number("noise_multiplier", noise_multiplier)
+    return dp_accounting.GaussianDpEvent(positive("noise_multiplier", noise_multiplier))
 
 
 def poisson(sampling_rate: float, noise_multiplier: float) -> DpEvent:
     """One release of a batch that each record joins with a coin of its own."""
-    probability("sampling_rate", _number("sampling_rate", sampling_rate))
+    sampling_rate = probability("sampling_rate", number("sampling_rate", sampling_rate))
     return dp_accounting.PoissonSampledDpEvent(sampling_rate, gaussian(noise_multiplier))
 
 
@@ -115,13 +119,13 @@ def two_level(sampling_rate: float, noise_multiplier: float, inside: float, outs
 
 def without_replacement(records: int, batch: int, noise_multiplier: float) -> DpEvent:
     """One release of a uniformly drawn batch of fixed size, no record twice."""
-    _batch(records, batch, replacement=False)
+    records, batch = batch_of(records, batch, replacement=False)
     return dp_accounting.SampledWithoutReplacementDpEvent(records, batch, gaussian(noise_multiplier))
 
 
 def with_replacement(records: int, batch: int, noise_multiplier: float) -> DpEvent:
     """One release of `batch` independent draws of a record; a record drawn j times contributes j times."""
-    _batch(records, batch, replacement=True)
+    records, batch = batch_of(records, batch, replacement=True)
     return dp_accounting.SampledWithReplacementDpEvent(records, batch, gaussian(noise_multiplier))
 
 
@@ -156,7 +160,7 @@ def nothing() -> DpEvent:
 
 def repeated(event: DpEvent, rounds: int) -> DpEvent:
     """The same kind of release `rounds` times, each of which may depend on what the earlier ones gave."""
-    return dp_accounting.SelfComposedDpEvent(event, count("rounds", _whole("rounds", rounds)))
+    return dp_accounting.SelfComposedDpEvent(event, count("rounds", whole("rounds", rounds)))
 
 
 def composed(events: Iterable[DpEvent]) -> DpEvent:
@@ -198,20 +202,21 @@ def to_dict(event: DpEvent) -> dict[str, Any]:
     An event that is not sound, or that no accountant of tacit knows, is refused here as it is there.
 
     >>> to_dict(repeated(poisson(0.1, 2.0), 30))
-    {'kind': 'repeated', 'rounds': 30, 'event': {'kind': 'poisson', 'sampling_rate': 0.1, 'noise_multiplier': 2.0}}
+    {'kind': 'repeated', 'rounds': 30,
+     'event': {'kind': 'poisson', 'sampling_rate': 0.1, 'noise_multiplier': 2.0}}
     """
     if isinstance(event, dp_accounting.SelfComposedDpEvent):
-        rounds = count("rounds", _whole("rounds", event.count))
+        rounds = count("rounds", whole("rounds", event.count))
         return {"kind": "repeated", "rounds": rounds, "event": to_dict(event.event)}
     if isinstance(event, dp_accounting.ComposedDpEvent):
         return {"kind": "composed", "events": [to_dict(part) for part in event.events]}
     kind, values = _flat(event)
-    _READERS[kind](**values)
-    return {"kind": kind, **values}
+    sound = _READERS[kind](**values)
+    return {"kind": kind, **_flat(sound)[1]}
 
 
 def from_dict(data: Mapping[str, Any]) -> DpEvent:
-    """The event that `to_dict` wrote. Strict: an unknown kind, a missing or extra entry, or a bad number is refused.
+    """The event that `to_dict` wrote; an unknown kind, a wrong entry or a bad number is refused.
 
     >>> from_dict({"kind": "gaussian", "noise_multiplier": -1.0})
     Traceback (most recent call last):
@@ -266,28 +271,3 @@ def _entries(kind: str, values: Mapping[str, Any], wanted: tuple[str, ...]) -> N
         raise RequestError(
             f"event {kind!r} needs exactly {', '.join(wanted) or 'nothing'}; it has {sorted(values)}"
         )
-
-
-def _number(setting: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise RequestError(f"{setting} must be a finite number, not {value!r}")
-    return value
-
-
-def _whole(setting: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise RequestError(f"{setting} must be a whole number, not {value!r}")
-    return value
-
-
-def _flag(setting: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise RequestError(f"{setting} must be true or false, not {value!r}")
-    return value
-
-
-def _batch(records: Any, batch: Any, *, replacement: bool) -> None:
-    count("records", _whole("records", records))
-    count("batch", _whole("batch", batch))
-    if batch > records and not replacement:
-        raise RequestError(f"batch must be at most records = {records!r} without replacement, not {batch!r}")

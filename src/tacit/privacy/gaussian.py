@@ -1,8 +1,8 @@
 """The Gaussian mechanism in closed form: exact for full batches and for a single pass over the data.
 
-A shift is the distance that the record moves the mean, in standard deviations of the noise. Several Gaussian releases are
-one release whose squared shift is the sum of theirs. Where chance decides the shift and the adversary is told which it was, the
-deltas average.
+A shift is the distance that the record moves the mean, in standard deviations of the noise. Several
+Gaussian releases are one release whose squared shift is the sum of theirs. Where chance decides the shift
+and the adversary is told which it was, the deltas average.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class ClientGroup:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What is promised to every client: a statement about events, whose epsilon is computed here and cannot be typed in.
+    """What is promised to every client. Its epsilon is computed here, from events, and cannot be typed in.
 
     `events` holds the whole run of each client, in client order. Equal events are accounted for once.
 
@@ -56,9 +56,9 @@ class Guarantee:
     >>> run = repeated(poisson(0.1, 4.0), 30)
     >>> promise = Guarantee((*[run] * 9, repeated(gaussian(20.0), 30)), delta=1e-5)
     >>> [(group.clients, round(group.epsilon, 2)) for group in promise.groups]
-    [(9, 1.01), (1, 2.25)]
+    [(9, 1.02), (1, 2.21)]
     >>> round(promise.epsilon, 2)
-    2.25
+    2.21
     """
 
     events: tuple[DpEvent, ...] = field(repr=False)
@@ -83,7 +83,7 @@ class Guarantee:
         distinct: dict[object, int] = {}
         indices = tuple(distinct.setdefault(_key(event), len(distinct)) for event in self.events)
         clients = Counter(indices)
-        firsts = {index: event for index, event in zip(reversed(indices), reversed(self.events), strict=True)}
+        firsts = dict(zip(reversed(indices), reversed(self.events), strict=True))
         store("group_of_client", indices)
         store(
             "groups",
@@ -114,32 +114,31 @@ class Guarantee:
 
         >>> from tacit.privacy.events import gaussian
         >>> print(Guarantee((gaussian(10.0),), delta=1e-5).sentence())
-        Whatever the server and all other parties, who see every message of every client, observe in the whole run is at
-        most exp(0.728) = 2.08 times as likely, plus 1e-05, as it would be had any one record of a client been a
-        different one: epsilon = 0.728, delta = 1e-05, per record, replace-one, for 1 client. Taken as public: the
-        number of records of every client.
+        Against the server and all other parties, who see every message of every client: whatever the whole
+        run shows them is at most exp(0.726) = 2.07 times as likely, plus 1e-05, as it would be had any one
+        record of a client been a different one (epsilon = 0.726, delta = 1e-05, per record, replace-one, for
+        1 client). Taken as public: the number of records of every client.
         """
         number = len(self.events)
-        clients = f"{number} client" if number == 1 else f"each of {number} clients"
         if math.isinf(self.epsilon):
             return (
-                f"There is no guarantee against {self.adversary.description}: what at least one of {number} clients "
-                "releases is not protected by noise."
+                f"Against {self.adversary.description}: there is no guarantee. "
+                f"What at least one of {number} clients releases is not protected by noise."
             )
-        one = "any one record of a client" if self.unit is Unit.RECORD else "the whole data of any one client"
-        changed = "a different one" if self.unit is Unit.RECORD else "different"
-        change = f"been {changed}" if self.adjacency is Adjacency.REPLACE_ONE else "not been used"
-        worst = _rounded_up(self.epsilon)
+        if self.unit is Unit.RECORD:
+            one, other = "any one record of a client", "been a different one"
+        else:
+            one, other = "all the data of any one client", "been different"
+        change = other if self.adjacency is Adjacency.REPLACE_ONE else "not been used"
+        worst, least = _rounded_up(self.epsilon), _rounded_up(min(group.epsilon for group in self.groups))
         factor = f" = {_rounded_up(math.exp(worst)):g}" if worst < 20 else ""
-        least = min(group.epsilon for group in self.groups)
-        spread = (
-            "" if _rounded_up(least) == worst else f" (from {_rounded_up(least):g} for the best protected one)"
-        )
+        clients = "1 client" if number == 1 else f"each of {number} clients"
+        best = "" if least == worst else f", {least:g} for the best protected one"
         return (
-            f"Whatever {self.adversary.description}, observe in the whole run is at most exp({worst:g}){factor} times "
-            f"as likely, plus {self.delta:g}, as it would be had {one} {change}: epsilon = {worst:g}, "
-            f"delta = {self.delta:g}, per {self.unit}, {self.adjacency}, for {clients}{spread}. "
-            f"Taken as public: {'; '.join(self.public) or 'nothing'}."
+            f"Against {self.adversary.description}: whatever the whole run shows them is at most "
+            f"exp({worst:g}){factor} times as likely, plus {self.delta:g}, as it would be had {one} {change} "
+            f"(epsilon = {worst:g}, delta = {self.delta:g}, per {self.unit}, {self.adjacency}, "
+            f"for {clients}{best}). Taken as public: {'; '.join(self.public) or 'nothing'}."
         )
 
 

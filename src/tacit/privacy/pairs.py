@@ -1,9 +1,9 @@
-"""Dominating pairs: two laws on a line that are at least as easy to tell apart as any two neighbouring data sets.
+"""Dominating pairs: two laws on a line, at least as easy to tell apart as any two neighbouring data sets.
 
-A pair is all that the accountant needs to know about one release (Zhu, Dong & Wang 2022, Def. 7 and Thm 10): products of
-dominating pairs dominate adaptive compositions. Each pair here answers two questions about its privacy loss
-L = log P/Q under P: on which range does it live, and how much of P and of Q lies in each cell of a grid of losses.
-All noise has standard deviation one; shifts are in units of it.
+A pair is all that the accountant needs to know about one release (Zhu, Dong & Wang 2022, Def. 7 and Thm
+10): products of dominating pairs dominate adaptive compositions. Each pair here answers two questions about
+its privacy loss L = log P/Q under P: on which range does it live, and how much of P and of Q lies in each
+cell of a grid of losses. All noise has standard deviation one; shifts are in units of it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Pair(Protocol):
     """A dominating pair (P, Q), seen through its privacy loss."""
 
     def loss_range(self, log_tail: float) -> tuple[float, float]:
-        """Losses outside of which P has at most exp(`log_tail`) on either side (for each of a few components)."""
+        """Losses outside of which each component of P has at most exp(`log_tail`) on either side."""
         ...
 
     def log_cells(self, losses: Array) -> tuple[Array, Array]:
-        """Logarithms of the P- and Q-mass below the first of the increasing `losses`, between, and above the last."""
+        """log of the P- and Q-mass below the first of the increasing `losses`, between, and above the last."""
         ...
 
     @property
@@ -110,12 +110,15 @@ class MixturePair:
 
 @dataclass(frozen=True)
 class FixedSizePair:
-    """A fixed-size batch under replace-one: delta(e') = sum_j w_j delta_{j s}(e) with exp(e') = 1 + eta (exp(e) - 1).
+    """A fixed-size batch under replace-one.
 
-    Here w_j is the chance that the record is drawn j times, eta the chance that it is drawn at all, s the shift of one
-    draw (Balle, Barthe & Gaboardi 2018, Thms 9 and 10; Fact C of the privacy notes). The bound holds in both directions,
-    so it is the profile of a pair that looks, where the loss is positive, like eta N(j s) + (1 - eta) N(0) against
-    N(0) with j revealed; where it is negative, like the reverse; and the rest of the mass has loss zero.
+        delta(e') = sum_j w_j delta_Gauss(j s; e),    exp(e') = 1 + eta (exp(e) - 1),
+
+    where w_j is the chance that the record is drawn j times, eta the chance that it is drawn at all, s the
+    shift of one draw (Balle, Barthe & Gaboardi 2018, Thms 9 and 10; Fact C of the privacy notes). The bound
+    holds in both directions, so it is the profile of a pair that looks, where the loss is positive, like
+    eta N(j s) + (1 - eta) N(0) against N(0) with j revealed; where it is negative, like the reverse; and
+    the rest of the mass has loss zero.
     """
 
     draws: tuple[int, ...]

@@ -1,7 +1,8 @@
-"""A second opinion: the same dominating pairs, accounted for by Renyi divergence instead of by their loss distributions.
+"""A second opinion: the same dominating pairs, accounted for by Renyi divergence.
 
-Shares no arithmetic with `accounting`: moments are integrals over outcomes, nothing is discretised or transformed. The price
-is a looser bound, so its epsilon is never below the other one; tests and audits rely on that.
+Shares no arithmetic with `accounting`: moments are integrals over outcomes, nothing is discretised or
+transformed. The price is a looser bound, so its epsilon is never below the other one; tests and audits rely
+on that.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ _MOST_PANELS = 20_000
 
 
 def rdp_epsilon(event: DpEvent, delta: float, adjacency: Adjacency = Adjacency.REPLACE_ONE) -> float:
-    """An upper bound on the event's epsilon at `delta` by Renyi differential privacy, infinite if there is none.
+    """An upper bound on the event's epsilon by Renyi differential privacy; infinite if there is none.
 
-    For a Renyi divergence r at order a, epsilon = r + log(1 - 1/a) - log(a delta)/(a - 1), at the best a (Canonne, Kamath &
-    Steinke 2020, Prop. 12).
+    For a Renyi divergence r at order a, epsilon = r + log(1 - 1/a) - log(a delta)/(a - 1), at the best a
+    (Canonne, Kamath & Steinke 2020, Prop. 12).
 
     >>> from tacit.privacy.events import poisson, repeated
     >>> round(rdp_epsilon(repeated(poisson(0.01, 1.0), 1000), 1e-5, Adjacency.ADD_REMOVE), 2)
@@ -51,7 +52,7 @@ def rdp_epsilon(event: DpEvent, delta: float, adjacency: Adjacency = Adjacency.R
 
 
 def log_moment(pair: Pair, order: float) -> float:
-    """log E_P exp((order - 1) L) over the finite losses L of a pair: (order - 1) times its Renyi divergence."""
+    """log E_P exp((order - 1) L) over the finite losses L: (order - 1) times the Renyi divergence."""
     match pair:
         case MixturePair():
             return _mixture_moment(pair, order - 1)
@@ -85,7 +86,10 @@ def _best_order(direction: Direction, delta: float) -> float:
 
 
 def _mixture_moment(pair: MixturePair, tilt: float) -> float:
-    """log of the integral of P^(1 + t) Q^(-t). Left of zero the integrand is below P; on the right it peaks last at (1 + t) c + t e."""
+    """log of the integral of P^(1 + t) Q^(-t).
+
+    Left of zero the integrand is below P; on the right its last peak is at (1 + t) c + t e.
+    """
 
     def log_integrand(x: Array) -> Array:
         upper = _log_density(x, pair.upper_weights, pair.upper_shifts)
@@ -97,7 +101,10 @@ def _mixture_moment(pair: MixturePair, tilt: float) -> float:
 
 
 def _fixed_size_moment(pair: FixedSizePair, tilt: float) -> float:
-    """log of the atom plus, for each number of draws, the integrals of P^(1 + t) Q^(-t) and of Q^(1 + t) P^(-t) where P > Q."""
+    """log of the atom plus, for each number of draws, integrals over the outcomes where P > Q.
+
+    They are of P^(1 + t) Q^(-t), and of Q^(1 + t) P^(-t) for the mirror image.
+    """
     parts = [math.log(pair.atom)] if pair.atom > 0 else []
     for j, weight in zip(pair.draws, pair.weights, strict=True):
         shift = j * pair.shift
@@ -124,7 +131,7 @@ def _log_density(x: Array, weights: tuple[float, ...], shifts: tuple[float, ...]
 
 
 def _log_integral(log_integrand: Callable[[Array], Array], low: float, high: float, slope: float) -> float:
-    """log of an integral by Gauss-Legendre panels, narrow enough for a unit Gaussian and for kinks of width 1/slope."""
+    """log of an integral, by panels narrow enough for a unit Gaussian and for kinks of width 1/slope."""
     panels = math.ceil((high - low) * max(1.0, slope / 2))
     if panels > _MOST_PANELS:
         return math.inf

@@ -18,8 +18,8 @@ class _Word(enum.StrEnum):
 class Adjacency(_Word):
     """Which two data sets must be hard to tell apart. The number of records of a client is public in both.
 
-    `REPLACE_ONE`: one record has other content, as in the papers. `ADD_REMOVE`: one record contributes nothing
-    (zero-out), the weaker promise that most published epsilons make.
+    `REPLACE_ONE`: one record has other content, as in the papers. `ADD_REMOVE`: one record contributes
+    nothing (zero-out), the weaker promise that most published epsilons make.
 
     >>> Adjacency("replace-one") is Adjacency.REPLACE_ONE
     True

@@ -35,7 +35,7 @@ class Everyone:
 
 @dataclass(frozen=True)
 class RandomNumber:
-    """A uniformly random set of M_r clients, M_r itself uniform between two numbers (papers/001, Assumption 1.4)."""
+    """A random set of M_r clients, M_r itself uniform between two numbers (papers/001, Assumption 1.4)."""
 
     fewest: int
     most: int

@@ -82,7 +82,11 @@ class Averaged:
 
     def init(self, point: Tensor) -> State:
         """The update's own memory, and an average of nothing yet."""
-        return {**self.update.init(point), "average": point.double(), "mass": torch.zeros((), dtype=torch.float64)}
+        return {
+            **self.update.init(point),
+            "average": point.double(),
+            "mass": torch.zeros((), dtype=torch.float64),
+        }
 
     def broadcast(self, state: State, round: int) -> Tensor:
         """What the update broadcasts."""

@@ -13,7 +13,7 @@ from tacit.engine.simulate import simulate
 from tacit.errors import DataError, RequestError
 from tacit.federation import Batch, Federation
 from tacit.noise.randomness import Purpose, Randomness
-from tacit.privacy import Target
+from tacit.privacy import Adjacency, Target
 from tacit.privacy.audit import AuditResult, ClaimedPoint, one_run_finding
 
 
@@ -28,14 +28,22 @@ def audit_final_model(
 ) -> AuditResult:
     """A lower bound on epsilon from a membership attack on the model that comes out of a real training run.
 
-    The records of every client are paired at random. A coin decides which of the two trains, and the adversary, who
-    has both, guesses the one with the smaller loss. Nothing is changed but the data: half of the records take part.
+    The records of every client are paired at random. A coin decides which of the two trains, and the adversary,
+    who has both, guesses the one with the smaller loss. Nothing is changed but the data: half of the records
+    take part.
 
-    Guarantee: that of `one_run_p_value`; a coin replaces one record by another. Low bounds are the rule: the promise
-    holds against the server, who sees far more.
+    Guarantee: that of `one_run_p_value`; a coin replaces one record by another. Low bounds are the rule: the
+    promise holds against the server, who sees far more.
     """
     if not isinstance(privacy, Target):
-        raise RequestError(f"privacy must be a Target(epsilon, delta), not {privacy!r}: there is nothing to audit")
+        raise RequestError(
+            f"privacy must be a Target(epsilon, delta), not {privacy!r}: there is nothing to audit"
+        )
+    if privacy.adjacency is not Adjacency.REPLACE_ONE:
+        raise RequestError(
+            f"adjacency {str(privacy.adjacency)!r} promises nothing about one record in another's place, which "
+            "is what this attack guesses; use 'replace-one'"
+        )
     generator = Randomness(seed).generator(Purpose.DATA)
     firsts, seconds, alone = _pairs(federation, generator)
     chosen = generator.random(len(firsts)) < 0.5
@@ -55,6 +63,7 @@ def audit_final_model(
     return AuditResult(
         method="final model",
         algorithm=algorithm.name,
+        data=federation.name,
         adjacency=privacy.adjacency,
         rounds=rounds,
         records=int(run.federation.sizes.min()),

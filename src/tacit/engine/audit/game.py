@@ -1,9 +1,9 @@
 """The game that an auditor plays against a client: records are gradients, and the server is not honest.
 
-What is audited is `client_round`, the function that every engine calls: sampling, bound, estimator, noise, shift,
-compression and wire format. Only model and data are the auditor's, because the promise is made for all of them: the
-worst records that the bound lets through, and points that turn all gradients around, against whatever clients may
-remember.
+What is audited is `client_round`, the function that every engine calls: sampling, bound, estimator, noise,
+shift, compression and wire format. Only model and data are the auditor's, because the promise is made for all
+of them: the worst records that the bound lets through, and points that turn all gradients around, against
+whatever clients may remember.
 """
 
 from __future__ import annotations
@@ -38,6 +38,9 @@ Coins = NDArray[np.bool_]
 CANARY_NORM = 1e3
 """In units of the bound, so that nothing but the bound keeps a canary small."""
 
+FAR = 1e3
+"""How far from zero points are: no local step of a client may cross it and turn its gradients."""
+
 
 @dataclass(frozen=True)
 class GradientGame:
@@ -52,7 +55,7 @@ class GradientGame:
 
     def init(self, generator: np.random.Generator) -> Tensor:
         """Where the sign is -1."""
-        return -torch.ones(self.dim)
+        return torch.full((self.dim,), -FAR)
 
     def losses(self, point: Tensor, batch: Batch) -> Tensor:
         """s(x) <record_j, x>."""
@@ -93,7 +96,9 @@ class Game:
     def of(cls, algorithm: Algorithm, *, records: int, rounds: int, privacy: Target, dim: int, seed: int) -> Game:
         """The algorithm as it is, but for its model, calibrated for a client with so many records."""
         if not isinstance(privacy, Target):
-            raise RequestError(f"privacy must be a Target(epsilon, delta), not {privacy!r}: there is nothing to audit")
+            raise RequestError(
+                f"privacy must be a Target(epsilon, delta), not {privacy!r}: there is nothing to audit"
+            )
         work: Any = algorithm.work
         algorithm = replace(algorithm, work=replace(work, model=GradientGame(count("dim", dim))))
         client = clients_with(torch.zeros(count("records", records), dim), clients=1, first=0)
@@ -177,7 +182,7 @@ class Game:
                 remembered = sign
 
     def _point(self, sign: float) -> Tensor:
-        return torch.full((self.dim,), sign)
+        return torch.full((self.dim,), FAR * sign)
 
 
 def clients_with(records: Tensor, *, clients: int, first: int) -> Federation:

@@ -26,8 +26,8 @@ def audit_one_run(
 ) -> AuditResult:
     """A lower bound on epsilon from a single client that holds nothing but canaries, in a single run.
 
-    The adversary has all messages of that client and rehearses with one of its own. Weaker than repeated runs at the
-    same effort, because all canaries share the run's delta; but it would work on a deployed client.
+    The adversary has all messages of that client and rehearses with one of its own. Weaker than repeated runs
+    at the same effort, because all canaries share the run's delta; but it would work on a deployed client.
 
     Guarantee: Steinke, Nasr & Jagielski 2023 (see `one_run_p_value`); turning one coin replaces one record.
     """
@@ -44,6 +44,7 @@ def audit_one_run(
     return AuditResult(
         method="one run",
         algorithm=algorithm.name,
+        data="gradient game",
         adjacency=game.adjacency,
         rounds=rounds,
         records=canaries,

@@ -11,6 +11,7 @@ import torch
 
 from tacit.algorithms.algorithm import Algorithm
 from tacit.engine.audit.game import Array, Coins, Game, clients_with
+from tacit.engine.threads import suitable_threads
 from tacit.errors import count
 from tacit.federation import Federation
 from tacit.privacy import Target, accounting, calibrate_noise
@@ -21,7 +22,7 @@ TRIALS, DIM = 4000, 4
 CURVE_CONFIDENCE = 0.999
 """At which a point of the claimed curve is tested."""
 
-_CURVE = (0.0625, 0.125, 0.25, 0.5, 0.75, 1.0)
+_CURVE = (0.01, 0.125, 0.25, 0.5, 0.75, 1.0)
 """The points of the claimed curve that may be tested, as parts of the claimed epsilon."""
 
 _REHEARSED, _PRACTISED = 0.1, 0.3
@@ -53,9 +54,11 @@ class _Trials:
         return Rehearsal(views, self._run(self.game.signals, present, first), present)
 
     def _run(self, run: Callable[[Federation], Array], present: Coins, first: int) -> Array:
-        step = max(1, _NUMBERS_AT_A_TIME // (self.game.records * self.game.dim))
+        numbers = self.game.records * self.game.dim
+        step = max(1, _NUMBERS_AT_A_TIME // numbers)
         starts = range(0, len(present), step)
-        return np.concatenate([run(self._clients(present[i : i + step], first + i)) for i in starts])
+        with suitable_threads(min(step, len(present)) * numbers):
+            return np.concatenate([run(self._clients(present[i : i + step], first + i)) for i in starts])
 
     def _clients(self, present: Coins, first: int) -> Federation:
         canaries = self.game.pulls(present)
@@ -78,18 +81,22 @@ def audit(
 ) -> AuditResult:
     """A lower bound on the epsilon of a client with so many records over so many rounds, by repeated runs.
 
-    In every trial a coin decides whether the client holds the canary or its replacement (for add/remove: a record that
-    adds nothing). The adversary has all of the client's messages and knows everything else. Other records add
-    nothing, or pull against the canary, which is the worst case where batches have a fixed size: rehearsals tell.
-    Four tenths of the trials go to rehearsing and to choosing what to guess; the others are used once.
+    In every trial a coin decides whether the client holds the canary or its replacement (for add/remove: a
+    record that adds nothing). The adversary has all of the client's messages and knows everything else. Other
+    records add nothing, or pull against the canary, which is the worst case where batches have a fixed size:
+    rehearsals tell. About half of the trials go to rehearsing and to choosing what to guess; the others are
+    used once.
 
-    Guarantee: for an algorithm that keeps its promise, `lower_bound` exceeds the promised epsilon with probability at
-    most 1 - `confidence`, and `on_curve` is violated with probability at most 0.001. Coins that are public in the
-    algorithm (SVRG's snapshots) are the same in all trials: the promise is made for every outcome of them.
+    Guarantee: for an algorithm that keeps its promise, `lower_bound` exceeds the promised epsilon with
+    probability at most 1 - `confidence`, and `on_curve` is violated with probability at most 0.001. Coins that
+    are public in the algorithm (SVRG's snapshots) are the same in all trials: the promise is made for every
+    outcome of them.
     """
     game = Game.of(algorithm, records=records, rounds=rounds, privacy=privacy, dim=dim, seed=seed)
-    rehearsed, practised = (int(part * count("trials", trials, at_least=200)) for part in (_REHEARSED, _PRACTISED))
-    final, curve = trials - rehearsed - practised, _curve(game)
+    rehearsed, practised = (
+        int(part * count("trials", trials, at_least=200)) for part in (_REHEARSED, _PRACTISED)
+    )
+    curve = _curve(game)
 
     def curve_rule(scores: dict[str, Array], present: Coins) -> Rule:
         return best_rule(scores, present, curve, confidence=CURVE_CONFIDENCE)
@@ -110,12 +117,14 @@ def audit(
     on_curve = curve_rule(scores, present)
     at_claim = best_rule(scores, present, [game.claim], confidence=CURVE_CONFIDENCE)
 
-    views, present = playing.play(final, first + practised)
+    first += practised
+    views, present = playing.play(trials - first, first)
     scores = _scores({name: attacks[name] for name in {on_curve.attack, at_claim.attack}}, views)
     guesses = on_curve.guess(scores, present)
     return AuditResult(
         method="repeated runs",
         algorithm=algorithm.name,
+        data="gradient game",
         adjacency=game.adjacency,
         rounds=rounds,
         records=records,

@@ -19,7 +19,7 @@ from scipy.special import logsumexp
 Array = NDArray[np.float64]
 
 Attack = Callable[[Array], Array]
-"""From views (trials, rounds, dim), nan where nothing was seen, to a score a trial; high means "the canary was in"."""
+"""From views (trials, rounds, dim), nan where nothing was seen, to one score a trial: high for "in"."""
 
 _MOST_SIGNALS = 64
 _MOST_PATHS = 256
@@ -51,7 +51,9 @@ class Rehearsal:
         """A standard deviation below which noise counts as rounding."""
         return _LEAST_NOISE * float(np.abs(self.signals).max()) + float(np.finfo(np.float32).tiny)
 
-    def noise_std(self, members: NDArray[np.bool_] | slice = slice(None), round: int | slice = slice(None)) -> Array:
+    def noise_std(
+        self, members: NDArray[np.bool_] | slice = slice(None), round: int | slice = slice(None)
+    ) -> Array:
         """The noise on every coordinate in some rehearsals: (dim,)."""
         residuals = self.residuals[members, round].reshape(-1, self.views.shape[2])
         seen = np.isfinite(residuals)
@@ -75,8 +77,8 @@ def rehearsed_attacks(rehearsal: Rehearsal, direction: Array) -> dict[str, Attac
 def _each_round(rehearsal: Rehearsal, *, noise_by_signal: bool) -> Attack:
     """log P/Q, round by round, of mixtures of Gaussians around the signals of either world.
 
-    Exact where the rounds are independent given what is public. With `noise_by_signal` every signal has a noise of
-    its own, which finds noise that depends on the data.
+    Exact where the rounds are independent given what is public. With `noise_by_signal` every signal has a noise
+    of its own, which finds noise that depends on the data.
     """
     rounds = rehearsal.views.shape[1]
     pooled = rehearsal.noise_std()
@@ -106,7 +108,7 @@ def _each_round(rehearsal: Rehearsal, *, noise_by_signal: bool) -> Attack:
             log_density(views[:, t], *worlds[0][t]) - log_density(views[:, t], *worlds[1][t])
             for t in range(rounds)
         ]
-        return np.sum(ratios, axis=0)
+        return np.asarray(np.sum(ratios, axis=0))
 
     return scores
 

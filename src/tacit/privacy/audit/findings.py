@@ -34,14 +34,15 @@ class Finding:
 class AuditResult:
     """The outcome of an audit.
 
-    `at_claim` is a lower bound on epsilon at the delta that was promised. Small deltas hide in rare events that few
-    trials ever show; but noise and accountant promise a whole curve of (epsilon, delta), and `on_curve` tests the point
-    of it at which practice trials promised most. It is tested at a higher confidence, because a correct algorithm
-    that makes full use of its noise lies exactly on its curve.
+    `at_claim` is a lower bound on epsilon at the delta that was promised. Small deltas hide in rare events that
+    few trials ever show; but noise and accountant promise a whole curve of (epsilon, delta), and `on_curve`
+    tests the point of it at which practice trials promised most. It is tested at a higher confidence, because a
+    correct algorithm that makes full use of its noise lies exactly on its curve.
     """
 
     method: str
     algorithm: str
+    data: str
     adjacency: Adjacency
     rounds: int
     records: int
@@ -50,8 +51,8 @@ class AuditResult:
     at_claim: Finding
     on_curve: Finding | None = None
     equivalent_epsilon: float | None = None
-    """the least epsilon at the promised delta of a mechanism *of the claimed kind* that lets so much be guessed; the
-    best guess at what is really kept, at `confidence`, but a bound only if the kind is right"""
+    """the least epsilon at the promised delta of a mechanism *of the claimed kind* that lets so much be
+    guessed; the best guess at what is really kept, at `confidence`, but a bound only if the kind is right"""
 
     @property
     def lower_bound(self) -> float:
@@ -83,6 +84,7 @@ class AuditResult:
         return {
             "method": self.method,
             "algorithm": self.algorithm,
+            "data": self.data,
             "adjacency": str(self.adjacency),
             "rounds": self.rounds,
             "records": self.records,

@@ -1,7 +1,7 @@
 """How much privacy a number of right guesses rules out.
 
-In both games a fair coin decides, for every canary, which of two records a client holds. Then the canary's guesser
-sees what the client sent and says which of the two it was, or nothing.
+In both games a fair coin decides, for every canary, which of two records a client holds. Then the canary's
+guesser sees what the client sent and says which of the two it was, or nothing.
 """
 
 from __future__ import annotations
@@ -39,14 +39,15 @@ def repeated_runs_epsilon(
     `sides` says whether only one of the two worlds is ever guessed (1) or both (2). A result below zero rules out
     nothing.
 
-    Guarantee: if the guesses are a fixed function of what was seen and the mechanism is (e, delta)-private, the result
-    exceeds e with probability at most 1 - `confidence`. Proof: let P, Q be the laws in the two worlds and A the set on
-    which P is guessed. Then Pr[right] = P(A)/2 <= (exp(e) Q(A) + delta)/2 = exp(e) Pr[wrong] + delta/2, and as much
-    again for a set on which Q is guessed. So with p = Pr[right | guessed] and r = Pr[guessed]
+    Guarantee: if the guesses are a fixed function of what was seen and the mechanism is (e, delta)-private, the
+    result exceeds e with probability at most 1 - `confidence`. Proof: let P, Q be the laws in the two worlds
+    and A the set on which P is guessed. Then Pr[right] = P(A)/2 <= (exp(e) Q(A) + delta)/2, which is
+    exp(e) Pr[wrong] + delta/2, and as much again for a set on which Q is guessed. So with
+    p = Pr[right | guessed] and r = Pr[guessed]
 
         exp(e) >= (p - sides delta / (2 r)) / (1 - p),
 
-    which grows in p and in r; both are binomial proportions of independent trials and get their Clopper-Pearson limit.
+    which grows in p and in r; both are proportions of independent trials and get their Clopper-Pearson limit.
 
     >>> round(float(repeated_runs_epsilon(900, 1000, 1000, delta=1e-5, confidence=0.95, sides=2)), 2)
     2.03
@@ -60,7 +61,7 @@ def repeated_runs_epsilon(
 def repeated_runs_delta(
     right: ArrayLike, guesses: ArrayLike, trials: int, *, epsilon: float, confidence: float, sides: int
 ) -> Array:
-    """The largest delta that guesses in independent runs rule out at `epsilon`: the same statement, solved for delta.
+    """The largest delta that guesses in independent runs rule out at `epsilon`: the same bound, solved for delta.
 
         delta >= (2 r / sides) (p - exp(epsilon) (1 - p))
 
@@ -69,7 +70,7 @@ def repeated_runs_delta(
     """
     _check(trials, guesses, right, 0.0, confidence)
     p, rate = _limits(right, guesses, trials, confidence)
-    return np.maximum(2 * rate / sides * (p - np.exp(epsilon) * (1 - p)), 0.0)
+    return np.asarray(np.maximum(2 * rate / sides * (p - np.exp(epsilon) * (1 - p)), 0.0))
 
 
 def _limits(right: ArrayLike, guesses: ArrayLike, trials: int, confidence: float) -> tuple[Array, Array]:
@@ -88,10 +89,10 @@ def one_run_p_value(canaries: int, guesses: int, right: int, *, epsilon: float, 
 
         Pr[W >= right] + 2 canaries delta max_i Pr[right > W >= right - i] / i.
 
-    The guesses may depend on each other. What it needs is one independent fair coin for each canary, and that turning
-    one coin gives a neighbouring data set: a record for its replacement (replace-one), or for one that adds nothing
-    (add/remove). For delta = 0: given what was seen and all other coins, a coin's odds are at most exp(epsilon),
-    so coin after coin the number of right guesses is at most W in law.
+    The guesses may depend on each other. What it needs is one independent fair coin for each canary, and that
+    turning one coin gives a neighbouring data set: a record for its replacement (replace-one), or for one that
+    adds nothing (add/remove). For delta = 0: given what was seen and all other coins, a coin's odds are at most
+    exp(epsilon), so coin after coin the number of right guesses is at most W in law.
     """
     _check(canaries, guesses, right, delta, 0.5)
     if right == 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,7 +66,8 @@ class Rule:
     def guess(self, scores: Mapping[str, Array], present: NDArray[np.bool_]) -> Guesses:
         """Guess in trials that had no part in choosing the rule."""
         mine = scores[self.attack]
-        guessed_in, guessed_out = mine >= self.above, mine <= self.below
+        guessed_in = mine >= self.above
+        guessed_out = (mine <= self.below) & ~guessed_in
         right = int((guessed_in & present).sum() + (guessed_out & ~present).sum())
         number = int(guessed_in.sum() + guessed_out.sum())
         return Guesses(right, number, len(present), int(np.isfinite(self.above)) + int(np.isfinite(self.below)))
@@ -103,7 +104,7 @@ def best_rule(
         never = np.full_like(high, np.inf)
         for above, below in ((high, -never), (never, low), (high, low)):
             guessed_in, guessed_out = mine[:, None] >= above, mine[:, None] <= below
-            clear = ~(guessed_in & guessed_out).any(0)
+            clear = np.asarray(~(guessed_in & guessed_out).any(0))
             right = (guessed_in & present[:, None]).sum(0) + (guessed_out & ~present[:, None]).sum(0)
             guesses = guessed_in.sum(0) + guessed_out.sum(0)
             sides = int(np.isfinite(above[0])) + int(np.isfinite(below[0]))
@@ -132,16 +133,13 @@ def one_run_finding(
     Several numbers of guesses are tried; each gets its share of the error, so that the best of them may be taken.
     """
     order = np.argsort(-np.abs(scores), kind="stable")
-    right = np.cumsum((scores > 0)[order] == present[order])
+    right = np.cumsum((scores[order] > 0) == present[order])
     shared = 1 - (1 - confidence) / len(_ONE_RUN_SHARES)
 
     def finding(guesses: int) -> Finding:
         correct = int(right[guesses - 1])
         bound = one_run_epsilon(len(scores), guesses, correct, delta=claim.delta, confidence=shared)
-        return Finding(
-            claim.epsilon, claim.delta, bound, confidence, len(scores), guesses, correct, attack
-        )
+        return Finding(claim.epsilon, claim.delta, bound, confidence, len(scores), guesses, correct, attack)
 
     numbers = {max(1, round(share * len(scores))) for share in _ONE_RUN_SHARES}
-    best: Callable[[Finding], float] = lambda found: found.lower_bound  # noqa: E731
-    return max((finding(number) for number in sorted(numbers)), key=best)
+    return max((finding(number) for number in sorted(numbers)), key=lambda found: found.lower_bound)

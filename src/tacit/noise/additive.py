@@ -1,0 +1,111 @@
+"""The noise that a client adds: seeded for research, or on a lattice from the operating system's entropy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tacit.errors import unknown_name
+from tacit.noise import lattice
+from tacit.noise.entropy import Keystream
+from tacit.noise.gaussian import gaussian_rows
+
+Generators = Callable[[], Sequence[np.random.Generator]]
+
+
+class Noise(Protocol):
+    """Gaussian noise on the vectors of a cohort.
+
+    `slack` is what making room for real numbers costs: by so much, in bounds, one record's reach grows.
+    """
+
+    @property
+    def name(self) -> str:
+        """How recipes spell it."""
+        ...
+
+    @property
+    def secret(self) -> bool:
+        """Whether it comes from entropy that nobody can repeat."""
+        ...
+
+    @property
+    def slack(self) -> float:
+        """By how much, in bounds, one record's reach grows."""
+        ...
+
+    @property
+    def precision(self) -> torch.dtype:
+        """In which numbers the sums must be computed for the bound to hold for their rounded values."""
+        ...
+
+    def add(self, rows: Tensor, stds: Tensor, noise_multipliers: Tensor, generators: Generators) -> Tensor:
+        """Rows plus noise of these standard deviations: (clients, dim) float32."""
+        ...
+
+    def cost(self, dim: int, releases: int) -> float:
+        """The epsilon by which real samples differ from ideal ones, over all releases of a client."""
+        ...
+
+
+@dataclass(frozen=True)
+class SeededGaussian:
+    """Floating-point noise from each client's own seeded generator: repeatable, for research.
+
+    Not float-safe: sums and noise are single-precision numbers, whose low bits say more than the accountant
+    assumes. And whoever knows the seed can subtract the noise. Runs that use it are marked.
+    """
+
+    name: str = "gaussian"
+    secret: bool = False
+    slack: float = 0.0
+    precision: torch.dtype = torch.float32
+
+    def add(self, rows: Tensor, stds: Tensor, noise_multipliers: Tensor, generators: Generators) -> Tensor:
+        """Continuous noise, as far as floating point goes."""
+        return rows + gaussian_rows(stds, rows.shape[1], generators()).to(rows.device)
+
+    def cost(self, dim: int, releases: int) -> float:
+        """Taken as ideal, and marked instead."""
+        return 0.0
+
+
+@dataclass(frozen=True)
+class LatticeGaussian:
+    """Noise on a lattice from the operating system's entropy, for releases that are meant.
+
+    Guarantee: the release is post-processing of the ideal Gaussian mechanism on sums to which a record adds at
+    most `slack` bounds more than without it, up to `cost` (see `tacit.noise.lattice` for the proof). Sums are
+    computed in double precision; for m records their rounding moves by at most 2 m^2 2^-53 bounds with one
+    record, which the other half of the slack covers for up to 10^5 records.
+    """
+
+    name: str = "lattice"
+    secret: bool = True
+    slack: float = 1e-4
+    precision: torch.dtype = torch.float64
+
+    def add(self, rows: Tensor, stds: Tensor, noise_multipliers: Tensor, generators: Generators) -> Tensor:
+        """Round to the lattice, add whole steps."""
+        exponent = lattice.lattice_exponent(rows.shape[1], float(noise_multipliers.max()), self.slack / 2)
+        stream = Keystream()
+        return lattice.lattice_rows(rows, stds, exponent, [stream] * len(rows))
+
+    def cost(self, dim: int, releases: int) -> float:
+        """Each draw's probabilities are within a factor (1 + eta) of the ideal ones."""
+        return lattice.cost(dim, releases)
+
+
+NOISES: dict[str, Callable[[], Noise]] = {"gaussian": SeededGaussian, "lattice": LatticeGaussian}
+
+
+def build_noise(name: str) -> Noise:
+    """A kind of noise by name."""
+    if name not in NOISES:
+        raise unknown_name("noise", name, NOISES)
+    return NOISES[name]()

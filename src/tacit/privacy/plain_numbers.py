@@ -1,0 +1,51 @@
+"""Plain numbers for events: whatever comes from a file or from numpy is checked and made Python's own."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from typing import Any
+
+from tacit.errors import RequestError, count
+
+
+def number(setting: str, value: Any) -> float:
+    """The value as a float, if it is a finite number."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
+        raise RequestError(f"{setting} must be a finite number, not {value!r}")
+    return float(value)
+
+
+def whole(setting: str, value: Any) -> int:
+    """The value as an int, if it is a whole number by type."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise RequestError(f"{setting} must be a whole number, not {value!r}")
+    return int(value)
+
+
+def keep_numbers(event: object, *settings: str) -> None:
+    """Make the named settings of a frozen event plain floats."""
+    for setting in settings:
+        object.__setattr__(event, setting, number(setting, getattr(event, setting)))
+
+
+def keep_whole(event: object, *settings: str) -> None:
+    """Make the named settings of a frozen event plain ints of at least one."""
+    for setting in settings:
+        object.__setattr__(event, setting, count(setting, whole(setting, getattr(event, setting))))
+
+
+def flag(setting: str, value: Any) -> bool:
+    """The value, if it is true or false."""
+    if not isinstance(value, bool):
+        raise RequestError(f"{setting} must be true or false, not {value!r}")
+    return value
+
+
+def batch_of(records: Any, batch: Any, *, replacement: bool) -> tuple[int, int]:
+    """Number of records and size of a batch, if the batch can be drawn."""
+    records = count("records", whole("records", records))
+    batch = count("batch", whole("batch", batch))
+    if batch > records and not replacement:
+        raise RequestError(f"batch must be at most records = {records!r} without replacement, not {batch!r}")
+    return records, batch
