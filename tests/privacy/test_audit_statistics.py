@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
@@ -53,12 +53,11 @@ def test_the_bounds_on_epsilon_and_on_delta_are_one_statement(
         assert float(back) == pytest.approx(delta, abs=1e-9)
 
 
+@settings(max_examples=30)
 @given(st.integers(2, 300), st.floats(0.5, 1.0), st.floats(1e-9, 0.1))
 def test_more_right_guesses_never_lower_the_bound(guesses: int, accuracy: float, delta: float) -> None:
     right = round(accuracy * (guesses - 1))
-    less, more = (
-        one_run_epsilon(guesses, guesses, k, delta=delta, confidence=0.95) for k in (right, right + 1)
-    )
+    less, more = (one_run_epsilon(guesses, guesses, k, delta=delta, confidence=0.95) for k in (right, right + 1))
     assert more >= less - 1e-6
     few, many = (
         float(repeated_runs_epsilon(k, guesses, guesses, delta=delta, confidence=0.95, sides=2))
@@ -79,7 +78,7 @@ def test_without_delta_the_one_run_p_value_is_binomial() -> None:
 
 
 def test_one_run_p_value_is_valid_for_canaries_that_fall_together() -> None:
-    """The mechanism that gives all canaries away with probability delta: dependent guesses, yet a valid p-value."""
+    """A mechanism that gives all canaries away with probability delta: the guesses depend on each other."""
     canaries, delta = 20, 0.01
     for right in range(11, 21):
         fair = float(stats.binom.sf(right - 1, canaries, 0.5))
@@ -107,9 +106,7 @@ def test_repeated_runs_bound_exceeds_the_truth_as_often_as_it_may(delta: float, 
     answers = np.where(told, coins, coins == (generator.random((repetitions, trials)) < honest))
     guessed = answers if sides == 1 else np.ones_like(answers)
     right = (guessed & (coins == answers)).sum(1)
-    bounds = repeated_runs_epsilon(
-        right, guessed.sum(1), trials, delta=delta, confidence=0.95, sides=sides
-    )
+    bounds = repeated_runs_epsilon(right, guessed.sum(1), trials, delta=delta, confidence=0.95, sides=sides)
     assert (bounds > 1).mean() < 0.05
     assert np.median(bounds) > 0.4
 
@@ -162,8 +159,8 @@ def test_attacks_make_do_with_the_coordinates_that_were_seen() -> None:
     views = fresh.views.copy()
     views[:, :, 0] = np.nan
     for name, attack in rehearsed_attacks(rehearsal, np.full(2, 0.5**0.5)).items():
-        right = (attack(views) > 0) == fresh.present
-        assert 0.55 < right.mean() < 0.72, name
+        half, all_of_it = (((attack(seen) > 0) == fresh.present).mean() for seen in (views, fresh.views))
+        assert 0.7 < half < 0.78 < all_of_it, name
 
 
 def test_noise_that_is_used_twice_gives_everything_away() -> None:

@@ -1,9 +1,9 @@
 """Random numbers by address instead of by order.
 
 Every draw of a run has an address: what it is for, whose it is, which round, which step of the round. The
-generator at an address is the counter-based Philox 4x64 with the seed as its key and the address as its counter, so the numbers do not
-depend on how a cohort is cut into chunks, on the number of threads, or on which engine runs the client: a
-silo that runs alone draws what it would have drawn in the simulator.
+generator at an address is the counter-based Philox 4x64 with the seed as its key and the address as its
+counter, so the numbers do not depend on how a cohort is cut into chunks, on the number of threads, or on which
+engine runs the client: a silo that runs alone draws what it would have drawn in the simulator.
 """
 
 from __future__ import annotations

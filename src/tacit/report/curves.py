@@ -18,6 +18,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 """Okabe and Ito's palette, which people with any colour vision can tell apart."""
 
 STYLES = ("-", "--", "-.", ":")
+"""So that lines which lie on each other can still be seen."""
 
 
 def plot_run(run: Run) -> Figure:
@@ -63,7 +64,7 @@ def _panel(ax: Axes, histories: Mapping[str, Sequence[History]], x_column: str, 
         y = np.array([[_number(getattr(row, y_column)) for row in run] for run in runs])
         style: dict[str, Any] = {
             "color": COLOURS[index % len(COLOURS)],
-            "linestyle": STYLES[index // len(COLOURS) % len(STYLES)],
+            "linestyle": STYLES[index % len(STYLES)],
         }
         shown = x > 0 if x_column != "round" else np.ones(len(x), dtype=bool)
         ax.plot(x[shown], y.mean(0)[shown], label=name, linewidth=1.6, **style)

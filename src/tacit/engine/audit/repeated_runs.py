@@ -15,7 +15,7 @@ from tacit.engine.threads import suitable_threads
 from tacit.errors import count
 from tacit.federation import Federation
 from tacit.privacy import Target, accounting, calibrate_noise
-from tacit.privacy.audit import Attack, AuditResult, ClaimedPoint, Rehearsal, Rule, best_rule, rehearsed_attacks
+from tacit.privacy.audit import Attack, AuditResult, ClaimedPoint, Rehearsal, best_rule, rehearsed_attacks
 
 TRIALS, DIM = 4000, 4
 
@@ -25,8 +25,10 @@ CURVE_CONFIDENCE = 0.999
 _CURVE = (0.01, 0.125, 0.25, 0.5, 0.75, 1.0)
 """The points of the claimed curve that may be tested, as parts of the claimed epsilon."""
 
-_REHEARSED, _PRACTISED = 0.1, 0.3
-"""The parts of the trials that go to each rehearsal, and to choosing what to guess."""
+FEWEST_TRIALS = 500
+
+_REHEARSED, _PRACTISED, _FEWEST_REHEARSED = 0.15, 0.2, 100
+"""The parts of the trials that go to each of two rehearsals, and to choosing what to guess."""
 
 _NUMBERS_AT_A_TIME = 2**24
 
@@ -93,13 +95,9 @@ def audit(
     outcome of them.
     """
     game = Game.of(algorithm, records=records, rounds=rounds, privacy=privacy, dim=dim, seed=seed)
-    rehearsed, practised = (
-        int(part * count("trials", trials, at_least=200)) for part in (_REHEARSED, _PRACTISED)
-    )
+    count("trials", trials, at_least=FEWEST_TRIALS)
+    rehearsed, practised = max(_FEWEST_REHEARSED, int(_REHEARSED * trials)), int(_PRACTISED * trials)
     curve = _curve(game)
-
-    def curve_rule(scores: dict[str, Array], present: Coins) -> Rule:
-        return best_rule(scores, present, curve, confidence=CURVE_CONFIDENCE)
 
     first = 0
     found: list[tuple[float, _Trials, dict[str, Attack]]] = []
@@ -107,14 +105,15 @@ def audit(
         playing = _Trials(game, others)
         rehearsal = playing.rehearse(rehearsed, first)
         attacks = rehearsed_attacks(rehearsal, playing.direction)
-        margin = curve_rule(_scores(attacks, rehearsal.views), rehearsal.present).margin
-        found.append((margin, playing, attacks))
+        scores = _scores(attacks, rehearsal.views)
+        rule = best_rule(scores, rehearsal.present, curve, confidence=confidence)
+        found.append((rule.margin, playing, attacks))
         first += rehearsed
     _, playing, attacks = max(found, key=lambda one: one[0])
 
     views, present = playing.play(practised, first)
     scores = _scores(attacks, views)
-    on_curve = curve_rule(scores, present)
+    on_curve = best_rule(scores, present, curve, confidence=CURVE_CONFIDENCE)
     at_claim = best_rule(scores, present, [game.claim], confidence=CURVE_CONFIDENCE)
 
     first += practised

@@ -50,7 +50,7 @@ def repeated_runs_epsilon(
     which grows in p and in r; both are proportions of independent trials and get their Clopper-Pearson limit.
 
     >>> round(float(repeated_runs_epsilon(900, 1000, 1000, delta=1e-5, confidence=0.95, sides=2)), 2)
-    2.03
+    2.01
     """
     _check(trials, guesses, right, delta, confidence)
     p, rate = _limits(right, guesses, trials, confidence)
@@ -66,7 +66,7 @@ def repeated_runs_delta(
         delta >= (2 r / sides) (p - exp(epsilon) (1 - p))
 
     >>> round(float(repeated_runs_delta(900, 1000, 1000, epsilon=1.0, confidence=0.95, sides=2)), 2)
-    0.57
+    0.56
     """
     _check(trials, guesses, right, 0.0, confidence)
     p, rate = _limits(right, guesses, trials, confidence)

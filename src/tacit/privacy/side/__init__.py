@@ -1,7 +1,7 @@
-"""Private side computations: what a pipeline needs to know about the records before it trains, released and paid for.
+"""Private side computations: what a pipeline must know about the records before it trains, released and paid for.
 
-Standardising features and choosing a clip norm are looks at private data. Here each is a Gaussian release of every client
-by itself, so that it composes with training in one accountant:
+Standardising features and choosing a clip norm are looks at private data. Here each of them is a Gaussian
+release of every client by itself, which composes with training in one accountant:
 
 >>> import tacit
 >>> from functools import partial
@@ -27,7 +27,8 @@ True
 
 from tacit.privacy.side.budget import pipeline_event, pipeline_guarantee, remaining_target, split_target
 from tacit.privacy.side.clip_norm import clip_norm_from_quantile
-from tacit.privacy.side.moments import Ball, Box, MeanAndScale, private_mean_and_scale, standardise
+from tacit.privacy.side.feature_bounds import Ball, Box
+from tacit.privacy.side.moments import MeanAndScale, private_mean_and_scale, standardise
 from tacit.privacy.side.quantile import private_quantile
 from tacit.privacy.side.release import SideRelease
 

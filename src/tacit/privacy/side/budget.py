@@ -1,8 +1,8 @@
 """One budget for a whole pipeline: releases before training and training itself, accounted for together.
 
-Epsilons are never added up. What happened before and what training will do are composed as events, and the noise of
-training is what the composition needs. That makes careful preparation cheap: Gaussian releases add up in squares, so a
-release that would take a tenth of epsilon alone leaves training about sqrt(1 - 0.1^2) = 99.5% of it.
+Epsilons are never added up. What happened before and what training will do are composed as events, and training
+gets the noise that the composition needs. That makes careful preparation cheap: Gaussian releases add up in
+squares, so one that would take a tenth of epsilon alone leaves training about sqrt(1 - 0.1^2) = 99.5% of it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ _NUDGE, _MOST_NUDGES = 1e-3, 20
 
 
 def split_target(target: Target, fraction: float) -> Target:
-    """The target of a release that may cost a `fraction` of the pipeline's epsilon if it were alone, at the same delta.
+    """The target for a release that would cost a `fraction` of the pipeline's epsilon if it were alone.
 
-    What is left for training is more than the rest: `remaining_target`.
+    At the same delta, which is not divided: `remaining_target` accounts for everything at once, and leaves
+    training more than the rest of epsilon.
 
     >>> split_target(Target(4.0, 1e-5), 0.1).epsilon
     0.4
@@ -54,9 +55,9 @@ def remaining_target(
 ) -> Target:
     """What to ask of training, so that it keeps `target` *together with* the releases before it.
 
-    Guarantee: whoever calibrates each of `make_events` (the whole training of a client of each size, by its noise
-    multiplier) to the target that is returned has a pipeline that keeps `target` for all of them. Found by calibrating
-    the composition, and checked by calibrating training alone.
+    Guarantee: `make_events` holds, for a client of each size, its whole training as a function of the noise
+    multiplier. If each of them is calibrated to the target that is returned, its composition with `before`
+    keeps `target`. Found by calibrating the composition, checked by calibrating training alone.
 
     >>> from tacit.federation import Federation
     >>> from tacit.privacy.events import composed, poisson, repeated
@@ -104,7 +105,7 @@ def pipeline_guarantee(before: Sequence[SideRelease[Any]], training: Guarantee) 
     """
     if training.unit is not Unit.RECORD:
         raise RequestError(
-            f"unit {str(training.unit)!r} of training does not go with releases before it that protect single records"
+            f"training's unit {str(training.unit)!r} does not go with releases that protect one record at a time"
         )
     for release in before:
         if release.clients != len(training.events):

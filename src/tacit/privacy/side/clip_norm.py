@@ -29,10 +29,10 @@ def clip_norm_from_quantile(
 ) -> SideRelease[float]:
     """A clip norm that about a share `quantile` of the records' gradients does not exceed at the initial point.
 
-    Guarantee: that of `private_quantile`. The search is on a logarithmic scale, where the public `lower` (above 0) and
-    `upper` may lie far apart: the answer is precise to a factor (upper / lower)^(1 / bins). A gradient that is not finite
-    counts as longer than `upper`. The point is where a run with this seed starts. The median is a good clip norm for a
-    whole training (Andrew et al. 2021).
+    Guarantee: that of `private_quantile`. The search is on a logarithmic scale, so the public `lower` (above 0)
+    and `upper` may lie far apart: the answer is precise to a factor (upper / lower)^(1 / bins). A gradient that
+    is not finite counts as longer than `upper`. The point is where a run with this seed starts (seed 0 if there
+    is none). The median is the usual choice (Andrew et al. 2021 follow it through training).
 
     >>> from tacit.models import logistic_regression
     >>> x = torch.linspace(-3, 3, 4000)[:, None]

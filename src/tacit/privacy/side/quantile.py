@@ -34,20 +34,21 @@ def private_quantile(
     target: Target,
     seed: int | None = None,
 ) -> SideRelease[float]:
-    """About the smallest number that a share `quantile` of all records does not exceed, between `lower` and `upper`.
+    """About the smallest number in [lower, upper] that a share `quantile` of all records does not exceed.
 
-    Guarantee: the whole search keeps `target`. Whether a record lies at or below a threshold moves its client's count by
-    1/2 up or down, so the Gaussian event with bound 1/2 is exact: replacing a record moves the count by 1, and leaving it
-    out (as if it lay half on either side) by 1/2. Values outside the range count as its nearest end.
+    Guarantee: the whole search keeps `target`. A record counts +1/2 if it lies at or below a threshold and -1/2
+    if not, so the Gaussian event of bound 1/2 is exact in both adjacencies: a replaced record moves the count
+    by 1, one that is left out (as if it lay half on either side) by 1/2. What lies outside the range counts as
+    its nearest end.
 
-    The k = ceil(log2(bins)) halvings of the range ask every client for one noisy count each. A noisy count is off by a
-    share `noise_std` of all records, which is how far the answer's rank is off; what is left of the range is
-    (upper - lower) / 2^k wide, or, if `logarithmic`, a factor (upper / lower)^(1 / 2^k). A histogram with as many bins,
-    released at once, would put sqrt(bins / (2 k)) times as much noise on the rank of the median: its counts have to be
-    added up.
+    Each of the k = ceil(log2(bins)) halvings of the range asks every client for one noisy count. `noise_std` is
+    the noise on the share of all records that lie below a threshold, and so about how far the answer's rank is
+    off. What is left of the range is (upper - lower) / 2^k wide, or, if `logarithmic`, a factor (upper /
+    lower)^(1 / 2^k). A histogram of as many bins would need no second round, but its replace-one sensitivity is
+    sqrt(2) and its bins must be added up: sqrt(bins / (2 k)) times as much noise on the rank of the median.
 
-    `name` says what the values are. Two releases with one seed need different names; without a seed, the noise comes from
-    the operating system's entropy.
+    `name` says what the values are. Two releases with one seed need different names; without a seed, the noise
+    comes from the operating system's entropy.
 
     >>> import torch
     >>> ages = torch.linspace(20, 60, 6000)[:, None]
@@ -69,9 +70,9 @@ def private_quantile(
     check_one_number_each(name, numbers, federation)
 
     halvings = (count("bins", bins, at_least=2) - 1).bit_length()
-    question = f"quantile {quantile!r} of {name} in {lower!r}, {upper!r} by {halvings}, {logarithmic}"
-    counts = NoisyMeans(federation, question, BOUND, halvings, target, seed)
     low, high = float(lower), float(upper)
+    question = f"quantile {float(quantile)} of {name} in {low}, {high} by {halvings} {logarithmic}"
+    counts = NoisyMeans(federation, question, BOUND, halvings, target, seed)
     for release in range(halvings):
         middle = _middle(low, high, logarithmic)
         below = counts.means(_balances(numbers, middle, federation.sizes), release).item() + BOUND

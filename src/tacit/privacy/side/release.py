@@ -1,4 +1,4 @@
-"""How a statistic leaves the clients: bounded contributions, noise of each client's own, one Gaussian event for each message."""
+"""How a statistic leaves the clients: bounded contributions, noise of each client's own, one event a message."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from tacit.errors import DataError, RequestError, count, positive
 from tacit.federation import Federation
+from tacit.federation_checks import describe_client
 from tacit.noise.gaussian import gaussian_rows
 from tacit.noise.randomness import Purpose, Randomness
 from tacit.privacy.calibrate import calibrate_noise
@@ -28,10 +29,10 @@ Value = TypeVar("Value")
 class SideRelease(Generic[Value]):
     """A statistic that every client helped to release, and what that costs each of them.
 
-    Guarantee: `event` is what happened to the records of every single client, as the server and all other parties see
-    it together; `value` is computed from the messages alone. Compose `event` with what else is released from the same
-    records, and account for all of it at once. It is the same for every client: all of them use every record, and
-    their noise does not depend on how many there are.
+    Guarantee: `event` is what happened to the records of each single client, as the server and all other
+    parties see it together; `value` is computed from the messages alone. Compose `event` with whatever else is
+    released from the same records and account for all of it at once. It is the same for every client, since all
+    of them use every record once a message, and their noise does not depend on how many records they have.
     """
 
     value: Value
@@ -60,17 +61,21 @@ class SideRelease(Generic[Value]):
 
 @dataclass(frozen=True)
 class NoisyMeans:
-    """The means over all records of bounded contributions, asked for `releases` times, each client adding its own noise.
+    """Means over all records of bounded contributions, `releases` times; every client adds noise of its own.
 
-    Guarantee: if every record contributes to each sum a vector of norm at most `bound`, the messages of one client are
-    `event`, which keeps `target`. What the guarantee calls a record that is not used contributes the zero vector, so
-    contributions should be centred: subtracting a vector that everybody knows from each of them changes nothing but the
-    bound. Where the ball around that centre is no wider than the contributions are apart, the bound is tight for both
-    adjacencies.
+    Guarantee: if every record adds to each sum a vector of norm at most `bound`, all messages of a client
+    together keep `target`. A record that is not used, in the sense of add-remove, adds the zero vector.
+    Contributions may be centred: to take a vector that everybody knows from each of them changes no release,
+    only the bound. If their smallest enclosing ball is no wider than two of them lie apart, the bound at its
+    centre is tight in both adjacencies; here that holds for counts and boxes (a one-hot vector, whose ball has
+    a radius near 1 although two of them are only sqrt(2) apart, would lose by it).
 
-    `question` names the release: all that is public about it. The noise's address is made of the seed and the question,
-    so releases that ask different things, and training, never share noise even if they share a seed; the same question
-    about *other* values would (two columns under one name: their difference would be released without noise).
+    `question` is all that is public about the release. The noise's address is made of it and of the seed, so
+    that training and releases that ask different things share no noise even if they share a seed. The same
+    question about *other* values would: with two columns under one name, their difference would be released
+    without noise.
+
+    The noise is floating point, as in all simulations.
     """
 
     federation: Federation
@@ -113,7 +118,7 @@ class NoisyMeans:
         return sums.double() + gaussian_rows(stds, sums.shape[1], generators).double()
 
     def means(self, sums: Tensor, release: int = 0) -> Tensor:
-        """What the server makes of the messages: (dim,) double. Every record counts the same, whoever holds it."""
+        """What the server makes of the messages: (dim,) double. All records weigh the same, whoever has them."""
         return self.messages(sums, release).sum(0) / self.federation.records
 
     def released(self, value: Value, *assumed: str) -> SideRelease[Value]:
@@ -158,7 +163,8 @@ def check_one_number_each(name: str, values: Tensor, federation: Federation) -> 
     if bool(torch.isnan(values).any()):
         row = int(torch.isnan(values).nonzero()[0])
         owner = int(torch.searchsorted(federation.offsets, row, right=True)) - 1
+        record = row - int(federation.offsets[owner])
         raise DataError(
-            f"{name} of client {int(federation.ids[owner])}, record {row - int(federation.offsets[owner])} is not a "
-            "number; say what such records count as, or leave them out"
+            f"{describe_client(federation, owner)}, record {record}: {name} must be a number, not NaN; "
+            "say what such records count as, or leave them out"
         )

@@ -1,0 +1,260 @@
+"""Amplification by shuffling: what local noise is worth behind a party that mixes the messages of all clients.
+
+Every bound is the dominating pair of `clones` with its own clones and scores:
+
+- Local randomisers that keep epsilon0 for a whole client: each message Ri of the others satisfies
+  Ri >= e^-epsilon0 (P0 + P1)/2, so clones come at the rate e^-epsilon0, and the scores are those of randomised
+  response. This is the pair of Feldman, McMillan & Talwar (2021, Thm 3.1): C ~ Bin(n - 1, e^-epsilon0), A ~ Bin(C, 1/2).
+- Gaussian noise: the same with scores of its own, which are far less spread out than those of its worst case. Its loss
+  is not bounded, so Ri >= e^-e (P0 + P1)/2 fails on a mass of at most e^-e delta_Gauss(s; e), s the shift between two
+  clients. Moving that mass changes a run of T rounds by at most slip = T (n - 1) e^-e delta_Gauss(s; e) in total
+  variation, and delta by (1 + e^epsilon) slip. Any e will do; a part of delta is set aside for the slip.
+
+What it takes: all messages have the same noise, scale and format; no state, such as a shift, tells clients apart; they
+are really mixed. `clients` are those who do not help the adversary. A clone is a *whole client* that looks like another:
+noise that hides one of many records leaves none, and a dozen silos gain next to nothing. ISRL-DP (Lowy & Razaviyayn 2023)
+has the same limit in Theorem D.5: a local epsilon of at most about 1/records.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from scipy import optimize, stats
+
+from tacit.errors import RequestError, count, positive
+from tacit.privacy import events, gaussian
+from tacit.privacy.accounting import check_delta
+from tacit.privacy.calibrate import calibrate_noise
+from tacit.privacy.clones import NEGLIGIBLE, ClonePair, GaussianScores, PureScores, clone_pair
+from tacit.privacy.composition import compose
+from tacit.privacy.dominate import Direction
+from tacit.privacy.terms import Adjacency
+
+_SLIP_SHARE = 0.25
+"""The part of delta that pays for Gaussian messages that are not quite clones. It decides how tight, not whether."""
+
+_PASSES = 2
+_FEWEST_CELLS, _RESOLUTION, _LEAST_EPSILON, _LOG_NEGLIGIBLE = 256, 2.5e-3, 1e-2, -9.0
+_SAFE_SIDE = 1e-7
+"""Relative allowance for floating point."""
+
+_PRECISION, _STRIDE, _MOST_NUDGES = 2e-3, 0.5, 20
+
+
+def shuffled_epsilon(
+    local_epsilon: float, clients: int, delta: float, *, local_delta: float = 0.0, rounds: int = 1
+) -> float:
+    """The epsilon behind a shuffler, if in each round a message hides its client within (local_epsilon, local_delta).
+
+    Guarantee: for every such randomiser, and never above the epsilon without the shuffler; infinite if `local_delta`
+    uses up `delta`. One round of pure randomisers is exact for the clone pair. For `local_delta` d0 > 0 the client's
+    two laws are made pure by moving u = d0/(1 + e^epsilon0) of their mass, then e^-epsilon0 (d0 + u) of every other
+    message, which adds (1 + e^epsilon) times all that to delta. (Thm 3.8 of Feldman, McMillan & Talwar 2021 adds
+    (1 + e^epsilon)(1 + e^-epsilon0 / 2) n d0, which is more.)
+
+    >>> [round(shuffled_epsilon(1.0, clients, 1e-6), 2) for clients in (25, 100, 1000)]
+    [1.0, 0.64, 0.18]
+    """
+    positive("local_epsilon", local_epsilon)
+    check_delta(delta)
+    others, rounds = count("clients", clients) - 1, count("rounds", rounds)
+    if not 0 <= local_delta < 1:
+        raise RequestError(f"local_delta must be at least 0 and below 1, not {local_delta!r}")
+    if rounds * local_delta >= delta:
+        return math.inf
+    clone_rate = math.exp(-local_epsilon)
+    moved = local_delta / (1 + math.exp(min(local_epsilon, 700.0)))
+    slip = rounds * (moved + others * clone_rate * (local_delta + moved))
+    if rounds == 1:
+        return _least(lambda e: one_round_delta(local_epsilon, clients, e) + (1 + math.exp(e)) * slip, local_epsilon, delta)
+    scores = PureScores(local_epsilon)
+    alone = _composed_epsilon(clone_pair(scores, 0, 1.0), rounds, delta - rounds * local_delta)
+    local = min(alone, rounds * local_epsilon)
+    pair = clone_pair(scores, others, clone_rate)
+    return _tightened(local, lambda cap: _composed_epsilon(pair, rounds, delta - (1 + math.exp(cap)) * slip))
+
+
+def one_round_delta(local_epsilon: float, clients: int, epsilon: float) -> float:
+    """The delta at `epsilon` of one shuffled round of pure randomisers: a closed term for every number of clones.
+
+    With c clones, t = tanh(epsilon0 / 2), h = tanh(epsilon / 2) and k the least number of ones among c + 1 whose loss
+    exceeds epsilon, it is (1 + e^epsilon)/2 (t P(B = k-1) - h P(B >= k) - h P(B >= k-1)), B ~ Bin(c, 1/2).
+    """
+    if epsilon >= local_epsilon:
+        return 0.0
+    clones = stats.binom(clients - 1, math.exp(-local_epsilon))
+    c = np.arange(int(clones.ppf(NEGLIGIBLE)), int(clones.isf(NEGLIGIBLE)) + 1)
+    t, h = math.tanh(local_epsilon / 2), math.tanh(epsilon / 2)
+    k = np.floor((c + 1) * (1 + h / t) / 2) + 1
+    at_least = stats.binom.sf(k - 1, c, 0.5) + stats.binom.sf(k - 2, c, 0.5)
+    given = (t * stats.binom.pmf(k - 1, c, 0.5) - h * at_least) / 2
+    return (1 + math.exp(epsilon)) * float((clones.pmf(c) * np.maximum(given, 0.0)).sum()) + 2 * NEGLIGIBLE
+
+
+@dataclass(frozen=True)
+class ShuffledGaussian:
+    """A whole run of Gaussian releases behind a shuffler, as an accountant sees it.
+
+    In each of `rounds` rounds every client sends, as it is or processed further, a sum of at most `records`
+    contributions of at most one bound each, plus Gaussian noise of `noise_multiplier` bounds. With one contribution, a
+    client's whole update, the promise is to the client.
+    """
+
+    noise_multiplier: float
+    clients: int
+    rounds: int = 1
+    records: int = 1
+    adjacency: Adjacency = Adjacency.REPLACE_ONE
+
+    def __post_init__(self) -> None:
+        positive("noise_multiplier", self.noise_multiplier)
+        for setting in ("clients", "rounds", "records"):
+            object.__setattr__(self, setting, count(setting, getattr(self, setting)))
+        object.__setattr__(self, "adjacency", Adjacency(self.adjacency))
+
+    @property
+    def shift(self) -> float:
+        """How far one record moves a message, in standard deviations of the noise."""
+        return (2.0 if self.adjacency is Adjacency.REPLACE_ONE else 1.0) / self.noise_multiplier
+
+    def local_epsilon(self, delta: float) -> float:
+        """The epsilon against a server that knows who sent what, for instance because the shuffler tells."""
+        return gaussian.epsilon([math.sqrt(self.rounds) * self.shift], [1.0], math.log(check_delta(delta)))
+
+    def epsilon(self, delta: float) -> float:
+        """The epsilon behind an honest shuffler, never above the local one."""
+        return _shuffled_gaussian_epsilon(self, check_delta(delta))
+
+
+@lru_cache(maxsize=1024)
+def _shuffled_gaussian_epsilon(run: ShuffledGaussian, delta: float) -> float:
+    local, others = run.local_epsilon(delta), run.clients - 1
+    if others == 0 or local == 0:
+        return local
+    # However the differing record is adjacent, other clients may differ in everything.
+    client_shift = 2 * run.records / run.noise_multiplier
+
+    def at(cap: float) -> float:
+        log_slip = math.log(_SLIP_SHARE * delta) - np.logaddexp(0.0, cap) - math.log(run.rounds * others)
+        clone_epsilon = _clone_epsilon(client_shift, float(log_slip))
+        if clone_epsilon > math.log(others) + 3:
+            return math.inf
+        pair = clone_pair(GaussianScores(run.shift), others, math.exp(-clone_epsilon))
+        return _composed_epsilon(pair, run.rounds, (1 - _SLIP_SHARE) * delta)
+
+    return _tightened(local, at)
+
+
+def shuffled_gaussian_epsilon(
+    noise_multiplier: float,
+    clients: int,
+    rounds: int,
+    delta: float,
+    adjacency: Adjacency = Adjacency.REPLACE_ONE,
+    *,
+    records: int = 1,
+) -> float:
+    """The epsilon of a `ShuffledGaussian` run.
+
+    >>> round(shuffled_gaussian_epsilon(4.0, clients=1000, rounds=1, delta=1e-6), 2)
+    0.26
+    >>> round(ShuffledGaussian(4.0, clients=1000).local_epsilon(1e-6), 2)
+    2.25
+    """
+    return ShuffledGaussian(noise_multiplier, clients, rounds, records, adjacency).epsilon(delta)
+
+
+def shuffled_noise_multiplier(
+    epsilon: float,
+    delta: float,
+    clients: int,
+    rounds: int,
+    adjacency: Adjacency = Adjacency.REPLACE_ONE,
+    *,
+    records: int = 1,
+) -> float:
+    """The least noise multiplier, to within 1% and never below it, that keeps (epsilon, delta) behind an honest shuffler.
+
+    Nobody can check from outside that a shuffler is honest: print `ShuffledGaussian.local_epsilon` beside the target.
+    """
+    rounds = count("rounds", rounds)
+    local = calibrate_noise(
+        lambda z: events.repeated(events.gaussian(z), rounds), epsilon=epsilon, delta=delta, adjacency=adjacency
+    )
+
+    def excess(log_noise: float) -> float:
+        run = ShuffledGaussian(math.exp(log_noise), clients, rounds, records, adjacency)
+        # Bounded below, because an epsilon of zero has no logarithm.
+        return math.log(max(run.epsilon(delta) / epsilon, 1e-3))
+
+    low = high = math.log(local)
+    while excess(low) <= 0:
+        low, high = low - _STRIDE, low
+    if low == high:
+        return local
+    root = float(optimize.brentq(excess, low, high, xtol=_PRECISION, rtol=1e-12)) + _PRECISION
+    for nudge in range(_MOST_NUDGES):
+        noise = root + nudge * _PRECISION
+        if noise >= math.log(local):
+            break
+        if excess(noise) <= 0:
+            return math.exp(noise)
+    return local
+
+
+def _clone_epsilon(shift: float, log_slip: float) -> float:
+    """The least e with e^-e delta_Gauss(shift; e) at most exp(`log_slip`), rounded up."""
+
+    def excess(e: float) -> float:
+        return gaussian.log_delta([shift], [1.0], e) - e - log_slip
+
+    if excess(0.0) <= 0:
+        return 0.0
+    high = shift * (1 + shift)
+    while excess(high) > 0:
+        high *= 2
+    return float(optimize.brentq(excess, 0.0, high, xtol=1e-9)) * (1 + _SAFE_SIDE) + 1e-8
+
+
+def _composed_epsilon(pair: ClonePair, rounds: int, delta: float) -> float:
+    """The epsilon of `rounds` rounds at `delta`, on grids each four times finer until it stands still; infinite without."""
+    if delta <= 2 * rounds * pair.unbounded:
+        return math.inf
+    log_tail = math.log(delta) + _LOG_NEGLIGIBLE - math.log(rounds)
+    direction = Direction(0.0, ((pair, rounds),))
+    low, high = pair.loss_range(log_tail)
+    step, best = max(high - low, 1e-9) / _FEWEST_CELLS, math.inf
+    while True:
+        composed = compose(direction, step, log_tail)
+        log_target = math.log(delta - composed.infinite)
+        value = composed.near(composed.tilt_for(log_target)).epsilon(log_target)
+        if best - value <= _RESOLUTION * max(value, _LEAST_EPSILON):
+            return min(best, value) * (1 + _SAFE_SIDE)
+        best, step = min(best, value), step / 4
+
+
+def _tightened(local: float, at: Callable[[float], float]) -> float:
+    """The best of a few epsilons, each of which holds because it is not above the cap that its slip was weighed with."""
+    best = local
+    for _ in range(_PASSES):
+        found = at(best)
+        if found >= best:
+            break
+        best = found
+    return best
+
+
+def _least(delta_at: Callable[[float], float], most: float, delta: float) -> float:
+    """The smallest epsilon up to `most`, which is known to do, with `delta_at` at most `delta`; rounded up."""
+    if delta_at(0.0) <= delta:
+        return 0.0
+    low, high = 0.0, most
+    while high - low > _SAFE_SIDE * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if delta_at(middle) > delta else (low, middle)
+    return high

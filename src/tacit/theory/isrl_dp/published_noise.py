@@ -1,0 +1,111 @@
+"""The noise of ISRL-DP (Lowy & Razaviyayn 2023) as published: for comparison only.
+
+tacit derives its noise by exact accounting, which needs much less of it. The letters of the formulas are
+those of `tacit.theory.isrl_dp`.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tacit.errors import RequestError, count, positive
+from tacit.theory.isrl_dp.problem import Problem
+from tacit.theory.soteriafl.checks import ROUND_OFF, below_one
+
+
+def _at_most(epsilon: float, limit: float, theorem: str) -> float:
+    if positive("epsilon", epsilon) > limit * (1 + ROUND_OFF):
+        raise RequestError(f"epsilon must be at most {limit:.6g} at this delta ({theorem}), not {epsilon!r}")
+    return epsilon
+
+
+def resampled_noise_std(*, lipschitz: float, records: int, rounds: int, epsilon: float, delta: float) -> float:
+    """The noise of Theorems D.1 (Noisy MB-SGD) and F.1 (Accelerated Noisy MB-SGD on empirical risk).
+
+    s^2 = 256 L^2 R ln(2.5 R/delta) ln(2/delta) / (n epsilon)^2, for epsilon <= 2 ln(2/delta) and a batch of at
+    least `smallest_batch`. Safe, and 16 to 36 times the standard deviation that is needed.
+
+    >>> round(resampled_noise_std(lipschitz=1.0, records=1000, rounds=50, epsilon=1.0, delta=1e-5), 3)
+    1.598
+    """
+    below_one("delta", delta)
+    _at_most(epsilon, 2 * math.log(2 / delta), "Theorem D.1")
+    logs = math.log(2.5 * count("rounds", rounds) / delta) * math.log(2 / delta)
+    return 16 * positive("lipschitz", lipschitz) * math.sqrt(rounds * logs) / (count("records", records) * epsilon)
+
+
+def smallest_batch(*, records: int, rounds: int, epsilon: float, delta: float) -> float:
+    """The batch from which Theorems D.1 and F.1 hold, as a real number: epsilon n / (4 sqrt(2 R ln(2/delta))).
+
+    It exceeds `records` if there are fewer than epsilon^2 / (32 ln(2/delta)) rounds.
+
+    >>> round(smallest_batch(records=1000, rounds=50, epsilon=1.0, delta=1e-5), 2)
+    7.16
+    """
+    root = math.sqrt(2 * count("rounds", rounds) * math.log(2 / below_one("delta", delta)))
+    return positive("epsilon", epsilon) * count("records", records) / (4 * root)
+
+
+def one_pass_noise_std(*, lipschitz: float, batch: int, epsilon: float, delta: float) -> float:
+    """The noise of Theorem E.1, One-Pass Accelerated Noisy MB-SGD: every record in one batch only.
+
+    s^2 = 32 L^2 ln(1.25/delta) / (epsilon K)^2, for epsilon <= 8 ln(1/delta). Safe, by zero-concentrated
+    privacy; the Gaussian mechanism's own curve (sensitivity 2L/K) needs 1.7 to 3.5 times less.
+
+    >>> round(one_pass_noise_std(lipschitz=1.0, batch=100, epsilon=1.0, delta=1e-5), 4)
+    0.1938
+    """
+    below_one("delta", delta)
+    _at_most(epsilon, -8 * math.log(delta), "Theorem E.1")
+    scale = positive("lipschitz", lipschitz) / (count("batch", batch) * epsilon)
+    return scale * math.sqrt(32 * math.log(1.25 / delta))
+
+
+def shuffled_noise_std(problem: Problem, *, rounds: int, noise_constant: float = 1.0) -> float:
+    """The noise of Theorem G.1, Noisy MB-SGD behind a shuffler with batches of one record. NOT usable as it is.
+
+    s^2 = C L^2 R M ln(R M^2/(N delta)) ln(R/delta) ln(1/delta) / (n N epsilon)^2, where (epsilon, delta) is the
+    shuffled guarantee, for epsilon <= ln(2/delta) and M >= 16 ln(18 R M^2/(N delta)). The paper leaves C open
+    (`noise_constant`, here 1), so this is an order and no promise.
+
+    >>> p = Problem(clients=1000, records=100, dim=10, epsilon=1.0, delta=1e-6)
+    >>> round(shuffled_noise_std(p, rounds=100), 3)
+    0.265
+    """
+    _at_most(problem.epsilon, math.log(2 / problem.delta), "Theorem G.1")
+    r, m, delta = count("rounds", rounds), problem.reporting, problem.delta
+    load = r * m**2 / (problem.clients * delta)
+    if m < 16 * math.log(18 * load):
+        raise RequestError(
+            f"cohort must be at least {math.ceil(16 * math.log(18 * load))} silos for {r} rounds (Theorem G.1),"
+            f" not {m:g}: fewer hide too little"
+        )
+    logs = math.log(load) * math.log(r / delta) * -math.log(delta)
+    scale = problem.lipschitz / (problem.records * problem.clients * problem.epsilon)
+    return scale * math.sqrt(positive("noise_constant", noise_constant) * r * m * logs)
+
+
+def experiment_noise_std(
+    *, lipschitz: float, records: int, rounds: int, epsilon: float, delta: float, local_steps: int = 1
+) -> float:
+    """The noise of the authors' experiments (appendix I), NOT private as labelled: for comparison only.
+
+    s^2 = 8 L^2 R ln(1/delta) / (n epsilon)^2; Local SGD, which takes K steps a round, has R K for R. False for
+    the scheme it was used with (batches with replacement, one record replaced), from epsilon 6 on MNIST, 3 on
+    the insurance data, 9 on the obesity data.
+
+    >>> round(experiment_noise_std(lipschitz=1.0, records=1000, rounds=50, epsilon=1.0, delta=1e-5), 4)
+    0.0679
+    """
+    steps = count("rounds", rounds) * count("local_steps", local_steps)
+    scale = positive("lipschitz", lipschitz) / (count("records", records) * positive("epsilon", epsilon))
+    return scale * math.sqrt(-8 * steps * math.log(below_one("delta", delta)))
+
+
+def experiment_batch(*, records: int, rounds: int, epsilon: float) -> float:
+    """The batch of the authors' experiments (appendix I), as a real number: n sqrt(epsilon) / (2 sqrt(R)).
+
+    >>> experiment_batch(records=1000, rounds=25, epsilon=1.0)
+    100.0
+    """
+    return count("records", records) * math.sqrt(positive("epsilon", epsilon) / (4 * count("rounds", rounds)))

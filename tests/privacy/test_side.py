@@ -1,0 +1,595 @@
+"""Side computations: no record moves a message further than is charged, and what comes out is of use."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+import tacit
+from tacit.algorithms.algorithm import Algorithm
+from tacit.engine.simulate import simulate
+from tacit.errors import DataError, RequestError
+from tacit.federation import Federation
+from tacit.models import least_squares, logistic_regression
+from tacit.noise.randomness import Purpose, Randomness
+from tacit.privacy import Adjacency, Guarantee, Target, Unit, calibrate_noise, epsilon
+from tacit.privacy.events import composed, gaussian, poisson, repeated
+from tacit.privacy.side import (
+    Ball,
+    Box,
+    SideRelease,
+    clip_norm_from_quantile,
+    pipeline_event,
+    pipeline_guarantee,
+    private_mean_and_scale,
+    private_quantile,
+    remaining_target,
+    split_target,
+    standardise,
+)
+from tacit.privacy.side.release import NoisyMeans
+
+TARGET = Target(epsilon=1.0, delta=1e-5)
+PLENTY = Target(epsilon=1e4, delta=1e-5)
+
+
+def _federation(features: Any, clients: int = 1) -> Federation:
+    rows = torch.as_tensor(np.asarray(features), dtype=torch.float64).reshape(len(features), -1)
+    return Federation.from_arrays(
+        rows, torch.zeros(len(rows)), np.arange(len(rows)) % clients, dtype=torch.float64
+    )
+
+
+def _skewed(records: int, clients: int = 5) -> Federation:
+    return _federation(np.random.default_rng(0).lognormal(0.0, 1.0, records), clients)
+
+
+def _quantile(federation: Federation, quantile: float = 0.5, **settings: Any) -> SideRelease[float]:
+    usual = {"name": "x", "lower": 0.0, "upper": 64.0, "target": TARGET, "seed": 0}
+    return private_quantile(federation, federation.features[:, 0], quantile, **{**usual, **settings})
+
+
+def _rank(federation: Federation, value: float) -> float:
+    return float((federation.features[:, 0] <= value).double().mean())
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Tensor, float]]:
+    """What is about to get noise, and the bound by which it does: every (sums, bound) of every release."""
+    seen: list[tuple[Tensor, float]] = []
+    original = NoisyMeans.messages
+
+    def spy(self: NoisyMeans, sums: Tensor, release: int = 0) -> Tensor:
+        seen.append((sums, self.bound))
+        return original(self, sums, release)
+
+    monkeypatch.setattr(NoisyMeans, "messages", spy)
+    return seen
+
+
+# --- no record moves a message by more than is charged
+
+
+def _furthest_apart(
+    release: Callable[[Federation], object], records: list[Any], asked: list[tuple[Tensor, float]]
+) -> float:
+    """The largest distance, in bounds, between sums of data sets of three that differ in one record."""
+    sums = {}
+    for data in itertools.product(range(len(records)), repeat=3):
+        asked.clear()
+        release(_federation([records[i] for i in data]))
+        sums[data], bound = asked[0]
+    distances = [
+        float(torch.linalg.vector_norm(sums[data] - sums[(*data[:k], other, *data[k + 1 :])]))
+        for data in sums
+        for k in range(3)
+        for other in range(len(records))
+    ]
+    return max(distances) / bound
+
+
+def test_replacing_a_record_moves_a_count_by_two_bounds_and_no_more(asked: list[tuple[Tensor, float]]) -> None:
+    assert _furthest_apart(_quantile, [-math.pi, 0.0, 31.9, 32.0, 32.1, 64.0, 1e30], asked) == 2.0
+
+
+@pytest.mark.parametrize(
+    ("within", "reached"),
+    [(Box(-1, 3), 2.0), (Box([-1, 0], [3, 1e-3]), 2.0), (Ball(2.0), 2 / math.sqrt(1.5))],
+)
+def test_replacing_a_record_moves_moments_by_two_bounds_at_most(
+    within: Box | Ball, reached: float, asked: list[tuple[Tensor, float]]
+) -> None:
+    values = [-1e9, -1.0, 0.3, 3.0]
+    records = [*itertools.product(values, values[1:]), (2.0, 0.0), (-2.0, 0.0)]
+    release = partial(private_mean_and_scale, within=within, target=TARGET, seed=0)
+    found = _furthest_apart(release, records[:10] if isinstance(within, Box) else records[-6:], asked)
+    assert found <= 2.0
+    assert found == pytest.approx(reached, rel=1e-4)
+
+
+@given(
+    rows=st.integers(1, 5).flatmap(
+        lambda d: st.lists(st.lists(st.floats(-1e200, 1e200), min_size=d, max_size=d), min_size=1, max_size=3)
+    ),
+    clip_norm=st.floats(1e-3, 1e3),
+    ball=st.booleans(),
+)
+@settings(max_examples=60)
+def test_every_contribution_is_within_the_bound(rows: list[list[float]], clip_norm: float, ball: bool) -> None:
+    within = Ball(clip_norm) if ball else Box(-clip_norm, 2 * clip_norm)
+    with pytest.MonkeyPatch.context() as patch:
+        sums: list[Tensor] = []
+        patch.setattr(NoisyMeans, "messages", lambda self, s, release=0: sums.append(s) or s)
+        private_mean_and_scale(_federation(rows, len(rows)), within, target=TARGET, seed=0)
+    norms = torch.linalg.vector_norm(sums[0], dim=1)
+    assert float(norms.max()) <= within.norm(len(rows[0])) * (1 + 1e-15)
+
+
+def test_the_bound_of_a_ball_is_attained() -> None:
+    for d in (1, 2, 7):
+        corner = np.sqrt(np.eye(d)[0]) - 0.0
+        contribution = np.concatenate([corner, corner**2 - 1 / d])
+        assert np.linalg.norm(contribution) == pytest.approx(Ball(3.0).norm(d))
+
+
+def test_sums_are_whole_number_arithmetic(asked: list[tuple[Tensor, float]]) -> None:
+    values = np.random.default_rng(3).normal(size=(5000, 3))
+    for order in (np.arange(5000), np.random.default_rng(4).permutation(5000)):
+        private_mean_and_scale(_federation(values[order]), Box(-4, 4), target=TARGET, seed=0)
+    assert torch.equal(asked[0][0], asked[1][0])
+
+
+@pytest.mark.parametrize("adjacency", Adjacency)
+def test_messages_have_the_noise_that_their_event_says(adjacency: Adjacency) -> None:
+    target = replace(TARGET, adjacency=adjacency)
+    means = NoisyMeans(_federation(np.zeros(40), 20), "noise", 0.7, 3, target, seed=1)
+    noise = torch.cat([means.messages(torch.zeros(20, 400), release) for release in range(3)])
+    wanted = means.noise_multiplier * 0.7
+    assert float(noise.std()) == pytest.approx(wanted, rel=5 / math.sqrt(2 * noise.numel()))
+    assert abs(float(noise.mean())) < 5 * wanted / math.sqrt(noise.numel())
+    correlation = torch.corrcoef(noise) - torch.eye(60)
+    assert float(correlation.abs().max()) < 6 / math.sqrt(400)
+    event = means.released(0.0).event
+    assert 0.99 < epsilon(event, target.delta, adjacency) <= 1.0
+    assert float(means.means(torch.zeros(20, 4000)).std()) == pytest.approx(means.noise_std, rel=0.06)
+
+
+@pytest.mark.parametrize("adjacency", Adjacency)
+@pytest.mark.parametrize("bins", [2, 3, 1000, 1024])
+def test_the_event_covers_every_halving(
+    bins: int, adjacency: Adjacency, asked: list[tuple[Tensor, float]]
+) -> None:
+    target = replace(TARGET, adjacency=adjacency)
+    release = _quantile(_skewed(100), bins=bins, target=target)
+    assert len(asked) == math.ceil(math.log2(bins))
+    assert release.event == repeated(gaussian(release.noise_multiplier), len(asked))
+    assert release.events == (release.event,) * 5
+    assert 0.99 < release.guarantee.epsilon <= 1.0
+    assert release.guarantee.meets(target)
+
+
+# --- whose noise it is
+
+
+def test_releases_share_no_noise_with_each_other_or_with_training() -> None:
+    federation = _federation(np.zeros(4), 2)
+    zeros = torch.zeros(2, 3)
+    usual = NoisyMeans(federation, "a", 1.0, 2, TARGET, seed=5)
+    others = [
+        replace(usual, question="b").messages(zeros),
+        replace(usual, seed=6).messages(zeros),
+        replace(usual, target=replace(TARGET, epsilon=2.0)).messages(zeros),
+        usual.messages(zeros, release=1),
+    ]
+    training = torch.stack(
+        [torch.from_numpy(Randomness(5).generator(Purpose.NOISE, client=i).standard_normal(3)) for i in (0, 1)]
+    )
+    rows = [usual.messages(zeros), *others, training]
+    every = torch.cat([row / row.std() for row in rows])
+    assert len(torch.unique(every.round(decimals=5))) == every.numel()
+    assert torch.equal(usual.messages(zeros), rows[0])
+
+
+@pytest.mark.parametrize("change", [{"name": "y"}, {"upper": 65.0}, {"quantile": 0.6}, {"bins": 2048}])
+def test_quantiles_that_ask_something_else_draw_other_noise(change: dict[str, Any]) -> None:
+    federation, seen = _skewed(50), []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            NoisyMeans, "means", lambda self, sums, release=0: seen.append(self._randomness.seed) or sums.sum(0)
+        )
+        _quantile(federation)
+        _quantile(federation, **change)
+    assert len(set(seen)) == 2
+
+
+def test_a_silo_alone_sends_what_it_sends_among_others() -> None:
+    federation = _federation(np.arange(12.0), 3)
+    sums = torch.tensor([[1.0], [2.0], [3.0]])
+    together = NoisyMeans(federation, "a", 1.0, 1, TARGET, seed=5).messages(sums)
+    alone = NoisyMeans(federation.client(2), "a", 1.0, 1, TARGET, seed=5).messages(sums[2:])
+    assert torch.equal(together[2:], alone)
+
+
+def test_without_a_seed_noise_is_fresh() -> None:
+    federation = _skewed(200)
+    box = Box(0, 10)
+    first, second = (private_mean_and_scale(federation, box, target=TARGET) for _ in range(2))
+    assert not torch.equal(first.value.mean, second.value.mean)
+    assert not first.seeded
+    seeded = [private_mean_and_scale(federation, box, target=TARGET, seed=3) for _ in range(2)]
+    assert torch.equal(seeded[0].value.scale, seeded[1].value.scale)
+    assert seeded[0].seeded
+
+
+# --- quantiles
+
+
+@pytest.mark.parametrize("quantile", [0.1, 0.5, 0.9, 0.99])
+@pytest.mark.parametrize("logarithmic", [False, True])
+def test_a_quantile_of_skewed_data_is_right(quantile: float, logarithmic: bool) -> None:
+    federation = _skewed(20_000)
+    settings = {"logarithmic": logarithmic, "lower": 1e-3 if logarithmic else 0.0, "bins": 2**14}
+    exact = _quantile(federation, quantile, target=PLENTY, **settings).value
+    assert _rank(federation, exact) == pytest.approx(quantile, abs=0.003)
+    noisy = _quantile(federation, quantile, **settings)
+    assert noisy.noise_std < 0.003
+    assert _rank(federation, noisy.value) == pytest.approx(quantile, abs=5 * noisy.noise_std + 0.002)
+
+
+def test_quantiles_are_better_with_more_epsilon_and_with_more_records() -> None:
+    def error(records: int, epsilon: float) -> float:
+        federation = _skewed(records)
+        ranks = [
+            _rank(federation, _quantile(federation, 0.7, target=Target(epsilon, 1e-5), seed=seed).value)
+            for seed in range(25)
+        ]
+        return float(np.mean(np.abs(np.array(ranks) - 0.7)))
+
+    little, more_epsilon, more_records = error(1000, 0.5), error(1000, 4.0), error(8000, 0.5)
+    assert more_epsilon < little / 2
+    assert more_records < little / 2
+
+
+def test_every_record_weighs_the_same_whoever_holds_it() -> None:
+    values = torch.cat([torch.zeros(900), torch.ones(100)])
+    federation = Federation.from_arrays(values[:, None], values, [0] * 900 + [1] * 100)
+    for quantile, expected in ((0.85, 0.0), (0.95, 1.0)):
+        release = private_quantile(
+            federation, values, quantile, name="x", lower=-1, upper=2, target=PLENTY, seed=0
+        )
+        assert release.value == pytest.approx(expected, abs=2 * 3 / 1024)
+
+
+@given(st.floats(0.01, 0.99), st.floats(1e-3, 10.0), st.integers(0, 5), st.booleans())
+@settings(max_examples=25)
+def test_a_quantile_stays_in_the_public_range(
+    quantile: float, epsilon: float, seed: int, logarithmic: bool
+) -> None:
+    federation = _federation([-1e300, 1e300, 0.0])
+    release = _quantile(
+        federation,
+        quantile,
+        lower=0.5,
+        upper=2.0,
+        target=Target(epsilon, 1e-5),
+        seed=seed,
+        logarithmic=logarithmic,
+    )
+    assert 0.5 < release.value < 2.0
+
+
+def test_infinite_values_lie_beyond_the_range_and_nan_is_refused() -> None:
+    federation = _federation([1.0, 1.0, 1.0, 1.0], 2)
+    ask = partial(
+        private_quantile, federation, quantile=0.5, name="income", lower=0, upper=1, target=PLENTY, seed=0
+    )
+    assert ask(values=torch.tensor([-math.inf, -math.inf, math.inf, -math.inf])).value < 0.01
+    assert ask(values=lambda batch: torch.full((batch.records,), math.inf)).value > 0.99
+    with pytest.raises(DataError, match=r"client 1, record 1: income must be a number, not NaN"):
+        ask(values=torch.tensor([0.0, 0.0, 0.0, math.nan]))
+    with pytest.raises(DataError, match=r"income must be one number for each of the 4 records, not \(3,\)"):
+        ask(values=torch.zeros(3))
+
+
+# --- mean and scale
+
+
+def test_mean_and_scale_without_much_noise_are_those_of_the_records() -> None:
+    values = np.random.default_rng(1).normal([5.0, -2.0], [0.5, 1.5], size=(4000, 2))
+    for within in (Box([0, -10], [10, 10]), Ball(60.0)):
+        release = private_mean_and_scale(_federation(values, 4), within, target=PLENTY, seed=0)
+        mean, scale = release.value
+        np.testing.assert_allclose(mean, values.mean(0), atol=0.01)
+        np.testing.assert_allclose(scale, values.std(0), rtol=0.05)
+
+
+def test_moments_are_better_with_more_epsilon_and_with_more_records() -> None:
+    def error(records: int, epsilon: float) -> float:
+        values = np.random.default_rng(1).normal(1.0, 1.0, size=records)
+        federation = _federation(values, 4)
+        target = Target(epsilon, 1e-5)
+        found = [private_mean_and_scale(federation, Box(-5, 5), target=target, seed=s).value for s in range(30)]
+        errors = [abs(float(mean) - values.mean()) + abs(float(scale) - values.std()) for mean, scale in found]
+        return float(np.mean(errors))
+
+    little, more_epsilon, more_records = error(1000, 0.3), error(1000, 2.4), error(8000, 0.3)
+    assert more_epsilon < little / 3
+    assert more_records < little / 3
+
+
+def test_the_squared_mean_is_cleared_of_its_noise() -> None:
+    federation = _federation(np.tile([-1.0, 1.0], 30), 3)
+    target = Target(3.0, 1e-5)
+    found = [private_mean_and_scale(federation, Box(-2, 2), target=target, seed=s) for s in range(600)]
+    variances = np.array([float(release.value.scale) ** 2 for release in found])
+    assert found[0].noise_std > 0.05
+    assert variances.mean() == pytest.approx(1.0, abs=4 * variances.std() / math.sqrt(600))
+
+
+def test_a_ball_beats_a_box_where_there_are_many_features() -> None:
+    federation = _federation(np.random.default_rng(2).normal(size=(50, 100)) / 10)
+    ball = private_mean_and_scale(federation, Ball(1.0), target=TARGET, seed=0)
+    box = private_mean_and_scale(federation, Box(-1, 1), target=TARGET, seed=0)
+    assert ball.noise_std < box.noise_std / 7
+
+
+@given(st.floats(1e-3, 100.0), st.integers(0, 3), st.booleans())
+@settings(max_examples=25)
+def test_mean_and_scale_are_always_fit_to_divide_by(epsilon: float, seed: int, ball: bool) -> None:
+    federation = _federation([[3.0, 0.0], [3.0, 1e4], [3.0, -1e9]])
+    within = Ball(5.0) if ball else Box(2.0, 4.0)
+    release = private_mean_and_scale(federation, within, target=Target(epsilon, 1e-5), seed=seed)
+    mean, scale = release.value
+    low, high = (-5.0, 5.0) if ball else (2.0, 4.0)
+    reach = 5.0 if ball else 1.0
+    assert bool(((mean >= low) & (mean <= high)).all())
+    least = reach * math.sqrt(min(1.0, release.noise_std))
+    assert bool(((scale >= least * (1 - 1e-12)) & (scale <= reach)).all())
+
+
+def test_columns_that_are_not_asked_for_cost_nothing_and_stay_as_they_are() -> None:
+    values = np.random.default_rng(1).normal(2.0, 0.5, size=(3000, 3))
+    release = private_mean_and_scale(_federation(values), Box(0, 4), columns=[2], target=PLENTY, seed=0)
+    assert release.value.mean[:2].tolist() == [0.0, 0.0]
+    assert release.value.scale[:2].tolist() == [1.0, 1.0]
+    assert float(release.value.mean[2]) == pytest.approx(values[:, 2].mean(), abs=0.01)
+    everything = private_mean_and_scale(_federation(values), Box(0, 4), target=PLENTY, seed=0)
+    assert release.noise_std == pytest.approx(everything.noise_std / math.sqrt(3))
+
+
+def test_chunks_leave_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    federation = _federation(np.random.default_rng(1).normal(size=(50, 3)), 7)
+    whole = private_mean_and_scale(federation, Ball(2.0), target=TARGET, seed=0)
+    monkeypatch.setattr("tacit.privacy.side.moments.NUMBERS_AT_A_TIME", 10)
+    parts = private_mean_and_scale(federation, Ball(2.0), target=TARGET, seed=0)
+    assert torch.equal(whole.value.mean, parts.value.mean)
+    assert torch.equal(whole.value.scale, parts.value.scale)
+
+
+def test_standardised_images_keep_shape_type_peeks_and_test_set() -> None:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.rand(400, 1, 2, 3, generator=generator)
+    labels = torch.arange(400) % 2
+    federation = replace(
+        Federation.from_arrays(images, labels, [0, 1] * 200, test=(images[:10], labels[:10])), peeks=("a look",)
+    )
+    release = private_mean_and_scale(federation, Box(0, 1), target=PLENTY, seed=0)
+    assert release.value.mean.shape == release.value.scale.shape == (1, 2, 3)
+    assert release.guarantee.public == (
+        "the number of records of every client",
+        "a look",
+        "the bounds of features, 0 to 1",
+    )
+    ready = standardise(federation, *release.value)
+    assert ready.peeks == ("a look",)
+    assert ready.features.dtype is torch.float32
+    assert torch.equal(ready.sizes, federation.sizes)
+    assert float(ready.features.mean(0).abs().max()) < 0.05
+    assert float((ready.features.std(0) - 1).abs().max()) < 0.05
+    expected = (federation.test_batch().features - release.value.mean) / release.value.scale
+    assert torch.equal(ready.test_batch().features, expected.float())
+
+
+# --- clip norms
+
+
+def test_a_clip_norm_is_a_quantile_of_the_gradient_norms_where_the_run_starts() -> None:
+    values = np.random.default_rng(1).lognormal(0.0, 1.0, 20_000).astype(np.float32)
+    federation = Federation.from_arrays(values[:, None], (values > 1).astype(int), [0, 1] * 10_000)
+    norms = np.sqrt(values**2 + 1) / 2
+    release = clip_norm_from_quantile(
+        logistic_regression(features=1), federation, quantile=0.8, lower=0.01, upper=1e3, target=TARGET, seed=0
+    )
+    assert float((norms <= release.value).mean()) == pytest.approx(0.8, abs=0.02)
+    assert release.public[-1] == "the bounds of gradient norms, 0.01 to 1000"
+    tacit.ClipNorm(release.value)
+
+
+def test_gradient_norms_come_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    federation = _federation(np.random.default_rng(1).normal(size=(30, 2)), 3)
+    ask = partial(clip_norm_from_quantile, least_squares(features=2), lower=0.1, upper=10, target=PLENTY, seed=0)
+    federation = replace(
+        federation, features=federation.features.float(), targets=federation.features[:, 0].float()
+    )
+    whole = ask(federation)
+    monkeypatch.setattr("tacit.privacy.side.clip_norm.ROWS_AT_A_TIME", 10)
+    assert ask(federation).value == whole.value
+
+
+def test_gradients_that_vanish_or_are_not_finite_still_give_a_clip_norm() -> None:
+    huge = torch.full((10, 1), 3e38)
+    targets = torch.zeros(10)
+    ask = partial(clip_norm_from_quantile, lower=0.1, upper=10.0, target=PLENTY, seed=0)
+    model = least_squares(features=1)
+    assert ask(model, Federation.from_arrays(huge, targets, [0] * 10)).value < 0.11
+    assert ask(model, Federation.from_arrays(huge, targets + 3e38, [0] * 10)).value > 9.0
+
+
+# --- one budget
+
+
+@pytest.fixture(scope="module")
+def people() -> Federation:
+    generator = torch.Generator().manual_seed(0)
+    clients = []
+    for size in (150, 200, 150):
+        x = 5 + 2 * torch.randn(size, 2, generator=generator)
+        clients.append((x, (x[:, 0] > 5).long()))
+    return Federation.from_clients(clients, classes=2)
+
+
+def _algorithm(model: Any, clip_norm: float) -> Algorithm:
+    return tacit.soteriafl_sgd(
+        model,
+        bound=tacit.ClipNorm(clip_norm),
+        sampling=tacit.Poisson(20),
+        compressor=tacit.parse_compressor("identity"),
+        step=1.0,
+    )
+
+
+@pytest.mark.parametrize("adjacency", Adjacency)
+def test_a_whole_pipeline_keeps_its_target_and_uses_it_up(people: Federation, adjacency: Adjacency) -> None:
+    total = Target(6.0, 1e-4, adjacency)
+    share = split_target(total, 0.3)
+    features = private_mean_and_scale(people, Box(-5, 15), target=share, seed=0)
+    ready = standardise(people, *features.value)
+    model = logistic_regression(features=2)
+    clip = clip_norm_from_quantile(model, ready, lower=0.05, upper=20, target=share, seed=0)
+    algorithm = _algorithm(model, clip.value)
+    trainings = [partial(algorithm.work.event, size, rounds=8) for size in (150, 200)]
+    left = remaining_target(total, [features, clip], trainings)
+    run = simulate(algorithm, ready, rounds=8, privacy=left)
+    assert run.guarantee is not None
+    promise = pipeline_guarantee([features, clip], run.guarantee)
+    assert 0.98 * total.epsilon < promise.epsilon <= total.epsilon
+    assert promise.meets(total)
+    assert promise.epsilon > run.guarantee.epsilon
+    assert promise.public == (
+        "the number of records of every client",
+        "the bounds of features, -5 to 15",
+        "the bounds of gradient norms, 0.05 to 20",
+    )
+    for together, training in zip(promise.events, run.guarantee.events, strict=True):
+        assert together == composed([features.event, clip.event, training])
+
+
+def test_a_small_side_release_costs_training_next_to_nothing(people: Federation) -> None:
+    total = Target(2.0, 1e-5)
+    side = private_mean_and_scale(people, Box(0, 10), target=split_target(total, 0.1), seed=0)
+    training = partial(_repeated_poisson, rounds=100)
+    alone = calibrate_noise(training, epsilon=2.0, delta=1e-5)
+    after = calibrate_noise(pipeline_event([side], training), epsilon=2.0, delta=1e-5)
+    assert alone < after < 1.02 * alone
+    assert epsilon(composed([side.event, training(after)]), 1e-5) <= 2.0
+
+
+def _repeated_poisson(noise_multiplier: float, rounds: int) -> Any:
+    return repeated(poisson(0.1, noise_multiplier), rounds)
+
+
+def test_nothing_before_training_leaves_everything(people: Federation) -> None:
+    training = partial(_repeated_poisson, rounds=10)
+    left = remaining_target(TARGET, [], [training])
+    assert 0.99 < left.epsilon <= 1.0
+    run = Guarantee((gaussian(3.0),) * 3, delta=1e-5)
+    assert pipeline_guarantee([], run).epsilon == run.epsilon
+
+
+def test_a_budget_that_is_spent_is_refused(people: Federation) -> None:
+    side = private_mean_and_scale(people, Box(0, 10), target=Target(2.0, 1e-5), seed=0)
+    training = partial(_repeated_poisson, rounds=10)
+    with pytest.raises(RequestError, match=r"already cost epsilon = 1\.99.* of 1\.5; give them a smaller share"):
+        remaining_target(Target(1.5, 1e-5), [side], [training])
+    with pytest.raises(RequestError, match="make_events must hold"):
+        remaining_target(TARGET, [], [])
+
+
+def test_a_pipeline_is_of_one_federation_and_one_unit(people: Federation) -> None:
+    side = private_mean_and_scale(people, Box(0, 10), target=TARGET, seed=0)
+    with pytest.raises(RequestError, match="a release of 3 clients does not go with a run of 2"):
+        pipeline_guarantee([side], Guarantee((gaussian(3.0),) * 2, delta=1e-5))
+    with pytest.raises(RequestError, match="unit 'client' does not go"):
+        pipeline_guarantee([side], Guarantee((gaussian(3.0),) * 3, delta=1e-5, unit=Unit.CLIENT))
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"quantile": 0.0}, "quantile must be above 0 and below 1, not 0.0"),
+        ({"quantile": math.nan}, "quantile must be above 0"),
+        ({"lower": 64.0}, "lower and upper must be finite numbers with lower < upper, not 64.0 and 64.0"),
+        ({"upper": math.inf}, "public bounds of x"),
+        ({"lower": math.nan}, "lower < upper, not nan"),
+        ({"bins": 1}, "bins must be a whole number of at least 2"),
+        ({"logarithmic": True}, "lower must be a finite number above 0, not 0.0"),
+        ({"seed": -1}, "seed must be a whole number of at least 0, not -1"),
+        ({"target": 1.0}, r"target must be a Target\(epsilon, delta\), not 1.0"),
+    ],
+)
+def test_a_quantile_refuses(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        _quantile(_skewed(10), **settings)
+
+
+@pytest.mark.parametrize(
+    ("within", "columns", "message"),
+    [
+        (lambda: Box(1, 0), None, "public bounds of feature 0"),
+        (lambda: Box(0, [1, 0]), None, "public bounds of feature 1"),
+        (lambda: Box(0, math.inf), None, "must be finite"),
+        (lambda: Box([0, 0, 0], 1), None, "lower must be one number, or one for each of 2 features, not 3"),
+        (lambda: Ball(0.0), None, "clip_norm must be a finite number above 0"),
+        (lambda: Box(0, 1), [2], r"columns must be distinct positions 0 to 1, at least one, not \[2\]"),
+        (lambda: Box(0, 1), [0, 0], "columns must be distinct"),
+        (lambda: Box(0, 1), [], "columns must be distinct"),
+        (lambda: Box(0, 1), [0.5], "columns must be distinct"),
+    ],
+)
+def test_mean_and_scale_refuse(within: Callable[[], Box | Ball], columns: Any, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        private_mean_and_scale(_federation([[0.0, 1.0]]), within(), columns=columns, target=TARGET, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("mean", "scale", "message"),
+    [
+        ([0.0], [1.0, 1.0], r"mean must be finite and have the shape \(2,\)"),
+        ([0.0, math.nan], [1.0, 1.0], "mean must be finite"),
+        ([0.0, 0.0], [1.0, math.inf], "scale must be finite"),
+        ([0.0, 0.0], [1.0, 0.0], "scale must be above 0 everywhere; its smallest entry is 0.0"),
+    ],
+)
+def test_standardise_refuses(mean: list[float], scale: list[float], message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        standardise(_federation([[0.0, 1.0]]), torch.tensor(mean), torch.tensor(scale))
+
+
+@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.1, math.nan])
+def test_split_refuses(fraction: float) -> None:
+    with pytest.raises(RequestError, match="fraction must be above 0 and below 1"):
+        split_target(TARGET, fraction)
+
+
+def test_a_clip_norm_refuses_bounds_and_seeds() -> None:
+    ask = partial(clip_norm_from_quantile, least_squares(features=1), _federation([1.0]), target=TARGET)
+    with pytest.raises(RequestError, match="lower must be a finite number above 0"):
+        ask(lower=0.0, upper=1.0)
+    with pytest.raises(RequestError, match="lower < upper"):
+        ask(lower=2.0, upper=1.0)
+    with pytest.raises(RequestError, match="seed must be a whole number"):
+        ask(lower=0.1, upper=1.0, seed=-3)

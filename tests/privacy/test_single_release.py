@@ -1,0 +1,133 @@
+"""One and two releases against direct integration of the two laws, which shares no code with the accountant."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import integrate, stats
+
+from tacit.privacy import Adjacency, delta, events
+
+Array = NDArray[np.float64]
+Law = Callable[[Array], Array]
+
+REPLACE, ADD_REMOVE = Adjacency.REPLACE_ONE, Adjacency.ADD_REMOVE
+
+
+def mixture(weights: list[float], means: list[float]) -> Law:
+    return lambda x: sum(w * stats.norm.pdf(x, m) for w, m in zip(weights, means, strict=True))
+
+
+def hockey_stick(upper: Law, lower: Law, epsilon: float) -> float:
+    """The integral of (P - exp(epsilon) Q)_+ by a fine trapezoidal rule."""
+    x = np.linspace(-60.0, 60.0, 240_001)
+    return float(integrate.trapezoid(np.maximum(upper(x) - math.exp(epsilon) * lower(x), 0.0), x))
+
+
+def gaussian_delta(shift: float, epsilon: float) -> float:
+    return float(
+        stats.norm.cdf(shift / 2 - epsilon / shift)
+        - math.exp(epsilon) * stats.norm.cdf(-shift / 2 - epsilon / shift)
+    )
+
+
+def assert_tight_upper_bound(found: float, true: float) -> None:
+    assert true * (1 - 1e-6) <= found <= true * 1.02 + 1e-15
+
+
+EPSILONS = [0.0, 0.05, 0.5, 2.0]
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize(
+    ("rate", "noise", "inside", "outside"),
+    [(0.01, 1.0, 1.0, 0.0), (0.3, 0.7, 1.0, 0.0), (0.1, 2.0, 1.9, 0.1), (0.5, 0.5, 1.5, 0.5)],
+)
+def test_poisson_and_two_level_releases_match_their_laws(
+    epsilon: float, rate: float, noise: float, inside: float, outside: float
+) -> None:
+    weights, means = [1 - rate, rate], [outside / noise, inside / noise]
+    here, mirrored = mixture(weights, means), mixture(weights, [-mean for mean in means])
+    nobody = mixture([1.0], [0.0])
+    event = events.two_level(rate, noise, inside, outside)
+    replaced = hockey_stick(here, mirrored, epsilon)
+    zeroed = max(hockey_stick(here, nobody, epsilon), hockey_stick(nobody, here, epsilon))
+    assert_tight_upper_bound(delta(event, epsilon, REPLACE), replaced)
+    assert_tight_upper_bound(delta(event, epsilon, ADD_REMOVE), zeroed)
+    if outside == 0:
+        assert_tight_upper_bound(delta(events.poisson(rate, noise), epsilon, REPLACE), replaced)
+        assert_tight_upper_bound(delta(events.poisson(rate, noise), epsilon, ADD_REMOVE), zeroed)
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize(("records", "batch", "noise"), [(100, 1, 1.0), (100, 30, 0.8), (3256, 103, 2.0)])
+def test_without_replacement_matches_its_closed_form(
+    epsilon: float, records: int, batch: int, noise: float
+) -> None:
+    rate = batch / records
+    inner = math.log1p(math.expm1(epsilon) / rate)
+    true = rate * gaussian_delta(2 / noise, inner)
+    assert_tight_upper_bound(delta(events.without_replacement(records, batch, noise), epsilon), true)
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize(("records", "batch", "noise"), [(100, 1, 1.0), (100, 30, 2.0), (50, 80, 5.0)])
+def test_with_replacement_matches_its_closed_form(epsilon: float, records: int, batch: int, noise: float) -> None:
+    draws = np.arange(1, batch + 1)
+    chances = stats.binom.pmf(draws, batch, 1 / records)
+    inner = math.log1p(math.expm1(epsilon) / (1 - (1 - 1 / records) ** batch))
+    true = sum(w * gaussian_delta(2 * j / noise, inner) for j, w in zip(draws, chances, strict=True))
+    assert_tight_upper_bound(delta(events.with_replacement(records, batch, noise), epsilon), true)
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize("outside", [0.0, 0.2])
+def test_revealed_batches_average_the_gaussian_mechanism(outside: float, adjacency: Adjacency) -> None:
+    rounds, rate, noise, inside = 30, 0.1, 4.0, 1.8
+    sides = 2 if adjacency is REPLACE else 1
+    true = sum(
+        stats.binom.pmf(n, rounds, rate)
+        * gaussian_delta(sides * math.sqrt(n * inside**2 + (rounds - n) * outside**2) / noise, 1.0)
+        for n in range(rounds + 1)
+        if n or outside
+    )
+    event = events.revealed_batches(rounds, rate, noise, inside, outside)
+    assert_tight_upper_bound(delta(event, 1.0, adjacency), float(true))
+
+
+def two_releases(upper: Law, lower: Law, epsilon: float) -> float:
+    """The integral over the first outcome of P(x) H_{epsilon - L(x)}(P || Q), by a product rule."""
+    x = np.linspace(-12.0, 12.0, 1001)
+    p, q = upper(x), lower(x)
+    return float(
+        integrate.trapezoid(
+            integrate.trapezoid(np.maximum(np.outer(p, p) - math.exp(epsilon) * np.outer(q, q), 0.0), x, axis=1),
+            x,
+        )
+    )
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0])
+def test_two_rounds_of_a_two_level_release_match_the_product_of_their_laws(epsilon: float) -> None:
+    rate, noise, inside, outside = 0.2, 1.2, 1.8, 0.2
+    weights, means = [1 - rate, rate], [outside / noise, inside / noise]
+    here, mirrored = mixture(weights, means), mixture(weights, [-mean for mean in means])
+    nobody = mixture([1.0], [0.0])
+    event = events.repeated(events.two_level(rate, noise, inside, outside), 2)
+    assert_tight_upper_bound(delta(event, epsilon, REPLACE), two_releases(here, mirrored, epsilon) * (1 - 1e-4))
+    zeroed = max(two_releases(here, nobody, epsilon), two_releases(nobody, here, epsilon))
+    assert_tight_upper_bound(delta(event, epsilon, ADD_REMOVE), zeroed * (1 - 1e-4))
+
+
+def test_two_different_rounds_match_the_product_of_their_laws() -> None:
+    x = np.linspace(-12.0, 12.0, 1001)
+    first = [mixture([0.9, 0.1], [0.0, side / 0.9])(x) for side in (1, -1)]
+    second = [mixture([1.0], [side / 3.0])(x) for side in (1, -1)]
+    upper, lower = (np.outer(first[i], second[i]) for i in (0, 1))
+    true = integrate.trapezoid(integrate.trapezoid(np.maximum(upper - math.exp(0.7) * lower, 0.0), x), x)
+    event = events.composed([events.poisson(0.1, 0.9), events.gaussian(3.0)])
+    assert_tight_upper_bound(delta(event, 0.7, REPLACE), float(true) * (1 - 1e-4))
