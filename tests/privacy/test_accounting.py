@@ -113,7 +113,7 @@ def test_counting_outside_the_batch_costs_and_beats_splitting_the_noise() -> Non
 def test_without_replacement_is_at_least_what_an_attack_attains(
     noise: float, rounds: int, at_delta: float
 ) -> None:
-    """Fact C: if all other records contribute -C, replacing C by -C is exactly Poisson's pair at twice the shift."""
+    """Fact C: if all others contribute -C, replacing C by -C is exactly Poisson's pair at twice the shift."""
     attained = epsilon(events.repeated(events.poisson(0.04, noise / 2), rounds), at_delta, ADD_REMOVE)
     found = epsilon(events.repeated(events.without_replacement(500, 20, noise), rounds), at_delta)
     assert found >= attained * (1 - 3e-3)
@@ -187,7 +187,7 @@ def test_no_privacy_and_no_release() -> None:
     broken = events.composed([events.gaussian(100.0), events.non_private()])
     assert epsilon(broken, 1e-5) == math.inf
     assert delta(broken, 5.0) == 1.0
-    assert epsilon(events.nothing(), 1e-5) == 0.0
+    assert epsilon(events.nothing(), 1e-5) == epsilon(events.composed([]), 1e-5) == 0.0
     assert delta(events.nothing(), 0.0) < 1e-299
 
 
@@ -227,10 +227,14 @@ def test_extreme_settings_have_an_answer(event: object, at_delta: float) -> None
 
 def test_epsilon_curve_is_epsilon_round_by_round() -> None:
     one = events.poisson(0.1, 3.0)
-    curve = epsilon_curve(one, [0, 1, 10, 50], 1e-5)
-    assert curve[0] == 0.0
-    assert curve[1:] == tuple(epsilon(events.repeated(one, t), 1e-5) for t in (1, 10, 50))
-    assert list(curve) == sorted(curve)
+    rounds = [50, *range(12), 50]
+    curve = epsilon_curve(one, rounds, 1e-5)
+    assert curve[1] == 0.0
+    assert curve[0] == curve[-1] == epsilon(events.repeated(one, 50), 1e-5)
+    assert list(curve[1:]) == sorted(curve[1:])
+    for t, spent in zip(rounds[2:], curve[2:], strict=True):
+        alone = epsilon(events.repeated(one, t), 1e-5)
+        assert alone * (1 - 5e-3) <= spent <= alone
 
 
 @pytest.mark.parametrize("bad", [0.0, 1.0, -1e-5, 2.0, math.nan, math.inf, True])

@@ -177,6 +177,9 @@ def test_one_run_finding_takes_the_best_number_of_guesses() -> None:
     )
     assert found.violated
     assert found.guesses < 2000
+    # Five numbers of guesses were tried, so each has a fifth of the error.
+    alone = one_run_epsilon(2000, found.guesses, found.right, delta=1e-6, confidence=0.99)
+    assert found.lower_bound == pytest.approx(alone)
 
 
 def test_a_result_says_what_it_found() -> None:

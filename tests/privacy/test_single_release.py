@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from scipy import integrate, stats
 
 from tacit.privacy import Adjacency, delta, events
+from tacit.privacy.dominate import dominate
+from tacit.privacy.refine import LogDeltaAt, worst
 
 Array = NDArray[np.float64]
 Law = Callable[[Array], Array]
@@ -61,6 +63,15 @@ def test_poisson_and_two_level_releases_match_their_laws(
     if outside == 0:
         assert_tight_upper_bound(delta(events.poisson(rate, noise), epsilon, REPLACE), replaced)
         assert_tight_upper_bound(delta(events.poisson(rate, noise), epsilon, ADD_REMOVE), zeroed)
+
+
+def test_both_directions_of_removing_a_record_are_accounted_for() -> None:
+    event = events.two_level(0.3, 0.9, 1.5, 0.1)
+    here, nobody = mixture([0.7, 0.3], [0.1 / 0.9, 1.5 / 0.9]), mixture([1.0], [0.0])
+    removed, added = dominate(event, ADD_REMOVE, log_tail=-30.0)
+    for direction, upper, lower in ((removed, here, nobody), (added, nobody, here)):
+        found = math.exp(worst([direction], -30.0, LogDeltaAt(0.2)))
+        assert_tight_upper_bound(found, hockey_stick(upper, lower, 0.2))
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)

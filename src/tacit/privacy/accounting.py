@@ -66,13 +66,18 @@ def delta(event: DpEvent, epsilon: float, adjacency: Adjacency = Adjacency.REPLA
 def epsilon_curve(
     event: DpEvent, rounds: Sequence[int], delta: float, adjacency: Adjacency = Adjacency.REPLACE_ONE
 ) -> tuple[float, ...]:
-    """The epsilon after each of the given numbers of repetitions of one round's event; zero after none.
+    """The epsilon after each of the given numbers of repetitions of one round's event; it never falls.
 
     >>> from tacit.privacy.events import gaussian
     >>> [round(e, 3) for e in epsilon_curve(gaussian(10.0), [0, 1, 4], 1e-5)]
     [0.0, 0.726, 1.555]
     """
-    return tuple(epsilon(repeated(event, t), delta, adjacency) if t else 0.0 for t in rounds)
+    bounds = {t: epsilon(repeated(event, t), delta, adjacency) if t else 0.0 for t in set(rounds)}
+    least = math.inf
+    for t in sorted(bounds, reverse=True):
+        # Fewer rounds cost no more than more do, so the bound for more of them holds as well.
+        bounds[t] = least = min(least, bounds[t])
+    return tuple(bounds[t] for t in rounds)
 
 
 def check_delta(value: float) -> float:

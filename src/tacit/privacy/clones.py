@@ -1,17 +1,17 @@
-"""The dominating pair of one shuffled round: a message hides among those of others that might as well be its own.
+"""The dominating pair of one shuffled round: a message hides among others that might as well be its own.
 
-Guarantee. One client's message comes from P0 or from P1; who sent which message cannot be seen. If every other client's
-message is, with probability r, drawn from (P0 + P1)/2 (a clone) and otherwise from anything, then with
+Guarantee. One client's message comes from P0 or from P1; who sent which message cannot be seen. If every other
+client's message is, with probability r, drawn from (P0 + P1)/2 (a clone) and otherwise from anything, then with
 C ~ Bin(clients - 1, r) clones, m = C + 1, and the score v = (p0 - p1)/(p0 + p1) of a message,
 
-    delta(epsilon) = (1 + e^epsilon) E (mean of m independent scores - tanh(epsilon/2))_+ ,  scores under (P0 + P1)/2.
+    delta(epsilon) = (1 + e^epsilon) E (mean of m independent scores under (P0 + P1)/2 - tanh(epsilon/2))_+ .
 
-Proof. Tell the adversary which messages are neither clones nor the client's. The m others have the density 1 + mean v
-relative to m draws from (P0 + P1)/2 if the client's is from P0, and 1 - mean v if it is from P1. So the loss is
-2 artanh(mean v), and delta is the mean of (1 + v - e^epsilon (1 - v))_+. QED
+Proof. Tell the adversary which messages are neither clones nor the client's. The m others have the density
+1 + mean v relative to m draws from (P0 + P1)/2 if the client's is from P0, and 1 - mean v if it is from P1. So
+the loss is 2 artanh(mean v), and delta the mean of (1 + mean v - e^epsilon (1 - mean v))_+. QED
 
-This is the mean of a convex function of the mean score. It can only grow where scores are spread out with their mean
-kept, and where there are fewer clones; every approximation below is of these two kinds, and is therefore safe.
+That is the mean of a convex function of the mean score. It can only grow where scores are spread out with their
+mean kept, and where there are fewer clones. Every approximation below is of these two kinds, hence safe.
 """
 
 from __future__ import annotations
@@ -37,13 +37,16 @@ _CELLS = 2**16
 """Cells of the grid on which the mean scores of all groups are collected."""
 
 _PER_DEVIATION, _FAR = 12, 12.0
-"""Lattice points per standard deviation of a Gaussian score, and how many deviations of the noise the lattice spans."""
+"""Lattice points per standard deviation of a Gaussian score; deviations of the noise that the lattice spans."""
+
+_LARGEST_LOSS = 7.0
+"""Losses of a single Gaussian message up to which the lattice of its scores is at most one wide."""
 
 _BLOCK = 32
 
 
 class Scores(Protocol):
-    """The law of the score v = (p0 - p1)/(p0 + p1) of a message from (P0 + P1)/2: symmetric on [-reach, reach]."""
+    """The law of the score (p0 - p1)/(p0 + p1) of a message from (P0 + P1)/2: symmetric on [-reach, reach]."""
 
     @property
     def reach(self) -> float:
@@ -51,7 +54,7 @@ class Scores(Protocol):
         ...
 
     def means(self, sizes: Iterable[int]) -> Iterator[tuple[Array, Array]]:
-        """For each size the law of the mean of so many scores, or one more spread out: values and their masses."""
+        """For each size the law of the mean of so many scores, or one more spread out: values and masses."""
         ...
 
 
@@ -88,7 +91,9 @@ class GaussianScores:
 
     @property
     def _per_unit(self) -> int:
-        return math.ceil(_PER_DEVIATION / math.tanh(self.shift / 2))
+        # Fine enough for the scores' deviation and, where they crowd near one, for losses up to a few deviations.
+        large_loss = min(self.shift * (self.shift / 2 + _FAR / 2), _LARGEST_LOSS)
+        return math.ceil(max(_PER_DEVIATION / math.tanh(self.shift / 2), 2 * math.cosh(large_loss / 2) ** 2))
 
     @property
     def _last(self) -> int:
@@ -122,7 +127,7 @@ class GaussianScores:
             yield values, np.maximum(law, 0.0) + rounding
 
     def _spectrum(self, largest: int) -> tuple[int, Array, Array]:
-        """Length of a transform that is long enough for `largest` scores, and log-modulus and sign of the spectrum."""
+        """Length of a transform that is enough for `largest` scores; log-modulus and sign of the spectrum."""
         masses = self._masses()
         indices = np.arange(len(masses))
         # Bernstein's inequality for the sum in lattice steps; what lies outside comes back in at the other end.
@@ -131,7 +136,7 @@ class GaussianScores:
         half = min(wide + math.sqrt(wide**2 + 2 * log_tail * largest * variance), largest * self._last)
         length = fft.next_fast_len(2 * math.ceil(half) + 2, real=True)
         angles = np.pi * np.arange(length // 2 + 1)[:, None] / length
-        # 1 - spectrum as a sum of squares: where the spectrum is near one, and its powers are large, no digit is lost.
+        # 1 - spectrum is a sum of squares, so where the spectrum is near one, and counts, no digit is lost.
         below_one = np.zeros(len(angles))
         for start in range(1, len(indices), _BLOCK):
             part = slice(start, start + _BLOCK)
@@ -155,11 +160,12 @@ class ClonePair:
         above = np.cumsum((self.masses * (1 + self.scores))[::-1])
         losses = self._losses()[::-1]
         reached = (above > math.exp(log_tail)) & np.isfinite(losses)
-        high = float(losses[int(np.argmax(reached))]) if reached.any() else 0.0
+        # A little further, so that the last grid point, however rounded, does not fall short of the last loss.
+        high = float(losses[int(np.argmax(reached))]) * (1 + 1e-12) if reached.any() else 0.0
         return -high, high
 
     def log_cells(self, losses: Array) -> tuple[Array, Array]:
-        cells = np.searchsorted(losses, self._losses(), side="right")
+        cells = np.searchsorted(losses, self._losses())
         with np.errstate(divide="ignore"):
             return (
                 np.log(np.bincount(cells, self.masses * (1 + self.scores), len(losses) + 1)),
@@ -178,10 +184,9 @@ class ClonePair:
 
 def clone_pair(scores: Scores, others: int, clone_rate: float) -> ClonePair:
     """The pair of one round among `others` other clients, each a clone with probability `clone_rate`."""
-    clones = stats.binom(others, clone_rate)
-    low, high = int(clones.ppf(NEGLIGIBLE)), int(clones.isf(NEGLIGIBLE))
+    low, high = clone_range(others, clone_rate)
     fewest = np.unique(np.linspace(low, high, min(_GROUPS, high - low + 1)).astype(int))
-    weights = -np.diff(np.append(clones.sf(fewest - 1), 0.0))
+    weights = -np.diff(np.append(stats.binom.sf(fewest - 1, others, clone_rate), 0.0))
     masses = np.zeros(_CELLS + 2)
     for weight, (values, law) in zip(weights, scores.means((fewest + 1).tolist()), strict=True):
         place = (values / scores.reach + 1) * (_CELLS / 2)
@@ -191,5 +196,12 @@ def clone_pair(scores: Scores, others: int, clone_rate: float) -> ClonePair:
         masses += weight * np.bincount(cells + 1, law * upper, _CELLS + 2)
     kept = np.flatnonzero(masses)
     grid = scores.reach * np.clip(2 * kept / _CELLS - 1, -1.0, 1.0)
-    # Clones below `low` (or above, which is safe), scores beyond either end of a transform; P is at most twice the mean.
+    # Too few clones, and sums of scores beyond either end; P is at most twice (P0 + P1)/2.
     return ClonePair(grid, masses[kept], 8 * NEGLIGIBLE)
+
+
+def clone_range(others: int, clone_rate: float) -> tuple[int, int]:
+    """The least and the largest number of clones that have to be reckoned with."""
+    # The upper end by way of those who are no clones, because 1 - NEGLIGIBLE is no double.
+    most = others - int(stats.binom.ppf(NEGLIGIBLE, others, 1 - clone_rate))
+    return int(stats.binom.ppf(NEGLIGIBLE, others, clone_rate)), most

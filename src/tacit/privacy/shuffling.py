@@ -1,19 +1,21 @@
 """Amplification by shuffling: what local noise is worth behind a party that mixes the messages of all clients.
 
-Every bound is the dominating pair of `clones` with its own clones and scores:
+Every bound is the dominating pair of `clones` with clones and scores of its own:
 
-- Local randomisers that keep epsilon0 for a whole client: each message Ri of the others satisfies
-  Ri >= e^-epsilon0 (P0 + P1)/2, so clones come at the rate e^-epsilon0, and the scores are those of randomised
-  response. This is the pair of Feldman, McMillan & Talwar (2021, Thm 3.1): C ~ Bin(n - 1, e^-epsilon0), A ~ Bin(C, 1/2).
-- Gaussian noise: the same with scores of its own, which are far less spread out than those of its worst case. Its loss
-  is not bounded, so Ri >= e^-e (P0 + P1)/2 fails on a mass of at most e^-e delta_Gauss(s; e), s the shift between two
-  clients. Moving that mass changes a run of T rounds by at most slip = T (n - 1) e^-e delta_Gauss(s; e) in total
-  variation, and delta by (1 + e^epsilon) slip. Any e will do; a part of delta is set aside for the slip.
+- Local randomisers that keep epsilon0 for a whole client. Each message of the others has a law
+  R >= e^-epsilon0 (P0 + P1)/2, so clones come at the rate e^-epsilon0. The scores are those of randomised
+  response. This is the pair of Feldman, McMillan & Talwar (2021), Theorem 3.1.
+- Gaussian noise. The same with its own scores, which are far less spread out than those of its worst case.
+  Its loss is not bounded, so R >= e^-e (P0 + P1)/2 fails, by a mass of at most e^-e delta_Gauss(s; e) with s the
+  shift between two clients. Moving that mass changes a run of T rounds in total variation by at most
+  slip = T (n - 1) e^-e delta_Gauss(s; e), and delta by (1 + e^epsilon) slip, for any e; a part of delta pays.
 
-What it takes: all messages have the same noise, scale and format; no state, such as a shift, tells clients apart; they
-are really mixed. `clients` are those who do not help the adversary. A clone is a *whole client* that looks like another:
-noise that hides one of many records leaves none, and a dozen silos gain next to nothing. ISRL-DP (Lowy & Razaviyayn 2023)
-has the same limit in Theorem D.5: a local epsilon of at most about 1/records.
+What it takes: all messages have the same noise, scale and format; no state, such as a shift, tells clients
+apart; they are really mixed. `clients` counts those who do not help the adversary. A clone is a *whole client*
+that looks like another one, so the number to look at is clients e^-(local epsilon of a whole client): noise
+that hides one of many records leaves no clones, and two dozen silos have hardly any unless each message alone
+is private already. ISRL-DP (Lowy & Razaviyayn 2023) has the same limit, a local epsilon of about 1/records, in
+Theorem D.5.
 """
 
 from __future__ import annotations
@@ -30,13 +32,13 @@ from tacit.errors import RequestError, count, positive
 from tacit.privacy import events, gaussian
 from tacit.privacy.accounting import check_delta
 from tacit.privacy.calibrate import calibrate_noise
-from tacit.privacy.clones import NEGLIGIBLE, ClonePair, GaussianScores, PureScores, clone_pair
-from tacit.privacy.composition import compose
+from tacit.privacy.clones import NEGLIGIBLE, ClonePair, GaussianScores, PureScores, clone_pair, clone_range
+from tacit.privacy.composition import CannotAnswerError, compose
 from tacit.privacy.dominate import Direction
 from tacit.privacy.terms import Adjacency
 
 _SLIP_SHARE = 0.25
-"""The part of delta that pays for Gaussian messages that are not quite clones. It decides how tight, not whether."""
+"""The part of delta that pays for messages that are not quite clones. It decides how tight, not whether."""
 
 _PASSES = 2
 _FEWEST_CELLS, _RESOLUTION, _LEAST_EPSILON, _LOG_NEGLIGIBLE = 256, 2.5e-3, 1e-2, -9.0
@@ -49,13 +51,14 @@ _PRECISION, _STRIDE, _MOST_NUDGES = 2e-3, 0.5, 20
 def shuffled_epsilon(
     local_epsilon: float, clients: int, delta: float, *, local_delta: float = 0.0, rounds: int = 1
 ) -> float:
-    """The epsilon behind a shuffler, if in each round a message hides its client within (local_epsilon, local_delta).
+    """The epsilon behind a shuffler if each message hides its whole client within (local_epsilon, local_delta).
 
-    Guarantee: for every such randomiser, and never above the epsilon without the shuffler; infinite if `local_delta`
-    uses up `delta`. One round of pure randomisers is exact for the clone pair. For `local_delta` d0 > 0 the client's
-    two laws are made pure by moving u = d0/(1 + e^epsilon0) of their mass, then e^-epsilon0 (d0 + u) of every other
-    message, which adds (1 + e^epsilon) times all that to delta. (Thm 3.8 of Feldman, McMillan & Talwar 2021 adds
-    (1 + e^epsilon)(1 + e^-epsilon0 / 2) n d0, which is more.)
+    Guarantee: for every such randomiser, and never above the epsilon without the shuffler; infinite if
+    `local_delta` uses up `delta`. One round of pure randomisers is the exact value of the clone pair. With
+    d0 = local_delta > 0, the client's two laws are made pure by moving u = d0/(1 + e^epsilon0) of their mass,
+    and then the other messages are made to have clones by moving e^-epsilon0 (d0 + u) of each. All that was
+    moved adds to delta, 1 + e^epsilon times. Feldman, McMillan & Talwar (2021), Theorem 3.8, add more than
+    that: (1 + e^epsilon)(1 + e^-epsilon0/2) n d0.
 
     >>> [round(shuffled_epsilon(1.0, clients, 1e-6), 2) for clients in (25, 100, 1000)]
     [1.0, 0.64, 0.18]
@@ -68,32 +71,37 @@ def shuffled_epsilon(
     if rounds * local_delta >= delta:
         return math.inf
     clone_rate = math.exp(-local_epsilon)
-    moved = local_delta / (1 + math.exp(min(local_epsilon, 700.0)))
+    moved = local_delta / _both_sides(local_epsilon)
     slip = rounds * (moved + others * clone_rate * (local_delta + moved))
     if rounds == 1:
-        return _least(lambda e: one_round_delta(local_epsilon, clients, e) + (1 + math.exp(e)) * slip, local_epsilon, delta)
+        return _least(
+            lambda e: one_round_delta(local_epsilon, clients, e) + _both_sides(e) * slip, local_epsilon, delta
+        )
     scores = PureScores(local_epsilon)
     alone = _composed_epsilon(clone_pair(scores, 0, 1.0), rounds, delta - rounds * local_delta)
     local = min(alone, rounds * local_epsilon)
     pair = clone_pair(scores, others, clone_rate)
-    return _tightened(local, lambda cap: _composed_epsilon(pair, rounds, delta - (1 + math.exp(cap)) * slip))
+    return _tightened(local, lambda cap: _composed_epsilon(pair, rounds, delta - _both_sides(cap) * slip))
 
 
 def one_round_delta(local_epsilon: float, clients: int, epsilon: float) -> float:
     """The delta at `epsilon` of one shuffled round of pure randomisers: a closed term for every number of clones.
 
-    With c clones, t = tanh(epsilon0 / 2), h = tanh(epsilon / 2) and k the least number of ones among c + 1 whose loss
-    exceeds epsilon, it is (1 + e^epsilon)/2 (t P(B = k-1) - h P(B >= k) - h P(B >= k-1)), B ~ Bin(c, 1/2).
+    With c clones, t = tanh(epsilon0 / 2), h = tanh(epsilon / 2) and k the least number of ones among c + 1
+    whose loss exceeds epsilon, it is (1 + e^epsilon)/2 (t P(B = k-1) - h P(B >= k) - h P(B >= k-1)), where
+    B ~ Bin(c, 1/2).
     """
     if epsilon >= local_epsilon:
         return 0.0
-    clones = stats.binom(clients - 1, math.exp(-local_epsilon))
-    c = np.arange(int(clones.ppf(NEGLIGIBLE)), int(clones.isf(NEGLIGIBLE)) + 1)
+    others, clone_rate = clients - 1, math.exp(-local_epsilon)
+    low, high = clone_range(others, clone_rate)
+    c = np.arange(low, high + 1)
     t, h = math.tanh(local_epsilon / 2), math.tanh(epsilon / 2)
     k = np.floor((c + 1) * (1 + h / t) / 2) + 1
     at_least = stats.binom.sf(k - 1, c, 0.5) + stats.binom.sf(k - 2, c, 0.5)
     given = (t * stats.binom.pmf(k - 1, c, 0.5) - h * at_least) / 2
-    return (1 + math.exp(epsilon)) * float((clones.pmf(c) * np.maximum(given, 0.0)).sum()) + 2 * NEGLIGIBLE
+    mean = float((stats.binom.pmf(c, others, clone_rate) * np.maximum(given, 0.0)).sum())
+    return _both_sides(epsilon) * mean + 2 * NEGLIGIBLE
 
 
 @dataclass(frozen=True)
@@ -101,8 +109,8 @@ class ShuffledGaussian:
     """A whole run of Gaussian releases behind a shuffler, as an accountant sees it.
 
     In each of `rounds` rounds every client sends, as it is or processed further, a sum of at most `records`
-    contributions of at most one bound each, plus Gaussian noise of `noise_multiplier` bounds. With one contribution, a
-    client's whole update, the promise is to the client.
+    contributions of at most one bound each, plus Gaussian noise of `noise_multiplier` bounds. With one
+    contribution, a client's whole update, the promise is to the client.
     """
 
     noise_multiplier: float
@@ -178,9 +186,9 @@ def shuffled_noise_multiplier(
     *,
     records: int = 1,
 ) -> float:
-    """The least noise multiplier, to within 1% and never below it, that keeps (epsilon, delta) behind an honest shuffler.
+    """The least noise multiplier, to within 1% and never below it, that keeps (epsilon, delta) behind a shuffler.
 
-    Nobody can check from outside that a shuffler is honest: print `ShuffledGaussian.local_epsilon` beside the target.
+    Nobody can check from outside that a shuffler is honest: show `local_epsilon` of the run beside the target.
     """
     rounds = count("rounds", rounds)
     local = calibrate_noise(
@@ -207,6 +215,11 @@ def shuffled_noise_multiplier(
     return local
 
 
+def _both_sides(epsilon: float) -> float:
+    """1 + e^epsilon: what a change of both laws in total variation costs; large where it is no double."""
+    return 1 + math.exp(min(epsilon, 700.0))
+
+
 def _clone_epsilon(shift: float, log_slip: float) -> float:
     """The least e with e^-e delta_Gauss(shift; e) at most exp(`log_slip`), rounded up."""
 
@@ -222,24 +235,30 @@ def _clone_epsilon(shift: float, log_slip: float) -> float:
 
 
 def _composed_epsilon(pair: ClonePair, rounds: int, delta: float) -> float:
-    """The epsilon of `rounds` rounds at `delta`, on grids each four times finer until it stands still; infinite without."""
-    if delta <= 2 * rounds * pair.unbounded:
+    """The epsilon of `rounds` rounds at `delta`, on ever finer grids until it stands still; infinite if none."""
+    if delta <= 0:
         return math.inf
     log_tail = math.log(delta) + _LOG_NEGLIGIBLE - math.log(rounds)
     direction = Direction(0.0, ((pair, rounds),))
     low, high = pair.loss_range(log_tail)
     step, best = max(high - low, 1e-9) / _FEWEST_CELLS, math.inf
     while True:
-        composed = compose(direction, step, log_tail)
-        log_target = math.log(delta - composed.infinite)
-        value = composed.near(composed.tilt_for(log_target)).epsilon(log_target)
+        try:
+            composed = compose(direction, step, log_tail)
+            if composed.infinite >= delta:
+                return best
+            log_target = math.log(delta - composed.infinite)
+            value = composed.near(composed.tilt_for(log_target)).epsilon(log_target)
+        except CannotAnswerError:
+            # What was found so far holds, and so does what holds without the shuffler.
+            return best
         if best - value <= _RESOLUTION * max(value, _LEAST_EPSILON):
             return min(best, value) * (1 + _SAFE_SIDE)
         best, step = min(best, value), step / 4
 
 
 def _tightened(local: float, at: Callable[[float], float]) -> float:
-    """The best of a few epsilons, each of which holds because it is not above the cap that its slip was weighed with."""
+    """The best of a few epsilons. Each holds because it is not above the cap that its slip was weighed with."""
     best = local
     for _ in range(_PASSES):
         found = at(best)

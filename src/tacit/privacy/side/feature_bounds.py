@@ -71,7 +71,9 @@ class Box:
 class Ball:
     """A bound on the norm of a record's features; longer records are shortened to it.
 
-    For many features on one scale (pixels, embeddings), whose number the noise does not grow with.
+    For rows of which only the length is known (embeddings of norm 1, sparse rows): then a box as wide as the ball
+    would be sqrt(d) times as noisy. A box that fits the features is better, above all for their scale: in a ball
+    the squares are of the order 1/d, and the noise on them is not.
     """
 
     clip_norm: float

@@ -52,8 +52,8 @@ def accelerated_bound(
     Proof. One round gives F(w_r^ag) - F(x) <= (1 - alpha_r)(F(w_{r-1}^ag) - F(x)) + telescoping distances
     + alpha_r <u_r, x - w_r^+> + alpha_r^2 ||u_r||^2/(2 A_r), where u_r is the error of the gradient, w_r^+ is
     known before it, and A_r = mu + eta_r - beta alpha_r^2 is at least mu and at least 4 (v - beta)/(r (r+1)).
-    Divide by Gamma_r = 2/(r (r+1)) and add up (Ghadimi & Lan 2012, Theorem 1, whose constant for the noise is
-    4 times larger because it also admits losses that are not smooth).
+    Divide by Gamma_r = 2/(r (r+1)), for which eta_r/Gamma_r = 2v and (1 - alpha_r)/Gamma_r = 1/Gamma_{r-1}, and
+    add up.
 
     >>> accelerated_bound(
     ...     rounds=9, prox_scale=3.0, smoothness=1.0, strong_convexity=0.0, variance=6.0, distance_squared=15.0)

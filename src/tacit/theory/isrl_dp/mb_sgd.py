@@ -101,7 +101,9 @@ def weight_growth(problem: Problem, step: float) -> float:
     """
     shrink = 1 - problem.strong_convexity * positive("step", step)
     if shrink <= 0:
-        raise RequestError(f"step must be below 1/strong_convexity, not {step!r}: the weights would not be positive")
+        raise RequestError(
+            f"step must be below 1/strong_convexity, not {step!r}: the weights would not be positive"
+        )
     return 1 / shrink
 
 

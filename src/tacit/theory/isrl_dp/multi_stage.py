@@ -44,7 +44,7 @@ def stage_rounds(problem: Problem, *, stage: int, variance: float) -> float:
     >>> stage_rounds(p, stage=1, variance=0.0), stage_rounds(p, stage=1, variance=0.375)
     (16.0, 64.0)
     """
-    noise = 128 * not_negative("variance", variance) * 2 ** (count("stage", stage) + 1)
+    noise = 128 * not_negative("variance", variance) * 2.0 ** (count("stage", stage) + 1)
     quiet = 4 * math.sqrt(2 * problem.condition_number)
     return max(quiet, noise / (3 * problem.strong_convexity * problem.gap))
 
@@ -53,7 +53,7 @@ def stage_prox_scale(problem: Problem, *, stage: int, rounds: int, variance: flo
     """v_k of appendix E.1: max{ 2 beta, sqrt( mu V^2 R_k (R_k+1) (R_k+2) / (3 Delta 2^-(k-1)) ) }.
 
     The paper prints R_k (R_k+1) (R_k+2) in the denominator. There it would leave v_k at 2 beta for good and let
-    the noise grow with R_k; in the numerator, where Ghadimi & Lan (2013) have it, it balances noise and start.
+    the noise grow with R_k; in the numerator it balances noise and start, and R_k is long enough to halve.
 
     >>> p = Problem(clients=4, records=9, dim=8, epsilon=1.0, delta=0.1, smoothness=1.0, strong_convexity=1.0)
     >>> stage_prox_scale(p, stage=1, rounds=8, variance=15.0)

@@ -46,9 +46,10 @@ class Problem:
         below_one("delta", self.delta)
         not_negative("strong_convexity", self.strong_convexity)
         if self.strong_convexity * self.diameter > 2 * self.lipschitz * (1 + ROUND_OFF):
+            limit = 2 * self.lipschitz / self.diameter
             raise RequestError(
-                f"strong_convexity must be at most 2 lipschitz / diameter = {2 * self.lipschitz / self.diameter:.6g},"
-                f" not {self.strong_convexity!r}: no loss bends more between slopes of at most lipschitz"
+                f"strong_convexity must be at most 2 lipschitz / diameter = {limit:.6g}, not"
+                f" {self.strong_convexity!r}: no loss bends more between slopes of at most lipschitz"
             )
         if self.smoothness is not None:
             positive("smoothness", self.smoothness)
@@ -63,7 +64,8 @@ class Problem:
             value = getattr(self, setting)
             if value is not None and not_negative(setting, value) > self.lipschitz * (1 + ROUND_OFF):
                 raise RequestError(
-                    f"{setting} must be at most lipschitz = {self.lipschitz!r}, which bounds every gradient, not {value!r}"
+                    f"{setting} must be at most lipschitz = {self.lipschitz!r}, the bound on gradients,"
+                    f" not {value!r}"
                 )
         if self.loss_gap is not None:
             positive("loss_gap", self.loss_gap)
@@ -112,7 +114,9 @@ class Problem:
     def smooth(self) -> float:
         """beta, where a theorem is for smooth losses only."""
         if self.smoothness is None:
-            raise RequestError("smoothness must be given here: this result is for smooth losses (or smooth the loss)")
+            raise RequestError(
+                "smoothness must be given here: this result is for smooth losses (or smooth the loss)"
+            )
         return self.smoothness
 
     @property

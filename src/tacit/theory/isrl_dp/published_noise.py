@@ -31,7 +31,9 @@ def resampled_noise_std(*, lipschitz: float, records: int, rounds: int, epsilon:
     below_one("delta", delta)
     _at_most(epsilon, 2 * math.log(2 / delta), "Theorem D.1")
     logs = math.log(2.5 * count("rounds", rounds) / delta) * math.log(2 / delta)
-    return 16 * positive("lipschitz", lipschitz) * math.sqrt(rounds * logs) / (count("records", records) * epsilon)
+    return (
+        16 * positive("lipschitz", lipschitz) * math.sqrt(rounds * logs) / (count("records", records) * epsilon)
+    )
 
 
 def smallest_batch(*, records: int, rounds: int, epsilon: float, delta: float) -> float:
@@ -70,7 +72,7 @@ def shuffled_noise_std(problem: Problem, *, rounds: int, noise_constant: float =
 
     >>> p = Problem(clients=1000, records=100, dim=10, epsilon=1.0, delta=1e-6)
     >>> round(shuffled_noise_std(p, rounds=100), 3)
-    0.265
+    0.254
     """
     _at_most(problem.epsilon, math.log(2 / problem.delta), "Theorem G.1")
     r, m, delta = count("rounds", rounds), problem.reporting, problem.delta

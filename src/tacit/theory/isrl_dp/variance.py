@@ -19,8 +19,8 @@ def gradient_variance(problem: Problem, *, batch: int, noise_std: float, empiric
     phi = L.
 
     >>> p = Problem(clients=4, records=10, dim=5, epsilon=1.0, delta=0.1, lipschitz=2.0)
-    >>> gradient_variance(p, batch=10, noise_std=2.0), gradient_variance(p, batch=10, noise_std=2.0, empirical=True)
-    (5.1, 5.0)
+    >>> [gradient_variance(p, batch=10, noise_std=2.0, empirical=erm) for erm in (False, True)]
+    [5.1, 5.0]
     """
     k = batch_size(batch, problem.records)
     whole = empirical and k == problem.records

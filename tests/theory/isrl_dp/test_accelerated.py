@@ -1,0 +1,204 @@
+"""Algorithm 1: its parameters, its inequality against a direct sum, and its promises on a run."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tacit.errors import RequestError
+from tacit.noise.randomness import Purpose, Randomness
+from tacit.theory import isrl_dp as theory
+from tacit.theory.isrl_dp import Problem, Stage
+
+PROBLEMS = st.from_type(Problem)
+
+
+@given(
+    rounds=st.integers(1, 300),
+    smoothness=st.floats(0.01, 10),
+    stretch=st.floats(1, 50),
+    curvature=st.floats(0, 1),
+    variance=st.floats(1e-6, 100),
+)
+def test_the_bound_covers_the_sum_that_it_closes(
+    rounds: int, smoothness: float, stretch: float, curvature: float, variance: float
+) -> None:
+    """Gamma_R eta_1 ||.||^2/2 + Gamma_R sum_r alpha_r^2 V^2/(2 Gamma_r A_r), A_r = mu + eta_r - beta alpha_r^2."""
+    mu, scale, gamma, total = curvature * smoothness, stretch * smoothness, 1.0, 0.0
+    for r in range(1, rounds + 1):
+        alpha, eta = theory.mixing_weight(r), theory.prox_weight(r, scale)
+        gamma = 1.0 if r == 1 else gamma * (1 - alpha)
+        assert eta / gamma == pytest.approx(theory.prox_weight(1, scale))
+        slack = mu + eta - smoothness * alpha**2
+        assert slack > 0
+        total += alpha**2 * variance / (2 * gamma * slack)
+    direct = gamma * theory.prox_weight(1, scale) / 2 * 9.0 + gamma * total
+    if stretch == 1 and mu == 0:
+        return
+    bound = theory.accelerated_bound(
+        rounds=rounds,
+        prox_scale=scale,
+        smoothness=smoothness,
+        strong_convexity=mu,
+        variance=variance,
+        distance_squared=9.0,
+    )
+    assert direct <= bound * (1 + 1e-9)
+    quiet = 2 * scale * 9.0 / (rounds * (rounds + 1))
+    assert bound - quiet <= 4 * (1 + mu / (scale - smoothness + 1e-300)) * (direct - quiet) or stretch < 1.5
+
+
+def test_the_bound_by_hand() -> None:
+    settings = {"rounds": 4, "smoothness": 1.0, "variance": 6.0, "distance_squared": 5.0}
+    assert theory.accelerated_bound(prox_scale=2.0, strong_convexity=0.0, **settings) == pytest.approx(1 + 4.5)
+    assert theory.accelerated_bound(prox_scale=2.0, strong_convexity=2.0, **settings) == pytest.approx(1 + 1.2)
+    assert theory.accelerated_bound(prox_scale=1.0, strong_convexity=2.0, **settings) == pytest.approx(0.5 + 1.2)
+    assert theory.accelerated_bound(prox_scale=1.0, strong_convexity=0.0, **settings) == math.inf
+    with pytest.raises(RequestError, match="prox_scale must be at least smoothness"):
+        theory.accelerated_bound(prox_scale=0.9, strong_convexity=0.0, **settings)
+
+
+@given(problem=PROBLEMS, rounds=st.integers(1, 10**6), std=st.floats(0, 100))
+def test_the_regularised_bound_has_the_form_of_lemma_e_1(problem: Problem, rounds: int, std: float) -> None:
+    def bound(strength: float) -> float:
+        return theory.regularised_bound(problem, rounds=rounds, variance=std**2, regularisation=strength)
+
+    best = theory.best_regularisation(problem, rounds=rounds, variance=std**2)
+    printed = theory.theorem_e_1_regularisation(problem, rounds=rounds, variance=std**2)
+    assert printed == pytest.approx(std / (2 * problem.diameter * math.sqrt(rounds)))
+    d, noise = problem.diameter, std * problem.diameter / math.sqrt(rounds)
+    quiet = 2 * problem.smooth * d**2 / rounds**2
+    assert bound(best) <= quiet + (2 + 4 / rounds**2) * noise + 1e-12 * d
+    assert bound(printed) <= quiet + (4.25 + 1 / rounds**2) * noise + 1e-12 * d
+
+
+@given(problem=PROBLEMS, k=st.integers(1, 20), std=st.floats(0, 100))
+def test_a_stage_is_the_print_with_the_product_in_the_numerator(problem: Problem, k: int, std: float) -> None:
+    if not problem.is_strongly_convex:
+        return
+    kappa, mu, delta = problem.condition_number, problem.strong_convexity, problem.gap
+    length = theory.stage_rounds(problem, stage=k, variance=std**2)
+    assert length == pytest.approx(max(4 * math.sqrt(2 * kappa), 128 * std**2 / (3 * mu * delta * 2 ** -(k + 1))))
+    r = math.ceil(length)
+    root = math.sqrt(mu * std**2 / (3 * delta * 2 ** -(k - 1)) * r * (r + 1) * (r + 2))
+    scale = theory.stage_prox_scale(problem, stage=k, rounds=r, variance=std**2)
+    assert scale == pytest.approx(max(2 * problem.smooth, root))
+
+
+@given(problem=PROBLEMS, std=st.floats(0, 100), stages=st.integers(1, 30))
+def test_every_stage_halves_the_risk(problem: Problem, std: float, stages: int) -> None:
+    if not problem.is_strongly_convex:
+        return
+    variance = std**2
+    made = []
+    for k in range(1, stages + 1):
+        r = math.ceil(theory.stage_rounds(problem, stage=k, variance=variance))
+        made.append(Stage(r, theory.stage_prox_scale(problem, stage=k, rounds=r, variance=variance)))
+        risk = theory.multi_stage_bound(problem, made, variance=variance)
+        assert risk <= problem.gap * 2.0**-k * (1 + 1e-9)
+    total = sum(stage.rounds for stage in made)
+    fitted = theory.fit_stages(problem, rounds=total, variance=variance)
+    assert fitted == tuple(made)
+    longer = theory.fit_stages(problem, rounds=total + 3, variance=variance)
+    assert sum(stage.rounds for stage in longer) == total + 3
+
+
+def test_with_the_product_in_the_denominator_stages_do_not_halve() -> None:
+    p = Problem(
+        clients=1, records=9, dim=1, epsilon=1.0, delta=0.1, smoothness=1.0, strong_convexity=0.02, loss_gap=1.0
+    )
+    r = math.ceil(theory.stage_rounds(p, stage=1, variance=1.0))
+    printed = max(2.0, math.sqrt(0.02 / (3 * r * (r + 1) * (r + 2))))
+    assert printed == 2.0
+    noise = theory.accelerated_bound(
+        rounds=r,
+        prox_scale=printed,
+        smoothness=1.0,
+        strong_convexity=0.0,
+        variance=1.0,
+        distance_squared=0.0,
+    )
+    assert noise > 100 * p.gap
+
+
+@given(problem=PROBLEMS, rounds=st.integers(1, 10**6), std=st.floats(0, 10))
+def test_less_noise_and_more_rounds_never_promise_less(problem: Problem, rounds: int, std: float) -> None:
+    if not problem.is_strongly_convex:
+        return
+    stages = theory.fit_stages(problem, rounds=rounds, variance=std**2)
+    assert sum(stage.rounds for stage in stages) == rounds
+    noisy = theory.multi_stage_bound(problem, stages, variance=2 * std**2)
+    assert theory.multi_stage_bound(problem, stages, variance=std**2) <= noisy
+
+
+def test_stages_need_strong_convexity_and_rounds(mnist: Problem) -> None:
+    with pytest.raises(RequestError, match="strong_convexity"):
+        theory.fit_stages(mnist, rounds=10, variance=0.0)
+    with pytest.raises(RequestError, match="at least one stage"):
+        theory.multi_stage_bound(mnist, [], variance=0.0)
+    with pytest.raises(RequestError, match="round_number"):
+        theory.mixing_weight(0)
+
+
+def _run(stages: tuple[Stage, ...], *, mu: float, strength: float, noise_std: float, seed: int) -> float:
+    """Algorithm 1 on F(w) = sum_k b_k (sqrt(1 + (w_k - 1)^2) - 1) + mu/2 ||w - 1||^2 over a ball; F* is 0 at 1."""
+    draw = Randomness(seed).generator(Purpose.NOISE)
+    slopes, radius, start = np.array([1.0, 0.3, 0.1, 0.03]), 3.0, np.zeros(4)
+    held = mu + strength
+    out = start
+    for stage in stages:
+        point = ag = out
+        for r in range(1, stage.rounds + 1):
+            alpha, eta = theory.mixing_weight(r), theory.prox_weight(r, stage.prox_scale)
+            scale = eta + (1 - alpha**2) * held
+            old, new = (1 - alpha) * (held + eta) / scale, alpha * ((1 - alpha) * held + eta) / scale
+            middle = old * ag + new * point
+            gradient = slopes * (middle - 1) / np.sqrt(1 + (middle - 1) ** 2) + mu * (middle - 1)
+            gradient = gradient + strength * (middle - start) + noise_std * draw.normal(size=4)
+            stay = (1 - alpha) * held + eta
+            point = (alpha * held * middle + stay * point - alpha * gradient) / (held + eta)
+            point = point * min(1.0, radius / max(1e-12, float(np.linalg.norm(point))))
+            ag = alpha * point + (1 - alpha) * ag
+        out = ag
+    gaps = out - 1
+    return float((slopes * (np.sqrt(1 + gaps**2) - 1)).sum() + mu / 2 * np.sum(gaps**2))
+
+
+RUN = Problem(
+    clients=1, records=10**6, dim=4, epsilon=1.0, delta=0.1, lipschitz=5.0, diameter=6.0, smoothness=1.05
+)
+
+
+@pytest.mark.parametrize("noise_std", [0.0, 0.3])
+def test_the_regularised_bound_holds_for_a_run_and_is_not_idle(noise_std: float) -> None:
+    variance = 4 * noise_std**2
+    strength = theory.best_regularisation(RUN, rounds=60, variance=variance)
+    stages = (Stage(60, RUN.smooth + strength),)
+    risks = [_run(stages, mu=0.0, strength=strength, noise_std=noise_std, seed=s) for s in range(10)]
+    bound = theory.regularised_bound(RUN, rounds=60, variance=variance, regularisation=strength)
+    assert bound / 100 < np.mean(risks) < bound
+
+
+@pytest.mark.parametrize("noise_std", [0.0, 0.3])
+def test_the_multi_stage_bound_holds_for_a_run(noise_std: float) -> None:
+    curved = Problem(
+        clients=1,
+        records=10**6,
+        dim=4,
+        epsilon=1.0,
+        delta=0.1,
+        lipschitz=5.0,
+        diameter=6.0,
+        smoothness=1.05,
+        strong_convexity=0.05,
+        loss_gap=3.0,
+    )
+    variance = 4 * noise_std**2
+    stages = theory.fit_stages(curved, rounds=4000, variance=variance)
+    assert len(stages) > 1
+    risks = [_run(stages, mu=0.05, strength=0.0, noise_std=noise_std, seed=s) for s in range(3)]
+    assert np.mean(risks) < theory.multi_stage_bound(curved, stages, variance=variance)
