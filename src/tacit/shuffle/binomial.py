@@ -173,7 +173,7 @@ def _largest_moment(noise: CoinNoise, logs: Array) -> float:
 
 
 def published_epsilon(noise: CoinNoise, delta: float) -> float:
-    """The epsilon of cpSGD (Agarwal et al. 2018), Theorem 1, for one round at p = 1/2; infinite where it has none.
+    """The epsilon of cpSGD (Agarwal et al. 2018), Theorem 1, one round at p = 1/2; infinite where it has none.
 
     Its sensitivities, after rounding with common uniform numbers, are Delta_2 = reach + sqrt(dim),
     Delta_inf = reach + 1 and Delta_1 = sqrt(dim) reach + dim.
