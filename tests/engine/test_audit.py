@@ -137,7 +137,7 @@ SABOTAGED: dict[str, tuple[PrivateGradient, dict[str, Any]]] = {
     ),
     "noise halved, sampled": (
         HalfTheNoise(MODEL, Minibatch(Poisson(0.5)), CLIP),
-        {"records": 4, "rounds": 3, "privacy": Target(4.0, 1e-5), "trials": 2000},
+        {"records": 4, "rounds": 3, "privacy": Target(4.0, 1e-5), "trials": 3000},
     ),
     "clip on the batch mean": (
         PrivateGradient(MODEL, Minibatch(Poisson(0.3)), ClipTheMean(1.0)),
@@ -154,7 +154,7 @@ SABOTAGED: dict[str, tuple[PrivateGradient, dict[str, Any]]] = {
     # A client with a single record, whose batch size says whether the record was drawn.
     "batch size transmitted": (
         TellsTheBatchSize(MODEL, Minibatch(Poisson(0.1)), CLIP),
-        {"records": 1, "rounds": 4, "privacy": Target(4.0, 1e-5), "trials": 1000},
+        {"records": 1, "rounds": 4, "privacy": Target(4.0, 1e-5), "trials": 2000},
     ),
     "compression before noise with norm scaling": (
         QuantisesThenScalesNoise(MODEL, Minibatch(Full()), CLIP),
@@ -162,7 +162,7 @@ SABOTAGED: dict[str, tuple[PrivateGradient, dict[str, Any]]] = {
     ),
     "no noise without records": (
         SilentWhenEmpty(MODEL, Minibatch(Poisson(0.1)), CLIP),
-        {"records": 1, "rounds": 4, "privacy": Target(4.0, 1e-5), "trials": 1000},
+        {"records": 1, "rounds": 4, "privacy": Target(4.0, 1e-5), "trials": 2000},
     ),
 }
 

@@ -268,3 +268,29 @@ def test_a_saved_run_can_be_read_back(federation: Federation, tmp_path: Path) ->
 def test_rounds_must_be_positive(federation: Federation) -> None:
     with pytest.raises(RequestError, match="rounds"):
         simulate(_algorithm(), federation, rounds=0, privacy=TARGET)
+
+
+def test_lattice_noise_is_charged_comes_from_nowhere_and_lies_on_its_lattice(federation: Federation) -> None:
+    from tacit.noise.additive import LatticeGaussian
+
+    seeded = _algorithm("ldp-svrg")
+    algorithm = replace(seeded, work=seeded.work.with_noise(LatticeGaussian()))
+    one = simulate(algorithm, federation, rounds=6, privacy=TARGET, seed=5)
+    two = simulate(algorithm, federation, rounds=6, privacy=TARGET, seed=5)
+    assert not torch.equal(one.parameters, two.parameters)
+    assert one.guarantee is not None
+    assert 0.99 * 4 < one.guarantee.epsilon <= 4
+    plain = calibrate(seeded, federation, releases=6, privacy=TARGET)
+    ratio = one.calibration.noise_multipliers / plain.noise_multipliers
+    assert bool(((ratio > 1) & (ratio < 1.01)).all())
+    assert one.summary()["entropy"] == "from the operating system, on a lattice"
+    point = torch.zeros(algorithm.work.model.dim)
+    cohort = Cohort(federation, torch.arange(4), 0, Randomness(1))
+    samples = []
+    for _ in range(400):
+        state = algorithm.work.init(point, federation)
+        noisy, _ = algorithm.work.run(point, cohort, state, one.calibration.noise_multipliers)
+        samples.append(noisy)
+    deviations = torch.stack(samples).double().std(dim=0).square().mean(1).sqrt()
+    draws = 400 * len(point)
+    assert bool(((deviations / one.calibration.noise_stds - 1).abs() < 4.5 / math.sqrt(2 * draws)).all())

@@ -22,6 +22,7 @@ from tacit.engine.simulate import simulate
 from tacit.errors import DataError, RequestError
 from tacit.federation import Federation
 from tacit.models import least_squares, logistic_regression
+from tacit.noise.lattice import lattice_exponent
 from tacit.noise.randomness import Purpose, Randomness
 from tacit.privacy import Adjacency, Guarantee, Target, Unit, calibrate_noise, epsilon
 from tacit.privacy.events import composed, gaussian, poisson, repeated
@@ -155,19 +156,32 @@ def test_sums_are_whole_number_arithmetic(asked: list[tuple[Tensor, float]]) -> 
     assert torch.equal(asked[0][0], asked[1][0])
 
 
+@pytest.mark.parametrize("seed", [1, None])
 @pytest.mark.parametrize("adjacency", Adjacency)
-def test_messages_have_the_noise_that_their_event_says(adjacency: Adjacency) -> None:
+def test_messages_have_the_noise_that_their_event_says(adjacency: Adjacency, seed: int | None) -> None:
     target = replace(TARGET, adjacency=adjacency)
-    means = NoisyMeans(_federation(np.zeros(40), 20), "noise", 0.7, 3, target, seed=1)
+    means = NoisyMeans(_federation(np.zeros(40), 20), "noise", 0.7, 3, target, seed)
     noise = torch.cat([means.messages(torch.zeros(20, 400), release) for release in range(3)])
     wanted = means.noise_multiplier * 0.7
-    assert float(noise.std()) == pytest.approx(wanted, rel=5 / math.sqrt(2 * noise.numel()))
-    assert abs(float(noise.mean())) < 5 * wanted / math.sqrt(noise.numel())
+    assert float(noise.std()) == pytest.approx(wanted, rel=6 / math.sqrt(2 * noise.numel()))
+    assert abs(float(noise.mean())) < 6 * wanted / math.sqrt(noise.numel())
     correlation = torch.corrcoef(noise) - torch.eye(60)
-    assert float(correlation.abs().max()) < 6 / math.sqrt(400)
-    event = means.released(0.0).event
-    assert 0.99 < epsilon(event, target.delta, adjacency) <= 1.0
-    assert float(means.means(torch.zeros(20, 4000)).std()) == pytest.approx(means.noise_std, rel=0.06)
+    assert float(correlation.abs().max()) < 7 / math.sqrt(400)
+    assert float(means.means(torch.zeros(20, 4000)).std()) == pytest.approx(means.noise_std, rel=0.07)
+    release = means.released(0.0)
+    # Rounding to a lattice lets a record reach a little further.
+    slack = 0.0 if seed else 1e-4
+    assert release.event == repeated(gaussian(release.noise_multiplier / (1 + slack)), 3)
+    assert 0.99 < epsilon(release.event, target.delta, adjacency) <= 1.0
+
+
+def test_without_a_seed_messages_lie_on_a_lattice() -> None:
+    means = NoisyMeans(_federation(np.zeros(300), 300), "noise", 0.5, 1, TARGET, None)
+    sent = means.messages(torch.full((300, 1), 1 / 3)) / (means.noise_multiplier * means.bound)
+    steps = sent * 2.0 ** lattice_exponent(1, means.noise_multiplier, slack=5e-5)
+    # Messages travel in single precision, which tells these steps well apart.
+    assert float((steps - steps.round()).abs().max()) < 0.2
+    assert len(torch.unique(steps.round())) > 290
 
 
 @pytest.mark.parametrize("adjacency", Adjacency)
@@ -341,14 +355,15 @@ def test_the_squared_mean_is_cleared_of_its_noise(monkeypatch: pytest.MonkeyPatc
     assert float(release.value.scale) == pytest.approx(2 * math.sqrt(0.6 - 0.5**2 + release.noise_std**2))
 
 
-def test_a_ball_beats_a_box_as_wide_and_a_box_that_fits_beats_the_ball() -> None:
+def test_the_better_bound_is_the_one_with_less_noise_on_the_variance() -> None:
     rows = np.random.default_rng(2).normal(size=(20_000, 100)) / 10
     federation = _federation(rows / np.maximum(1.0, np.linalg.norm(rows, axis=1, keepdims=True)))
-    true_scale = federation.features.std(0)
+    bounds = {Box(-0.3, 0.3): 0.3**2 * 10, Ball(1.0): math.sqrt(2), Box(-0.6, 0.6): 0.6**2 * 10}
     errors = []
-    for within in (Box(-0.4, 0.4), Ball(1.0), Box(-1, 1)):
+    for within in bounds:
         release = private_mean_and_scale(federation, within, target=Target(4.0, 1e-5), seed=0)
-        errors.append(float((release.value.scale - true_scale).abs().mean()))
+        errors.append(float((release.value.scale - federation.features.std(0)).abs().mean()))
+    assert list(bounds.values()) == sorted(bounds.values())
     assert errors == sorted(errors)
 
 

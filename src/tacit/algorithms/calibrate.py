@@ -46,8 +46,8 @@ class Calibration:
             return None
         if releases == 0:
             return 0.0
-        spent = {self.work.event(size, multiplier, releases) for size, multiplier in self.groups}
         adjacency, delta = self.guarantee.adjacency, self.guarantee.delta
+        spent = (self.work.event(size, multiplier, releases) for size, multiplier in self.groups)
         return max(accounting.epsilon(event, delta, adjacency) for event in spent)
 
     def facts(self, federation: Federation) -> dict[str, Any]:

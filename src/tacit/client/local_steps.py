@@ -69,7 +69,9 @@ class NoisyLocalSteps:
     def event(self, size: int, noise_multiplier: float, rounds: int) -> dp_event.DpEvent:
         """The sampling scheme's event, once for every local step."""
         self.sampling.check_rounds(torch.tensor([size]), rounds * self.steps)
-        return self.sampling.event(size, noise_multiplier, rounds * self.steps, inside=1 + self.noise.slack)
+        releases = rounds * self.steps
+        ideal = self.sampling.event(size, noise_multiplier, releases, inside=1 + self.noise.slack)
+        return self.noise.charged(ideal, self.model.dim, releases)
 
     def with_noise(self, noise: Noise) -> Self:
         """The same work with another kind of noise."""

@@ -118,9 +118,10 @@ class PrivateGradient:
         self.sampling.check_rounds(torch.tensor([size]), rounds)
         inside, outside = self.estimator.reach(self.sampling.rate(size))
         slack = self.noise.slack
-        return self.sampling.event(
+        ideal = self.sampling.event(
             size, noise_multiplier, rounds, inside=inside + slack, outside=outside + slack if outside else 0.0
         )
+        return self.noise.charged(ideal, self.model.dim, rounds)
 
     def with_noise(self, noise: Noise) -> Self:
         """The same work with another kind of noise."""

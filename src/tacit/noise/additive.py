@@ -8,12 +8,14 @@ from typing import Protocol
 
 import numpy as np
 import torch
+from dp_accounting import dp_event
 from torch import Tensor
 
 from tacit.errors import unknown_name
 from tacit.noise import lattice
 from tacit.noise.entropy import Keystream
 from tacit.noise.gaussian import gaussian_rows
+from tacit.privacy import events
 
 Generators = Callable[[], Sequence[np.random.Generator]]
 
@@ -48,8 +50,8 @@ class Noise(Protocol):
         """Rows plus noise of these standard deviations: (clients, dim) float32."""
         ...
 
-    def cost(self, dim: int, releases: int) -> float:
-        """The epsilon by which real samples differ from ideal ones, over all releases of a client."""
+    def charged(self, event: dp_event.DpEvent, dim: int, releases: int) -> dp_event.DpEvent:
+        """The event of a client's whole run, with what its real noise costs beyond ideal noise."""
         ...
 
 
@@ -70,9 +72,9 @@ class SeededGaussian:
         """Continuous noise, as far as floating point goes."""
         return rows + gaussian_rows(stds, rows.shape[1], generators()).to(rows.device)
 
-    def cost(self, dim: int, releases: int) -> float:
+    def charged(self, event: dp_event.DpEvent, dim: int, releases: int) -> dp_event.DpEvent:
         """Taken as ideal, and marked instead."""
-        return 0.0
+        return event
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class LatticeGaussian:
     """Noise on a lattice from the operating system's entropy, for releases that are meant.
 
     Guarantee: the release is post-processing of the ideal Gaussian mechanism on sums to which a record adds at
-    most `slack` bounds more than without it, up to `cost` (see `tacit.noise.lattice` for the proof). Sums are
+    most `slack` bounds more than without it, up to what `charged` adds (see `tacit.noise.lattice` for the proof). Sums are
     computed in double precision; for m records their rounding moves by at most 2 m^2 2^-53 bounds with one
     record, which the other half of the slack covers for up to 10^5 records.
     """
@@ -96,9 +98,10 @@ class LatticeGaussian:
         stream = Keystream()
         return lattice.lattice_rows(rows, stds, exponent, [stream] * len(rows))
 
-    def cost(self, dim: int, releases: int) -> float:
-        """Each draw's probabilities are within a factor (1 + eta) of the ideal ones."""
-        return lattice.cost(dim, releases)
+    def charged(self, event: dp_event.DpEvent, dim: int, releases: int) -> dp_event.DpEvent:
+        """Every draw has its ideal probability up to a tiny factor, and the far ends are never drawn."""
+        real = events.inexact_noise(lattice.cost(dim, releases), dim * releases * lattice.TAIL_MASS)
+        return events.composed([event, real])
 
 
 NOISES: dict[str, Callable[[], Noise]] = {"gaussian": SeededGaussian, "lattice": LatticeGaussian}

@@ -17,6 +17,7 @@ from scipy import optimize
 from tacit.errors import RequestError
 from tacit.privacy.dominate import dominate, is_private, splits_noise
 from tacit.privacy.events import from_dict, repeated, to_dict
+from tacit.privacy.inexact import Surcharge
 from tacit.privacy.refine import EpsilonAt, LogDeltaAt, Question, settled, worst
 from tacit.privacy.terms import Adjacency
 
@@ -42,7 +43,9 @@ def epsilon(event: DpEvent, delta: float, adjacency: Adjacency = Adjacency.REPLA
     >>> round(epsilon(repeated(poisson(0.01, 1.0), 1000), 1e-5), 2)
     2.84
     """
-    return _epsilon(json.dumps(to_dict(event)), check_delta(delta), Adjacency(adjacency))
+    surcharge, at_delta = Surcharge.of(event), check_delta(delta)
+    ideal = _epsilon(json.dumps(to_dict(event)), surcharge.ideal_delta(at_delta), Adjacency(adjacency))
+    return surcharge.real_epsilon(ideal, at_delta)
 
 
 def delta(event: DpEvent, epsilon: float, adjacency: Adjacency = Adjacency.REPLACE_ONE) -> float:
@@ -103,8 +106,12 @@ def log_delta(
     `split` is that of `dominate`; None looks for the best.
     """
     _check_epsilon(epsilon)
-    text = json.dumps(to_dict(event))
-    return _log_delta(text, float(epsilon), Adjacency(adjacency), float(log_floor), split, rough)
+    surcharge = Surcharge.of(event)
+    if surcharge.epsilon > epsilon:
+        return 0.0
+    text, ideal = json.dumps(to_dict(event)), float(epsilon) - surcharge.epsilon
+    found = _log_delta(text, ideal, Adjacency(adjacency), float(log_floor), split, rough)
+    return surcharge.real_log_delta(found, epsilon)
 
 
 def best_split(event: DpEvent, epsilon: float, adjacency: Adjacency, *, log_floor: float) -> float:

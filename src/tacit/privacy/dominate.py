@@ -99,7 +99,8 @@ def _release(
     """Gaussian shift and dominating pair, in both directions, of one release."""
     sides = 2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0
     match leaf:
-        case dp_accounting.NoOpDpEvent():
+        case dp_accounting.NoOpDpEvent() | events.InexactNoiseDpEvent():
+            # What inexact noise costs is not a release of its own: `inexact` says how it is charged.
             return 0.0, None, None
         case dp_accounting.GaussianDpEvent(noise_multiplier=z) | events.OnePassDpEvent(noise_multiplier=z):
             return sides / z, None, None

@@ -100,6 +100,22 @@ class OnePassDpEvent(DpEvent):  # type: ignore[misc]
         positive("noise_multiplier", self.noise_multiplier)
 
 
+@dataclass(frozen=True)
+class InexactNoiseDpEvent(DpEvent):  # type: ignore[misc]
+    """A whole run's noise is drawn by a real sampler: near the ideal noise of all other events, but not equal.
+
+    All its draws together have their ideal probability up to a factor within exp(+-epsilon/2), after the ideal
+    law has lost `cut_mass` of its far ends. `tacit.noise.lattice` proves such numbers for its sampler.
+    """
+
+    epsilon: float
+    cut_mass: float
+
+    def __post_init__(self) -> None:
+        positive("epsilon", number("epsilon", self.epsilon))
+        probability("cut_mass", number("cut_mass", self.cut_mass))
+
+
 def gaussian(noise_multiplier: float) -> DpEvent:
     """One release to which every record contributes (a full batch)."""
     noise_multiplier = number("noise_multiplier", noise_multiplier)
@@ -148,6 +164,11 @@ def one_pass(noise_multiplier: float, rounds: int) -> DpEvent:
     return OnePassDpEvent(noise_multiplier, rounds)
 
 
+def inexact_noise(epsilon: float, cut_mass: float) -> DpEvent:
+    """That the noise of a whole run comes from a real sampler with a known error."""
+    return InexactNoiseDpEvent(epsilon, cut_mass)
+
+
 def non_private() -> DpEvent:
     """A release without any guarantee; its epsilon is infinite."""
     return dp_accounting.NonPrivateDpEvent()
@@ -177,6 +198,7 @@ _READERS: dict[str, Callable[..., DpEvent]] = {
     "fixed-size-two-level": fixed_size_two_level,
     "revealed-batches": revealed_batches,
     "one-pass": one_pass,
+    "inexact-noise": inexact_noise,
     "non-private": non_private,
     "nothing": nothing,
 }
@@ -186,6 +208,7 @@ _PLAIN = {
     FixedSizeTwoLevelDpEvent: "fixed-size-two-level",
     RevealedBatchesDpEvent: "revealed-batches",
     OnePassDpEvent: "one-pass",
+    InexactNoiseDpEvent: "inexact-noise",
     dp_accounting.NonPrivateDpEvent: "non-private",
     dp_accounting.NoOpDpEvent: "nothing",
 }

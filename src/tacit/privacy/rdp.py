@@ -18,6 +18,7 @@ from scipy.special import logsumexp
 
 from tacit.privacy.accounting import check_delta
 from tacit.privacy.dominate import Direction, dominate, is_private, splits_noise
+from tacit.privacy.inexact import Surcharge
 from tacit.privacy.pairs import Array, FixedSizePair, MixturePair, Pair, RevealedPair
 from tacit.privacy.terms import Adjacency
 
@@ -37,13 +38,18 @@ def rdp_epsilon(event: DpEvent, delta: float, adjacency: Adjacency = Adjacency.R
     >>> round(rdp_epsilon(repeated(poisson(0.01, 1.0), 1000), 1e-5, Adjacency.ADD_REMOVE), 2)
     2.1
     """
-    check_delta(delta)
+    surcharge = Surcharge.of(event)
+    ideal = _ideal_epsilon(event, surcharge.ideal_delta(check_delta(delta)), Adjacency(adjacency))
+    return surcharge.real_epsilon(ideal, delta)
+
+
+def _ideal_epsilon(event: DpEvent, delta: float, adjacency: Adjacency) -> float:
     if not is_private(event):
         return math.inf
     log_tail = math.log(delta) + _LOG_NEGLIGIBLE
 
     def at(split: float) -> float:
-        directions = dominate(event, Adjacency(adjacency), log_tail=log_tail, split=split)
+        directions = dominate(event, adjacency, log_tail=log_tail, split=split)
         return max(_best_order(direction, delta) for direction in directions)
 
     if not splits_noise(event):

@@ -33,17 +33,19 @@ from tacit.privacy import events, gaussian
 from tacit.privacy.accounting import check_delta
 from tacit.privacy.calibrate import calibrate_noise
 from tacit.privacy.clones import NEGLIGIBLE, ClonePair, GaussianScores, PureScores, clone_pair, clone_range
-from tacit.privacy.composition import CannotAnswerError, compose
+from tacit.privacy.composition import CannotAnswerError, ComposedLoss
 from tacit.privacy.dominate import Direction
+from tacit.privacy.refine import EpsilonAt, worst
 from tacit.privacy.terms import Adjacency
 
 _SLIP_SHARE = 0.25
 """The part of delta that pays for messages that are not quite clones. It decides how tight, not whether."""
 
-_PASSES = 2
-_FEWEST_CELLS, _RESOLUTION, _LEAST_EPSILON, _LOG_NEGLIGIBLE = 256, 2.5e-3, 1e-2, -9.0
+_PASSES, _LOG_NEGLIGIBLE = 2, -9.0
 _SAFE_SIDE = 1e-7
 """Relative allowance for floating point."""
+
+_LARGEST_EXPONENT = 700.0
 
 _PRECISION, _STRIDE, _MOST_NUDGES = 2e-3, 0.5, 20
 
@@ -87,21 +89,20 @@ def shuffled_epsilon(
 def one_round_delta(local_epsilon: float, clients: int, epsilon: float) -> float:
     """The delta at `epsilon` of one shuffled round of pure randomisers: a closed term for every number of clones.
 
-    With c clones, t = tanh(epsilon0 / 2), h = tanh(epsilon / 2) and k the least number of ones among c + 1
-    whose loss exceeds epsilon, it is (1 + e^epsilon)/2 (t P(B = k-1) - h P(B >= k) - h P(B >= k-1)), where
-    B ~ Bin(c, 1/2).
+    With c clones, B ~ Bin(c, 1/2), and k the least number of ones among c + 1 whose loss exceeds epsilon, it is
+    (1 - e^(epsilon - epsilon0))/(1 + e^-epsilon0) P(B = k-1) - (e^epsilon - 1) P(B >= k).
     """
     if epsilon >= local_epsilon:
         return 0.0
     others, clone_rate = clients - 1, math.exp(-local_epsilon)
     low, high = clone_range(others, clone_rate)
     c = np.arange(low, high + 1)
-    t, h = math.tanh(local_epsilon / 2), math.tanh(epsilon / 2)
-    k = np.floor((c + 1) * (1 + h / t) / 2) + 1
-    at_least = stats.binom.sf(k - 1, c, 0.5) + stats.binom.sf(k - 2, c, 0.5)
-    given = (t * stats.binom.pmf(k - 1, c, 0.5) - h * at_least) / 2
-    mean = float((stats.binom.pmf(c, others, clone_rate) * np.maximum(given, 0.0)).sum())
-    return _both_sides(epsilon) * mean + 2 * NEGLIGIBLE
+    part = math.expm1(-epsilon - local_epsilon) / math.expm1(-local_epsilon) / (1 + math.exp(-epsilon))
+    # All ones have the loss epsilon0, whatever the rounding of `part` says.
+    k = np.minimum(np.floor((c + 1) * part), c) + 1
+    above = -math.expm1(epsilon - local_epsilon) / (1 + clone_rate) * stats.binom.pmf(k - 1, c, 0.5)
+    below = math.expm1(min(epsilon, _LARGEST_EXPONENT)) * stats.binom.sf(k - 1, c, 0.5)
+    return float((stats.binom.pmf(c, others, clone_rate) * np.maximum(above - below, 0.0)).sum()) + 2 * NEGLIGIBLE
 
 
 @dataclass(frozen=True)
@@ -217,7 +218,7 @@ def shuffled_noise_multiplier(
 
 def _both_sides(epsilon: float) -> float:
     """1 + e^epsilon: what a change of both laws in total variation costs; large where it is no double."""
-    return 1 + math.exp(min(epsilon, 700.0))
+    return 1 + math.exp(min(epsilon, _LARGEST_EXPONENT))
 
 
 def _clone_epsilon(shift: float, log_slip: float) -> float:
@@ -234,27 +235,26 @@ def _clone_epsilon(shift: float, log_slip: float) -> float:
     return float(optimize.brentq(excess, 0.0, high, xtol=1e-9)) * (1 + _SAFE_SIDE) + 1e-8
 
 
+@dataclass(frozen=True)
+class _EpsilonAt(EpsilonAt):
+    """The question for laws with atoms: where the largest loss alone has more than delta, the usual aim sees only that."""
+
+    def answer(self, composed: ComposedLoss, tilt: float) -> tuple[float, float]:
+        found, resolution = super().answer(composed, tilt)
+        wider = composed.near(composed.tilt_towards(0.9 * found))
+        return min(found, wider.epsilon(self._log_target(composed))), resolution
+
+
 def _composed_epsilon(pair: ClonePair, rounds: int, delta: float) -> float:
-    """The epsilon of `rounds` rounds at `delta`, on ever finer grids until it stands still; infinite if none."""
-    if delta <= 0:
+    """The epsilon of `rounds` rounds at `delta`; infinite if none can be shown."""
+    if delta <= 2 * rounds * pair.revealed:
         return math.inf
-    log_tail = math.log(delta) + _LOG_NEGLIGIBLE - math.log(rounds)
     direction = Direction(0.0, ((pair, rounds),))
-    low, high = pair.loss_range(log_tail)
-    step, best = max(high - low, 1e-9) / _FEWEST_CELLS, math.inf
-    while True:
-        try:
-            composed = compose(direction, step, log_tail)
-            if composed.infinite >= delta:
-                return best
-            log_target = math.log(delta - composed.infinite)
-            value = composed.near(composed.tilt_for(log_target)).epsilon(log_target)
-        except CannotAnswerError:
-            # What was found so far holds, and so does what holds without the shuffler.
-            return best
-        if best - value <= _RESOLUTION * max(value, _LEAST_EPSILON):
-            return min(best, value) * (1 + _SAFE_SIDE)
-        best, step = min(best, value), step / 4
+    try:
+        return worst([direction], math.log(delta) + _LOG_NEGLIGIBLE, _EpsilonAt(delta)) * (1 + _SAFE_SIDE)
+    except CannotAnswerError:
+        # There is still what holds without the shuffler.
+        return math.inf
 
 
 def _tightened(local: float, at: Callable[[float], float]) -> float:

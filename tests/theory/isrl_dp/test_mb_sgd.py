@@ -19,13 +19,15 @@ PROBLEMS = st.from_type(Problem)
 
 
 @given(problem=PROBLEMS, rounds=st.integers(1, 60), noise_std=st.floats(0, 10), share=st.floats(0.01, 1))
-def test_the_bound_is_the_recursion_of_eq_16(problem: Problem, rounds: int, noise_std: float, share: float) -> None:
-    """With r_{t+1} = (1 - mu step) r_t - 2 step s_t + c step^2 and r_R = 0, the weighted mean of s is the bound."""
+def test_the_bound_is_the_recursion_of_eq_16(
+    problem: Problem, rounds: int, noise_std: float, share: float
+) -> None:
+    """r_{t+1} = (1 - mu step) r_t - 2 step s_t + c step^2 with r_R = 0: the weighted mean of s is the bound."""
     step = share * theory.longest_step(problem, "erm")
     growth = theory.weight_growth(problem, step)
     weights = np.array([growth**t for t in range(rounds)])
     c = problem.lipschitz**2 + problem.dim * noise_std**2 / problem.reporting
-    # All of the excess in the first iterate: the recursion is linear, so any way to spend it weighs the same.
+    # Spent as it comes, the rest at the end: the recursion is linear, so any way to spend it weighs the same.
     left, spent = problem.diameter**2, np.zeros(rounds)
     for t in range(rounds):
         target = 0.0 if t == rounds - 1 else left
@@ -104,7 +106,7 @@ def _loss(point: np.ndarray, anchors: np.ndarray, mu: float) -> float:
 
 def _gradients(point: np.ndarray, anchors: np.ndarray, mu: float) -> np.ndarray:
     gaps = point - anchors
-    return gaps / np.sqrt(1 + gaps**2) + mu * point
+    return np.asarray(gaps / np.sqrt(1 + gaps**2) + mu * point)
 
 
 @pytest.mark.parametrize("mu", [0.0, 0.2])

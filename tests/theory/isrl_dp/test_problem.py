@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,7 @@ def test_what_is_left_open_takes_the_worst_public_value(mnist: Problem) -> None:
         ("loss_gap", 0.0),
     ],
 )
-def test_a_problem_names_the_setting_that_is_wrong(setting: str, value: float, mnist: Problem) -> None:
+def test_a_problem_names_the_setting_that_is_wrong(setting: str, value: Any, mnist: Problem) -> None:
     with pytest.raises(RequestError, match=setting):
         dataclasses.replace(mnist, **{setting: value})
 

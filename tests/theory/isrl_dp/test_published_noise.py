@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,7 +19,9 @@ DELTAS = st.floats(1e-12, 0.2)
 
 
 @given(st.integers(1, 10**6), st.integers(1, 10**6), st.floats(0.01, 3), DELTAS, st.floats(0.01, 100))
-def test_theorem_d_1_is_its_proof(records: int, rounds: int, epsilon: float, delta: float, lipschitz: float) -> None:
+def test_theorem_d_1_is_its_proof(
+    records: int, rounds: int, epsilon: float, delta: float, lipschitz: float
+) -> None:
     """Advanced composition, amplification 2 epsilon K/n, the Gaussian mechanism of sensitivity 2L/K."""
     batch = 7.0
     round_epsilon = epsilon / (2 * math.sqrt(2 * rounds * math.log(2 / delta)))
@@ -54,7 +57,7 @@ def test_theorem_e_1_spends_a_third_of_what_it_may() -> None:
 
 
 def test_theorem_d_1_is_safe_for_batches_with_replacement() -> None:
-    settings = {"records": 200, "rounds": 10, "epsilon": 2.0, "delta": 1e-4}
+    settings: dict[str, Any] = {"records": 200, "rounds": 10, "epsilon": 2.0, "delta": 1e-4}
     batch = math.ceil(theory.smallest_batch(**settings))
     std = theory.resampled_noise_std(lipschitz=1.0, **settings)
     event = events.repeated(events.with_replacement(200, batch, std * batch), 10)
@@ -80,10 +83,12 @@ def test_the_experiments_noise_is_the_print() -> None:
 
 
 @given(st.integers(1, 10**4), st.floats(0.01, 1), DELTAS)
-def test_less_privacy_more_records_and_fewer_rounds_need_less_noise(rounds: int, epsilon: float, delta: float) -> None:
+def test_less_privacy_more_records_and_fewer_rounds_need_less_noise(
+    rounds: int, epsilon: float, delta: float
+) -> None:
     def std(**change: float) -> float:
-        settings = {"records": 100, "rounds": rounds, "epsilon": epsilon, "delta": delta, **change}
-        return theory.resampled_noise_std(lipschitz=1.0, **settings)  # type: ignore[arg-type]
+        settings: dict[str, Any] = {"records": 100, "rounds": rounds, "epsilon": epsilon, "delta": delta}
+        return theory.resampled_noise_std(lipschitz=1.0, **{**settings, **change})
 
     assert std(epsilon=2 * epsilon) < std()
     assert std(delta=1.01 * delta) < std()

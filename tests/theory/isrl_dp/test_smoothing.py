@@ -19,7 +19,7 @@ PROBLEMS = st.from_type(Problem)
 
 @given(problem=PROBLEMS)
 def test_smoothing_costs_no_more_than_the_rate(problem: Problem) -> None:
-    """Theorem D.2: L^2/beta is the rate of Theorem 2.1. Theorem F.2: that of Theorem 4.1 without the logarithm."""
+    """L^2/beta is the rate of Theorem 2.1 (D.2), and that of Theorem 4.1 without its logarithm (F.2)."""
     cost = 2 * theory.smoothing_loss(problem, theory.smoothing(problem, "iid"))
     assert cost == pytest.approx(theory.upper_bound("iid", problem))
     cost = 2 * theory.smoothing_loss(problem, theory.smoothing(problem, "erm"))

@@ -38,7 +38,7 @@ class Box:
 
     def __post_init__(self) -> None:
         for side in ("lower", "upper"):
-            numbers = torch.as_tensor(getattr(self, side)).detach().cpu().double()
+            numbers = torch.as_tensor(getattr(self, side), dtype=torch.float64).detach().cpu()
             object.__setattr__(self, side, tuple(numbers.flatten().tolist()) if numbers.ndim else numbers.item())
 
     def limits(self, dim: int) -> tuple[Tensor, Tensor]:
@@ -71,9 +71,9 @@ class Box:
 class Ball:
     """A bound on the norm of a record's features; longer records are shortened to it.
 
-    For rows of which only the length is known (embeddings of norm 1, sparse rows): then a box as wide as the ball
-    would be sqrt(d) times as noisy. A box that fits the features is better, above all for their scale: in a ball
-    the squares are of the order 1/d, and the noise on them is not.
+    For rows of which little more than the length is known (embeddings of norm 1, sparse rows). The noise on means
+    and on variances is in proportion to clip_norm sqrt(2) and clip_norm^2 sqrt(2); in a box of half width h it is
+    h sqrt(d) and h^2 sqrt(d), so that a box that fits d features well is often better.
     """
 
     clip_norm: float
@@ -83,7 +83,7 @@ class Ball:
 
     def limits(self, dim: int) -> tuple[Tensor, Tensor]:
         """Zero and the clip norm, for each of `dim` features."""
-        return torch.zeros(dim).double(), torch.full((dim,), self.clip_norm).double()
+        return torch.zeros(dim).double(), torch.full((dim,), self.clip_norm, dtype=torch.float64)
 
     def clip(self, scaled: Tensor) -> Tensor:
         """Every record by itself, by a hair more than needed: norms are rounded."""
@@ -104,7 +104,7 @@ class Ball:
 
 
 def _for_each(setting: str, given: float | Sequence[float], dim: int) -> Tensor:
-    values = torch.as_tensor(given).double().flatten()
+    values = torch.as_tensor(given, dtype=torch.float64).flatten()
     if len(values) not in (1, dim):
         raise RequestError(f"{setting} must be one number, or one for each of {dim} features, not {len(values)}")
     return values.expand(dim)

@@ -52,7 +52,7 @@ def private_mean_and_scale(
     others get mean 0 and scale 1, which is what one-hot ones want.
 
     `name` says what the features are. Two releases with one seed need different names; without a seed, the
-    noise comes from the operating system's entropy.
+    noise is lattice noise from the operating system's entropy.
 
     >>> heights = torch.linspace(150, 190, 20_000)[:, None]
     >>> federation = Federation.from_arrays(heights, heights[:, 0], [0, 1] * 10_000)

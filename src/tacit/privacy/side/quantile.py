@@ -48,7 +48,7 @@ def private_quantile(
     sqrt(2) and its bins must be added up: sqrt(bins / (2 k)) times as much noise on the rank of the median.
 
     `name` says what the values are. Two releases with one seed need different names; without a seed, the noise
-    comes from the operating system's entropy.
+    is lattice noise from the operating system's entropy.
 
     >>> import torch
     >>> ages = torch.linspace(20, 60, 6000)[:, None]

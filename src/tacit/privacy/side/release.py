@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import math
-import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Generic, TypeVar
 
+import numpy as np
 import torch
 from dp_accounting import DpEvent
 from torch import Tensor
@@ -16,7 +17,7 @@ from torch import Tensor
 from tacit.errors import DataError, RequestError, count, positive
 from tacit.federation import Federation
 from tacit.federation_checks import describe_client
-from tacit.noise.gaussian import gaussian_rows
+from tacit.noise.additive import LatticeGaussian, Noise, SeededGaussian
 from tacit.noise.randomness import Purpose, Randomness
 from tacit.privacy.calibrate import calibrate_noise
 from tacit.privacy.events import gaussian, repeated
@@ -46,7 +47,8 @@ class SideRelease(Generic[Value]):
     public: tuple[str, ...]
     """What is taken as known to everyone"""
     seeded: bool
-    """Whether the noise came from a seed: for research, since whoever knows the seed can subtract it"""
+    """Whether the noise came from a seed: for research, since whoever knows the seed can subtract it. Else it is
+    lattice noise from the operating system's entropy"""
 
     @property
     def events(self) -> tuple[DpEvent, ...]:
@@ -70,12 +72,11 @@ class NoisyMeans:
     centre is tight in both adjacencies; here that holds for counts and boxes (a one-hot vector, whose ball has
     a radius near 1 although two of them are only sqrt(2) apart, would lose by it).
 
-    `question` is all that is public about the release. The noise's address is made of it and of the seed, so
-    that training and releases that ask different things share no noise even if they share a seed. The same
-    question about *other* values would: with two columns under one name, their difference would be released
-    without noise.
-
-    The noise is floating point, as in all simulations.
+    Without a seed the noise is `LatticeGaussian`, whose slack is charged. With one it is `SeededGaussian`, for
+    research. `question` is all that is public about the release: the noise's address is made of it and of the
+    seed, so that training and releases that ask different things share no noise even if they share a seed. The
+    same question about *other* values would: with two columns under one name, their difference would be
+    released without noise.
     """
 
     federation: Federation
@@ -110,12 +111,13 @@ class NoisyMeans:
 
     def messages(self, sums: Tensor, release: int = 0) -> Tensor:
         """What every client sends: its row of `sums` plus noise, (clients, dim) double."""
-        stds = torch.full((self.federation.clients,), self.noise_multiplier * self.bound).double()
-        generators = [
-            self._randomness.generator(Purpose.NOISE, client=client, round=release)
-            for client in self.federation.ids.tolist()
-        ]
-        return sums.double() + gaussian_rows(stds, sums.shape[1], generators).double()
+
+        def generators() -> Sequence[np.random.Generator]:
+            clients = self.federation.ids.tolist()
+            return [self._randomness.generator(Purpose.NOISE, client=i, round=release) for i in clients]
+
+        multipliers = torch.full((self.federation.clients,), self.noise_multiplier, dtype=torch.float64)
+        return self._noise.add(sums.double(), multipliers * self.bound, multipliers, generators).double()
 
     def means(self, sums: Tensor, release: int = 0) -> Tensor:
         """What the server makes of the messages: (dim,) double. All records weigh the same, whoever has them."""
@@ -135,13 +137,15 @@ class NoisyMeans:
         )
 
     def _event(self, noise_multiplier: float) -> DpEvent:
-        return repeated(gaussian(noise_multiplier), self.releases)
+        return repeated(gaussian(noise_multiplier / (1 + self._noise.slack)), self.releases)
+
+    @property
+    def _noise(self) -> Noise:
+        return LatticeGaussian() if self.seed is None else SeededGaussian()
 
     @cached_property
     def _randomness(self) -> Randomness:
-        if self.seed is None:
-            return Randomness(secrets.randbits(128))
-        address = f"{Randomness(self.seed).seed}|{self.question}|{self.target}"
+        address = f"{self.seed}|{self.question}|{self.target}"
         return Randomness(int.from_bytes(hashlib.blake2b(address.encode(), digest_size=16).digest(), "little"))
 
 

@@ -1,0 +1,212 @@
+"""Several records of a client at once, up to all of them: what their events cost together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import dp_accounting
+import numpy as np
+from dp_accounting import DpEvent
+from scipy import stats
+
+from tacit.errors import RequestError, count
+from tacit.privacy import events
+from tacit.privacy.accounting import check_delta, epsilon, log_delta
+from tacit.privacy.convert import log_geometric
+from tacit.privacy.dominate import Direction, dominate, is_private, leaves
+from tacit.privacy.pairs import MixturePair, Pair, RevealedPair
+from tacit.privacy.refine import EpsilonAt, worst
+from tacit.privacy.terms import Adjacency
+
+_LOG_NEGLIGIBLE = -9.0
+"""log of the part of delta that may be spent on the far ends of the loss, and on draws of very many members."""
+
+_ROUNDING = 1e-7
+"""Relative allowance for floating point."""
+
+_LEVELS = 64
+"""Most levels of the number of drawn members; beyond, neighbouring levels are merged into the worst of them."""
+
+_LEAST_LOG_DELTA = -600.0
+_PRECISION = 1e-3
+
+FIXED_SIZE = (
+    dp_accounting.SampledWithoutReplacementDpEvent,
+    dp_accounting.SampledWithReplacementDpEvent,
+    events.FixedSizeTwoLevelDpEvent,
+)
+"""Releases of a batch of fixed size, which the accountant knows for replace-one only."""
+
+
+def epsilon_between(event: DpEvent, delta: float, adjacency: Adjacency) -> float:
+    """The epsilon of an event under any adjacency, also where the accountant knows it for replace-one only.
+
+    Fixed-size batches: not to be used is to contribute zero, see `convert.add_remove_from_replace_one`.
+
+    >>> from tacit.privacy.events import without_replacement
+    >>> fixed = without_replacement(100, 10, 4.0)
+    >>> epsilon_between(fixed, 1e-5, Adjacency.ADD_REMOVE) == epsilon(fixed, 1e-5, Adjacency.REPLACE_ONE)
+    True
+    """
+    if any(isinstance(leaf, FIXED_SIZE) for leaf, _ in leaves(event)):
+        adjacency = Adjacency.REPLACE_ONE
+    return epsilon(event, delta, adjacency)
+
+
+def group_epsilon(event: DpEvent, size: int, delta: float, adjacency: Adjacency = Adjacency.REPLACE_ONE) -> float:
+    """The epsilon of `size` records of a client that change together; infinite if there is none.
+
+    What the members contribute adds up, so in a round that draws j of k members the group counts as one record
+    with the bound j in + (k - j) out ("in" when drawn, "out" when not).
+
+    Full batches, one pass: a Gaussian release at k times the shift (in one pass all may be in one batch).
+    Poisson: j ~ Binomial(k, q), fresh in every round, so by Lemma A the mixture over j against its mirror image
+    (or against nothing) dominates; the proof of Theorem B holds word for word.
+    Fixed-size and revealed batches: nature tells j (convexity), which leaves a Gaussian release at its shift; or,
+    where that is less, one record after the other as in `convert.group`, at the best point of the event's curve.
+
+    >>> from tacit.privacy.events import gaussian, poisson, repeated
+    >>> run = repeated(poisson(0.01, 1.0), 1000)
+    >>> [round(group_epsilon(run, k, 1e-5), 1) for k in (1, 2, 4)]
+    [2.8, 6.3, 14.5]
+    >>> group_epsilon(gaussian(30.0), 3, 1e-5) == epsilon(gaussian(10.0), 1e-5)
+    True
+    """
+    check_delta(delta)
+    adjacency = Adjacency(adjacency)
+    if not is_private(event):
+        return math.inf
+    if count("size", size) == 1:
+        return epsilon(event, delta, adjacency)
+    log_tail = math.log(delta) + _LOG_NEGLIGIBLE
+    # Whatever the accountant refuses for one record is refused for several.
+    dominate(event, adjacency, log_tail=log_tail)
+    found = worst(tuple(_directions(event, size, adjacency, log_tail)), log_tail, EpsilonAt(delta))
+    found *= 1 + _ROUNDING
+    if any(isinstance(leaf, FIXED_SIZE) for leaf, _ in leaves(event)):
+        found = min(found, _one_after_the_other(event, size, delta, adjacency, at_most=found))
+    return found
+
+
+@dataclass(frozen=True)
+class _Draw:
+    """How many members of a group one release draws, and what the group then contributes.
+
+    j members contribute `always + each * j` bounds. `secret`: the adversary does not know j.
+    """
+
+    noise_multiplier: float
+    members: Any
+    each: float
+    always: float
+    secret: bool
+
+    def levels(self, log_tail: float) -> tuple[tuple[float, ...], tuple[float, ...], float]:
+        """Shifts in noise standard deviations, their chances, and the chance of more than the largest of them."""
+        least, most = (int(end) for end in self.members.support())
+        possible = np.arange(least, most + 1)
+        low = int(np.argmax(self.members.logcdf(possible) > log_tail))
+        high = int(np.argmax(self.members.logsf(possible) <= log_tail))
+        # Levels that are merged are charged as the largest of them; what lies below `low` joins the first.
+        tops = np.unique(np.linspace(low, high, min(_LEVELS, high - low + 1)).astype(int))
+        chances = np.add.reduceat(self.members.pmf(possible[: high + 1]), np.append(0, tops[:-1] + 1))
+        shifts = (self.always + self.each * possible[tops]) / self.noise_multiplier
+        kept = chances > 0
+        return (
+            tuple(float(shift) for shift in shifts[kept]),
+            tuple(float(chance) for chance in chances[kept]),
+            float(self.members.sf(possible[high])),
+        )
+
+
+def _directions(event: DpEvent, size: int, adjacency: Adjacency, log_tail: float) -> Iterator[Direction]:
+    sides = 2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0
+    log_tail -= math.log(sum(times * getattr(leaf, "rounds", 1) for leaf, times in leaves(event)) or 1)
+    squared_shift = 0.0
+    forward: list[tuple[Pair, int]] = []
+    backward: list[tuple[Pair, int]] = []
+    for leaf, times in leaves(event):
+        match leaf:
+            case dp_accounting.NoOpDpEvent():
+                continue
+            case dp_accounting.GaussianDpEvent(noise_multiplier=z) | events.OnePassDpEvent(noise_multiplier=z):
+                squared_shift += times * (sides * size / z) ** 2
+                continue
+            case events.RevealedBatchesDpEvent(rounds=rounds):
+                times *= rounds
+        draw = _draw(leaf, size)
+        pair, reverse = _pairs(*draw.levels(log_tail), sides=sides, secret=draw.secret)
+        forward.append((pair, times))
+        backward.append((reverse, times))
+    yield Direction(math.sqrt(squared_shift), tuple(forward))
+    if backward != forward:
+        yield Direction(math.sqrt(squared_shift), tuple(backward))
+
+
+def _draw(leaf: DpEvent, size: int) -> _Draw:
+    match leaf:
+        case dp_accounting.PoissonSampledDpEvent(sampling_probability=rate, event=inner):
+            return _Draw(inner.noise_multiplier, stats.binom(size, rate), 1.0, 0.0, secret=True)
+        case events.TwoLevelDpEvent(rate, z, inside, outside):
+            return _Draw(z, stats.binom(size, rate), inside - outside, size * outside, secret=True)
+        case events.RevealedBatchesDpEvent(_, rate, z, inside, outside):
+            return _Draw(z, stats.binom(size, rate), inside - outside, size * outside, secret=False)
+        case dp_accounting.SampledWithoutReplacementDpEvent(records, batch, inner):
+            members = _fixed_size(records, batch, False, size)
+            return _Draw(inner.noise_multiplier, members, 1.0, 0.0, secret=False)
+        case dp_accounting.SampledWithReplacementDpEvent(records, batch, inner):
+            members = _fixed_size(records, batch, True, size)
+            return _Draw(inner.noise_multiplier, members, 1.0, 0.0, secret=False)
+        case events.FixedSizeTwoLevelDpEvent(records, batch, replacement, z, difference, full):
+            members = _fixed_size(records, batch, replacement, size)
+            return _Draw(z, members, difference, size * full, secret=False)
+        case _:
+            raise RequestError(f"no promise to groups for {leaf!r}")
+
+
+def _fixed_size(records: int, batch: int, replacement: bool, size: int) -> Any:
+    if size > records:
+        raise RequestError(f"size must be at most the {records} records of the client, not {size!r}")
+    return stats.binom(batch, size / records) if replacement else stats.hypergeom(records, size, batch)
+
+
+def _pairs(
+    shifts: tuple[float, ...], weights: tuple[float, ...], given_up: float, *, sides: float, secret: bool
+) -> tuple[Pair, Pair]:
+    """Dominating pairs of one release, in both orders of the data sets."""
+    if not secret:
+        moved = [(weight, sides * shift) for weight, shift in zip(weights, shifts, strict=True) if shift > 0]
+        told = RevealedPair(
+            tuple(weight for weight, _ in moved),
+            tuple(shift for _, shift in moved),
+            atom=sum(weight for weight, shift in zip(weights, shifts, strict=True) if shift == 0),
+            unbounded=given_up,
+        )
+        return told, told
+    # What is given up of the second law is left out: that makes the two easier to tell apart.
+    if sides == 2:
+        mirrored = MixturePair(weights, shifts, weights, shifts, unbounded=given_up)
+        return mirrored, mirrored
+    nobody = ((1.0,), (0.0,))
+    return MixturePair(weights, shifts, *nobody, unbounded=given_up), MixturePair(*nobody, weights, shifts)
+
+
+def _one_after_the_other(
+    event: DpEvent, size: int, delta: float, adjacency: Adjacency, *, at_most: float
+) -> float:
+    """The smallest k e with delta(e) (1 + exp(e) + ... + exp((k-1) e)) <= delta; infinite if above `at_most`."""
+
+    def keeps(each: float) -> bool:
+        target = math.log(delta) - log_geometric(each, size)
+        return target > _LEAST_LOG_DELTA and log_delta(event, each, adjacency, log_floor=target) <= target
+
+    low, high = epsilon(event, delta, adjacency), at_most / size
+    if high <= low or not keeps(high):
+        return math.inf
+    while high - low > _PRECISION * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if keeps(middle) else (middle, high)
+    return size * high
