@@ -82,9 +82,9 @@ class LatticeGaussian:
     """Noise on a lattice from the operating system's entropy, for releases that are meant.
 
     Guarantee: the release is post-processing of the ideal Gaussian mechanism on sums to which a record adds at
-    most `slack` bounds more than without it, up to what `charged` adds (see `tacit.noise.lattice` for the proof). Sums are
-    computed in double precision; for m records their rounding moves by at most 2 m^2 2^-53 bounds with one
-    record, which the other half of the slack covers for up to 10^5 records.
+    most `slack` bounds more than without it, up to what `charged` adds (see `tacit.noise.lattice` for the proof).
+    Sums are computed in double precision; for m records their rounding moves by at most 2 m^2 2^-53 bounds with
+    one record, which the other half of the slack covers for up to 10^5 records.
     """
 
     name: str = "lattice"

@@ -17,6 +17,7 @@ from tacit.privacy import events
 from tacit.privacy.accounting import check_delta, epsilon, log_delta
 from tacit.privacy.convert import log_geometric
 from tacit.privacy.dominate import Direction, dominate, is_private, leaves
+from tacit.privacy.inexact import Surcharge
 from tacit.privacy.pairs import MixturePair, Pair, RevealedPair
 from tacit.privacy.refine import EpsilonAt, worst
 from tacit.privacy.terms import Adjacency
@@ -81,11 +82,13 @@ def group_epsilon(event: DpEvent, size: int, delta: float, adjacency: Adjacency 
         return math.inf
     if count("size", size) == 1:
         return epsilon(event, delta, adjacency)
-    log_tail = math.log(delta) + _LOG_NEGLIGIBLE
+    surcharge = Surcharge.of(event)
+    ideal_delta = surcharge.ideal_delta(delta)
+    log_tail = math.log(ideal_delta) + _LOG_NEGLIGIBLE
     # Whatever the accountant refuses for one record is refused for several.
     dominate(event, adjacency, log_tail=log_tail)
-    found = worst(tuple(_directions(event, size, adjacency, log_tail)), log_tail, EpsilonAt(delta))
-    found *= 1 + _ROUNDING
+    ideal = worst(tuple(_directions(event, size, adjacency, log_tail)), log_tail, EpsilonAt(ideal_delta))
+    found = surcharge.real_epsilon(ideal * (1 + _ROUNDING), delta)
     if any(isinstance(leaf, FIXED_SIZE) for leaf, _ in leaves(event)):
         found = min(found, _one_after_the_other(event, size, delta, adjacency, at_most=found))
     return found
@@ -130,7 +133,7 @@ def _directions(event: DpEvent, size: int, adjacency: Adjacency, log_tail: float
     backward: list[tuple[Pair, int]] = []
     for leaf, times in leaves(event):
         match leaf:
-            case dp_accounting.NoOpDpEvent():
+            case dp_accounting.NoOpDpEvent() | events.InexactNoiseDpEvent():
                 continue
             case dp_accounting.GaussianDpEvent(noise_multiplier=z) | events.OnePassDpEvent(noise_multiplier=z):
                 squared_shift += times * (sides * size / z) ** 2

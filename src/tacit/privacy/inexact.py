@@ -1,7 +1,7 @@
 """What it costs that noise is drawn by a computer: charged on top of what the ideal noise would cost.
 
-Let w be the factor by which the probability of all draws of a run may differ from the ideal one, and c the mass that
-is never drawn. For neighbours x and y, M the ideal mechanism and M' the real one,
+Let w be the factor by which the probability of all draws of a run may differ from the ideal one, and c the mass
+that is never drawn. For neighbours x and y, M the ideal mechanism and M' the real one,
 
     P(M'(x) in S) <= w P(M(x) in S) <= w (e^eps P(M(y) in S) + delta) <= w (e^eps (w P(M'(y) in S) + c) + delta),
 
@@ -34,10 +34,8 @@ class Surcharge:
     def of(cls, event: DpEvent) -> Surcharge:
         """The surcharges of all parts, added up."""
         parts = [(leaf, times) for leaf, times in leaves(event) if isinstance(leaf, InexactNoiseDpEvent)]
-        return cls(
-            sum(times * leaf.epsilon for leaf, times in parts),
-            sum(times * leaf.cut_mass for leaf, times in parts),
-        )
+        epsilon = sum(times * leaf.epsilon for leaf, times in parts)
+        return cls(epsilon, sum(times * leaf.cut_mass for leaf, times in parts))
 
     def ideal_delta(self, delta: float) -> float:
         """The delta at which the ideal noise is to be accounted for, so that `delta` holds for the real one."""
@@ -52,7 +50,7 @@ class Surcharge:
         return ideal + self.epsilon
 
     def real_log_delta(self, ideal: float, epsilon: float) -> float:
-        """The logarithm of the real noise's delta at `epsilon`, from the ideal one's at `epsilon - self.epsilon`."""
+        """log(delta) of the real noise at `epsilon`, from that of the ideal one at `epsilon - self.epsilon`."""
         if not self.epsilon:
             return ideal
         cut = epsilon - self.epsilon + math.log(self.cut_mass)

@@ -41,20 +41,20 @@ def protection(
 ) -> tuple[Protection, ...]:
     """The table of a guarantee: each adversary, the other adjacency, groups of records, whole clients.
 
-    Every epsilon is the worst over all clients, at the guarantee's delta, and holds on its own; they do not add up.
-    `records` is the number of records of every client, in client order; without it there is no line for a whole
-    client, and groups are taken to fit into every client.
+    Every epsilon is the worst over all clients, at the guarantee's delta, and holds on its own; they do not add
+    up. `records` is the number of records of every client, in client order; without it there is no line for a
+    whole client, and groups are taken to fit into every client.
 
     >>> from tacit.privacy.events import gaussian, repeated
     >>> promise = Guarantee((repeated(gaussian(100.0), 30),) * 4, delta=1e-5)
     >>> for line in protection(promise, records=[50] * 4, groups=[2]):
     ...     print(f"{line.adversary:40} {line.protected:32} {round_up(line.epsilon):g}")
-    the server and all other parties         one record                       0.413
-    another client                           one record                       0.413
-    someone who sees only the final model    one record                       0.413
-    the server and all other parties         whether a record is used         0.19
-    the server and all other parties         2 records together               0.874
-    the server and all other parties         all records of a client          45.7
+    the server and all other parties         one record                       0.377
+    another client                           one record                       0.377
+    someone who sees only the final model    one record                       0.377
+    the server and all other parties         whether a record is used         0.177
+    the server and all other parties         2 records together               0.802
+    the server and all other parties         all records of a client          37.7
     the client that holds the records        one record                       inf
     """
     if records is not None and len(records) != len(guarantee.events):
@@ -70,17 +70,12 @@ def protection(
         rows += [_group(guarantee, records, count("groups", size, at_least=2)) for size in groups]
         if records is not None:
             rows.append(_whole_client(guarantee, records))
-        rows.append(
-            Protection(
-                "the client that holds the records",
-                unit,
-                str(guarantee.adjacency),
-                math.inf,
-                guarantee.delta,
-                "There is no protection against the client that holds the records: it computes on them as they are, "
-                "and is trusted by the people whose records they are.",
-            )  # fmt: skip
+        own = "the client that holds the records"
+        sentence = (
+            f"There is no protection against {own}: it computes on them as they are, and is trusted by the people "
+            "whose records they are."
         )
+        rows.append(_line(guarantee, own, unit, math.inf, sentence))
     return tuple(rows)
 
 
@@ -134,16 +129,16 @@ def _weaker(guarantee: Guarantee, unit: str) -> list[Protection]:
             "another client",
             unit,
             guarantee.epsilon,
-            f"Another client, or all others together, see the points that the server sends out, which are computed "
-            f"from protected messages: {bound}, by post-processing.",
+            "Another client, or all others together, see the points that the server sends out, which are "
+            f"computed from protected messages: {bound}, by post-processing.",
         ),
         _line(
             guarantee,
             _ADVERSARIES[Adversary.MODEL],
             unit,
             guarantee.epsilon,
-            f"The final model is computed from protected messages: {bound}, by post-processing. Who sees only the "
-            "model probably learns less; that is not proved, and not promised.",
+            f"The final model is computed from protected messages: {bound}, by post-processing. Who sees only "
+            "the model probably learns less; that is not proved, and not promised.",
         ),
     ]
 
@@ -161,8 +156,8 @@ def _other_adjacency(guarantee: Guarantee, unit: str) -> Protection:
         str(other),
         epsilon,
         guarantee.delta,
-        f"Whether any one {noun} {what}, the same adversary learns no more than {_told(epsilon, guarantee.delta)} "
-        f"({other}).",
+        f"Whether any one {noun} {what}, the same adversary learns no more than "
+        f"{_told(epsilon, guarantee.delta)} ({other}).",
     )
 
 

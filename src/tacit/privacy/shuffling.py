@@ -237,7 +237,7 @@ def _clone_epsilon(shift: float, log_slip: float) -> float:
 
 @dataclass(frozen=True)
 class _EpsilonAt(EpsilonAt):
-    """The question for laws with atoms: where the largest loss alone has more than delta, the usual aim sees only that."""
+    """For laws with atoms: where the largest loss alone has more than delta, the usual aim sees nothing else."""
 
     def answer(self, composed: ComposedLoss, tilt: float) -> tuple[float, float]:
         found, resolution = super().answer(composed, tilt)

@@ -66,7 +66,7 @@ def private_mean_and_scale(
     dim = len(chosen)
     middle, half = within.limits(dim)
     question = f"mean and scale of {name} {chosen.tolist()} of {rows.shape[1]} within {within!r}"
-    moments = NoisyMeans(federation, question, within.norm(dim), 1, target, seed)
+    moments = NoisyMeans(federation, question, within.norm(dim), 1, target, seed, 2 * dim)
     means = moments.means(_sums(rows, chosen, within, federation.sizes))
 
     noise_std = moments.noise_std

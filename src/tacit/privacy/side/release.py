@@ -72,7 +72,7 @@ class NoisyMeans:
     centre is tight in both adjacencies; here that holds for counts and boxes (a one-hot vector, whose ball has
     a radius near 1 although two of them are only sqrt(2) apart, would lose by it).
 
-    Without a seed the noise is `LatticeGaussian`, whose slack is charged. With one it is `SeededGaussian`, for
+    Without a seed the noise is `LatticeGaussian`, whose slack and sampler are charged. With one it is `SeededGaussian`, for
     research. `question` is all that is public about the release: the noise's address is made of it and of the
     seed, so that training and releases that ask different things share no noise even if they share a seed. The
     same question about *other* values would: with two columns under one name, their difference would be
@@ -85,9 +85,12 @@ class NoisyMeans:
     releases: int
     target: Target
     seed: int | None
+    dim: int = 1
+    """how many numbers each sum has"""
 
     def __post_init__(self) -> None:
         positive("bound", self.bound)
+        count("dim", self.dim)
         if not isinstance(self.target, Target):
             raise RequestError(f"target must be a Target(epsilon, delta), not {self.target!r}")
         if self.seed is not None:
@@ -116,6 +119,8 @@ class NoisyMeans:
             clients = self.federation.ids.tolist()
             return [self._randomness.generator(Purpose.NOISE, client=i, round=release) for i in clients]
 
+        if sums.shape != (self.federation.clients, self.dim):
+            raise RequestError(f"sums must have {self.dim} numbers for each client, not {tuple(sums.shape)}")
         multipliers = torch.full((self.federation.clients,), self.noise_multiplier, dtype=torch.float64)
         return self._noise.add(sums.double(), multipliers * self.bound, multipliers, generators).double()
 
@@ -137,7 +142,8 @@ class NoisyMeans:
         )
 
     def _event(self, noise_multiplier: float) -> DpEvent:
-        return repeated(gaussian(noise_multiplier / (1 + self._noise.slack)), self.releases)
+        ideal = repeated(gaussian(noise_multiplier / (1 + self._noise.slack)), self.releases)
+        return self._noise.charged(ideal, self.dim, self.releases)
 
     @property
     def _noise(self) -> Noise:
