@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 import tacit
 from tacit.algorithms.registry import ALGORITHMS, algorithm_entry, build_algorithm
 from tacit.client.estimators import Minibatch, Saga, Svrg
+from tacit.client.local_steps import NoisyLocalSteps
 from tacit.client.sampling import Full, Poisson
 from tacit.client.work import PrivateGradient
 from tacit.compress import Direct, Identity, RandK, Shifted
 from tacit.errors import RequestError
 from tacit.models import logistic_regression
+from tacit.server.accelerated import Accelerated, Stage
+from tacit.server.projection import Ball
+from tacit.server.update import Averaged, Descent
 
 SETTINGS = {
     "bound": tacit.ClipNorm(1.0),
@@ -19,6 +25,11 @@ SETTINGS = {
     "compressor": RandK(fraction=0.2),
     "step": 0.1,
     "snapshot_probability": 0.1,
+    "projection": Ball(2.0),
+    "growth": 1.1,
+    "stages": (Stage(3, 2.0),),
+    "strong_convexity": 0.1,
+    "local_steps": 4,
 }
 
 
@@ -42,9 +53,27 @@ def test_compositions(name: str, estimator: object, uplink: object) -> None:
     assert algorithm.uplink == uplink
 
 
+@pytest.mark.parametrize(
+    ("name", "server"),
+    [
+        ("noisy-mb-sgd", Averaged(Descent(0.1, Ball(2.0)), 1.1)),
+        ("accelerated-mb-sgd", Accelerated((Stage(3, 2.0),), 0.1, Ball(2.0))),
+        ("noisy-local-sgd", Descent(1.0)),
+    ],
+)
+def test_isrl_compositions(name: str, server: object) -> None:
+    algorithm = build_algorithm(name, logistic_regression(features=5), SETTINGS)
+    assert algorithm.name == name
+    assert algorithm.server == server
+    assert algorithm.uplink == Direct(Identity())
+    local = name == "noisy-local-sgd"
+    assert isinstance(algorithm.work, NoisyLocalSteps if local else PrivateGradient)
+    assert algorithm.work.sampling == Poisson(0.1)
+
+
 def test_every_registered_name_is_tested_above() -> None:
-    marks = test_compositions.pytestmark  # type: ignore[attr-defined]
-    assert {case[0] for case in marks[0].args[1]} == set(ALGORITHMS)
+    cases = [test.pytestmark[0].args[1] for test in (test_compositions, test_isrl_compositions)]  # type: ignore[attr-defined]
+    assert {case[0] for case in itertools.chain(*cases)} == set(ALGORITHMS)
 
 
 def test_unknown_names_list_the_close_ones() -> None:

@@ -58,7 +58,7 @@ def test_every_step_is_a_release_with_noise_of_its_own(federation: Federation) -
     work = NoisyLocalSteps(MODEL, WithReplacement(2), tacit.ClipNorm(0.5), steps=4, step_size=0.3)
     assert work.event(20, 1.5, 10) == events.repeated(events.with_replacement(20, 2, 1.5), 40)
     algorithm = noisy_local_sgd(
-        MODEL, bound=tacit.ClipNorm(0.5), sampling=tacit.Poisson(0.2), local_steps=4, local_step=0.1
+        MODEL, bound=tacit.ClipNorm(0.5), sampling=tacit.Poisson(0.2), local_steps=4, step=0.1
     )
     run = simulate(algorithm, federation, rounds=5, privacy=Target(3.0, 1e-4))
     assert run.guarantee is not None

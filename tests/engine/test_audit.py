@@ -18,7 +18,6 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.isrl_dp import noisy_local_sgd
 from tacit.algorithms.soteriafl import (
     cdp_sgd,
     ldp_sgd,
@@ -31,8 +30,9 @@ from tacit.cli import audit as verb
 from tacit.client.bounds import Bound, ClipEachCoordinate, ClipNorm, Normalise
 from tacit.client.cohort import Cohort
 from tacit.client.estimators import BoundedModel, Minibatch, Saga, State
+from tacit.client.local_steps import NoisyLocalSteps
 from tacit.client.sampling import Full, OnePass, Poisson, Sampling, WithoutReplacement, WithReplacement
-from tacit.client.work import PrivateGradient
+from tacit.client.work import PrivateGradient, Work
 from tacit.compress import Direct, Identity, parse_compressor
 from tacit.compress.qsgd import Qsgd
 from tacit.engine.audit import audit, audit_final_model, audit_one_run, audit_recipe
@@ -52,7 +52,7 @@ MODEL = GradientGame(4)
 TARGET = Target(2.0, 1e-5)
 
 
-def _algorithm(work: PrivateGradient) -> Algorithm:
+def _algorithm(work: Work) -> Algorithm:
     return Algorithm(type(work).__name__, work, Direct(Identity()), Descent(1.0))
 
 
@@ -205,7 +205,7 @@ CORRECT: dict[str, Algorithm] = {
         MODEL, bound=CLIP, sampling=Poisson(0.3), snapshot_probability=0.3, compressor=Identity(), step=1.0
     ),
     "saga": soteriafl_saga(MODEL, bound=CLIP, sampling=Poisson(0.3), compressor=Identity(), step=1.0),
-    "local sgd": noisy_local_sgd(MODEL, bound=CLIP, sampling=Poisson(0.3), local_steps=2, local_step=0.5),
+    "local sgd": _algorithm(NoisyLocalSteps(MODEL, Poisson(0.3), CLIP, steps=2, step_size=0.5)),
 }
 
 

@@ -69,6 +69,12 @@ def test_bad_settings_are_named(settings: dict[str, object], message: str) -> No
         ({"algorithm": "ldp-sgd", "compressor": "natural"}, "takes no compressor"),
         ({"algorithm": "soteriafl-saga", "sampling": "full", "snapshot_probability": None}, "saga"),
         ({"cohort": 0}, "cohort"),
+        ({"cohort": "5-x"}, "cohort"),
+        ({"projection": "ball:1"}, "takes no projection"),
+        ({"algorithm": "noisy-mb-sgd", "snapshot_probability": None, "projection": "disc:1"}, "projection"),
+        ({"algorithm": "accelerated-mb-sgd", "snapshot_probability": None, "stages": 3}, "stages must be"),
+        ({"algorithm": "noisy-local-sgd", "snapshot_probability": None, "local_steps": 0}, "local_steps"),
+        ({"noise": "laplace"}, "unknown noise"),
     ],
 )
 def test_wrong_requests_are_refused_before_anything_runs(settings: dict[str, object], message: str) -> None:

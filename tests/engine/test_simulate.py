@@ -24,7 +24,9 @@ from tacit.federation import Federation
 from tacit.models import nonconvex_logistic_regression, softmax_regression
 from tacit.noise.randomness import Purpose, Randomness
 from tacit.privacy import Target, epsilon
+from tacit.server.accelerated import Stage
 from tacit.server.participation import FixedNumber
+from tacit.server.projection import Ball
 
 TARGET = Target(epsilon=4.0, delta=1e-5)
 
@@ -49,6 +51,11 @@ def _algorithm(name: str = "soteriafl-svrg", *, step: float = 0.3, clip_norm: fl
         "compressor": tacit.parse_compressor("rand-k:0.5"),
         "snapshot_probability": 0.3,
         "step": step,
+        "projection": Ball(50.0),
+        "growth": 1.0,
+        "stages": (Stage(60, 1 / step),),
+        "strong_convexity": 0.0,
+        "local_steps": 3,
     }
     return build_algorithm(name, softmax_regression(features=6, classes=3), settings)
 

@@ -82,6 +82,29 @@ def test_real_randomised_response_is_within_the_bound(
         assert hockey_stick(shuffled((0, *others)), shuffled((1, *others)), part * local) <= bound + 1e-12
 
 
+@pytest.mark.parametrize("others", [(0, 0), (0, 1), (1, 1)])
+def test_randomisers_that_sometimes_tell_are_within_the_bound(others: tuple[int, ...]) -> None:
+    local, local_delta, delta = 0.5, 1e-3, 2e-2
+    keep = math.exp(local) / (1 + math.exp(local))
+    # Answers 2 and 3 give away who was asked: 0 or 1.
+    response = [
+        [(1 - local_delta) * keep, (1 - local_delta) * (1 - keep), local_delta, 0.0],
+        [(1 - local_delta) * (1 - keep), (1 - local_delta) * keep, 0.0, local_delta],
+    ]
+
+    def shuffled(value: int) -> Law:
+        law: Law = defaultdict(float)
+        for messages in itertools.product(range(4), repeat=3):
+            chances = (response[v][m] for v, m in zip((value, *others), messages, strict=True))
+            law[tuple(map(messages.count, range(4)))] += math.prod(chances)
+        return law
+
+    found = shuffled_epsilon(local, 3, delta, local_delta=local_delta)
+    assert found < local
+    assert hockey_stick(shuffled(0), shuffled(1), found) <= delta
+    assert hockey_stick(shuffled(1), shuffled(0), found) <= delta
+
+
 def test_more_clients_less_noise_and_more_rounds_are_ordered() -> None:
     by_clients = [shuffled_epsilon(1.0, clients, 1e-6) for clients in (1, 2, 10, 30, 100, 300, 10_000, 100_000)]
     assert by_clients == sorted(by_clients, reverse=True)
@@ -135,6 +158,9 @@ def test_a_local_delta_costs_less_than_published_and_is_not_free() -> None:
     local, clients, delta, local_delta = 1.0, 1000, 1e-6, 1e-10
     found = shuffled_epsilon(local, clients, delta, local_delta=local_delta)
     assert found > shuffled_epsilon(local, clients, delta)
+    moved = local_delta / (1 + math.exp(local))
+    slip = moved + (clients - 1) * math.exp(-local) * (local_delta + moved)
+    assert one_round_delta(local, clients, found) + (1 + math.exp(found)) * slip == pytest.approx(delta, rel=1e-4)
     published = (1 + math.exp(found)) * (1 + math.exp(-local) / 2) * clients * local_delta
     assert one_round_delta(local, clients, found) + published > delta
     assert shuffled_epsilon(local, clients, delta, local_delta=delta) == math.inf

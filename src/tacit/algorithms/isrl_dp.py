@@ -48,8 +48,8 @@ def accelerated_mb_sgd(
 
 
 def noisy_local_sgd(
-    model: Model, *, bound: Bound, sampling: Sampling, local_steps: int, local_step: float
+    model: Model, *, bound: Bound, sampling: Sampling, local_steps: int, step: float
 ) -> Algorithm:
     """Noisy Local SGD: every silo takes several noisy steps, the server averages the models (appendix I)."""
-    work = NoisyLocalSteps(model, sampling, bound, local_steps, local_step)
+    work = NoisyLocalSteps(model, sampling, bound, local_steps, step)
     return Algorithm("noisy-local-sgd", work, Direct(Identity()), Descent(1.0))

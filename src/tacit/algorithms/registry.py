@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tacit.algorithms import soteriafl
+from tacit.algorithms import isrl_dp, soteriafl
 from tacit.algorithms.algorithm import Algorithm
 from tacit.errors import unknown_name
 from tacit.models.model import Model
@@ -54,6 +54,15 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
     "ldp-sgd": AlgorithmEntry(soteriafl.ldp_sgd, "SoteriaFL, section 6", "minibatch gradients, uncompressed"),
     "ldp-svrg": AlgorithmEntry(
         soteriafl.ldp_svrg, "SoteriaFL, section 6", "variance reduction by snapshots, uncompressed"
+    ),
+    "noisy-mb-sgd": AlgorithmEntry(
+        isrl_dp.noisy_mb_sgd, "ISRL-DP, Algorithms 2 and 7", "minibatch gradients, projection, averaged output"
+    ),
+    "accelerated-mb-sgd": AlgorithmEntry(
+        isrl_dp.accelerated_mb_sgd, "ISRL-DP, Algorithm 1", "accelerated minibatch SGD, in one stage or several"
+    ),
+    "noisy-local-sgd": AlgorithmEntry(
+        isrl_dp.noisy_local_sgd, "ISRL-DP, appendix I", "several noisy steps at home, averaged models"
     ),
 }
 

@@ -20,6 +20,7 @@ from typing import Any
 from tacit.algorithms.registry import algorithm_entry
 from tacit.engine.execute import execute, stored_summary
 from tacit.engine.history import History, Row
+from tacit.engine.plan import OPTIONAL_SETTINGS
 from tacit.engine.recipe import Recipe
 from tacit.errors import DataError, RequestError, TacitError, unknown_name
 
@@ -51,9 +52,7 @@ def recipe_for(algorithm: str, base: Recipe) -> Recipe:
     """The recipe with another algorithm, and without the settings which that one does not take."""
     takes = algorithm_entry(algorithm).settings
     dropped: dict[str, Any] = {
-        name: None
-        for name in ("compressor", "sampling", "shift_step", "snapshot_probability")
-        if name not in takes
+        name: None for name in (*OPTIONAL_SETTINGS, "strong_convexity") if name not in takes
     }
     return replace(base, algorithm=algorithm, **dropped)
 

@@ -19,12 +19,15 @@ from tacit.errors import RequestError, count, unknown_name
 from tacit.federation import Federation
 from tacit.models.linear import LinearModel
 from tacit.models.model import Model
+from tacit.models.penalty import Ridge
 from tacit.models.quadratic import quadratic_federation
 from tacit.models.registry import build_model, default_model
 from tacit.noise.additive import build_noise
 from tacit.noise.randomness import Randomness
 from tacit.privacy import Adjacency, Target
+from tacit.server.accelerated import Stage
 from tacit.server.participation import parse_participation
+from tacit.server.projection import parse_projection
 from tacit.theory import soteriafl as theory
 
 BOUNDS: dict[str, Callable[[float], Bound]] = {
@@ -32,6 +35,17 @@ BOUNDS: dict[str, Callable[[float], Bound]] = {
     "normalise": Normalise,
     "clip-each-coordinate": ClipEachCoordinate,
 }
+
+OPTIONAL_SETTINGS = (
+    "compressor",
+    "sampling",
+    "shift_step",
+    "snapshot_probability",
+    "projection",
+    "stages",
+    "local_steps",
+)
+"""Settings that only some algorithms take: for the others they must be left out."""
 
 FALLBACKS = {"batch": 0.1, "rounds": 100, "step": 0.1}
 """Where the theory's constants are not known; the step is the middle of the grid of papers/000, appendix A."""
@@ -102,7 +116,7 @@ def _own_files(recipe: Recipe) -> Federation:
 
 def _resolved(recipe: Recipe, model: Model, federation: Federation, takes: frozenset[str]) -> Recipe:
     """The recipe with the theory's choices for what was left open, and nothing the algorithm does not take."""
-    for setting in ("compressor", "sampling", "shift_step", "snapshot_probability"):
+    for setting in OPTIONAL_SETTINGS:
         if setting not in takes and getattr(recipe, setting) is not None:
             raise RequestError(f"algorithm {recipe.algorithm!r} takes no {setting}; leave it out")
     if "compressor" in takes and recipe.compressor is None:
@@ -113,7 +127,16 @@ def _resolved(recipe: Recipe, model: Model, federation: Federation, takes: froze
         recipe = replace(recipe, sampling="poisson")
     if recipe.sampling == "full":
         recipe = replace(recipe, batch=None)
+    recipe = _convex_choices(recipe, model, takes)
     return _prescribed(recipe, model, federation, takes)
+
+
+def _convex_choices(recipe: Recipe, model: Model, takes: frozenset[str]) -> Recipe:
+    ridge = model.penalty.strength if isinstance(model.penalty, Ridge) else 0.0
+    defaults: dict[str, Any] = {"projection": "none", "strong_convexity": ridge, "stages": 1, "local_steps": 10}
+    return replace(
+        recipe, **{name: v for name, v in defaults.items() if name in takes and getattr(recipe, name) is None}
+    )
 
 
 def _prescribed(recipe: Recipe, model: Model, federation: Federation, takes: frozenset[str]) -> Recipe:
@@ -176,7 +199,25 @@ def _bound(recipe: Recipe) -> Bound:
     return BOUNDS[recipe.bound](recipe.clip_norm)
 
 
+def _growth(strong_convexity: float, step: float) -> float:
+    """Lemma D.6: later points weigh 1/(1 - mu step) more in a strongly convex problem."""
+    if strong_convexity * step >= 1:
+        raise RequestError(
+            f"step = {step:g} is too long for strong_convexity = {strong_convexity:g}: the product must be below 1"
+        )
+    return 1 / (1 - strong_convexity * step)
+
+
+def _stages(stages: int, rounds: int, step: float) -> tuple[Stage, ...]:
+    """The rounds cut into stages as equal as they can be, each of first curvature 1/step."""
+    if not 1 <= stages <= rounds:
+        raise RequestError(f"stages must be between 1 and the {rounds} rounds, not {stages}")
+    lengths = [rounds // stages + (k < rounds % stages) for k in range(stages)]
+    return tuple(Stage(length, 1 / step) for length in lengths)
+
+
 def _algorithm(recipe: Recipe, model: Model) -> Algorithm:
+    mu, step, rounds = recipe.strong_convexity or 0.0, recipe.step or 0.0, recipe.rounds or 1
     settings = {
         "bound": _bound(recipe),
         "sampling": build_sampling(recipe.sampling, recipe.batch) if recipe.sampling else None,
@@ -184,6 +225,11 @@ def _algorithm(recipe: Recipe, model: Model) -> Algorithm:
         "step": recipe.step,
         "shift_step": recipe.shift_step,
         "snapshot_probability": recipe.snapshot_probability,
+        "projection": parse_projection(recipe.projection or "none"),
+        "growth": _growth(mu, step),
+        "stages": _stages(recipe.stages or 1, rounds, step),
+        "strong_convexity": mu,
+        "local_steps": recipe.local_steps,
         "noise": build_noise(recipe.noise),
         "participation": parse_participation(recipe.cohort),
     }

@@ -43,6 +43,14 @@ class Recipe:
     step: float | None = None
     shift_step: float | None = None
     snapshot_probability: float | None = None
+    projection: str | None = None
+    """"none", "ball:RADIUS" or "box:LOW:HIGH": where the model must lie"""
+    strong_convexity: float | None = None
+    """of the loss, mu; the strength of a ridge penalty unless given"""
+    stages: int | None = None
+    """into how many stages the accelerated algorithm cuts its rounds; its first curvature is 1/step"""
+    local_steps: int | None = None
+    """how many steps a client takes at home in a round"""
     cohort: int | str | None = None
     """how many clients take part in a round, or "FEWEST-MOST"; all of them unless given"""
     feature_norm: float | None = None

@@ -72,8 +72,8 @@ def protection(
             rows.append(_whole_client(guarantee, records))
         own = "the client that holds the records"
         sentence = (
-            f"There is no protection against {own}: it computes on them as they are, and is trusted by the people "
-            "whose records they are."
+            f"There is no protection against {own}: it computes on them as they are, and is trusted by the "
+            "people whose records they are."
         )
         rows.append(_line(guarantee, own, unit, math.inf, sentence))
     return tuple(rows)

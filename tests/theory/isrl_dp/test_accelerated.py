@@ -75,6 +75,20 @@ def test_the_regularised_bound_has_the_form_of_lemma_e_1(problem: Problem, round
     assert bound(printed) <= quiet + (4.25 + 1 / rounds**2) * noise + 1e-12 * d
 
 
+def test_the_compound_bounds_by_hand() -> None:
+    p = Problem(
+        clients=1, records=9, dim=1, epsilon=1.0, delta=0.1, diameter=3.0, smoothness=2.0, strong_convexity=0.5
+    )
+    found = theory.regularised_bound(p, rounds=5, variance=6.0, regularisation=0.5)
+    assert found == pytest.approx(2 * 2.5 * 9 / 30 + 2 * 6 / (0.5 * 6) + 0.5 * 9 / 2)
+    # The first stage starts anywhere in the domain, the second as near as strong convexity says.
+    first = 2 * 4 * 9 / 90 + 0.01 * min(19 / 24, 2 / 5)
+    second = 2 * 5 * (2 * first / 0.5) / 90 + 0.01 * min(19 / 36, 2 / 5)
+    stages = (Stage(9, 4.0), Stage(9, 5.0))
+    assert 2 * first / 0.5 < 9 < 2 * p.gap / 0.5
+    assert theory.multi_stage_bound(p, stages, variance=0.01) == pytest.approx(second)
+
+
 @given(problem=PROBLEMS, k=st.integers(1, 20), std=st.floats(0, 100))
 def test_a_stage_is_the_print_with_the_product_in_the_numerator(problem: Problem, k: int, std: float) -> None:
     if not problem.is_strongly_convex:

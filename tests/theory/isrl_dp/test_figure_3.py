@@ -72,6 +72,15 @@ def test_upper_bounds_are_the_theorems(problem: Problem) -> None:
         assert theory.upper_bound("non-iid", problem, shuffled=True) == pytest.approx(printed)
 
 
+def test_where_the_batch_does_not_exist_the_bound_for_unlike_silos_is_the_larger_term() -> None:
+    easy = dataclasses.replace(CONVEX, epsilon=1e12)
+    assert theory.theorem_3_1_batch(easy) < 1
+    assert theory.upper_bound("non-iid", easy) == pytest.approx(5 * 9 / 4096**2)
+    hard = dataclasses.replace(CONVEX, epsilon=1e-6)
+    assert theory.theorem_3_1_batch(hard) > 4096
+    assert theory.upper_bound("non-iid", hard) == pytest.approx(theory.upper_bound("erm", hard))
+
+
 @pytest.mark.parametrize(
     ("problem", "shuffled", "setting", "upper", "lower"),
     [

@@ -142,6 +142,26 @@ def test_exact_noise_can_take_the_place_of_the_published_one(mnist: Problem) -> 
     assert theory.prescribe("noisy-mb-sgd", large, noise_std_at=exact).rounds >= 1
 
 
+@pytest.mark.parametrize(("algorithm", "setting"), [("noisy-mb-sgd", "iid"), ("accelerated-mb-sgd", "erm")])
+@pytest.mark.parametrize("mu", [0.0, 0.05])
+def test_rough_losses_run_on_their_envelope_and_pay_for_it(
+    algorithm: str, setting: str, mu: float, mnist: Problem
+) -> None:
+    rough = dataclasses.replace(mnist, smoothness=None, strong_convexity=mu)
+    found = theory.prescribe(algorithm, rough, setting)
+    assert found.smoothing == theory.smoothing(rough, setting)
+    smooth = theory.prescribe(algorithm, theory.smoothed(rough, found.smoothing), setting)
+    assert found.excess_risk_bound == smooth.excess_risk_bound + 4 / (2 * found.smoothing)
+    assert (found.rounds, found.batch, found.stages) == (smooth.rounds, smooth.batch, smooth.stages)
+
+
+def test_rounds_are_enough_for_a_private_batch(mnist: Problem) -> None:
+    loose = dataclasses.replace(mnist, smoothness=1e-6, epsilon=100.0, delta=1e-3)
+    p = theory.prescribe("accelerated-mb-sgd", loose, "erm", noise_std_at=lambda rounds, batch: 1.0)
+    assert p.rounds == math.ceil(100**2 / (32 * math.log(2000)))
+    assert theory.smallest_batch(records=1238, rounds=p.rounds, epsilon=100.0, delta=1e-3) <= p.batch == 1238
+
+
 def test_full_batches_where_sampling_would_cost_rounds(mnist: Problem) -> None:
     loose = dataclasses.replace(mnist, records=100, epsilon=20.0)
     p = theory.prescribe("accelerated-mb-sgd", loose, "erm")

@@ -1,0 +1,230 @@
+"""What a recipe will spend, and what a run has spent: the latter from its ledger and nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dp_accounting import DpEvent
+
+from tacit.algorithms.calibrate import Calibration, calibrate, releases
+from tacit.engine.execute import stored_summary
+from tacit.engine.ledger import read_ledger
+from tacit.engine.plan import Plan, make_plan
+from tacit.engine.recipe import Recipe
+from tacit.errors import DataError, RequestError, count
+from tacit.noise.randomness import Randomness
+from tacit.privacy import Adjacency, Adversary, Guarantee, Unit, epsilon, events
+from tacit.privacy.cost import Cost, cost_of, finite, over
+
+_TOLERANCE = 1e-6
+"""Relative difference up to which two epsilons are the same number, computed twice."""
+
+
+@dataclass(frozen=True)
+class RecipeAccount:
+    """What the clients of a recipe will have spent at its end."""
+
+    plan: Plan
+    calibration: Calibration
+    guarantee: Guarantee
+    cost: Cost
+    """of the client that spends most"""
+
+    @property
+    def records(self) -> list[int]:
+        """How many records every client holds."""
+        return [int(size) for size in self.plan.federation.sizes]
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What one client has spent, by the ledger."""
+
+    client: int
+    records: int
+    rounds: int
+    epsilon: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data for JSON."""
+        return {**self.__dict__, "epsilon": finite(self.epsilon)}
+
+
+@dataclass(frozen=True)
+class RunAccount:
+    """What a run directory's ledger says, and where its summary says otherwise."""
+
+    directory: Path
+    rounds: int
+    finished: bool
+    guarantee: Guarantee | None
+    """what was really spent; None for a run without privacy"""
+    spent: tuple[Spent, ...]
+    cost: Cost | None
+    """of the client that has spent most"""
+    differences: tuple[str, ...]
+
+    @property
+    def records(self) -> list[int]:
+        """How many records every client holds."""
+        return [one.records for one in self.spent]
+
+
+def account_recipe(recipe: Recipe, *, data_dir: Path | None = None) -> RecipeAccount:
+    """What a run of the recipe will spend, before it is run."""
+    if recipe.privacy == "none":
+        raise RequestError("privacy = 'none' in the recipe: there is nothing to account for")
+    plan = make_plan(recipe, data_dir=data_dir)
+    times = releases(plan.algorithm, plan.federation, plan.rounds, Randomness(plan.recipe.seed))
+    calibration = calibrate(plan.algorithm, plan.federation, releases=times, privacy=plan.privacy)
+    guarantee = calibration.guarantee
+    if guarantee is None:
+        raise RequestError("the recipe promises nothing: there is nothing to account for")
+    work, (size, multiplier) = plan.algorithm.work, _worst_group(calibration, guarantee, times)
+    cost = cost_of(work.event(size, multiplier, 1), times, guarantee.delta, guarantee.adjacency)
+    return RecipeAccount(plan, calibration, guarantee, cost)
+
+
+def account_run(directory: Path) -> RunAccount:
+    """Recompute every client's epsilon from the ledger, and compare with the summary if there is one.
+
+    All that is read of the ledger is what one release of a client is (its event) and in which rounds it took
+    part. Differences are told, not repaired.
+    """
+    if not (directory / "ledger.jsonl").is_file():
+        raise DataError(
+            f"{directory} has no ledger.jsonl: it is not a run directory, or nothing was released yet"
+        )
+    header, rounds = read_ledger(directory / "ledger.jsonl")
+    summary = stored_summary(directory)
+    if header.get("privacy") == "none":
+        told = [] if summary is None or summary.get("epsilon") is None else ["the ledger knows of no privacy"]
+        return RunAccount(directory, len(rounds), summary is not None, None, (), None, tuple(told))
+    book = _Book.read(directory / "ledger.jsonl", header, rounds)
+    spent = tuple(book.spent(client) for client in sorted(book.release))
+    worst = max(spent, key=lambda one: one.epsilon)
+    cost = None
+    if worst.rounds:
+        cost = cost_of(book.release[worst.client], worst.rounds, book.delta, book.adjacency)
+    guarantee = Guarantee(
+        tuple(book.event(one.client) for one in spent),
+        delta=book.delta,
+        adjacency=book.adjacency,
+        unit=book.unit,
+        adversary=book.adversary,
+        public=book.public,
+    )
+    differences = () if summary is None else tuple(_differences(book, summary))
+    return RunAccount(directory, len(rounds), summary is not None, guarantee, spent, cost, differences)
+
+
+@dataclass(frozen=True)
+class _Book:
+    """A ledger, read and checked."""
+
+    rounds: int
+    delta: float
+    adjacency: Adjacency
+    unit: Unit
+    adversary: Adversary
+    public: tuple[str, ...]
+    release: dict[int, DpEvent]
+    records: dict[int, int]
+    taken: Counter[int]
+
+    @classmethod
+    def read(cls, path: Path, header: dict[str, Any], rounds: list[dict[str, Any]]) -> _Book:
+        try:
+            release: dict[int, DpEvent] = {}
+            records: dict[int, int] = {}
+            for group in header["groups"]:
+                event = events.from_dict(group["release"])
+                for client in group["clients"]:
+                    if not isinstance(client, int) or client in release:
+                        raise RequestError(f"client {client!r} is not a number, or in two groups")
+                    release[client], records[client] = event, count("records", group["records"])
+            if not release:
+                raise RequestError("there are no clients")
+            taken: Counter[int] = Counter()
+            for entry in rounds:
+                who = entry["clients"]
+                taken.update(release if who == "all" else _members(entry["round"], who, release))
+            return cls(
+                rounds=len(rounds),
+                delta=float(header["delta"]),
+                adjacency=Adjacency(header["adjacency"]),
+                unit=Unit(header["unit"]),
+                adversary=Adversary(header["adversary"]),
+                public=tuple(header.get("public", Guarantee.public)),
+                release=release,
+                records=records,
+                taken=taken,
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            said = f"no {error}" if isinstance(error, KeyError) else str(error)
+            raise DataError(f"{path} is not a ledger of tacit: {said}") from error
+
+    def event(self, client: int) -> DpEvent:
+        """All that a client has released."""
+        times = self.taken[client]
+        return over(self.release[client], times) if times else events.nothing()
+
+    def spent(self, client: int) -> Spent:
+        """What that has cost it."""
+        cost = epsilon(self.event(client), self.delta, self.adjacency)
+        return Spent(client, self.records[client], self.taken[client], cost)
+
+    def promised(self) -> float:
+        """What was promised: every kind of client is charged for the most rounds that any one took part in."""
+        most = max(self.taken.values(), default=0)
+        if not most:
+            return 0.0
+        distinct = {str(events.to_dict(release)): release for release in self.release.values()}
+        return max(epsilon(over(one, most), self.delta, self.adjacency) for one in distinct.values())
+
+
+def _members(round: int, who: Any, known: dict[int, DpEvent]) -> list[int]:
+    if not isinstance(who, list) or len(set(who)) != len(who):
+        raise RequestError(f"round {round} does not list its clients once each")
+    strangers = [client for client in who if client not in known]
+    if strangers:
+        raise RequestError(f"round {round} names client {strangers[0]!r}, who is in no group")
+    return who
+
+
+def _differences(book: _Book, summary: dict[str, Any]) -> list[str]:
+    """Every point in which the summary says something else than the ledger."""
+    sizes = book.records.values()
+    ledger = {
+        "rounds": book.rounds,
+        "clients": len(book.release),
+        "records_per_client": [min(sizes), max(sizes)],
+        "delta": book.delta,
+        "adjacency": str(book.adjacency),
+        "unit": str(book.unit),
+        "adversary": str(book.adversary),
+    }
+    told = [
+        f"{name}: the ledger says {value!r}, the summary {summary.get(name)!r}"
+        for name, value in ledger.items()
+        if summary.get(name) != value
+    ]
+    promised, claimed = book.promised(), summary.get("epsilon")
+    if not isinstance(claimed, int | float) or not math.isclose(promised, claimed, rel_tol=_TOLERANCE):
+        told.append(f"epsilon: recomputed from the ledger {promised!r}, in the summary {claimed!r}")
+    return told
+
+
+def _worst_group(calibration: Calibration, guarantee: Guarantee, times: int) -> tuple[int, float]:
+    """Records and noise multiplier of the clients that spend most."""
+
+    def spent(group: tuple[int, float]) -> float:
+        size, multiplier = group
+        event = calibration.work.event(size, multiplier, times)
+        return epsilon(event, guarantee.delta, guarantee.adjacency)
+
+    return max(calibration.groups, key=spent)

@@ -1,0 +1,145 @@
+"""What noise each algorithm would need for a recipe's promise, and how that depends on the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.calibrate import calibrate, releases
+from tacit.algorithms.registry import ALGORITHMS, algorithm_entry
+from tacit.client.local_steps import NoisyLocalSteps
+from tacit.client.sampling import Full, Sampling, build_sampling
+from tacit.client.work import PrivateGradient
+from tacit.engine.compare import recipe_for
+from tacit.engine.plan import Plan, make_plan
+from tacit.engine.recipe import Recipe
+from tacit.errors import RequestError
+from tacit.noise.randomness import Randomness
+
+FRACTIONS = (0.01, 0.1, 0.3, 1.0)
+"""The batches of the grid, as fractions of a client's records."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """The noise of one algorithm; numbers that depend on a client's size are those of the smallest client."""
+
+    algorithm: str
+    rounds: int
+    releases: int
+    """the most that any one client takes part in"""
+    sampling: str
+    batch: float
+    sampling_rate: float
+    noise_multiplier: float
+    noise_std: float
+    """on every coordinate of what a client sends"""
+    epsilon: float
+    uplink_bits_per_client: int
+    """over the whole run, at most"""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Refused:
+    """An algorithm, or a batch of it, that this recipe does not allow."""
+
+    algorithm: str
+    why: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data for JSON."""
+        return {"algorithm": self.algorithm, "refused": self.why}
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What every algorithm needs as the recipe would run it, and on a grid of batches."""
+
+    recipe: Recipe
+    planned: tuple[Need | Refused, ...]
+    by_batch: tuple[Need | Refused, ...]
+
+
+def noise_needs(
+    recipe: Recipe,
+    *,
+    algorithms: Sequence[str] | None = None,
+    fractions: Sequence[float] = FRACTIONS,
+    data_dir: Path | None = None,
+) -> Needs:
+    """The least noise for the recipe's target: for each algorithm as planned, and for each batch of the grid.
+
+    Nothing is trained. The grid keeps the rounds of the plan, so that its rows differ in the batch alone.
+    """
+    if recipe.privacy == "none":
+        raise RequestError("privacy = 'none' in the recipe: no noise is needed for no promise")
+    planned: list[Need | Refused] = []
+    by_batch: list[Need | Refused] = []
+    for name in algorithms or ALGORITHMS:
+        algorithm_entry(name)
+        try:
+            plan = make_plan(recipe_for(name, recipe), data_dir=data_dir)
+        except RequestError as error:
+            # One that does not go with the recipe is no reason to say nothing about the others.
+            planned.append(Refused(name, str(error)))
+            continue
+        planned.append(_need(plan, plan.algorithm))
+        if "sampling" in algorithm_entry(name).settings:
+            by_batch += [_at(plan, fraction) for fraction in fractions]
+    if not any(isinstance(row, Need) for row in planned):
+        raise RequestError(f"no algorithm goes with this recipe: {planned[0].to_dict()['refused']}")
+    return Needs(recipe, tuple(planned), tuple(by_batch))
+
+
+def _at(plan: Plan, fraction: float) -> Need | Refused:
+    try:
+        algorithm = replace(plan.algorithm, work=_with_sampling(plan, _sampling(plan, fraction)))
+        return _need(plan, algorithm)
+    except RequestError as error:
+        return Refused(plan.algorithm.name, f"batch {fraction:g}: {error}")
+
+
+def _sampling(plan: Plan, fraction: float) -> Sampling:
+    name = plan.algorithm.work.sampling.name
+    if fraction < 1 and name != "full":
+        return build_sampling(name, fraction)
+    if fraction < 1:
+        return build_sampling("poisson", fraction)
+    # Coins that always fall on the same side are a full batch, also for those who accept nothing but coins.
+    return build_sampling(name, float(plan.federation.sizes.max())) if name == "poisson" else Full()
+
+
+def _with_sampling(plan: Plan, sampling: Sampling) -> PrivateGradient | NoisyLocalSteps:
+    work = plan.algorithm.work
+    if isinstance(work, PrivateGradient):
+        return replace(work, estimator=replace(work.estimator, sampling=sampling))  # type: ignore[type-var]
+    if isinstance(work, NoisyLocalSteps):
+        return replace(work, sampling=sampling)
+    raise RequestError(f"the batches of {plan.algorithm.name!r} cannot be exchanged")
+
+
+def _need(plan: Plan, algorithm: Algorithm) -> Need:
+    federation, work = plan.federation, algorithm.work
+    times = releases(algorithm, federation, plan.rounds, Randomness(plan.recipe.seed))
+    calibration = calibrate(algorithm, federation, releases=times, privacy=plan.privacy)
+    smallest = int(federation.sizes.argmin())
+    size = int(federation.sizes[smallest])
+    return Need(
+        algorithm=algorithm.name,
+        rounds=plan.rounds,
+        releases=times,
+        sampling=work.sampling.name,
+        batch=float(work.sampling.batch_sizes(federation.sizes)[smallest]),
+        sampling_rate=work.sampling.rate(size),
+        noise_multiplier=float(calibration.noise_multipliers[smallest]),
+        noise_std=float(calibration.noise_stds[smallest]),
+        epsilon=calibration.guarantee.epsilon if calibration.guarantee else float("inf"),
+        uplink_bits_per_client=8 * times * algorithm.uplink.compressor.message_bytes(work.model.dim),
+    )
