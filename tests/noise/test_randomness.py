@@ -22,6 +22,15 @@ def test_addresses_do_not_share_streams() -> None:
     assert len(seen) == 4 * len(Purpose) * 3 * 3
 
 
+def test_the_stream_is_numpys_philox_at_that_key_and_counter() -> None:
+    seed, client, round, step = 2**70 + 5, 3, 11, 2
+    key = np.array([seed % 2**64, seed >> 64], dtype=np.uint64)
+    counter = np.array([step << 40, int(Purpose.NOISE), round, client], dtype=np.uint64)
+    plain = np.random.Generator(np.random.Philox(key=key, counter=counter))
+    ours = Randomness(seed).generator(Purpose.NOISE, client=client, round=round, step=step)
+    assert np.array_equal(ours.standard_normal(1000), plain.standard_normal(1000))
+
+
 @pytest.mark.parametrize("seed", [-1, 2**128])
 def test_seeds_out_of_range_are_refused(seed: int) -> None:
     with pytest.raises(ValueError, match="seed"):

@@ -164,7 +164,9 @@ def test_a_local_delta_costs_less_than_published_and_is_not_free() -> None:
     published = (1 + math.exp(found)) * (1 + math.exp(-local) / 2) * clients * local_delta
     assert one_round_delta(local, clients, found) + published > delta
     assert shuffled_epsilon(local, clients, delta, local_delta=delta) == math.inf
-    assert shuffled_epsilon(0.2, clients, delta, local_delta=local_delta, rounds=4) <= 4 * 0.2
+    pure, leaky = (shuffled_epsilon(local, clients, delta, local_delta=d, rounds=50) for d in (0.0, 1e-12))
+    assert pure < leaky < 1.02 * pure
+    assert shuffled_epsilon(9.0, 3, delta, local_delta=1e-9, rounds=5) <= 5 * 9.0
 
 
 @pytest.mark.parametrize("scores", [PureScores(0.7), GaussianScores(0.2), GaussianScores(1.0)])

@@ -73,6 +73,22 @@ class RunAccount:
         """How many records every client holds."""
         return [one.records for one in self.spent]
 
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data for JSON."""
+        guarantee = self.guarantee
+        return {
+            "run_dir": str(self.directory),
+            "finished": self.finished,
+            "privacy": "none" if guarantee is None else str(guarantee.unit),
+            "promise": "no privacy: noise was switched off" if guarantee is None else guarantee.sentence(),
+            **({} if self.cost is None else self.cost.to_dict()),
+            "rounds": self.rounds,
+            "epsilon": None if guarantee is None else finite(guarantee.epsilon),
+            "clients": [one.to_dict() for one in self.spent],
+            "agrees": self.finished and not self.differences,
+            "differences": list(self.differences),
+        }
+
 
 def account_recipe(recipe: Recipe, *, data_dir: Path | None = None) -> RecipeAccount:
     """What a run of the recipe will spend, before it is run."""

@@ -16,7 +16,7 @@ from tacit.client.work import PrivateGradient
 from tacit.engine.compare import recipe_for
 from tacit.engine.plan import Plan, make_plan
 from tacit.engine.recipe import Recipe
-from tacit.errors import RequestError
+from tacit.errors import RequestError, probability
 from tacit.noise.randomness import Randomness
 
 FRACTIONS = (0.01, 0.1, 0.3, 1.0)
@@ -64,7 +64,8 @@ class Needs:
 
     recipe: Recipe
     planned: tuple[Need | Refused, ...]
-    by_batch: tuple[Need | Refused, ...]
+    by_batch: tuple[tuple[float, Need | Refused], ...]
+    """with the fraction of a client's records that is a batch; algorithms without batches are left out"""
 
 
 def noise_needs(
@@ -81,7 +82,7 @@ def noise_needs(
     if recipe.privacy == "none":
         raise RequestError("privacy = 'none' in the recipe: no noise is needed for no promise")
     planned: list[Need | Refused] = []
-    by_batch: list[Need | Refused] = []
+    by_batch: list[tuple[float, Need | Refused]] = []
     for name in algorithms or ALGORITHMS:
         algorithm_entry(name)
         try:
@@ -92,7 +93,7 @@ def noise_needs(
             continue
         planned.append(_need(plan, plan.algorithm))
         if "sampling" in algorithm_entry(name).settings:
-            by_batch += [_at(plan, fraction) for fraction in fractions]
+            by_batch += [(probability("fraction", fraction), _at(plan, fraction)) for fraction in fractions]
     if not any(isinstance(row, Need) for row in planned):
         raise RequestError(f"no algorithm goes with this recipe: {planned[0].to_dict()['refused']}")
     return Needs(recipe, tuple(planned), tuple(by_batch))
@@ -103,7 +104,7 @@ def _at(plan: Plan, fraction: float) -> Need | Refused:
         algorithm = replace(plan.algorithm, work=_with_sampling(plan, _sampling(plan, fraction)))
         return _need(plan, algorithm)
     except RequestError as error:
-        return Refused(plan.algorithm.name, f"batch {fraction:g}: {error}")
+        return Refused(plan.algorithm.name, str(error))
 
 
 def _sampling(plan: Plan, fraction: float) -> Sampling:

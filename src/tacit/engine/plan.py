@@ -203,7 +203,7 @@ def _growth(strong_convexity: float, step: float) -> float:
     """Lemma D.6: later points weigh 1/(1 - mu step) more in a strongly convex problem."""
     if strong_convexity * step >= 1:
         raise RequestError(
-            f"step = {step:g} is too long for strong_convexity = {strong_convexity:g}: the product must be below 1"
+            f"step = {step:g} is too long for strong_convexity = {strong_convexity:g}: take less than its inverse"
         )
     return 1 / (1 - strong_convexity * step)
 

@@ -11,8 +11,10 @@ from __future__ import annotations
 import enum
 import secrets
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from numpy.random.bit_generator import ISeedSequence
 
 from tacit.errors import RequestError
 
@@ -35,6 +37,17 @@ class Purpose(enum.IntEnum):
 
 _PRIVATE = frozenset([Purpose.SAMPLE, Purpose.NOISE, Purpose.COMPRESS])
 """What a client draws for itself: nobody else may know it, or amplification by sampling is lost."""
+
+
+class _NoSeed(ISeedSequence):
+    """Keeps numpy from asking the operating system for a seed that is thrown away: three times faster."""
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> Any:
+        return np.zeros(n_words, dtype)
+
+
+_NO_SEED = _NoSeed()
+_EMPTY = np.zeros(4, dtype=np.uint64)
 
 
 @dataclass(frozen=True)
@@ -67,7 +80,17 @@ class Randomness:
         number = self.secret if own and self.secret is not None else self.seed
         key = np.array([number % 2**64, number >> 64], dtype=np.uint64)
         counter = np.array([step << 40, int(purpose), round, client], dtype=np.uint64)
-        return np.random.Generator(np.random.Philox(counter=counter, key=key))
+        # numpy takes any ISeedSequence; its stubs say only SeedSequence.
+        philox = np.random.Philox(_NO_SEED)  # type: ignore[arg-type]
+        philox.state = {
+            "bit_generator": "Philox",
+            "state": {"counter": counter, "key": key},
+            "buffer": _EMPTY,
+            "buffer_pos": len(_EMPTY),
+            "has_uint32": 0,
+            "uinteger": 0,
+        }
+        return np.random.Generator(philox)
 
 
 def fresh_secret() -> int:

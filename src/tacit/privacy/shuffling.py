@@ -41,7 +41,8 @@ from tacit.privacy.terms import Adjacency
 _SLIP_SHARE = 0.25
 """The part of delta that pays for messages that are not quite clones. It decides how tight, not whether."""
 
-_PASSES, _LOG_NEGLIGIBLE = 2, -9.0
+_PASSES, _HEADROOM = 3, 1.02
+_LOG_NEGLIGIBLE = -9.0
 _SAFE_SIDE = 1e-7
 """Relative allowance for floating point."""
 
@@ -81,9 +82,17 @@ def shuffled_epsilon(
         )
     scores = PureScores(local_epsilon)
     alone = _composed_epsilon(clone_pair(scores, 0, 1.0), rounds, delta - rounds * local_delta)
-    local = min(alone, rounds * local_epsilon)
+    local = min(alone, float(rounds * local_epsilon))
     pair = clone_pair(scores, others, clone_rate)
-    return _tightened(local, lambda cap: _composed_epsilon(pair, rounds, delta - _both_sides(cap) * slip))
+    cap = _composed_epsilon(pair, rounds, delta)
+    for _ in range(_PASSES if slip else 0):
+        # An epsilon holds if it is not above the cap that its slip was weighed with.
+        cap = min(local, _HEADROOM * cap)
+        found = _composed_epsilon(pair, rounds, delta - _both_sides(cap) * slip)
+        if found <= cap:
+            return found
+        cap = found
+    return local if slip else min(local, cap)
 
 
 def one_round_delta(local_epsilon: float, clients: int, epsilon: float) -> float:
@@ -149,6 +158,7 @@ def _shuffled_gaussian_epsilon(run: ShuffledGaussian, delta: float) -> float:
     client_shift = 2 * run.records / run.noise_multiplier
 
     def at(cap: float) -> float:
+        """An epsilon that holds if it is not above the cap that its slip is weighed with."""
         log_slip = math.log(_SLIP_SHARE * delta) - np.logaddexp(0.0, cap) - math.log(run.rounds * others)
         clone_epsilon = _clone_epsilon(client_shift, float(log_slip))
         if clone_epsilon > math.log(others) + 3:
@@ -156,7 +166,13 @@ def _shuffled_gaussian_epsilon(run: ShuffledGaussian, delta: float) -> float:
         pair = clone_pair(GaussianScores(run.shift), others, math.exp(-clone_epsilon))
         return _composed_epsilon(pair, run.rounds, (1 - _SLIP_SHARE) * delta)
 
-    return _tightened(local, at)
+    best = local
+    for _ in range(_PASSES):
+        found = at(best)
+        if found >= best:
+            break
+        best = found
+    return best
 
 
 def shuffled_gaussian_epsilon(
@@ -255,17 +271,6 @@ def _composed_epsilon(pair: ClonePair, rounds: int, delta: float) -> float:
     except CannotAnswerError:
         # There is still what holds without the shuffler.
         return math.inf
-
-
-def _tightened(local: float, at: Callable[[float], float]) -> float:
-    """The best of a few epsilons. Each holds because it is not above the cap that its slip was weighed with."""
-    best = local
-    for _ in range(_PASSES):
-        found = at(best)
-        if found >= best:
-            break
-        best = found
-    return best
 
 
 def _least(delta_at: Callable[[float], float], most: float, delta: float) -> float:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def plot_cost(cost: Cost) -> Figure:
-    """Left: the epsilon of all rounds at every delta. Right: the epsilon after so many rounds, at the delta asked for.
+    """Left: the epsilon of all rounds at every delta. Right: the epsilon after so many rounds at one delta.
 
     >>> from tacit.privacy.cost import cost_of
     >>> from tacit.privacy.events import poisson

@@ -40,7 +40,7 @@ def test_the_bound_covers_the_sum_that_it_closes(
     direct = gamma * theory.prox_weight(1, scale) / 2 * 9.0 + gamma * total
     bound = theory.accelerated_bound(
         rounds=rounds,
-        prox_scale=scale,
+        curvature=scale,
         smoothness=smoothness,
         strong_convexity=mu,
         variance=variance,
@@ -53,12 +53,12 @@ def test_the_bound_covers_the_sum_that_it_closes(
 
 def test_the_bound_by_hand() -> None:
     settings: dict[str, Any] = {"rounds": 4, "smoothness": 1.0, "variance": 6.0, "distance_squared": 5.0}
-    assert theory.accelerated_bound(prox_scale=2.0, strong_convexity=0.0, **settings) == pytest.approx(1 + 4.5)
-    assert theory.accelerated_bound(prox_scale=2.0, strong_convexity=2.0, **settings) == pytest.approx(1 + 1.2)
-    assert theory.accelerated_bound(prox_scale=1.0, strong_convexity=2.0, **settings) == pytest.approx(0.5 + 1.2)
-    assert theory.accelerated_bound(prox_scale=1.0, strong_convexity=0.0, **settings) == math.inf
-    with pytest.raises(RequestError, match="prox_scale must be at least smoothness"):
-        theory.accelerated_bound(prox_scale=0.9, strong_convexity=0.0, **settings)
+    assert theory.accelerated_bound(curvature=2.0, strong_convexity=0.0, **settings) == pytest.approx(1 + 4.5)
+    assert theory.accelerated_bound(curvature=2.0, strong_convexity=2.0, **settings) == pytest.approx(1 + 1.2)
+    assert theory.accelerated_bound(curvature=1.0, strong_convexity=2.0, **settings) == pytest.approx(0.5 + 1.2)
+    assert theory.accelerated_bound(curvature=1.0, strong_convexity=0.0, **settings) == math.inf
+    with pytest.raises(RequestError, match="curvature must be at least smoothness"):
+        theory.accelerated_bound(curvature=0.9, strong_convexity=0.0, **settings)
 
 
 @given(problem=PROBLEMS, rounds=st.integers(1, 10**6), std=st.floats(0, 100))
@@ -98,7 +98,7 @@ def test_a_stage_is_the_print_with_the_product_in_the_numerator(problem: Problem
     assert length == pytest.approx(max(4 * math.sqrt(2 * kappa), 128 * std**2 / (3 * mu * delta * 2 ** -(k + 1))))
     r = math.ceil(length)
     root = math.sqrt(mu * std**2 / (3 * delta * 2 ** -(k - 1)) * r * (r + 1) * (r + 2))
-    scale = theory.stage_prox_scale(problem, stage=k, rounds=r, variance=std**2)
+    scale = theory.stage_curvature(problem, stage=k, rounds=r, variance=std**2)
     assert scale == pytest.approx(max(2 * problem.smooth, root))
 
 
@@ -110,7 +110,7 @@ def test_every_stage_halves_the_risk(problem: Problem, std: float, stages: int) 
     made = []
     for k in range(1, stages + 1):
         r = math.ceil(theory.stage_rounds(problem, stage=k, variance=variance))
-        made.append(Stage(r, theory.stage_prox_scale(problem, stage=k, rounds=r, variance=variance)))
+        made.append(Stage(r, theory.stage_curvature(problem, stage=k, rounds=r, variance=variance)))
         risk = theory.multi_stage_bound(problem, made, variance=variance)
         assert risk <= problem.gap * 2.0**-k * (1 + 1e-9)
     total = sum(stage.rounds for stage in made)
@@ -129,7 +129,7 @@ def test_with_the_product_in_the_denominator_stages_do_not_halve() -> None:
     assert printed == 2.0
     noise = theory.accelerated_bound(
         rounds=r,
-        prox_scale=printed,
+        curvature=printed,
         smoothness=1.0,
         strong_convexity=0.0,
         variance=1.0,
@@ -166,7 +166,7 @@ def _run(stages: tuple[Stage, ...], *, mu: float, strength: float, noise_std: fl
     for stage in stages:
         point = ag = out
         for r in range(1, stage.rounds + 1):
-            alpha, eta = theory.mixing_weight(r), theory.prox_weight(r, stage.prox_scale)
+            alpha, eta = theory.mixing_weight(r), theory.prox_weight(r, stage.curvature)
             scale = eta + (1 - alpha**2) * held
             old, new = (1 - alpha) * (held + eta) / scale, alpha * ((1 - alpha) * held + eta) / scale
             middle = old * ag + new * point

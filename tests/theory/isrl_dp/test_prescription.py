@@ -47,13 +47,13 @@ def test_prescriptions_can_be_run_and_proved(algorithm: str, problem: Problem, s
     assert p.noise_std == pytest.approx(std)
     if algorithm == "noisy-mb-sgd":
         assert p.step > 0
-        assert (p.weight_growth > 1) == problem.is_strongly_convex
+        assert (p.growth > 1) == problem.is_strongly_convex
         assert (p.stages, p.regularisation) == ((), 0.0)
         assert (p.smoothing > 0) == (problem.smoothness is None and setting == "iid")
     else:
         assert sum(stage.rounds for stage in p.stages) == p.rounds
         assert (p.regularisation > 0) != problem.is_strongly_convex
-        assert (p.step, p.weight_growth) == (0.0, 0.0)
+        assert (p.step, p.growth) == (0.0, 0.0)
         assert (p.smoothing > 0) == (problem.smoothness is None)
 
 

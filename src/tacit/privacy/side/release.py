@@ -72,8 +72,8 @@ class NoisyMeans:
     centre is tight in both adjacencies; here that holds for counts and boxes (a one-hot vector, whose ball has
     a radius near 1 although two of them are only sqrt(2) apart, would lose by it).
 
-    Without a seed the noise is `LatticeGaussian`, whose slack and sampler are charged. With one it is `SeededGaussian`, for
-    research. `question` is all that is public about the release: the noise's address is made of it and of the
+    Without a seed the noise is `LatticeGaussian`, whose slack and sampler are charged. With one it is
+    `SeededGaussian`, for research. `question` is all that is public about the release: the noise's address is made of it and of the
     seed, so that training and releases that ask different things share no noise even if they share a seed. The
     same question about *other* values would: with two columns under one name, their difference would be
     released without noise.

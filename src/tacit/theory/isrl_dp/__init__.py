@@ -54,7 +54,7 @@ from tacit.theory.isrl_dp.multi_stage import (
     fit_stages,
     halving_rounds,
     multi_stage_bound,
-    stage_prox_scale,
+    stage_curvature,
     stage_rounds,
 )
 from tacit.theory.isrl_dp.prescription import HOME_SETTINGS, Prescription, prescribe
@@ -138,7 +138,7 @@ __all__ = [
     "smoothing",
     "smoothing_loss",
     "stability",
-    "stage_prox_scale",
+    "stage_curvature",
     "stage_rounds",
     "theorem_2_1_rounds",
     "theorem_3_1_batch",

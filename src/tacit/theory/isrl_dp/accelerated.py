@@ -23,22 +23,22 @@ def mixing_weight(round_number: int) -> float:
     return 2 / (count("round_number", round_number) + 1)
 
 
-def prox_weight(round_number: int, prox_scale: float) -> float:
+def prox_weight(round_number: int, curvature: float) -> float:
     """eta_r = 4 v/(r (r+1)) for r = 1, 2, ...: how firmly a round holds on to the last point (appendix E.1).
 
-    It is the inverse of a step; v is the `prox_scale` of the stage.
+    It is the inverse of a step; v, the `curvature` that a stage reckons with, is at least the loss's own.
 
     >>> prox_weight(1, 3.0), prox_weight(2, 3.0)
     (6.0, 2.0)
     """
     r = count("round_number", round_number)
-    return 4 * positive("prox_scale", prox_scale) / (r * (r + 1))
+    return 4 * positive("curvature", curvature) / (r * (r + 1))
 
 
 def accelerated_bound(
     *,
     rounds: int,
-    prox_scale: float,
+    curvature: float,
     smoothness: float,
     strong_convexity: float,
     variance: float,
@@ -56,19 +56,19 @@ def accelerated_bound(
     add up.
 
     >>> accelerated_bound(
-    ...     rounds=9, prox_scale=3.0, smoothness=1.0, strong_convexity=0.0, variance=6.0, distance_squared=15.0)
+    ...     rounds=9, curvature=3.0, smoothness=1.0, strong_convexity=0.0, variance=6.0, distance_squared=15.0)
     5.75
     """
-    r, v, beta = count("rounds", rounds), positive("prox_scale", prox_scale), positive("smoothness", smoothness)
+    r, v, beta = count("rounds", rounds), positive("curvature", curvature), positive("smoothness", smoothness)
     mu, v_squared = not_negative("strong_convexity", strong_convexity), not_negative("variance", variance)
     if v < beta * (1 - ROUND_OFF):
-        raise RequestError(f"prox_scale must be at least smoothness = {beta!r}, not {v!r}")
+        raise RequestError(f"curvature must be at least smoothness = {beta!r}, not {v!r}")
     start = 2 * v * not_negative("distance_squared", distance_squared) / (r * (r + 1))
     if v_squared == 0:
         return start
     by_prox = (2 * r + 1) / (12 * (v - beta)) if v > beta else math.inf
-    by_curvature = 2 / (mu * (r + 1)) if mu > 0 else math.inf
-    return start + v_squared * min(by_prox, by_curvature)
+    by_convexity = 2 / (mu * (r + 1)) if mu > 0 else math.inf
+    return start + v_squared * min(by_prox, by_convexity)
 
 
 def theorem_e_1_regularisation(problem: Problem, *, rounds: int, variance: float) -> float:
@@ -109,7 +109,7 @@ def regularised_bound(problem: Problem, *, rounds: int, variance: float, regular
     smoothness = problem.smooth + strength
     descent = accelerated_bound(
         rounds=rounds,
-        prox_scale=smoothness,
+        curvature=smoothness,
         smoothness=smoothness,
         strong_convexity=strength,
         variance=variance,

@@ -21,10 +21,10 @@ MOST_STAGES = 60
 
 @dataclass(frozen=True)
 class Stage:
-    """One run of Algorithm 1: its rounds, and v of `prox_weight`."""
+    """One run of Algorithm 1: its rounds, and its v (`prox_weight`), which stands for the loss's curvature."""
 
     rounds: int
-    prox_scale: float
+    curvature: float
 
 
 def halving_rounds(problem: Problem) -> int:
@@ -49,14 +49,14 @@ def stage_rounds(problem: Problem, *, stage: int, variance: float) -> float:
     return max(quiet, noise / (3 * problem.strong_convexity * problem.gap))
 
 
-def stage_prox_scale(problem: Problem, *, stage: int, rounds: int, variance: float) -> float:
+def stage_curvature(problem: Problem, *, stage: int, rounds: int, variance: float) -> float:
     """v_k of appendix E.1: max{ 2 beta, sqrt( mu V^2 R_k (R_k+1) (R_k+2) / (3 Delta 2^-(k-1)) ) }.
 
     The paper prints R_k (R_k+1) (R_k+2) in the denominator. There it would leave v_k at 2 beta for good and let
     the noise grow with R_k; in the numerator it balances noise and start, and R_k is long enough to halve.
 
     >>> p = Problem(clients=4, records=9, dim=8, epsilon=1.0, delta=0.1, smoothness=1.0, strong_convexity=1.0)
-    >>> stage_prox_scale(p, stage=1, rounds=8, variance=15.0)
+    >>> stage_curvature(p, stage=1, rounds=8, variance=15.0)
     60.0
     """
     r = count("rounds", rounds)
@@ -74,7 +74,7 @@ def fit_stages(problem: Problem, *, rounds: int, variance: float) -> tuple[Stage
     >>> [stage.rounds for stage in fit_stages(p, rounds=50, variance=0.0)]
     [16, 16, 18]
     >>> fit_stages(p, rounds=5, variance=0.0)
-    (Stage(rounds=5, prox_scale=8.0),)
+    (Stage(rounds=5, curvature=8.0),)
     """
     left, lengths = count("rounds", rounds), list[int]()
     while len(lengths) < MOST_STAGES:
@@ -87,7 +87,7 @@ def fit_stages(problem: Problem, *, rounds: int, variance: float) -> tuple[Stage
         return (Stage(left, problem.smooth),)
     lengths[-1] += left
     return tuple(
-        Stage(length, stage_prox_scale(problem, stage=k, rounds=length, variance=variance))
+        Stage(length, stage_curvature(problem, stage=k, rounds=length, variance=variance))
         for k, length in enumerate(lengths, start=1)
     )
 
@@ -111,7 +111,7 @@ def multi_stage_bound(problem: Problem, stages: Sequence[Stage], *, variance: fl
     for stage in stages:
         risk = accelerated_bound(
             rounds=stage.rounds,
-            prox_scale=stage.prox_scale,
+            curvature=stage.curvature,
             smoothness=problem.smooth,
             strong_convexity=mu,
             variance=variance,

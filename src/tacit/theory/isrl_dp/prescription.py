@@ -34,9 +34,11 @@ NoiseStd = Callable[[int, int], float]
 class Prescription:
     """Parameters that the theory backs, and the expected excess risk that it promises for them.
 
-    `step` and `weight_growth` are those of Noisy MB-SGD, `stages` and `regularisation` those of the accelerated
-    algorithm; what an algorithm does not have is 0 or empty. `smoothing` is the beta of the Moreau envelope that
-    takes the place of a loss that is not smooth, else 0. `sampling` says how batches are drawn.
+    `step` and `growth` (of the averaging weights, `weight_growth`) are those of Noisy MB-SGD; `stages` and
+    `regularisation`, the strength of a ridge around the start, those of the accelerated algorithm, whose mu is
+    then that of the loss plus the ridge's. What an algorithm does not have is 0 or empty. `smoothing` is the beta
+    of the Moreau envelope that takes the place of a loss that is not smooth, else 0. `sampling` says how batches
+    are drawn.
     """
 
     sampling: str
@@ -45,7 +47,7 @@ class Prescription:
     noise_std: float
     excess_risk_bound: float
     step: float = 0.0
-    weight_growth: float = 0.0
+    growth: float = 0.0
     stages: tuple[Stage, ...] = ()
     regularisation: float = 0.0
     smoothing: float = 0.0
@@ -112,7 +114,7 @@ def _noisy(problem: Problem, setting: str, noise_std_at: NoiseStd | None) -> Pre
         noise_std=noise_std,
         excess_risk_bound=mb_sgd_bound(problem, rounds=rounds, step=step, noise_std=noise_std, setting=setting),
         step=step,
-        weight_growth=weight_growth(problem, step),
+        growth=weight_growth(problem, step),
     )
 
 

@@ -1,0 +1,89 @@
+"""What a person sees of an account: tables on standard output."""
+
+from __future__ import annotations
+
+import math
+
+from rich.console import Console
+from rich.table import Table
+
+from tacit.engine.account import RunAccount
+from tacit.privacy.cost import Cost
+from tacit.privacy.protection import Protection, round_up
+from tacit.theory.published import Row
+
+
+def show_cost(cost: Cost, facts: dict[str, str] | None = None) -> None:
+    """A cost as a small table, with whatever else is known above it."""
+    table = Table(show_header=False, box=None, padding=(0, 2))
+    table.add_column(style="dim")
+    table.add_column()
+    for name, text in (facts or {}).items():
+        table.add_row(name, text)
+    table.add_row("epsilon", f"[bold green]{_number(cost.epsilon)}[/] at delta {cost.delta:g}, {cost.adjacency}")
+    table.add_row("second opinion", f"{_number(cost.rdp_epsilon)} by Renyi divergences, which is never below")
+    table.add_row(
+        "per round",
+        f"{_number(cost.epsilon / cost.rounds)} in the mean of {cost.rounds}; {_number(cost.first_round)} after "
+        f"the first, {_number(cost.last_round)} for the last",
+    )
+    table.add_row("over rounds", _pairs(cost.by_rounds))
+    table.add_row("over delta", _pairs(cost.by_delta))
+    Console().print(table)
+
+
+def show_run(found: RunAccount) -> None:
+    """What a ledger says, and whether the summary agrees."""
+    console = Console()
+    state = "finished" if found.finished else "[yellow]unfinished[/]: what was spent so far"
+    if found.guarantee is None:
+        console.print(f"[bold red]NOT PRIVATE[/]: noise was switched off in {found.directory}")
+    elif found.cost is None:
+        console.print(f"nothing has been released in {found.directory} yet")
+    else:
+        counts = [one.rounds for one in found.spent]
+        facts = {
+            "ledger": f"{found.directory}, {found.rounds} rounds, {state}",
+            "clients": f"{len(found.spent)}, each in {min(counts)} to {max(counts)} rounds; the worst is shown",
+        }
+        show_cost(found.cost, facts)
+    if found.finished and not found.differences:
+        console.print("[green]The summary agrees with the ledger.[/]")
+    for difference in found.differences:
+        console.print(f"[bold red]The summary differs from the ledger.[/] {difference}")
+
+
+def show_protection(rows: tuple[Protection, ...]) -> None:
+    """Who is protected against whom."""
+    if not rows:
+        return
+    table = Table(title="who is protected against whom", title_justify="left", show_lines=True)
+    for heading in ("against", "protected", "epsilon", "in words"):
+        table.add_column(heading, justify="right" if heading == "epsilon" else "left")
+    for row in rows:
+        epsilon = "[red]none[/]" if math.isinf(row.epsilon) else f"{round_up(row.epsilon):g}"
+        table.add_row(row.adversary, row.protected, epsilon, row.sentence)
+    Console().print(table)
+
+
+def show_published(title: str, rows: tuple[Row, ...]) -> None:
+    """A paper's labels beside the true epsilons."""
+    table = Table(title=title, title_justify="left")
+    measures = list(dict.fromkeys(name for row in rows for name in row.true))
+    factors = list(dict.fromkeys(name for row in rows for name in row.factors))
+    for heading in ("setting", "label", "batch, rounds", *measures, *factors):
+        table.add_column(heading, justify="left" if heading == "setting" else "right")
+    for row in rows:
+        name = f"{row.setting} [dim]{row.remark}[/]" if row.remark else row.setting
+        values = [_number(row.true[m]) if m in row.true else "" for m in measures]
+        more = [_number(row.factors[f]) if f in row.factors else "" for f in factors]
+        table.add_row(name, f"{row.label:g}", f"{row.batch:g}, {row.rounds}", *values, *more)
+    Console().print(table)
+
+
+def _pairs(points: tuple[tuple[float, float], ...]) -> str:
+    return "  ".join(f"[dim]{x:g}[/] {_number(y)}" for x, y in points)
+
+
+def _number(value: float) -> str:
+    return "none" if math.isinf(value) else f"{value:.4g}"
