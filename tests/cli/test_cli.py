@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tacit.theory.soteriafl import AS_PUBLISHED
+
 SMALL = [
     "--data=breast-cancer", "--clients=3", "--rounds=4", "--batch=0.5", "--compressor=rand-k:0.5",
     "--set=step=0.1", "--set=snapshot_probability=0.2",
@@ -197,7 +199,7 @@ def test_list_names_everything(inside: Inside) -> None:
 
 def test_theory_prints_prescriptions_and_tables(inside: Inside) -> None:
     sheet = json.loads(inside("theory", "--json").stdout)
-    assert set(sheet["prescriptions"]) == set(json.loads(inside("list", "--json").stdout)["algorithms"])
+    assert set(sheet["prescriptions"]) == set(AS_PUBLISHED)
     assert sheet["problem"]["dim"] == 640
     assert sheet["table_1"]
     assert "Corollaries" in inside("theory").stdout

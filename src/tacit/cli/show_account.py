@@ -75,10 +75,15 @@ def show_published(title: str, rows: tuple[Row, ...]) -> None:
         table.add_column(heading, justify="left" if heading == "setting" else "right")
     for row in rows:
         name = f"{row.setting} [dim]{row.remark}[/]" if row.remark else row.setting
-        values = [_number(row.true[m]) if m in row.true else "" for m in measures]
+        values = [_judged(row.true[m], row.label) if m in row.true else "" for m in measures]
         more = [_number(row.factors[f]) if f in row.factors else "" for f in factors]
         table.add_row(name, f"{row.label:g}", f"{row.batch:g}, {row.rounds}", *values, *more)
     Console().print(table)
+
+
+def _judged(true: float, label: float) -> str:
+    """The true epsilon, in red where the label promises too much."""
+    return f"[{'red' if true > 1.001 * label else 'green'}]{_number(true)}[/]"
 
 
 def _pairs(points: tuple[tuple[float, float], ...]) -> str:

@@ -73,10 +73,10 @@ class NoisyMeans:
     a radius near 1 although two of them are only sqrt(2) apart, would lose by it).
 
     Without a seed the noise is `LatticeGaussian`, whose slack and sampler are charged. With one it is
-    `SeededGaussian`, for research. `question` is all that is public about the release: the noise's address is made of it and of the
-    seed, so that training and releases that ask different things share no noise even if they share a seed. The
-    same question about *other* values would: with two columns under one name, their difference would be
-    released without noise.
+    `SeededGaussian`, for research. `question` is all that is public about the release: the noise's address is
+    made of it and of the seed, so that training and releases that ask different things share no noise even if
+    they share a seed. The same question about *other* values would: with two columns under one name, their
+    difference would be released without noise.
     """
 
     federation: Federation

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 
+from tacit.errors import count, positive, probability
 from tacit.privacy import Adjacency, calibrate_noise, epsilon
 from tacit.privacy.events import gaussian, poisson, repeated, revealed_batches
 from tacit.theory.published.row import Row
@@ -31,7 +32,7 @@ ROUNDS = (100, 500)
 
 def row(setting: str, *, epsilon: float, delta: float, records: int, batch: float, rounds: int) -> Row:
     """What the least noise for a label is worth against others; `batch` of `records` clients are expected."""
-    rate = batch / records
+    rate = probability("batch / records", positive("batch", batch) / count("records", records))
     noise = calibrate_noise(
         lambda z: repeated(poisson(rate, z), rounds),
         epsilon=epsilon,

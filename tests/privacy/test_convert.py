@@ -1,0 +1,204 @@
+"""Groups, users and other neighbours: the converters against each other, and against events."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from dp_accounting import DpEvent
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from scipy.integrate import quad
+
+from tacit.errors import RequestError
+from tacit.privacy import Adjacency, Target, delta, epsilon, events
+from tacit.privacy.convert import (
+    add_remove_from_replace_one,
+    group,
+    record_target,
+    replace_one_from_add_remove,
+    user_level,
+)
+from tacit.privacy.groups import epsilon_between, group_epsilon
+
+ADD_REMOVE = Adjacency.ADD_REMOVE
+RUNS = {
+    "poisson": events.repeated(events.poisson(0.1, 4.0), 30),
+    "two-level": events.repeated(events.two_level(0.1, 8.0, 1.9, 0.1), 30),
+    "full": events.repeated(events.gaussian(30.0), 30),
+    "one-pass": events.one_pass(6.0, 10),
+    "without": events.repeated(events.without_replacement(100, 10, 4.0), 30),
+    "with": events.repeated(events.with_replacement(100, 10, 4.0), 30),
+    "fixed-two-level": events.repeated(events.fixed_size_two_level(100, 10, False, 12.0, 2.0, 0.1), 30),
+    "revealed": events.revealed_batches(30, 0.1, 8.0, 1.9, 0.1),
+    "composed": events.composed([events.gaussian(20.0), events.repeated(events.poisson(0.2, 8.0), 10)]),
+}
+
+
+@given(st.floats(0, 0.5), st.integers(1, 6), st.integers(1, 6))
+def test_a_group_of_groups_is_a_group(each: float, first: int, second: int) -> None:
+    nested = group(*group(each, 1e-12, first), second)
+    assert nested == pytest.approx(group(each, 1e-12, first * second), rel=1e-9)
+
+
+@given(st.floats(1.0, 50.0), st.integers(2, 8), st.floats(0.05, 3.0))
+def test_the_converted_promise_holds_for_the_gaussian_mechanism(noise: float, size: int, each: float) -> None:
+    record = delta(events.gaussian(noise), each)
+    try:
+        together = group(each, min(record, 0.5), size)
+    except RequestError:
+        return
+    assert delta(events.gaussian(noise / size), together[0]) <= together[1] * (1 + 1e-5)
+
+
+@given(st.floats(0.01, 3), st.integers(1, 10_000))
+def test_a_users_target_comes_back(promised: float, records: int) -> None:
+    target = record_target(Target(promised, 1e-5), records)
+    assert user_level(target.epsilon, target.delta, records) == pytest.approx((promised, 1e-5), rel=1e-6)
+
+
+def test_the_papers_own_conversion_is_looser() -> None:
+    each, records = 0.02, 50
+    assert group(each, 1e-9, records)[1] < records * math.exp((records - 1) * each) * 1e-9
+    assert record_target(Target(1.0, 1e-5), records).delta > 1e-5 / (4 * records)
+
+
+def test_replacing_is_removing_and_adding() -> None:
+    run = events.repeated(events.gaussian(40.0), 30)
+    removed = epsilon(run, 1e-6, ADD_REMOVE)
+    replaced, at_delta = replace_one_from_add_remove(removed, 1e-6)
+    assert epsilon(run, at_delta) <= replaced
+    assert add_remove_from_replace_one(replaced, at_delta) == (replaced, at_delta)
+    assert removed <= epsilon(run, 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((math.nan, 1e-5, 2), "epsilon must be"),
+        ((-1.0, 1e-5, 2), "epsilon must be"),
+        ((1.0, 0.0, 2), "delta must be"),
+        ((1.0, 1.0, 2), "delta must be"),
+        ((1.0, 1e-5, 0), "size must be"),
+        ((1.0, 1e-5, 2.5), "size must be"),
+        ((5.0, 1e-5, 100), "promises nothing to 100 records"),
+        ((800.0, 1e-5, 10**6), "promises nothing"),
+    ],
+)
+def test_what_promises_nothing_is_refused(arguments: tuple[float, float, int], message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        group(*arguments)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_groups_cost_more_and_never_more_than_one_after_the_other(name: str) -> None:
+    run = RUNS[name]
+    alone, pair, many = (group_epsilon(run, size, 1e-5) for size in (1, 2, 5))
+    assert alone == epsilon(run, 1e-5)
+    assert alone < pair < many
+    # Any point of the curve of one record, converted, is a bound for two.
+    each = 1.3 * alone
+    assert delta(run, each) * (1 + math.exp(each)) > 1e-5 or pair <= 2 * each * 1.01
+
+
+def test_a_group_in_full_batches_is_a_record_with_a_larger_bound() -> None:
+    full = epsilon(events.repeated(events.gaussian(10.0), 30), 1e-5)
+    assert group_epsilon(RUNS["full"], 3, 1e-5) == full
+    for run in (events.poisson(1.0, 30.0), events.without_replacement(100, 100, 30.0)):
+        assert group_epsilon(events.repeated(run, 30), 3, 1e-5) == pytest.approx(full, rel=0.006)
+    assert group_epsilon(RUNS["one-pass"], 3, 1e-5) == epsilon(events.gaussian(2.0), 1e-5)
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_poisson_groups_against_an_integral(adjacency: Adjacency) -> None:
+    """One round, two records, by quadrature: sum_j Bin(2, q)(j) N(j/z) against its mirror image, or N(0)."""
+    rate, noise = 0.3, 0.8
+    chances = stats.binom(2, rate).pmf([0, 1, 2])
+    found = group_epsilon(events.poisson(rate, noise), 2, 1e-3, adjacency)
+
+    def density(x: float, sign: float) -> float:
+        return float(np.dot(chances, stats.norm.pdf(x - sign * np.arange(3) / noise)))
+
+    def at(level: float) -> float:
+        lower = (lambda x: density(x, -1.0)) if adjacency is Adjacency.REPLACE_ONE else stats.norm.pdf
+        ways = [(lambda x: density(x, 1.0), lower), (lower, lambda x: density(x, 1.0))]
+        integrals = [
+            quad(lambda x, p=p, q=q: max(p(x) - math.exp(level) * q(x), 0.0), -15, 15, limit=500, points=[0.0])[0]
+            for p, q in ways
+        ]
+        return max(integrals)
+
+    assert at(found) <= 1e-3 * (1 + 1e-6)
+    assert at(found * 0.99) > 1e-3
+
+
+def test_fixed_size_groups_against_the_told_number_of_members() -> None:
+    """One round: the best of telling how many are drawn and of one record after the other."""
+    run = events.without_replacement(50, 10, 3.0)
+    chances = stats.hypergeom(50, 4, 10).pmf(np.arange(5))
+    found = group_epsilon(run, 4, 1e-5)
+
+    def told(level: float) -> float:
+        return sum(
+            chance * delta(events.gaussian(3.0 / j), level) for j, chance in enumerate(chances) if j and chance
+        )
+
+    low, high = 0.0, 100.0
+    while high - low > 1e-3:
+        middle = (low + high) / 2
+        low, high = (middle, high) if told(middle) > 1e-5 else (low, middle)
+    assert epsilon(run, 1e-5) < found <= 1.001 * high
+    assert group_epsilon(run, 50, 1e-5) == pytest.approx(epsilon(events.gaussian(0.3), 1e-5), rel=1e-6)
+    with pytest.raises(RequestError, match="at most the 50 records"):
+        group_epsilon(run, 51, 1e-5)
+
+
+@settings(max_examples=15)
+@given(st.floats(0.01, 1.0), st.integers(2, 300), st.floats(2.0, 50.0))
+def test_poisson_groups_lie_between_what_is_likely_and_what_is_possible(
+    rate: float, size: int, noise: float
+) -> None:
+    run = events.repeated(events.poisson(rate, noise), 5)
+    found = group_epsilon(run, size, 1e-5)
+    assert found <= epsilon(events.repeated(events.gaussian(noise / size), 5), 1e-5) * 1.006
+    assert found >= epsilon(run, 1e-5) * 0.99
+
+
+def test_every_event_has_an_epsilon_for_both_adjacencies() -> None:
+    for run in RUNS.values():
+        removed, replaced = (
+            epsilon_between(run, 1e-5, adjacency) for adjacency in (ADD_REMOVE, Adjacency.REPLACE_ONE)
+        )
+        assert 0 < removed <= replaced
+    assert epsilon_between(RUNS["poisson"], 1e-5, ADD_REMOVE) == epsilon(RUNS["poisson"], 1e-5, ADD_REMOVE)
+
+
+@pytest.mark.parametrize(
+    ("event", "size", "at_delta", "message"),
+    [
+        (RUNS["poisson"], 0, 1e-5, "size must be"),
+        (RUNS["poisson"], 2, 1.0, "delta must be"),
+        (RUNS["without"], 2, 0.0, "delta must be"),
+    ],
+)
+def test_wrong_groups_are_refused(event: DpEvent, size: int, at_delta: float, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        group_epsilon(event, size, at_delta)
+
+
+def test_fixed_sizes_have_no_group_under_add_remove() -> None:
+    with pytest.raises(RequestError, match="does not go with fixed-size"):
+        group_epsilon(RUNS["without"], 2, 1e-5, ADD_REMOVE)
+
+
+def test_no_protection_is_none_for_groups() -> None:
+    assert group_epsilon(events.non_private(), 2, 1e-5) == math.inf
+    assert group_epsilon(events.nothing(), 2, 1e-5) == 0
+
+
+def test_inexact_noise_is_charged_to_groups_too() -> None:
+    charged = events.composed([RUNS["poisson"], events.inexact_noise(1e-3, 1e-30)])
+    ideal = group_epsilon(RUNS["poisson"], 3, 1e-5)
+    assert ideal + 1e-3 <= group_epsilon(charged, 3, 1e-5) <= ideal + 5e-3
