@@ -448,3 +448,15 @@ class TestFromDatasets:
     def test_bad_data_sets_are_named(self, dataset: Dataset[object], message: str) -> None:
         with pytest.raises(DataError, match=message):
             Federation.from_datasets([Squares(1), dataset])
+
+
+def test_records_lie_where_pytorch_would_put_them() -> None:
+    """Or matrix products would round differently from process to process, and in a silo that runs alone."""
+    memory = torch.zeros(1 + 7 * 3)[1:].reshape(7, 3)
+    federation = Federation.from_clients([(memory[:3], [0, 1, 0]), (memory[3:], [1, 1, 0, 0])])
+    assert federation.features.data_ptr() % 64 == 0
+    assert federation.client(1).features.data_ptr() % 64 == 0
+    direct = Federation(memory, torch.zeros(7), torch.tensor([7]), torch.tensor([0]), memory, torch.zeros(7))
+    assert direct.features.data_ptr() % 64 == 0
+    assert direct.test_features is not None
+    assert direct.test_features.data_ptr() % 64 == 0

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from tacit.data.encode import Arrays, Task
 
 
+_ALIGNMENT_BYTES = 64
+
+
 @dataclass(frozen=True, eq=False)
 class Batch:
     """Some records of some clients, client after client; `counts[c]` of them belong to the c-th.
@@ -111,6 +114,9 @@ class Federation:
 
     def __post_init__(self) -> None:
         check_federation(self)
+        object.__setattr__(self, "features", _aligned(self.features))
+        if self.test_features is not None:
+            object.__setattr__(self, "test_features", _aligned(self.test_features))
 
     @classmethod
     def from_arrays(
@@ -280,3 +286,12 @@ class Federation:
 
 def _plural(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def _aligned(records: Tensor) -> Tensor:
+    """The same records in memory that begins where PyTorch would have put them.
+
+    Matrix products round differently for differently aligned memory, so records that lie inside numpy's, a
+    file's or another federation's memory would not give the same bits in every process.
+    """
+    return records if records.data_ptr() % _ALIGNMENT_BYTES == 0 else records.clone()

@@ -111,6 +111,22 @@ def test_a_group_in_full_batches_is_a_record_with_a_larger_bound() -> None:
     assert group_epsilon(RUNS["one-pass"], 3, 1e-5) == epsilon(events.gaussian(2.0), 1e-5)
 
 
+@pytest.mark.parametrize(
+    ("event", "bound"),
+    [
+        (events.two_level(1.0, 60.0, 1.5, 0.5), 4.5),
+        (events.two_level(1e-12, 60.0, 1.5, 0.5), 1.5),
+        (events.revealed_batches(1, 1.0, 60.0, 1.5, 0.5), 4.5),
+        (events.revealed_batches(1, 1e-12, 60.0, 1.5, 0.5), 1.5),
+        (events.fixed_size_two_level(50, 50, False, 60.0, 1.5, 0.5), 6.0),
+        (events.with_replacement(3, 2, 60.0), 2.0),
+    ],
+)
+def test_a_group_counts_drawn_or_not(event: DpEvent, bound: float) -> None:
+    """Three records, all of them drawn or none."""
+    assert group_epsilon(event, 3, 1e-5) == pytest.approx(epsilon(events.gaussian(60.0 / bound), 1e-5), rel=0.006)
+
+
 @pytest.mark.parametrize("adjacency", list(Adjacency))
 def test_poisson_groups_against_an_integral(adjacency: Adjacency) -> None:
     """One round, two records, by quadrature: sum_j Bin(2, q)(j) N(j/z) against its mirror image, or N(0)."""

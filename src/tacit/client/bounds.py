@@ -45,7 +45,7 @@ class ClipNorm:
     >>> from tacit.models.gradients import WrittenGradients
     >>> gradients = WrittenGradients(torch.tensor([[3.0, 4.0], [0.3, 0.4]]), torch.tensor([2]))
     >>> ClipNorm(1.0).sums(gradients)
-    tensor([[0.9000, 1.2000]])
+    tensor([[0.8999, 1.1999]])
     """
 
     clip_norm: float

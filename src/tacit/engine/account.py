@@ -18,6 +18,7 @@ from tacit.engine.recipe import Recipe
 from tacit.errors import DataError, RequestError, count
 from tacit.noise.randomness import Randomness
 from tacit.privacy import Adjacency, Adversary, Guarantee, Unit, epsilon, events
+from tacit.privacy.accounting import check_delta
 from tacit.privacy.cost import Cost, cost_of, finite, over
 
 _TOLERANCE = 1e-6
@@ -168,10 +169,10 @@ class _Book:
             taken: Counter[int] = Counter()
             for entry in rounds:
                 who = entry["clients"]
-                taken.update(release if who == "all" else _members(entry["round"], who, release))
+                taken.update(list(release) if who == "all" else _members(entry["round"], who, release))
             return cls(
                 rounds=len(rounds),
-                delta=float(header["delta"]),
+                delta=check_delta(header["delta"]),
                 adjacency=Adjacency(header["adjacency"]),
                 unit=Unit(header["unit"]),
                 adversary=Adversary(header["adversary"]),

@@ -72,7 +72,9 @@ def _read(path: Path) -> Checkpoint:
             header = file.metadata() or {}
             if header.get("format") != FORMAT:
                 raise DataError(f"{path} is not a checkpoint of tacit (format {header.get('format')!r})")
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+            # Cloned, because a tensor inside a file's bytes is not aligned as PyTorch aligns its own, and matrix
+            # products round differently then: a resumed run would differ in the last bits.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - no mapping
         return Checkpoint(int(header["round"]), header["fingerprint"], tensors, json.loads(header["facts"]))
     except (safetensors.SafetensorError, KeyError, ValueError, OSError) as error:
         if isinstance(error, DataError):

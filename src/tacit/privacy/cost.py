@@ -43,7 +43,7 @@ class Cost:
     by_rounds: tuple[tuple[int, float], ...]
     """(rounds, epsilon) on the way, at the same delta"""
     by_delta: tuple[tuple[float, float], ...]
-    """(delta, epsilon) at the end; a delta for which the accountant cannot answer is left out"""
+    """(delta, epsilon) at the end; a delta for which there is no answer is left out"""
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data for JSON, which has no infinity: None means that there is no guarantee."""
@@ -74,11 +74,12 @@ def cost_of(release: DpEvent, rounds: int, delta: float, adjacency: Adjacency = 
     adjacency = Adjacency(adjacency)
     event = over(release, count("rounds", rounds))
     check_delta(delta)
-    marks = {1, max(1, rounds - 1), *(max(1, round(rounds * k / _POINTS)) for k in range(1, _POINTS + 1))}
+    # Epsilon grows like a square root, so the points lie closer where it is steep.
+    marks = {1, max(1, rounds - 1), *(max(1, round(rounds * (k / _POINTS) ** 2)) for k in range(1, _POINTS + 1))}
     curve = {rounds: epsilon(event, delta, adjacency)}
     for mark in sorted(marks - {rounds}, reverse=True):
         # Fewer rounds cost no more than more do, so the bound for more of them holds as well.
-        curve[mark] = min(epsilon(over(release, mark), delta, adjacency), *curve.values())
+        curve[mark] = min(_bound(over(release, mark), delta, adjacency), *curve.values())
     return Cost(
         event=event,
         rounds=rounds,
@@ -89,7 +90,11 @@ def cost_of(release: DpEvent, rounds: int, delta: float, adjacency: Adjacency = 
         first_round=curve[1],
         last_round=_rise(curve.get(rounds - 1, 0.0), curve[rounds]),
         by_rounds=tuple(sorted(curve.items())),
-        by_delta=tuple(_answered(event, {*_DELTAS, delta}, adjacency)),
+        by_delta=tuple(
+            (at, bound)
+            for at in sorted({*_DELTAS, delta}, reverse=True)
+            if math.isfinite(bound := _bound(event, at, adjacency))
+        ),
     )
 
 
@@ -176,11 +181,9 @@ def _rise(before: float, after: float) -> float:
     return 0.0 if math.isinf(before) else after - before
 
 
-def _answered(event: DpEvent, deltas: set[float], adjacency: Adjacency) -> list[tuple[float, float]]:
-    found = []
-    for delta in sorted(deltas, reverse=True):
-        try:
-            found.append((delta, epsilon(event, delta, adjacency)))
-        except CannotAnswerError:
-            continue
-    return found
+def _bound(event: DpEvent, delta: float, adjacency: Adjacency) -> float:
+    """The event's epsilon, or infinity where the accountant cannot answer: that is a bound, too."""
+    try:
+        return epsilon(event, delta, adjacency)
+    except CannotAnswerError:
+        return math.inf
