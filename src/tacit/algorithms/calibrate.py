@@ -68,6 +68,7 @@ class Calibration:
             "adjacency": str(self.guarantee.adjacency),
             "adversary": str(self.guarantee.adversary),
             "delta": self.guarantee.delta,
+            "public": list(self.guarantee.public),
             "groups": groups,
         }
 

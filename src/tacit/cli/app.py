@@ -8,7 +8,7 @@ import sys
 import typer
 
 from tacit._version import __version__
-from tacit.cli import audit, compare, list_names, run, theory
+from tacit.cli import account, audit, compare, list_names, plan, run, theory
 from tacit.errors import RequestError, TacitError
 
 app = typer.Typer(
@@ -36,6 +36,8 @@ def _options(
 
 app.command("run", help=run.HELP)(run.run)
 app.command("compare", help=compare.HELP)(compare.compare)
+app.command("account", help=account.HELP)(account.account)
+app.command("plan", help=plan.HELP)(plan.plan)
 app.command("audit", help=audit.HELP)(audit.audit)
 app.command("theory", help=theory.HELP)(theory.theory)
 app.command("list", help=list_names.HELP)(list_names.list_names)

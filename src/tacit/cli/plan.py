@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 HELP = """What noise each algorithm would need for a promise, before anything is run.
 
-First as planned, then over a grid of batches at the same rounds: small batches need more noise, not less."""
+First as planned, then over a grid of batches at the same rounds: smaller batches do not need less noise, and very
+small ones need far more."""
 
 
 def plan(

@@ -58,6 +58,7 @@ def read_ledger(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         header, *rounds = [json.loads(line) for line in path.read_text().splitlines()]
     except (OSError, ValueError) as error:
         raise DataError(f"{path} is not a ledger of tacit: {error}") from error
-    if not isinstance(header, dict) or [entry.get("round") for entry in rounds] != list(range(len(rounds))):
+    objects = all(isinstance(entry, dict) for entry in (header, *rounds))
+    if not objects or [entry.get("round") for entry in rounds] != list(range(len(rounds))):
         raise DataError(f"{path} is not a ledger of tacit: rounds are missing or out of order")
     return header, rounds
