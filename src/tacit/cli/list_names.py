@@ -32,11 +32,9 @@ def list_names(as_json: o.Json = False) -> None:
 
 def _groups() -> dict[str, dict[str, str]]:
     from tacit.algorithms.registry import ALGORITHMS
-    from tacit.client.sampling import SAMPLINGS, Full
     from tacit.data import DATASETS, PARTITIONERS
     from tacit.models.registry import MODELS
 
-    samplings = {name: _first_line(kind) for name, kind in {**SAMPLINGS, "full": Full}.items()}
     return {
         "algorithms": {name: f"{e.summary} ({e.paper})" for name, e in ALGORITHMS.items()},
         "models": {name: e.summary for name, e in MODELS.items()},
@@ -52,9 +50,11 @@ def _groups() -> dict[str, dict[str, str]]:
             "natural": "random rounding to powers of two, 9 bits a coordinate",
             "rand-k:...+qsgd:...": "a subset, quantised",
         },
-        "samplings": samplings,
+        "samplings": {
+            "poisson": "every record by a coin of its own (the default)",
+            "without-replacement": "a random set of exactly so many records",
+            "with-replacement": "so many independent draws",
+            "one-pass": "disjoint batches: every record in at most one round",
+            "full": "every record, every round",
+        },
     }
-
-
-def _first_line(kind: object) -> str:
-    return (kind.__doc__ or "").strip().splitlines()[0].rstrip(".")

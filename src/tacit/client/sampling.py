@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -97,17 +98,6 @@ def _gather(cohort: Cohort, picks: Sequence[np.ndarray]) -> Drawn:
     return Drawn(cohort.federation.take(flat, counts), flat)
 
 
-def _fixed_size(
-    size: int, sample: int, replacement: bool, noise_multiplier: float, inside: float, outside: float
-) -> dp_event.DpEvent:
-    if outside:
-        # Drawn, a record adds `inside`; of that, `outside` would have been there anyway, with the other sign.
-        difference, full = inside + outside, outside
-        return events.fixed_size_two_level(size, sample, replacement, noise_multiplier, difference, full)
-    make = events.with_replacement if replacement else events.without_replacement
-    return make(size, sample, noise_multiplier / inside)
-
-
 @dataclass(frozen=True)
 class Full:
     """Every record, every round."""
@@ -175,14 +165,19 @@ class Poisson:
 
 
 @dataclass(frozen=True)
-class WithoutReplacement:
-    """A uniformly random set of exactly `batch` records."""
+class FixedSize:
+    """Exactly `batch` records: a uniformly random set of them, or as many independent draws."""
 
     batch: float
-    name: str = "without-replacement"
+    replacement: bool
 
     def __post_init__(self) -> None:
         _check_batch(self.batch)
+
+    @property
+    def name(self) -> str:
+        """With or without replacement."""
+        return "with-replacement" if self.replacement else "without-replacement"
 
     def batch_sizes(self, sizes: Tensor) -> Tensor:
         """The exact size."""
@@ -193,9 +188,11 @@ class WithoutReplacement:
         return _sample_size(self, size) / size
 
     def draw(self, cohort: Cohort) -> Drawn:
-        """A random subset of every client's records."""
+        """A random subset, or independent draws (a record drawn twice counts twice), for every client."""
         wanted = self.batch_sizes(cohort.sizes).long().tolist()
         triples = zip(cohort.sizes.tolist(), wanted, cohort.generators(Purpose.SAMPLE), strict=True)
+        if self.replacement:
+            return _gather(cohort, [np.sort(g.integers(0, size, k)) for size, k, g in triples])
         return _gather(cohort, [np.sort(g.permutation(size)[:k]) for size, k, g in triples])
 
     def check_rounds(self, sizes: Tensor, rounds: int) -> None:
@@ -204,46 +201,23 @@ class WithoutReplacement:
     def event(
         self, size: int, noise_multiplier: float, rounds: int, *, inside: float = 1.0, outside: float = 0.0
     ) -> dp_event.DpEvent:
-        """The Gaussian mechanism on a sample without replacement, `rounds` times."""
-        return events.repeated(
-            _fixed_size(size, _sample_size(self, size), False, noise_multiplier, inside, outside), rounds
-        )
+        """The Gaussian mechanism on a sample of fixed size, `rounds` times."""
+        sample = _sample_size(self, size)
+        if outside:
+            # Drawn, a record adds `inside`; of that, `outside` would have been there anyway, with the other sign.
+            difference, full = inside + outside, outside
+            one = events.fixed_size_two_level(size, sample, self.replacement, noise_multiplier, difference, full)
+        else:
+            make = events.with_replacement if self.replacement else events.without_replacement
+            one = make(size, sample, noise_multiplier / inside)
+        return events.repeated(one, rounds)
 
 
-@dataclass(frozen=True)
-class WithReplacement:
-    """`batch` independent draws; a record drawn twice counts twice."""
+WithoutReplacement = partial(FixedSize, replacement=False)
+"""A uniformly random set of exactly `batch` records"""
 
-    batch: float
-    name: str = "with-replacement"
-
-    def __post_init__(self) -> None:
-        _check_batch(self.batch)
-
-    def batch_sizes(self, sizes: Tensor) -> Tensor:
-        """The number of draws."""
-        return _whole_batch_sizes(self.batch, sizes)
-
-    def rate(self, size: int) -> float:
-        """b / m."""
-        return _sample_size(self, size) / size
-
-    def draw(self, cohort: Cohort) -> Drawn:
-        """Independent uniform draws for every client."""
-        wanted = self.batch_sizes(cohort.sizes).long().tolist()
-        triples = zip(cohort.sizes.tolist(), wanted, cohort.generators(Purpose.SAMPLE), strict=True)
-        return _gather(cohort, [np.sort(g.integers(0, size, k)) for size, k, g in triples])
-
-    def check_rounds(self, sizes: Tensor, rounds: int) -> None:
-        """Any number of rounds."""
-
-    def event(
-        self, size: int, noise_multiplier: float, rounds: int, *, inside: float = 1.0, outside: float = 0.0
-    ) -> dp_event.DpEvent:
-        """The Gaussian mechanism on a sample with replacement, `rounds` times."""
-        return events.repeated(
-            _fixed_size(size, _sample_size(self, size), True, noise_multiplier, inside, outside), rounds
-        )
+WithReplacement = partial(FixedSize, replacement=True)
+"""`batch` independent draws; a record drawn twice counts twice"""
 
 
 @dataclass(frozen=True)
