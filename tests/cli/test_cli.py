@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tacit.client.sampling import SAMPLINGS
 from tacit.theory.soteriafl import AS_PUBLISHED
 
 SMALL = [
@@ -194,6 +195,7 @@ def test_list_names_everything(inside: Inside) -> None:
     groups = json.loads(inside("list", "--json").stdout)
     assert {"algorithms", "models", "data", "partitions", "compressors", "samplings"} == set(groups)
     assert "soteriafl-svrg" in groups["algorithms"]
+    assert set(groups["samplings"]) == {*SAMPLINGS, "full"}
     assert "soteriafl-svrg" in inside("list").stdout
 
 
