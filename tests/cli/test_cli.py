@@ -99,6 +99,8 @@ def test_run_prints_one_json_object_and_leaves_a_run_directory(tmp_path: Path) -
     assert summary["unit"] == "record"
     assert summary["adjacency"] == "replace-one"
     assert summary["adversary"] == "server"
+    assert len(summary["protection"]) >= 4
+    assert max(row["epsilon"] or 0 for row in summary["protection"]) == summary["epsilon"]
     files = {path.name for path in (tmp_path / "here").iterdir()}
     assert files == {
         "recipe.toml", "history.csv", "summary.json", "ledger.jsonl", "model.safetensors", "checkpoints",

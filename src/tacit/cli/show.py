@@ -5,13 +5,15 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Self
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from tacit.engine.history import Row
 from tacit.engine.recipe import Recipe
+from tacit.privacy.protection import round_up
 
 
 class RunProgress:
@@ -78,11 +80,18 @@ def show_summary(summary: dict[str, Any]) -> None:
 
 
 def show_guarantee(summary: dict[str, Any]) -> None:
-    """The sentence that an auditor can repeat."""
-    notes = [summary["promise"]]
+    """Who is protected against whom: a line for each adversary, and the sentence that an auditor can repeat."""
+    table = Table(box=None, padding=(0, 2), show_edge=False)
+    for heading in ("against", "protected", "epsilon"):
+        table.add_column(heading, justify="right" if heading == "epsilon" else "left", header_style="dim")
+    for row in summary["protection"]:
+        epsilon = "none" if row["epsilon"] is None else f"{round_up(row['epsilon']):g}"
+        table.add_row(row["adversary"], row["protected"], epsilon)
+    parts: list[RenderableType] = [table, ""] if summary["protection"] else []
+    parts.append(Text(summary["promise"]))
     if summary["privacy"] != "none":
-        notes.append(f"[dim]Noise {summary['entropy']}.[/]")
-    Console().print(Panel("\n".join(notes), title="who is protected against whom", title_align="left"))
+        parts.append(Text(f"Noise {summary['entropy']}.", style="dim"))
+    Console().print(Panel(Group(*parts), title="who is protected against whom", title_align="left"))
 
 
 def _bytes(bits: int) -> str:

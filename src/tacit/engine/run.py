@@ -16,6 +16,7 @@ from tacit.engine.history import History, Row
 from tacit.engine.trained import Trained
 from tacit.federation import Federation
 from tacit.privacy import Guarantee
+from tacit.privacy.protection import protection
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,9 @@ class Run:
             "adjacency": None if guarantee is None else str(guarantee.adjacency),
             "adversary": None if guarantee is None else str(guarantee.adversary),
             "promise": "no privacy: noise was switched off" if guarantee is None else guarantee.sentence(),
+            "protection": []
+            if guarantee is None
+            else [row.to_dict() for row in protection(guarantee, groups=())],
             "noise": work.noise.name,
             "entropy": "from the operating system, on a lattice"
             if work.noise.secret
