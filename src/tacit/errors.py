@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import numbers
 from collections.abc import Iterable
 
 
@@ -39,22 +40,26 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> RequestError:
     return RequestError(f"unknown {kind} {name!r}{hint} Known: {', '.join(names)}")
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
 def positive(setting: str, value: float) -> float:
     """The value, if it is a finite number above zero."""
-    if not (math.isfinite(value) and value > 0):
+    if not (_is_number(value) and math.isfinite(value) and value > 0):
         raise RequestError(f"{setting} must be a finite number above 0, not {value!r}")
     return value
 
 
 def probability(setting: str, value: float) -> float:
     """The value, if it lies in (0, 1]."""
-    if not 0 < value <= 1:
+    if not (_is_number(value) and 0 < value <= 1):
         raise RequestError(f"{setting} must be in (0, 1], not {value!r}")
     return value
 
 
 def count(setting: str, value: int, *, at_least: int = 1) -> int:
     """The value, if it is a whole number of at least `at_least`."""
-    if isinstance(value, bool) or not math.isfinite(value) or int(value) != value or value < at_least:
+    if not (_is_number(value) and math.isfinite(value) and int(value) == value and value >= at_least):
         raise RequestError(f"{setting} must be a whole number of at least {at_least}, not {value!r}")
     return int(value)

@@ -128,6 +128,13 @@ def test_run_prints_one_json_object_and_leaves_a_run_directory(tmp_path: Path) -
         (["compare", "--algorithm=cdp-sgd,nothing"], "unknown algorithm 'nothing'"),
         (["compare", "--grid=stp=1,2"], "unknown setting 'stp'"),
         (["run", "--clients=ten"], "--clients"),
+        (["run", "--batch=inf", "--set=sampling=poisson", "--algorithm=ldp-sgd"], "batch must be"),
+        (["run", "--set=step=0"], "step must be"),
+        (["run", "--set=device=nowhere"], "device 'nowhere'"),
+        (["run", "--set=data.colour=1"], "data.colour"),
+        (["run", "--set=model.ridge=abc"], "ridge must be"),
+        (["run", "--set=memory_limit_mb=0"], "memory_limit_mb"),
+        (["run", "--compressor="], "compressor"),
         (["rnu"], "No such command"),
     ],
 )
@@ -139,6 +146,12 @@ def test_wrong_requests_exit_with_2_and_name_the_setting(
     assert message in " ".join(done.stderr.split())
     assert done.stdout == ""
     assert not list(tmp_path.iterdir())
+
+
+def test_a_place_that_cannot_be_written_is_said_so(inside: Inside) -> None:
+    done = inside("run", *SMALL, "--out=/dev/null/here")
+    assert done.returncode == 1
+    assert "cannot read or write" in " ".join(done.stderr.split())
 
 
 def test_a_directory_is_not_overwritten_and_not_mixed_up(inside: Inside, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tacit.client.bounds import Bound, ClipEachCoordinate, ClipNorm, Normalise
 from tacit.errors import RequestError
 from tacit.models import softmax_regression
-from tacit.models.gradients import WrittenGradients
+from tacit.models.gradients import OuterGradients, OuterLayer, WrittenGradients
 
 BOUNDS: list[Bound] = [ClipNorm(0.7), Normalise(0.7), ClipEachCoordinate(0.3)]
 
@@ -74,4 +74,24 @@ def test_bounded_sums_of_a_model_need_no_written_gradients() -> None:
 def test_a_bound_must_be_a_positive_number(value: float) -> None:
     for kind in (ClipNorm, Normalise, ClipEachCoordinate):
         with pytest.raises(RequestError):
+            kind(value)
+
+
+def test_the_bound_holds_where_squares_vanish_and_where_inputs_overflow() -> None:
+    """Single-precision squares of these features are zero, and those of the errors infinite."""
+    inputs = torch.full((1, 784), 2.6e-23)
+    for slope in (1e10, 1e18, 3e38):
+        gradients = OuterGradients((OuterLayer(inputs, torch.tensor([[slope]]), False),), torch.tensor([1]))
+        for bound in (ClipNorm(1e-4), Normalise(1.0)):
+            assert float(bound.sums(gradients).double().norm()) <= bound.norm(784)
+    infinite = OuterGradients(
+        (OuterLayer(torch.tensor([[float("inf"), 1.0]]), torch.tensor([[1.0]]), True),), torch.tensor([1])
+    )
+    assert torch.equal(ClipNorm(1.0).sums(infinite), torch.zeros(1, 3))
+
+
+@pytest.mark.parametrize("value", [3e-44, 1e13])
+def test_bounds_beyond_single_precision_are_refused(value: float) -> None:
+    for kind in (ClipNorm, Normalise, ClipEachCoordinate):
+        with pytest.raises(RequestError, match="between"):
             kind(value)

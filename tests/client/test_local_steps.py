@@ -9,7 +9,7 @@ import tacit
 from tacit.algorithms.isrl_dp import noisy_local_sgd
 from tacit.client.cohort import Cohort
 from tacit.client.local_steps import NoisyLocalSteps
-from tacit.client.sampling import Full, WithReplacement
+from tacit.client.sampling import Full, OnePass, WithReplacement
 from tacit.engine.simulate import simulate
 from tacit.errors import RequestError
 from tacit.federation import Federation
@@ -70,3 +70,5 @@ def test_bad_settings_are_refused() -> None:
     for steps, size in ((0, 0.1), (2, 0.0)):
         with pytest.raises(RequestError, match="local_step"):
             NoisyLocalSteps(MODEL, Full(), tacit.ClipNorm(1.0), steps, size)
+    with pytest.raises(RequestError, match="one-pass"):
+        NoisyLocalSteps(MODEL, OnePass(2), tacit.ClipNorm(1.0), 3, 0.1)

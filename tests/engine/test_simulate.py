@@ -301,3 +301,29 @@ def test_lattice_noise_is_charged_comes_from_nowhere_and_lies_on_its_lattice(fed
     deviations = torch.stack(samples).double().std(dim=0).square().mean(1).sqrt()
     draws = 400 * len(point)
     assert bool(((deviations / one.calibration.noise_stds - 1).abs() < 4.5 / math.sqrt(2 * draws)).all())
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_can_be_checkpointed(name: str, federation: Federation, tmp_path: Path) -> None:
+    settings = {"rounds": 4, "privacy": TARGET, "seed": 2, "checkpoint_every": 1}
+    whole = simulate(_algorithm(name), federation, out=tmp_path / "whole", **settings)  # type: ignore[arg-type]
+    with pytest.raises(_KilledError):
+        simulate(_algorithm(name), federation, out=tmp_path / "killed", progress=_killer(2), **settings)  # type: ignore[arg-type]
+    resumed = simulate(_algorithm(name), federation, out=tmp_path / "killed", **settings)  # type: ignore[arg-type]
+    assert torch.equal(whole.parameters, resumed.parameters)
+    (checkpoint,) = (tmp_path / "whole" / "checkpoints").glob("*.safetensors")
+    assert checkpoint.stat().st_mode & 0o077 == 0
+
+
+def test_noise_that_nobody_can_draw_again_is_released_once(federation: Federation, tmp_path: Path) -> None:
+    from tacit.engine.ledger import read_ledger
+    from tacit.noise.additive import LatticeGaussian
+
+    seeded = _algorithm("ldp-sgd")
+    algorithm = replace(seeded, work=seeded.work.with_noise(LatticeGaussian()))
+    with pytest.raises(_KilledError):
+        simulate(algorithm, federation, rounds=6, privacy=TARGET, out=tmp_path, progress=_killer(3))
+    # All three releases are in the ledger although no checkpoint was due.
+    assert len(read_ledger(tmp_path / "ledger.jsonl")[1]) == 3
+    with pytest.raises(RequestError, match="cannot be resumed"):
+        simulate(algorithm, federation, rounds=6, privacy=TARGET, out=tmp_path)

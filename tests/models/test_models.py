@@ -86,7 +86,7 @@ def test_gradients_are_the_derivatives_of_the_losses(
     expected = _by_autograd(model, point, batch)
     gradients = model.gradients(point, batch)
     torch.testing.assert_close(gradients.rows(0, batch.records), expected, atol=1e-5, rtol=1e-4)
-    torch.testing.assert_close(gradients.norms(), expected.norm(dim=1), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(gradients.norms().float(), expected.norm(dim=1), atol=1e-5, rtol=1e-4)
     weights = torch.rand(batch.records, generator=torch.Generator().manual_seed(2))
     sums = torch.zeros(len(counts), model.dim).index_add_(0, batch.owners(), expected * weights[:, None])
     torch.testing.assert_close(gradients.weighted_sums(weights), sums, atol=1e-4, rtol=1e-4)

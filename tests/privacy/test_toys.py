@@ -86,4 +86,4 @@ def test_two_rounds_of_saga_on_two_records_by_all_paths(rate: float, noise_multi
         assert exact <= delta(event, epsilon) * (1 + 1e-3)
     # Not idle: fixed gradients leak a good part of what Theorem B allows. It allows a record to be at its worst
     # both when drawn and when not, which one table entry cannot be.
-    assert worst[0.25] > 0.3 * delta(event, 0.25)
+    assert worst[0.25] > 0.2 * delta(event, 0.25)

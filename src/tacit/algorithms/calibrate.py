@@ -19,6 +19,7 @@ from tacit.errors import RequestError, count
 from tacit.federation import Federation
 from tacit.noise.randomness import Randomness
 from tacit.privacy import Guarantee, Target, accounting, calibrate_noise, events
+from tacit.server.participation import Everyone
 
 Privacy = Target | Literal["none"]
 """What a run promises: a target, or "none", which must be said in so many words."""
@@ -80,6 +81,8 @@ def releases(algorithm: Algorithm, federation: Federation, rounds: int, randomne
     rounds than the sampling has batches for are refused.
     """
     algorithm.work.sampling.check_rounds(federation.sizes, count("rounds", rounds))
+    if isinstance(algorithm.participation, Everyone):
+        return rounds
     clients = federation.clients
     taken = torch.zeros(clients, dtype=torch.int64)
     for t in range(rounds):

@@ -57,6 +57,9 @@ def main() -> None:
         # Whoever read our output has left; there is nobody to tell.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except OSError as error:
+        _say(f"cannot read or write {error.filename or 'a file'}: {error.strerror or error}")
+        sys.exit(1)
 
 
 def _say(message: str) -> None:

@@ -66,6 +66,8 @@ def run(
     for summary in summaries:
         show_summary(summary)
     show_guarantee(summaries[0])
+    if len(summaries) > 1:
+        print(f"Each of the {len(summaries)} runs alone; together they cost more.")
 
 
 def _repeated(recipe: Recipe, seeds: int, directory: Path) -> dict[Path, Recipe]:

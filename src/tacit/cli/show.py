@@ -91,6 +91,10 @@ def show_guarantee(summary: dict[str, Any]) -> None:
     parts.append(Text(summary["promise"]))
     if summary["privacy"] != "none":
         parts.append(Text(f"Noise {summary['entropy']}.", style="dim"))
+        measured = (
+            "Training loss and gradient norms are measured without noise, for the researcher, and not covered."
+        )
+        parts.append(Text(measured, style="dim"))
     Console().print(Panel(Group(*parts), title="who is protected against whom", title_align="left"))
 
 

@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from tacit.errors import positive
+from tacit.errors import RequestError, positive
 from tacit.models.gradients import Gradients, chunks_of_rows
 
 SHAVE = 1 - 1e-4
@@ -20,6 +20,15 @@ SHAVE = 1 - 1e-4
 
 Their relative error was at most 3e-6 for random gradients of 10^5 parameters; the margin is for worse ones.
 """
+
+
+_LEAST, _MOST = 1e-12, 1e12
+"""Outside this range, noise in proportion to the bound would vanish or overflow in single precision."""
+
+
+def _check_bound(setting: str, value: float) -> None:
+    if not _LEAST <= positive(setting, value) <= _MOST:
+        raise RequestError(f"{setting} must be between {_LEAST:g} and {_MOST:g}, not {value!r}")
 
 
 class Bound(Protocol):
@@ -51,7 +60,7 @@ class ClipNorm:
     clip_norm: float
 
     def __post_init__(self) -> None:
-        positive("clip_norm", self.clip_norm)
+        _check_bound("clip_norm", self.clip_norm)
 
     def norm(self, dim: int) -> float:
         """The clip norm."""
@@ -71,7 +80,7 @@ class Normalise:
     length: float
 
     def __post_init__(self) -> None:
-        positive("length", self.length)
+        _check_bound("length", self.length)
 
     def norm(self, dim: int) -> float:
         """The common length."""
@@ -80,7 +89,8 @@ class Normalise:
     def sums(self, gradients: Gradients) -> Tensor:
         """One pass for the norms, one weighted sum."""
         norms = gradients.norms()
-        usable = torch.isfinite(norms) & (norms > torch.finfo(norms.dtype).tiny)
+        # Scales must fit into single precision: a shorter gradient counts as zero.
+        usable = torch.isfinite(norms) & (norms > self.length * 1e-30)
         return gradients.weighted_sums(torch.where(usable, self.length * SHAVE / norms, 0.0))
 
 
@@ -94,7 +104,7 @@ class ClipEachCoordinate:
     limit: float
 
     def __post_init__(self) -> None:
-        positive("limit", self.limit)
+        _check_bound("limit", self.limit)
 
     def norm(self, dim: int) -> float:
         """c sqrt(dim)."""

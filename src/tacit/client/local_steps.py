@@ -13,11 +13,11 @@ from torch import Tensor
 from tacit.client.bounds import Bound
 from tacit.client.cohort import Cohort
 from tacit.client.estimators import BoundedModel, State
-from tacit.client.sampling import Sampling
-from tacit.errors import count, positive
+from tacit.client.sampling import OnePass, Sampling
+from tacit.errors import RequestError, count, positive
 from tacit.federation import Federation
 from tacit.models.model import Model, penalty_gradient
-from tacit.noise.additive import Noise, SeededGaussian
+from tacit.noise.additive import Noise, SeededGaussian, check_size
 from tacit.noise.randomness import Purpose
 
 
@@ -40,6 +40,10 @@ class NoisyLocalSteps:
     def __post_init__(self) -> None:
         count("local_steps", self.steps)
         positive("local_step", self.step_size)
+        if isinstance(self.sampling, OnePass):
+            raise RequestError(
+                "sampling 'one-pass' has one batch a round; local steps need one a step: use 'poisson'"
+            )
 
     def init(self, point: Tensor, federation: Federation) -> State:
         """No memory."""
@@ -69,6 +73,7 @@ class NoisyLocalSteps:
     def event(self, size: int, noise_multiplier: float, rounds: int) -> dp_event.DpEvent:
         """The sampling scheme's event, once for every local step."""
         self.sampling.check_rounds(torch.tensor([size]), rounds * self.steps)
+        check_size(self.noise, size)
         releases = rounds * self.steps
         ideal = self.sampling.event(size, noise_multiplier, releases, inside=1 + self.noise.slack)
         return self.noise.charged(ideal, self.model.dim, releases)

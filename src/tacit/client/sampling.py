@@ -7,6 +7,7 @@ comes from the scheme that draws, accountant and sampling cannot be mismatched.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -84,7 +85,7 @@ def _sample_size(sampling: Sampling, size: int) -> int:
 
 
 def _check_batch(batch: float) -> None:
-    if not (0 < batch < 1 or (batch >= 1 and batch == int(batch))):
+    if not math.isfinite(batch) or not (0 < batch < 1 or (batch >= 1 and batch == int(batch))):
         raise RequestError(
             f"batch must be a whole number of records, or a fraction between 0 and 1, not {batch!r}"
         )

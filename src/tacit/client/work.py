@@ -16,7 +16,7 @@ from tacit.client.estimators import BoundedModel, Estimator, State
 from tacit.client.sampling import Sampling
 from tacit.federation import Federation
 from tacit.models.model import Model, penalty_gradient
-from tacit.noise.additive import Noise, SeededGaussian
+from tacit.noise.additive import Noise, SeededGaussian, check_size
 from tacit.noise.randomness import Purpose
 
 
@@ -117,6 +117,7 @@ class PrivateGradient:
         """The sampling scheme's event at the estimator's reach."""
         self.sampling.check_rounds(torch.tensor([size]), rounds)
         inside, outside = self.estimator.reach(self.sampling.rate(size))
+        check_size(self.noise, size)
         slack = self.noise.slack
         ideal = self.sampling.event(
             size, noise_multiplier, rounds, inside=inside + slack, outside=outside + slack if outside else 0.0

@@ -41,8 +41,10 @@ def save(directory: Path, checkpoint: Checkpoint) -> Path:
         "fingerprint": checkpoint.fingerprint,
         "facts": json.dumps(checkpoint.facts),
     }
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
-    write_atomically(path, safetensors.torch.save(tensors, header))
+    # Cloned, because one tensor may stand under two names, which the format does not allow.
+    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in checkpoint.tensors.items()}
+    # For the owner alone: what clients remember (SVRG's and SAGA's gradients) is not protected by noise.
+    write_atomically(path, safetensors.torch.save(tensors, header), mode=0o600)
     for older in directory.glob("round-*.safetensors"):
         if older.name < path.name:
             older.unlink(missing_ok=True)
@@ -79,4 +81,4 @@ def _read(path: Path) -> Checkpoint:
     except (safetensors.SafetensorError, KeyError, ValueError, OSError) as error:
         if isinstance(error, DataError):
             raise
-        raise DataError(f"{path} is corrupted ({error}); remove it to start from an older round") from error
+        raise DataError(f"{path} is corrupted ({error}); remove it to start again from the beginning") from error

@@ -24,6 +24,10 @@ class Ledger:
         self._path = path
         self._pending: list[str] = []
 
+    def exists(self) -> bool:
+        """Whether a ledger was begun here before."""
+        return self._path.is_file()
+
     def begin(self, header: dict[str, Any], *, keep_rounds: int) -> None:
         """Start the ledger, or take it up again after `keep_rounds` rounds.
 
@@ -32,7 +36,10 @@ class Ledger:
         """
         lines = [json.dumps(header, sort_keys=True)]
         if keep_rounds:
-            kept = self._path.read_text().splitlines()[: keep_rounds + 1]
+            try:
+                kept = self._path.read_text().splitlines()[: keep_rounds + 1]
+            except (OSError, UnicodeDecodeError) as error:
+                raise DataError(f"{self._path} cannot be read: {error}") from error
             if len(kept) != keep_rounds + 1 or kept[0] != lines[0]:
                 raise DataError(f"{self._path} does not fit the checkpoint after {keep_rounds} rounds")
             lines = kept
@@ -55,7 +62,9 @@ class Ledger:
 def read_ledger(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The header and the rounds of a ledger."""
     try:
-        header, *rounds = [json.loads(line) for line in path.read_text().splitlines()]
+        whole = path.read_text()
+        # A last line without its end was being written when the process died, before its round was released.
+        header, *rounds = [json.loads(line) for line in whole[: whole.rfind("\n") + 1].splitlines()]
     except (OSError, ValueError) as error:
         raise DataError(f"{path} is not a ledger of tacit: {error}") from error
     objects = all(isinstance(entry, dict) for entry in (header, *rounds))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.calibrate import Privacy, calibrate, releases
@@ -15,7 +19,7 @@ from tacit.client.sampling import build_sampling
 from tacit.compress import parse_compressor
 from tacit.data import from_files, load
 from tacit.engine.recipe import Recipe
-from tacit.errors import RequestError, count, unknown_name
+from tacit.errors import RequestError, count, positive, unknown_name
 from tacit.federation import Federation
 from tacit.models.linear import LinearModel
 from tacit.models.model import Model
@@ -71,6 +75,8 @@ class Plan:
 def make_plan(recipe: Recipe, *, data_dir: Path | None = None) -> Plan:
     """Load the data, build the parts, and fill in what the recipe leaves open."""
     privacy = _privacy(recipe)
+    count("memory_limit_mb", recipe.memory_limit_mb)
+    _check_device(recipe.device)
     entry = algorithm_entry(recipe.algorithm)
     federation = load_federation(recipe, data_dir)
     recipe = replace(recipe, model=recipe.model or default_model(federation), clients=federation.clients)
@@ -84,6 +90,13 @@ def make_plan(recipe: Recipe, *, data_dir: Path | None = None) -> Plan:
     return Plan(recipe, federation, algorithm, privacy, rounds)
 
 
+def _check_device(device: str) -> None:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise RequestError(f"device {device!r} is not available: {str(error).splitlines()[0]}") from error
+
+
 def _privacy(recipe: Recipe) -> Privacy:
     if recipe.privacy == "none":
         return "none"
@@ -94,6 +107,11 @@ def _privacy(recipe: Recipe) -> Privacy:
 
 def load_federation(recipe: Recipe, data_dir: Path | None) -> Federation:
     """The records that a recipe names."""
+    makers = {"quadratic": quadratic_federation}
+    known = inspect.signature(from_files if "." in recipe.data else makers.get(recipe.data, load)).parameters
+    for name in recipe.data_settings:
+        if name not in known or name in ("name", "clients", "partition", "data_dir", "paths", "options"):
+            raise unknown_name("setting of data", f"data.{name}", [f"data.{key}" for key in known])
     if recipe.data == "quadratic":
         return quadratic_federation(clients=recipe.clients or 100, **recipe.data_settings)
     if "." in recipe.data:
@@ -201,6 +219,8 @@ def _bound(recipe: Recipe) -> Bound:
 
 def _growth(strong_convexity: float, step: float) -> float:
     """Lemma D.6: later points weigh 1/(1 - mu step) more in a strongly convex problem."""
+    if not 0 <= strong_convexity < math.inf:
+        raise RequestError(f"strong_convexity must be a finite number of at least 0, not {strong_convexity!r}")
     if strong_convexity * step >= 1:
         raise RequestError(
             f"step = {step:g} is too long for strong_convexity = {strong_convexity:g}: take less than its inverse"
@@ -217,11 +237,12 @@ def _stages(stages: int, rounds: int, step: float) -> tuple[Stage, ...]:
 
 
 def _algorithm(recipe: Recipe, model: Model) -> Algorithm:
+    positive("step", recipe.step or 0.0)
     mu, step, rounds = recipe.strong_convexity or 0.0, recipe.step or 0.0, recipe.rounds or 1
     settings = {
         "bound": _bound(recipe),
-        "sampling": build_sampling(recipe.sampling, recipe.batch) if recipe.sampling else None,
-        "compressor": parse_compressor(recipe.compressor) if recipe.compressor else None,
+        "sampling": build_sampling(recipe.sampling, recipe.batch) if recipe.sampling is not None else None,
+        "compressor": parse_compressor(recipe.compressor) if recipe.compressor is not None else None,
         "step": recipe.step,
         "shift_step": recipe.shift_step,
         "snapshot_probability": recipe.snapshot_probability,

@@ -70,7 +70,7 @@ class Recipe:
         for name, kinds in _kinds().items():
             value = getattr(self, name)
             if isinstance(value, int) and not isinstance(value, bool) and float in kinds and int not in kinds:
-                object.__setattr__(self, name, float(value))
+                object.__setattr__(self, name, _as_float(name, value))
             elif not isinstance(value, kinds) or isinstance(value, bool):
                 wanted = " or ".join(k.__name__ for k in kinds if k is not type(None))
                 raise RequestError(f"{name} must be {wanted}, not {value!r}")
@@ -118,6 +118,13 @@ class Recipe:
             return cls.from_toml(path.read_text(), str(path))
         except (OSError, UnicodeDecodeError) as error:
             raise RequestError(f"cannot read recipe {path}: {error}") from error
+
+
+def _as_float(name: str, value: int) -> float:
+    try:
+        return float(value)
+    except OverflowError as error:
+        raise RequestError(f"{name} must be a number that fits into a float") from error
 
 
 _NAMES = [f.name for f in fields(Recipe)]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.calibrate import Privacy, calibrate, releases
@@ -17,7 +18,7 @@ from tacit.engine.ledger import Ledger
 from tacit.engine.run import Run
 from tacit.engine.simulation import Simulation, SimulationState
 from tacit.engine.threads import suitable_threads
-from tacit.errors import count
+from tacit.errors import RequestError, count
 from tacit.federation import Federation
 from tacit.noise.randomness import Randomness, fresh_secret
 
@@ -90,7 +91,7 @@ def _train(
             break
         cohort = simulation.cohort(state.round)
         if store:
-            store.ledger.append(state.round, federation.ids[cohort], federation.clients)
+            store.note(state.round, cohort)
         state = simulation.advance(state, cohort)
     return Run(
         algorithm=algorithm,
@@ -118,7 +119,24 @@ class _Store:
         directory.mkdir(parents=True, exist_ok=True)
         self.ledger = Ledger(directory / "ledger.jsonl")
 
+    @property
+    def _secret(self) -> bool:
+        return self._simulation.algorithm.work.noise.secret
+
+    def note(self, round: int, cohort: Tensor) -> None:
+        """Write down who is about to release something."""
+        federation = self._simulation.federation
+        self.ledger.append(round, federation.ids[cohort], federation.clients)
+        if self._secret:
+            # Noise that nobody can draw again: the release counts even if the process dies the next moment.
+            self.ledger.sync()
+
     def load(self) -> SimulationState | None:
+        if self._secret and self.ledger.exists():
+            raise RequestError(
+                f"{self._checkpoints.parent} cannot be resumed: nobody can draw its noise again, and its rounds "
+                "would be released a second time; start again in another --out, at a cost of its own"
+            )
         saved = checkpoints.latest(self._checkpoints, self._fingerprint)
         state = None if saved is None else self._simulation.from_checkpoint(saved)
         self.ledger.begin(self._simulation.ledger_header(), keep_rounds=state.round if state else 0)
@@ -131,5 +149,7 @@ class _Store:
             due = time.monotonic() - self._saved_at > SECONDS_BETWEEN_CHECKPOINTS
         if due or state.round == self._rounds:
             self.ledger.sync()
+            if self._secret:
+                return
             checkpoints.save(self._checkpoints, self._simulation.to_checkpoint(state, self._fingerprint))
             self._saved_at = time.monotonic()

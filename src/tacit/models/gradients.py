@@ -120,6 +120,12 @@ def affine(inputs: Tensor, weight: Tensor, bias: Tensor | None, counts: Tensor) 
     return unpadded(rectangle, counts)
 
 
+def _double_norms(rows: Tensor) -> Tensor:
+    """Row norms in double precision, whose squares neither vanish nor overflow for single-precision rows."""
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+    return norms
+
+
 @dataclass(frozen=True)
 class OuterLayer:
     """A linear layer's share of every record's gradient: inputs (x) errors, and the errors for the bias."""
@@ -151,19 +157,25 @@ class OuterGradients:
 
     def norms(self) -> Tensor:
         """Products of norms, layer by layer: no gradient is written out."""
-        squares = self.layers[0].errors.new_zeros(len(self.layers[0].inputs))
+        squares = torch.zeros(
+            len(self.layers[0].inputs), dtype=torch.float64, device=self.layers[0].inputs.device
+        )
         for layer in self.layers:
-            inputs = torch.linalg.vecdot(layer.inputs, layer.inputs) + float(layer.bias)
-            squares = squares + inputs * torch.linalg.vecdot(layer.errors, layer.errors)
+            inputs = _double_norms(layer.inputs).square() + float(layer.bias)
+            squares = squares + inputs * _double_norms(layer.errors).square()
         return squares.sqrt()
 
     def weighted_sums(self, weights: Tensor) -> Tensor:
         """One matrix product a layer and client."""
         parts: list[Tensor] = []
+        weights = weights.to(self.layers[0].errors.dtype)
         keep = (weights != 0)[:, None]
+        everything = bool(keep.all())
         for layer in self.layers:
-            errors = torch.where(keep, layer.errors * weights[:, None], 0.0)
-            products = products_by_client(layer.inputs, errors, self.counts)
+            scaled = layer.errors * weights[:, None]
+            errors = torch.where(keep & torch.isfinite(scaled), scaled, 0.0)
+            inputs = layer.inputs if everything else torch.where(keep, layer.inputs, 0.0)
+            products = products_by_client(inputs, errors, self.counts)
             parts.append(products.reshape(len(self.counts), -1))
             if layer.bias:
                 parts.append(sums_by_client(errors, self.counts))
@@ -194,11 +206,11 @@ class WrittenGradients:
 
     def norms(self) -> Tensor:
         """Row norms."""
-        norms: Tensor = torch.linalg.vector_norm(self.gradients, dim=1)
-        return norms
+        return _double_norms(self.gradients)
 
     def weighted_sums(self, weights: Tensor) -> Tensor:
         """Weighted rows, summed by client."""
+        weights = weights.to(self.gradients.dtype)
         rows = torch.where((weights != 0)[:, None], self.gradients * weights[:, None], 0.0)
         return sums_by_client(rows, self.counts)
 

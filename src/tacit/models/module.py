@@ -152,7 +152,7 @@ class _ModuleGradients:
         return gradients(points, self.batch.features[start:stop], self.batch.targets[start:stop])
 
     def norms(self) -> Tensor:
-        return torch.cat([torch.linalg.vector_norm(self.rows(a, b), dim=1) for a, b in self._ranges()])
+        return torch.cat([WrittenGradients(self.rows(a, b), self.counts).norms() for a, b in self._ranges()])
 
     def weighted_sums(self, weights: Tensor) -> Tensor:
         total = self.point.new_zeros(len(self.counts), self.dim)

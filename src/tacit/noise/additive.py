@@ -11,7 +11,7 @@ import torch
 from dp_accounting import dp_event
 from torch import Tensor
 
-from tacit.errors import unknown_name
+from tacit.errors import RequestError, unknown_name
 from tacit.noise import lattice
 from tacit.noise.entropy import Keystream
 from tacit.noise.gaussian import gaussian_rows
@@ -102,6 +102,18 @@ class LatticeGaussian:
         """Every draw has its ideal probability up to a tiny factor, and the far ends are never drawn."""
         real = events.inexact_noise(lattice.cost(dim, releases), dim * releases * lattice.TAIL_MASS)
         return events.composed([event, real])
+
+
+MOST_RECORDS = 100_000
+"""Up to here the rounding of sums in double precision is covered by the slack of lattice noise."""
+
+
+def check_size(noise: Noise, records: int) -> None:
+    """Refuse clients with more records than the slack of this noise is proved for."""
+    if noise.slack and records > MOST_RECORDS:
+        raise RequestError(
+            f"{noise.name} noise is proved for up to {MOST_RECORDS} records a client, not {records}"
+        )
 
 
 NOISES: dict[str, Callable[[], Noise]] = {"gaussian": SeededGaussian, "lattice": LatticeGaussian}
