@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tacit.privacy import delta
-from tacit.privacy.events import gaussian, repeated, two_level
+from tacit.errors import RequestError
+from tacit.privacy import delta, epsilon
+from tacit.privacy.events import gaussian, poisson, repeated, two_level
 
 Grid = np.ndarray
 
@@ -31,9 +32,9 @@ def test_full_batches_on_a_lattice(noise_multiplier: float, exponent: int, round
     if rounds == 2:
         one, other = np.outer(one, one), np.outer(other, other)
     event = repeated(gaussian(noise_multiplier), rounds)
-    for epsilon in (0.1, 0.5, 1.0, 2.0, 4.0):
-        exact = _hockey_stick(one, other, epsilon)
-        claimed = delta(event, epsilon)
+    for at in (0.1, 0.5, 1.0, 2.0, 4.0):
+        exact = _hockey_stick(one, other, at)
+        claimed = delta(event, at)
         assert exact <= claimed * (1 + 1e-9)
         # Rounding loses something, the less the finer the lattice.
         assert exact >= claimed * (0.5 if exponent == 2 else 0.8 if exponent == 3 else 0.98)
@@ -79,11 +80,18 @@ def test_two_rounds_of_saga_on_two_records_by_all_paths(rate: float, noise_multi
         flipped = tuple(-sign for sign in own)
         one = _saga_transcript((own, others), rate, noise_std, axis)
         other = _saga_transcript((flipped, others), rate, noise_std, axis)
-        for epsilon in worst:
+        for at in worst:
             for pair in ((one, other), (other, one)):
-                worst[epsilon] = max(worst[epsilon], _hockey_stick(*pair, epsilon))
-    for epsilon, exact in worst.items():
-        assert exact <= delta(event, epsilon) * (1 + 1e-3)
+                worst[at] = max(worst[at], _hockey_stick(*pair, at))
+    for at, exact in worst.items():
+        assert exact <= delta(event, at) * (1 + 1e-3)
     # Not idle: fixed gradients leak a good part of what Theorem B allows. It allows a record to be at its worst
     # both when drawn and when not, which one table entry cannot be.
     assert worst[0.25] > 0.2 * delta(event, 0.25)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize(("noise_multiplier", "rounds"), [(1e-300, 10), (1e300, 10), (1.0, 10**20)])
+def test_numbers_out_of_range_get_an_error_and_never_a_number(noise_multiplier: float, rounds: int) -> None:
+    with pytest.raises(RequestError, match="cannot answer"):
+        epsilon(repeated(poisson(0.1, noise_multiplier), rounds), 1e-5)

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 
 from dp_accounting import DpEvent
 from scipy import optimize
 
 from tacit.errors import RequestError
+from tacit.privacy.composition import CannotAnswerError
 from tacit.privacy.dominate import dominate, is_private, splits_noise
 from tacit.privacy.events import from_dict, repeated, to_dict
 from tacit.privacy.inexact import Surcharge
@@ -132,8 +134,9 @@ def _epsilon(text: str, at_delta: float, adjacency: Adjacency) -> float:
         return math.inf
     log_tail, question = math.log(at_delta) + _LOG_NEGLIGIBLE, EpsilonAt(at_delta)
     split = _best_split(event, adjacency, log_tail, question)
-    directions = dominate(event, adjacency, log_tail=log_tail, split=split)
-    return worst(directions, log_tail, question) * (1 + _ROUNDING)
+    with _number_or_refusal():
+        directions = dominate(event, adjacency, log_tail=log_tail, split=split)
+        return worst(directions, log_tail, question) * (1 + _ROUNDING)
 
 
 @lru_cache(maxsize=4096)
@@ -148,6 +151,17 @@ def _log_delta(
         split = _best_split(event, adjacency, log_tail, question)
     directions = dominate(event, adjacency, log_tail=log_tail, split=split)
     return worst(directions, log_tail, question, rough=rough) + _ROUNDING
+
+
+@contextmanager
+def _number_or_refusal() -> Iterator[None]:
+    """Whatever numerics cannot cope with (noise of 1e-300, 1e20 rounds) is refused, not answered."""
+    try:
+        yield
+    except RequestError:
+        raise
+    except (ValueError, ArithmeticError, MemoryError) as error:
+        raise CannotAnswerError(f"its numbers are out of range ({type(error).__name__})") from error
 
 
 def _best_split(event: DpEvent, adjacency: Adjacency, log_tail: float, question: Question) -> float:
