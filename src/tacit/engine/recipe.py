@@ -168,4 +168,7 @@ DEMONSTRATION = Recipe(
     model_settings={"intercept": False},
     data_settings={"unit_norm": True},
 )
-"""What `tacit run` does when it is told nothing: embedded data, ten clients, no download."""
+"""What `tacit run` does when it is told nothing: embedded data, ten clients, no download.
+
+Its clip norm, step, compressor and rounds were chosen by test accuracy, so that accuracy is a little flattering.
+"""
