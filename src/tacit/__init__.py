@@ -20,6 +20,12 @@ from tacit._version import __version__
 if TYPE_CHECKING:
     from tacit.algorithms.algorithm import Algorithm as Algorithm
     from tacit.algorithms.calibrate import calibrate as calibrate
+    from tacit.algorithms.fedavg import dp_fedavg as dp_fedavg
+    from tacit.algorithms.fedavg import dp_normfedavg as dp_normfedavg
+    from tacit.algorithms.fedavg import fedavg as fedavg
+    from tacit.algorithms.isrl_dp import accelerated_mb_sgd as accelerated_mb_sgd
+    from tacit.algorithms.isrl_dp import noisy_local_sgd as noisy_local_sgd
+    from tacit.algorithms.isrl_dp import noisy_mb_sgd as noisy_mb_sgd
     from tacit.algorithms.registry import build_algorithm as build_algorithm
     from tacit.algorithms.soteriafl import cdp_sgd as cdp_sgd
     from tacit.algorithms.soteriafl import ldp_sgd as ldp_sgd
@@ -52,6 +58,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "tacit.algorithms.algorithm": ["Algorithm"],
     "tacit.algorithms.calibrate": ["calibrate"],
+    "tacit.algorithms.fedavg": ["dp_fedavg", "dp_normfedavg", "fedavg"],
+    "tacit.algorithms.isrl_dp": ["accelerated_mb_sgd", "noisy_local_sgd", "noisy_mb_sgd"],
     "tacit.algorithms.registry": ["build_algorithm"],
     "tacit.algorithms.soteriafl": [
         "cdp_sgd",

@@ -112,6 +112,10 @@ class Federation:
     """What was prepared with a look at private data, outside of any accounting: whoever states a guarantee
     for a run on these data names them as if they were public"""
 
+    weights: Tensor | None = None
+    """(clients,) double on the CPU: how much a client counts, 1 on average over the whole federation (p_i times
+    the number of clients); None for 1 each"""
+
     def __post_init__(self) -> None:
         check_federation(self)
         object.__setattr__(self, "features", _aligned(self.features))
@@ -253,6 +257,7 @@ class Federation:
             sizes=self.sizes[position : position + 1],
             ids=self.ids[position : position + 1],
             names=None if self.names is None else (self.names[position],),
+            weights=None if self.weights is None else self.weights[position : position + 1],
         )
 
     def to(self, device: str | torch.device) -> Federation:
@@ -264,6 +269,31 @@ class Federation:
             test_features=None if self.test_features is None else self.test_features.to(device),
             test_targets=None if self.test_targets is None else self.test_targets.to(device),
         )
+
+    def weighted(self, weights: Sequence[float] | str) -> Federation:
+        """The same federation with F = sum_i p_i F_i as its objective (papers/001, appendix H).
+
+        p_i is in proportion to `weights`: one positive number a client, or "records" for p_i = n_i / n.
+
+        >>> both = Federation.from_clients([([[0.0], [1.0], [2.0]], [0, 1, 1]), ([[2.0]], [1])])
+        >>> both.weighted("records").weights.tolist()
+        [1.5, 0.5]
+        """
+        if isinstance(weights, str):
+            if weights not in ("records", "equal"):
+                raise RequestError(
+                    f"weights must be 'records', 'equal' or a number for each client, not {weights!r}"
+                )
+            given = self.sizes.double() if weights == "records" else None
+        else:
+            given = torch.tensor([float(weight) for weight in weights], dtype=torch.float64)
+        if given is None:
+            return dataclasses.replace(self, weights=None)
+        if len(given) != self.clients or not bool((torch.isfinite(given) & (given > 0)).all()):
+            raise RequestError(
+                f"weights must be one positive number for each of {self.clients} clients, not {weights!r}"
+            )
+        return dataclasses.replace(self, weights=given / given.mean())
 
     def test_batch(self) -> Batch:
         """The whole test set, as the batch of one client."""

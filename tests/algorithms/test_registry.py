@@ -8,6 +8,9 @@ import pytest
 
 import tacit
 from tacit.algorithms.registry import ALGORITHMS, algorithm_entry, build_algorithm
+from tacit.algorithms.trust import Aggregator, Nobody
+from tacit.client.bounded_update import BoundedUpdate
+from tacit.client.bounds import ClipNorm, Normalise, Unbounded
 from tacit.client.estimators import Minibatch, Saga, Svrg
 from tacit.client.local_steps import NoisyLocalSteps
 from tacit.client.sampling import Full, Poisson
@@ -15,9 +18,12 @@ from tacit.client.work import PrivateGradient
 from tacit.compress import Direct, Identity, RandK, Shifted
 from tacit.errors import RequestError
 from tacit.models import logistic_regression
+from tacit.noise.randomness import Randomness
+from tacit.schedules import Exponential
 from tacit.server.accelerated import Accelerated, Stage
+from tacit.server.participation import PoissonClients
 from tacit.server.projection import Ball
-from tacit.server.update import Averaged, Descent
+from tacit.server.update import Averaged, Descent, parse_output
 
 SETTINGS = {
     "bound": tacit.ClipNorm(1.0),
@@ -30,6 +36,13 @@ SETTINGS = {
     "stages": (Stage(3, 2.0),),
     "strong_convexity": 0.1,
     "local_steps": 4,
+    "local_step": 0.2,
+    "clip_norm": 3.0,
+    "schedule": Exponential(0.99),
+    "momentum": 0.8,
+    "output": parse_output("average", 3, Randomness(0)),
+    "trust": Aggregator(2.0),
+    "participation": PoissonClients(2.0),
 }
 
 
@@ -59,6 +72,9 @@ def test_compositions(name: str, estimator: object, uplink: object) -> None:
         ("noisy-mb-sgd", Averaged(Descent(0.1, Ball(2.0)), 1.1)),
         ("accelerated-mb-sgd", Accelerated((Stage(3, 2.0),), 0.1, Ball(2.0))),
         ("noisy-local-sgd", Descent(1.0)),
+        ("mb-sgd", Averaged(Descent(0.1, Ball(2.0)), 1.1)),
+        ("accelerated", Accelerated((Stage(3, 2.0),), 0.1, Ball(2.0))),
+        ("local-sgd", Descent(1.0)),
     ],
 )
 def test_isrl_compositions(name: str, server: object) -> None:
@@ -66,13 +82,28 @@ def test_isrl_compositions(name: str, server: object) -> None:
     assert algorithm.name == name
     assert algorithm.server == server
     assert algorithm.uplink == Direct(Identity())
-    local = name == "noisy-local-sgd"
-    assert isinstance(algorithm.work, NoisyLocalSteps if local else PrivateGradient)
+    assert isinstance(algorithm.work, NoisyLocalSteps if "local" in name else PrivateGradient)
     assert algorithm.work.sampling == Poisson(0.1)
+    assert algorithm.work.bound == (ClipNorm(1.0) if algorithm_entry(name).private else Unbounded())
+
+
+@pytest.mark.parametrize(
+    ("name", "bound"),
+    [("fedavg", Unbounded()), ("dp-fedavg", ClipNorm(3.0)), ("dp-normfedavg", Normalise(3.0))],
+)
+def test_fedavg_compositions(name: str, bound: object) -> None:
+    algorithm = build_algorithm(name, logistic_regression(features=5), SETTINGS)
+    work = algorithm.work
+    assert isinstance(work, BoundedUpdate)
+    assert (work.bound, work.steps, work.step_size, work.schedule) == (bound, 4, 0.2, Exponential(0.99))
+    assert algorithm.server == Averaged(Descent(0.1, schedule=Exponential(0.99), momentum=0.8))
+    assert algorithm.uplink == Direct(Identity())
+    assert algorithm.trust == (Aggregator(2.0) if algorithm_entry(name).private else Nobody())
 
 
 def test_every_registered_name_is_tested_above() -> None:
-    cases = [test.pytestmark[0].args[1] for test in (test_compositions, test_isrl_compositions)]  # type: ignore[attr-defined]
+    tests = (test_compositions, test_isrl_compositions, test_fedavg_compositions)
+    cases = [test.pytestmark[0].args[1] for test in tests]  # type: ignore[attr-defined]
     assert {case[0] for case in itertools.chain(*cases)} == set(ALGORITHMS)
 
 

@@ -13,7 +13,7 @@ from tacit.client.sampling import Full, OnePass, WithReplacement
 from tacit.engine.simulate import simulate
 from tacit.errors import RequestError
 from tacit.federation import Federation
-from tacit.models import softmax_regression
+from tacit.models import least_squares, softmax_regression
 from tacit.noise.randomness import Randomness
 from tacit.privacy import Target, events
 
@@ -70,5 +70,24 @@ def test_bad_settings_are_refused() -> None:
     for steps, size in ((0, 0.1), (2, 0.0)):
         with pytest.raises(RequestError, match="local_step"):
             NoisyLocalSteps(MODEL, Full(), tacit.ClipNorm(1.0), steps, size)
-    with pytest.raises(RequestError, match="one-pass"):
-        NoisyLocalSteps(MODEL, OnePass(2), tacit.ClipNorm(1.0), 3, 0.1)
+
+
+def test_one_pass_looks_at_every_record_in_one_step_only() -> None:
+    """Three steps a round, batches of two: after two rounds twelve records were seen, none twice."""
+    sampling = OnePass(2)
+    federation = Federation.from_clients([(torch.arange(13.0)[:, None], torch.zeros(13))], task="regression")
+    seen: list[float] = []
+    for t in range(2):
+        for k in range(3):
+            cohort = Cohort(federation, torch.tensor([0]), t, Randomness(3), step=k, steps=3)
+            seen += sampling.draw(cohort).batch.features[:, 0].tolist()
+    assert len(seen) == len(set(seen)) == 12
+    work = NoisyLocalSteps(MODEL, sampling, tacit.ClipNorm(1.0), 3, 0.1)
+    assert work.event(13, 5.0, 2) == OnePass(2).event(13, 5.0, 6)
+    with pytest.raises(RequestError, match="need 9 batches but sampling 'one-pass' has only 6"):
+        work.event(13, 5.0, 3)
+    algorithm = noisy_local_sgd(
+        least_squares(features=1), bound=tacit.ClipNorm(1.0), sampling=sampling, local_steps=3, step=0.1
+    )
+    with pytest.raises(RequestError, match="need 9 batches"):
+        simulate(algorithm, federation, rounds=3, privacy="none")

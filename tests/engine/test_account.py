@@ -140,7 +140,8 @@ def test_a_run_without_privacy_has_no_account(tmp_path: Path) -> None:
     [
         (lambda lines: [{}, *lines[1:]], "no 'groups'"),
         (lambda lines: [{**lines[0], "groups": []}, *lines[1:]], "there are no clients"),
-        (lambda lines: [{**lines[0], "delta": 2.0}, *lines[1:]], "delta must be"),
+        (lambda lines: [_with(lines[0], delta=2.0), *lines[1:]], "delta must be"),
+        (lambda lines: [_with(lines[0], epsilon_budget=0), *lines[1:]], "epsilon_budget must be"),
         (lambda lines: [{**lines[0], "adjacency": "other"}, *lines[1:]], "unknown adjacency"),
         (lambda lines: [{**lines[0], "groups": 2 * lines[0]["groups"]}, *lines[1:]], "in two groups"),
         (
@@ -158,6 +159,7 @@ def test_what_is_not_a_ledger_is_refused(change: Any, message: str, tmp_path: Pa
     header = {
         "version": "0", "unit": "record", "adjacency": "replace-one", "adversary": "server", "delta": 1e-5,
         "groups": [{"clients": [0, 1], "records": 9, "noise_multiplier": 4.0,
+                    "delta": 1e-5, "epsilon_budget": 50.0,
                     "release": events.to_dict(events.gaussian(4.0))}],
     }  # fmt: skip
     rounds = [{"round": t, "clients": "all"} for t in range(3)]
@@ -166,6 +168,10 @@ def test_what_is_not_a_ledger_is_refused(change: Any, message: str, tmp_path: Pa
     edit_ledger(tmp_path, change)
     with pytest.raises(DataError, match=message):
         account_run(tmp_path)
+
+
+def _with(header: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return {**header, "groups": [{**header["groups"][0], **changes}]}
 
 
 def _with_release(header: dict[str, Any], release: dict[str, Any]) -> dict[str, Any]:

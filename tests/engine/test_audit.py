@@ -85,7 +85,7 @@ class NoiseOfTheFirstRound(PrivateGradient):
     def run(self, point: Tensor, cohort: Cohort, state: State, noise_multipliers: Tensor) -> tuple[Tensor, State]:
         estimate, state = self.estimator.estimate(BoundedModel(self.model, self.bound), point, cohort, state)
         stds = self.noise_stds(cohort.sizes, noise_multipliers)
-        return estimate + gaussian_rows(stds, self.model.dim, cohort.generators(Purpose.NOISE, round=0)), state
+        return estimate + gaussian_rows(stds, self.model.dim, cohort.generators_of_run(Purpose.NOISE)), state
 
 
 @dataclass(frozen=True)
@@ -372,7 +372,7 @@ def test_a_recipe_is_audited(method: str) -> None:
 
 
 def test_recipes_without_a_promise_and_unknown_methods_are_refused() -> None:
-    with pytest.raises(RequestError, match="promises nothing"):
+    with pytest.raises(RequestError, match="one epsilon and one delta"):
         audit_recipe(replace(SMALL, privacy="none", epsilon=None, delta=None))
     with pytest.raises(RequestError, match="did you mean 'one-run'"):
         audit_recipe(SMALL, method="one-runs")

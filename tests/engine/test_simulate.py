@@ -12,8 +12,9 @@ import torch
 
 import tacit
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.calibrate import calibrate, releases
+from tacit.algorithms.calibrate import attendance, calibrate, releases
 from tacit.algorithms.registry import ALGORITHMS, build_algorithm
+from tacit.algorithms.trust import Aggregator
 from tacit.client.cohort import Cohort
 from tacit.engine.objective import objective
 from tacit.engine.round import client_round, client_start, server_round, server_start
@@ -24,11 +25,15 @@ from tacit.federation import Federation
 from tacit.models import nonconvex_logistic_regression, softmax_regression
 from tacit.noise.randomness import Purpose, Randomness
 from tacit.privacy import Target, epsilon
+from tacit.schedules import Constant
 from tacit.server.accelerated import Stage
-from tacit.server.participation import FixedNumber
+from tacit.server.participation import FixedNumber, PoissonClients
 from tacit.server.projection import Ball
+from tacit.server.update import parse_output
 
 TARGET = Target(epsilon=4.0, delta=1e-5)
+PRIVATE = [name for name, entry in ALGORITHMS.items() if entry.private]
+CENTRAL = [name for name in PRIVATE if "trust" in ALGORITHMS[name].settings]
 
 
 @pytest.fixture(scope="module")
@@ -56,11 +61,19 @@ def _algorithm(name: str = "soteriafl-svrg", *, step: float = 0.3, clip_norm: fl
         "stages": (Stage(60, 1 / step),),
         "strong_convexity": 0.0,
         "local_steps": 3,
+        "local_step": step,
+        "clip_norm": clip_norm,
+        "schedule": Constant(),
+        "momentum": 0.0,
+        "output": parse_output("last", 60, Randomness(0)),
+        "trust": Aggregator(3.0),
     }
+    if name in CENTRAL:
+        settings["participation"] = PoissonClients(3.0)
     return build_algorithm(name, softmax_regression(features=6, classes=3), settings)
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", PRIVATE)
 def test_every_algorithm_learns_without_noise_and_keeps_its_promise_with_it(
     name: str, federation: Federation
 ) -> None:
@@ -79,7 +92,7 @@ def test_every_algorithm_learns_without_noise_and_keeps_its_promise_with_it(
     assert epsilons == sorted(epsilons)  # type: ignore[type-var]
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", PRIVATE)
 def test_the_same_seed_gives_the_same_bits_whatever_the_chunks(name: str, federation: Federation) -> None:
     algorithm = _algorithm(name)
     whole = simulate(algorithm, federation, rounds=8, privacy=TARGET, seed=5)
@@ -138,7 +151,8 @@ def test_noise_follows_from_the_target_alone(federation: Federation) -> None:
     longer = calibrate(algorithm, federation, releases=80, privacy=Target(8.0, 1e-5))
     assert bool((tight.noise_multipliers > loose.noise_multipliers).all())
     assert bool((longer.noise_multipliers > loose.noise_multipliers).all())
-    for size, multiplier in loose.groups:
+    for group in loose.groups:
+        size, multiplier = group.records, group.noise_multiplier
         assert epsilon(algorithm.work.event(size, multiplier, 20), 1e-5) <= 8.0
         assert epsilon(algorithm.work.event(size, 0.99 * multiplier, 20), 1e-5) > 8.0
     with pytest.raises(RequestError, match="privacy must be"):
@@ -183,7 +197,7 @@ def test_history_counts_what_was_sent_and_computed(federation: Federation) -> No
 
 def test_partial_participation_counts_releases_and_keeps_the_mean_shift(federation: Federation) -> None:
     algorithm = replace(_algorithm("soteriafl-svrg"), participation=FixedNumber(2))
-    times = releases(algorithm, federation, 12, Randomness(0))
+    times = releases(algorithm, attendance(algorithm, federation, 12, Randomness(0)))
     assert 6 <= times < 12
     run = simulate(algorithm, federation, rounds=12, privacy=TARGET)
     assert run.guarantee is not None
@@ -303,7 +317,7 @@ def test_lattice_noise_is_charged_comes_from_nowhere_and_lies_on_its_lattice(fed
     assert bool(((deviations / one.calibration.noise_stds - 1).abs() < 4.5 / math.sqrt(2 * draws)).all())
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", PRIVATE)
 def test_every_algorithm_can_be_checkpointed(name: str, federation: Federation, tmp_path: Path) -> None:
     settings = {"rounds": 4, "privacy": TARGET, "seed": 2, "checkpoint_every": 1}
     whole = simulate(_algorithm(name), federation, out=tmp_path / "whole", **settings)  # type: ignore[arg-type]

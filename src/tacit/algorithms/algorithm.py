@@ -1,9 +1,10 @@
-"""An algorithm: what clients do, how they send it, what the server makes of it, and who takes part."""
+"""An algorithm: what clients do, how they send it, what the server makes of it, who takes part."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tacit.algorithms.trust import Nobody, Trust
 from tacit.client.work import Work
 from tacit.compress.uplink import Uplink
 from tacit.server.participation import Everyone, Participation
@@ -23,3 +24,4 @@ class Algorithm:
     uplink: Uplink
     server: ServerUpdate
     participation: Participation = field(default_factory=Everyone)
+    trust: Trust = field(default_factory=Nobody)

@@ -1,16 +1,19 @@
 """From a target to the noise of every client, and to the guarantee that this noise gives.
 
-This is the only door through which noise enters a run. It takes a target, never a standard deviation, so
+This is the only door through which noise enters a run. It takes targets, never a standard deviation, so
 there is no way to run with less noise than the guarantee needs.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
 import torch
+from dp_accounting import dp_event
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
@@ -19,10 +22,19 @@ from tacit.errors import RequestError, count
 from tacit.federation import Federation
 from tacit.noise.randomness import Randomness
 from tacit.privacy import Guarantee, Target, accounting, calibrate_noise, events
-from tacit.server.participation import Everyone
+from tacit.server.participation import Attendance, Everyone
 
-Privacy = Target | Literal["none"]
-"""What a run promises: a target, or "none", which must be said in so many words."""
+Privacy = Target | Sequence[Target] | Literal["none"]
+"""What a run promises: one target for all clients, one for each of them, or "none" in so many words."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Clients with as many records and the same target, and the noise that they add."""
+
+    records: int
+    target: Target | None
+    noise_multiplier: float
 
 
 @dataclass(frozen=True)
@@ -32,14 +44,26 @@ class Calibration:
     `guarantee` is None for a run without privacy, whose multipliers are all zero.
     """
 
-    work: Work
+    algorithm: Algorithm
     noise_multipliers: Tensor
     """(clients,) double: the standard deviation on the sum of bounded contributions, over the bound"""
     noise_stds: Tensor
     """(clients,) double: the standard deviation on every coordinate of the vector that a client releases"""
-    groups: tuple[tuple[int, float], ...]
-    """the distinct (records, noise multiplier) of the clients"""
+    groups: tuple[Group, ...]
+    group_of_client: Tensor
     guarantee: Guarantee | None
+    beside: tuple[Guarantee, ...] = ()
+    """what the same noise is worth against those who see more than the guarantee allows for"""
+
+    @property
+    def work(self) -> Work:
+        """What the clients do."""
+        return self.algorithm.work
+
+    def event(self, group: Group, releases: int) -> dp_event.DpEvent:
+        """What so many releases of a client of the group are to the adversary."""
+        clients = len(self.group_of_client)
+        return self.algorithm.trust.event(self.work, clients, group.records, group.noise_multiplier, releases)
 
     def epsilon_after(self, releases: int) -> float | None:
         """What the client that spends most has spent after so many releases."""
@@ -47,9 +71,12 @@ class Calibration:
             return None
         if releases == 0:
             return 0.0
-        adjacency, delta = self.guarantee.adjacency, self.guarantee.delta
-        spent = (self.work.event(size, multiplier, releases) for size, multiplier in self.groups)
-        return max(accounting.epsilon(event, delta, adjacency) for event in spent)
+        adjacency = self.guarantee.adjacency
+        return max(
+            accounting.epsilon(self.event(group, releases), group.target.delta, adjacency)
+            for group in self.groups
+            if group.target is not None
+        )
 
     def facts(self, federation: Federation) -> dict[str, Any]:
         """Who releases what: the head of a ledger."""
@@ -57,12 +84,15 @@ class Calibration:
             return {"privacy": "none"}
         groups = [
             {
-                "clients": federation.ids[(federation.sizes == size).nonzero()[:, 0]].tolist(),
-                "records": size,
-                "noise_multiplier": multiplier,
-                "release": events.to_dict(self.work.event(size, multiplier, 1)),
+                "clients": federation.ids[(self.group_of_client == index).nonzero()[:, 0]].tolist(),
+                "records": group.records,
+                "noise_multiplier": group.noise_multiplier,
+                "delta": group.target.delta,
+                "epsilon_budget": group.target.epsilon,
+                "release": events.to_dict(self.event(group, 1)),
             }
-            for size, multiplier in self.groups
+            for index, group in enumerate(self.groups)
+            if group.target is not None
         ]
         return {
             "unit": str(self.guarantee.unit),
@@ -74,55 +104,106 @@ class Calibration:
         }
 
 
-def releases(algorithm: Algorithm, federation: Federation, rounds: int, randomness: Randomness) -> int:
-    """The largest number of rounds in which any one client takes part.
+def attendance(algorithm: Algorithm, federation: Federation, rounds: int, randomness: Randomness) -> Attendance:
+    """How often clients take part, from coins that look at no record; so it may be counted in advance.
 
-    Who takes part follows from public coins that look at no record, so it may be counted in advance. More
-    rounds than the sampling has batches for are refused.
+    More rounds than the sampling has batches for are refused.
     """
-    algorithm.work.sampling.check_rounds(federation.sizes, count("rounds", rounds))
-    if isinstance(algorithm.participation, Everyone):
-        return rounds
+    batches = count("rounds", rounds) * algorithm.work.batches_per_round
+    algorithm.work.sampling.check_rounds(federation.sizes, batches)
     clients = federation.clients
-    taken = torch.zeros(clients, dtype=torch.int64)
+    if isinstance(algorithm.participation, Everyone):
+        return Attendance(rounds, rounds, clients)
+    taken, largest = torch.zeros(clients, dtype=torch.int64), 0
     for t in range(rounds):
         cohort = algorithm.participation.cohort(clients, t, randomness)
-        if len(cohort) == clients:
-            taken += 1
-        else:
-            taken[cohort] += 1
-    return int(taken.max())
+        taken[cohort] += 1
+        largest = max(largest, len(cohort))
+    return Attendance(rounds, int(taken.max()), largest)
 
 
-def calibrate(algorithm: Algorithm, federation: Federation, *, releases: int, privacy: Privacy) -> Calibration:
-    """The least noise that keeps every client within the target over `releases` releases.
+def releases(algorithm: Algorithm, attended: Attendance) -> int:
+    """How many rounds a client is charged for: those in which it takes part, or all where that is a secret."""
+    return attended.rounds if algorithm.trust.charges_everyone else max(1, attended.most)
+
+
+def calibrate(
+    algorithm: Algorithm,
+    federation: Federation,
+    *,
+    releases: int,
+    privacy: Privacy,
+    attended: Attendance | None = None,
+) -> Calibration:
+    """The least noise that keeps every client within its own target over `releases` releases.
 
     Guarantee: the returned `guarantee` is computed from the algorithm's own events at the returned noise, and
-    its epsilon is at most the target's.
+    the epsilon of every client is at most its target's. With `attended`, `beside` is filled in.
     """
     count("releases", releases)
-    work, sizes = algorithm.work, federation.sizes
-    if privacy == "none":
-        zeros = torch.zeros(federation.clients, dtype=torch.float64)
-        return Calibration(work, zeros, zeros, tuple((size, 0.0) for size in torch.unique(sizes).tolist()), None)
-    if not isinstance(privacy, Target):
-        raise RequestError(f"privacy must be a Target(epsilon, delta) or 'none', not {privacy!r}")
-    distinct, members = torch.unique(sizes, return_inverse=True)
-    groups: list[tuple[int, float]] = []
-    for size in distinct.tolist():
-        multiplier = calibrate_noise(
-            partial(work.event, size, rounds=releases),
-            epsilon=privacy.epsilon,
-            delta=privacy.delta,
-            adjacency=privacy.adjacency,
+    work, trust, sizes, clients = algorithm.work, algorithm.trust, federation.sizes, federation.clients
+    if isinstance(privacy, str):
+        if privacy != "none":
+            raise RequestError(
+                f"privacy must be a Target(epsilon, delta), one for each client, or 'none', not {privacy!r}"
+            )
+        zeros = torch.zeros(clients, dtype=torch.float64)
+        distinct, members = torch.unique(sizes, return_inverse=True)
+        return Calibration(
+            algorithm, zeros, zeros, tuple(Group(size, None, 0.0) for size in distinct.tolist()), members, None
         )
-        groups.append((size, multiplier))
-    multipliers = torch.tensor([multiplier for _, multiplier in groups], dtype=torch.float64)[members]
-    spent = [work.event(size, multiplier, releases) for size, multiplier in groups]
-    guarantee = Guarantee(
-        tuple(spent[group] for group in members.tolist()),
-        delta=privacy.delta,
-        adjacency=privacy.adjacency,
-        public=("the number of records of every client", *federation.peeks),
+    targets = _targets(privacy, clients)
+    if not math.isfinite(work.bound.norm(work.model.dim)):
+        raise RequestError(
+            f"{algorithm.name!r} bounds nobody's influence and promises nothing: privacy must be 'none'"
+        )
+    adjacency = targets[0].adjacency
+    trust.check(work, algorithm.participation, federation)
+    if trust.charges_everyone and len(set(targets)) > 1:
+        raise RequestError("a promise about sums is one promise: clients cannot have budgets of their own")
+    keys: dict[tuple[int, Target], int] = {}
+    members = torch.tensor([keys.setdefault(key, len(keys)) for key in zip(sizes.tolist(), targets, strict=True)])
+    groups = tuple(
+        Group(size, target, calibrate_noise(
+            partial(trust.event, work, clients, size, releases=releases),
+            epsilon=target.epsilon,
+            delta=target.delta,
+            adjacency=adjacency,
+        ))
+        for size, target in keys
+    )  # fmt: skip
+    multipliers = torch.tensor([group.noise_multiplier for group in groups], dtype=torch.float64)[members]
+    deltas = tuple(target.delta for target in targets)
+    promise = partial(
+        Guarantee,
+        delta=max(deltas),
+        deltas=deltas,
+        adjacency=adjacency,
+        unit=work.unit,
+        public=(*work.public, *federation.peeks),
     )
-    return Calibration(work, multipliers, work.noise_stds(sizes, multipliers), tuple(groups), guarantee)
+    spent = [trust.event(work, clients, group.records, group.noise_multiplier, releases) for group in groups]
+    guarantee = promise(tuple(spent[index] for index in members.tolist()), adversary=trust.adversary)
+    beside: tuple[Guarantee, ...] = ()
+    if attended is not None:
+        seen = [trust.exposures(work, group.records, group.noise_multiplier, attended) for group in groups]
+        beside = tuple(
+            promise(tuple(seen[index][k].event for index in members.tolist()), adversary=exposure.adversary)
+            for k, exposure in enumerate(seen[0])
+        )
+    return Calibration(
+        algorithm, multipliers, work.noise_stds(sizes, multipliers), groups, members, guarantee, beside
+    )
+
+
+def _targets(privacy: Target | Sequence[Target], clients: int) -> tuple[Target, ...]:
+    if isinstance(privacy, Target):
+        return (privacy,) * clients
+    targets = tuple(privacy) if isinstance(privacy, Sequence) else ()
+    if len(targets) != clients or not all(isinstance(target, Target) for target in targets):
+        raise RequestError(
+            f"privacy must be a Target, one for each of {clients} clients, or 'none', not {privacy!r}"
+        )
+    if len({target.adjacency for target in targets}) > 1:
+        raise RequestError("the targets of all clients must have the same adjacency")
+    return targets

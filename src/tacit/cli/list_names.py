@@ -30,13 +30,17 @@ def list_names(as_json: o.Json = False) -> None:
         console.print(table, "")
 
 
+def _mark(private: bool) -> str:
+    return "" if private else " - NOT PRIVATE"
+
+
 def _groups() -> dict[str, dict[str, str]]:
     from tacit.algorithms.registry import ALGORITHMS
     from tacit.data import DATASETS, PARTITIONERS
     from tacit.models.registry import MODELS
 
     return {
-        "algorithms": {name: f"{e.summary} ({e.paper})" for name, e in ALGORITHMS.items()},
+        "algorithms": {name: f"{e.summary} ({e.paper}){_mark(e.private)}" for name, e in ALGORITHMS.items()},
         "models": {name: e.summary for name, e in MODELS.items()},
         "data": {
             **{name: e.summary + ("" if e.embedded else " (from files)") for name, e in DATASETS.items()},
@@ -54,7 +58,7 @@ def _groups() -> dict[str, dict[str, str]]:
             "poisson": "every record by a coin of its own (the default)",
             "without-replacement": "a random set of exactly so many records",
             "with-replacement": "so many independent draws",
-            "one-pass": "disjoint batches: every record in at most one round",
+            "one-pass": "disjoint batches: every record in at most one step",
             "full": "every record, every round",
         },
     }

@@ -21,7 +21,14 @@ DataDir = Annotated[
 Clients = Annotated[int | None, typer.Option(help="How many clients hold the records.")]
 Partition = Annotated[str | None, typer.Option(help="How records go to clients: iid, dirichlet:0.5, sorted, ...")]
 Model = Annotated[str | None, typer.Option(help="softmax, logistic, network, ...; see [bold]tacit list[/].")]
-Epsilon = Annotated[float | None, typer.Option(help="The privacy that is promised to every record.")]
+Privacy = Annotated[
+    str | None,
+    typer.Option(help="record or client (whichever the algorithm protects), or none, in so many words."),
+]
+Adversary = Annotated[
+    str | None, typer.Option(help="For client-level algorithms: sum (an aggregator hides messages) or server.")
+]
+Epsilon = Annotated[float | None, typer.Option(help="The privacy that is promised to every record or client.")]
 Delta = Annotated[float | None, typer.Option(help="The probability with which the promise may fail.")]
 Rounds = Annotated[int | None, typer.Option(help="Communication rounds.")]
 Batch = Annotated[float | None, typer.Option(help="Records a client looks at: a count, or a fraction below 1.")]
@@ -51,6 +58,12 @@ def recipe_from(
     from tacit.engine.recipe import DEMONSTRATION, Recipe, parse_setting
 
     overrides = {**options, **dict(parse_setting(text) for text in settings or [])}
+    if overrides.get("privacy") == "none":
+        if {"epsilon", "delta"} & overrides.keys():
+            raise RequestError(
+                "privacy = 'none' goes without epsilon and delta: there is nothing that they promise"
+            )
+        overrides |= {"epsilon": None, "delta": None}
     if file is not None:
         return Recipe.read(file).with_settings(overrides)
     if base is None:

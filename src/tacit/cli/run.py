@@ -29,6 +29,8 @@ def run(
     clients: o.Clients = None,
     partition: o.Partition = None,
     model: o.Model = None,
+    privacy: o.Privacy = None,
+    adversary: o.Adversary = None,
     epsilon: o.Epsilon = None,
     delta: o.Delta = None,
     rounds: o.Rounds = None,
@@ -47,8 +49,9 @@ def run(
     from tacit.engine.execute import default_directory, execute, stored_recipe
 
     given = o.given(
-        algorithm=algorithm, data=data, clients=clients, partition=partition, model=model, epsilon=epsilon,
-        delta=delta, rounds=rounds, batch=batch, clip_norm=clip_norm, compressor=compressor, seed=seed,
+        algorithm=algorithm, data=data, clients=clients, partition=partition, model=model,
+        privacy=privacy, adversary=adversary, epsilon=epsilon, delta=delta, rounds=rounds,
+        batch=batch, clip_norm=clip_norm, compressor=compressor, seed=seed,
     )  # fmt: skip
     if resume and out is None:
         raise RequestError("--resume needs --out: the run directory to go on with")

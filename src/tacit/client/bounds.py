@@ -6,6 +6,7 @@ sum by the whole bound times the batch size; no such thing exists here.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -122,3 +123,16 @@ class ClipEachCoordinate:
                 total = rows.new_zeros(len(gradients.counts), gradients.dim)
             total.index_add_(0, owners[start:stop].to(rows.device), rows.clamp(-limit, limit))
         return torch.zeros(len(gradients.counts), gradients.dim) if total is None else total
+
+
+@dataclass(frozen=True)
+class Unbounded:
+    """No bound at all, for algorithms that promise nothing: no noise is enough for it."""
+
+    def norm(self, dim: int) -> float:
+        """Infinite."""
+        return math.inf
+
+    def sums(self, gradients: Gradients) -> Tensor:
+        """Plain sums."""
+        return gradients.weighted_sums(torch.ones(int(gradients.counts.sum())))

@@ -25,6 +25,8 @@ class Cohort:
     randomness: Randomness
     step: int = 0
     """which local step of the round"""
+    steps: int = 1
+    """how many local steps the round has"""
 
     @property
     def sizes(self) -> Tensor:
@@ -36,11 +38,22 @@ class Cohort:
         """Whether these are all clients of the federation, in order."""
         return len(self.clients) == self.federation.clients
 
-    def generators(self, purpose: Purpose, *, round: int | None = None) -> list[np.random.Generator]:
-        """One generator for every client."""
-        at = self.round if round is None else round
+    @property
+    def weights(self) -> Tensor | None:
+        """How much every client counts, 1 on average over the whole federation; None for 1 each."""
+        return None if self.federation.weights is None else self.federation.weights[self.clients]
+
+    def generators(self, purpose: Purpose) -> list[np.random.Generator]:
+        """One generator for every client, for this step."""
+        return self._generators(purpose, self.round, self.step)
+
+    def generators_of_run(self, purpose: Purpose) -> list[np.random.Generator]:
+        """One generator for every client, the same in every round and step."""
+        return self._generators(purpose, 0, 0)
+
+    def _generators(self, purpose: Purpose, round: int, step: int) -> list[np.random.Generator]:
         ids = self.federation.ids[self.clients].tolist()
-        return [self.randomness.generator(purpose, client=i, round=at, step=self.step) for i in ids]
+        return [self.randomness.generator(purpose, client=i, round=round, step=step) for i in ids]
 
     def public_coin(self, purpose: Purpose, probability: float) -> bool:
         """A coin that all parties see the same way in this round."""

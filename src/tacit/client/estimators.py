@@ -41,7 +41,8 @@ class BoundedModel:
     def sums(self, point: Tensor, batch: Batch) -> Tensor:
         """For every client the sum of its records' bounded gradients: (clients, dim)."""
         if batch.features.dtype != self.precision:
-            batch = Batch(batch.features.to(self.precision), batch.targets, batch.counts)
+            targets = batch.targets.to(self.precision) if batch.targets.is_floating_point() else batch.targets
+            batch = Batch(batch.features.to(self.precision), targets, batch.counts)
         return self.bound.sums(self.model.gradients(point.to(self.precision), batch))
 
 

@@ -13,12 +13,14 @@ from torch import Tensor
 from tacit.client.bounds import Bound
 from tacit.client.cohort import Cohort
 from tacit.client.estimators import BoundedModel, State
-from tacit.client.sampling import OnePass, Sampling
-from tacit.errors import RequestError, count, positive
+from tacit.client.sampling import Sampling
+from tacit.client.work import RECORD_COUNTS
+from tacit.errors import count, positive
 from tacit.federation import Federation
 from tacit.models.model import Model, penalty_gradient
 from tacit.noise.additive import Noise, SeededGaussian, check_size
 from tacit.noise.randomness import Purpose
+from tacit.privacy.terms import Unit
 
 
 @dataclass(frozen=True)
@@ -36,14 +38,17 @@ class NoisyLocalSteps:
     steps: int
     step_size: float
     noise: Noise = field(default_factory=SeededGaussian)
+    unit: Unit = field(default=Unit.RECORD, init=False)
+    public: tuple[str, ...] = field(default=RECORD_COUNTS, init=False)
 
     def __post_init__(self) -> None:
         count("local_steps", self.steps)
         positive("local_step", self.step_size)
-        if isinstance(self.sampling, OnePass):
-            raise RequestError(
-                "sampling 'one-pass' has one batch a round; local steps need one a step: use 'poisson'"
-            )
+
+    @property
+    def batches_per_round(self) -> int:
+        """One for every step."""
+        return self.steps
 
     def init(self, point: Tensor, federation: Federation) -> State:
         """No memory."""
@@ -54,10 +59,10 @@ class NoisyLocalSteps:
         model = BoundedModel(self.model, self.bound, self.noise.precision)
         batch_sizes = self.sampling.batch_sizes(cohort.sizes).to(point.device)[:, None]
         stds = self.noise_stds(cohort.sizes, noise_multipliers)
-        noisy = bool((stds > 0).any())
+        noisy = bool((noise_multipliers > 0).any())
         points = point.expand(len(cohort.clients), -1).clone()
         for k in range(self.steps):
-            now = replace(cohort, step=k)
+            now = replace(cohort, step=k, steps=self.steps)
             sums = model.sums(points, self.sampling.draw(now).batch)
             gradient = sums / batch_sizes.to(sums.dtype)
             if noisy:

@@ -223,7 +223,7 @@ WithReplacement = partial(FixedSize, replacement=True)
 
 @dataclass(frozen=True)
 class OnePass:
-    """Disjoint batches in a random order: every record is looked at in at most one round (papers/001).
+    """Disjoint batches in a random order: every record is looked at in at most one step (papers/001).
 
     The order is drawn once for the whole run and depends on no record, so a record's whole cost is one
     Gaussian release, however many rounds there are (docs/privacy.md, Fact E).
@@ -244,10 +244,10 @@ class OnePass:
         return _sample_size(self, size) / size
 
     def draw(self, cohort: Cohort) -> Drawn:
-        """The round's slice of every client's own order."""
+        """The slice of every client's own order that belongs to this step of this round."""
         wanted = self.batch_sizes(cohort.sizes).long().tolist()
-        triples = zip(cohort.sizes.tolist(), wanted, cohort.generators(Purpose.SAMPLE, round=0), strict=True)
-        t = cohort.round
+        triples = zip(cohort.sizes.tolist(), wanted, cohort.generators_of_run(Purpose.SAMPLE), strict=True)
+        t = cohort.round * cohort.steps + cohort.step
         return _gather(cohort, [np.sort(g.permutation(size)[t * k : (t + 1) * k]) for size, k, g in triples])
 
     def check_rounds(self, sizes: Tensor, rounds: int) -> None:
@@ -255,7 +255,7 @@ class OnePass:
         most = int(torch.floor(sizes.double() / self.batch_sizes(sizes)).min())
         if rounds > most:
             raise RequestError(
-                f"rounds = {rounds} but sampling 'one-pass' has only {most} disjoint batches of "
+                f"the rounds need {rounds} batches but sampling 'one-pass' has only {most} disjoint batches of "
                 f"{self.batch} for the smallest client ({int(sizes.min())} records); use a smaller batch"
             )
 

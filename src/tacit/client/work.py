@@ -18,6 +18,9 @@ from tacit.federation import Federation
 from tacit.models.model import Model, penalty_gradient
 from tacit.noise.additive import Noise, SeededGaussian, check_size
 from tacit.noise.randomness import Purpose
+from tacit.privacy.terms import Unit
+
+RECORD_COUNTS = ("the number of records of every client",)
 
 
 class Work(Protocol):
@@ -45,6 +48,21 @@ class Work(Protocol):
     @property
     def noise(self) -> Noise:
         """What kind of noise is added."""
+        ...
+
+    @property
+    def unit(self) -> Unit:
+        """Whose influence the bound makes finite: a record's, or that of a whole client."""
+        ...
+
+    @property
+    def public(self) -> tuple[str, ...]:
+        """What the guarantee takes as known to everybody."""
+        ...
+
+    @property
+    def batches_per_round(self) -> int:
+        """How many batches a client draws in a round."""
         ...
 
     def with_noise(self, noise: Noise) -> Self:
@@ -89,6 +107,9 @@ class PrivateGradient:
     estimator: Estimator
     bound: Bound
     noise: Noise = field(default_factory=SeededGaussian)
+    unit: Unit = field(default=Unit.RECORD, init=False)
+    public: tuple[str, ...] = field(default=RECORD_COUNTS, init=False)
+    batches_per_round: int = field(default=1, init=False)
 
     @property
     def sampling(self) -> Sampling:
@@ -103,8 +124,8 @@ class PrivateGradient:
         """Estimate, bound, add noise; then the penalty."""
         model = BoundedModel(self.model, self.bound, self.noise.precision)
         estimate, state = self.estimator.estimate(model, point, cohort, state)
-        stds = self.noise_stds(cohort.sizes, noise_multipliers)
-        if bool((stds > 0).any()):
+        if bool((noise_multipliers > 0).any()):
+            stds = self.noise_stds(cohort.sizes, noise_multipliers)
             generators = partial(cohort.generators, Purpose.NOISE)
             estimate = self.noise.add(estimate, stds, noise_multipliers, generators)
         return estimate.to(point.dtype) + penalty_gradient(self.model, point), state

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from tacit.compress.compressor import Compressor, Packets
-from tacit.errors import RequestError, count, probability
+from tacit.errors import RequestError, count, positive, probability
 
 State = dict[str, Tensor]
 
@@ -40,8 +40,11 @@ class Uplink(Protocol):
     def server_init(self, dim: int) -> State:
         """The server's memory before the first round."""
 
-    def receive(self, total: Tensor, state: State, *, cohort: int, clients: int) -> tuple[Tensor, State]:
-        """The direction (d,), from the sum (d,) of all decoded messages of `cohort` out of `clients`."""
+    def receive(self, total: Tensor, state: State, *, cohort: float, clients: int) -> tuple[Tensor, State]:
+        """The direction (d,), from the sum (d,) of all decoded messages of `cohort` out of `clients`.
+
+        `cohort` is what sums are divided by: the clients that sent, or how many were expected to.
+        """
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ class Direct:
     def server_init(self, dim: int) -> State:
         return {}
 
-    def receive(self, total: Tensor, state: State, *, cohort: int, clients: int) -> tuple[Tensor, State]:
+    def receive(self, total: Tensor, state: State, *, cohort: float, clients: int) -> tuple[Tensor, State]:
         _check_counts(cohort, clients)
         return total / cohort, state
 
@@ -111,7 +114,7 @@ class Shifted:
     def server_init(self, dim: int) -> State:
         return {"shift": torch.zeros(count("dim", dim))}
 
-    def receive(self, total: Tensor, state: State, *, cohort: int, clients: int) -> tuple[Tensor, State]:
+    def receive(self, total: Tensor, state: State, *, cohort: float, clients: int) -> tuple[Tensor, State]:
         _check_counts(cohort, clients)
         shift = state["shift"]
         direction = torch.add(shift, total, alpha=1 / cohort)
@@ -129,8 +132,8 @@ def prescribed_shift_step(omega: float) -> float:
     return math.sqrt((1 + 2 * omega) / (2 * (1 + omega) ** 3))
 
 
-def _check_counts(cohort: int, clients: int) -> None:
-    if count("cohort", cohort) > count("clients", clients):
+def _check_counts(cohort: float, clients: int) -> None:
+    if positive("cohort", cohort) > count("clients", clients):
         raise RequestError(f"cohort must be at most the number of clients, {clients}, not {cohort}")
 
 

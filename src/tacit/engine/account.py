@@ -10,12 +10,12 @@ from typing import Any
 
 from dp_accounting import DpEvent
 
-from tacit.algorithms.calibrate import Calibration, calibrate, releases
+from tacit.algorithms.calibrate import Calibration, Group, attendance, calibrate, releases
 from tacit.engine.execute import stored_summary
 from tacit.engine.ledger import read_ledger
 from tacit.engine.plan import Plan, make_plan
 from tacit.engine.recipe import Recipe
-from tacit.errors import DataError, RequestError, count
+from tacit.errors import DataError, RequestError, count, positive
 from tacit.noise.randomness import Randomness
 from tacit.privacy import Adjacency, Adversary, Guarantee, Unit, epsilon, events
 from tacit.privacy.accounting import check_delta
@@ -49,6 +49,9 @@ class Spent:
     records: int
     rounds: int
     epsilon: float
+    delta: float
+    budget: float
+    """the epsilon that the client may spend in this run"""
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data for JSON."""
@@ -96,13 +99,16 @@ def account_recipe(recipe: Recipe, *, data_dir: Path | None = None) -> RecipeAcc
     if recipe.privacy == "none":
         raise RequestError("privacy = 'none' in the recipe: there is nothing to account for")
     plan = make_plan(recipe, data_dir=data_dir)
-    times = releases(plan.algorithm, plan.federation, plan.rounds, Randomness(plan.recipe.seed))
-    calibration = calibrate(plan.algorithm, plan.federation, releases=times, privacy=plan.privacy)
+    attended = attendance(plan.algorithm, plan.federation, plan.rounds, Randomness(plan.recipe.seed))
+    times = releases(plan.algorithm, attended)
+    calibration = calibrate(
+        plan.algorithm, plan.federation, releases=times, privacy=plan.privacy, attended=attended
+    )
     guarantee = calibration.guarantee
     if guarantee is None:
         raise RequestError("the recipe promises nothing: there is nothing to account for")
-    work, (size, multiplier) = plan.algorithm.work, _worst_group(calibration, guarantee, times)
-    cost = cost_of(work.event(size, multiplier, 1), times, guarantee.delta, guarantee.adjacency)
+    worst, delta = _worst_group(calibration, guarantee, times)
+    cost = cost_of(calibration.event(worst, 1), times, delta, guarantee.adjacency)
     return RecipeAccount(plan, calibration, guarantee, cost)
 
 
@@ -126,16 +132,22 @@ def account_run(directory: Path) -> RunAccount:
     worst = max(spent, key=lambda one: one.epsilon)
     cost = None
     if worst.rounds:
-        cost = cost_of(book.release[worst.client], worst.rounds, book.delta, book.adjacency)
+        cost = cost_of(book.release[worst.client], worst.rounds, worst.delta, book.adjacency)
     guarantee = Guarantee(
         tuple(book.event(one.client) for one in spent),
         delta=book.delta,
+        deltas=tuple(one.delta for one in spent),
         adjacency=book.adjacency,
         unit=book.unit,
         adversary=book.adversary,
         public=book.public,
     )
-    differences = () if summary is None else tuple(_differences(book, summary))
+    over_budget = [
+        f"client {one.client}: epsilon {one.epsilon!r} is spent, its budget was {one.budget!r}"
+        for one in spent
+        if one.epsilon > one.budget * (1 + _TOLERANCE)
+    ]
+    differences = (*over_budget, *(() if summary is None else _differences(book, summary)))
     return RunAccount(directory, len(rounds), summary is not None, guarantee, spent, cost, differences)
 
 
@@ -151,6 +163,8 @@ class _Book:
     public: tuple[str, ...]
     release: dict[int, DpEvent]
     records: dict[int, int]
+    deltas: dict[int, float]
+    budgets: dict[int, float]
     taken: Counter[int]
 
     @classmethod
@@ -158,12 +172,16 @@ class _Book:
         try:
             release: dict[int, DpEvent] = {}
             records: dict[int, int] = {}
+            deltas: dict[int, float] = {}
+            budgets: dict[int, float] = {}
             for group in header["groups"]:
                 event = events.from_dict(group["release"])
+                delta, budget = check_delta(group["delta"]), positive("epsilon_budget", group["epsilon_budget"])
                 for client in group["clients"]:
                     if not isinstance(client, int) or client in release:
                         raise RequestError(f"client {client!r} is not a number, or in two groups")
                     release[client], records[client] = event, count("records", group["records"])
+                    deltas[client], budgets[client] = delta, budget
             if not release:
                 raise RequestError("there are no clients")
             taken: Counter[int] = Counter()
@@ -172,13 +190,15 @@ class _Book:
                 taken.update(list(release) if who == "all" else _members(entry["round"], who, release))
             return cls(
                 rounds=len(rounds),
-                delta=check_delta(header["delta"]),
+                delta=max(deltas.values()),
                 adjacency=Adjacency(header["adjacency"]),
                 unit=Unit(header["unit"]),
                 adversary=Adversary(header["adversary"]),
                 public=tuple(header.get("public", Guarantee.public)),
                 release=release,
                 records=records,
+                deltas=deltas,
+                budgets=budgets,
                 taken=taken,
             )
         except (KeyError, TypeError, ValueError) as error:
@@ -192,16 +212,20 @@ class _Book:
 
     def spent(self, client: int) -> Spent:
         """What that has cost it."""
-        cost = epsilon(self.event(client), self.delta, self.adjacency)
-        return Spent(client, self.records[client], self.taken[client], cost)
+        delta = self.deltas[client]
+        cost = epsilon(self.event(client), delta, self.adjacency)
+        return Spent(client, self.records[client], self.taken[client], cost, delta, self.budgets[client])
 
     def promised(self) -> float:
         """What was promised: every kind of client is charged for the most rounds that any one took part in."""
         most = max(self.taken.values(), default=0)
         if not most:
             return 0.0
-        distinct = {str(events.to_dict(release)): release for release in self.release.values()}
-        return max(epsilon(over(one, most), self.delta, self.adjacency) for one in distinct.values())
+        distinct = {
+            (str(events.to_dict(release)), self.deltas[client]): release
+            for client, release in self.release.items()
+        }
+        return max(epsilon(over(one, most), delta, self.adjacency) for (_, delta), one in distinct.items())
 
 
 def _members(round: int, who: Any, known: dict[int, DpEvent]) -> list[int]:
@@ -236,12 +260,7 @@ def _differences(book: _Book, summary: dict[str, Any]) -> list[str]:
     return told
 
 
-def _worst_group(calibration: Calibration, guarantee: Guarantee, times: int) -> tuple[int, float]:
-    """Records and noise multiplier of the clients that spend most."""
-
-    def spent(group: tuple[int, float]) -> float:
-        size, multiplier = group
-        event = calibration.work.event(size, multiplier, times)
-        return epsilon(event, guarantee.delta, guarantee.adjacency)
-
-    return max(calibration.groups, key=spent)
+def _worst_group(calibration: Calibration, guarantee: Guarantee, times: int) -> tuple[Group, float]:
+    """The clients that spend most, and their delta."""
+    deltas = [(group, group.target.delta) for group in calibration.groups if group.target is not None]
+    return max(deltas, key=lambda pair: epsilon(calibration.event(pair[0], times), pair[1], guarantee.adjacency))

@@ -20,7 +20,7 @@ from typing import Any
 from tacit.algorithms.registry import algorithm_entry
 from tacit.engine.execute import execute, stored_summary
 from tacit.engine.history import History, Row
-from tacit.engine.plan import OPTIONAL_SETTINGS
+from tacit.engine.plan import OPTIONAL_SETTINGS, recipe_names
 from tacit.engine.recipe import Recipe
 from tacit.errors import DataError, RequestError, TacitError, unknown_name
 
@@ -50,9 +50,9 @@ class Outcome:
 
 def recipe_for(algorithm: str, base: Recipe) -> Recipe:
     """The recipe with another algorithm, and without the settings which that one does not take."""
-    takes = algorithm_entry(algorithm).settings
+    entry = algorithm_entry(algorithm)
     dropped: dict[str, Any] = {
-        name: None for name in (*OPTIONAL_SETTINGS, "strong_convexity") if name not in takes
+        name: None for name in (*OPTIONAL_SETTINGS, "strong_convexity") if name not in recipe_names(entry)
     }
     return replace(base, algorithm=algorithm, **dropped)
 
@@ -66,6 +66,9 @@ def points(
         tuned = dict(zip(grid, values, strict=True))
         recipe = recipe_for(algorithm, base).with_settings({**tuned, "seed": seed})
         recipe = recipe_for(algorithm, recipe)
+        if not algorithm_entry(algorithm).private:
+            # Beside private algorithms, as the floor that privacy is paid against; marked wherever it is shown.
+            recipe = replace(recipe, privacy="none", epsilon=None, delta=None)
         # The data do not change with the seed: a comparison is over the algorithms' randomness.
         recipe = replace(recipe, data_settings={"seed": base.seed, **recipe.data_settings})
         digest = hashlib.sha256(recipe.to_toml().encode()).hexdigest()[:16]

@@ -30,6 +30,8 @@ class Row:
     epsilon: float | None
     """spent so far by the client that spends most; None in a run without privacy"""
     seconds: float
+    signal_to_noise: float | None = None
+    """||mean update|| / ||mean noise|| of the last round, for client-level privacy (papers/004, appendix F)"""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.calibrate import calibrate, releases
+from tacit.algorithms.calibrate import attendance, calibrate, releases
 from tacit.algorithms.registry import ALGORITHMS, algorithm_entry
 from tacit.client.local_steps import NoisyLocalSteps
 from tacit.client.sampling import Full, Sampling, build_sampling
@@ -83,7 +83,7 @@ def noise_needs(
         raise RequestError("privacy = 'none' in the recipe: no noise is needed for no promise")
     planned: list[Need | Refused] = []
     by_batch: list[tuple[float, Need | Refused]] = []
-    for name in algorithms or ALGORITHMS:
+    for name in algorithms or [name for name, entry in ALGORITHMS.items() if entry.private]:
         algorithm_entry(name)
         try:
             plan = make_plan(recipe_for(name, recipe), data_dir=data_dir)
@@ -128,7 +128,8 @@ def _with_sampling(plan: Plan, sampling: Sampling) -> PrivateGradient | NoisyLoc
 
 def _need(plan: Plan, algorithm: Algorithm) -> Need:
     federation, work = plan.federation, algorithm.work
-    times = releases(algorithm, federation, plan.rounds, Randomness(plan.recipe.seed))
+    attended = attendance(algorithm, federation, plan.rounds, Randomness(plan.recipe.seed))
+    times = releases(algorithm, attended)
     calibration = calibrate(algorithm, federation, releases=times, privacy=plan.privacy)
     smallest = int(federation.sizes.argmin())
     size = int(federation.sizes[smallest])

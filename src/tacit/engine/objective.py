@@ -1,6 +1,7 @@
 """The objective that is really minimised, measured without clipping or noise.
 
-f(x) = (1/n) sum_i (1/m_i) sum_j f(x; d_ij) + penalty(x): papers/000, equation (1). These numbers look at the
+f(x) = sum_i p_i (1/m_i) sum_j f(x; d_ij) + penalty(x), with p_i = 1/n unless the federation says otherwise:
+papers/000, equation (1), and papers/001, appendix H. These numbers look at the
 records directly. They are for the researcher who simulates; a deployed party releases none of them.
 """
 
@@ -31,19 +32,23 @@ def evaluate(model: Model, point: Tensor, federation: Federation) -> Evaluation:
     loss, gradient = objective(model, point, federation)
     metric = None
     if federation.test_features is not None:
-        metric = model.metric(point, federation.test_batch())
+        metric = model.metric(point.to(federation.features.dtype), federation.test_batch())
     return Evaluation(float(loss), float(gradient.double().square().sum()), metric)
 
 
 def objective(model: Model, point: Tensor, federation: Federation) -> tuple[Tensor, Tensor]:
     """The value (double) and the gradient of f at a point."""
+    point = point.to(federation.features.dtype)
     loss = torch.zeros((), dtype=torch.float64)
     gradient = torch.zeros(model.dim, dtype=torch.float64)
     chunks = _chunks(federation)
     for clients in chunks:
         # All clients at once need no copy of their records.
         batch = federation.batch(clients if len(chunks) > 1 else None)
-        weights = (1 / federation.sizes[clients].double())[batch.owners().cpu()]
+        per_client = 1 / federation.sizes[clients].double()
+        if federation.weights is not None:
+            per_client = per_client * federation.weights[clients]
+        weights = per_client[batch.owners().cpu()]
         # Weighted records of one big client: the sums of single clients are not needed.
         pooled = Batch(batch.features, batch.targets, torch.tensor([batch.records]))
         loss += (model.losses(point, pooled).double().cpu() * weights).sum()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 import tomli_w
 
@@ -27,11 +27,21 @@ class Recipe:
     partition: str = "iid"
     model: str | None = None
     # the promise
-    privacy: str = "record"
-    """"record", or "none" for a run without any privacy"""
-    epsilon: float | None = 8.0
-    delta: float | None = 1e-5
+    privacy: str | None = None
+    """whose influence is hidden: "record" or "client", whichever the algorithm protects, or "none" for a run
+    without any privacy"""
+    epsilon: float | list[float] | dict[str, float] | None = 8.0
+    """one for all clients, one for each of them in order, or one for each name"""
+    delta: float | list[float] | dict[str, float] | None = 1e-5
     adjacency: str = "replace-one"
+    client_epsilon: float | None = None
+    """what all records of a client together are promised as well; the noise is the larger of the two needs"""
+    client_delta: float | None = None
+    """the delta of that promise; as large as `delta` unless given"""
+    adversary: str | None = None
+    """against whom client-level algorithms calibrate: "server", or "sum" if an aggregator shows only sums"""
+    weights: str | list[float] | dict[str, float] | None = None
+    """how much each client counts: "equal", "records", or a number for each"""
     # how
     rounds: int | None = None
     sampling: str | None = None
@@ -47,14 +57,35 @@ class Recipe:
     """"none", "ball:RADIUS" or "box:LOW:HIGH": where the model must lie"""
     strong_convexity: float | None = None
     """of the loss, mu; the strength of a ridge penalty unless given"""
-    stages: int | None = None
-    """into how many stages the accelerated algorithm cuts its rounds; its first curvature is 1/step"""
+    stages: int | list[list[float]] | None = None
+    """into how many equal stages of first curvature 1/step the accelerated algorithm cuts its rounds, or the
+    [rounds, curvature] of each"""
+    regularisation: float | None = None
+    """of the accelerated algorithm: the strength of a ridge around the start, for losses that are only convex"""
     local_steps: int | None = None
     """how many steps a client takes at home in a round"""
+    local_step: float | None = None
+    """how long they are; as long as `step` unless given"""
+    step_schedule: str | None = None
+    """"constant", "exponential:DECAY" or "inverse-sqrt": how `step` and `local_step` change with the rounds"""
+    momentum: float | None = None
+    """of the server"""
+    beta_1: float | None = None
+    """of the adaptive server: how long it remembers directions"""
+    beta_2: float | None = None
+    """and how long their squares"""
+    kappa: float | None = None
+    """and from which size on a coordinate's movements are scaled"""
+    bits: int | None = None
+    """for every coordinate of a message of whole numbers"""
+    output: str | None = None
+    """"last", "average" or "random": which point is the model"""
     cohort: int | str | None = None
     """how many clients take part in a round, or "FEWEST-MOST"; all of them unless given"""
     feature_norm: float | None = None
     """a public bound on the norm of a record's features, for the theory's constants"""
+    target_bound: float | None = None
+    """a public bound on the absolute target of a regression, for the theory's constants"""
     noise: str = "gaussian"
     """"gaussian" from the seed, for research, or "lattice" from the operating system's entropy"""
     # the run
@@ -74,8 +105,12 @@ class Recipe:
             elif not isinstance(value, kinds) or isinstance(value, bool):
                 wanted = " or ".join(k.__name__ for k in kinds if k is not type(None))
                 raise RequestError(f"{name} must be {wanted}, not {value!r}")
-        if self.privacy not in ("record", "none"):
-            raise unknown_name("privacy", self.privacy, ["record", "none"])
+        for name in ("epsilon", "delta", "weights"):
+            object.__setattr__(self, name, _as_numbers(name, getattr(self, name)))
+        if self.privacy not in (None, "record", "client", "none"):
+            raise unknown_name("privacy", self.privacy, ["record", "client", "none"])
+        if self.adversary not in (None, "sum", "server"):
+            raise unknown_name("adversary", self.adversary, ["sum", "server"])
 
     def with_settings(self, settings: dict[str, Any]) -> Recipe:
         """This recipe with some settings changed; `model.hidden` and `data.unit_norm` reach into the tables."""
@@ -120,11 +155,23 @@ class Recipe:
             raise RequestError(f"cannot read recipe {path}: {error}") from error
 
 
-def _as_float(name: str, value: int) -> float:
+def _as_float(name: str, value: float) -> float:
     try:
         return float(value)
     except OverflowError as error:
         raise RequestError(f"{name} must be a number that fits into a float") from error
+
+
+def _as_numbers(name: str, value: Any) -> Any:
+    """The same value, with every number of a list or table a float."""
+    if not isinstance(value, list | dict):
+        return value
+    entries = value if isinstance(value, list) else list(value.values())
+    if not entries or not all(isinstance(v, int | float) and not isinstance(v, bool) for v in entries):
+        raise RequestError(f"{name} must be a number for each client, not {value!r}")
+    if isinstance(value, list):
+        return [_as_float(name, v) for v in value]
+    return {key: _as_float(name, v) for key, v in value.items()}
 
 
 _NAMES = [f.name for f in fields(Recipe)]
@@ -135,7 +182,9 @@ def _kinds() -> dict[str, tuple[type, ...]]:
     kinds = {}
     for name, hint in hints.items():
         members = get_args(hint) if not name.endswith("_settings") else ()
-        kinds[name] = members or ((dict,) if name.endswith("_settings") else (hint,))
+        kinds[name] = tuple(get_origin(m) or m for m in members) or (
+            (dict,) if name.endswith("_settings") else (hint,)
+        )
     return kinds
 
 

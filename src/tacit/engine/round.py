@@ -54,9 +54,12 @@ def client_round(
 ) -> tuple[Packets, ClientState]:
     """What the clients of a cohort send in a round, and what they remember; `state` is consumed.
 
-    Guarantee: the packets are post-processing of what `algorithm.work` made private.
+    Guarantee: the packets are post-processing of what `algorithm.work` made private. A client of weight p_i
+    counts N p_i times as much as the mean client (papers/001, appendix H).
     """
     rows, work = algorithm.work.run(point, cohort, state.work, noise_multipliers)
+    if cohort.weights is not None:
+        rows = rows * cohort.weights.to(rows.device, rows.dtype)[:, None]
     generators = cohort.generators(Purpose.COMPRESS)
     packets, uplink = algorithm.uplink.send(rows, state.uplink, cohort.clients, generators)
     return packets, ClientState(work, uplink)
@@ -66,5 +69,6 @@ def server_round(
     algorithm: Algorithm, total: Tensor, state: ServerState, *, round: int, cohort: int, clients: int
 ) -> ServerState:
     """What the server remembers after a round whose decoded messages add up to `total`."""
-    direction, uplink = algorithm.uplink.receive(total, state.uplink, cohort=cohort, clients=clients)
+    divisor = algorithm.participation.divisor(cohort)
+    direction, uplink = algorithm.uplink.receive(total, state.uplink, cohort=divisor, clients=clients)
     return ServerState(algorithm.server.step(state.update, direction, round), uplink)

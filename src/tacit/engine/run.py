@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from tacit.engine.files import write_atomically
 from tacit.engine.history import History, Row
 from tacit.engine.trained import Trained
 from tacit.federation import Federation
-from tacit.privacy import Guarantee
+from tacit.privacy import Guarantee, Target
 from tacit.privacy.protection import protection
 
 
@@ -59,6 +60,30 @@ class Run:
         write_atomically(directory / "summary.json", summary.encode())
         return directory
 
+    def _own(self) -> list[dict[str, Any]]:
+        """What each client was promised, where they have budgets of their own."""
+        guarantee, calibration, federation = self.guarantee, self.calibration, self.federation
+        if guarantee is None or isinstance(self.privacy, Target):
+            return []
+        names = federation.names or tuple(map(str, federation.ids.tolist()))
+        rows = []
+        for position, (name, epsilon) in enumerate(zip(names, guarantee.epsilons, strict=True)):
+            group = calibration.groups[int(calibration.group_of_client[position])]
+            assert group.target is not None, "a run with a guarantee has targets"
+            rows.append(
+                {
+                    "client": name,
+                    "records": group.records,
+                    "epsilon_budget": group.target.epsilon,
+                    "epsilon": epsilon,
+                    "delta": group.target.delta,
+                    "noise_multiplier": group.noise_multiplier,
+                    "noise_std": float(calibration.noise_stds[position]),
+                    "weight": 1.0 if federation.weights is None else float(federation.weights[position]),
+                }
+            )
+        return rows
+
     def summary(self, directory: Path | None = None) -> dict[str, Any]:
         """The run as one flat JSON object."""
         federation, work, last = self.federation, self.algorithm.work, self.last
@@ -82,7 +107,8 @@ class Run:
             "promise": "no privacy: noise was switched off" if guarantee is None else guarantee.sentence(),
             "protection": []
             if guarantee is None
-            else [row.to_dict() for row in protection(guarantee, groups=())],
+            else [row.to_dict() for row in protection(guarantee, beside=self.calibration.beside, groups=())],
+            "clients_own": self._own(),
             "noise": work.noise.name,
             "entropy": "from the operating system, on a lattice"
             if work.noise.secret
@@ -90,7 +116,7 @@ class Run:
             "sampling": work.sampling.name,
             # Clients of different sizes may differ in these: they are those of the smallest client.
             "sampling_rate": work.sampling.rate(int(sizes[smallest])),
-            "clip_norm": work.bound.norm(work.model.dim),
+            "clip_norm": bound if math.isfinite(bound := work.bound.norm(work.model.dim)) else None,
             "noise_std": float(stds[smallest]),
             "noise_multiplier": float(multipliers[smallest]),
             "noise_std_range": [float(stds.min()), float(stds.max())],
@@ -104,6 +130,7 @@ class Run:
             "grad_norm_sq_mean": last.grad_norm_sq_mean,
             "test_metric": last.test_metric,
             "test_metric_name": work.model.metric_name,
+            "signal_to_noise": last.signal_to_noise,
             "seed": self.seed,
             "seconds": self.seconds,
             "run_dir": None if directory is None else str(directory),

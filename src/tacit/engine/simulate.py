@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.calibrate import Privacy, calibrate, releases
+from tacit.algorithms.calibrate import Privacy, attendance, calibrate, releases
 from tacit.engine import checkpoint as checkpoints
 from tacit.engine.history import Row
 from tacit.engine.ledger import Ledger
@@ -46,8 +46,9 @@ def simulate(
 ) -> Run:
     """Train, with the noise that `privacy` asks for, and remember what happened.
 
-    `privacy` is a `Target`, from which the noise of every client is derived, or "none" in so many words. With
-    `out`, ledger and checkpoints are written there as the run goes (every `checkpoint_every` rounds, or every
+    `privacy` is a `Target`, from which the noise of every client is derived, one target for each client if they
+    have budgets of their own, or "none" in so many words. With `out`, ledger and
+    checkpoints are written there as the run goes (every `checkpoint_every` rounds, or every
     few seconds), and a run that was killed goes on from its last checkpoint: the result is the same, bit for
     bit. Cohorts are worked on in chunks of about `memory_limit_bytes`. The same seed gives the same bits.
 
@@ -58,8 +59,14 @@ def simulate(
     every = max(1, rounds // EVALUATIONS) if evaluate_every is None else count("evaluate_every", evaluate_every)
     randomness = Randomness(seed, fresh_secret() if algorithm.work.noise.secret else None)
     federation = federation.to(device)
-    times = releases(algorithm, federation, rounds, randomness)
-    calibration = calibrate(algorithm, federation, releases=times, privacy=privacy)
+    attended = attendance(algorithm, federation, rounds, randomness)
+    calibration = calibrate(
+        algorithm,
+        federation,
+        releases=releases(algorithm, attended),
+        privacy=privacy,
+        attended=attended,
+    )
     simulation = Simulation(algorithm, federation, calibration, randomness, memory_limit_bytes)
 
     store = None if out is None else _Store(simulation, Path(out), rounds, checkpoint_every)
@@ -91,8 +98,9 @@ def _train(
             break
         cohort = simulation.cohort(state.round)
         if store:
-            store.note(state.round, cohort)
-        state = simulation.advance(state, cohort)
+            store.note(state.round, simulation.charged(cohort))
+        due = (state.round + 1) % every == 0 or state.round + 1 == rounds
+        state = simulation.advance(state, cohort, measure=due)
     return Run(
         algorithm=algorithm,
         federation=federation,

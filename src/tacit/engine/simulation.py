@@ -28,6 +28,7 @@ from tacit.engine.round import (
 from tacit.errors import TacitError
 from tacit.federation import Federation
 from tacit.noise.randomness import Purpose, Randomness
+from tacit.privacy.terms import Unit
 
 
 class DivergedError(TacitError):
@@ -45,6 +46,8 @@ class SimulationState:
     """(clients,) int64: in how many rounds each client took part"""
     uplink_bits: int = 0
     evaluations: float = 0.0
+    signal_to_noise: float | None = None
+    """of the newest round, where it was measured"""
     history: History = field(default_factory=History)
     seconds: float = 0.0
 
@@ -74,18 +77,26 @@ class Simulation:
         """The positions of the clients that take part in a round."""
         return self.algorithm.participation.cohort(self.federation.clients, round, self.randomness)
 
-    def advance(self, state: SimulationState, cohort: Tensor) -> SimulationState:
-        """One round of a cohort; `state` is consumed."""
+    def charged(self, cohort: Tensor) -> Tensor:
+        """The positions of the clients that a round of this cohort is charged to."""
+        return torch.arange(self.federation.clients) if self.algorithm.trust.charges_everyone else cohort
+
+    def advance(self, state: SimulationState, cohort: Tensor, *, measure: bool = False) -> SimulationState:
+        """One round of a cohort; `state` is consumed. With `measure`, its signal-to-noise ratio is taken."""
         point = self.algorithm.server.broadcast(state.server.update, state.round)
         total = torch.zeros_like(point)
+        trust, work = self.algorithm.trust, self.algorithm.work
         clients, bits, evaluations = state.clients, 0, 0.0
+        multipliers = trust.share(self.calibration.noise_multipliers, len(cohort))
         for members in self._chunks(cohort):
             part = Cohort(self.federation, members, state.round, self.randomness)
-            multipliers = self.calibration.noise_multipliers[members]
-            packets, clients = client_round(self.algorithm, point, part, clients, multipliers)
+            packets, clients = client_round(self.algorithm, point, part, clients, multipliers[members])
             packets.add_sum_to(total)
             bits += packets.bits * packets.clients
-            evaluations += self.algorithm.work.evaluations(part)
+            evaluations += work.evaluations(part)
+        if self.calibration.guarantee is not None:
+            multiplier, bound = float(self.calibration.noise_multipliers[0]), work.bound.norm(work.model.dim)
+            total = trust.top_up(total, multiplier, bound, len(cohort), state.round, self.randomness)
         if not bool(torch.isfinite(total).all()):
             raise DivergedError(f"round {state.round}: the messages are no longer finite; use a smaller step")
         server = server_round(
@@ -96,15 +107,36 @@ class Simulation:
             cohort=len(cohort),
             clients=self.federation.clients,
         )
-        state.releases[cohort] += 1
+        state.releases[self.charged(cohort)] += 1
+        ratio = self._signal_to_noise(point, total, cohort, state.round) if measure else None
         return replace(
             state,
+            signal_to_noise=ratio,
             round=state.round + 1,
             clients=clients,
             server=server,
             uplink_bits=state.uplink_bits + bits,
             evaluations=state.evaluations + evaluations,
         )
+
+    def _signal_to_noise(self, point: Tensor, total: Tensor, cohort: Tensor, round: int) -> float | None:
+        """||sum of bounded updates|| / ||sum of the noise|| (papers/004, appendix F).
+
+        The round is computed once more without noise: for the researcher, who may look at private data.
+        """
+        if self.algorithm.work.unit is not Unit.CLIENT or self.calibration.guarantee is None:
+            return None
+        signal, silent = torch.zeros_like(point), torch.zeros(len(cohort), dtype=torch.float64)
+        start = 0
+        for members in self._chunks(cohort):
+            part = Cohort(self.federation, members, round, self.randomness)
+            quiet = silent[start : start + len(members)]
+            rows, _ = self.algorithm.work.run(
+                point, part, self.algorithm.work.init(point, self.federation), quiet
+            )
+            signal += rows.sum(0)
+            start += len(members)
+        return float(signal.double().norm() / (total - signal).double().norm())
 
     def operations_per_round(self) -> float:
         """About how many multiplications a round of everyone takes: forward, and back twice."""
@@ -136,6 +168,7 @@ class Simulation:
             uplink_bits_total=state.uplink_bits,
             gradient_evaluations=round(state.evaluations),
             epsilon=self.calibration.epsilon_after(int(state.releases.max())),
+            signal_to_noise=state.signal_to_noise,
             seconds=seconds,
         )
         return replace(state, history=state.history.with_row(row), seconds=seconds)
@@ -143,7 +176,9 @@ class Simulation:
     def fingerprint(self, rounds: int) -> str:
         """A digest of everything that determines the run: data, parts, noise, seed, version."""
         digest = hashlib.sha256(f"{__version__}|{rounds}|{self.randomness}|{self.algorithm!r}".encode())
-        for tensor in (self.federation.features, self.federation.targets, self.federation.sizes):
+        federation = self.federation
+        weights = torch.empty(0) if federation.weights is None else federation.weights
+        for tensor in (federation.features, federation.targets, federation.sizes, federation.ids, weights):
             digest.update(tensor.cpu().contiguous().numpy().tobytes())
         digest.update(self.calibration.noise_multipliers.numpy().tobytes())
         return digest.hexdigest()
@@ -165,6 +200,7 @@ class Simulation:
         facts = {
             "uplink_bits": state.uplink_bits,
             "evaluations": state.evaluations,
+            "signal_to_noise": state.signal_to_noise,
             "history": state.history.to_list(),
             "seconds": state.seconds,
         }
@@ -187,6 +223,7 @@ class Simulation:
             releases=parts["run"]["releases"],
             uplink_bits=saved.facts["uplink_bits"],
             evaluations=saved.facts["evaluations"],
+            signal_to_noise=saved.facts["signal_to_noise"],
             history=History.from_list(saved.facts["history"]),
             seconds=saved.facts["seconds"],
         )

@@ -1,4 +1,4 @@
-"""Models whose score is linear in the parameters: softmax, logistic and linear regression.
+"""Models whose score is linear in the parameters: softmax, logistic, linear and quantile regression, and the SVM.
 
 A record's gradient is the outer product of its features and of the loss's slope, so norms and clipped sums
 cost what one ordinary gradient costs.
@@ -6,23 +6,28 @@ cost what one ordinary gradient costs.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.errors import count, positive
+from tacit.errors import RequestError, count, positive
 from tacit.federation import Batch
 from tacit.models.gradients import OuterGradients, OuterLayer, affine
 from tacit.models.losses import CrossEntropy, Logistic, ScoreLoss, Squared
 from tacit.models.model import check_point, flat_features
+from tacit.models.nonsmooth import Absolute, Envelope, Hinge, Pinball
 from tacit.models.penalty import NonconvexPenalty, Penalty, Ridge
 
 
 @dataclass(frozen=True)
 class LinearModel:
     """loss(features @ W + b, target) + penalty(W, b), with W (features x outputs) row by row, then b.
+
+    With a `smoothing` of beta, `losses` and `gradients` are those of the beta-Moreau envelope of every record's
+    loss, as a function of (W, b) (`tacit.models.nonsmooth`); penalty and metric stay as they are.
 
     >>> model = logistic_regression(features=3)
     >>> model.dim, model.smoothness(feature_norm=1.0)
@@ -34,10 +39,15 @@ class LinearModel:
     loss: ScoreLoss
     intercept: bool = True
     penalty: Penalty | None = None
+    smoothing: float | None = None
 
     def __post_init__(self) -> None:
         count("features", self.features)
         count("outputs", self.outputs)
+        if self.smoothing is not None:
+            positive("smoothing", self.smoothing)
+            if self.outputs != 1:
+                raise RequestError(f"smoothing is for a score of one number, not of {self.outputs}; leave it out")
 
     @property
     def dim(self) -> int:
@@ -49,13 +59,17 @@ class LinearModel:
         """The loss's metric."""
         return self.loss.metric_name
 
-    def smoothness(self, feature_norm: float) -> float:
+    def smoothness(self, feature_norm: float) -> float | None:
         """The largest curvature of any record's loss, penalty included, if features have at most this norm.
 
-        The bound on the features must be public: it comes from how the features are made, not from a look.
+        None where the loss has a kink that no smoothing rounds off. With smoothing, curvature c becomes
+        c beta/(c + beta). The bound on the features must be public: it comes from how the features are made, not
+        from a look.
         """
-        reach = positive("feature_norm", feature_norm) ** 2 + self.intercept
-        return self.loss.curvature * reach + (self.penalty.curvature if self.penalty else 0.0)
+        curvature = self.loss.curvature * (positive("feature_norm", feature_norm) ** 2 + self.intercept)
+        if self.smoothing is not None:
+            curvature = self.smoothing / (1 + self.smoothing / curvature)
+        return None if math.isinf(curvature) else curvature + (self.penalty.curvature if self.penalty else 0.0)
 
     def lipschitz(self, feature_norm: float) -> float | None:
         """The largest norm of any record's gradient (without penalty), or None where the loss has no bound."""
@@ -78,12 +92,21 @@ class LinearModel:
 
     def losses(self, point: Tensor, batch: Batch) -> Tensor:
         """The loss of every record."""
-        return self.loss.values(self.scores(point, batch), batch.targets)
+        return self._loss_of(batch).values(self.scores(point, batch), batch.targets)
 
     def gradients(self, point: Tensor, batch: Batch) -> OuterGradients:
         """features (x) slopes."""
-        slopes = self.loss.slopes(self.scores(point, batch), batch.targets)
+        slopes = self._loss_of(batch).slopes(self.scores(point, batch), batch.targets)
         return OuterGradients((OuterLayer(flat_features(batch), slopes, self.intercept),), batch.counts)
+
+    def _loss_of(self, batch: Batch) -> ScoreLoss | Envelope:
+        """The loss of a score; how far it is smoothed depends on the norm of a record's own features."""
+        if self.smoothing is None:
+            return self.loss
+        features = flat_features(batch)
+        norms = torch.linalg.vector_norm(features, dim=1, dtype=torch.float64)
+        steps = (norms.square() + self.intercept) / self.smoothing
+        return Envelope(self.loss, steps.clamp(max=torch.finfo(features.dtype).max).to(features.dtype))
 
     def predict(self, point: Tensor, features: Tensor) -> Tensor:
         """The predicted target of every record."""
@@ -123,3 +146,29 @@ def nonconvex_logistic_regression(
 def least_squares(*, features: int, intercept: bool = True, ridge: float = 0.0) -> LinearModel:
     """Linear regression by squared error."""
     return LinearModel(features, 1, Squared(), intercept, _ridge(ridge))
+
+
+def support_vector_machine(
+    *, features: int, intercept: bool = True, ridge: float = 0.0, smoothing: float | None = None
+) -> LinearModel:
+    """Two-class linear classification by the hinge loss; targets are 0 and 1."""
+    return LinearModel(features, 1, Hinge(), intercept, _ridge(ridge), smoothing)
+
+
+def absolute_regression(
+    *, features: int, intercept: bool = True, ridge: float = 0.0, smoothing: float | None = None
+) -> LinearModel:
+    """Linear regression by absolute error: the conditional median, which outliers do not drag along."""
+    return LinearModel(features, 1, Absolute(), intercept, _ridge(ridge), smoothing)
+
+
+def quantile_regression(
+    *,
+    features: int,
+    quantile: float = 0.5,
+    intercept: bool = True,
+    ridge: float = 0.0,
+    smoothing: float | None = None,
+) -> LinearModel:
+    """Linear regression of a quantile by the pinball loss."""
+    return LinearModel(features, 1, Pinball(quantile), intercept, _ridge(ridge), smoothing)

@@ -34,7 +34,7 @@ class ScoreLoss(Protocol):
 
     @property
     def curvature(self) -> float:
-        """The largest second derivative."""
+        """The largest second derivative; infinite where the slope jumps."""
         ...
 
     def values(self, scores: Tensor, targets: Tensor) -> Tensor:

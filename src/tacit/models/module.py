@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
+from torch.func import functional_call
 
 from tacit.errors import RequestError, unknown_name
 from tacit.federation import Batch
 from tacit.models.gradients import ROWS_AT_A_TIME, Gradients, WrittenGradients
+from tacit.models.layers import LayeredGradients
+from tacit.models.layers_capture import Capture, keeps_records_apart, layer_parameters
 from tacit.models.losses import CrossEntropy, ScoreLoss, Squared
 from tacit.models.model import check_point
 from tacit.models.penalty import Penalty
@@ -33,9 +34,11 @@ LOSSES: dict[str, tuple[RecordLoss, ScoreLoss]] = {
 
 @dataclass(frozen=True, eq=False)
 class ModuleModel:
-    """A network from PyTorch: every record's gradient by `vmap(grad)`, in chunks that fit into memory.
+    """A network from PyTorch, with every record's gradient from one pass forward and back over the batch.
 
-    The module is a recipe for a function: its own parameters are only the starting point. A layer that mixes
+    The module is a recipe for a function: its own parameters are only the starting point, and not even that if
+    `start` draws another one. Its code is shown one record at a time, so that what it computes for one cannot
+    depend on another (see `tacit.models.layers_capture`). A layer that mixes
     the records of a batch makes "one record's gradient" meaningless, and with it every promise about one
     record; such a layer is refused by name.
 
@@ -47,7 +50,10 @@ class ModuleModel:
     module: nn.Module
     loss: str | RecordLoss = "cross-entropy"
     penalty: Penalty | None = None
+    start: Callable[[np.random.Generator], Tensor] | None = field(default=None, repr=False)
+    """draws the point at which training starts"""
     _shapes: dict[str, torch.Size] = field(init=False, repr=False)
+    _capture: Capture = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         _refuse_mixing_layers(self.module)
@@ -57,6 +63,9 @@ class ModuleModel:
         if not shapes:
             raise RequestError("the module has no parameters to train")
         object.__setattr__(self, "_shapes", shapes)
+        together = isinstance(self.loss, str) and keeps_records_apart(self.module)
+        capture = Capture(self._record_losses, shapes, layer_parameters(self.module), together)
+        object.__setattr__(self, "_capture", capture)
 
     @property
     def dim(self) -> int:
@@ -75,7 +84,9 @@ class ModuleModel:
         return self.loss, None
 
     def init(self, generator: np.random.Generator) -> Tensor:
-        """The module's own parameters, as they were when it was handed over."""
+        """What `start` draws, or the module's own parameters as they were when it was handed over."""
+        if self.start is not None:
+            return self.start(generator)
         parameters = dict(self.module.named_parameters())
         return torch.cat([parameters[name].detach().flatten() for name in self._shapes])
 
@@ -99,12 +110,24 @@ class ModuleModel:
         return torch.cat([record_loss(self.outputs(p, x), y) for p, x, y in parts])
 
     def gradients(self, point: Tensor, batch: Batch) -> Gradients:
-        """By `vmap(grad)`; written out once if that fits into memory, recomputed in chunks if not."""
+        """Layer by layer; kept if they fit into memory, computed again in chunks if not."""
         check_point(self, point)
-        lazy = _ModuleGradients(self, point, batch)
-        if batch.records * self.dim <= ROWS_AT_A_TIME:
-            return WrittenGradients(lazy.rows(0, batch.records), batch.counts)
-        return lazy
+        if batch.records == 0:
+            return WrittenGradients(point.new_zeros(0, self.dim), batch.counts)
+        # What few records take is not worth finding out.
+        if batch.records * (self.dim + 16 * batch.features[0].numel()) > ROWS_AT_A_TIME // 8:
+            first = self._captured(point, _part(batch, 0, 1))
+            size = max(1, ROWS_AT_A_TIME // max(1, first.numbers))
+            if size < batch.records:
+                return _ChunkedGradients(self, point, batch, size)
+        return self._captured(point, batch)
+
+    def _captured(self, point: Tensor, batch: Batch) -> LayeredGradients:
+        return self._capture.gradients(point, batch)
+
+    def _record_losses(self, parameters: Mapping[str, Tensor], features: Tensor, targets: Tensor) -> Tensor:
+        outputs = functional_call(self.module, dict(parameters), (features,))
+        return self._named()[0](outputs, targets)
 
     def predict(self, point: Tensor, features: Tensor) -> Tensor:
         """The predicted target of every record, or the raw output for a loss of the user's own."""
@@ -119,11 +142,21 @@ class ModuleModel:
         return float(score_loss.metric(self.outputs(point, batch.features), batch.targets))
 
 
+def _part(batch: Batch, start: int, stop: int) -> Batch:
+    """Some consecutive records, with a row for every client of the whole batch."""
+    ends = torch.cumsum(batch.counts, 0)
+    counts = ends.clamp(start, stop) - (ends - batch.counts).clamp(start, stop)
+    return Batch(batch.features[start:stop], batch.targets[start:stop], counts)
+
+
 @dataclass(frozen=True)
-class _ModuleGradients:
+class _ChunkedGradients:
+    """Computed again whenever they are asked for, some records at a time."""
+
     model: ModuleModel
     point: Tensor
     batch: Batch
+    size: int
 
     @property
     def dim(self) -> int:
@@ -133,34 +166,23 @@ class _ModuleGradients:
     def counts(self) -> Tensor:
         return self.batch.counts
 
-    def _ranges(self) -> list[tuple[int, int]]:
-        size = max(1, ROWS_AT_A_TIME // self.dim)
-        return [(s, min(s + size, self.batch.records)) for s in range(0, self.batch.records, size)]
-
-    def rows(self, start: int, stop: int) -> Tensor:
-        if start == stop:
-            return torch.zeros(0, self.dim)
-        record_loss = self.model._named()[0]
-
-        def one(point: Tensor, features: Tensor, target: Tensor) -> Tensor:
-            return record_loss(self.model.outputs(point, features[None]), target[None])[0]
-
-        shared = self.point.dim() == 1
-        points = self.point if shared else self.point[self.batch.owners()[start:stop]]
-        axes: tuple[Any, ...] = (None if shared else 0, 0, 0)
-        gradients: Callable[..., Tensor] = vmap(grad(one), in_dims=axes)
-        return gradients(points, self.batch.features[start:stop], self.batch.targets[start:stop])
+    def _chunks(self, first: int, last: int) -> Iterator[tuple[slice, LayeredGradients]]:
+        for start in range(first, last, self.size):
+            stop = min(start + self.size, last)
+            yield slice(start, stop), self.model._captured(self.point, _part(self.batch, start, stop))
 
     def norms(self) -> Tensor:
-        return torch.cat([WrittenGradients(self.rows(a, b), self.counts).norms() for a, b in self._ranges()])
+        return torch.cat([gradients.norms() for _, gradients in self._chunks(0, self.batch.records)])
 
     def weighted_sums(self, weights: Tensor) -> Tensor:
         total = self.point.new_zeros(len(self.counts), self.dim)
-        owners = self.batch.owners()
-        for start, stop in self._ranges():
-            part = WrittenGradients(self.rows(start, stop), torch.ones(stop - start, dtype=torch.int64))
-            total.index_add_(0, owners[start:stop].to(total.device), part.weighted_sums(weights[start:stop]))
+        for records, gradients in self._chunks(0, self.batch.records):
+            total += gradients.weighted_sums(weights[records])
         return total
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        parts = [gradients.rows(0, r.stop - r.start) for r, gradients in self._chunks(start, stop)]
+        return torch.cat(parts) if parts else self.point.new_zeros(0, self.dim)
 
 
 def _refuse_mixing_layers(module: nn.Module) -> None:

@@ -12,11 +12,15 @@ from torch import nn
 
 from tacit.errors import RequestError, unknown_name
 from tacit.federation import Federation
+from tacit.models.cnn import cifar_cnn_model, mnist_cnn_model
 from tacit.models.linear import (
+    absolute_regression,
     least_squares,
     logistic_regression,
     nonconvex_logistic_regression,
+    quantile_regression,
     softmax_regression,
+    support_vector_machine,
 )
 from tacit.models.model import Model
 from tacit.models.module import ModuleModel
@@ -47,7 +51,12 @@ MODELS: dict[str, ModelEntry] = {
         "two classes",
     ),
     "least-squares": ModelEntry(least_squares, "linear regression by squared error", "regression"),
+    "svm": ModelEntry(support_vector_machine, "linear support vector machine, hinge loss", "two classes"),
+    "absolute-regression": ModelEntry(absolute_regression, "linear regression by absolute error", "regression"),
+    "quantile-regression": ModelEntry(quantile_regression, "linear regression of a quantile", "regression"),
     "network": ModelEntry(SigmoidNetwork, "one hidden sigmoid layer (papers/000, A.2)", "classification"),
+    "mnist-cnn": ModelEntry(mnist_cnn_model, "two convolutions (papers/002, 5.1)", "classification"),
+    "cifar-cnn": ModelEntry(cifar_cnn_model, "three convolutions (papers/002, 5.1)", "classification"),
     "quadratic": ModelEntry(_quadratic, "synthetic quadratics (papers/004, F)", "synthetic"),
 }
 

@@ -33,9 +33,14 @@ class Purpose(enum.IntEnum):
     SNAPSHOT = 6
     PARTITION = 7
     DATA = 8
+    SECRET_PARTICIPATION = 9
+    AGGREGATE = 10
+    OUTPUT = 11
 
 
-_PRIVATE = frozenset([Purpose.SAMPLE, Purpose.NOISE, Purpose.COMPRESS])
+_PRIVATE = frozenset(
+    [Purpose.SAMPLE, Purpose.NOISE, Purpose.COMPRESS, Purpose.SECRET_PARTICIPATION, Purpose.AGGREGATE]
+)
 """What a client draws for itself: nobody else may know it, or amplification by sampling is lost."""
 
 

@@ -39,9 +39,10 @@ class Target:
 
 @dataclass(frozen=True)
 class ClientGroup:
-    """Clients with the same event, and the epsilon that it costs each of them."""
+    """Clients with the same event and delta, and the epsilon that it costs each of them."""
 
     event: DpEvent
+    delta: float
     clients: int
     epsilon: float
 
@@ -50,7 +51,8 @@ class ClientGroup:
 class Guarantee:
     """What is promised to every client. Its epsilon is computed here, from events, and cannot be typed in.
 
-    `events` holds the whole run of each client, in client order. Equal events are accounted for once.
+    `events` holds the whole run of each client, in client order. Equal events are accounted for once. Where
+    clients have budgets of their own, `deltas` has the delta of each, and `delta` is the largest of them.
 
     >>> from tacit.privacy.events import gaussian, poisson, repeated
     >>> run = repeated(poisson(0.1, 4.0), 30)
@@ -67,6 +69,7 @@ class Guarantee:
     unit: Unit = Unit.RECORD
     adversary: Adversary = Adversary.SERVER
     public: tuple[str, ...] = ("the number of records of every client",)
+    deltas: tuple[float, ...] | None = field(default=None, repr=False)
     groups: tuple[ClientGroup, ...] = field(init=False)
     group_of_client: tuple[int, ...] = field(init=False, repr=False)
 
@@ -80,16 +83,20 @@ class Guarantee:
         store("public", (self.public,) if isinstance(self.public, str) else tuple(self.public))
         if not self.events:
             raise DataError("a guarantee needs the event of at least one client; there are no clients")
+        deltas = (self.delta,) * len(self.events) if self.deltas is None else tuple(self.deltas)
+        if len(deltas) != len(self.events) or max(deltas) != self.delta:
+            raise DataError("deltas must be one for each client, and delta the largest of them")
         distinct: dict[object, int] = {}
-        indices = tuple(distinct.setdefault(_key(event), len(distinct)) for event in self.events)
+        pairs = tuple(zip(self.events, deltas, strict=True))
+        indices = tuple(distinct.setdefault((_key(event), d), len(distinct)) for event, d in pairs)
         clients = Counter(indices)
-        firsts = dict(zip(reversed(indices), reversed(self.events), strict=True))
+        firsts = dict(zip(reversed(indices), reversed(pairs), strict=True))
         store("group_of_client", indices)
         store(
             "groups",
             tuple(
-                ClientGroup(firsts[g], clients[g], epsilon(firsts[g], self.delta, self.adjacency))
-                for g in range(len(distinct))
+                ClientGroup(event, check_delta(d), clients[g], epsilon(event, d, self.adjacency))
+                for g, (event, d) in sorted(firsts.items())
             ),
         )
 

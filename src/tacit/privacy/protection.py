@@ -8,16 +8,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dp_accounting import DpEvent
-
 from tacit.errors import RequestError, count
 from tacit.privacy.composition import CannotAnswerError
 from tacit.privacy.groups import epsilon_between, group_epsilon
-from tacit.privacy.guarantee import Guarantee
+from tacit.privacy.guarantee import ClientGroup, Guarantee
 from tacit.privacy.terms import Adjacency, Adversary, Unit
 
 _PRACTICALLY_NOTHING = 20.0
 """An epsilon from which on the factor exp(epsilon) says nothing to anybody."""
+
+
+_NO_GAIN = 1.01
+"""An epsilon that is larger by less than this factor is the same for all purposes."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +39,17 @@ class Protection:
 
 
 def protection(
-    guarantee: Guarantee, *, records: Sequence[int] | None = None, groups: Sequence[int] = (2, 10)
+    guarantee: Guarantee,
+    *,
+    beside: Sequence[Guarantee] = (),
+    records: Sequence[int] | None = None,
+    groups: Sequence[int] = (2, 10),
 ) -> tuple[Protection, ...]:
     """The table of a guarantee: each adversary, the other adjacency, groups of records, whole clients.
 
     Every epsilon is the worst over all clients, at the guarantee's delta, and holds on its own; they do not add
-    up. `records` is the number of records of every client, in client order; without it there is no line for a
+    up. `beside` are the guarantees of the same run against those who see more. `records` is the number of records
+    of every client, in client order; without it there is no line for a
     whole client, and groups are taken to fit into every client.
 
     >>> from tacit.privacy.events import gaussian, repeated
@@ -63,7 +70,7 @@ def protection(
         )
     unit = "one record" if guarantee.unit is Unit.RECORD else "one client"
     rows = [_line(guarantee, _ADVERSARIES[guarantee.adversary], unit, guarantee.epsilon, guarantee.sentence())]
-    rows += _stronger(guarantee, unit)
+    rows += _stronger(guarantee, unit, beside)
     rows += _weaker(guarantee, unit)
     rows.append(_other_adjacency(guarantee, unit))
     if guarantee.unit is Unit.RECORD:
@@ -93,6 +100,7 @@ def round_up(value: float, digits: int = 3) -> float:
 _ADVERSARIES = {
     Adversary.SERVER: "the server and all other parties",
     Adversary.SHUFFLER: "the server behind the shuffler",
+    Adversary.COHORT: "someone who sees sums and who took part",
     Adversary.SUM: "someone who sees only sums over clients",
     Adversary.MODEL: "someone who sees only the final model",
 }
@@ -102,11 +110,13 @@ def _line(guarantee: Guarantee, adversary: str, protected: str, epsilon: float, 
     return Protection(adversary, protected, str(guarantee.adjacency), epsilon, guarantee.delta, sentence)
 
 
-def _stronger(guarantee: Guarantee, unit: str) -> list[Protection]:
+def _stronger(guarantee: Guarantee, unit: str, beside: Sequence[Guarantee]) -> list[Protection]:
     """Those who see more than the guarantee assumes."""
-    if guarantee.adversary is Adversary.SERVER:
-        return []
+    told = [_beside(guarantee, unit, g) for g in beside]
+    if Adversary.SERVER in (guarantee.adversary, *(g.adversary for g in beside)):
+        return told
     return [
+        *told,
         _line(
             guarantee,
             _ADVERSARIES[Adversary.SERVER],
@@ -114,8 +124,21 @@ def _stronger(guarantee: Guarantee, unit: str) -> list[Protection]:
             math.inf,
             f"Nothing is promised against a server that sees every single message: the promise holds against "
             f"{guarantee.adversary.description}, and falls with that assumption.",
-        )
+        ),
     ]
+
+
+def _beside(guarantee: Guarantee, unit: str, other: Guarantee) -> Protection:
+    """A guarantee of the same run against somebody who sees more; with a word if nothing is gained by less."""
+    adversary, sentence = _ADVERSARIES[other.adversary], other.sentence()
+    gains_nothing = other.epsilon <= guarantee.epsilon * _NO_GAIN
+    if guarantee.adversary is Adversary.SHUFFLER and gains_nothing:
+        adversary = f"{adversary} (the shuffler gains nothing)"
+        sentence += (
+            " The shuffler gains nothing here: too few clients, or too little noise for one client to look like "
+            "another. Each message is protected by its own noise, as it would be without a shuffler."
+        )
+    return _line(other, adversary, unit, other.epsilon, sentence)
 
 
 def _weaker(guarantee: Guarantee, unit: str) -> list[Protection]:
@@ -146,7 +169,7 @@ def _weaker(guarantee: Guarantee, unit: str) -> list[Protection]:
 def _other_adjacency(guarantee: Guarantee, unit: str) -> Protection:
     replaces = guarantee.adjacency is Adjacency.REPLACE_ONE
     other = Adjacency.ADD_REMOVE if replaces else Adjacency.REPLACE_ONE
-    epsilon = max(epsilon_between(group.event, guarantee.delta, other) for group in guarantee.groups)
+    epsilon = max(epsilon_between(group.event, group.delta, other) for group in guarantee.groups)
     noun = unit.removeprefix("one ")
     protected = f"whether a {noun} is used" if replaces else f"the content of a {noun}"
     what = "was used or contributed nothing" if replaces else "had this content or another one"
@@ -162,8 +185,8 @@ def _other_adjacency(guarantee: Guarantee, unit: str) -> Protection:
 
 
 def _group(guarantee: Guarantee, records: Sequence[int] | None, size: int) -> Protection:
-    epsilon = _worst(guarantee, records, lambda event, held: group_epsilon(
-        event, min(size, held or size), guarantee.delta, guarantee.adjacency
+    epsilon = _worst(guarantee, records, lambda group, held: group_epsilon(
+        group.event, min(size, held or size), group.delta, guarantee.adjacency
     ))  # fmt: skip
     return _line(
         guarantee,
@@ -179,7 +202,7 @@ def _whole_client(guarantee: Guarantee, records: Sequence[int]) -> Protection:
     epsilon = _worst(
         guarantee,
         records,
-        lambda event, held: group_epsilon(event, held or 1, guarantee.delta, guarantee.adjacency),
+        lambda group, held: group_epsilon(group.event, held or 1, group.delta, guarantee.adjacency),
     )
     return _line(
         guarantee,
@@ -192,13 +215,13 @@ def _whole_client(guarantee: Guarantee, records: Sequence[int]) -> Protection:
 
 
 def _worst(
-    guarantee: Guarantee, records: Sequence[int] | None, cost: Callable[[DpEvent, int | None], float]
+    guarantee: Guarantee, records: Sequence[int] | None, cost: Callable[[ClientGroup, int | None], float]
 ) -> float:
     """The largest cost of all clients; infinite where the accountant cannot answer."""
     sizes = records if records is not None else [None] * len(guarantee.events)
     distinct = set(zip(guarantee.group_of_client, sizes, strict=True))
     try:
-        return max(cost(guarantee.groups[group].event, held) for group, held in distinct)
+        return max(cost(guarantee.groups[group], held) for group, held in distinct)
     except CannotAnswerError:
         return math.inf
 

@@ -44,6 +44,7 @@ class Adversary(_Word):
 
     SERVER = "server"
     SHUFFLER = "shuffler"
+    COHORT = "cohort"
     SUM = "sum"
     MODEL = "model"
 
@@ -52,7 +53,7 @@ class Adversary(_Word):
         """Who they are and what they are taken to see, in plain words.
 
         >>> Adversary.SUM.description
-        'anyone who sees only the sum of all clients in each round, not the message of a single one'
+        'anyone who sees only the sum of all clients in each round, not who took part in it'
         """
         return _DESCRIPTIONS[self]
 
@@ -60,6 +61,7 @@ class Adversary(_Word):
 _DESCRIPTIONS = {
     Adversary.SERVER: "the server and all other parties, who see every message of every client",
     Adversary.SHUFFLER: "a server that gets the messages of all clients in random order from a trusted shuffler",
-    Adversary.SUM: "anyone who sees only the sum of all clients in each round, not the message of a single one",
+    Adversary.COHORT: "anyone who sees each round's sum of all clients and who took part, not a single message",
+    Adversary.SUM: "anyone who sees only the sum of all clients in each round, not who took part in it",
     Adversary.MODEL: "anyone who sees only the final model, and trusts the server with everything else",
 }

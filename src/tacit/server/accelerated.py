@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -35,18 +36,33 @@ class Accelerated:
 
     The objective of line 9 is a round bowl, (mu+e)/2 ||v - c||^2 and a constant, so its minimum over W is the
     point of W nearest to the centre c. (As printed, line 9 lacks the factor a before mu/2; the lemmas that the
-    paper relies on, from Ghadimi & Lan 2012, have it.)
+    paper relies on, from Ghadimi & Lan 2012, have it.) With a `regularisation` lambda the objective is
+    F(w) + (lambda/2) ||w - w_0||^2, whose second part is public: the convex case of Lemma E.1.
     """
 
     stages: tuple[Stage, ...]
     strong_convexity: float = 0.0
     projection: Projection = field(default_factory=Everywhere)
+    regularisation: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.stages:
             raise RequestError("an accelerated update needs at least one stage")
         if not self.strong_convexity >= 0:
             raise RequestError(f"strong_convexity must be at least 0, not {self.strong_convexity!r}")
+        if not 0 <= self.regularisation < math.inf:
+            raise RequestError(f"regularisation must be at least 0, not {self.regularisation!r}")
+        least = min(stage.curvature for stage in self.stages)
+        if self._mu > least:
+            raise RequestError(
+                f"strong_convexity + regularisation = {self._mu:g} is more than the curvature {least:g} (1/step): "
+                "no loss bends more than its smoothness"
+            )
+
+    @property
+    def _mu(self) -> float:
+        """Of the objective that is minimised."""
+        return self.strong_convexity + self.regularisation
 
     @property
     def rounds(self) -> int:
@@ -66,12 +82,12 @@ class Accelerated:
     def init(self, point: Tensor) -> State:
         """w_0 = w_0^ag."""
         self.projection.check_start(point)
-        return {"point": point, "aggregate": point}
+        return {"point": point, "aggregate": point, **({"start": point} if self.regularisation else {})}
 
     def broadcast(self, state: State, round: int) -> Tensor:
         """w_md."""
         a, e, _ = self._coefficients(round)
-        mu = self.strong_convexity
+        mu = self._mu
         total = e + (1 - a * a) * mu
         old = (1 - a) * (mu + e) / total
         return old * state["aggregate"] + (1 - old) * state["point"]
@@ -79,12 +95,14 @@ class Accelerated:
     def step(self, state: State, direction: Tensor, round: int) -> State:
         """Lines 9 and 10; at the end of a stage w starts again at w_ag."""
         a, e, last = self._coefficients(round)
-        mu = self.strong_convexity
+        mu = self._mu
         middle = self.broadcast(state, round)
+        if self.regularisation:
+            direction = direction + self.regularisation * (middle - state["start"])
         centre = (a * mu * middle + ((1 - a) * mu + e) * state["point"] - a * direction) / (mu + e)
         point = self.projection.nearest(centre)
         aggregate = a * point + (1 - a) * state["aggregate"]
-        return {"point": aggregate if last else point, "aggregate": aggregate}
+        return {**state, "point": aggregate if last else point, "aggregate": aggregate}
 
     def output(self, state: State) -> Tensor:
         """w_ag."""

@@ -1,6 +1,7 @@
 """Who takes part in a round.
 
-The server sees who answers, so choosing clients at random hides nothing from it and earns no privacy here.
+A server that sees single messages sees who answers, so choosing clients at random hides nothing from it and earns
+no privacy. Only `PoissonClients`, whose coins nobody may see, goes with a promise that counts on chance.
 """
 
 from __future__ import annotations
@@ -12,8 +13,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.errors import RequestError, count
+from tacit.errors import RequestError, count, positive
 from tacit.noise.randomness import Purpose, Randomness
+
+
+@dataclass(frozen=True)
+class Attendance:
+    """How often clients took part."""
+
+    rounds: int
+    most: int
+    """rounds of the client that took part most often"""
+    largest_cohort: int
 
 
 class Participation(Protocol):
@@ -21,6 +32,10 @@ class Participation(Protocol):
 
     def cohort(self, clients: int, round: int, randomness: Randomness) -> Tensor:
         """Positions of the clients that take part, in increasing order."""
+        ...
+
+    def divisor(self, cohort: int) -> float:
+        """By what the sum over a cohort of this size is divided."""
         ...
 
 
@@ -31,6 +46,10 @@ class Everyone:
     def cohort(self, clients: int, round: int, randomness: Randomness) -> Tensor:
         """All of them."""
         return torch.arange(clients)
+
+    def divisor(self, cohort: int) -> float:
+        """Those who took part."""
+        return cohort
 
 
 @dataclass(frozen=True)
@@ -50,6 +69,10 @@ class RandomNumber:
         number = int(generator.integers(self.fewest, self.most, endpoint=True))
         return _subset(number, clients, generator)
 
+    def divisor(self, cohort: int) -> float:
+        """Those who took part."""
+        return cohort
+
 
 @dataclass(frozen=True)
 class FixedNumber:
@@ -63,6 +86,38 @@ class FixedNumber:
     def cohort(self, clients: int, round: int, randomness: Randomness) -> Tensor:
         """A random subset."""
         return _subset(self.number, clients, randomness.generator(Purpose.PARTICIPATION, round=round))
+
+    def divisor(self, cohort: int) -> float:
+        """Those who took part."""
+        return cohort
+
+
+@dataclass(frozen=True)
+class PoissonClients:
+    """Every client by a coin of its own, `expected` of them on average: papers/004, Algorithm 1, line 3.
+
+    The coins are a secret of the clients. Sums are divided by the constant `expected`, whoever came.
+    """
+
+    expected: float
+
+    def __post_init__(self) -> None:
+        positive("cohort", self.expected)
+
+    def rate(self, clients: int) -> float:
+        """The probability of every coin."""
+        if self.expected > clients:
+            raise RequestError(f"cohort = {self.expected:g} is more than the {clients} clients there are")
+        return self.expected / clients
+
+    def cohort(self, clients: int, round: int, randomness: Randomness) -> Tensor:
+        """Those whose coin says so; perhaps nobody."""
+        generator = randomness.generator(Purpose.SECRET_PARTICIPATION, round=round)
+        return torch.from_numpy(np.flatnonzero(generator.random(clients) < self.rate(clients)))
+
+    def divisor(self, cohort: int) -> float:
+        """The expected number, never the one that was drawn."""
+        return self.expected
 
 
 def _subset(number: int, clients: int, generator: np.random.Generator) -> Tensor:

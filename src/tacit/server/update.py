@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from tacit.errors import RequestError, positive
+from tacit.errors import RequestError, positive, unknown_name
+from tacit.noise.randomness import Purpose, Randomness
+from tacit.schedules import Constant, Schedule
 from tacit.server.projection import Everywhere, Projection
 
 State = dict[str, Tensor]
@@ -36,21 +40,26 @@ class ServerUpdate(Protocol):
 
 @dataclass(frozen=True)
 class Descent:
-    """x^{t+1} = nearest point of W to x^t - step v^t; the last point is the model.
+    """x^{t+1} = nearest point of W to x^t - step_t m^t with m^t = momentum m^{t-1} + v^t; the model is the last.
 
-    papers/000, Algorithm 3, line 17; with a projection papers/001, Algorithm 2, line 10.
+    papers/000, Algorithm 3, line 17; with a projection papers/001, Algorithm 2, line 10; with momentum and a
+    schedule papers/004, appendix H.
     """
 
     step_size: float
     projection: Projection = field(default_factory=Everywhere)
+    schedule: Schedule = field(default_factory=Constant)
+    momentum: float = 0.0
 
     def __post_init__(self) -> None:
         positive("step", self.step_size)
+        if not 0 <= self.momentum < 1:
+            raise RequestError(f"momentum must be at least 0 and below 1, not {self.momentum!r}")
 
     def init(self, point: Tensor) -> State:
-        """The point itself."""
+        """The point itself, and the velocity where there is momentum."""
         self.projection.check_start(point)
-        return {"point": point}
+        return {"point": point, **({"velocity": torch.zeros_like(point)} if self.momentum else {})}
 
     def broadcast(self, state: State, round: int) -> Tensor:
         """The current point."""
@@ -58,7 +67,11 @@ class Descent:
 
     def step(self, state: State, direction: Tensor, round: int) -> State:
         """A step against the direction, and back into W."""
-        return {"point": self.projection.nearest(state["point"] - self.step_size * direction)}
+        step = self.step_size * self.schedule.factor(round)
+        if not self.momentum:
+            return {"point": self.projection.nearest(state["point"] - step * direction)}
+        velocity = self.momentum * state["velocity"] + direction
+        return {"point": self.projection.nearest(state["point"] - step * velocity), "velocity": velocity}
 
     def output(self, state: State) -> Tensor:
         """The last point."""
@@ -103,3 +116,50 @@ class Averaged:
     def output(self, state: State) -> Tensor:
         """The average."""
         return state["average"].to(state["point"].dtype)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The point that was broadcast in one round, chosen in advance: papers/004, Algorithm 1, line 16.
+
+    Until that round the model is the newest point.
+    """
+
+    update: Descent
+    round: int
+
+    def init(self, point: Tensor) -> State:
+        """The update's own memory."""
+        return {**self.update.init(point), "kept": point}
+
+    def broadcast(self, state: State, round: int) -> Tensor:
+        """What the update broadcasts."""
+        return self.update.broadcast(state, round)
+
+    def step(self, state: State, direction: Tensor, round: int) -> State:
+        """Move on; remember the point as long as the round has not come."""
+        moved = self.update.step(state, direction, round)
+        return {**moved, "kept": state["kept"] if round >= self.round else moved["point"]}
+
+    def output(self, state: State) -> Tensor:
+        """The point of the chosen round."""
+        return state["kept"]
+
+
+Output = Callable[[Descent], ServerUpdate]
+"""Which of the points is the model."""
+
+
+def parse_output(name: str, rounds: int, randomness: Randomness) -> Output:
+    """`last`, `average`, or `random`: one of the points of rounds 0 to rounds - 1, by a public coin."""
+    if name == "random":
+        chosen = int(randomness.generator(Purpose.OUTPUT).integers(rounds))
+        return partial(Kept, round=chosen)
+    outputs: dict[str, Output] = {"last": _last, "average": Averaged}
+    if name not in outputs:
+        raise unknown_name("output", name, [*outputs, "random"])
+    return outputs[name]
+
+
+def _last(update: Descent) -> ServerUpdate:
+    return update

@@ -11,6 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.errors import RequestError
+from tacit.federation import Federation
+from tacit.models import build_model, logistic_regression
+from tacit.models.linear import support_vector_machine
 from tacit.theory import isrl_dp as theory
 from tacit.theory.isrl_dp import Problem
 
@@ -53,3 +56,34 @@ def test_unlike_silos_have_no_result_for_rough_losses(mnist: Problem) -> None:
         theory.smoothing(mnist, "non-iid")
     with pytest.raises(RequestError, match="smoothness must be given"):
         theory.prescribe("accelerated-mb-sgd", dataclasses.replace(mnist, smoothness=None))
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.3])
+@pytest.mark.parametrize("setting", ["iid", "erm"])
+def test_a_model_takes_its_smoothing_from_the_theorem(setting: str, ridge: float) -> None:
+    clients = [(np.eye(3) * (k + 1) / 9, [0, 1, 0]) for k in range(8)]
+    federation = Federation.from_clients(clients)
+    numbers = {"epsilon": 1.0, "delta": 0.01, "feature_norm": 1.0, "diameter": 4.0, "cohort": 5.0}
+    rough = support_vector_machine(features=3, ridge=ridge)
+    problem = theory.problem_of(rough, federation, **numbers)
+    assert problem.smoothness is None
+    beta = theory.model_smoothing(rough, federation, setting=setting, **numbers)
+    # By hand, with L = sqrt(2) + ridge D/2, M = 5, n = 3, d = 4.
+    steep, private = math.sqrt(2) + 2 * ridge, 2 * math.sqrt(math.log(100) if setting == "iid" else 1) / 3
+    statistical = 1 / math.sqrt(3) if setting == "iid" else 0.0
+    flat = steep * math.sqrt(5) / (4 * (statistical + private))
+    assert beta == pytest.approx(ridge * 5 / (statistical**2 + private**2) if ridge else flat)
+    smooth = build_model("svm", federation, {"ridge": ridge, "smoothing": beta})
+    made = theory.problem_of(smooth, federation, **numbers)
+    # The ridge stays outside of the envelope, so it adds to the smoothness and is all of mu.
+    assert made == dataclasses.replace(problem, smoothness=beta + ridge)
+    found = theory.prescribe("noisy-mb-sgd", made, setting)
+    assert found.smoothing == 0
+    assert 0 < found.step <= 1 / (beta + ridge)
+
+
+def test_a_smooth_model_is_given_no_smoothing() -> None:
+    federation = Federation.from_clients([(np.eye(2), [0, 1])])
+    numbers = {"epsilon": 1.0, "delta": 0.01, "feature_norm": 1.0, "diameter": 4.0}
+    with pytest.raises(RequestError, match="this one is smooth"):
+        theory.model_smoothing(logistic_regression(features=2), federation, setting="erm", **numbers)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tacit.algorithms.calibrate import releases
+from tacit.algorithms.calibrate import attendance, releases
+from tacit.algorithms.trust import Nobody
 from tacit.engine.audit.final_model import audit_final_model
 from tacit.engine.audit.one_run import CANARIES, audit_one_run
 from tacit.engine.audit.repeated_runs import DIM, TRIALS, audit
@@ -12,7 +13,7 @@ from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError, unknown_name
 from tacit.noise.randomness import Randomness
-from tacit.privacy import Target
+from tacit.privacy import Target, Unit
 from tacit.privacy.audit import AuditResult
 
 METHODS = ("repeated-runs", "one-run", "final-model")
@@ -39,7 +40,12 @@ def audit_recipe(
         raise unknown_name("method", method, METHODS)
     plan = make_plan(recipe, data_dir=data_dir)
     if not isinstance(plan.privacy, Target):
-        raise RequestError("privacy = 'none' promises nothing that could be audited; give epsilon and delta")
+        raise RequestError("an audit needs one epsilon and one delta that all clients are promised")
+    if not isinstance(plan.algorithm.trust, Nobody) or plan.algorithm.work.unit is not Unit.RECORD:
+        raise RequestError(
+            f"{plan.algorithm.name!r} promises something about sums or whole clients; audits play against the "
+            "messages of one client about one record"
+        )
     seed = plan.recipe.seed
     if method == "final-model":
         return audit_final_model(
@@ -51,7 +57,8 @@ def audit_recipe(
             seed=seed,
         )
     # The client that takes part most often promises most.
-    times = releases(plan.algorithm, plan.federation, plan.rounds, Randomness(seed))
+    attended = attendance(plan.algorithm, plan.federation, plan.rounds, Randomness(seed))
+    times = releases(plan.algorithm, attended)
     if method == "one-run":
         return audit_one_run(
             plan.algorithm,

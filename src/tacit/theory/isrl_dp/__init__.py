@@ -78,7 +78,7 @@ from tacit.theory.isrl_dp.rounds_and_batches import (
     theorem_5_1_rounds,
     theorem_5_2_batch,
 )
-from tacit.theory.isrl_dp.smoothing import smoothed, smoothing, smoothing_loss
+from tacit.theory.isrl_dp.smoothing import model_smoothing, smoothed, smoothing, smoothing_loss
 from tacit.theory.isrl_dp.unbalanced import (
     Silo,
     mean_noise_load,
@@ -120,6 +120,7 @@ __all__ = [
     "minimiser",
     "mixing_weight",
     "model_constants",
+    "model_smoothing",
     "multi_stage_bound",
     "noise_load",
     "one_pass_noise_std",

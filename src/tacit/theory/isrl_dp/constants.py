@@ -27,7 +27,7 @@ class Constants:
     """L of the whole loss, which the risk bounds take"""
     record_lipschitz: float
     """L of the part that records influence: the clip norm that changes no gradient, and the noise's scale"""
-    smoothness: float
+    smoothness: float | None
     """beta, penalty included"""
     strong_convexity: float
     """mu: the ridge penalty's strength"""

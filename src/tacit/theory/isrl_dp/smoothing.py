@@ -9,7 +9,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from tacit.errors import positive, unknown_name
+from tacit.errors import RequestError, positive, unknown_name
+from tacit.federation import Federation
+from tacit.models.model import Model
+from tacit.theory.isrl_dp.constants import problem_of
 from tacit.theory.isrl_dp.problem import Problem
 
 
@@ -33,6 +36,47 @@ def smoothing(problem: Problem, setting: str) -> float:
     if problem.is_strongly_convex:
         return problem.strong_convexity * m / (statistical**2 + private**2)
     return problem.lipschitz * math.sqrt(m) / (problem.diameter * (statistical + private))
+
+
+def model_smoothing(
+    model: Model,
+    federation: Federation,
+    *,
+    setting: str,
+    epsilon: float,
+    delta: float,
+    feature_norm: float,
+    diameter: float,
+    cohort: float | None = None,
+) -> float:
+    """The beta (`smoothing`) for a model whose loss has a kink, from public numbers (`problem_of`).
+
+    A model made with `smoothing=beta` is then a smooth problem: its `problem_of` is the one to prescribe for, and
+    `smoothing_loss` is what to add to a bound on its risk. The model smooths the records' loss alone. A ridge
+    penalty stays outside, so that beta + ridge is the smoothness and mu = ridge is kept whole, unlike where
+    `smoothed` takes the envelope of all of it.
+
+    >>> from tacit.models import build_model
+    >>> federation = Federation.from_clients([([[0.0], [0.6]], [0, 1]), ([[0.3], [0.1]], [1, 0])])
+    >>> numbers = {"epsilon": 1.0, "delta": 0.1, "feature_norm": 1.0, "diameter": 2.0}
+    >>> beta = model_smoothing(build_model("svm", federation), federation, setting="erm", **numbers)
+    >>> round(beta, 3)
+    1.414
+    >>> problem_of(build_model("svm", federation, {"smoothing": beta}), federation, **numbers).smoothness == beta
+    True
+    """
+    problem = problem_of(
+        model,
+        federation,
+        epsilon=epsilon,
+        delta=delta,
+        feature_norm=feature_norm,
+        diameter=diameter,
+        cohort=cohort,
+    )
+    if problem.smoothness is not None:
+        raise RequestError("model must have a loss with a kink: this one is smooth; leave smoothing as it is")
+    return smoothing(problem, setting)
 
 
 def smoothed(problem: Problem, beta: float) -> Problem:

@@ -1,0 +1,78 @@
+"""FedAvg with whole clients as the unit of privacy: papers/004 (Das, Hashemi, Sanghavi & Dhillon 2022).
+
+    fedavg          BoundedUpdate(Unbounded)   Direct(Identity)   Descent with momentum
+    dp-fedavg       BoundedUpdate(ClipNorm)    Direct(Identity)   Descent with momentum     option (i)
+    dp-normfedavg   BoundedUpdate(Normalise)   Direct(Identity)   Descent with momentum     option (ii)
+
+The guarantee of the two private ones is central: it holds if an aggregator shows only the sum of each round, and
+not who took part (`Aggregator`). With `Nobody` every message carries all the noise that it needs on its own.
+"""
+
+from __future__ import annotations
+
+from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.trust import Trust
+from tacit.client.bounded_update import BoundedUpdate
+from tacit.client.bounds import Bound, ClipNorm, Normalise, Unbounded
+from tacit.client.sampling import Sampling
+from tacit.compress import Direct, Identity
+from tacit.models.model import Model
+from tacit.schedules import Schedule
+from tacit.server.update import Descent, Output
+
+
+def fedavg(
+    model: Model,
+    *,
+    sampling: Sampling,
+    local_steps: int,
+    local_step: float,
+    step: float,
+    schedule: Schedule,
+    momentum: float,
+    output: Output,
+) -> Algorithm:
+    """FedAvg: the mean of the clients' updates. Not private."""
+    work = BoundedUpdate(model, sampling, Unbounded(), local_steps, local_step, schedule)
+    server = output(Descent(step, schedule=schedule, momentum=momentum))
+    return Algorithm("fedavg", work, Direct(Identity()), server)
+
+
+def dp_fedavg(
+    model: Model,
+    *,
+    clip_norm: float,
+    sampling: Sampling,
+    local_steps: int,
+    local_step: float,
+    step: float,
+    schedule: Schedule,
+    momentum: float,
+    output: Output,
+    trust: Trust,
+) -> Algorithm:
+    """DP-FedAvg: every client's update is clipped (Algorithm 1, option (i))."""
+    bound: Bound = ClipNorm(clip_norm)
+    work = BoundedUpdate(model, sampling, bound, local_steps, local_step, schedule)
+    server = output(Descent(step, schedule=schedule, momentum=momentum))
+    return Algorithm("dp-fedavg", work, Direct(Identity()), server, trust=trust)
+
+
+def dp_normfedavg(
+    model: Model,
+    *,
+    clip_norm: float,
+    sampling: Sampling,
+    local_steps: int,
+    local_step: float,
+    step: float,
+    schedule: Schedule,
+    momentum: float,
+    output: Output,
+    trust: Trust,
+) -> Algorithm:
+    """DP-NormFedAvg: every client's update gets the length `clip_norm` (Algorithm 1, option (ii))."""
+    bound: Bound = Normalise(clip_norm)
+    work = BoundedUpdate(model, sampling, bound, local_steps, local_step, schedule)
+    server = output(Descent(step, schedule=schedule, momentum=momentum))
+    return Algorithm("dp-normfedavg", work, Direct(Identity()), server, trust=trust)

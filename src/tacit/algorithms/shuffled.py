@@ -1,0 +1,96 @@
+"""ISRL-DP behind a shuffler: papers/001 (Lowy & Razaviyayn 2023), section 5 and appendix G.
+
+    shuffled-mb-sgd        Minibatch, Gaussian   Direct(Identity)   Averaged(Descent in W)   Theorems 5.1 and G.1
+    shuffled-accelerated   CoinGradient          Direct(CoinBits)   Accelerated              Algorithms 4 to 6
+
+The guarantee is against a server that gets all messages mixed. What is left against one that the shuffler helps
+stands beside it: with Gaussian messages their own noise, with coins next to nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.isrl_dp import noisy_mb_sgd
+from tacit.algorithms.shuffler import Shuffler
+from tacit.client.bounds import Bound
+from tacit.client.coin_gradient import CoinGradient
+from tacit.client.sampling import Sampling
+from tacit.compress import Direct, Identity
+from tacit.models.model import Model, penalty_gradient
+from tacit.server.accelerated import Accelerated, Stage
+from tacit.server.projection import Projection
+from tacit.server.update import ServerUpdate, State
+from tacit.shuffle.coin_bits import CoinBits
+
+
+def shuffled_mb_sgd(
+    model: Model,
+    *,
+    bound: Bound,
+    sampling: Sampling,
+    step: float,
+    projection: Projection,
+    shuffler: Shuffler,
+    growth: float = 1.0,
+) -> Algorithm:
+    """Noisy minibatch SGD behind a shuffler (Theorem 5.1, with K >= 1 records a batch)."""
+    parts = noisy_mb_sgd(model, bound=bound, sampling=sampling, step=step, projection=projection, growth=growth)
+    return replace(parts, name="shuffled-mb-sgd", trust=shuffler)
+
+
+def shuffled_accelerated(
+    model: Model,
+    *,
+    bound: Bound,
+    sampling: Sampling,
+    stages: tuple[Stage, ...],
+    strong_convexity: float,
+    projection: Projection,
+    shuffler: Shuffler,
+    regularisation: float = 0.0,
+) -> Algorithm:
+    """AC-SA on sums of mixed bits (Algorithm 6; Theorem 5.2). `settled` agrees on the number of coins."""
+    batch = int(sampling.batch_sizes(torch.tensor([shuffler.records]))[0])
+    work = CoinGradient(model, sampling, bound, batch, shuffler.cohort)
+    server = WithPenalty(Accelerated(stages, strong_convexity, projection, regularisation), model)
+    return Algorithm("shuffled-accelerated", work, Direct(Identity()), server, trust=shuffler)
+
+
+def settled(algorithm: Algorithm, noise_multiplier: float) -> Algorithm:
+    """The algorithm with all that its parties must agree on once the noise is known: how many coins, and bits."""
+    work = algorithm.work
+    if not isinstance(work, CoinGradient) or noise_multiplier == 0:
+        return algorithm
+    coins = work.coins_for(noise_multiplier)
+    bits = CoinBits(work.levels, coins, work.bound.norm(work.model.dim))
+    return replace(algorithm, work=replace(work, coins=coins), uplink=Direct(bits))
+
+
+@dataclass(frozen=True)
+class WithPenalty:
+    """A server update that adds the gradient of the penalty, which is public, where messages cannot hold it."""
+
+    update: ServerUpdate
+    model: Model
+
+    def init(self, point: Tensor) -> State:
+        """The update's."""
+        return self.update.init(point)
+
+    def broadcast(self, state: State, round: int) -> Tensor:
+        """The update's."""
+        return self.update.broadcast(state, round)
+
+    def step(self, state: State, direction: Tensor, round: int) -> State:
+        """At the point that the clients computed their gradients at."""
+        point = self.update.broadcast(state, round)
+        return self.update.step(state, direction + penalty_gradient(self.model, point), round)
+
+    def output(self, state: State) -> Tensor:
+        """The update's."""
+        return self.update.output(state)

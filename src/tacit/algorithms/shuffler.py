@@ -1,0 +1,163 @@
+"""Trust in a shuffler: somebody mixes the messages of all clients before the server sees them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from dp_accounting import dp_event
+from torch import Tensor
+
+from tacit.algorithms.trust import Exposure
+from tacit.client.coin_gradient import CoinGradient
+from tacit.client.estimators import Minibatch
+from tacit.client.sampling import FixedSize, Full, OnePass
+from tacit.client.work import PrivateGradient, Work
+from tacit.errors import RequestError, count
+from tacit.federation import Federation
+from tacit.noise.additive import check_size
+from tacit.noise.randomness import Randomness
+from tacit.privacy import Target, events
+from tacit.privacy.terms import Adversary
+from tacit.server.participation import Attendance, Everyone, FixedNumber, Participation
+
+MOST_EPSILON_OF_COINS = 15.0
+"""Where Lemma G.1 of ISRL-DP ends."""
+
+
+@dataclass(frozen=True)
+class Shuffler:
+    """The server gets the messages of `cohort` clients in random order, and nobody else sees them.
+
+    Guarantee: all messages of a round look alike (the same noise, batch size and scale, no weights, no memory),
+    so one of them may be anybody's. Gaussian messages: amplification by shuffling (`tacit.privacy.mixed`), never
+    less than what a message is worth alone. Coins: the noise of all clients on the sum, which is all that mixed
+    bits show. Clients of different sizes are charged, and protected, as the smallest one, whose records are drawn
+    most often. Who takes part in a round is public, so choosing some earns nothing.
+
+    What it takes: no client of the cohort helps the server, and none leaves its noise out.
+    """
+
+    cohort: int
+    """how many messages are mixed"""
+    records: int
+    """of the smallest client"""
+    adversary: Adversary = Adversary.SHUFFLER
+    charges_everyone: bool = False
+
+    def __post_init__(self) -> None:
+        count("records", self.records)
+        if count("cohort", self.cohort) < 2:
+            raise RequestError(
+                "one client has nobody to hide among: a shuffler needs at least 2 in a round; with one, use "
+                "noisy-mb-sgd or accelerated-mb-sgd, whose messages are protected by themselves"
+            )
+
+    def check(self, work: Work, participation: Participation, federation: Federation) -> None:
+        """Refuse whatever would tell one client's message from another's."""
+        match participation:
+            case Everyone():
+                number = federation.clients
+            case FixedNumber(number=number):
+                pass
+            case _:
+                number = 0
+        if number != self.cohort:
+            raise RequestError(
+                f"a shuffler that mixes {self.cohort} messages needs as many clients in every round: give cohort "
+                f"as a fixed number, not {participation}"
+            )
+        if federation.weights is not None:
+            raise RequestError("weights would tell the clients' messages apart behind a shuffler; leave them out")
+        if int(federation.sizes.min()) < self.records:
+            raise RequestError(
+                f"the smallest client has {int(federation.sizes.min())} records, fewer than the {self.records} "
+                "that the promise counts on"
+            )
+        batches = work.sampling.batch_sizes(federation.sizes).unique()
+        if not isinstance(work.sampling, Full | OnePass | FixedSize) or getattr(
+            work.sampling, "replacement", False
+        ):
+            raise RequestError(
+                f"sampling {work.sampling.name!r} has no proof behind a shuffler: a batch may count one record "
+                "several times, or all of them; use 'without-replacement', 'one-pass' or 'full'"
+            )
+        if len(batches) > 1:
+            raise RequestError(
+                f"batches of {int(batches.min())} to {int(batches.max())} records would tell the messages of "
+                "clients apart behind a shuffler: give batch as a number of records that every client has"
+            )
+        if isinstance(work, CoinGradient):
+            if (work.batch, work.cohort) != (int(batches[0]), self.cohort):
+                raise RequestError(
+                    f"coins for batches of {work.batch} records of {work.cohort} clients: not these"
+                )
+        elif not isinstance(work, PrivateGradient) or not isinstance(work.estimator, Minibatch):
+            raise RequestError(
+                "only minibatch gradients have a proof behind a shuffler: others remember, or walk"
+            )
+
+    def event(
+        self, work: Work, clients: int, records: int, noise_multiplier: float, releases: int
+    ) -> dp_event.DpEvent:
+        """What the mixed messages, or the sum of mixed bits, are about a record of the smallest client."""
+        if isinstance(work, CoinGradient):
+            return work.sum_event(self.records, noise_multiplier, releases)
+        sampling = work.sampling
+        sampling.check_rounds(torch.tensor([self.records]), releases)
+        check_size(work.noise, records)
+        batch = int(sampling.batch_sizes(torch.tensor([self.records]))[0])
+        once = isinstance(sampling, OnePass)
+        release = events.shuffled(
+            self.cohort, batch if once else self.records, batch, noise_multiplier / (1 + work.noise.slack)
+        )
+        ideal = events.once(release, releases) if once else events.repeated(release, releases)
+        # The others' noise is what hides a message, so that of everyone has to be as it should.
+        return work.noise.charged(ideal, work.model.dim, releases * self.cohort)
+
+    def share(self, noise_multipliers: Tensor, cohort: int) -> Tensor:
+        """All of it, and the same for everybody."""
+        if len(noise_multipliers.unique()) > 1:
+            raise RequestError(
+                "behind a shuffler all messages must have the same noise: one budget for all clients"
+            )
+        return noise_multipliers
+
+    def top_up(
+        self,
+        total: Tensor,
+        noise_multiplier: float,
+        bound: float,
+        cohort: int,
+        round: int,
+        randomness: Randomness,
+    ) -> Tensor:
+        """Nothing is missing."""
+        return total
+
+    def exposures(
+        self, work: Work, records: int, noise_multiplier: float, attendance: Attendance
+    ) -> tuple[Exposure, ...]:
+        """A server that the shuffler helps knows who sent what."""
+        return (Exposure(Adversary.SERVER, work.event(records, noise_multiplier, max(1, attendance.most))),)
+
+
+def check_target(work: Work, privacy: Target | Sequence[Target] | Literal["none"]) -> None:
+    """Refuse budgets that differ, and an epsilon for which the paper's theorems say nothing."""
+    if isinstance(privacy, str):
+        return
+    if not isinstance(privacy, Target):
+        raise RequestError(
+            "behind a shuffler all messages must have the same noise: give one epsilon and delta for all clients"
+        )
+    coins = isinstance(work, CoinGradient)
+    most = MOST_EPSILON_OF_COINS if coins else math.log(2 / privacy.delta)
+    if privacy.epsilon > most:
+        where = "15 (Lemma G.1)" if coins else f"ln(2/delta) = {most:.3g} (Theorem 5.1)"
+        raise RequestError(
+            f"epsilon = {privacy.epsilon:g} is above {where} of ISRL-DP: so little noise makes no crowd. "
+            "Ask for less, or use noisy-mb-sgd or accelerated-mb-sgd, which trust no shuffler"
+        )

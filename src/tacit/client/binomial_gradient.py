@@ -1,0 +1,94 @@
+"""A gradient on a grid with coins as noise: the client of cpSGD (Agarwal et al. 2018; papers/002, section 5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Self
+
+import torch
+from dp_accounting import dp_event
+from torch import Tensor
+
+from tacit.client.bounds import Bound
+from tacit.client.cohort import Cohort
+from tacit.client.estimators import BoundedModel, State
+from tacit.client.sampling import Sampling
+from tacit.client.work import RECORD_COUNTS
+from tacit.errors import RequestError
+from tacit.federation import Federation
+from tacit.models.model import Model
+from tacit.noise.additive import Noise, check_size
+from tacit.noise.binomial import Binomial, Grid
+from tacit.noise.randomness import Purpose
+from tacit.privacy.terms import Unit
+
+
+@dataclass(frozen=True)
+class BinomialGradient:
+    """The mean of a batch's bounded gradients, rounded at random to a grid, plus the heads of fair coins.
+
+    Guarantee: with noise multiplier z, one message on its own, against a server that sees it, is worth at least
+    the Gaussian mechanism on a sum to which one record adds at most one bound, with noise of z bounds on every
+    coordinate: `tacit.noise.binomial` proves it, for all sampling schemes. Unlike in the cpSGD paper, rounding
+    costs nothing, the promise needs nobody who adds up messages, and the composition of rounds is exact.
+    """
+
+    model: Model
+    sampling: Sampling
+    bound: Bound
+    noise: Binomial
+    unit: Unit = field(default=Unit.RECORD, init=False)
+    public: tuple[str, ...] = field(default=RECORD_COUNTS, init=False)
+    batches_per_round: int = field(default=1, init=False)
+
+    def __post_init__(self) -> None:
+        if self.model.penalty is not None:
+            raise RequestError("a gradient on a grid has no room for a penalty's gradient: leave the penalty out")
+
+    def init(self, point: Tensor, federation: Federation) -> State:
+        """No memory."""
+        return {}
+
+    def run(self, point: Tensor, cohort: Cohort, state: State, noise_multipliers: Tensor) -> tuple[Tensor, State]:
+        """Bounded gradients, mean, grid, coins."""
+        sums = BoundedModel(self.model, self.bound, self.noise.precision).sums(
+            point, self.sampling.draw(cohort).batch
+        )
+        means = sums / self.sampling.batch_sizes(cohort.sizes).to(sums)[:, None]
+        generators = partial(cohort.generators, Purpose.NOISE)
+        return self.noise.on_grids(means, self.grids(cohort.sizes, noise_multipliers), generators), state
+
+    def grids(self, sizes: Tensor, noise_multipliers: Tensor) -> list[Grid]:
+        """How every client writes its numbers, which everybody may know."""
+        ideal = self._ideal_stds(sizes, noise_multipliers).tolist()
+        silent = self.noise.silent_grid(self.bound.norm(self.model.dim))
+        return [self.noise.grid(std) if std else silent for std in ideal]
+
+    def _ideal_stds(self, sizes: Tensor, noise_multipliers: Tensor) -> Tensor:
+        """z bound / b: the Gaussian noise that the coins must be worth."""
+        return noise_multipliers * self.bound.norm(self.model.dim) / self.sampling.batch_sizes(sizes)
+
+    def noise_stds(self, sizes: Tensor, noise_multipliers: Tensor) -> Tensor:
+        """Of the coins, on every coordinate: a bit more than z bound / b. Rounding adds at most half a step."""
+        stds = [grid.noise_std for grid in self.grids(sizes, noise_multipliers)]
+        return torch.tensor(stds, dtype=torch.float64)
+
+    def event(self, size: int, noise_multiplier: float, rounds: int) -> dp_event.DpEvent:
+        """The sampling scheme's event, and the far ends of the coins."""
+        self.sampling.check_rounds(torch.tensor([size]), rounds)
+        check_size(self.noise, size)
+        ideal = self.sampling.event(size, noise_multiplier, rounds, inside=1 + self.noise.slack)
+        return self.noise.charged(ideal, self.model.dim, rounds)
+
+    def with_noise(self, noise: Noise) -> Self:
+        """The same coins, from the entropy that the other kind of noise has."""
+        return replace(self, noise=replace(self.noise, secret=noise.secret))
+
+    def evaluations(self, cohort: Cohort) -> float:
+        """The batch."""
+        return float(self.sampling.batch_sizes(cohort.sizes).sum())
+
+    def records_in_memory(self, sizes: Tensor) -> Tensor:
+        """The batch."""
+        return self.sampling.batch_sizes(sizes)

@@ -1,0 +1,114 @@
+"""Several steps at home, then one bound on all of them together: FedAvg with whole clients as the unit.
+
+papers/004, Algorithm 1, lines 5 to 12. The steps themselves need no bound and no noise, because nothing of them
+is seen but their sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Self
+
+import torch
+from dp_accounting import dp_event
+from torch import Tensor
+
+from tacit.client.bounds import Bound, Unbounded
+from tacit.client.cohort import Cohort
+from tacit.client.estimators import BoundedModel, State
+from tacit.client.sampling import Full, Sampling
+from tacit.client.span import span_update
+from tacit.errors import count, positive
+from tacit.federation import Federation
+from tacit.models.gradients import WrittenGradients
+from tacit.models.model import Model, penalty_gradient
+from tacit.noise.additive import Noise, SeededGaussian
+from tacit.noise.randomness import Purpose
+from tacit.privacy import events
+from tacit.privacy.terms import Unit
+from tacit.schedules import Constant, Schedule
+
+
+@dataclass(frozen=True)
+class BoundedUpdate:
+    """u_i = (x - x_i^E) / step after E local steps from x, bounded as one vector, plus noise.
+
+    Guarantee: a whole client, whatever its data are, adds a vector of norm at most the bound. With noise
+    multiplier z one message on its own is the Gaussian mechanism with z bounds of noise; what a sum of messages
+    is worth, `tacit.algorithms.trust` says. An update of zero, or one that is not finite, is noise alone.
+    """
+
+    model: Model
+    sampling: Sampling
+    bound: Bound
+    steps: int
+    step_size: float
+    schedule: Schedule = field(default_factory=Constant)
+    noise: Noise = field(default_factory=SeededGaussian)
+    unit: Unit = field(default=Unit.CLIENT, init=False)
+    public: tuple[str, ...] = field(default=("the number of clients",), init=False)
+
+    def __post_init__(self) -> None:
+        count("local_steps", self.steps)
+        positive("local_step", self.step_size)
+
+    @property
+    def batches_per_round(self) -> int:
+        """One for every step."""
+        return self.steps
+
+    def init(self, point: Tensor, federation: Federation) -> State:
+        """No memory."""
+        return {}
+
+    def run(self, point: Tensor, cohort: Cohort, state: State, noise_multipliers: Tensor) -> tuple[Tensor, State]:
+        """Walk, bound the way that was made, add noise."""
+        updates = self.updates(point, cohort)
+        each = torch.ones(len(updates), dtype=torch.int64)
+        bounded = self.bound.sums(WrittenGradients(updates.to(self.noise.precision), each))
+        if bool((noise_multipliers > 0).any()):
+            stds = self.noise_stds(cohort.sizes, noise_multipliers)
+            generators = partial(cohort.generators, Purpose.NOISE)
+            bounded = self.noise.add(bounded, stds, noise_multipliers, generators)
+        return bounded.to(point.dtype), state
+
+    def updates(self, point: Tensor, cohort: Cohort) -> Tensor:
+        """The way that every client made, in local steps: (clients, dim), neither bounded nor private."""
+        step = self.step_size * self.schedule.factor(cohort.round)
+        if isinstance(self.sampling, Full):
+            fast = span_update(self.model, point, cohort.everything(), self.steps, step)
+            if fast is not None:
+                return fast
+        return self._walk(point, cohort, step)
+
+    def _walk(self, point: Tensor, cohort: Cohort, step: float) -> Tensor:
+        model = BoundedModel(self.model, Unbounded())
+        batch_sizes = self.sampling.batch_sizes(cohort.sizes).to(point.device, point.dtype)[:, None]
+        points = point.expand(len(cohort.clients), -1).clone()
+        for k in range(self.steps):
+            now = replace(cohort, step=k, steps=self.steps)
+            gradient = model.sums(points, self.sampling.draw(now).batch) / batch_sizes
+            points -= step * (gradient + penalty_gradient(self.model, points))
+        return (point - points) / step
+
+    def noise_stds(self, sizes: Tensor, noise_multipliers: Tensor) -> Tensor:
+        """z bound."""
+        return noise_multipliers * self.bound.norm(self.model.dim)
+
+    def event(self, size: int, noise_multiplier: float, rounds: int) -> dp_event.DpEvent:
+        """The Gaussian mechanism on the client's whole message."""
+        ideal = events.repeated(events.gaussian(noise_multiplier / (1 + self.noise.slack)), rounds)
+        return self.noise.charged(ideal, self.model.dim, rounds)
+
+    def with_noise(self, noise: Noise) -> Self:
+        """The same work with another kind of noise."""
+        return replace(self, noise=noise)
+
+    def evaluations(self, cohort: Cohort) -> float:
+        """A batch for every step."""
+        return self.steps * float(self.sampling.batch_sizes(cohort.sizes).sum())
+
+    def records_in_memory(self, sizes: Tensor) -> Tensor:
+        """A batch."""
+        return self.sampling.batch_sizes(sizes)

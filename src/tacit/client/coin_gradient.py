@@ -1,0 +1,147 @@
+"""A bounded gradient as whole numbers, with coins as noise: a client's part of P_vec (papers/001, appendix G)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+import torch
+from dp_accounting import dp_event
+from torch import Tensor
+
+from tacit.client.bounds import Bound
+from tacit.client.cohort import Cohort
+from tacit.client.estimators import BoundedModel, Minibatch, State
+from tacit.client.sampling import OnePass, Sampling
+from tacit.client.work import RECORD_COUNTS
+from tacit.errors import RequestError, count
+from tacit.federation import Federation
+from tacit.models.model import Model
+from tacit.noise.additive import Generators, Noise
+from tacit.noise.entropy import Keystream
+from tacit.noise.randomness import Purpose
+from tacit.privacy import events
+from tacit.privacy.terms import Unit
+from tacit.shuffle.vector_sum import Source, VectorSum
+
+_LEAST_COINS = 0.5
+"""With less than half a coin there is no noise at all."""
+
+
+@dataclass(frozen=True)
+class Coins:
+    """Heads of fair coins: exact in the computer, from a seed for research or from the operating system."""
+
+    secret: bool = False
+    name: str = "coins"
+    slack: float = 0.0
+    precision: torch.dtype = torch.float64
+
+    def add(self, rows: Tensor, stds: Tensor, noise_multipliers: Tensor, generators: Generators) -> Tensor:
+        """Coins are thrown on whole numbers, by the work that rounds to them."""
+        raise RequestError("coins cannot be added to vectors that were not rounded to whole numbers before")
+
+    def charged(self, event: dp_event.DpEvent, dim: int, releases: int) -> dp_event.DpEvent:
+        """Nothing is inexact about them."""
+        return event
+
+
+@dataclass(frozen=True)
+class CoinGradient:
+    """The mean of a batch of bounded gradients, rounded at random to g levels, plus the heads of b fair coins.
+
+    Guarantee: a record of a batch of K moves the sum over all clients by at most g/K levels, before rounding. The
+    coins of all clients together hide that from someone who sees only the sum (`sum_event`), and the client's own
+    coins, which are few, from someone who sees its message alone (`event`). A noise multiplier z stands for
+    b = (z g/K)^2 coins: their deviation on the sum of a batch, in bounds. No sampling earns anything.
+
+    What is released holds no penalty: the server adds the gradient of one, which is public.
+    """
+
+    model: Model
+    sampling: Sampling
+    bound: Bound
+    batch: int
+    """K, the same for all clients"""
+    cohort: int
+    """how many clients there are in a round"""
+    coins: int = 0
+    """b, if it is agreed on: messages are g + b bits a coordinate"""
+    noise: Noise = field(default_factory=Coins)
+    unit: Unit = field(default=Unit.RECORD, init=False)
+    public: tuple[str, ...] = field(default=RECORD_COUNTS, init=False)
+    batches_per_round: int = field(default=1, init=False)
+
+    def __post_init__(self) -> None:
+        count("batch", self.batch)
+        count("cohort", self.cohort)
+
+    @property
+    def levels(self) -> int:
+        """g = ceil(K sqrt(M)): rounding then adds little to the noise of the coins."""
+        return math.ceil(self.batch * math.sqrt(self.cohort))
+
+    def coins_for(self, noise_multiplier: float) -> int:
+        """b = (z g/K)^2, rounded up; 0 for hardly any noise."""
+        exact = (noise_multiplier * self.levels / self.batch) ** 2
+        return math.ceil(exact * (1 - 1e-9)) if exact >= _LEAST_COINS else 0
+
+    def vector_sum(self, coins: int) -> VectorSum:
+        """The protocol with so many coins."""
+        clip_norm = self.bound.norm(self.model.dim)
+        return VectorSum(self.cohort, self.model.dim, clip_norm, self.levels, coins, self.batch)
+
+    def init(self, point: Tensor, federation: Federation) -> State:
+        """No memory."""
+        return {}
+
+    def run(self, point: Tensor, cohort: Cohort, state: State, noise_multipliers: Tensor) -> tuple[Tensor, State]:
+        """Estimate, round, throw coins: (2L/g)(ones - (g + b)/2), whose sum over clients is what P_vec gives."""
+        model = BoundedModel(self.model, self.bound, self.noise.precision)
+        estimate, state = Minibatch(self.sampling).estimate(model, point, cohort, state)
+        if not bool((noise_multipliers > 0).any()):
+            return estimate.to(point.dtype), state
+        wanted = {self.coins_for(z) for z in noise_multipliers.unique().tolist()}
+        if wanted != {self.coins}:
+            raise RequestError(
+                f"coins = {self.coins} are agreed on, but the noise needs {sorted(wanted)}: agree by settled()"
+            )
+        stream = Keystream() if self.noise.secret else None
+        sources: list[Source] = [stream] * len(estimate) if stream else list(cohort.generators(Purpose.NOISE))
+        protocol = self.vector_sum(self.coins)
+        ones = protocol.randomise(estimate, sources)
+        return protocol.centred(ones).to(point.device, point.dtype), state
+
+    def noise_stds(self, sizes: Tensor, noise_multipliers: Tensor) -> Tensor:
+        """L sqrt(b)/g, of the coins alone."""
+        bound = self.bound.norm(self.model.dim)
+        coins = [self.coins_for(z) for z in noise_multipliers.tolist()]
+        return bound / self.levels * torch.tensor(coins, dtype=torch.float64).sqrt()
+
+    def event(self, size: int, noise_multiplier: float, rounds: int) -> dp_event.DpEvent:
+        """The client's messages alone."""
+        return self._event(self.coins_for(noise_multiplier), size, rounds)
+
+    def sum_event(self, size: int, noise_multiplier: float, rounds: int) -> dp_event.DpEvent:
+        """The sum over a cohort of clients who all keep their coins to themselves."""
+        return self._event(self.cohort * self.coins_for(noise_multiplier), size, rounds)
+
+    def _event(self, coins: int, size: int, rounds: int) -> dp_event.DpEvent:
+        self.sampling.check_rounds(torch.tensor([size]), rounds)
+        if not coins:
+            return events.non_private()
+        one = events.coin_sum(self.model.dim, coins, self.levels / self.batch)
+        return events.once(one, rounds) if isinstance(self.sampling, OnePass) else events.repeated(one, rounds)
+
+    def with_noise(self, noise: Noise) -> Self:
+        """Coins, from the entropy of that kind of noise."""
+        return replace(self, noise=Coins(secret=noise.secret))
+
+    def evaluations(self, cohort: Cohort) -> float:
+        """A batch."""
+        return float(self.sampling.batch_sizes(cohort.sizes).sum())
+
+    def records_in_memory(self, sizes: Tensor) -> Tensor:
+        """A batch."""
+        return self.sampling.batch_sizes(sizes)

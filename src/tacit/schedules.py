@@ -1,0 +1,71 @@
+"""How a step size changes from round to round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from tacit.errors import RequestError, probability
+
+
+class Schedule(Protocol):
+    """A public factor for every round, 1 in round 0."""
+
+    def factor(self, round: int) -> float:
+        """What the step is multiplied by in this round (0, 1, ...)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The same step in every round."""
+
+    def factor(self, round: int) -> float:
+        """One."""
+        return 1.0
+
+
+@dataclass(frozen=True)
+class Exponential:
+    """decay^k in round k: papers/004, appendix H, with decay 0.99."""
+
+    decay: float
+
+    def __post_init__(self) -> None:
+        probability("decay", self.decay)
+
+    def factor(self, round: int) -> float:
+        """decay^k."""
+        return float(self.decay**round)
+
+
+@dataclass(frozen=True)
+class InverseSqrt:
+    """1/sqrt(k + 1) in round k: papers/002, section 5."""
+
+    def factor(self, round: int) -> float:
+        """1/sqrt(k + 1)."""
+        return float((round + 1) ** -0.5)
+
+
+def parse_schedule(text: str) -> Schedule:
+    """`constant`, `exponential:DECAY` or `inverse-sqrt`.
+
+    >>> parse_schedule("exponential:0.99").factor(2)
+    0.9801
+    >>> parse_schedule("linear")
+    Traceback (most recent call last):
+    tacit.errors.RequestError: step_schedule must be constant, inverse-sqrt or exponential:DECAY, not 'linear'
+    """
+    name, _, number = text.partition(":")
+    if text == "constant":
+        return Constant()
+    if text == "inverse-sqrt":
+        return InverseSqrt()
+    try:
+        if name == "exponential":
+            return Exponential(float(number))
+    except ValueError as error:
+        if isinstance(error, RequestError):
+            raise
+    raise RequestError(f"step_schedule must be constant, inverse-sqrt or exponential:DECAY, not {text!r}")

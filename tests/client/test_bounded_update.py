@@ -1,0 +1,139 @@
+"""FedAvg's updates: the walk, its bound as one vector, the fast path through the span of the records."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tacit.client.bounded_update import BoundedUpdate
+from tacit.client.bounds import Bound, ClipNorm, Normalise, Unbounded
+from tacit.client.cohort import Cohort
+from tacit.client.sampling import Full, Poisson, WithoutReplacement
+from tacit.client.span import span_update
+from tacit.errors import RequestError
+from tacit.federation import Federation
+from tacit.models import least_squares, logistic_regression, nonconvex_logistic_regression, softmax_regression
+from tacit.models.model import Model, penalty_gradient
+from tacit.noise.randomness import Randomness
+from tacit.privacy.terms import Unit
+from tacit.schedules import Exponential
+
+SILENT = torch.zeros(3, dtype=torch.float64)
+
+
+def _federation(sizes: tuple[int, ...] = (6, 1, 4), features: int = 30, seed: int = 0) -> Federation:
+    generator = torch.Generator().manual_seed(seed)
+    clients = [
+        (torch.randn(size, features, generator=generator), torch.randint(3, (size,), generator=generator))
+        for size in sizes
+    ]
+    return Federation.from_clients(clients, classes=3)
+
+
+def _one_by_one(model: Model, point: Tensor, federation: Federation, steps: int, step: float) -> Tensor:
+    """Every client alone, by autograd."""
+    rows = []
+    for position in range(federation.clients):
+        batch, x = federation.client(position).batch(), point.clone()
+        for _ in range(steps):
+            x.requires_grad_()
+            (gradient,) = torch.autograd.grad(model.losses(x, batch).mean(), x)
+            x = x.detach() - step * (gradient + penalty_gradient(model, x.detach()))
+        rows.append((point - x) / step)
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("ridge", [0.0, 0.3])
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_the_span_of_the_records_gives_the_same_walk(intercept: bool, ridge: float, outputs: int) -> None:
+    federation = _federation()
+    if outputs == 1:
+        model = least_squares(features=30, intercept=intercept, ridge=ridge)
+        targets = federation.targets.float()
+        federation = Federation(federation.features, targets, federation.sizes, federation.ids)
+    else:
+        model = softmax_regression(features=30, classes=3, intercept=intercept, ridge=ridge)
+    point = 0.1 * torch.randn(model.dim, generator=torch.Generator().manual_seed(3))
+    fast = span_update(model, point, federation.batch(), 7, 0.05)
+    assert fast is not None
+    torch.testing.assert_close(fast, _one_by_one(model, point, federation, 7, 0.05), atol=2e-5, rtol=2e-5)
+    work = BoundedUpdate(model, Full(), Unbounded(), 7, 0.05)
+    cohort = Cohort(federation, torch.arange(3), 0, Randomness(0))
+    torch.testing.assert_close(work.updates(point, cohort), fast)
+    torch.testing.assert_close(work._walk(point, cohort, 0.05), fast, atol=2e-5, rtol=2e-5)
+
+
+def test_the_span_is_left_to_those_whom_it_helps() -> None:
+    federation = _federation((40, 40), features=3)
+    point = torch.zeros(4)
+    few, curved = logistic_regression(features=3), nonconvex_logistic_regression(features=3)
+    assert span_update(few, point, federation.batch(), 5, 0.1) is None
+    assert span_update(curved, torch.zeros(3), federation.batch(), 5, 0.1) is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    scale=st.sampled_from([0.0, 1e-30, 1e-6, 1.0, 1e8, 1e30]),
+    bound=st.sampled_from([ClipNorm(2.0), Normalise(2.0)]),
+    steps=st.integers(1, 4),
+)
+def test_no_client_moves_the_sum_by_more_than_the_bound(scale: float, bound: Bound, steps: int) -> None:
+    generator = torch.Generator().manual_seed(7)
+    clients = [(scale * torch.randn(4, 5, generator=generator), torch.tensor([0, 1, 0, 1])) for _ in range(3)]
+    federation = Federation.from_clients(clients, classes=2)
+    work = BoundedUpdate(logistic_regression(features=5, intercept=False), Full(), bound, steps, 0.5)
+    cohort = Cohort(federation, torch.arange(3), 0, Randomness(0))
+    rows, _ = work.run(torch.zeros(5), cohort, {}, SILENT)
+    assert bool((rows.double().norm(dim=1) <= 2.0).all())
+    if scale == 0.0:
+        assert bool((rows == 0).all())
+
+
+def test_normalising_gives_every_client_the_same_length_and_clipping_leaves_short_ones() -> None:
+    federation = _federation()
+    model = softmax_regression(features=30, classes=3)
+    cohort = Cohort(federation, torch.arange(3), 0, Randomness(0))
+    point = torch.zeros(model.dim)
+    plain, _ = BoundedUpdate(model, Full(), Unbounded(), 3, 0.1).run(point, cohort, {}, SILENT)
+    norms = plain.norm(dim=1)
+    between = float(norms.sort().values[1])
+    clipped, _ = BoundedUpdate(model, Full(), ClipNorm(between), 3, 0.1).run(point, cohort, {}, SILENT)
+    normal, _ = BoundedUpdate(model, Full(), Normalise(between), 3, 0.1).run(point, cohort, {}, SILENT)
+    torch.testing.assert_close(normal.norm(dim=1), torch.full((3,), between), rtol=2e-4, atol=0.0)
+    torch.testing.assert_close(clipped.norm(dim=1), norms.clamp(max=between), rtol=2e-4, atol=0.0)
+
+
+def test_an_update_of_zero_is_still_protected() -> None:
+    federation = Federation.from_clients([([[0.0, 0.0]], [0])] * 3, classes=2)
+    work = BoundedUpdate(logistic_regression(features=2, intercept=False), Full(), Normalise(5.0), 2, 0.1)
+    cohort = Cohort(federation, torch.arange(3), 0, Randomness(0))
+    rows, _ = work.run(torch.zeros(2), cohort, {}, torch.full((3,), 0.5, dtype=torch.float64))
+    assert bool((rows != 0).all())
+    torch.testing.assert_close(work.noise_stds(federation.sizes, SILENT + 0.5), torch.full((3,), 2.5).double())
+
+
+def test_minibatches_and_schedules() -> None:
+    federation = _federation()
+    model = softmax_regression(features=30, classes=3)
+    point = torch.zeros(model.dim)
+    for sampling in (Poisson(0.5), WithoutReplacement(2)):
+        work = BoundedUpdate(model, sampling, Unbounded(), 3, 0.1)
+        cohort = Cohort(federation, torch.arange(3), 0, Randomness(0))
+        again = work.updates(point, cohort)
+        assert torch.equal(again, work.updates(point, cohort))
+        assert work.evaluations(cohort) == 3 * float(sampling.batch_sizes(federation.sizes).sum())
+    work = BoundedUpdate(model, Full(), Unbounded(), 2, 0.1, Exponential(0.5))
+    late = Cohort(federation, torch.arange(3), 3, Randomness(0))
+    expected = _one_by_one(model, point, federation, 2, 0.1 * 0.5**3)
+    torch.testing.assert_close(work.updates(point, late), expected, atol=2e-5, rtol=2e-5)
+    assert work.unit is Unit.CLIENT
+
+
+def test_bad_settings_are_refused() -> None:
+    for steps, size in ((0, 0.1), (2, 0.0)):
+        with pytest.raises(RequestError, match="local_step"):
+            BoundedUpdate(logistic_regression(features=2), Full(), ClipNorm(1.0), steps, size)

@@ -1,0 +1,198 @@
+"""The choices of papers/001 for a recipe: steps, stages, regularisation and smoothing from public numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import tacit
+from tacit.algorithms.isrl_dp import accelerated, mb_sgd
+from tacit.client.sampling import Full
+from tacit.engine.execute import execute
+from tacit.engine.plan import make_plan
+from tacit.engine.recipe import Recipe
+from tacit.errors import RequestError
+from tacit.federation import Federation
+from tacit.models import least_squares
+from tacit.server.accelerated import Accelerated, Stage
+from tacit.server.projection import Everywhere
+from tacit.server.update import Averaged, Descent
+from tacit.theory import isrl_dp as theory
+
+RECIPE = Recipe(
+    algorithm="noisy-mb-sgd",
+    data="breast-cancer",
+    clients=4,
+    model="logistic",
+    rounds=20,
+    batch=0.5,
+    epsilon=2.0,
+    projection="ball:5",
+    data_settings={"unit_norm": True},
+)
+
+
+def test_the_step_is_the_one_of_lemma_d_6_for_the_real_noise() -> None:
+    plan = make_plan(RECIPE)
+    run = tacit.simulate(plan.algorithm, plan.federation, rounds=20, privacy=plan.privacy)
+    noise_std = float(run.calibration.noise_stds.square().mean().sqrt())
+    problem = theory.problem_of(
+        plan.algorithm.work.model, plan.federation, epsilon=2.0, delta=1e-5, feature_norm=1.0, diameter=10.0
+    )
+    step = theory.mb_sgd_step(problem, rounds=20, noise_std=noise_std, setting="erm")
+    assert plan.recipe.step == pytest.approx(step)
+    assert make_plan(plan.recipe).algorithm == plan.algorithm
+    assert isinstance(plan.algorithm.server, Averaged)
+    assert plan.algorithm.server.growth == 1.0
+
+
+def test_strong_convexity_lets_late_points_count_for_more() -> None:
+    plan = make_plan(replace(RECIPE, model_settings={"ridge": 0.1}))
+    server = plan.algorithm.server
+    assert isinstance(server, Averaged)
+    assert isinstance(server.update, Descent)
+    assert server.growth == pytest.approx(1 / (1 - 0.1 * server.update.step_size))
+
+
+def test_convex_losses_are_regularised_and_strongly_convex_ones_get_stages() -> None:
+    convex = make_plan(replace(RECIPE, algorithm="accelerated-mb-sgd"))
+    server = convex.algorithm.server
+    assert isinstance(server, Accelerated)
+    assert server.regularisation > 0
+    assert server.stages == (Stage(20, 0.5 + server.regularisation),)
+    strong = make_plan(replace(RECIPE, algorithm="accelerated-mb-sgd", rounds=200, model_settings={"ridge": 0.1}))
+    server = strong.algorithm.server
+    assert isinstance(server, Accelerated)
+    assert (server.regularisation, server.strong_convexity) == (0.0, 0.1)
+    assert server.rounds == 200
+    assert make_plan(strong.recipe).algorithm == strong.algorithm
+    assert Recipe.from_toml(strong.recipe.to_toml()) == strong.recipe
+
+
+def test_without_public_bounds_the_step_is_the_fallback() -> None:
+    assert make_plan(replace(RECIPE, projection="none")).recipe.step == 0.1
+    assert make_plan(replace(RECIPE, data_settings={})).recipe.step == 0.1
+    accelerated_plan = make_plan(replace(RECIPE, algorithm="accelerated-mb-sgd", projection=None))
+    assert (accelerated_plan.recipe.stages, accelerated_plan.recipe.regularisation) == (1, 0.0)
+
+
+def test_one_pass_takes_all_disjoint_batches() -> None:
+    plan = make_plan(replace(RECIPE, sampling="one-pass", batch=10, rounds=None, algorithm="accelerated-mb-sgd"))
+    assert plan.rounds == int(plan.federation.sizes.min()) // 10
+
+
+def test_the_theory_smooths_a_kinked_loss(tmp_path: Path) -> None:
+    recipe = replace(RECIPE, model="svm", model_settings={"smoothing": "theory"})
+    plan = make_plan(recipe)
+    beta = plan.recipe.model_settings["smoothing"]
+    assert beta > 0
+    assert plan.recipe.step is not None
+    assert plan.recipe.step <= 1 / beta
+    summary = execute(recipe, tmp_path / "run")
+    assert summary["epsilon"] <= 2.0
+    assert summary["test_metric"] > 0.5
+    with pytest.raises(RequestError, match="needs public bounds"):
+        make_plan(replace(recipe, projection="none"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"algorithm": "accelerated-mb-sgd", "strong_convexity": 5.0, "step": 0.1, "stages": [[20, 2.0]]},
+            "bends more",
+        ),
+        ({"step": 0.1, "strong_convexity": 30.0}, "too long for strong_convexity"),
+        (
+            {"algorithm": "accelerated-mb-sgd", "stages": [[19, 2.0]], "step": 0.1},
+            "19 rounds in all, the recipe 20",
+        ),
+        ({"algorithm": "accelerated-mb-sgd", "stages": [[20]], "step": 0.1}, "stages must be a number"),
+        ({"algorithm": "accelerated-mb-sgd", "stages": 21, "step": 0.1}, "between 1 and the 20 rounds"),
+        ({"algorithm": "accelerated-mb-sgd", "regularisation": -1.0, "step": 0.1, "stages": 1}, "at least 0"),
+        ({"projection": "ball:-1"}, "radius must be"),
+        ({"epsilon": 0.0}, "epsilon must be"),
+        ({"regularisation": 0.1}, "takes no regularisation"),
+    ],
+)
+def test_bad_choices_are_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        make_plan(replace(RECIPE, **changes))  # type: ignore[arg-type]
+
+
+def test_a_set_that_excludes_the_start_is_refused() -> None:
+    plan = make_plan(replace(RECIPE, projection="box:1:2"))
+    with pytest.raises(RequestError, match="the start lies outside the box"):
+        tacit.simulate(plan.algorithm, plan.federation, rounds=20, privacy=plan.privacy)
+
+
+def _ill_conditioned(condition: float = 1000.0, records: int = 40) -> tuple[Federation, float]:
+    """Least squares whose Hessian has eigenvalues from 1/condition to 1, and a known minimiser."""
+    features = torch.diag(
+        torch.logspace(0, -0.5 * torch.log10(torch.tensor(condition)), records, dtype=torch.float64)
+    )
+    features *= records**0.5
+    targets = features @ torch.ones(records, dtype=torch.float64)
+    half = [(features, targets)] * 2
+    return Federation.from_clients(half, task="regression", dtype=torch.float64), 1.0
+
+
+def _gap(algorithm: tacit.Algorithm, federation: Federation, rounds: int) -> float:
+    return float(tacit.simulate(algorithm, federation, rounds=rounds, privacy="none").last.train_loss)
+
+
+def test_acceleration_meets_the_rate_of_lemma_e_1_and_plain_descent_needs_twice_the_rounds() -> None:
+    federation, smoothness = _ill_conditioned()
+    model = least_squares(features=40, intercept=False)
+    nothing = Everywhere()
+
+    def fast(rounds: int) -> float:
+        stage = (Stage(rounds, smoothness),)
+        parts = accelerated(model, sampling=Full(), stages=stage, strong_convexity=0.0, projection=nothing)
+        return _gap(parts, federation, rounds)
+
+    def slow(rounds: int) -> float:
+        return _gap(mb_sgd(model, sampling=Full(), step=1 / smoothness, projection=nothing), federation, rounds)
+
+    gaps = {rounds: fast(rounds) for rounds in (10, 20, 40, 80, 160)}
+    for rounds, gap in gaps.items():
+        # Lemma E.1 without variance: 2 beta D^2 / (R (R + 1)), with ||w_0 - w*||^2 = 40.
+        assert gap <= 2 * smoothness * 40 / (rounds * (rounds + 1))
+    for rounds in (20, 40, 80):
+        assert gaps[2 * rounds] <= gaps[rounds] / 3.5
+    for rounds in (40, 80, 160):
+        assert slow(2 * rounds) > gaps[rounds]
+
+
+def test_stages_meet_the_linear_rate_of_appendix_e_2() -> None:
+    federation, smoothness = _ill_conditioned(condition=100.0)
+    mu = smoothness / 100.0
+    model = least_squares(features=40, intercept=False)
+    length = theory.halving_rounds(
+        theory.Problem(
+            clients=2,
+            records=40,
+            dim=40,
+            epsilon=1.0,
+            delta=0.1,
+            lipschitz=100.0,
+            smoothness=1.0,
+            strong_convexity=mu,
+        )
+    )
+    gaps = []
+    for stages in (1, 2, 4, 6):
+        parts = accelerated(
+            model,
+            sampling=Full(),
+            stages=(Stage(length, smoothness),) * stages,
+            strong_convexity=mu,
+            projection=Everywhere(),
+        )
+        gaps.append(_gap(parts, federation, stages * length))
+    start = 0.5 * 40 * float((federation.features[:40] ** 2).sum() / 40 / 40)
+    for stages, gap in zip((1, 2, 4, 6), gaps, strict=True):
+        assert gap <= start * 0.5**stages
