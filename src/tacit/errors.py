@@ -24,6 +24,10 @@ class DataError(RequestError):
     """The data are wrong or missing: not a number, the wrong shape, an empty client, no file."""
 
 
+class DivergedError(TacitError, ValueError):
+    """Training left the finite numbers: a step was too long."""
+
+
 class MessageError(TacitError, ValueError):
     """Bytes that claim to be a message but are not one: truncated, oversized, not finite, another format."""
 

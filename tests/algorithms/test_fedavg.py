@@ -177,7 +177,7 @@ def test_the_signal_to_noise_ratio_is_in_the_history(tmp_path: Path) -> None:
         ({"cohort": "5-9"}, "cohort must be a number"),
         ({"noise": "lattice"}, "no proof"),
         ({"weights": "records"}, "weights of clients"),
-        ({"epsilon": [1.0] * 49 + [2.0]}, "one promise"),
+        ({"epsilon": [1.0] * 49 + [2.0]}, "is one promise"),
         ({"momentum": 1.0}, "momentum must be"),
         ({"output": "best"}, "unknown output"),
         ({"step_schedule": "linear"}, "step_schedule must be"),

@@ -8,19 +8,26 @@ import pytest
 
 import tacit
 from tacit.algorithms.registry import ALGORITHMS, algorithm_entry, build_algorithm
+from tacit.algorithms.shuffled import WithPenalty
+from tacit.algorithms.shuffler import Shuffler
 from tacit.algorithms.trust import Aggregator, Nobody
+from tacit.client.binomial_gradient import BinomialGradient
 from tacit.client.bounded_update import BoundedUpdate
 from tacit.client.bounds import ClipNorm, Normalise, Unbounded
+from tacit.client.coin_gradient import CoinGradient
 from tacit.client.estimators import Minibatch, Saga, Svrg
 from tacit.client.local_steps import NoisyLocalSteps
 from tacit.client.sampling import Full, Poisson
+from tacit.client.sparse_steps import SparseLocalSteps
 from tacit.client.work import PrivateGradient
 from tacit.compress import Direct, Identity, RandK, Shifted
+from tacit.compress.grid import WholeSteps
 from tacit.errors import RequestError
 from tacit.models import logistic_regression
 from tacit.noise.randomness import Randomness
 from tacit.schedules import Exponential
 from tacit.server.accelerated import Accelerated, Stage
+from tacit.server.adaptive import Adaptive
 from tacit.server.participation import PoissonClients
 from tacit.server.projection import Ball
 from tacit.server.update import Averaged, Descent, parse_output
@@ -42,6 +49,7 @@ SETTINGS = {
     "momentum": 0.8,
     "output": parse_output("average", 3, Randomness(0)),
     "trust": Aggregator(2.0),
+    "shuffler": Shuffler(4, 20),
     "participation": PoissonClients(2.0),
 }
 
@@ -101,8 +109,43 @@ def test_fedavg_compositions(name: str, bound: object) -> None:
     assert algorithm.trust == (Aggregator(2.0) if algorithm_entry(name).private else Nobody())
 
 
+@pytest.mark.parametrize(
+    ("name", "uplink", "server"),
+    [
+        ("fed-spa", Direct(RandK(fraction=0.2)), Adaptive(0.1, schedule=Exponential(0.99))),
+        ("dp-fed", Direct(Identity()), Descent(0.1, schedule=Exponential(0.99))),
+        ("cpsgd", Direct(WholeSteps(16)), Descent(0.1, schedule=Exponential(0.99))),
+    ],
+)
+def test_fed_spa_compositions(name: str, uplink: object, server: object) -> None:
+    algorithm = build_algorithm(name, logistic_regression(features=5), SETTINGS)
+    assert (algorithm.name, algorithm.uplink, algorithm.server) == (name, uplink, server)
+    assert isinstance(algorithm.work, BinomialGradient if name == "cpsgd" else SparseLocalSteps)
+    assert algorithm.trust == Nobody()
+
+
+@pytest.mark.parametrize(
+    ("name", "work"), [("shuffled-mb-sgd", PrivateGradient), ("shuffled-accelerated", CoinGradient)]
+)
+def test_shuffled_compositions(name: str, work: type) -> None:
+    model = logistic_regression(features=5)
+    algorithm = build_algorithm(name, model, SETTINGS)
+    assert algorithm.name == name
+    assert isinstance(algorithm.work, work)
+    assert algorithm.work.sampling == Poisson(0.1)
+    assert algorithm.trust == Shuffler(4, 20)
+    accelerated = WithPenalty(Accelerated((Stage(3, 2.0),), 0.1, Ball(2.0)), model)
+    assert algorithm.server == (accelerated if work is CoinGradient else Averaged(Descent(0.1, Ball(2.0)), 1.1))
+
+
 def test_every_registered_name_is_tested_above() -> None:
-    tests = (test_compositions, test_isrl_compositions, test_fedavg_compositions)
+    tests = (
+        test_compositions,
+        test_isrl_compositions,
+        test_shuffled_compositions,
+        test_fedavg_compositions,
+        test_fed_spa_compositions,
+    )
     cases = [test.pytestmark[0].args[1] for test in tests]  # type: ignore[attr-defined]
     assert {case[0] for case in itertools.chain(*cases)} == set(ALGORITHMS)
 

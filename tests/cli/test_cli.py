@@ -206,6 +206,25 @@ def test_compare_tunes_each_algorithm_and_never_runs_a_point_twice(inside: Insid
     assert summaries == {p: p.stat().st_mtime_ns for p in (tmp_path / "here").rglob("summary.json")}
 
 
+def test_compare_at_several_epsilons_shows_twins_as_not_private(inside: Inside, tmp_path: Path) -> None:
+    arguments = [
+        "compare", "--algorithm=mb-sgd,noisy-mb-sgd", "--data=breast-cancer", "--clients=3", "--rounds=3",
+        "--set=step=0.1", "--at=epsilon=0.5,2", "--seeds=2", "--out=here",
+    ]  # fmt: skip
+    done = inside(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["rows"]
+    assert [(row["algorithm"], row["at"]) for row in rows] == [
+        (name, {"epsilon": value}) for value in (0.5, 2) for name in ("mb-sgd", "noisy-mb-sgd")
+    ]
+    assert [row["epsilon"] is None for row in rows] == [True, False, True, False]
+    assert 0 < rows[1]["epsilon"] <= 0.5 < rows[3]["epsilon"] <= 2
+    # What promises nothing is the same at every epsilon, and is run once.
+    assert rows[0]["train_loss"] == rows[2]["train_loss"]
+    assert len(list((tmp_path / "here" / "points").iterdir())) == 2 + 2 * 2
+    assert "not private" in inside(*arguments).stdout
+
+
 def test_list_names_everything(inside: Inside) -> None:
     groups = json.loads(inside("list", "--json").stdout)
     assert {"algorithms", "models", "data", "partitions", "compressors", "samplings"} == set(groups)

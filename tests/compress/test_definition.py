@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tacit.compress import Chain, Compressor, Identity, Natural, Qsgd, RandK, parse_compressor
 from tacit.compress.wire import OVERHEAD_BYTES
-from tacit.errors import RequestError
+from tacit.errors import DivergedError, RequestError
 
 Generators = Callable[..., list[np.random.Generator]]
 
@@ -116,7 +116,7 @@ def test_qsgd_uses_no_more_bits_than_its_codes_need(levels: int, width: int) -> 
 def test_nothing_is_encoded_that_is_not_finite(spec: str, bad: float, generators: Generators) -> None:
     rows = torch.zeros(3, 40)
     rows[1, 27] = bad
-    with pytest.raises(RequestError, match=r"row 1 .* coordinate 27"):
+    with pytest.raises(DivergedError, match=r"row 1 .* coordinate 27"):
         parse_compressor(spec).compress(rows, generators(3))
 
 

@@ -21,7 +21,7 @@ from tacit.compress import (
     parse_compressor,
     prescribed_shift_step,
 )
-from tacit.errors import RequestError
+from tacit.errors import DivergedError, RequestError
 from tacit.noise.randomness import Purpose, Randomness
 
 Generators = Callable[..., list[np.random.Generator]]
@@ -144,7 +144,7 @@ def test_rows_with_a_bad_coordinate_leave_the_memory_alone(spec: str, generators
     state = uplink.init(2, 10)
     rows = torch.ones(2, 10)
     rows[0, 9] = math.nan
-    with pytest.raises(RequestError, match="finite"):
+    with pytest.raises(DivergedError, match="finite"):
         uplink.send(rows, state, torch.arange(2), generators(2))
     assert not state["shift"].any()
 

@@ -19,8 +19,7 @@ from tacit.client.cohort import Cohort
 from tacit.engine.objective import objective
 from tacit.engine.round import client_round, client_start, server_round, server_start
 from tacit.engine.simulate import simulate
-from tacit.engine.simulation import DivergedError
-from tacit.errors import DataError, RequestError
+from tacit.errors import DataError, DivergedError, RequestError
 from tacit.federation import Federation
 from tacit.models import nonconvex_logistic_regression, softmax_regression
 from tacit.noise.randomness import Purpose, Randomness
@@ -32,7 +31,8 @@ from tacit.server.projection import Ball
 from tacit.server.update import parse_output
 
 TARGET = Target(epsilon=4.0, delta=1e-5)
-PRIVATE = [name for name, entry in ALGORITHMS.items() if entry.private]
+PRIVATE = [name for name, e in ALGORITHMS.items() if e.private and "shuffler" not in e.settings]
+"""Those behind a shuffler are in tests/algorithms/test_shuffled.py."""
 CENTRAL = [name for name in PRIVATE if "trust" in ALGORITHMS[name].settings]
 
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from tacit.client.bounds import SHAVE, ClipNorm
+from tacit.client.bounds import ClipNorm
 from tacit.errors import RequestError
 from tacit.federation import Batch, Federation
 from tacit.models import ModuleModel, build_model, layers
@@ -160,7 +160,7 @@ def _by_vmap(model: ModuleModel, point: Tensor, batch: Batch) -> Tensor:
 def test_gradients_equal_those_of_vmap(name: str, own_points: bool, dtype: torch.dtype) -> None:
     model = _model(name, dtype)
     close = {"atol": 2e-4, "rtol": 2e-4} if dtype == torch.float32 else {"atol": 1e-11, "rtol": 1e-9}
-    for counts in COUNTS:
+    for counts in COUNTS[:2] if dtype == torch.float32 else COUNTS:
         batch = _batch(counts, dtype)
         point = _point(model, len(counts) if own_points else None, dtype)
         expected = _by_vmap(model, point, batch)
@@ -329,20 +329,27 @@ def test_all_forms_of_a_share_are_the_same_share(
 
 
 @settings(max_examples=40, deadline=None)
-@given(left_over=st.floats(-9, 0), size=st.floats(-3, 8), seed=st.integers(0, 1000))
+@given(left_over=st.floats(-8, 0), size=st.floats(-3, 8), seed=st.integers(0, 1000))
+@example(left_over=-6.5, size=8, seed=0)
 def test_positions_that_cancel_do_not_carry_a_record_past_its_bound(
     left_over: float, size: float, seed: int
 ) -> None:
-    columns, errors = _positions(2, 64, 48, 2, seed)
-    columns[:, :, 1] = columns[:, :, 0] * (1 + 10**left_over)
-    errors[:, :, 1] = -errors[:, :, 0]
+    columns, errors = _positions(2, 256, 128, 8, seed)
+    columns[:, :, 4:] = columns[:, :, :4] * (1 + 10**left_over)
+    errors[:, :, 4:] = -errors[:, :, :4]
     columns *= 10**size
-    share = ProductsShare(columns, errors, lambda kept: kept, 48)
+    share = layers.weight_share(columns, errors, lambda kept: kept, 128)
+    assert isinstance(share, ProductsShare)
     clients = Clients.of(torch.tensor([1, 1]), torch.device("cpu"))
-    gradients = LayeredGradients((share,), (64 * 48,), torch.tensor([1, 1]), clients, numbers=0)
-    norms = ClipNorm(1.0).sums(gradients).double().norm(dim=1)
-    assert float(norms.max()) <= 1.0
-    assert float(norms.max()) <= SHAVE * (1 + layers.CANCELLATION)
+    gradients = LayeredGradients((share,), (256 * 128,), torch.tensor([1, 1]), clients, numbers=0)
+    assert float(ClipNorm(1.0).sums(gradients).double().norm(dim=1).max()) <= 1.0
+
+
+def test_a_weight_that_carries_errors_out_of_range_adds_zero() -> None:
+    share = OuterShare(torch.full((2, 3), 1e-38), torch.tensor([[1e30], [1.0]]))
+    clients = Clients.of(torch.tensor([2]), torch.device("cpu"))
+    sums = share.sums(torch.tensor([1e20, 1e30]), clients)
+    torch.testing.assert_close(sums, torch.full((1, 3), 1e-8))
 
 
 def test_double_precision_sums_only_gradients_that_were_bounded_as_they_are() -> None:

@@ -36,6 +36,9 @@ def releases(draw: st.DrawFn) -> object:
                 events.fixed_size_two_level(records, batch, draw(st.booleans()), noise, inside, outside + 0.1),
                 events.revealed_batches(rounds, rate, noise, inside, outside),
                 events.one_pass(noise, rounds),
+                events.shuffled(draw(sizes), records, batch, noise),
+                events.coin_sum(draw(sizes), draw(sizes), rounds, inside),
+                events.once(events.shuffled(draw(sizes), records, batch, noise), rounds),
                 events.non_private(),
                 events.nothing(),
             ]
@@ -78,6 +81,7 @@ def test_numbers_of_numpy_become_plain() -> None:
         lambda z: events.fixed_size_two_level(10, 2, False, z, 2.0, 0.1),
         lambda z: events.revealed_batches(3, 0.1, z, 2.0, 0.1),
         lambda z: events.one_pass(z, 3),
+        lambda z: events.shuffled(9, 10, 2, z),
     ],
 )
 def test_bad_noise_is_refused_by_name(make: object, noise: object) -> None:

@@ -21,7 +21,7 @@ from tacit.client.work import Work
 from tacit.errors import RequestError, count
 from tacit.federation import Federation
 from tacit.noise.randomness import Randomness
-from tacit.privacy import Guarantee, Target, accounting, calibrate_noise, events
+from tacit.privacy import Adversary, Guarantee, Target, accounting, calibrate_noise, events
 from tacit.server.participation import Attendance, Everyone
 
 Privacy = Target | Sequence[Target] | Literal["none"]
@@ -159,8 +159,8 @@ def calibrate(
         )
     adjacency = targets[0].adjacency
     trust.check(work, algorithm.participation, federation)
-    if trust.charges_everyone and len(set(targets)) > 1:
-        raise RequestError("a promise about sums is one promise: clients cannot have budgets of their own")
+    if trust.adversary is not Adversary.SERVER and len(set(targets)) > 1:
+        raise RequestError("a promise about a crowd is one promise: clients cannot have budgets of their own")
     keys: dict[tuple[int, Target], int] = {}
     members = torch.tensor([keys.setdefault(key, len(keys)) for key in zip(sizes.tolist(), targets, strict=True)])
     groups = tuple(

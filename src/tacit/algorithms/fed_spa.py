@@ -24,6 +24,7 @@ from tacit.compress.grid import WholeSteps
 from tacit.compress.support import MessageSupport
 from tacit.models.model import Model
 from tacit.noise.binomial import Binomial
+from tacit.privacy.side.release import SideRelease
 from tacit.schedules import Schedule
 from tacit.server.adaptive import Adaptive
 from tacit.server.update import Descent
@@ -42,16 +43,20 @@ def fed_spa(
     beta_1: float = 0.9,
     beta_2: float = 0.99,
     kappa: float = 1e-3,
+    before: SideRelease[float] | None = None,
 ) -> Algorithm:
     """Fed-SPA: noisy local steps on the k coordinates of a rand-k message, and an adaptive server (Algorithm 1).
 
     `bound` is that of a whole gradient, and is put in proportion to p = k/d of it: see `on_share`. The paper has
     `ClipEachCoordinate(G / sqrt(d))`. `compressor` is rand-k, alone or with a quantiser. The paper's betas, kappa
-    and a schedule of 1/sqrt(t) for both steps are from its appendix A.1.
+    and a schedule of 1/sqrt(t) for both steps are from its appendix A.1. Where the bound came out of a private
+    statistic, that release is `before`: it is charged together with training.
     """
     support = MessageSupport.of(compressor)
     share = support.kept(model.dim) / model.dim
-    work = SparseLocalSteps(model, sampling, on_share(bound, share), support, local_steps, local_step, schedule)
+    work = SparseLocalSteps(
+        model, sampling, on_share(bound, share), support, local_steps, local_step, schedule, before=before
+    )
     server = Adaptive(step, beta_1, beta_2, kappa, schedule)
     return Algorithm("fed-spa", work, Direct(compressor), server)
 
@@ -82,12 +87,15 @@ def dp_fed(
     local_step: float,
     step: float,
     schedule: Schedule,
+    before: SideRelease[float] | None = None,
 ) -> Algorithm:
     """DP-Fed: FedAvg whose local gradients are bounded record by record and noisy (section 5).
 
     With `step` 1 the server averages the clients' models, equation (3).
     """
-    work = SparseLocalSteps(model, sampling, bound, Everything(), local_steps, local_step, schedule)
+    work = SparseLocalSteps(
+        model, sampling, bound, Everything(), local_steps, local_step, schedule, before=before
+    )
     return Algorithm("dp-fed", work, Direct(Identity()), Descent(step, schedule=schedule))
 
 

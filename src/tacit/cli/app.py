@@ -8,7 +8,21 @@ import sys
 import typer
 
 from tacit._version import __version__
-from tacit.cli import account, audit, compare, list_names, plan, run, theory
+from tacit.cli import (
+    account,
+    audit,
+    compare,
+    deploy,
+    list_names,
+    plan,
+    provision,
+    reproduce,
+    run,
+    server,
+    silo,
+    theory,
+    verify,
+)
 from tacit.errors import RequestError, TacitError
 
 app = typer.Typer(
@@ -40,6 +54,12 @@ app.command("account", help=account.HELP)(account.account)
 app.command("plan", help=plan.HELP)(plan.plan)
 app.command("audit", help=audit.HELP)(audit.audit)
 app.command("theory", help=theory.HELP)(theory.theory)
+app.command("reproduce", help=reproduce.HELP)(reproduce.reproduce)
+app.command("provision", help=provision.HELP)(provision.provision)
+app.command("server", help=server.HELP)(server.server)
+app.command("silo", help=silo.HELP)(silo.silo)
+app.command("deploy", help=deploy.HELP)(deploy.deploy)
+app.command("verify", help=verify.HELP)(verify.verify)
 app.command("list", help=list_names.HELP)(list_names.list_names)
 
 

@@ -24,7 +24,8 @@ With --grid, every algorithm is tuned on its own. Finished points are kept in --
 def compare(
     recipe_file: o.RecipeFile = None,
     algorithm: Annotated[
-        list[str] | None, typer.Option(help="Names, repeated or joined by commas. All unless given.")
+        list[str] | None,
+        typer.Option(help="Names, repeated or joined by commas. All that protect records unless given."),
     ] = None,
     data: o.Data = None,
     data_dir: o.DataDir = None,
@@ -46,6 +47,10 @@ def compare(
     select: str = typer.Option(
         "grad_norm_sq_mean", help="What tuning looks at: grad_norm_sq_mean, train_loss or test_metric."
     ),
+    at: Annotated[
+        str | None,
+        typer.Option(metavar="KEY=A,B,...", help="Repeat the comparison at each value, such as epsilon=0.5,1,2."),
+    ] = None,
     out: o.Out = None,
     workers: int | None = typer.Option(None, help="Processes; as many as there are cores unless given."),
     as_json: o.Json = False,
@@ -58,43 +63,59 @@ def compare(
     from tacit.algorithms.registry import ALGORITHMS, algorithm_entry
     from tacit.engine.compare import compare as run_comparison
     from tacit.engine.compare import recipe_for
-    from tacit.engine.recipe import parse_setting
 
     given = o.given(
         data=data, clients=clients, partition=partition, model=model, epsilon=epsilon, delta=delta,
         rounds=rounds, batch=batch, clip_norm=clip_norm, compressor=compressor, seed=seed,
     )  # fmt: skip
-    names = [name for text in algorithm or [",".join(ALGORITHMS)] for name in o.parse_list("--algorithm", text)]
+    everyone = [name for name, entry in ALGORITHMS.items() if entry.private and "trust" not in entry.settings]
+    names = [name for text in algorithm or [",".join(everyone)] for name in o.parse_list("--algorithm", text)]
     for name in names:
         algorithm_entry(name)
     base = o.recipe_from(recipe_file, given, settings)
-    axes = {}
-    for text in grid or []:
-        key, values = text.partition("=")[::2]
-        axes[key] = [parse_setting(f"{key}={value}")[1] for value in o.parse_list("--grid", values)]
-        recipe_for(names[0], base).with_settings({key: axes[key][0]})
+    axes = dict(_axis("--grid", text) for text in grid or [])
+    setting, values = ("", [None]) if at is None else _axis("--at", at)
+    bases = [base if at is None else base.with_settings({setting: value}) for value in values]
+    for key, choices in axes.items():
+        recipe_for(names[0], base).with_settings({key: choices[0]})
     directory = out or Path("runs") / f"compare-{base.data}-{time.strftime('%Y%m%d-%H%M%S')}"
     columns = TextColumn("[bold]compare"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     quiet = as_json and not sys.stderr.isatty()
     with Progress(*columns, console=Console(stderr=True), disable=quiet) as bar:
         task = bar.add_task("compare", total=None)
-        outcomes = run_comparison(
-            base,
-            names,
-            out=directory,
-            grid=axes,
-            seeds=seeds,
-            select=select,
-            data_dir=data_dir,
-            workers=workers,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )
-    rows = table_rows(outcomes)
-    figure = _save(outcomes, rows, directory)
+        found = [
+            run_comparison(
+                one,
+                names,
+                out=directory,
+                grid=axes,
+                seeds=seeds,
+                select=select,
+                data_dir=data_dir,
+                workers=workers,
+                progress=lambda done, total, k=k: bar.update(  # type: ignore[misc]
+                    task, completed=k * total + done, total=len(bases) * total
+                ),
+            )
+            for k, one in enumerate(bases)
+        ]
+    rows = [
+        {**row, **({} if at is None else {"at": {setting: value}})}
+        for value, outcomes in zip(values, found, strict=True)
+        for row in table_rows(outcomes)
+    ]
+    figure = _save(found, rows, directory, setting, values)
     if as_json:
         print(json.dumps({"rows": rows, "out": str(directory), "figure": str(figure)}))
     else:
-        _show(outcomes, rows, figure, tuned=bool(axes))
+        _show(rows, figure, tuned=bool(axes))
+
+
+def _axis(option: str, text: str) -> tuple[str, list[Any]]:
+    from tacit.engine.recipe import parse_setting
+
+    key, values = text.partition("=")[::2]
+    return key, [parse_setting(f"{key}={value}")[1] for value in o.parse_list(option, values)]
 
 
 def table_rows(outcomes: list[Outcome]) -> list[dict[str, Any]]:
@@ -135,44 +156,41 @@ def _mean_or_none(values: list[Any]) -> float | None:
     return mean(values) if values and None not in values else None
 
 
-def _save(outcomes: list[Outcome], rows: list[dict[str, Any]], directory: Path) -> Path:
+def _save(
+    found: list[list[Outcome]], rows: list[dict[str, Any]], directory: Path, setting: str, values: list[Any]
+) -> Path:
     import pandas as pd
 
-    from tacit.report.curves import plot_histories
+    from tacit.report.curves import plot_at, plot_histories
 
     pd.DataFrame(rows).to_csv(directory / "comparison.csv", index=False)
-    histories = {outcome.algorithm: outcome.histories for outcome in outcomes}
-    figure = plot_histories(histories, rows[0]["test_metric_name"])
+    metric = rows[0]["test_metric_name"]
+    if setting:
+        column = "train_loss" if rows[0]["test_metric"] is None else "test_metric"
+        ends = {
+            outcomes[0].algorithm: [[summary[column] for summary in outcome.summaries] for outcome in outcomes]
+            for outcomes in map(list, zip(*found, strict=True))
+        }
+        figure = plot_at(ends, values, setting, "training loss" if column == "train_loss" else f"test {metric}")
+    else:
+        figure = plot_histories({outcome.algorithm: outcome.histories for outcome in found[0]}, metric)
     path = directory / "comparison.png"
     figure.savefig(path, dpi=140)
     figure.savefig(path.with_suffix(".svg"))
     return path
 
 
-def _show(outcomes: list[Outcome], rows: list[dict[str, Any]], figure: Path, *, tuned: bool) -> None:
+def _show(rows: list[dict[str, Any]], figure: Path, *, tuned: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
     metric = rows[0]["test_metric_name"]
     table = Table(title=f"mean of {rows[0]['seeds']} seed(s)", title_justify="left")
-    for heading in ("algorithm", "epsilon", "loss", "utility", metric, "kB a client", "utility, equal bits"):
-        table.add_column(heading, justify="left" if heading == "algorithm" else "right")
-    if tuned:
-        table.add_column("tuned to")
-    for row in rows:
-        value = row["test_metric"]
-        cells = [
-            row["algorithm"],
-            "[red]none[/]" if row["epsilon"] is None else f"{row['epsilon']:.3g}",
-            f"{row['train_loss']:.4f}",
-            f"{row['grad_norm_sq_mean']:.3e}",
-            "" if value is None else f"{value:.4f}",
-            f"{row['uplink_bits_per_client'] / 8000:.1f}",
-            f"{row['grad_norm_sq_mean_at_equal_bits']:.3e}",
-        ]
-        if tuned:
-            cells.append(", ".join(f"{key} {value}" for key, value in row["tuned"].items()))
-        table.add_row(*cells)
+    shown = [_cells(row, metric, tuned) for row in rows]
+    for heading in shown[0]:
+        table.add_column(heading, justify="left" if heading in ("algorithm", "at", "tuned to") else "right")
+    for cells in shown:
+        table.add_row(*cells.values())
     console = Console()
     console.print(table)
     console.print(
@@ -180,3 +198,24 @@ def _show(outcomes: list[Outcome], rows: list[dict[str, Any]], figure: Path, *, 
     )
     if tuned:
         console.print("[dim]Tuning looked at the data many times; its privacy cost is not in these epsilons.[/]")
+
+
+def _cells(row: dict[str, Any], metric: str, tuned: bool) -> dict[str, str]:
+    value = row["test_metric"]
+    cells = {
+        "algorithm": row["algorithm"],
+        "epsilon": "[red]not private[/]" if row["epsilon"] is None else f"{row['epsilon']:.3g}",
+        "loss": f"{row['train_loss']:.4g}",
+        metric: "" if value is None else f"{value:.4g}",
+    }
+    if "at" in row:
+        cells = {f"at {key}": str(value) for key, value in row["at"].items()} | cells
+    else:
+        cells |= {
+            "utility": f"{row['grad_norm_sq_mean']:.3e}",
+            "kB a client": f"{row['uplink_bits_per_client'] / 8000:.1f}",
+            "utility, equal bits": f"{row['grad_norm_sq_mean_at_equal_bits']:.3e}",
+        }
+    if tuned:
+        cells["tuned to"] = ", ".join(f"{key} {value}" for key, value in row["tuned"].items())
+    return cells

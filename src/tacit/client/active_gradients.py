@@ -27,6 +27,9 @@ from tacit.models.layers import LayeredGradients, OuterShare
 KEEP_NUMBERS = ROWS_AT_A_TIME // 4
 """Up to here the coordinates are kept once they were picked; beyond, they are picked again when needed."""
 
+FEW = 3
+"""Picking pays where there are so many times more coordinates than are picked: it reads out of order."""
+
 
 def active_gradients(gradients: Gradients, indices: Tensor) -> Gradients:
     """The gradients of all records at `indices` (clients, k), those of their own client: vectors of length k."""
@@ -72,12 +75,13 @@ class ActiveGradients:
     def rows(self, start: int, stop: int) -> Tensor:
         """The picked coordinates of some records: (stop - start, k)."""
         owners = self._owners()[start:stop]
-        factors = _factors(self.gradients, start, stop)
+        few = self.dim * FEW < self.gradients.dim
+        factors = _factors(self.gradients, start, stop) if few else None
         if factors is None:
             return self.gradients.rows(start, stop).gather(1, self.indices[owners])
         left, right, from_left, from_right = factors
-        lefts = left.gather(1, from_left[self.indices][owners].to(left.device))
-        return lefts.mul_(right.gather(1, from_right[self.indices][owners].to(right.device)))
+        lefts = left.gather(1, from_left.to(left.device)[self.indices][owners])
+        return lefts.mul_(right.gather(1, from_right.to(left.device)[self.indices][owners]))
 
     def _owners(self) -> Tensor:
         return torch.repeat_interleave(torch.arange(len(self.counts)), self.counts)
@@ -91,7 +95,7 @@ def _factors(gradients: Gradients, start: int, stop: int) -> tuple[Tensor, Tenso
     if isinstance(gradients, OuterGradients):
         inputs = [layer.inputs[start:stop] for layer in gradients.layers]
         errors = [layer.errors[start:stop] for layer in gradients.layers]
-        shapes = tuple((a.shape[1], e.shape[1], layer.bias) for a, e, layer in zip(inputs, errors, gradients.layers, strict=True))  # fmt: skip # noqa: E501
+        shapes = tuple((a.inputs.shape[1], a.errors.shape[1], a.bias) for a in gradients.layers)
         return (*_sides(inputs, errors), *_columns_of_layers(shapes))
     if isinstance(gradients, LayeredGradients):
         inputs, errors, widths = [], [], []

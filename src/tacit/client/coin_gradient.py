@@ -121,17 +121,18 @@ class CoinGradient:
 
     def event(self, size: int, noise_multiplier: float, rounds: int) -> dp_event.DpEvent:
         """The client's messages alone."""
-        return self._event(self.coins_for(noise_multiplier), size, rounds)
+        return self._event(1, noise_multiplier, size, rounds)
 
     def sum_event(self, size: int, noise_multiplier: float, rounds: int) -> dp_event.DpEvent:
         """The sum over a cohort of clients who all keep their coins to themselves."""
-        return self._event(self.cohort * self.coins_for(noise_multiplier), size, rounds)
+        return self._event(self.cohort, noise_multiplier, size, rounds)
 
-    def _event(self, coins: int, size: int, rounds: int) -> dp_event.DpEvent:
+    def _event(self, clients: int, noise_multiplier: float, size: int, rounds: int) -> dp_event.DpEvent:
+        coins = self.coins_for(noise_multiplier)
         self.sampling.check_rounds(torch.tensor([size]), rounds)
         if not coins:
             return events.non_private()
-        one = events.coin_sum(self.model.dim, coins, self.levels / self.batch)
+        one = events.coin_sum(self.model.dim, clients, coins, self.levels / self.batch)
         return events.once(one, rounds) if isinstance(self.sampling, OnePass) else events.repeated(one, rounds)
 
     def with_noise(self, noise: Noise) -> Self:

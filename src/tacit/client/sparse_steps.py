@@ -27,8 +27,26 @@ from tacit.federation import Batch, Federation
 from tacit.models.model import Model, penalty_gradient
 from tacit.noise.additive import Noise, SeededGaussian, check_size
 from tacit.noise.randomness import Purpose
+from tacit.privacy import events
+from tacit.privacy.dominate import leaves
+from tacit.privacy.side.release import SideRelease
 from tacit.privacy.terms import Unit
 from tacit.schedules import Constant, Schedule
+
+
+def once(event: dp_event.DpEvent, rounds: int) -> dp_event.DpEvent:
+    """Gaussian releases that happen once in a run of so many rounds, as an event that says so.
+
+    Gaussian releases of multipliers z_i are as one of multiplier (sum of z_i^-2)^(-1/2), and a record that counts
+    in one release of the whole run is what one pass over the data is, however many rounds there are.
+    """
+    parts = list(leaves(event))
+    gaussian = [(leaf, times) for leaf, times in parts if isinstance(leaf, dp_event.GaussianDpEvent)]
+    others = [
+        events.repeated(leaf, times) for leaf, times in parts if not isinstance(leaf, dp_event.GaussianDpEvent)
+    ]
+    precision = sum(times / leaf.noise_multiplier**2 for leaf, times in gaussian)
+    return events.composed([events.one_pass(precision**-0.5, rounds), *others])
 
 
 class Support(Protocol):
@@ -78,12 +96,19 @@ class SparseLocalSteps:
     step_size: float
     schedule: Schedule = field(default_factory=Constant)
     noise: Noise = field(default_factory=SeededGaussian)
+    before: SideRelease[float] | None = None
+    """what the same records released before the first round, such as the statistic behind the bound"""
     unit: Unit = field(default=Unit.RECORD, init=False)
-    public: tuple[str, ...] = field(default=RECORD_COUNTS, init=False)
 
     def __post_init__(self) -> None:
         count("local_steps", self.steps)
         positive("local_step", self.step_size)
+
+    @property
+    def public(self) -> tuple[str, ...]:
+        """The number of records, and what the release before assumed."""
+        assumed = () if self.before is None else self.before.public
+        return tuple(dict.fromkeys([*RECORD_COUNTS, *assumed]))
 
     @property
     def batches_per_round(self) -> int:
@@ -137,12 +162,13 @@ class SparseLocalSteps:
         return noise_multipliers * self.bound.norm(self.kept) / self.sampling.batch_sizes(sizes)
 
     def event(self, size: int, noise_multiplier: float, rounds: int) -> dp_event.DpEvent:
-        """The sampling scheme's event, once for every local step."""
+        """The sampling scheme's event, once for every local step; and once what was released before."""
         releases = rounds * self.steps
         self.sampling.check_rounds(torch.tensor([size]), releases)
         check_size(self.noise, size)
         ideal = self.sampling.event(size, noise_multiplier, releases, inside=1 + self.noise.slack)
-        return self.noise.charged(ideal, self.kept, releases)
+        training = self.noise.charged(ideal, self.kept, releases)
+        return training if self.before is None else events.composed([once(self.before.event, rounds), training])
 
     def with_noise(self, noise: Noise) -> Self:
         """The same work with another kind of noise."""

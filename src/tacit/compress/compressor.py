@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.errors import RequestError
+from tacit.errors import DivergedError, RequestError
 
 
 class Packets(Protocol):
@@ -101,7 +101,7 @@ def check_finite(name: str, rows: Tensor) -> None:
     wrong = (~rows.isfinite()).nonzero()
     if wrong.shape[0]:
         row, coordinate = wrong[0].tolist()
-        raise RequestError(
+        raise DivergedError(
             f"{name} must be finite, but row {row} has {rows[row, coordinate].item()} at coordinate "
-            f"{coordinate}; nothing was encoded"
+            f"{coordinate}; nothing was encoded: use a smaller step"
         )

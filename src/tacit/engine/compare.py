@@ -24,8 +24,11 @@ from tacit.engine.plan import OPTIONAL_SETTINGS, recipe_names
 from tacit.engine.recipe import Recipe
 from tacit.errors import DataError, RequestError, TacitError, unknown_name
 
-SELECTORS = {"grad_norm_sq_mean": min, "train_loss": min, "test_metric": max}
-"""What a grid's best point is judged by, and which way is better."""
+SELECTORS = ("grad_norm_sq_mean", "train_loss", "test_metric")
+"""What a grid's best point may be judged by."""
+
+MORE_IS_BETTER = frozenset(["accuracy"])
+"""Test metrics of which more is better; of all other numbers less is."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,8 @@ def _best(candidates: list[Point], done: dict[Path, dict[str, Any]], select: str
     if not usable:
         first = done[candidates[0].directory].get("error", f"no {select}")
         raise RequestError(f"{candidates[0].algorithm}: no grid point gave a result: {first}")
-    return SELECTORS[select](usable, key=lambda p: done[p.directory][select])
+    more = select == "test_metric" and done[usable[0].directory]["test_metric_name"] in MORE_IS_BETTER
+    return (max if more else min)(usable, key=lambda p: done[p.directory][select])
 
 
 def _run_all(

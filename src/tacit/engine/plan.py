@@ -23,6 +23,7 @@ from tacit.client.bounds import Bound, ClipEachCoordinate, ClipNorm, Normalise
 from tacit.client.sampling import build_sampling
 from tacit.compress import parse_compressor
 from tacit.data import from_files, load
+from tacit.engine.bound_source import check_paid, find_bound
 from tacit.engine.convex import accelerated_choices, convex_problem, descent_step, with_theory_smoothing
 from tacit.engine.crowd import equal_batches, shuffler_for
 from tacit.engine.recipe import Recipe
@@ -36,6 +37,7 @@ from tacit.models.registry import build_model, default_model
 from tacit.noise.additive import build_noise
 from tacit.noise.randomness import Randomness
 from tacit.privacy import Adjacency, Target
+from tacit.privacy.side import SideRelease
 from tacit.schedules import parse_schedule
 from tacit.server.accelerated import Stage
 from tacit.server.participation import PoissonClients, parse_participation
@@ -65,6 +67,7 @@ OPTIONAL_SETTINGS = (
     "beta_2",
     "kappa",
     "bits",
+    "bound_from",
     "output",
     "adversary",
 )
@@ -105,7 +108,8 @@ def make_plan(recipe: Recipe, *, data_dir: Path | None = None) -> Plan:
     model = make_model(recipe)
     recipe = _resolved(recipe, model, federation, entry, privacy)
     rounds = count("rounds", recipe.rounds or 0)
-    algorithm = _algorithm(recipe, model, federation)
+    recipe, before = find_bound(recipe, model, federation, privacy, data_dir)
+    algorithm = _algorithm(recipe, model, federation, before)
     unit = str(algorithm.work.unit)
     if privacy != "none" and recipe.privacy not in (None, unit):
         raise RequestError(
@@ -245,7 +249,12 @@ def _resolved(
     return recipe
 
 
-_RECIPE_NAMES = {"schedule": "step_schedule", "trust": "adversary", "growth": "strong_convexity"}
+_RECIPE_NAMES = {
+    "before": "bound_from",
+    "schedule": "step_schedule",
+    "trust": "adversary",
+    "growth": "strong_convexity",
+}
 """What algorithms call a part, and what recipes call the choice of it."""
 
 
@@ -403,7 +412,10 @@ def _stages(stages: int | list[list[float]], rounds: int, step: float) -> tuple[
     return tuple(Stage(length, 1 / step) for length in lengths)
 
 
-def _algorithm(recipe: Recipe, model: Model, federation: Federation) -> Algorithm:
+def _algorithm(
+    recipe: Recipe, model: Model, federation: Federation, before: SideRelease[float] | None = None
+) -> Algorithm:
+    check_paid(recipe, before)
     positive("step", recipe.step or 0.0)
     mu, step, rounds = recipe.strong_convexity or 0.0, recipe.step or 0.0, recipe.rounds or 1
     entry = algorithm_entry(recipe.algorithm)
@@ -411,6 +423,7 @@ def _algorithm(recipe: Recipe, model: Model, federation: Federation) -> Algorith
     participation = _client_coins(recipe, federation) if central else parse_participation(recipe.cohort)
     settings = {
         "bound": _bound(recipe),
+        "before": before,
         "clip_norm": recipe.clip_norm,
         "sampling": build_sampling(recipe.sampling, recipe.batch) if recipe.sampling is not None else None,
         "compressor": parse_compressor(recipe.compressor) if recipe.compressor is not None else None,

@@ -49,6 +49,9 @@ class Recipe:
     bound: str = "clip-norm"
     """"clip-norm", "normalise" or "clip-each-coordinate"; `clip_norm` is its size"""
     clip_norm: float = 1.0
+    bound_from: str | None = None
+    """where `clip_norm` comes from if it is not given: "quantile:SHARE" of epsilon, "public:DATA", or "median" in
+    a run without privacy"""
     compressor: str | None = None
     step: float | None = None
     shift_step: float | None = None

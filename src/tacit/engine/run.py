@@ -17,7 +17,7 @@ from tacit.engine.history import History, Row
 from tacit.engine.trained import Trained
 from tacit.federation import Federation
 from tacit.privacy import Guarantee, Target
-from tacit.privacy.protection import protection
+from tacit.privacy.protection import Protection, protection
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,15 @@ class Run:
         # Last, because a directory with a summary is a finished run.
         write_atomically(directory / "summary.json", summary.encode())
         return directory
+
+    def protection(self) -> tuple[Protection, ...]:
+        """Who is protected against whom."""
+        if self.guarantee is None:
+            return ()
+        # What all records of a client are worth together takes an accountant a while for clients of many sizes.
+        sizes = self.federation.sizes
+        records = sizes.tolist() if len(sizes.unique()) <= 4 else None
+        return protection(self.guarantee, beside=self.calibration.beside, records=records, groups=())
 
     def _own(self) -> list[dict[str, Any]]:
         """What each client was promised, where they have budgets of their own."""
@@ -105,9 +114,7 @@ class Run:
             "adjacency": None if guarantee is None else str(guarantee.adjacency),
             "adversary": None if guarantee is None else str(guarantee.adversary),
             "promise": "no privacy: noise was switched off" if guarantee is None else guarantee.sentence(),
-            "protection": []
-            if guarantee is None
-            else [row.to_dict() for row in protection(guarantee, beside=self.calibration.beside, groups=())],
+            "protection": [row.to_dict() for row in self.protection()],
             "clients_own": self._own(),
             "noise": work.noise.name,
             "entropy": "from the operating system, on a lattice"

@@ -25,14 +25,10 @@ from tacit.engine.round import (
     server_round,
     server_start,
 )
-from tacit.errors import TacitError
+from tacit.errors import DivergedError
 from tacit.federation import Federation
 from tacit.noise.randomness import Purpose, Randomness
 from tacit.privacy.terms import Unit
-
-
-class DivergedError(TacitError):
-    """The point is no longer finite."""
 
 
 @dataclass(frozen=True)

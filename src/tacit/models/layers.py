@@ -24,8 +24,12 @@ from tacit.models.gradients import FEW_RECORDS, ROWS_AT_A_TIME
 KEEP_ROWS = ROWS_AT_A_TIME // 4
 """Up to here a layer's gradients are kept once they are written down, beyond they are written down twice."""
 
-COST_OF_WRITING = 16
-"""To write a number down and to read it back costs as much as about so many multiplications."""
+COST_OF_WRITING, COST_OF_WRITING_FAR, FAR = 16, 128, 2**16
+"""To write a number down and to read it back takes as long as about so many multiplications: the second, where a
+record has more than the third. Measured on one core, as is the next."""
+
+COST_OF_PRODUCTS = 8
+"""A multiplication of small matrices in double precision takes as long as about so many in single precision."""
 
 CANCELLATION = 1e-4
 """The least that a norm from products counts, relative to what it would be if nothing cancelled out.
@@ -248,8 +252,9 @@ def weight_share(inputs: Tensor, errors: Tensor, columns: Callable[[Tensor], Ten
     records, outputs, positions = errors.shape
     if positions == 1:
         return OuterShare(columns(inputs)[:, :, 0], errors[:, :, 0])
-    by_products = 2 * positions**2 * (outputs + width)
-    by_rows = outputs * width * (positions + COST_OF_WRITING)
+    by_products = COST_OF_PRODUCTS * positions**2 * (outputs + width)
+    writing = COST_OF_WRITING_FAR if outputs * width > FAR else COST_OF_WRITING
+    by_rows = outputs * width * (positions + writing)
     if by_products < by_rows and errors.dtype == torch.float32:
         return ProductsShare(inputs, errors, columns, width)
     rows = RowsShare(inputs, errors, columns, width)

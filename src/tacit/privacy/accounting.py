@@ -16,10 +16,14 @@ from dp_accounting import DpEvent
 from scipy import optimize
 
 from tacit.errors import RequestError
+from tacit.privacy.coins import CoinNoise
 from tacit.privacy.composition import CannotAnswerError
-from tacit.privacy.dominate import dominate, is_private, splits_noise
-from tacit.privacy.events import from_dict, repeated, to_dict
+from tacit.privacy.crowd_events import CoinSumDpEvent
+from tacit.privacy.dominate import dominate, is_private, leaves, splits_noise
+from tacit.privacy.events import composed, from_dict, repeated, to_dict
 from tacit.privacy.inexact import Surcharge
+from tacit.privacy.mixed import is_mixed, mixed_epsilon, mixed_log_delta
+from tacit.privacy.plain_numbers import check_delta as check_delta
 from tacit.privacy.refine import EpsilonAt, LogDeltaAt, Question, settled, worst
 from tacit.privacy.terms import Adjacency
 
@@ -85,15 +89,6 @@ def epsilon_curve(
     return tuple(bounds[t] for t in rounds)
 
 
-def check_delta(value: float) -> float:
-    """The value, if it can be a delta."""
-    if isinstance(value, bool) or not 0 < value < 1:
-        raise RequestError(
-            f"delta must be a number above 0 and below 1, not {value!r}; well below 1/records is usual"
-        )
-    return float(value)
-
-
 def log_delta(
     event: DpEvent,
     epsilon: float,
@@ -132,11 +127,18 @@ def _epsilon(text: str, at_delta: float, adjacency: Adjacency) -> float:
     event = from_dict(json.loads(text))
     if not is_private(event):
         return math.inf
+    coins, rest = separate(event, adjacency)
+    if coins:
+        # Of different kinds, the epsilons add up where the deltas do.
+        each = at_delta / (len(coins) + (rest is not None))
+        others = 0.0 if rest is None else _epsilon(json.dumps(to_dict(rest)), each, adjacency)
+        return sum(noise.epsilon(each) for noise in coins) + others
     log_tail, question = math.log(at_delta) + _LOG_NEGLIGIBLE, EpsilonAt(at_delta)
     split = _best_split(event, adjacency, log_tail, question)
     with _number_or_refusal():
         directions = dominate(event, adjacency, log_tail=log_tail, split=split)
-        return worst(directions, log_tail, question) * (1 + _ROUNDING)
+        local = worst(directions, log_tail, question) * (1 + _ROUNDING)
+        return mixed_epsilon(event, at_delta, adjacency, local=local) if is_mixed(event) else local
 
 
 @lru_cache(maxsize=4096)
@@ -146,11 +148,35 @@ def _log_delta(
     event = from_dict(json.loads(text))
     if not is_private(event):
         return 0.0
+    coins, rest = separate(event, adjacency)
+    if coins:
+        if len(coins) > 1 or rest is not None:
+            raise CannotAnswerError("delta at a given epsilon, for sums with coins among other releases")
+        return coins[0].log_delta(at_epsilon, log_floor)
     log_tail, question = log_floor + _LOG_NEGLIGIBLE, LogDeltaAt(at_epsilon)
     if split is None:
         split = _best_split(event, adjacency, log_tail, question)
     directions = dominate(event, adjacency, log_tail=log_tail, split=split)
-    return worst(directions, log_tail, question, rough=rough) + _ROUNDING
+    local = worst(directions, log_tail, question, rough=rough) + _ROUNDING
+    if not is_mixed(event):
+        return local
+    return mixed_log_delta(event, at_epsilon, adjacency, log_floor=log_floor, local=local, rough=rough)
+
+
+def separate(event: DpEvent, adjacency: Adjacency) -> tuple[tuple[CoinNoise, ...], DpEvent | None]:
+    """The sums with coins in an event, each kind with its number of rounds, and the rest if there is any."""
+    sides = 1.0 if Adjacency(adjacency) is Adjacency.REPLACE_ONE else 0.5
+    sums: dict[CoinSumDpEvent, int] = {}
+    others = []
+    for leaf, times in leaves(event):
+        if isinstance(leaf, CoinSumDpEvent):
+            sums[leaf] = sums.get(leaf, 0) + times
+        else:
+            others.append(repeated(leaf, times))
+    coins = tuple(
+        CoinNoise(leaf.dim, leaf.clients * leaf.coins, sides * leaf.reach, times) for leaf, times in sums.items()
+    )
+    return coins, (event if not coins else composed(others)) if others else None
 
 
 @contextmanager

@@ -178,6 +178,20 @@ class ClonePair:
                 np.log(np.bincount(cells, self.masses * (1 - self.scores), len(losses) + 1)),
             )
 
+    def drawn(self, rate: float) -> ClonePair:
+        """The pair of a round for which the record is drawn with probability q; if it is, this is the pair.
+
+        For e >= 0 and e^e' = 1 + q (e^e - 1), delta'(e') = q delta(e), in both directions. Where the loss is
+        positive, Q stays and P becomes (1-q) Q + q P; where it is negative, the reverse; the rest of the mass has
+        loss zero. In scores: v becomes q v / (1 - (1-q)|v|), its mass is multiplied with that denominator.
+        """
+        kept = self.scores != 0
+        scores, masses = self.scores[kept], self.masses[kept]
+        shrink = 1 - (1 - rate) * np.abs(scores)
+        left = masses * shrink
+        atom = max(0.0, 1.0 - self.unbounded - float(left.sum()))
+        return ClonePair(np.clip(rate * scores / shrink, -1.0, 1.0), left, self.unbounded, atom)
+
     def delta(self, epsilon: float) -> float:
         """The delta of a single round."""
         above = np.maximum(self.scores - math.tanh(epsilon / 2), 0.0)

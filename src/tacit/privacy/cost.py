@@ -13,6 +13,7 @@ from tacit.errors import RequestError, count, probability, unknown_name
 from tacit.privacy import events
 from tacit.privacy.accounting import check_delta, epsilon
 from tacit.privacy.composition import CannotAnswerError
+from tacit.privacy.crowd_events import OnceDpEvent
 from tacit.privacy.rdp import rdp_epsilon
 from tacit.privacy.terms import Adjacency
 
@@ -109,6 +110,8 @@ def over(release: DpEvent, rounds: int) -> DpEvent:
             return events.one_pass(z, already * rounds)
         case events.RevealedBatchesDpEvent(already, rate, z, inside, outside):
             return events.revealed_batches(already * rounds, rate, z, inside, outside)
+        case OnceDpEvent(event=one, rounds=already):
+            return events.once(one, already * rounds)
         case dp_accounting.ComposedDpEvent(events=parts):
             return events.composed(over(part, rounds) for part in parts)
         case _:

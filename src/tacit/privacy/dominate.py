@@ -16,6 +16,7 @@ from scipy import stats
 
 from tacit.errors import RequestError
 from tacit.privacy import events
+from tacit.privacy.crowd_events import CoinSumDpEvent, OnceDpEvent, ShuffledDpEvent
 from tacit.privacy.pairs import FixedSizePair, MixturePair, Pair, RevealedPair
 from tacit.privacy.terms import Adjacency
 
@@ -48,6 +49,8 @@ def leaves(event: DpEvent, times: int = 1) -> Iterator[tuple[DpEvent, int]]:
     """The single releases of an event, each with the number of times that it happened."""
     if isinstance(event, dp_accounting.SelfComposedDpEvent):
         yield from leaves(event.event, times * event.count)
+    elif isinstance(event, OnceDpEvent):
+        yield from leaves(event.event, times)
     elif isinstance(event, dp_accounting.ComposedDpEvent):
         for part in event.events:
             yield from leaves(part, times)
@@ -111,6 +114,11 @@ def _release(
         case events.RevealedBatchesDpEvent(rounds, rate, z, inside, outside):
             told = _revealed(rounds, rate, sides * inside / z, sides * outside / z, log_tail)
             return 0.0, told, told
+        case ShuffledDpEvent(records=records, batch=batch, noise_multiplier=z) if batch == records:
+            # As if the shuffler told who sent what; `mixed` takes credit for a shuffler that does not.
+            return sides / z, None, None
+        case CoinSumDpEvent():
+            raise RequestError(f"no dominating pair for {leaf!r}: `accounting` knows it by itself")
     if adjacency is not Adjacency.REPLACE_ONE:
         kind = events.to_dict(leaf)["kind"]
         raise RequestError(
@@ -122,6 +130,8 @@ def _release(
             return _fixed_size(records, batch, False, 2 / inner.noise_multiplier, log_tail)
         case dp_accounting.SampledWithReplacementDpEvent(records, batch, inner):
             return _fixed_size(records, batch, True, 2 / inner.noise_multiplier, log_tail)
+        case ShuffledDpEvent(records=records, batch=batch, noise_multiplier=z):
+            return _fixed_size(records, batch, replacement=False, shift=2 / z, log_tail=log_tail)
         case events.FixedSizeTwoLevelDpEvent(records, batch, replacement, z, difference, full):
             # The sum of two releases with independent noise reveals less than the two of them.
             full_odds = math.exp(split) * full / (difference * batch / records)

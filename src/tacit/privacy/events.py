@@ -16,6 +16,7 @@ import dp_accounting
 from dp_accounting import DpEvent
 
 from tacit.errors import RequestError, count, positive, probability, unknown_name
+from tacit.privacy.crowd_events import CoinSumDpEvent, OnceDpEvent, ShuffledDpEvent
 from tacit.privacy.plain_numbers import batch_of, flag, keep_numbers, keep_whole, number, whole
 
 
@@ -169,6 +170,16 @@ def inexact_noise(epsilon: float, cut_mass: float) -> DpEvent:
     return InexactNoiseDpEvent(epsilon, cut_mass)
 
 
+def shuffled(clients: int, records: int, batch: int, noise_multiplier: float) -> DpEvent:
+    """One release among the mixed messages of all clients, each of a batch of fixed size without replacement."""
+    return ShuffledDpEvent(clients, records, batch, noise_multiplier)
+
+
+def coin_sum(dim: int, clients: int, coins: int, reach: float) -> DpEvent:
+    """One sum over all clients, with coins as noise."""
+    return CoinSumDpEvent(dim, clients, coins, reach)
+
+
 def non_private() -> DpEvent:
     """A release without any guarantee; its epsilon is infinite."""
     return dp_accounting.NonPrivateDpEvent()
@@ -189,6 +200,11 @@ def composed(events: Iterable[DpEvent]) -> DpEvent:
     return dp_accounting.ComposedDpEvent(list(events))
 
 
+def once(event: DpEvent, rounds: int) -> DpEvent:
+    """A whole run of such releases in which every record is used in one round only."""
+    return OnceDpEvent(event, rounds)
+
+
 _READERS: dict[str, Callable[..., DpEvent]] = {
     "gaussian": gaussian,
     "poisson": poisson,
@@ -199,6 +215,8 @@ _READERS: dict[str, Callable[..., DpEvent]] = {
     "revealed-batches": revealed_batches,
     "one-pass": one_pass,
     "inexact-noise": inexact_noise,
+    "shuffled": shuffled,
+    "coin-sum": coin_sum,
     "non-private": non_private,
     "nothing": nothing,
 }
@@ -209,6 +227,8 @@ _PLAIN = {
     RevealedBatchesDpEvent: "revealed-batches",
     OnePassDpEvent: "one-pass",
     InexactNoiseDpEvent: "inexact-noise",
+    ShuffledDpEvent: "shuffled",
+    CoinSumDpEvent: "coin-sum",
     dp_accounting.NonPrivateDpEvent: "non-private",
     dp_accounting.NoOpDpEvent: "nothing",
 }
@@ -231,6 +251,8 @@ def to_dict(event: DpEvent) -> dict[str, Any]:
     if isinstance(event, dp_accounting.SelfComposedDpEvent):
         rounds = count("rounds", whole("rounds", event.count))
         return {"kind": "repeated", "rounds": rounds, "event": to_dict(event.event)}
+    if isinstance(event, OnceDpEvent):
+        return {"kind": "once", "rounds": event.rounds, "event": to_dict(event.event)}
     if isinstance(event, dp_accounting.ComposedDpEvent):
         return {"kind": "composed", "events": [to_dict(part) for part in event.events]}
     kind, values = _flat(event)
@@ -252,6 +274,9 @@ def from_dict(data: Mapping[str, Any]) -> DpEvent:
         case "repeated":
             _entries("repeated", values, ("rounds", "event"))
             return repeated(from_dict(values["event"]), values["rounds"])
+        case "once":
+            _entries("once", values, ("rounds", "event"))
+            return once(from_dict(values["event"]), values["rounds"])
         case "composed":
             _entries("composed", values, ("events",))
             if not isinstance(values["events"], list | tuple):
@@ -261,7 +286,7 @@ def from_dict(data: Mapping[str, Any]) -> DpEvent:
             _entries(kind, values, tuple(inspect.signature(_READERS[kind]).parameters))
             return _READERS[kind](**values)
         case kind:
-            raise unknown_name("event kind", kind, [*_READERS, "repeated", "composed"])
+            raise unknown_name("event kind", kind, [*_READERS, "repeated", "once", "composed"])
 
 
 def _flat(event: DpEvent) -> tuple[str, dict[str, Any]]:

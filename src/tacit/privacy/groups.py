@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dp_accounting
@@ -14,8 +14,9 @@ from scipy import stats
 
 from tacit.errors import RequestError, count
 from tacit.privacy import events
-from tacit.privacy.accounting import check_delta, epsilon, log_delta
+from tacit.privacy.accounting import check_delta, epsilon, log_delta, separate
 from tacit.privacy.convert import log_geometric
+from tacit.privacy.crowd_events import OnceDpEvent, ShuffledDpEvent
 from tacit.privacy.dominate import Direction, dominate, is_private, leaves
 from tacit.privacy.inexact import Surcharge
 from tacit.privacy.pairs import MixturePair, Pair, RevealedPair
@@ -52,7 +53,7 @@ def epsilon_between(event: DpEvent, delta: float, adjacency: Adjacency) -> float
     >>> epsilon_between(fixed, 1e-5, Adjacency.ADD_REMOVE) == epsilon(fixed, 1e-5, Adjacency.REPLACE_ONE)
     True
     """
-    if any(isinstance(leaf, FIXED_SIZE) for leaf, _ in leaves(event)):
+    if any(isinstance(leaf, FIXED_SIZE) or _is_batch(leaf) for leaf, _ in leaves(event)):
         adjacency = Adjacency.REPLACE_ONE
     return epsilon(event, delta, adjacency)
 
@@ -66,6 +67,8 @@ def group_epsilon(event: DpEvent, size: int, delta: float, adjacency: Adjacency 
     Full batches, one pass: a Gaussian release at k times the shift (in one pass all may be in one batch).
     Poisson: j ~ Binomial(k, q), fresh in every round, so by Lemma A the mixture over j against its mirror image
     (or against nothing) dominates; the proof of Theorem B holds word for word.
+    Sums with coins: k times the reach; in one pass, in each of the up to k rounds that the members may be in.
+    Shuffled: as if the shuffler told who sent what, or one record after the other behind it.
     Fixed-size and revealed batches: nature tells j (convexity), which leaves a Gaussian release at its shift; or,
     where that is less, one record after the other as in `convert.group`, at the best point of the event's curve.
 
@@ -82,6 +85,13 @@ def group_epsilon(event: DpEvent, size: int, delta: float, adjacency: Adjacency 
         return math.inf
     if count("size", size) == 1:
         return epsilon(event, delta, adjacency)
+    coins, rest = separate(event, adjacency)
+    if coins:
+        each = delta / (len(coins) + (rest is not None))
+        others = 0.0 if rest is None else group_epsilon(rest, size, each, adjacency)
+        rounds = min(size, _longest_pass(event))
+        groups = [replace(noise, reach=size * noise.reach, rounds=rounds * noise.rounds) for noise in coins]
+        return sum(noise.epsilon(each) for noise in groups) + others
     surcharge = Surcharge.of(event)
     ideal_delta = surcharge.ideal_delta(delta)
     log_tail = math.log(ideal_delta) + _LOG_NEGLIGIBLE
@@ -89,9 +99,21 @@ def group_epsilon(event: DpEvent, size: int, delta: float, adjacency: Adjacency 
     dominate(event, adjacency, log_tail=log_tail)
     ideal = worst(tuple(_directions(event, size, adjacency, log_tail)), log_tail, EpsilonAt(ideal_delta))
     found = surcharge.real_epsilon(ideal * (1 + _ROUNDING), delta)
-    if any(isinstance(leaf, FIXED_SIZE) for leaf, _ in leaves(event)):
+    if any(isinstance(leaf, (*FIXED_SIZE, ShuffledDpEvent)) for leaf, _ in leaves(event)):
         found = min(found, _one_after_the_other(event, size, delta, adjacency, at_most=found))
     return found
+
+
+def _is_batch(leaf: DpEvent) -> bool:
+    return isinstance(leaf, ShuffledDpEvent) and leaf.batch < leaf.records
+
+
+def _longest_pass(event: DpEvent) -> int:
+    """In how many rounds the members of a group may be used, where each of them is used once."""
+    if isinstance(event, OnceDpEvent):
+        return event.rounds
+    parts = getattr(event, "events", None) or [getattr(event, "event", None)]
+    return max((_longest_pass(part) for part in parts if isinstance(part, DpEvent)), default=1)
 
 
 @dataclass(frozen=True)
@@ -138,6 +160,9 @@ def _directions(event: DpEvent, size: int, adjacency: Adjacency, log_tail: float
             case dp_accounting.GaussianDpEvent(noise_multiplier=z) | events.OnePassDpEvent(noise_multiplier=z):
                 squared_shift += times * (sides * size / z) ** 2
                 continue
+            case ShuffledDpEvent(noise_multiplier=z) if not _is_batch(leaf):
+                squared_shift += times * (sides * size / z) ** 2
+                continue
             case events.RevealedBatchesDpEvent(rounds=rounds):
                 times *= rounds
         draw = _draw(leaf, size)
@@ -163,6 +188,9 @@ def _draw(leaf: DpEvent, size: int) -> _Draw:
         case dp_accounting.SampledWithReplacementDpEvent(records, batch, inner):
             members = _fixed_size(records, batch, True, size)
             return _Draw(inner.noise_multiplier, members, 1.0, 0.0, secret=False)
+        case ShuffledDpEvent(records=records, batch=batch, noise_multiplier=z):
+            # A client with more records than the event says draws fewer of any group.
+            return _Draw(z, _fixed_size(records, batch, False, min(size, records)), 1.0, 0.0, secret=False)
         case events.FixedSizeTwoLevelDpEvent(records, batch, replacement, z, difference, full):
             members = _fixed_size(records, batch, replacement, size)
             return _Draw(z, members, difference, size * full, secret=False)

@@ -49,3 +49,12 @@ def batch_of(records: Any, batch: Any, *, replacement: bool) -> tuple[int, int]:
     if batch > records and not replacement:
         raise RequestError(f"batch must be at most records = {records!r} without replacement, not {batch!r}")
     return records, batch
+
+
+def check_delta(value: float) -> float:
+    """The value, if it can be a delta."""
+    if isinstance(value, bool) or not 0 < value < 1:
+        raise RequestError(
+            f"delta must be a number above 0 and below 1, not {value!r}; well below 1/records is usual"
+        )
+    return float(value)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import decimal
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tacit.errors import RequestError, count
 from tacit.privacy.composition import CannotAnswerError
+from tacit.privacy.crowd_events import alone
 from tacit.privacy.groups import epsilon_between, group_epsilon
 from tacit.privacy.guarantee import ClientGroup, Guarantee
 from tacit.privacy.terms import Adjacency, Adversary, Unit
@@ -112,6 +113,10 @@ def _line(guarantee: Guarantee, adversary: str, protected: str, epsilon: float, 
 
 def _stronger(guarantee: Guarantee, unit: str, beside: Sequence[Guarantee]) -> list[Protection]:
     """Those who see more than the guarantee assumes."""
+    if guarantee.adversary is Adversary.SHUFFLER and not beside:
+        # The event of a crowd says what is left without it.
+        exposed = tuple(alone(event) for event in guarantee.events)
+        beside = [replace(guarantee, events=exposed, adversary=Adversary.SERVER)]
     told = [_beside(guarantee, unit, g) for g in beside]
     if Adversary.SERVER in (guarantee.adversary, *(g.adversary for g in beside)):
         return told

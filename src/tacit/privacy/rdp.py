@@ -16,7 +16,7 @@ from dp_accounting import DpEvent
 from scipy import optimize
 from scipy.special import logsumexp
 
-from tacit.privacy.accounting import check_delta
+from tacit.privacy.accounting import check_delta, separate
 from tacit.privacy.dominate import Direction, dominate, is_private, splits_noise
 from tacit.privacy.inexact import Surcharge
 from tacit.privacy.pairs import Array, FixedSizePair, MixturePair, Pair, RevealedPair
@@ -38,6 +38,12 @@ def rdp_epsilon(event: DpEvent, delta: float, adjacency: Adjacency = Adjacency.R
     >>> round(rdp_epsilon(repeated(poisson(0.01, 1.0), 1000), 1e-5, Adjacency.ADD_REMOVE), 2)
     2.1
     """
+    coins, rest = separate(event, adjacency)
+    if coins:
+        # That of coins is one by Renyi divergences already.
+        each = check_delta(delta) / (len(coins) + (rest is not None))
+        others = 0.0 if rest is None else rdp_epsilon(rest, each, adjacency)
+        return sum(noise.epsilon(each) for noise in coins) + others
     surcharge = Surcharge.of(event)
     ideal = _ideal_epsilon(event, surcharge.ideal_delta(check_delta(delta)), Adjacency(adjacency))
     return surcharge.real_epsilon(ideal, delta)

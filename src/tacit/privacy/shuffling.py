@@ -6,9 +6,7 @@ Every bound is the dominating pair of `clones` with clones and scores of its own
   R >= e^-epsilon0 (P0 + P1)/2, so clones come at the rate e^-epsilon0. The scores are those of randomised
   response. This is the pair of Feldman, McMillan & Talwar (2021), Theorem 3.1.
 - Gaussian noise. The same with its own scores, which are far less spread out than those of its worst case.
-  Its loss is not bounded, so R >= e^-e (P0 + P1)/2 fails, by a mass of at most e^-e delta_Gauss(s; e) with s the
-  shift between two clients. Moving that mass changes a run of T rounds in total variation by at most
-  slip = T (n - 1) e^-e delta_Gauss(s; e), and delta by (1 + e^epsilon) slip, for any e; a part of delta pays.
+  They are events (`events.shuffled`), so that the accountant answers for them, and `mixed` has the proof.
 
 What it takes: all messages have the same noise, scale and format; no state, such as a shift, tells clients
 apart; they are really mixed. `clients` counts those who do not help the adversary. A clone is a *whole client*
@@ -23,32 +21,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
-from scipy import optimize, stats
+from dp_accounting import DpEvent
+from scipy import stats
 
 from tacit.errors import RequestError, count, positive
-from tacit.privacy import events, gaussian
-from tacit.privacy.accounting import check_delta
+from tacit.privacy import accounting, events
 from tacit.privacy.calibrate import calibrate_noise
-from tacit.privacy.clones import NEGLIGIBLE, ClonePair, GaussianScores, PureScores, clone_pair, clone_range
-from tacit.privacy.composition import CannotAnswerError, ComposedLoss
-from tacit.privacy.dominate import Direction
-from tacit.privacy.refine import EpsilonAt, worst
+from tacit.privacy.clones import NEGLIGIBLE, ClonePair, PureScores, clone_pair, clone_range
+from tacit.privacy.mixed import SAFE_SIDE, EpsilonAtAtoms, composed_answer
+from tacit.privacy.plain_numbers import check_delta
 from tacit.privacy.terms import Adjacency
 
-_SLIP_SHARE = 0.25
-"""The part of delta that pays for messages that are not quite clones. It decides how tight, not whether."""
-
 _PASSES, _HEADROOM = 3, 1.02
-_LOG_NEGLIGIBLE = -9.0
-_SAFE_SIDE = 1e-7
-"""Relative allowance for floating point."""
 
 _LARGEST_EXPONENT = 700.0
-
-_PRECISION, _STRIDE, _MOST_NUDGES = 2e-3, 0.5, 20
 
 
 def shuffled_epsilon(
@@ -136,43 +124,20 @@ class ShuffledGaussian:
         object.__setattr__(self, "adjacency", Adjacency(self.adjacency))
 
     @property
-    def shift(self) -> float:
-        """How far one record moves a message, in standard deviations of the noise."""
-        return (2.0 if self.adjacency is Adjacency.REPLACE_ONE else 1.0) / self.noise_multiplier
+    def event(self) -> DpEvent:
+        """The run as an event."""
+        release = events.shuffled(self.clients, self.records, self.records, self.noise_multiplier)
+        return events.repeated(release, self.rounds)
 
     def local_epsilon(self, delta: float) -> float:
         """The epsilon against a server that knows who sent what, for instance because the shuffler tells."""
-        return gaussian.epsilon([math.sqrt(self.rounds) * self.shift], [1.0], math.log(check_delta(delta)))
+        return accounting.epsilon(
+            events.repeated(events.gaussian(self.noise_multiplier), self.rounds), delta, self.adjacency
+        )
 
     def epsilon(self, delta: float) -> float:
         """The epsilon behind an honest shuffler, never above the local one."""
-        return _shuffled_gaussian_epsilon(self, check_delta(delta))
-
-
-@lru_cache(maxsize=1024)
-def _shuffled_gaussian_epsilon(run: ShuffledGaussian, delta: float) -> float:
-    local, others = run.local_epsilon(delta), run.clients - 1
-    if others == 0 or local == 0:
-        return local
-    # However the differing record is adjacent, other clients may differ in everything.
-    client_shift = 2 * run.records / run.noise_multiplier
-
-    def at(cap: float) -> float:
-        """An epsilon that holds if it is not above the cap that its slip is weighed with."""
-        log_slip = math.log(_SLIP_SHARE * delta) - np.logaddexp(0.0, cap) - math.log(run.rounds * others)
-        clone_epsilon = _clone_epsilon(client_shift, float(log_slip))
-        if clone_epsilon > math.log(others) + 3:
-            return math.inf
-        pair = clone_pair(GaussianScores(run.shift), others, math.exp(-clone_epsilon))
-        return _composed_epsilon(pair, run.rounds, (1 - _SLIP_SHARE) * delta)
-
-    best = local
-    for _ in range(_PASSES):
-        found = at(best)
-        if found >= best:
-            break
-        best = found
-    return best
+        return accounting.epsilon(self.event, delta, self.adjacency)
 
 
 def shuffled_gaussian_epsilon(
@@ -203,33 +168,16 @@ def shuffled_noise_multiplier(
     *,
     records: int = 1,
 ) -> float:
-    """The least noise multiplier, to within 1% and never below it, that keeps (epsilon, delta) behind a shuffler.
+    """The least noise multiplier, to within 0.5% and never below it, that keeps the target behind a shuffler.
 
     Nobody can check from outside that a shuffler is honest: show `local_epsilon` of the run beside the target.
     """
-    rounds = count("rounds", rounds)
-    local = calibrate_noise(
-        lambda z: events.repeated(events.gaussian(z), rounds), epsilon=epsilon, delta=delta, adjacency=adjacency
+    return calibrate_noise(
+        lambda z: ShuffledGaussian(z, clients, rounds, records, adjacency).event,
+        epsilon=epsilon,
+        delta=delta,
+        adjacency=adjacency,
     )
-
-    def excess(log_noise: float) -> float:
-        run = ShuffledGaussian(math.exp(log_noise), clients, rounds, records, adjacency)
-        # Bounded below, because an epsilon of zero has no logarithm.
-        return math.log(max(run.epsilon(delta) / epsilon, 1e-3))
-
-    low = high = math.log(local)
-    while excess(low) <= 0:
-        low, high = low - _STRIDE, low
-    if low == high:
-        return local
-    root = float(optimize.brentq(excess, low, high, xtol=_PRECISION, rtol=1e-12)) + _PRECISION
-    for nudge in range(_MOST_NUDGES):
-        noise = root + nudge * _PRECISION
-        if noise >= math.log(local):
-            break
-        if excess(noise) <= 0:
-            return math.exp(noise)
-    return local
 
 
 def _both_sides(epsilon: float) -> float:
@@ -237,40 +185,11 @@ def _both_sides(epsilon: float) -> float:
     return 1 + math.exp(min(epsilon, _LARGEST_EXPONENT))
 
 
-def _clone_epsilon(shift: float, log_slip: float) -> float:
-    """The least e with e^-e delta_Gauss(shift; e) at most exp(`log_slip`), rounded up."""
-
-    def excess(e: float) -> float:
-        return gaussian.log_delta([shift], [1.0], e) - e - log_slip
-
-    if excess(0.0) <= 0:
-        return 0.0
-    high = shift * (1 + shift)
-    while excess(high) > 0:
-        high *= 2
-    return float(optimize.brentq(excess, 0.0, high, xtol=1e-9)) * (1 + _SAFE_SIDE) + 1e-8
-
-
-@dataclass(frozen=True)
-class _EpsilonAt(EpsilonAt):
-    """For laws with atoms: where the largest loss alone has more than delta, the usual aim sees nothing else."""
-
-    def answer(self, composed: ComposedLoss, tilt: float) -> tuple[float, float]:
-        found, resolution = super().answer(composed, tilt)
-        wider = composed.near(composed.tilt_towards(0.9 * found))
-        return min(found, wider.epsilon(self._log_target(composed))), resolution
-
-
 def _composed_epsilon(pair: ClonePair, rounds: int, delta: float) -> float:
     """The epsilon of `rounds` rounds at `delta`; infinite if none can be shown."""
-    if delta <= 2 * rounds * pair.revealed:
+    if delta <= 0:
         return math.inf
-    direction = Direction(0.0, ((pair, rounds),))
-    try:
-        return worst([direction], math.log(delta) + _LOG_NEGLIGIBLE, _EpsilonAt(delta)) * (1 + _SAFE_SIDE)
-    except CannotAnswerError:
-        # There is still what holds without the shuffler.
-        return math.inf
+    return composed_answer([(pair, rounds)], delta, EpsilonAtAtoms(delta)) * (1 + SAFE_SIDE)
 
 
 def _least(delta_at: Callable[[float], float], most: float, delta: float) -> float:
@@ -278,7 +197,7 @@ def _least(delta_at: Callable[[float], float], most: float, delta: float) -> flo
     if delta_at(0.0) <= delta:
         return 0.0
     low, high = 0.0, most
-    while high - low > _SAFE_SIDE * high:
+    while high - low > SAFE_SIDE * high:
         middle = (low + high) / 2
         low, high = (middle, high) if delta_at(middle) > delta else (low, middle)
     return high

@@ -58,6 +58,38 @@ def plot_histories(histories: Mapping[str, Sequence[History]], metric_name: str)
     return figure
 
 
+def plot_at(
+    ends: Mapping[str, Sequence[Sequence[float]]], values: Sequence[Any], setting: str, label: str
+) -> Figure:
+    """A number at the end of a run against a setting: one line a name, whiskers over the seeds.
+
+    `ends[name][k]` has the numbers of all seeds at `values[k]`.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    ax = figure.subplots()
+    numeric = all(isinstance(value, int | float) for value in values)
+    x = np.array(values if numeric else range(len(values)), dtype=float)
+    for index, (name, runs) in enumerate(ends.items()):
+        means = np.array([np.mean(run) for run in runs])
+        spread = np.array([[m - min(run), max(run) - m] for m, run in zip(means, runs, strict=True)]).T
+        ax.errorbar(
+            x, means, yerr=spread, label=name, capsize=3, linewidth=1.6, marker="o", markersize=3.5,
+            color=COLOURS[index % len(COLOURS)], linestyle=STYLES[index % len(STYLES)],
+        )  # fmt: skip
+    if numeric and min(x) > 0:
+        ax.set_xscale("log")
+    ax.set_xticks(x, [f"{value:g}" if numeric else str(value) for value in values])
+    ax.minorticks_off()
+    ax.set_xlabel(setting)
+    ax.set_ylabel(label)
+    ax.grid(alpha=0.25)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(frameon=False)
+    return figure
+
+
 def _panel(ax: Axes, histories: Mapping[str, Sequence[History]], x_column: str, y_column: str) -> None:
     for index, (name, runs) in enumerate(histories.items()):
         x = np.array([getattr(row, x_column) for row in runs[0]], dtype=float)

@@ -55,7 +55,7 @@ class Accelerated:
         least = min(stage.curvature for stage in self.stages)
         if self._mu > least:
             raise RequestError(
-                f"strong_convexity + regularisation = {self._mu:g} is more than the curvature {least:g} (1/step): "
+                f"strong_convexity + regularisation = {self._mu:g} is more than the curvature {least:g}: "
                 "no loss bends more than its smoothness"
             )
 

@@ -26,9 +26,9 @@ from torch import Tensor
 
 from tacit.errors import DataError, RequestError, count, positive
 from tacit.noise.entropy import Keystream
-from tacit.privacy.accounting import check_delta
+from tacit.privacy.coins import CoinNoise
+from tacit.privacy.plain_numbers import check_delta
 from tacit.privacy.terms import Adjacency
-from tacit.shuffle.binomial import CoinNoise
 
 Source = np.random.Generator | Keystream
 """Where a client's bits come from. A generator has a seed, and whoever knows it can take the noise off again."""
@@ -143,6 +143,10 @@ class VectorSum:
             raise RequestError(f"ones must have the shape ({self.dim},), not {tuple(ones.shape)}")
         centred = ones.double() - self.clients * (self.coins + self.levels) / 2
         return self._unit * centred
+
+    def centred(self, ones: Tensor) -> Tensor:
+        """Every client's part of what `analyse` gives for their sum, from its ones: (rows, dim) double."""
+        return self._unit * (ones.double() - (self.coins + self.levels) / 2)
 
     @property
     def _unit(self) -> float:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from tacit.errors import RequestError
-from tacit.shuffle.binomial import CoinNoise, published_epsilon, shifted_delta
+from tacit.privacy.coins import CoinNoise, published_epsilon, shifted_delta
 
 Law = NDArray[np.float64]
 

@@ -33,8 +33,8 @@ import numpy as np
 from scipy import optimize, stats
 
 from tacit.errors import RequestError, count, positive
-from tacit.privacy.accounting import check_delta
 from tacit.privacy.pairs import Array
+from tacit.privacy.plain_numbers import check_delta
 
 _TAIL_SHARE = 1e-3
 """The part of delta that may be spent on heads outside of the range."""
@@ -68,7 +68,14 @@ class CoinNoise:
         """The epsilon that the coins provably keep at `delta`; infinite if there are too few of them."""
         if self.dim == 1 and self.rounds == 1:
             return _scalar_epsilon(self.coins, self.reach, check_delta(delta))
-        return _vector_epsilon(self, check_delta(delta))
+        return _vector_bound(self, check_delta(delta)).epsilon
+
+    def log_delta(self, epsilon: float, log_floor: float) -> float:
+        """An upper bound on log(delta) at `epsilon`, tight where it is near `log_floor`."""
+        if self.dim == 1 and self.rounds == 1:
+            found = _scalar_delta(self.coins, self.reach, epsilon)
+            return math.log(found) + _SAFE_SIDE if found > 0 else -math.inf
+        return _vector_bound(self, math.exp(log_floor)).log_delta(epsilon)
 
 
 def shifted_delta(coins: int, shift: int, epsilon: float) -> float:
@@ -93,12 +100,15 @@ def shifted_delta(coins: int, shift: int, epsilon: float) -> float:
     return max(0.0, float((moved - math.exp(epsilon) * still).max()))
 
 
-def _scalar_epsilon(coins: int, reach: float, delta: float) -> float:
+def _scalar_delta(coins: int, reach: float, epsilon: float) -> float:
     below = math.floor(reach)
     part = reach - below
+    return (1 - part) * shifted_delta(coins, below, epsilon) + part * shifted_delta(coins, below + 1, epsilon)
 
+
+def _scalar_epsilon(coins: int, reach: float, delta: float) -> float:
     def delta_at(epsilon: float) -> float:
-        return (1 - part) * shifted_delta(coins, below, epsilon) + part * shifted_delta(coins, below + 1, epsilon)
+        return _scalar_delta(coins, reach, epsilon)
 
     if delta_at(0.0) <= delta:
         return 0.0
@@ -110,13 +120,36 @@ def _scalar_epsilon(coins: int, reach: float, delta: float) -> float:
     return float(optimize.brentq(lambda e: delta_at(e) - delta, low, high, xtol=1e-12)) * (1 + _SAFE_SIDE)
 
 
+@dataclass(frozen=True)
+class _VectorBound:
+    """The bound at its best order: delta(e) <= tail + spare exp(-(a - 1)(e - exact)) for every e."""
+
+    exact: float
+    above_one: float
+    spare: float
+    tail: float
+
+    @property
+    def epsilon(self) -> float:
+        return max(0.0, self.exact) * (1 + _SAFE_SIDE)
+
+    def log_delta(self, epsilon: float) -> float:
+        if math.isinf(self.exact):
+            return 0.0
+        moved = math.log(self.spare) - self.above_one * (epsilon / (1 + _SAFE_SIDE) - self.exact)
+        return min(0.0, float(np.logaddexp(moved, math.log(self.tail))) if self.tail else moved)
+
+
+_NO_BOUND = _VectorBound(math.inf, 1.0, 1.0, 0.0)
+
+
 @lru_cache(maxsize=1024)
-def _vector_epsilon(noise: CoinNoise, delta: float) -> float:
+def _vector_bound(noise: CoinNoise, delta: float) -> _VectorBound:
     most, heads = math.ceil(noise.reach), stats.binom(noise.coins, 0.5)
     low = max(most, int(heads.ppf(_TAIL_SHARE * delta / (2 * noise.dim * noise.rounds))))
     spare = delta - 2 * noise.dim * noise.rounds * float(heads.cdf(low - 1))
     if 2 * low > noise.coins or spare <= 0:
-        return math.inf
+        return _NO_BOUND
     x = np.arange(low - most, noise.coins - low)
     log_heads = np.append(0.0, np.cumsum(np.log((noise.coins - x) / (x + 1))))
 
@@ -131,7 +164,7 @@ def _vector_epsilon(noise: CoinNoise, delta: float) -> float:
     best = optimize.minimize_scalar(
         bound, bounds=(guess - 2, guess + 2), method="bounded", options={"xatol": 0.02}
     )
-    return max(0.0, float(best.fun)) * (1 + _SAFE_SIDE)
+    return _VectorBound(float(best.fun), math.exp(float(best.x)), spare, delta - spare)
 
 
 def _log_moments(log_heads: Array, most: int, above_one: float) -> Array:

@@ -1,0 +1,108 @@
+"""`tacit deploy --local`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tacit.cli import options as o
+from tacit.cli.server import StatusPort, show_finished, watched
+from tacit.errors import RequestError, count
+
+if TYPE_CHECKING:
+    from tacit.deploy.provision import PartyFolder
+    from tacit.engine.recipe import Recipe
+
+HELP = """Rehearse a deployment: a server and N silos as separate processes on this machine, over mutual TLS.
+
+Takes the options of [bold]tacit run[/]. One Ctrl-C stops everything; --resume goes on with it."""
+
+DEADLINE_SECONDS = 60.0
+
+
+def deploy(
+    recipe_file: o.RecipeFile = None,
+    local: Annotated[int, typer.Option(help="How many silos, each a process of its own.")] = 0,
+    insecure_reproducible: Annotated[
+        bool,
+        typer.Option(
+            "--insecure-reproducible",
+            help="Seeded noise, as in the simulator: for comparing the two. Protects nobody.",
+        ),
+    ] = False,
+    algorithm: o.Algorithm = None,
+    data: o.Data = None,
+    data_dir: o.DataDir = None,
+    partition: o.Partition = None,
+    model: o.Model = None,
+    epsilon: o.Epsilon = None,
+    delta: o.Delta = None,
+    rounds: o.Rounds = None,
+    batch: o.Batch = None,
+    clip_norm: o.ClipNorm = None,
+    compressor: o.Compressor = None,
+    seed: o.Seed = None,
+    quorum: Annotated[int, typer.Option(help="Usable answers that a round needs; 0 stands for all.")] = 0,
+    out: o.Out = None,
+    resume: o.Resume = False,
+    status_port: StatusPort = 0,
+    as_json: o.Json = False,
+    settings: o.Set = None,
+) -> None:
+    """Run a consortium on this machine."""
+    from tacit.deploy.flare.parties import local_silos, require_flare, stopping_in_order
+    from tacit.engine.execute import default_directory
+
+    require_flare()
+    given = o.given(
+        algorithm=algorithm, data=data, partition=partition, model=model, epsilon=epsilon, delta=delta,
+        rounds=rounds, batch=batch, clip_norm=clip_norm, compressor=compressor, seed=seed,
+    )  # fmt: skip
+    if resume:
+        if out is None or given or recipe_file is not None or local:
+            raise RequestError("--resume takes --out, the directory to go on with, and nothing about what to run")
+        party, shards = _stored(out)
+    else:
+        count("--local", local)
+        noise = "gaussian" if insecure_reproducible else "lattice"
+        recipe = o.recipe_from(recipe_file, {**given, "clients": local}, settings)
+        recipe = replace(recipe, noise=noise)
+        place = out or default_directory(recipe)
+        party, shards = _provisioned(recipe, place, data_dir, quorum)
+    folders = {site: path.parent for site, path in shards.items()}
+    with stopping_in_order(), local_silos(folders, shards):
+        finished = watched(party, status_port, quiet=as_json)
+    show_finished(party, finished, as_json)
+
+
+def _provisioned(
+    recipe: Recipe, out: Path, data_dir: Path | None, quorum: int
+) -> tuple[PartyFolder, dict[str, Path]]:
+    from tacit.deploy.flare.parties import free_ports, write_shards
+    from tacit.deploy.job import Job
+    from tacit.deploy.provision import Consortium, PartyFolder, provision
+    from tacit.engine.plan import make_plan
+
+    plan = make_plan(recipe, data_dir=data_dir)
+    sites = [f"silo-{number + 1}" for number in range(plan.federation.clients)]
+    port, admin_port = free_ports(2)
+    consortium = Consortium(
+        "local",
+        Job.from_plan(plan, sites),
+        port=port,
+        admin_port=admin_port,
+        quorum=quorum,
+        deadline_seconds=DEADLINE_SECONDS,
+    )
+    folders = provision(consortium, out)
+    return PartyFolder.open(folders.pop("server")), write_shards(plan.federation, folders)
+
+
+def _stored(out: Path) -> tuple[PartyFolder, dict[str, Path]]:
+    from tacit.deploy.provision import PartyFolder
+
+    party = PartyFolder.open(out / "server")
+    return party, {site: out / site / "records.npz" for site in party.job.sites}

@@ -1,0 +1,30 @@
+"""`tacit provision`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+HELP = """Make a folder for every party of a consortium: certificates, the job, a policy to edit, a README.
+
+Give each folder to its party and to nobody else; it holds that party's private keys."""
+
+
+def provision(
+    consortium_file: Annotated[Path, typer.Argument(help="The consortium in TOML; see docs/deploy.md.")],
+    out: Annotated[Path | None, typer.Option(help="Where the folders go. [dim]its name unless given[/]")] = None,
+) -> None:
+    """Provision a consortium."""
+    from tacit.deploy.flare.parties import require_flare
+    from tacit.deploy.provision import Consortium
+    from tacit.deploy.provision import provision as write_folders
+
+    require_flare()
+    consortium = Consortium.read(consortium_file)
+    folders = write_folders(consortium, out or Path(consortium.name))
+    for party, folder in folders.items():
+        verb = "server" if party == "server" else "silo"
+        data = "" if party == "server" else " --data RECORDS"
+        typer.echo(f"{party}: {folder}   (there: tacit {verb} .{data})")

@@ -1,0 +1,95 @@
+"""`tacit server`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tacit.cli import options as o
+
+if TYPE_CHECKING:
+    from tacit.deploy.provision import PartyFolder
+    from tacit.deploy.server import Finished
+    from tacit.deploy.status import Board
+
+HELP = """Run the server of a consortium in its provisioned folder, to the end of the job.
+
+Started again after a crash, it goes on after the last finished round."""
+
+StatusPort = Annotated[int, typer.Option(help="Of the status page on loopback; 0 takes a free one.")]
+
+
+def server(
+    folder: Annotated[Path, typer.Argument(help="Its folder from [bold]tacit provision[/].")] = Path("."),
+    status_port: StatusPort = 0,
+    as_json: o.Json = False,
+) -> None:
+    """Run the server."""
+    from tacit.deploy.flare.parties import require_flare, stopping_in_order
+    from tacit.deploy.provision import PartyFolder
+
+    require_flare()
+    party = PartyFolder.open(folder)
+    with stopping_in_order():
+        finished = watched(party, status_port, quiet=as_json)
+    show_finished(party, finished, as_json)
+
+
+def watched(party: PartyFolder, status_port: int, quiet: bool) -> Finished:
+    """Run a server with its table in the terminal and its page on loopback."""
+    from tacit.deploy.flare.parties import new_board, run_server
+    from tacit.deploy.status import serving
+
+    board = new_board(party)
+    with serving(board, status_port) as address:
+        if not quiet:
+            typer.echo(f"status page: {address}", err=True)
+        with _table(board, quiet):
+            return run_server(party, board)
+
+
+@contextlib.contextmanager
+def _table(board: Board, quiet: bool) -> Iterator[None]:
+    if quiet or not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    with Live(board, console=Console(stderr=True), refresh_per_second=2):
+        yield
+
+
+def show_finished(party: PartyFolder, finished: Finished, as_json: bool) -> None:
+    """What a run came to, from its certificate."""
+    certificate: dict[str, Any] = json.loads(finished.certificate)
+    silos = {site: silo for site, silo in certificate["silos"].items() if silo is not None}
+    summary = {
+        "run": finished.run,
+        "rounds": certificate["rounds"],
+        "certificate": str(party.state / "certificate.json"),
+        "model": str(party.state / "model.safetensors"),
+        "largest_epsilon": certificate["largest_epsilon"],
+        "insecure_reproducible": certificate["insecure_reproducible"],
+        "problems": dict(finished.problems),
+        "silos": {
+            site: {"epsilon": s["epsilon"], "rounds_answered": s["rounds_answered"]} for site, s in silos.items()
+        },
+    }
+    if as_json:
+        print(json.dumps(summary))
+        return
+    typer.echo(f"run {finished.run}: {summary['rounds']} rounds; model in {summary['model']}")
+    for site, silo in silos.items():
+        typer.echo(f"{site}: answered {silo['rounds_answered']} rounds. {silo['promise']}")
+    for site in sorted(set(party.job.sites) - silos.keys()):
+        typer.echo(f"{site}: gave no certificate; ask for it there")
+    if finished.problems:
+        typer.echo(f"problems on the way: {', '.join(f'{what} x{n}' for what, n in finished.problems.items())}")
+    typer.echo(f"check it: tacit verify {summary['certificate']}")

@@ -1,0 +1,50 @@
+"""`tacit silo`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+HELP = """Take part in a consortium with this silo's own records, in its provisioned folder, until stopped.
+
+Nothing leaves that the silo's own policy.toml does not allow, whatever the server asks."""
+
+
+def silo(
+    folder: Annotated[Path, typer.Argument(help="Its folder from [bold]tacit provision[/].")] = Path("."),
+    data: Annotated[
+        str, typer.Option(help="file.csv, .parquet, .npz or .svmlight, or a Python function as module:function.")
+    ] = "",
+    target: Annotated[str | None, typer.Option(help="The column (of .npz: the array) to be predicted.")] = None,
+    prepared: Annotated[
+        bool, typer.Option("--prepared", help="The records are prepared already: leave them as they are.")
+    ] = False,
+) -> None:
+    """Run a silo."""
+    from tacit.deploy.flare.parties import require_flare, run_silo, stopping_in_order
+    from tacit.deploy.provision import PartyFolder
+    from tacit.errors import RequestError
+
+    require_flare()
+    if not data:
+        raise RequestError("--data is missing: a file with this silo's records, or module:function")
+    party = PartyFolder.open(folder)
+    _end_with_owner()
+    from tacit.deploy.records import own_records
+
+    records = own_records(data, party.job, target=target, prepared=prepared)
+    with stopping_in_order(), contextlib.suppress(KeyboardInterrupt):
+        run_silo(party, records, typer.echo)
+
+
+def _end_with_owner() -> None:
+    """A silo that `tacit deploy --local` started ends with it."""
+    from tacit.deploy.flare.lifeline import hold_lifeline
+    from tacit.deploy.flare.relay import SOCKET_VARIABLE
+
+    if SOCKET_VARIABLE in os.environ:
+        hold_lifeline()

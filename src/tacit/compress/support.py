@@ -1,0 +1,51 @@
+"""The coordinates that a rand-k message will carry, known before there is anything to send."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tacit.compress.compressor import Compressor
+from tacit.compress.indices import rand_k_indices
+from tacit.compress.sparse import Sparsifier
+from tacit.errors import RequestError, count
+
+
+@dataclass(frozen=True)
+class MessageSupport:
+    """Foretells the k coordinates that `compressor` keeps, from generators at the address it will draw from.
+
+    A sender that works on these coordinates alone loses nothing by compression, and its message is an ordinary
+    one: a seed and k values. The seed is a generator's first raw number, as `Sparsifier` draws it; the coordinates
+    depend on nothing else.
+
+    >>> from tacit.compress import RandK
+    >>> MessageSupport(RandK(count=3)).indices([np.random.default_rng(0)], 10)
+    tensor([[0, 6, 9]])
+    """
+
+    compressor: Sparsifier
+
+    @classmethod
+    def of(cls, compressor: Compressor) -> MessageSupport:
+        """Of a compressor that keeps some coordinates; others are refused."""
+        if not isinstance(compressor, Sparsifier):
+            raise RequestError(
+                f"compressor must be rand-k (alone or with a quantiser), not {compressor.spec()}: "
+                "rand-k:1.0 keeps every coordinate"
+            )
+        return cls(compressor)
+
+    def kept(self, dim: int) -> int:
+        """k."""
+        return self.compressor.kept(count("dim", dim))
+
+    def indices(self, generators: Sequence[np.random.Generator], dim: int) -> Tensor:
+        """(clients, k), ascending; consumes the generators."""
+        seeds = [int(generator.bit_generator.random_raw()) for generator in generators]
+        rows = [rand_k_indices(seed, dim, self.kept(dim)) for seed in seeds]
+        return torch.from_numpy(np.stack(rows)) if rows else torch.empty(0, self.kept(dim), dtype=torch.int64)

@@ -1,0 +1,87 @@
+"""The server's end inside FLARE: broadcasts what the server's own process asks for, and collects the answers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from nvflare.apis.client import Client
+from nvflare.apis.controller_spec import ClientTask, Task
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.impl.controller import Controller
+from nvflare.apis.shareable import Shareable
+
+from tacit.deploy.flare.job import PAYLOAD, TASK
+from tacit.deploy.flare.lifeline import hold_lifeline
+from tacit.deploy.flare.relay import connect_to_owner, receive_frame, send_frame
+
+CHECK_SECONDS = 0.05
+"""How often FLARE looks whether a round is over; its own default adds 0.2 seconds to every round."""
+
+
+class RelayController(Controller):  # type: ignore[misc]
+    """Runs rounds for the process of `tacit server`, which it is connected to, until that says stop or is gone.
+
+    The conversation: a greeting {"sites": [...]}; then a header {"sites", "quorum", "deadline_seconds",
+    "grace_seconds"} and the request, answered by {"sites": [...]} and one frame per site that answered.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(task_check_period=CHECK_SECONDS)
+
+    def start_controller(self, fl_ctx: Any) -> None:
+        """Nothing is needed before the first round."""
+
+    def stop_controller(self, fl_ctx: Any) -> None:
+        """Nothing outlives the last round."""
+
+    def process_result_of_unknown_task(
+        self, client: Client, task_name: str, client_task_id: str, result: Shareable, fl_ctx: Any
+    ) -> None:
+        """An answer after its round is over is dropped; the silo will be asked for the next round."""
+
+    def control_flow(self, abort_signal: Any, fl_ctx: Any) -> None:
+        """Serve rounds."""
+        hold_lifeline()
+        with connect_to_owner() as owner:
+            sites = sorted(client.name for client in self._engine.get_clients())
+            send_frame(owner, json.dumps({"sites": sites}).encode())
+            while not abort_signal.triggered:
+                try:
+                    header = json.loads(receive_frame(owner))
+                    request = receive_frame(owner)
+                except EOFError:
+                    return
+                self._round(owner, header, request, abort_signal, fl_ctx)
+
+    def _round(self, owner: Any, header: dict[str, Any], request: bytes, abort_signal: Any, fl_ctx: Any) -> None:
+        answers: dict[str, bytes] = {}
+
+        def collect(client_task: ClientTask, fl_ctx: Any) -> None:
+            result = client_task.result
+            payload = result.get(PAYLOAD) if isinstance(result, Shareable) else None
+            if isinstance(payload, bytes) and result.get_return_code() == ReturnCode.OK:
+                answers[client_task.client.name] = payload
+            # FLARE would keep it until the round is over.
+            client_task.result = None
+
+        data = Shareable()
+        data[PAYLOAD] = request
+        task = Task(
+            name=TASK, data=data, timeout=max(1, round(header["deadline_seconds"])), result_received_cb=collect
+        )
+        here = {client.name for client in self._engine.get_clients()}
+        targets = [site for site in header["sites"] if site in here]
+        if targets:
+            self.broadcast_and_wait(
+                task,
+                fl_ctx,
+                targets=targets,
+                min_responses=min(header["quorum"], len(targets)),
+                wait_time_after_min_received=header["grace_seconds"],
+                abort_signal=abort_signal,
+            )
+        arrived = sorted(answers)
+        send_frame(owner, json.dumps({"sites": arrived}).encode())
+        for site in arrived:
+            send_frame(owner, answers[site])

@@ -1,0 +1,57 @@
+"""The one job that tacit runs on FLARE: a controller, an executor, and no code of its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+TASK = "tacit_round"
+"""The only task that the controller sends and the executor answers."""
+
+PAYLOAD = "tacit"
+"""The key of the bytes in a task and in its result."""
+
+CONTROLLER = "tacit.deploy.flare.controller.RelayController"
+EXECUTOR = "tacit.deploy.flare.executor.RelayExecutor"
+
+_APP = "app"
+
+CLIENT_CONFIG: dict[str, Any] = {
+    "format_version": 2,
+    "executors": [{"tasks": [TASK], "executor": {"path": EXECUTOR, "args": {}}}],
+    "task_data_filters": [],
+    "task_result_filters": [],
+    "components": [],
+}
+"""What a silo runs for a job. A silo refuses a job with any other (`site.OnlyOurJob`)."""
+
+SERVER_CONFIG: dict[str, Any] = {
+    "format_version": 2,
+    # A round's latency is how often silos ask for work; FLARE's own default is two seconds.
+    "server": {"heart_beat_timeout": 600, "task_request_interval": 0.1},
+    "workflows": [{"id": "rounds", "path": CONTROLLER, "args": {}}],
+    "task_data_filters": [],
+    "task_result_filters": [],
+    "components": [],
+}
+
+
+def write_job(directory: Path, *, min_sites: int) -> Path:
+    """Write the job folder that FLARE takes; it starts once `min_sites` silos are there."""
+    meta = {
+        "name": "tacit",
+        "min_clients": min_sites,
+        "mandatory_clients": [],
+        "deploy_map": {_APP: ["@ALL"]},
+        "resource_spec": {},
+    }
+    config = directory / _APP / "config"
+    config.mkdir(parents=True, exist_ok=True)
+    for path, content in {
+        directory / "meta.json": meta,
+        config / "config_fed_server.json": SERVER_CONFIG,
+        config / "config_fed_client.json": CLIENT_CONFIG,
+    }.items():
+        path.write_text(json.dumps(content, indent=2) + "\n")
+    return directory

@@ -1,0 +1,194 @@
+"""The parties as processes: a server and a silo, each in its folder, and a whole consortium on one machine."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib.util
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+
+import numpy as np
+
+from tacit.deploy.flare.backend import flare_backend
+from tacit.deploy.flare.processes import kept_running, running, site_command
+from tacit.deploy.flare.relay import answering, listening
+from tacit.deploy.frames import Reply
+from tacit.deploy.provision import PartyFolder
+from tacit.deploy.server import CERTIFICATE_LIMIT, Finished, Server
+from tacit.deploy.silo import Silo
+from tacit.deploy.status import Board, SiloStatus
+from tacit.errors import MessageError, RequestError
+from tacit.federation import Federation
+
+LOOK_SECONDS = 1.0
+"""How often a silo looks whether its connection is up."""
+
+
+def require_flare() -> None:
+    """Say how to get FLARE where it is missing."""
+    if importlib.util.find_spec("nvflare") is None:
+        raise RequestError("deployment needs NVIDIA FLARE, which is not installed: pip install 'tacit[deploy]'")
+
+
+def new_board(party: PartyFolder) -> Board:
+    """An empty board for a server's run."""
+    job = party.job
+    title = f"{job.recipe.algorithm}, {len(job.sites)} silos, quorum {party.quorum}"
+    return Board(title, job.rounds, {site: SiloStatus() for site in job.sites}, insecure=job.insecure)
+
+
+def run_server(party: PartyFolder, board: Board) -> Finished:
+    """Run the job to its end, or go on with it; what is left of it is in `state/`."""
+    if party.party != "server":
+        raise RequestError(f"{party.folder} is the folder of the silo {party.party!r}: tacit silo {party.folder}")
+    with (
+        _alone(party),
+        _logging_to(party.folder / "log.jsonl"),
+        flare_backend(party.folder, party.job.sites, quorum=party.quorum, seen=board.saw) as backend,
+    ):
+        server = Server(
+            party.job,
+            backend,
+            party.state,
+            quorum=party.quorum,
+            deadline_seconds=party.deadline_seconds,
+            progress=board.update,
+        )
+        return server.run()
+
+
+def run_silo(party: PartyFolder, records: Federation, say: Callable[[str], None]) -> None:
+    """Answer the server until stopped. FLARE's client is started again whenever it ends."""
+    if party.party == "server":
+        raise RequestError(f"{party.folder} is the server's folder: tacit server {party.folder}")
+    site = party.party
+    with _alone(party), _logging_to(party.folder / "log.jsonl"):
+        silo = Silo.open(party.job.text, party.policy_text(), records, party.state, site=site)
+        terms = silo.terms
+        say(
+            f"{site}: {terms.records} records, noise multiplier {terms.noise_multiplier:.4g}, "
+            f"epsilon {terms.epsilon:.4g} of the {terms.policy.epsilon:g} in the policy, {terms.planned} rounds"
+        )
+        command, log = site_command(party.folder / "engine", site), party.folder / "log.txt"
+        with answering(_narrated(silo, say)) as relay, kept_running(command, relay=relay, log=log) as keeper:
+            deaths = 0
+            while True:
+                time.sleep(LOOK_SECONDS)
+                if keeper.quick_deaths > deaths:
+                    say(f"{site}: the connection does not come up; see {log}. Trying again")
+                deaths = keeper.quick_deaths
+
+
+def _narrated(silo: Silo, say: Callable[[str], None]) -> Callable[[bytes], bytes]:
+    def answer(request: bytes) -> bytes:
+        frame = silo.step(request)
+        with contextlib.suppress(MessageError):
+            reply = Reply.decode(frame, body_limit=2**30)
+            if reply.body.startswith(b"{") and len(reply.body) < CERTIFICATE_LIMIT:
+                say(f"{reply.site}: certificate written for run {reply.run}")
+            else:
+                say(f"{reply.site}: round {reply.round}: {reply.code}, {len(reply.body)} bytes")
+        return frame
+
+    return answer
+
+
+@contextlib.contextmanager
+def local_silos(folders: dict[str, Path], shards: dict[str, Path]) -> Iterator[None]:
+    """Every silo as a process of its own, on its own shard; all of them end with the block, or with us."""
+    with contextlib.ExitStack() as stack:
+        lifeline = stack.enter_context(listening(lambda connection: None))
+        processes = [
+            stack.enter_context(
+                running(silo_command(folder, shards[site]), relay=lifeline, log=folder / "silo.txt")
+            )
+            for site, folder in folders.items()
+        ]
+        try:
+            yield
+        finally:
+            # All at once, before any is waited for.
+            for process in processes:
+                process.terminate()
+
+
+def silo_command(folder: Path, records: Path) -> list[str]:
+    """A silo on records that are prepared already."""
+    return [sys.executable, "-m", "tacit", "silo", str(folder), "--data", str(records), "--prepared"]
+
+
+def write_shards(federation: Federation, folders: dict[str, Path]) -> dict[str, Path]:
+    """Every silo's records in its own folder, for a trial on one machine."""
+    shards = {}
+    for position, (site, folder) in enumerate(folders.items()):
+        one = federation.client(position)
+        path = folder / "records.npz"
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            np.savez(file, X=one.features.numpy(), y=one.targets.numpy())
+        shards[site] = path
+    return shards
+
+
+def free_ports(number: int) -> list[int]:
+    """Ports of loopback that nobody listens on."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+@contextlib.contextmanager
+def stopping_in_order() -> Iterator[None]:
+    """Let a request to terminate unwind like Ctrl-C, so that no process is left behind."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def _alone(party: PartyFolder) -> Iterator[None]:
+    """Hold the folder: two processes under one name would answer for each other."""
+    party.state.mkdir(mode=0o700, exist_ok=True)
+    with (party.state / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise RequestError(f"{party.folder} is in use by another process: stop that one first") from error
+        yield
+
+
+class _JsonLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = {"time": self.formatTime(record), "level": record.levelname, "message": record.getMessage()}
+        return json.dumps(line)
+
+
+@contextlib.contextmanager
+def _logging_to(path: Path) -> Iterator[None]:
+    """What tacit has to say about this party, one JSON object a line, readable by its owner only."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+    handler = logging.FileHandler(path)
+    handler.setFormatter(_JsonLines())
+    logger = logging.getLogger("tacit.deploy")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        handler.close()

@@ -1,0 +1,149 @@
+"""FLARE's processes: started with known ids, stopped with a signal, killed as the last resort."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from tacit.deploy.flare.kits import ORGANISATION
+from tacit.deploy.flare.relay import SOCKET_VARIABLE
+
+PATIENCE_SECONDS = 3.0
+"""How long a process may take to end before it is killed; nothing of value is in it."""
+
+QUICK_SECONDS = 15.0
+"""A process that ends sooner than this after its start has not even come up."""
+
+_MODULES = "tacit.deploy.flare"
+
+
+def server_command(engine_folder: Path) -> list[str]:
+    """FLARE's server in its folder."""
+    return [
+        sys.executable, "-m", f"{_MODULES}.server_process",
+        "-m", str(engine_folder), "-s", "fed_server.json",
+        "--set", "secure_train=true", f"org={ORGANISATION}", "config_folder=config",
+    ]  # fmt: skip
+
+
+def site_command(engine_folder: Path, site: str) -> list[str]:
+    """FLARE's client of a silo in its folder."""
+    return [
+        sys.executable, "-m", f"{_MODULES}.site_process",
+        "-m", str(engine_folder), "-s", "fed_client.json",
+        "--set", "secure_train=true", f"uid={site}", f"org={ORGANISATION}", "config_folder=config",
+    ]  # fmt: skip
+
+
+def steward_command(admin_folder: Path, sites: Sequence[str], quorum: int) -> list[str]:
+    """The process that keeps a job running."""
+    return [
+        sys.executable, "-m", f"{_MODULES}.steward", str(admin_folder), str(quorum), *sites,
+    ]  # fmt: skip
+
+
+@contextlib.contextmanager
+def running(
+    command: Sequence[str], *, relay: Path, log: Path, read_output: bool = False
+) -> Iterator[subprocess.Popen[str]]:
+    """Run a process with its output in a log (or readable), and end it and its group with the block."""
+    process = _start(command, relay, log, read_output)
+    try:
+        yield process
+    finally:
+        stop(process)
+
+
+@dataclass
+class Keeper:
+    """A process that is started again whenever it ends, until it is told to stop."""
+
+    command: Sequence[str]
+    relay: Path
+    log: Path
+    hear: Callable[[str], None] | None = None
+    """what to do with every line that it prints"""
+    quick_deaths: int = 0
+    """how often in a row it ended soon after its start: something is wrong that starting again does not mend"""
+    _over: threading.Event = field(default_factory=threading.Event)
+    _process: subprocess.Popen[str] | None = None
+
+    def keep(self) -> None:
+        """Start it, wait for its end, start it again."""
+        while not self._over.is_set():
+            began = time.monotonic()
+            self._process = _start(self.command, self.relay, self.log, read_output=self.hear is not None)
+            if self._over.is_set():
+                break
+            if self._process.stdout is not None and self.hear is not None:
+                with contextlib.suppress(ValueError, OSError):
+                    for line in self._process.stdout:
+                        self.hear(line)
+            self._process.wait()
+            stop(self._process)
+            lived = time.monotonic() - began
+            self.quick_deaths = self.quick_deaths + 1 if lived < QUICK_SECONDS else 0
+            self._over.wait(min(30.0, 2.0**self.quick_deaths))
+
+    def stop(self) -> None:
+        """End it for good."""
+        self._over.set()
+        if self._process is not None:
+            stop(self._process)
+
+
+@contextlib.contextmanager
+def kept_running(
+    command: Sequence[str], *, relay: Path, log: Path, hear: Callable[[str], None] | None = None
+) -> Iterator[Keeper]:
+    """Keep a process running for as long as the block lasts."""
+    keeper = Keeper(command, relay, log, hear)
+    thread = threading.Thread(target=keeper.keep, daemon=True)
+    thread.start()
+    try:
+        yield keeper
+    finally:
+        keeper.stop()
+        thread.join(2 * PATIENCE_SECONDS)
+        keeper.stop()
+
+
+def _start(command: Sequence[str], relay: Path, log: Path, read_output: bool) -> subprocess.Popen[str]:
+    environment = {**os.environ, SOCKET_VARIABLE: str(relay), "PYTHONUNBUFFERED": "1"}
+    with _open_log(log) as file:
+        return subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if read_output else file,
+            stderr=file,
+            text=True,
+            # Its own group: Ctrl-C reaches tacit alone, which then stops everything in order.
+            start_new_session=True,
+        )
+
+
+def stop(process: subprocess.Popen[str]) -> None:
+    """End a process and its group."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(PATIENCE_SECONDS)
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+def _open_log(path: Path) -> IO[str]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a")

@@ -1,0 +1,104 @@
+"""`python -m tacit.deploy.flare.steward`: keeps FLARE's job running for as long as the server wants it.
+
+FLARE starts a job with the silos that are there, and neither lets a late or restarted silo into a running job nor
+takes a job up again after a crash. So the steward submits it, submits it again when it has ended, and starts it
+afresh when a connected silo stands outside. Nothing is lost by that: the run's state is in `tacit server` and in
+the silos, and a request that is sent twice gets the same answer twice. It says what it sees as JSON lines.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tacit.deploy.flare.job import write_job
+from tacit.deploy.flare.kits import ADMIN
+
+POLL_SECONDS = 1.0
+NO_JOBS = "no_jobs"
+"""FLARE's word for a client that replies and runs nothing."""
+GATHER_SECONDS = 30.0
+"""How long to wait for every silo before a job starts with a quorum."""
+SETTLE_SECONDS = 15.0
+"""How long after its submission a job is left alone; silos need a while to start it."""
+
+
+@dataclass
+class Steward:
+    """Decides what to do about the job; `session` is FLARE's."""
+
+    session: Any
+    sites: frozenset[str]
+    quorum: int
+    job: str | None = None
+    submitted_at: float = 0.0
+    waiting_since: float = field(default_factory=time.monotonic)
+    failures: int = 0
+    """in a row, of submitted jobs that ended before they were seen running"""
+
+    def look(self, now: float) -> dict[str, Any]:
+        """Look once, act if needed, and say what there is."""
+        working, idle = self._silos()
+        connected = working | idle
+        status = self.session.get_job_status(self.job) if self.job is not None else None
+        if status is not None and status.upper().startswith("FINISHED"):
+            self.job, self.waiting_since = None, now
+        elif working:
+            self.failures = 0
+        if self.job is None:
+            waited = now - self.waiting_since
+            enough = connected >= self.sites or (len(connected) >= self.quorum and waited > GATHER_SECONDS)
+            if enough and waited >= min(GATHER_SECONDS, 2.0**self.failures - 1):
+                self._submit(now)
+                self.failures += 1
+        elif now - self.submitted_at > SETTLE_SECONDS and idle:
+            self.session.abort_job(self.job)
+            self.job, self.waiting_since = None, now
+        return {"connected": sorted(connected), "working": sorted(working), "job": self.job, "status": status}
+
+    def _submit(self, now: float) -> None:
+        with tempfile.TemporaryDirectory(prefix="tacit-") as directory:
+            folder = write_job(Path(directory) / "job", min_sites=min(self.quorum, len(self.sites)))
+            self.job, self.submitted_at = self.session.submit_job(str(folder)), now
+
+    def _silos(self) -> tuple[set[str], set[str]]:
+        """The silos that work on a job, and those that are there without one; who does not reply is neither."""
+        if not self.session.get_connected_client_list():
+            return set(), set()
+        working, idle = set(), set()
+        for row in self.session.get_client_job_status() or []:
+            if row.get("job_id"):
+                working.add(row["client_name"])
+            elif row.get("status") == NO_JOBS:
+                idle.add(row["client_name"])
+        return working & self.sites, idle & self.sites
+
+
+def main(admin_folder: str, quorum: int, sites: list[str]) -> None:
+    """Watch until killed; a lost session is opened again."""
+    from nvflare.fuel.flare_api.flare_api import new_secure_session
+
+    from tacit.deploy.flare.lifeline import hold_lifeline
+
+    hold_lifeline()
+    steward: Steward | None = None
+    while True:
+        try:
+            session = new_secure_session(ADMIN, admin_folder, timeout=30.0)
+            steward = steward or Steward(session, frozenset(sites), quorum)
+            steward.session = session
+            while True:
+                print(json.dumps(steward.look(time.monotonic())), flush=True)
+                time.sleep(POLL_SECONDS)
+        except Exception as error:  # the server may be starting, or gone for a moment
+            print(json.dumps({"trouble": f"{type(error).__name__}: {error}"}), flush=True)
+            time.sleep(POLL_SECONDS)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3:])

@@ -1,0 +1,105 @@
+"""On which terms a silo takes part in a job: its own noise, from its own policy and its own records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from dp_accounting import DpEvent
+
+from tacit.algorithms.calibrate import calibrate
+from tacit.algorithms.registry import algorithm_entry
+from tacit.deploy.job import Job
+from tacit.deploy.policy import Policy
+from tacit.errors import RequestError
+from tacit.federation import Federation
+from tacit.privacy import Adversary, Target, accounting
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a silo has agreed to with itself before it answers anybody.
+
+    Guarantee: with this noise, all `planned` releases of a run keep the policy's (epsilon, delta). The noise
+    follows from policy, recipe and the silo's own number of records; nothing that a request says can change it.
+    """
+
+    job: Job
+    policy: Policy
+    site: str
+    federation: Federation
+    planned: int
+    noise_multiplier: float
+    noise_std: float
+    epsilon: float
+    """of all planned releases, at the policy's delta"""
+
+    @property
+    def records(self) -> int:
+        """How many records the silo holds; taken as public."""
+        return self.federation.records
+
+    def event(self, releases: int) -> DpEvent:
+        """What so many releases of one run are to an accountant."""
+        return self.job.algorithm.work.event(self.records, self.noise_multiplier, releases)
+
+    def facts(self) -> dict[str, Any]:
+        """What ledger and certificate say of these terms, in plain numbers and words."""
+        work, recipe = self.job.algorithm.work, self.job.recipe
+        return {
+            "algorithm": recipe.algorithm,
+            "model": recipe.model,
+            "unit": str(self.policy.unit),
+            "adversary": str(self.job.algorithm.trust.adversary),
+            "adjacency": str(self.policy.adjacency),
+            "records": self.records,
+            "sampling": work.sampling.name,
+            "sampling_rate": work.sampling.rate(self.records),
+            "bound": recipe.bound,
+            "clip_norm": recipe.clip_norm,
+            "noise": work.noise.name,
+            "noise_multiplier": self.noise_multiplier,
+            "noise_std": self.noise_std,
+            "rounds_planned": self.planned,
+            "insecure_reproducible": self.job.insecure,
+        }
+
+
+def admit(job: Job, policy: Policy, site: str, records: Federation) -> Terms:
+    """The terms of a silo, or an error that says why its policy does not allow the job."""
+    federation = job.at_site(site, records)
+    check_trust(job)
+    policy.check(job, federation.records)
+    planned = job.most_releases()
+    asked, own = (_noise(job, federation, planned, target) for target in (job.target(site), policy.target))
+    if asked < own:
+        raise RequestError(
+            f"the recipe asks for less noise than the policy: a noise multiplier of {asked:.6g}, where "
+            f"epsilon = {policy.epsilon:g}, delta = {policy.delta:g}, {policy.adjacency} over {planned} rounds "
+            f"of {federation.records} records need {own:.6g}"
+        )
+    work = job.algorithm.work
+    std = float(work.noise_stds(federation.sizes, federation.sizes.double() * 0 + asked)[0])
+    event = work.event(federation.records, asked, planned)
+    epsilon = accounting.epsilon(event, policy.delta, policy.adjacency)
+    return Terms(job, policy, site, federation, planned, asked, std, epsilon)
+
+
+def check_trust(job: Job) -> None:
+    """Refuse an algorithm that promises nothing, or only if somebody stands in the middle who is not there."""
+    if not algorithm_entry(job.recipe.algorithm).private:
+        raise RequestError(
+            f"algorithm {job.recipe.algorithm!r} adds no noise: a silo would send its records' gradients"
+        )
+    adversary = job.algorithm.trust.adversary
+    if adversary is not Adversary.SERVER:
+        raise RequestError(
+            f"algorithm {job.recipe.algorithm!r} protects one {job.unit} against {adversary.description}. "
+            "Here the server sees every single message, and no aggregator is configured that would hide them: "
+            "use an algorithm whose messages are protected one by one, or adversary = 'server'"
+        )
+
+
+def _noise(job: Job, federation: Federation, releases: int, target: Target) -> float:
+    calibration = calibrate(job.algorithm, federation, releases=releases, privacy=target)
+    return float(calibration.noise_multipliers[0])

@@ -1,0 +1,229 @@
+"""A job: what all parties of a consortium agree to before the first message.
+
+A job file is a recipe with every choice made, plus a table that says who takes part and what a record looks
+like, because no party can see the records of another:
+
+    algorithm = "soteriafl-svrg"
+    ...
+    [consortium]
+    sites = ["hospital-a", "hospital-b"]
+    feature_shape = [64]
+    classes = 10
+
+Its digest is in every request: a silo answers for the job it holds, and for no other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import tomli_w
+import torch
+from torch import Tensor
+
+from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.registry import algorithm_entry
+from tacit.deploy.frames import is_site_name
+from tacit.engine import plan as plans
+from tacit.engine.plan import Plan, for_each_client, recipe_names
+from tacit.engine.recipe import Recipe
+from tacit.errors import RequestError, count, unknown_name
+from tacit.federation import Federation
+from tacit.models.model import Model
+from tacit.models.registry import build_model
+from tacit.noise.randomness import Purpose, Randomness
+from tacit.privacy import Adjacency, Target, Unit
+
+_NEEDED = frozenset(
+    [
+        "sampling",
+        "compressor",
+        "bits",
+        "snapshot_probability",
+        "local_steps",
+        "local_step",
+        "momentum",
+        "beta_1",
+        "beta_2",
+        "kappa",
+        "adversary",
+    ]
+)
+"""Settings that a recipe must say if its algorithm takes them."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A recipe without open choices, the sites in their order, and the shape of a record."""
+
+    recipe: Recipe
+    sites: tuple[str, ...]
+    feature_shape: tuple[int, ...]
+    classes: int | None = None
+
+    def __post_init__(self) -> None:
+        for site in self.sites:
+            if not is_site_name(site):
+                raise RequestError(f"sites: {site!r} must be up to 63 letters, digits, dots, dashes, underscores")
+        if not self.sites or len(set(self.sites)) != len(self.sites):
+            raise RequestError(f"sites must name at least one site, and each once, not {list(self.sites)}")
+        if self.recipe.clients not in (None, len(self.sites)):
+            raise RequestError(
+                f"clients = {self.recipe.clients}, but the job names {len(self.sites)} sites; leave it out"
+            )
+        if not self.feature_shape or any(count("feature_shape", n) != n for n in self.feature_shape):
+            raise RequestError("feature_shape must be the shape of one record's features, such as [64]")
+        for name in self._open_choices():
+            raise RequestError(
+                f"the recipe leaves {name} open; in a consortium nobody sees enough to choose it: say it"
+            )
+
+    def _open_choices(self) -> list[str]:
+        """What has no value of its own, and would be chosen by a look at all clients in a simulation."""
+        takes = recipe_names(algorithm_entry(self.recipe.algorithm))
+        wanted = {"model", "rounds", "step"} | (_NEEDED & takes)
+        if "sampling" in takes and self.recipe.sampling != "full":
+            wanted.add("batch")
+        return sorted(name for name in wanted if getattr(self.recipe, name) is None)
+
+    def _model(self) -> Model:
+        return build_model(self.recipe.model or "", self.blank(), self.recipe.model_settings)
+
+    @classmethod
+    def from_plan(cls, plan: Plan, sites: Sequence[str]) -> Job:
+        """The job of a plan whose data are at hand: a consortium on one machine."""
+        federation = plan.federation
+        return cls(plan.recipe, tuple(sites), federation.feature_shape, federation.classes)
+
+    @cached_property
+    def text(self) -> str:
+        """As TOML: what parties exchange and sign."""
+        table: dict[str, Any] = {"sites": list(self.sites), "feature_shape": list(self.feature_shape)}
+        if self.classes is not None:
+            table["classes"] = self.classes
+        return self.recipe.to_toml() + "\n" + tomli_w.dumps({"consortium": table})
+
+    @classmethod
+    def from_text(cls, text: str, source: str = "job") -> Job:
+        """The inverse of `text`."""
+        try:
+            values = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise RequestError(f"{source} is not valid TOML: {error}") from error
+        table = values.pop("consortium", None)
+        if not isinstance(table, dict):
+            raise RequestError(f"{source} has no table [consortium] with sites and feature_shape")
+        known = ["sites", "feature_shape", "classes"]
+        for name in table:
+            if name not in known:
+                raise unknown_name(f"setting of [consortium] in {source}", name, known)
+        for name in known[:2]:
+            if not isinstance(table.get(name), list):
+                raise RequestError(f"{name} in [consortium] of {source} must be a list, not {table.get(name)!r}")
+        recipe = Recipe.from_toml(tomli_w.dumps(values), source)
+        return cls(recipe, tuple(table["sites"]), tuple(table["feature_shape"]), table.get("classes"))
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the text."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds there are."""
+        return count("rounds", self.recipe.rounds or 0)
+
+    @property
+    def insecure(self) -> bool:
+        """Whether the noise follows from the recipe's seed: a trial that protects nobody."""
+        return not self.algorithm.work.noise.secret
+
+    @cached_property
+    def algorithm(self) -> Algorithm:
+        """The composition, built without a look at any record."""
+        return plans._algorithm(self.recipe, self._model(), self.blank())
+
+    @property
+    def unit(self) -> Unit:
+        """Whose influence on the messages is bounded: a record's, or that of a whole site."""
+        return self.algorithm.work.unit
+
+    def target(self, site: str) -> Target:
+        """What the recipe promises to a site."""
+        recipe = self.recipe
+        if recipe.privacy == "none" or recipe.epsilon is None or recipe.delta is None:
+            raise RequestError("a deployed silo releases nothing without a promise: give epsilon and delta")
+        if recipe.client_epsilon is not None:
+            raise RequestError(
+                "client_epsilon is for simulations: a deployed silo derives its noise from epsilon alone; ask for "
+                "an epsilon that protects whole clients (tacit account shows which)"
+            )
+        position, blank = self.sites.index(site), self.blank()
+        epsilon = for_each_client("epsilon", recipe.epsilon, blank)[position]
+        return Target(
+            epsilon, for_each_client("delta", recipe.delta, blank)[position], Adjacency(recipe.adjacency)
+        )
+
+    def randomness(self, secret: int | None = None) -> Randomness:
+        """The public coins of the recipe's seed; what a silo draws for itself follows from its own secret."""
+        return Randomness(self.recipe.seed, secret)
+
+    def start(self) -> Tensor:
+        """The first model, the same at every party."""
+        return self.algorithm.work.model.init(self.randomness().generator(Purpose.INIT))
+
+    def cohort(self, round: int) -> tuple[str, ...]:
+        """The sites that take part in a round, by public coins, in their order."""
+        positions = self.algorithm.participation.cohort(len(self.sites), round, self.randomness())
+        return tuple(self.sites[position] for position in positions.tolist())
+
+    def most_releases(self) -> int:
+        """The most rounds in which any one site takes part."""
+        if len(self.cohort(0)) == len(self.sites) and self.recipe.cohort is None:
+            return self.rounds
+        taken = dict.fromkeys(self.sites, 0)
+        for round in range(self.rounds):
+            for site in self.cohort(round):
+                taken[site] += 1
+        return max(1, *taken.values())
+
+    def at_site(self, site: str, records: Federation) -> Federation:
+        """A silo's own records, under the number and with the weight that the job gives it."""
+        if site not in self.sites:
+            raise unknown_name("site", site, self.sites)
+        if records.clients != 1:
+            raise RequestError(f"a silo holds the records of one client, not of {records.clients}")
+        shape, classes = records.feature_shape, records.classes
+        if shape != self.feature_shape or classes != self.classes:
+            raise RequestError(
+                f"the job is about records of shape {list(self.feature_shape)} with classes = {self.classes}; "
+                f"these have shape {list(shape)} and classes = {classes}"
+            )
+        place = self.blank().client(self.sites.index(site))
+        return replace(records, ids=place.ids, weights=place.weights)
+
+    def blank(self) -> Federation:
+        """The sites with one record of zeros each: what may be known of them, and no more."""
+        sites = len(self.sites)
+        blank = Federation(
+            torch.zeros(sites, *self.feature_shape),
+            torch.zeros(sites, dtype=torch.float32 if self.classes is None else torch.int64),
+            torch.ones(sites, dtype=torch.int64),
+            torch.arange(sites),
+            classes=self.classes,
+            names=self.sites,
+            name=self.recipe.data,
+        )
+        weights = self.recipe.weights
+        if weights is None or weights == "equal":
+            return blank
+        if isinstance(weights, str):
+            raise RequestError(
+                f"weights = {weights!r} is a look at what the sites hold: give a number for each site"
+            )
+        return blank.weighted(for_each_client("weights", weights, blank))

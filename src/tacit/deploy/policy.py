@@ -1,0 +1,138 @@
+"""A silo's policy: what it is willing to release, written by the silo and by nobody else.
+
+    unit = "record"
+    epsilon = 4.0
+    delta = 1e-6
+    adjacency = "replace-one"
+    min_records = 100
+    algorithms = ["soteriafl-svrg"]
+    models = ["softmax"]
+    samplings = ["poisson"]
+    [bounds]
+    clip-norm = 1.0
+
+(epsilon, delta) is for the whole collaboration: for all runs that the silo's ledger will ever hold.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+import tomli_w
+
+from tacit.deploy.job import Job
+from tacit.errors import RequestError, count, positive, unknown_name
+from tacit.privacy import Adjacency, Target, Unit
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What a silo accepts. Lists name what is allowed; what they do not name is refused."""
+
+    epsilon: float
+    delta: float
+    algorithms: tuple[str, ...]
+    models: tuple[str, ...]
+    bounds: Mapping[str, float]
+    """the largest size of every kind of bound that is accepted"""
+    samplings: tuple[str, ...] = ("poisson", "full")
+    unit: Unit = Unit.RECORD
+    adjacency: Adjacency = Adjacency.REPLACE_ONE
+    min_records: int = 1
+    insecure_reproducible: bool = False
+    """whether noise that follows from a seed is accepted: for trials on data that need no protection"""
+    target: Target = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "unit", Unit(self.unit))
+        object.__setattr__(self, "adjacency", Adjacency(self.adjacency))
+        object.__setattr__(self, "target", Target(self.epsilon, self.delta, self.adjacency))
+        for name in ("algorithms", "models", "samplings"):
+            words = getattr(self, name)
+            if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
+                raise RequestError(f"{name} in the policy must be a list of names, not {words!r}")
+            object.__setattr__(self, name, tuple(words))
+        if not isinstance(self.bounds, Mapping):
+            raise RequestError(
+                f"bounds in the policy must be a table such as clip-norm = 1.0, not {self.bounds!r}"
+            )
+        for bound, largest in self.bounds.items():
+            positive(f"bounds.{bound}", largest)
+        count("min_records", self.min_records)
+        if not isinstance(self.insecure_reproducible, bool):
+            raise RequestError(f"insecure_reproducible must be true or false, not {self.insecure_reproducible!r}")
+
+    @classmethod
+    def for_job(cls, job: Job, site: str, **others: Any) -> Policy:
+        """The narrowest policy under which a job runs once: for trials, and as a first draft."""
+        recipe, target = job.recipe, job.target(site)
+        settings: dict[str, Any] = {
+            "epsilon": target.epsilon,
+            "delta": target.delta,
+            "adjacency": target.adjacency,
+            "unit": job.unit,
+            "algorithms": (recipe.algorithm,),
+            "models": (recipe.model or "",),
+            "bounds": {recipe.bound: recipe.clip_norm},
+            "samplings": (job.algorithm.work.sampling.name,),
+        }
+        return cls(**{**settings, **others})
+
+    def to_toml(self) -> str:
+        """As TOML."""
+        values = {key: value for key, value in asdict(self).items() if key != "target"}
+        plain = {
+            k: list(v) if isinstance(v, tuple) else v for k, v in values.items() if not isinstance(v, Mapping)
+        }
+        return tomli_w.dumps(
+            {**plain, "unit": str(self.unit), "adjacency": str(self.adjacency), "bounds": dict(self.bounds)}
+        )
+
+    @classmethod
+    def from_toml(cls, text: str, source: str = "policy") -> Policy:
+        """The inverse of `to_toml`."""
+        try:
+            values = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise RequestError(f"{source} is not valid TOML: {error}") from error
+        known = {f.name: f for f in fields(cls) if f.init}
+        for name in values:
+            if name not in known:
+                raise unknown_name(f"setting in {source}", name, known)
+        for name in ("epsilon", "delta", "algorithms", "models", "bounds"):
+            if name not in values:
+                raise RequestError(f"{source} must say {name}")
+        return cls(**values)
+
+    def check(self, job: Job, records: int) -> None:
+        """Refuse a job that this policy does not allow, with the reason."""
+        recipe, work = job.recipe, job.algorithm.work
+        self._listed("algorithm", recipe.algorithm, "algorithms", self.algorithms)
+        self._listed("model", recipe.model or "", "models", self.models)
+        self._listed("sampling", work.sampling.name, "samplings", self.samplings)
+        self._listed("bound", recipe.bound, "bounds", tuple(self.bounds))
+        largest = self.bounds[recipe.bound]
+        if not recipe.clip_norm <= largest:
+            raise RequestError(
+                f"clip_norm = {recipe.clip_norm:g} of {recipe.bound!r} is larger than the policy's {largest:g}"
+            )
+        if records < self.min_records:
+            raise RequestError(f"the policy wants at least {self.min_records} records, and there are {records}")
+        if job.insecure and not self.insecure_reproducible:
+            raise RequestError(
+                f"noise = {recipe.noise!r} follows from a seed, and whoever knows it can subtract it: use "
+                "noise = 'lattice', or say insecure_reproducible = true in the policy of a mere trial"
+            )
+        if job.unit is not self.unit:
+            raise RequestError(
+                f"algorithm {recipe.algorithm!r} protects one {job.unit}, the policy wants one {self.unit}"
+            )
+
+    @staticmethod
+    def _listed(kind: str, asked: str, setting: str, allowed: tuple[str, ...]) -> None:
+        if asked not in allowed:
+            named = ", ".join(allowed) or "none"
+            raise RequestError(f"{kind} {asked!r} is not among the {setting} that the policy allows: {named}")

@@ -1,0 +1,208 @@
+"""From one file that describes a consortium to one folder for each of its parties.
+
+name = "heart"
+recipe = "recipe.toml"               # every choice made, such as the one that `tacit run` leaves behind
+silos = ["berlin", "lyon", "porto"]
+feature_shape = [13]                 # of one record
+classes = 2                          # left out for regression
+quorum = 2                           # usable answers that a round needs; all unless given
+deadline_seconds = 120.0             # how long a round waits for its silos
+
+[server]
+host = "fl.example.org"              # how silos reach it; "localhost" for a trial on one machine
+port = 8002
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from tacit.deploy.flare.kits import Network, write_kits
+from tacit.deploy.job import Job
+from tacit.deploy.policy import Policy
+from tacit.engine.files import write_atomically
+from tacit.engine.recipe import Recipe
+from tacit.errors import RequestError, count, positive, unknown_name
+
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\Z")
+_HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\.)*[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\Z")
+_RESERVED = frozenset({"server", "admin"})
+DEADLINE_SECONDS = 120.0
+PORT = 8002
+
+
+@dataclass(frozen=True)
+class Consortium:
+    """Who takes part, in what, and how they reach each other."""
+
+    name: str
+    job: Job
+    host: str = "localhost"
+    port: int = PORT
+    admin_port: int = PORT + 1
+    quorum: int = 0
+    """usable answers that a round needs; 0 stands for all"""
+    deadline_seconds: float = DEADLINE_SECONDS
+
+    def __post_init__(self) -> None:
+        if not _NAME.match(self.name):
+            raise RequestError(f"name = {self.name!r} must be letters, digits and hyphens, at most 63")
+        for silo in self.job.sites:
+            if not _NAME.match(silo) or silo.lower() in _RESERVED or silo == self.host:
+                raise RequestError(
+                    f"silos: {silo!r} must be letters, digits and hyphens, at most 63, and neither the host nor "
+                    f"one of {', '.join(sorted(_RESERVED))}"
+                )
+        if not _HOST.match(self.host) or self.host.replace(".", "").isdigit():
+            raise RequestError(
+                f"host = {self.host!r} must be a host name, because certificates name hosts; an address can be "
+                "given a name in /etc/hosts"
+            )
+        for name in ("port", "admin_port"):
+            if count(name, getattr(self, name)) > 65535:
+                raise RequestError(f"{name} must be at most 65535, not {getattr(self, name)}")
+        if self.port == self.admin_port:
+            raise RequestError(f"port and admin_port must differ; both are {self.port}")
+        if count("quorum", self.quorum, at_least=0) > len(self.job.sites):
+            raise RequestError(f"quorum = {self.quorum} is more than the {len(self.job.sites)} silos there are")
+        positive("deadline_seconds", self.deadline_seconds)
+
+    @classmethod
+    def read(cls, path: Path) -> Consortium:
+        """A consortium from its file; the recipe is looked for beside it."""
+        try:
+            values = tomllib.loads(path.read_text())
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise RequestError(f"cannot read consortium {path}: {error}") from error
+        server = values.pop("server", {})
+        known = ["name", "recipe", "silos", "feature_shape", "classes", "quorum", "deadline_seconds"]
+        _check_names(values, known, str(path))
+        _check_names(server, ["host", "port", "admin_port"], f"[server] of {path}")
+        for name, kind in (("name", str), ("recipe", str), ("silos", list), ("feature_shape", list)):
+            if not isinstance(values.get(name), kind):
+                raise RequestError(f"{path} must say {name}, as a {kind.__name__}, not {values.get(name)!r}")
+        recipe = deployed(Recipe.read(path.parent / values.pop("recipe")))
+        sites, shape = values.pop("silos"), values.pop("feature_shape")
+        job = Job(recipe, tuple(sites), tuple(shape), values.pop("classes", None))
+        return cls(job=job, **values, **server)
+
+
+def deployed(recipe: Recipe) -> Recipe:
+    """The recipe of a simulation as silos run it: with noise that nobody can compute."""
+    return replace(recipe, noise="lattice")
+
+
+def provision(consortium: Consortium, out: Path) -> dict[str, Path]:
+    """Write the folder of every party, and return them by name ("server" among them).
+
+    Guarantee: every folder is readable by its owner only and holds that party's private keys alone.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise RequestError(f"--out {out} is not an empty directory: keys are never written over")
+    job = consortium.job
+    folders = {party: out / party for party in ("server", *job.sites)}
+    policies = {site: Policy.for_job(job, site, insecure_reproducible=job.insecure) for site in job.sites}
+    for folder in folders.values():
+        folder.mkdir(mode=0o700, parents=True)
+    network = Network(consortium.name, consortium.host, consortium.port, consortium.admin_port, job.sites)
+    write_kits(network, {site: folders[site] for site in job.sites}, folders["server"])
+    settings = {f.name: getattr(consortium, f.name) for f in fields(Consortium) if f.name != "job"}
+    for party, folder in folders.items():
+        write_atomically(folder / "job.toml", job.text.encode())
+        write_atomically(folder / "party.toml", tomli_w.dumps({"party": party, **settings}).encode())
+        write_atomically(folder / "README.md", _readme(party, consortium).encode())
+        if party != "server":
+            write_atomically(
+                folder / "policy.toml", (_POLICY_HEAD + policies[party].to_toml()).encode(), mode=0o600
+            )
+    return folders
+
+
+@dataclass(frozen=True)
+class PartyFolder:
+    """A provisioned folder, as its owner uses it."""
+
+    folder: Path
+    party: str
+    job: Job
+    quorum: int
+    deadline_seconds: float
+
+    @classmethod
+    def open(cls, folder: Path) -> PartyFolder:
+        """Read a folder that `provision` made; one that other users can enter is refused."""
+        try:
+            values = tomllib.loads((folder / "party.toml").read_text())
+            job = Job.from_text((folder / "job.toml").read_text(), str(folder / "job.toml"))
+            party, quorum = str(values["party"]), int(values["quorum"])
+            deadline_seconds = float(values["deadline_seconds"])
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, KeyError) as error:
+            raise RequestError(f"{folder} is not a party's folder from tacit provision: {error}") from error
+        if os.stat(folder).st_mode & 0o077:
+            raise RequestError(
+                f"{folder} can be entered by other users, and holds private keys: chmod 700 {folder}"
+            )
+        return cls(folder.resolve(), party, job, quorum or len(job.sites), deadline_seconds)
+
+    @property
+    def state(self) -> Path:
+        """Where the party keeps what must survive a restart."""
+        return self.folder / "state"
+
+    def policy_text(self) -> str:
+        """The silo's own policy."""
+        path = self.folder / "policy.toml"
+        try:
+            return path.read_text()
+        except OSError as error:
+            raise RequestError(f"cannot read the policy {path}: {error}") from error
+
+
+def _check_names(values: Any, known: list[str], where: str) -> None:
+    if not isinstance(values, dict):
+        raise RequestError(f"{where} must be a table, not {values!r}")
+    for name in values:
+        if name not in known:
+            raise unknown_name(f"setting in {where}", name, known)
+
+
+_POLICY_HEAD = """\
+# What this silo is willing to release, decided here and by nobody else. Drafted from the job: read and change it.
+# epsilon and delta hold for the whole collaboration: for all runs that this folder's ledger will ever see.
+# A job that asks for less noise, a larger bound or anything that is not listed is refused before it starts.
+
+"""
+
+
+def _readme(party: str, consortium: Consortium) -> str:
+    job = consortium.job
+    if party == "server":
+        return f"""\
+# {consortium.name}: the server
+
+It coordinates the silos {", ".join(job.sites)} over port {consortium.port} of {consortium.host}.
+It sees every message and is trusted with nothing. On that machine, with `pip install 'tacit[deploy]'`:
+
+    tacit server .
+
+Started again after a crash, it goes on where it was. This folder holds private keys: keep it to yourself.
+"""
+    return f"""\
+# {consortium.name}: the silo {party}
+
+1. Read `job.toml`, which all parties agreed to, and `policy.toml`, which is yours to change.
+2. On your machine, with `pip install 'tacit[deploy]'` and your records in a file or behind a Python function:
+
+       tacit silo . --data records.csv --target COLUMN
+
+It reaches {consortium.host}:{consortium.port} and opens no port to the network. Records stay on your machine;
+what leaves is noised, and written into `state/ledger.sqlite` first. Never restore `state/` from a backup, and
+never run a copy of this folder: the ledger would forget what has left. It holds private keys: keep it for you.
+"""

@@ -1,0 +1,248 @@
+"""A silo: answers the server's requests, and keeps its own promise whatever the server asks.
+
+    request -> is it for our job, our round, a finite point? -> was it answered before? the same bytes again
+            -> can the budget bear one more release? -> client_round -> memory to disk -> ledger to disk -> answer
+
+Nothing leaves before its line in the ledger is on the disk. What goes wrong becomes a bare code; the reason is
+written into the silo's own `errors.log`. A round whose computation fails may fail because of a record, and that
+it failed is then a message without noise. So the silo stops for good there, until its own people have looked at
+it and removed the file `halted`: a server cannot ask again and again for points at which it fails.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from tacit.client.cohort import Cohort
+from tacit.compress import Packets
+from tacit.deploy.frames import Reply, Request, point_from_bytes
+from tacit.deploy.guard import Terms, admit
+from tacit.deploy.job import Job
+from tacit.deploy.memory import Memory, MemoryFiles, new_secret
+from tacit.deploy.policy import Policy
+from tacit.deploy.seam import Code
+from tacit.deploy.testimony import testify
+from tacit.engine.files import write_atomically
+from tacit.engine.round import ClientState, client_round, client_start
+from tacit.engine.threads import suitable_threads
+from tacit.errors import DataError, MessageError
+from tacit.federation import Federation
+from tacit.privacy import events
+from tacit.privacy.ledger import Ledger, LedgerBusyError, Page, RunAccount, affords
+
+Moment = Callable[[str], None]
+"""Called with a name before and after every durable write; tests die there."""
+
+
+class _RefusedError(Exception):
+    def __init__(self, code: Code) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class Silo:
+    """One site's whole guarded path, from the bytes of a request to the bytes of an answer.
+
+    Guarantee: all messages that ever leave silos with this `state_dir` together keep the policy's (epsilon,
+    delta), whatever requests arrive, in whatever order, however often the process dies in between, and whoever
+    sends them. (Not if the directory is set back to an older copy: do not restore it from a backup.)
+    """
+
+    def __init__(self, terms: Terms, state_dir: Path, *, at: Moment = lambda moment: None) -> None:
+        self._terms = terms
+        self._directory = state_dir
+        self._at = at
+        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._ledger = Ledger(state_dir / "ledger.sqlite")
+
+    @classmethod
+    def open(cls, job_text: str, policy_text: str, records: Federation, state_dir: Path, *, site: str) -> Silo:
+        """A silo for a job, with its own policy and its own records; a job that it must refuse is an error."""
+        terms = admit(Job.from_text(job_text), Policy.from_toml(policy_text), site, records)
+        return cls(terms, state_dir)
+
+    @property
+    def terms(self) -> Terms:
+        """On which it takes part."""
+        return self._terms
+
+    @property
+    def ledger(self) -> Ledger:
+        """What it has released."""
+        return self._ledger
+
+    def step(self, request: bytes) -> bytes:
+        """The answer to a request; no exception leaves it but the end of the process."""
+        try:
+            asked = Request.decode(request, body_limit=4 * self._terms.job.algorithm.work.model.dim)
+        except MessageError:
+            return Reply(Code.MALFORMED, self._terms.site).encode()
+        try:
+            reply = self._certified(asked) if asked.kind == "certify" else self._answered(asked)
+        except _RefusedError as refused:
+            reply = self._bare(refused.code, asked)
+        except LedgerBusyError:
+            reply = self._bare(Code.BUSY, asked)
+        except Exception:
+            # Its text may quote a record: it must not reach the server, nor any log that others read.
+            self._keep_to_ourselves(traceback.format_exc())
+            reply = self._bare(Code.FAILED, asked)
+        return reply.encode()
+
+    def _bare(self, code: Code, asked: Request) -> Reply:
+        return Reply(code, self._terms.site, asked.run, asked.round, insecure=self._terms.job.insecure)
+
+    def _keep_to_ourselves(self, text: str) -> None:
+        try:
+            handle = os.open(self._directory / "errors.log", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
+            with os.fdopen(handle, "a") as file:
+                file.write(text + "\n")
+        except OSError:
+            # A full disk is a likely reason for being here.
+            return
+
+    def _answered(self, asked: Request) -> Reply:
+        job, site = self._terms.job, self._terms.site
+        if asked.job != job.digest:
+            raise _RefusedError(Code.OTHER_JOB)
+        if asked.round >= job.rounds or site not in job.cohort(asked.round):
+            raise _RefusedError(Code.NO_SUCH_ROUND)
+        try:
+            point = point_from_bytes(asked.body, job.algorithm.work.model.dim)
+        except MessageError as error:
+            raise _RefusedError(Code.BAD_POINT) from error
+        with self._ledger.page() as page:
+            if self._halted.exists():
+                raise _RefusedError(Code.FAILED)
+            account = page.account.run(asked.run)
+            last = None if account is None else account.last
+            if last is not None and asked.round <= last["round"]:
+                return self._again(asked, last["releases"], last["round"], last["point"], last["memory"])
+            return self._first_time(asked, point, page, account)
+
+    def _again(self, asked: Request, releases: int, round: int, point: str, memory: str) -> Reply:
+        """The bytes of before: a second draw of noise for one round would cost twice."""
+        if asked.round < round:
+            raise _RefusedError(Code.PAST_ROUND)
+        if hashlib.sha256(asked.body).hexdigest() != point:
+            raise _RefusedError(Code.CHANGED_POINT)
+        return self._message(asked, releases, self._remembered(asked.run, round, memory).message)
+
+    def _first_time(self, asked: Request, point: Tensor, page: Page, account: RunAccount | None) -> Reply:
+        terms, releases = self._terms, 1 if account is None else account.releases + 1
+        opened = {"kind": "open", "run": asked.run, "job": terms.job.digest, **terms.facts()}
+        if account is None:
+            page.append(opened)
+        elif account.opened != opened:
+            # Earlier releases of this run had other terms: no event could cover both.
+            raise _RefusedError(Code.STATE_LOST)
+        event = terms.event(releases)
+        if releases > terms.planned or not affords(
+            terms.policy.target, page.account, asked.run, event, terms.event(terms.planned)
+        ):
+            raise _RefusedError(Code.BUDGET_SPENT)
+        memory = self._compute(asked, point, account)
+        files = self._files(asked.run)
+        self._at("before memory")
+        digest = files.write(asked.round, memory.to_bytes())
+        self._at("after memory")
+        page.append(
+            {
+                "kind": "release",
+                "run": asked.run,
+                "round": asked.round,
+                "releases": releases,
+                "event": events.to_dict(event),
+                "point": hashlib.sha256(asked.body).hexdigest(),
+                "message": hashlib.sha256(memory.message).hexdigest(),
+                "memory": digest,
+            }
+        )
+        self._at("before ledger")
+        page.commit()
+        self._at("after ledger")
+        files.keep_only(asked.round)
+        return self._message(asked, releases, memory.message)
+
+    def _compute(self, asked: Request, point: Tensor, account: RunAccount | None) -> Memory:
+        """One round of this silo alone."""
+        terms, job = self._terms, self._terms.job
+        state, secret = self._state(asked, account)
+        # The round consumes what goes in, and the server may never use what comes out.
+        uplink = {name: tensor.clone() for name, tensor in state.uplink.items()}
+        cohort = Cohort(terms.federation, torch.zeros(1, dtype=torch.int64), asked.round, job.randomness(secret))
+        multipliers = torch.tensor([terms.noise_multiplier], dtype=torch.float64)
+        work = job.algorithm.work
+        operations = 3 * float(work.records_in_memory(cohort.sizes).sum()) * work.model.dim
+        with suitable_threads(operations):
+            packets, after = self._or_halt(lambda: client_round(job.algorithm, point, cohort, state, multipliers))
+        return Memory(after.work, uplink, after.uplink, packets.encode()[0], secret)
+
+    def _or_halt(self, compute: Callable[[], tuple[Packets, ClientState]]) -> tuple[Packets, ClientState]:
+        try:
+            return compute()
+        except (OSError, MemoryError):
+            # The machine's fault, whatever the records are.
+            raise
+        except Exception:
+            write_atomically(self._halted, b"See errors.log. Remove this file to let the silo answer again.\n")
+            raise
+
+    @property
+    def _halted(self) -> Path:
+        return self._directory / "halted"
+
+    def _state(self, asked: Request, account: RunAccount | None) -> tuple[ClientState, int | None]:
+        """What the last round left, as the server's acknowledgement settles it."""
+        job, accepted = self._terms.job, asked.accepted.get(self._terms.site)
+        last = None if account is None else account.last
+        if accepted is not None and (last is None or accepted > last["round"]):
+            # The server used a message that this ledger does not know.
+            raise _RefusedError(Code.STATE_LOST)
+        if last is None:
+            return client_start(job.algorithm, job.start(), self._terms.federation), new_secret(job.insecure)
+        memory = self._remembered(asked.run, last["round"], last["memory"])
+        return memory.next_state(accepted=accepted == last["round"]), memory.secret
+
+    def _remembered(self, run: str, round: int, digest: str) -> Memory:
+        try:
+            return self._files(run).read(round, digest)
+        except DataError as error:
+            self._keep_to_ourselves(str(error))
+            raise _RefusedError(Code.STATE_LOST) from error
+
+    def _files(self, run: str) -> MemoryFiles:
+        return MemoryFiles(self._directory / "runs" / run)
+
+    def _message(self, asked: Request, releases: int, body: bytes) -> Reply:
+        terms = self._terms
+        return Reply(
+            Code.OK,
+            terms.site,
+            asked.run,
+            asked.round,
+            releases,
+            terms.planned,
+            terms.epsilon,
+            terms.job.insecure,
+            body,
+        )
+
+    def _certified(self, asked: Request) -> Reply:
+        """A certificate of what this silo released in a run, for the model that came of it."""
+        job = self._terms.job
+        if asked.job != job.digest:
+            raise _RefusedError(Code.OTHER_JOB)
+        try:
+            parameters = point_from_bytes(asked.body, job.algorithm.work.model.dim)
+        except MessageError as error:
+            raise _RefusedError(Code.BAD_POINT) from error
+        certificate, releases = testify(self._terms, self._ledger, asked.run, parameters, self._directory)
+        return self._message(asked, releases, certificate)

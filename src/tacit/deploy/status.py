@@ -1,0 +1,160 @@
+"""Seeing a run: a table in the terminal, and a page that only this machine can open."""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from tacit.deploy.server import RoundReport
+
+_COLUMNS = ("silo", "connected", "rounds used", "last problem", "messages, KiB", "epsilon at the end")
+
+
+@dataclass
+class SiloStatus:
+    """What the server knows about one silo: nothing that it has not been sent."""
+
+    connected: bool = False
+    used: int = 0
+    problem: str = ""
+    uplink_bytes: int = 0
+    epsilon: float | None = None
+    """what its whole part costs its records, by its own word"""
+
+
+@dataclass
+class Board:
+    """The state of a run, for people; fed by the server's reports."""
+
+    title: str
+    rounds: int
+    silos: dict[str, SiloStatus]
+    round: int = 0
+    seconds: float = 0.0
+    insecure: bool = False
+    note: str = "waiting for the silos"
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def update(self, report: RoundReport) -> None:
+        """Take in what a round reports."""
+        with self._lock:
+            self.round, self.seconds, self.note = report.round, report.seconds, ""
+            for site, code in report.problems.items():
+                self.silos[site].problem = f"{code} (round {report.round})"
+            for site, reply in report.replies.items():
+                silo = self.silos[site]
+                silo.used += 1
+                silo.problem = ""
+                silo.uplink_bytes += len(reply.body)
+                silo.epsilon = reply.epsilon
+
+    def saw(self, connected: tuple[str, ...]) -> None:
+        """Take in who is connected."""
+        with self._lock:
+            for site, silo in self.silos.items():
+                silo.connected = site in connected
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        with self._lock:
+            return {
+                "title": self.title,
+                "round": self.round,
+                "rounds": self.rounds,
+                "seconds_per_round": round(self.seconds, 3),
+                "note": self.note,
+                "insecure_reproducible": self.insecure,
+                "silos": {site: dict(vars(silo)) for site, silo in self.silos.items()},
+            }
+
+    def caption(self) -> str:
+        """One line below the table."""
+        warning = "NO PRIVACY: the noise is seeded, this is a trial. " if self.insecure else ""
+        pace = f", {self.seconds:.2f} s a round" if self.round else ""
+        return f"{warning}round {self.round} of {self.rounds}{pace}{'; ' if self.note else ''}{self.note}"
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """One row a silo, as words."""
+        with self._lock:
+            return [
+                (
+                    site,
+                    "yes" if silo.connected else "no",
+                    f"{silo.used}",
+                    silo.problem,
+                    f"{silo.uplink_bytes / 1024:.1f}",
+                    "" if silo.epsilon is None else f"{silo.epsilon:.4g}",
+                )
+                for site, silo in self.silos.items()
+            ]
+
+    def __rich__(self) -> Table:
+        from rich.markup import escape
+        from rich.table import Table
+
+        table = Table(title=escape(self.title), caption=escape(self.caption()))
+        for column in _COLUMNS:
+            table.add_column(column)
+        for row in self.rows():
+            table.add_row(*map(escape, row))
+        return table
+
+    def page(self) -> str:
+        """The same as a page that refreshes itself."""
+        head = "".join(f"<th>{html.escape(column)}</th>" for column in _COLUMNS)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows()
+        )
+        return (
+            '<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="2">'
+            f"<title>{html.escape(self.title)}</title>"
+            "<style>body{font:16px system-ui;margin:2rem}td,th{padding:.3rem .8rem;text-align:left}"
+            "table{border-collapse:collapse}tr{border-bottom:1px solid #8884}</style>"
+            f"<h1>{html.escape(self.title)}</h1><p>{html.escape(self.caption())}</p>"
+            f"<table><tr>{head}</tr>{body}</table></html>"
+        )
+
+
+@contextlib.contextmanager
+def serving(board: Board, port: int = 0) -> Iterator[str]:
+    """The board as a page on loopback, at the address that is given; it can be read, and nothing else."""
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            # Another site's page in a browser here may ask under its own name: it gets nothing.
+            host = self.headers.get("Host", "").rpartition(":")[0]
+            pages = {
+                "/": ("text/html; charset=utf-8", board.page),
+                "/status.json": ("application/json", lambda: json.dumps(board.to_dict())),
+            }
+            if host not in ("127.0.0.1", "localhost") or self.path not in pages:
+                self.send_error(404)
+                return
+            kind, content = pages[self.path]
+            body = content().encode()
+            self.send_response(200)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *arguments: Any) -> None:
+            """Nobody needs to know who looks."""
+
+    with ThreadingHTTPServer(("127.0.0.1", port), Page) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/"
+        finally:
+            server.shutdown()
+            thread.join()

@@ -1,0 +1,114 @@
+"""Where the size of a bound comes from, if it is not given: public data, a private statistic, or a look.
+
+What is looked for is G, the median norm of a record's gradient where training starts. It bounds norms as it is,
+and coordinates as G / sqrt(d) (papers/002, Assumption 3).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from tacit.algorithms.calibrate import Privacy
+from tacit.data import load
+from tacit.engine.recipe import Recipe
+from tacit.errors import DataError, RequestError, positive
+from tacit.federation import Federation
+from tacit.models.model import Model
+from tacit.noise.randomness import Purpose, Randomness
+from tacit.privacy import Target
+from tacit.privacy.side import SideRelease, clip_norm_from_quantile, split_target
+
+LOWEST, HIGHEST = 1e-3, 1e3
+"""Between these, which everybody knows, a private median of norms is looked for."""
+
+
+def find_bound(
+    recipe: Recipe, model: Model, federation: Federation, privacy: Privacy, data_dir: Path | None = None
+) -> tuple[Recipe, SideRelease[float] | None]:
+    """The recipe with its `clip_norm` filled in as `bound_from` says, and the release that this took.
+
+    - `quantile:SHARE`: the median norm, by a release that would cost this share of epsilon alone. Composed with
+      training, whose noise makes room for it, it is part of the run's guarantee and ledger.
+    - `public:NAME`: the median norm on a public data set of the same shape. Costs nothing.
+    - `median`: the median absolute coordinate of the clients' own gradients, as in papers/002, section 5.1: a
+      look at private data that nothing pays for, and only for runs that promise nothing.
+    """
+    if recipe.bound_from is None:
+        return recipe, None
+    kind, _, value = recipe.bound_from.partition(":")
+    release: SideRelease[float] | None = None
+    if kind == "quantile" and privacy != "none":
+        release = _private_norm(recipe, model, federation, privacy, value)
+        norm = release.value
+    elif kind == "public" and value:
+        norm = _public_norm(recipe, model, federation, value, data_dir)
+    elif recipe.bound_from == "median":
+        if privacy != "none":
+            raise RequestError(
+                "bound_from = 'median' looks at private data without noise: say privacy = 'none', or use "
+                "'quantile:SHARE', whose cost is in the guarantee, or 'public:NAME'"
+            )
+        norm = _median_coordinate(recipe, model, federation) * math.sqrt(model.dim)
+    else:
+        raise RequestError(
+            "bound_from must be 'quantile:SHARE' (in a run with a target), 'public:NAME' or 'median', "
+            f"not {recipe.bound_from!r}"
+        )
+    size = norm / math.sqrt(model.dim) if recipe.bound == "clip-each-coordinate" else norm
+    return replace(recipe, clip_norm=size), release
+
+
+def check_paid(recipe: Recipe, before: SideRelease[float] | None) -> None:
+    """Refuse a bound from a private statistic without the release, which would be charged to nobody."""
+    if before is None and (recipe.bound_from or "").startswith("quantile"):
+        raise RequestError(
+            f"bound_from = {recipe.bound_from!r} takes a release before the first round, which cannot be made "
+            "here: give clip_norm"
+        )
+
+
+def _private_norm(
+    recipe: Recipe, model: Model, federation: Federation, privacy: Privacy, share: str
+) -> SideRelease[float]:
+    if recipe.noise != "gaussian":
+        raise RequestError(
+            f"bound_from = {recipe.bound_from!r} is for simulations: with noise = {recipe.noise!r} every plan "
+            "would be a release of its own. Release it once (tacit.privacy.side) and give clip_norm"
+        )
+    targets = [privacy] if isinstance(privacy, Target) else [t for t in privacy if isinstance(t, Target)]
+    strictest = Target(min(t.epsilon for t in targets), min(t.delta for t in targets), targets[0].adjacency)
+    try:
+        target = split_target(strictest, float(share))
+    except ValueError as error:
+        raise RequestError(f"bound_from = {recipe.bound_from!r}: the share must be between 0 and 1") from error
+    return clip_norm_from_quantile(
+        model, federation, lower=LOWEST, upper=HIGHEST, target=target, seed=recipe.seed
+    )
+
+
+def _public_norm(recipe: Recipe, model: Model, federation: Federation, name: str, data_dir: Path | None) -> float:
+    public = load(name, data_dir=data_dir, seed=recipe.seed, **recipe.data_settings)
+    if public.feature_shape != federation.feature_shape or public.classes != federation.classes:
+        raise DataError(
+            f"bound_from = 'public:{name}': its records have the shape {tuple(public.feature_shape)} and "
+            f"{public.classes} classes, the clients' {tuple(federation.feature_shape)} and {federation.classes}"
+        )
+    gradients = model.gradients(_start(recipe, model), public.batch())
+    return positive(f"the median norm of gradients on {name}", float(gradients.norms().median()))
+
+
+def _median_coordinate(recipe: Recipe, model: Model, federation: Federation) -> float:
+    """Of those that are not zero: most of an image's gradient may be."""
+    gradients = model.gradients(_start(recipe, model), federation.batch())
+    sums = gradients.weighted_sums(torch.ones(federation.records)).abs()
+    means = sums / federation.sizes.to(sums)[:, None]
+    return positive("the median coordinate of the clients' gradients", float(means[means > 0].median()))
+
+
+def _start(recipe: Recipe, model: Model) -> Tensor:
+    return model.init(Randomness(recipe.seed).generator(Purpose.INIT))

@@ -1,0 +1,110 @@
+"""The panels that the experiments' figures are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tacit.experiments.intervals import mean_and_interval
+from tacit.report.curves import COLOURS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Curves = Mapping[str, tuple[Sequence[float], Sequence[Sequence[float]]]]
+"""By legend: x, and y for every seed."""
+
+
+def panels(rows: int, columns: int, *, height: float = 2.9) -> tuple[Figure, Any]:
+    """A figure with a grid of axes."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(max(5.0, 3.6 * columns), height * rows + 0.4), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False)
+    for ax in axes.flat:
+        ax.grid(alpha=0.25)
+        ax.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def rounds_panel(ax: Axes, curves: Curves, label: str, *, x_label: str = "communication rounds") -> None:
+    """Means over the seeds on a logarithmic axis; dashed: clipping."""
+    for index, (name, (x, values)) in enumerate(curves.items()):
+        mean = np.array(values, dtype=float).mean(0)
+        style = "--" if name.startswith("Clip") else "-"
+        ax.plot(x, mean, style, color=COLOURS[index % len(COLOURS)], label=name, linewidth=1.5)
+    ax.set_yscale("log")
+    ax.set_xlabel(x_label)
+    ax.set_ylabel(label)
+    ax.legend(frameon=False, fontsize=7.5)
+
+
+def modes_panel(
+    ax: Axes,
+    curves: Mapping[tuple[str, str], tuple[Sequence[float], Sequence[Sequence[float]]]],
+    colours: Sequence[str],
+) -> None:
+    """One line for every (mode, method), mean of the seeds: a colour for each method, dashed as published."""
+    for (mode, method), (x, values) in curves.items():
+        mean = np.array([[np.nan if v is None else v for v in one] for one in values], dtype=float).mean(0)
+        shown = np.array(x, dtype=float) > 0
+        ax.plot(
+            np.array(x, dtype=float)[shown],
+            mean[shown],
+            "-" if mode == "true" else "--",
+            color=COLOURS[list(colours).index(method) % len(COLOURS)],
+            linewidth=1.4,
+            label=f"{method}, {mode}",
+        )
+
+
+def intervals_panel(
+    ax: Axes, series: Mapping[tuple[str, str], Mapping[float, Sequence[float]]], colours: Sequence[str]
+) -> None:
+    """Error against epsilon with 90% intervals: a colour for each method, a line style for each mode."""
+    for (mode, method), by_epsilon in series.items():
+        colour = COLOURS[list(colours).index(method) % len(COLOURS)]
+        if mode == "no privacy":
+            level = mean_and_interval(next(iter(by_epsilon.values())))[0]
+            ax.axhline(level, color=colour, linestyle=":", linewidth=1.2, label=f"{method}, no privacy")
+            continue
+        x = sorted(by_epsilon)
+        stats = [mean_and_interval(by_epsilon[e]) for e in x]
+        ax.errorbar(
+            x,
+            [m for m, _ in stats],
+            [h for _, h in stats],
+            color=colour,
+            capsize=2,
+            linewidth=1.3,
+            markersize=3,
+            marker="o",
+            linestyle="-" if mode == "true" else "--",
+            label=f"{method}, {mode}",
+        )
+    ax.set_xscale("log")
+    ax.set_xlabel("epsilon (label)")
+
+
+def path_panel(ax: Axes, paths: Mapping[str, Sequence[Sequence[float]]]) -> None:
+    """Paths around the optimum at zero, in the plane of their two largest principal components, smoothed."""
+    stacked = np.concatenate([np.asarray(points, dtype=float) for points in paths.values()])
+    _, _, directions = np.linalg.svd(stacked - stacked.mean(0), full_matrices=False)
+    for index, (name, points) in enumerate(paths.items()):
+        flat = np.asarray(points, dtype=float) @ directions[:2].T
+        window = max(1, len(flat) // 20)
+        smooth = np.stack([np.convolve(flat[:, k], np.ones(window) / window, "valid") for k in (0, 1)], axis=1)
+        line = np.concatenate([flat[:1], smooth])
+        ax.plot(*line.T, "--" if index == 0 else "-", color=COLOURS[index], linewidth=1.4, label=name)
+        ax.plot(*line[-1], "o", color=COLOURS[index], markersize=4)
+    ax.plot(0, 0, "x", color="black", markersize=8, label="optimum")
+    ax.legend(frameon=False, fontsize=7.5)
+
+
+def legend_below(figure: Figure, ax: Axes, columns: int = 3) -> None:
+    """One legend for all panels."""
+    handles, labels = ax.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)

@@ -1,0 +1,238 @@
+"""The runs of ISRL-DP's experiments (papers/001, section 6 and appendix I), in both modes and without privacy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tacit.algorithms import isrl_dp
+from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.calibrate import Privacy
+from tacit.client.bounds import Bound, ClipNorm
+from tacit.client.sampling import Full, OnePass, Sampling, WithReplacement
+from tacit.data import load
+from tacit.experiments.cells import Result, Settings
+from tacit.experiments.experiment import PUBLISHED, TRUE, Scale
+from tacit.experiments.simulated import Job, as_published, promised, simulated
+from tacit.experiments.tuning import evenly, grid
+from tacit.federation import Federation
+from tacit.models.model import Model
+from tacit.models.registry import build_model
+from tacit.server.accelerated import Stage
+from tacit.server.participation import FixedNumber
+from tacit.server.projection import Everywhere
+from tacit.server.update import Averaged
+from tacit.theory.isrl_dp.published_noise import experiment_batch, experiment_noise_std
+
+NO_PRIVACY = "no privacy"
+MB, LOCAL, FAST, ONE_PASS = "MB-SGD", "Local SGD", "accelerated MB-SGD", "one-pass MB-SGD"
+METHODS = (MB, LOCAL, FAST, ONE_PASS)
+SERIES = (
+    (NO_PRIVACY, MB),
+    (NO_PRIVACY, LOCAL),
+    (PUBLISHED, MB),
+    (PUBLISHED, LOCAL),
+    (TRUE, MB),
+    (TRUE, LOCAL),
+    (TRUE, FAST),
+    (TRUE, ONE_PASS),
+)
+TRUE_LOCAL_STEPS = 4
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much of a problem is run."""
+
+    labels: tuple[float, ...]
+    rounds: int
+    trials: int
+    steps: int
+    """how many are tried, evenly spaced in their logarithm"""
+    clips: tuple[float, ...]
+    """tried in the true mode, and as published where the noise follows the clip norm"""
+    records: int | None = None
+    """of a silo; all of them unless given"""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One of the paper's three problems."""
+
+    data: str
+    model: str
+    partition: str
+    lipschitz: float | None
+    """the L of the published noise: 0 for the clip norm, None for twice the longest record"""
+    log_steps: dict[str, tuple[float, float]]
+    """by method the logarithms of the shortest and the longest step"""
+    full: Size
+    quick: Size
+    model_settings: dict[str, Any] = field(default_factory=dict)
+
+    def size(self, scale: Scale) -> Size:
+        """The size at a scale."""
+        return scale.pick(self.quick, self.full)
+
+
+MNIST = Task(
+    data="mnist",
+    model="logistic",
+    model_settings={"intercept": False},
+    partition="digit-pairs",
+    lipschitz=None,
+    log_steps={MB: (-6, 0), LOCAL: (-8, -1)},
+    full=Size((0.75, 1.5, 3.0, 6.0, 12.0, 18.0), 35, 20, 10, (1.0, 3.0, 10.0), 1238),
+    quick=Size((1.5, 6.0, 18.0), 10, 2, 2, (1.0, 10.0), 300),
+)
+INSURANCE = Task(
+    data="insurance",
+    model="least-squares",
+    partition="sorted-target",
+    lipschitz=0.0,
+    log_steps={MB: (-8, 1), LOCAL: (-10, 0)},
+    full=Size((0.125, 0.25, 0.5, 1.0, 2.0, 3.0), 35, 20, 10, (1e2, 1e4, 1e6, 1e8)),
+    quick=Size((0.25, 1.0, 3.0), 35, 2, 3, (1e4, 1e6)),
+)
+OBESITY = Task(
+    data="obesity",
+    model="softmax",
+    partition="natural-id:target",
+    lipschitz=20.0,
+    log_steps={MB: (-7, -1), LOCAL: (-9, -1)},
+    full=Size((0.5, 1.0, 3.0, 6.0, 9.0), 100, 3, 8, (1.0, 3.0, 10.0), 202),
+    quick=Size((1.0, 3.0, 9.0), 20, 2, 3, (1.0, 3.0), 202),
+)
+TASKS = {task.data: task for task in (MNIST, INSURANCE, OBESITY)}
+
+
+@lru_cache(maxsize=4)
+def _federation(data: str, clients: int, records: int | None, seed: int, data_dir: Path | None) -> Federation:
+    task = TASKS[data]
+    return load(
+        data,
+        clients=clients,
+        partition=task.partition,
+        data_dir=data_dir,
+        seed=seed,
+        pca=50 if data == "mnist" else None,
+        records_per_client=records,
+    )
+
+
+def _delta(size: int) -> float:
+    return 1 / float(size * size)
+
+
+def _algorithm(settings: Settings, model: Model, federation: Federation, batch: int) -> Algorithm:
+    mode, method, step = settings["mode"], settings["method"], settings["step"]
+    smallest, rounds = int(federation.sizes.min()), settings["rounds"]
+    bound: Bound = ClipNorm(settings["clip_norm"] or 1.0)
+    everywhere = Everywhere()
+    if method == LOCAL:
+        sampling: Sampling = Full() if mode == TRUE else WithReplacement(1)
+        steps = TRUE_LOCAL_STEPS if mode == TRUE else batch
+        if mode == NO_PRIVACY:
+            return isrl_dp.local_sgd(model, sampling=sampling, local_steps=steps, step=step)
+        return isrl_dp.noisy_local_sgd(model, bound=bound, sampling=sampling, local_steps=steps, step=step)
+    if method == FAST:
+        return isrl_dp.accelerated_mb_sgd(
+            model,
+            bound=bound,
+            sampling=Full(),
+            stages=(Stage(rounds, 1 / step),),
+            strong_convexity=0.0,
+            projection=everywhere,
+        )
+    sampling = OnePass(max(1, smallest // rounds)) if method == ONE_PASS else Full()
+    if mode != TRUE:
+        sampling = WithReplacement(batch)
+    if mode == NO_PRIVACY:
+        return isrl_dp.mb_sgd(model, sampling=sampling, step=step, projection=everywhere)
+    return isrl_dp.noisy_mb_sgd(model, bound=bound, sampling=sampling, step=step, projection=everywhere)
+
+
+def run(settings: Settings, data_dir: Path | None) -> Result:
+    """One run of one method in one mode at one label, on the split of its seed."""
+    task = TASKS[settings["data"]]
+    seed, rounds, label = settings["seed"], settings["rounds"], settings["label"]
+    federation = _federation(task.data, settings["clients"], settings["records"], seed, data_dir)
+    model = build_model(task.model, federation, task.model_settings)
+    smallest = int(federation.sizes.min())
+    wanted = experiment_batch(records=smallest, rounds=rounds, epsilon=label)
+    batch = min(smallest, max(1, math.floor(wanted)))
+    if settings["mode"] == PUBLISHED and task.lipschitz != 0:
+        longest = float(torch.linalg.vector_norm(federation.features.flatten(1), dim=1).max())
+        settings = {**settings, "clip_norm": task.lipschitz or 2 * longest}
+    algorithm = _algorithm(settings, model, federation, batch)
+    if isinstance(algorithm.server, Averaged):
+        # The experiments look at the last point.
+        algorithm = replace(algorithm, server=algorithm.server.update)
+    if settings["cohort"] < federation.clients:
+        algorithm = replace(algorithm, participation=FixedNumber(settings["cohort"]))
+    privacy: Privacy = "none"
+    if settings["mode"] == TRUE:
+        privacy = promised(label, federation, _delta)
+    elif settings["mode"] == PUBLISHED:
+        local = settings["method"] == LOCAL
+
+        def multiplier(size: int) -> float:
+            std = experiment_noise_std(
+                lipschitz=1.0,
+                records=size,
+                rounds=rounds,
+                epsilon=label,
+                delta=_delta(size),
+                local_steps=batch if local else 1,
+            )
+            return std if local else std * batch
+
+        privacy = as_published(
+            algorithm, federation, rounds=rounds, seed=seed, noise_multiplier=multiplier, delta=_delta
+        )
+    facts = {"batch": batch if settings["mode"] != TRUE else None, "scale": _naive_error(federation)}
+    return simulated(Job(algorithm, federation, rounds, privacy, seed, rounds, facts))
+
+
+def _naive_error(federation: Federation) -> float:
+    """For regression the error of who always says the mean of the training targets (relative RMSE); else 1."""
+    if federation.classes is not None or federation.test_targets is None:
+        return 1.0
+    mean = federation.targets.double().mean()
+    return float((federation.test_targets.double() - mean).square().mean().sqrt())
+
+
+def error(result: Result) -> float:
+    """The test error: relative RMSE for regression, else the share of wrong answers."""
+    if "error" in result:
+        return math.inf
+    metric = float(result["history"]["test_metric"][-1])
+    return metric / float(result["scale"]) if result["settings"]["data"] == "insurance" else 1 - metric
+
+
+def grids(task: Task, clients: int, cohort: int, scale: Scale) -> dict[Any, list[dict[str, Any]]]:
+    """For every (label, mode, method) the points that tuning tries."""
+    size = task.size(scale)
+    base = {
+        "data": task.data,
+        "clients": clients,
+        "cohort": cohort,
+        "rounds": size.rounds,
+        "records": size.records,
+    }
+    made: dict[Any, list[dict[str, Any]]] = {}
+    for mode, method in SERIES:
+        low, high = task.log_steps[LOCAL if method == LOCAL else MB]
+        steps = evenly(math.exp(low), math.exp(high), size.steps)
+        clipped = mode == TRUE or (mode == PUBLISHED and task.lipschitz == 0)
+        clips: Sequence[float | None] = size.clips if clipped else [None]
+        for label in size.labels[-1:] if mode == NO_PRIVACY else size.labels:
+            point = {**base, "mode": mode, "method": method, "label": label}
+            made[label, mode, method] = grid(point, step=steps, clip_norm=clips)
+    return made

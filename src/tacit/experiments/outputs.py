@@ -1,0 +1,112 @@
+"""What an experiment leaves behind: tidy results, figures, one page, and a summary in words."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tacit._version import __version__
+from tacit.engine.files import write_atomically
+from tacit.experiments.experiment import Claim, Experiment, Findings, Scale, Table
+from tacit.report.page import Grid, Image, Section, Words, render_page, show_value
+
+TUNING = (
+    "Settings were chosen by looking at the private data many times. What that choice costs is not included "
+    "in any "
+    "epsilon here."
+)
+
+
+@dataclass(frozen=True)
+class Made:
+    """How a set of findings came about."""
+
+    experiment: Experiment
+    scale: Scale
+    seconds: float
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Versions, machine, time."""
+        return {
+            "experiment": self.experiment.name,
+            "paper": self.experiment.paper,
+            "mode": "quick" if self.scale.quick else "full",
+            "wall time": f"{self.seconds:.0f} s, without what earlier runs had already done",
+            "versions": f"tacit {__version__}, torch {torch.__version__}, Python {platform.python_version()}",
+        }
+
+
+def write_outputs(findings: Findings, made: Made, directory: Path) -> dict[str, str]:
+    """Write everything into a directory; returns the paths by what they are."""
+    import pandas as pd
+
+    directory.mkdir(parents=True, exist_ok=True)
+    frame = pd.DataFrame(list(findings.rows))
+    paths = {"results": directory / "results.csv"}
+    frame.to_csv(paths["results"], index=False)
+    if importlib.util.find_spec("pyarrow") is not None:
+        paths["parquet"] = directory / "results.parquet"
+        frame.to_parquet(paths["parquet"], index=False)
+    images = []
+    for picture in findings.pictures:
+        svg = io.BytesIO()
+        # No date in the file, so that the same results make the same bytes.
+        picture.figure.savefig(svg, format="svg", metadata={"Date": None})
+        write_atomically(directory / f"{picture.name}.svg", svg.getvalue())
+        picture.figure.savefig(directory / f"{picture.name}.png", dpi=140)
+        paths[picture.name] = directory / f"{picture.name}.svg"
+        images.append(Image(svg.getvalue(), picture.caption))
+    paths["page"] = directory / "index.html"
+    write_atomically(paths["page"], _page(findings, made, images).encode())
+    paths["summary"] = directory / "summary.md"
+    write_atomically(paths["summary"], summary(findings, made).encode())
+    return {name: str(path) for name, path in paths.items()}
+
+
+def _page(findings: Findings, made: Made, images: Sequence[Image]) -> str:
+    tables = [Grid(table.caption, table.columns, table.rows) for table in findings.tables]
+    sections = [
+        Section("Figures", images),
+        Section("Claims", [Words((_told(claim),)) for claim in findings.claims]),
+        Section("Numbers", tables),
+        Section("Departures from the paper", [Words(findings.departures or ("None.",))]),
+        Section("How it was made", [Words((*_lines({**made.facts, **findings.settings}), TUNING))]),
+    ]
+    return render_page(made.experiment.title, f"{made.experiment.name}: {made.experiment.paper}.", sections)
+
+
+def _told(claim: Claim) -> str:
+    return f"{'Borne out' if claim.held else 'NOT borne out'}: {claim.text} Evidence: {claim.evidence}."
+
+
+def _lines(facts: dict[str, Any]) -> list[str]:
+    return [f"{name}: {value}" for name, value in facts.items()]
+
+
+def summary(findings: Findings, made: Made) -> str:
+    """The findings as Markdown, fit for the documentation."""
+    parts = [
+        f"# {made.experiment.title}\n",
+        f"`tacit reproduce {made.experiment.name}`: {made.experiment.paper}.\n",
+    ]
+    parts += ["## Claims\n", *(f"- {_told(claim)}" for claim in findings.claims), ""]
+    for table in findings.tables:
+        parts += [f"## {table.caption}\n", _markdown(table), ""]
+    parts += ["## Departures from the paper\n", *(f"- {line}" for line in findings.departures), ""]
+    facts = {**made.facts, **findings.settings}
+    parts += ["## How it was made\n", *(f"- {line}" for line in _lines(facts)), f"- {TUNING}", ""]
+    return "\n".join(parts)
+
+
+def _markdown(table: Table) -> str:
+    head = f"| {' | '.join(table.columns)} |\n|{' --- |' * len(table.columns)}"
+    lines = [f"| {' | '.join(show_value(value) for value in row)} |" for row in table.rows]
+    return "\n".join([head, *lines])

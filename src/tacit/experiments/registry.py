@@ -1,0 +1,20 @@
+"""The experiments by name."""
+
+from __future__ import annotations
+
+from tacit.errors import unknown_name
+from tacit.experiments import isrl_figures, isrl_rates, norm_quadratic, norm_table, soteriafl
+from tacit.experiments.experiment import Experiment
+
+EXPERIMENTS: dict[str, Experiment] = {
+    experiment.name: experiment
+    for paper in (norm_quadratic, norm_table, soteriafl, isrl_figures, isrl_rates)
+    for experiment in paper.EXPERIMENTS
+}
+
+
+def experiment_named(name: str) -> Experiment:
+    """An experiment by name, or an error that lists the close ones."""
+    if name not in EXPERIMENTS:
+        raise unknown_name("experiment", name, EXPERIMENTS)
+    return EXPERIMENTS[name]

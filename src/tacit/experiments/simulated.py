@@ -1,0 +1,122 @@
+"""A simulated run as plain data, and the privacy of noise that a paper printed.
+
+Noise is derived from targets, never typed, also here. A run "as published" asks for the epsilon which the paper's
+noise really gives, worked out by the accountant from the same events as everything else; deriving the noise for
+that epsilon gives the paper's noise back, to within the precision of calibration (1e-4, upwards).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.calibrate import Privacy, attendance, releases
+from tacit.engine.simulate import simulate
+from tacit.errors import DivergedError, RequestError
+from tacit.federation import Federation
+from tacit.noise.randomness import Randomness
+from tacit.privacy import Adjacency, Target, accounting
+
+KEPT = (
+    "round",
+    "train_loss",
+    "grad_norm_sq",
+    "grad_norm_sq_mean",
+    "test_metric",
+    "uplink_bits_per_client",
+    "signal_to_noise",
+)
+"""The columns of a history that experiments look at."""
+
+BySize = Callable[[int], float]
+"""A number for a client with so many records."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that a simulated run needs."""
+
+    algorithm: Algorithm
+    federation: Federation
+    rounds: int
+    privacy: Privacy
+    seed: int
+    evaluate_every: int
+    facts: dict[str, Any] = field(default_factory=dict)
+    """what else the result has to say"""
+
+
+def simulated(job: Job) -> dict[str, Any]:
+    """Run a job; a run that diverges is a result too."""
+    try:
+        run = simulate(
+            job.algorithm,
+            job.federation,
+            rounds=job.rounds,
+            privacy=job.privacy,
+            seed=job.seed,
+            evaluate_every=job.evaluate_every,
+        )
+    except DivergedError as error:
+        return {**job.facts, "error": str(error)}
+    guarantee, calibration = run.guarantee, run.calibration
+    beside = {str(other.adversary): other.epsilon for other in calibration.beside}
+    return {
+        **job.facts,
+        "rounds": job.rounds,
+        "epsilon": None if guarantee is None else guarantee.epsilon,
+        "adjacency": None if guarantee is None else str(guarantee.adjacency),
+        "beside": {name: value if math.isfinite(value) else None for name, value in beside.items()},
+        "noise_multiplier": float(calibration.noise_multipliers.max()),
+        "noise_std": float(calibration.noise_stds.max()),
+        "history": {name: [_finite(getattr(row, name)) for row in run.history] for name in KEPT},
+        "seconds": run.seconds,
+    }
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is None or math.isfinite(value) else None
+
+
+def as_published(
+    algorithm: Algorithm,
+    federation: Federation,
+    *,
+    rounds: int,
+    seed: int,
+    noise_multiplier: BySize,
+    delta: BySize,
+    adjacency: Adjacency = Adjacency.REPLACE_ONE,
+) -> tuple[Target, ...]:
+    """What noise of these multipliers gives every client, as the targets to ask for.
+
+    Guarantee: each epsilon is the accountant's for the algorithm's own events over the rounds in which a client
+    takes part, however the paper labelled the noise.
+    """
+    times = releases(algorithm, attendance(algorithm, federation, rounds, Randomness(seed)))
+    worth: dict[int, Target] = {}
+    for size in dict.fromkeys(federation.sizes.tolist()):
+        event = algorithm.trust.event(algorithm.work, federation.clients, size, noise_multiplier(size), times)
+        epsilon = accounting.epsilon(event, delta(size), adjacency)
+        if not math.isfinite(epsilon):
+            raise RequestError(
+                f"noise_multiplier = {noise_multiplier(size):.3g} gives clients of {size} records no finite "
+                "epsilon"
+                f" at delta = {delta(size):.3g}: there is nothing to ask for"
+            )
+        worth[size] = Target(epsilon, delta(size), adjacency)
+    return tuple(worth[size] for size in federation.sizes.tolist())
+
+
+def promised(epsilon: float, federation: Federation, delta: BySize) -> tuple[Target, ...]:
+    """The same epsilon for every client, with the delta of its size."""
+    return tuple(Target(epsilon, delta(size)) for size in federation.sizes.tolist())
+
+
+def last(result: dict[str, Any], column: str) -> float:
+    """A column's last value; infinite for a run that diverged."""
+    value = math.inf if "error" in result else result["history"][column][-1]
+    return math.inf if value is None else float(value)

@@ -1,0 +1,69 @@
+"""Choosing settings from a grid by a few runs, then running the choice with every seed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from tacit.experiments.cells import Cell, Result, Runner, Settings, Work
+
+Series = Hashable
+Score = Callable[[Result], float]
+"""What tuning looks at: the smaller, the better."""
+
+
+def tuned(
+    runner: Runner,
+    work: Work,
+    grids: Mapping[Series, Sequence[Settings]],
+    *,
+    tuning_seeds: Sequence[int],
+    seeds: Sequence[int],
+    score: Score,
+) -> dict[Series, list[Result]]:
+    """For every series the runs, one a seed, at the point of its grid with the best mean score.
+
+    Tuning looks at private data once for every point; no epsilon includes that. A series of which no point gave
+    a finite score is left out.
+    """
+    tries = [(name, point, seed) for name, points in grids.items() for point in points for seed in tuning_seeds]
+    scores: dict[tuple[Series, int], list[float]] = {}
+    results = runner([Cell(work, {**point, "seed": seed}) for _, point, seed in tries])
+    for (name, point, _), result in zip(tries, results, strict=True):
+        scores.setdefault((name, id(point)), []).append(score(result))
+    chosen: dict[Series, Settings] = {}
+    for name, points in grids.items():
+        best = min(points, key=lambda point: fmean(scores[name, id(point)]))
+        if math.isfinite(fmean(scores[name, id(best)])):
+            chosen[name] = best
+    repeats = [(name, {**point, "seed": seed}) for name, point in chosen.items() for seed in seeds]
+    found: dict[Series, list[Result]] = {name: [] for name in chosen}
+    for (name, _), result in zip(repeats, runner([Cell(work, point) for _, point in repeats]), strict=True):
+        found[name].append(result)
+    return found
+
+
+def grid(base: Settings, **axes: Sequence[Any]) -> list[dict[str, Any]]:
+    """Every combination of the axes' values on top of a base.
+
+    >>> grid({"rounds": 5}, step=[0.1, 1.0])
+    [{'rounds': 5, 'step': 0.1}, {'rounds': 5, 'step': 1.0}]
+    """
+    points: list[dict[str, Any]] = [dict(base)]
+    for name, values in axes.items():
+        points = [{**point, name: value} for point in points for value in values]
+    return points
+
+
+def evenly(low: float, high: float, number: int) -> list[float]:
+    """Numbers from low to high, evenly spaced in their logarithm, rounded so that their names stay short.
+
+    >>> evenly(0.01, 1.0, 3)
+    [0.01, 0.1, 1.0]
+    """
+    if number == 1:
+        return [float(f"{math.sqrt(low * high):.4g}")]
+    ratio = math.log(high / low) / (number - 1)
+    return [float(f"{low * math.exp(ratio * k):.4g}") for k in range(number)]

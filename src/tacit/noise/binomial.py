@@ -1,0 +1,209 @@
+"""Coins as noise on numbers that are rounded at random, and why that is worth Gaussian noise.
+
+A number v is rounded to one of its two whole neighbours, without bias, and the heads of m fair coins are added
+(and m/2 taken off). Let b and F be masses and distribution function of the heads, I(u) = phi(Phi^-1(u)), and
+
+    kappa(m) = max over c of b(c) / min(I(F(c-1)), I(F(c))),
+
+about 1/std = 2/sqrt(m). Claim: for all v and t, no test tells v from v + t better than it tells N(0, 1) from
+N(kappa t, 1). So rounding costs nothing: a record's reach is that of the numbers before they are rounded.
+
+Proof. What comes out for v = n + f has the distribution function F_v(c) = (1-f) F(c-n) + f F(c-n-1). Heads are
+log-concave, so b(x-1)/b(x) grows with x; the likelihood ratio between v and a larger v' is a monotone function of
+it while both lie between the same whole numbers, and such ratios multiply along a chain of them. By Neyman and
+Pearson the best tests are then thresholds, and the two errors of the threshold c are F_v'(c) and 1 - F_v(c). The
+Gaussian pair with shift mu has a test with the same first error and no larger second one if and only if
+Phi^-1(F_v(c)) - Phi^-1(F_v'(c)) <= mu; other tests are mixtures of thresholds, and Gaussian errors are convex.
+Along v, Phi^-1(F_v(c)) falls at the rate b(c-n)/I(F_v(c)), where F_v(c) lies between F(c-n-1) and F(c-n), and I
+is concave: at most kappa. QED
+
+So the coordinates of a vector that moves by t (Euclidean norm) are dominated by N(0, 1) against N(kappa t, 1):
+dominating pairs multiply, and shifts add up in squares. The proofs for sampled batches use nothing else of the
+Gaussian: a likelihood ratio that is dominated is smaller in convex order, which is all that Lemma A of
+docs/privacy.md compares.
+
+Far out, coins end where a Gaussian does not. There the heads are compared with ones whose masses go on below some
+c_0 (and above m - c_0) as a geometric series, b(c_0) r^j with r = b(c_0)/b(c_0 + 1): log-concave as well, and the
+ratio in kappa falls with j, since b(c)/F(c-1) stays the same and u/I(u) grows with u. The two laws differ by at
+most the mass of the series, `TAIL_MASS` for both ends together: real draws have at most 1 + TAIL_MASS times their
+ideal probability, and ideal ones at most that of real ones plus TAIL_MASS. `charged` says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+from dp_accounting import dp_event
+from numpy.typing import NDArray
+from scipy import special, stats
+from torch import Tensor
+
+from tacit.errors import RequestError, count
+from tacit.noise.additive import Generators
+from tacit.noise.entropy import Keystream
+from tacit.privacy import events
+
+TAIL_MASS = 1e-22
+"""What the heads of one draw may lose at both ends together."""
+
+_SAFE_SIDE = 1 + 1e-9
+"""Relative allowance for floating point, orders of magnitude above its errors."""
+
+_Source = np.random.Generator | Keystream
+
+LEAST_BITS, MOST_BITS = 8, 16
+"""With fewer bits there are too few coins to go far enough out; with more there is nothing left to gain."""
+
+
+@lru_cache(maxsize=4096)
+def kappa(coins: int) -> float:
+    """How well rounding and an even number of coins tell v from v + 1, at most, as a Gaussian shift.
+
+    Infinite where there are too few coins to go out as far as the tails are cut.
+
+    >>> round(kappa(1024) * math.sqrt(1024) / 2, 2), round(kappa(32768) * math.sqrt(32768) / 2, 2)
+    (1.41, 1.05)
+    """
+    if count("coins", coins) % 2:
+        raise RequestError(f"coins must be even, so that half of them is a whole number, not {coins}")
+    # The upper half is the mirror image of the lower one.
+    heads = np.arange(coins // 2 + 1)
+    masses = stats.binom.pmf(heads, coins, 0.5)
+    ratios = heads[1:] / (coins - heads[1:] + 1)
+    series = masses[:-1] * ratios / (1 - ratios)
+    # Below about 1e-300 masses are rounded to nothing; there is no need to go out that far.
+    enough = np.flatnonzero((series <= TAIL_MASS / 2) & (masses[:-1] > 1e-200))
+    if not len(enough):
+        return math.inf
+    first = int(enough[-1])
+    below = series[first] + np.concatenate(([0.0], np.cumsum(masses[first:-1])))
+    isoperimetric = np.exp(-(special.ndtri(below) ** 2) / 2) / math.sqrt(2 * math.pi)
+    return float((masses[first:] / isoperimetric).max()) * _SAFE_SIDE
+
+
+def fewest_coins(shift: float, at_most: int) -> int:
+    """The fewest coins, an even number up to `at_most`, with kappa at most `shift`; 0 if there are none."""
+    low, high = 0, at_most // 2
+    if kappa(2 * high) > shift:
+        return 0
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if kappa(2 * middle) <= shift else (middle, high)
+    return 2 * high
+
+
+@dataclass(frozen=True)
+class Grid:
+    """How a client writes a number: in steps of 2^exponent, with so many coins and levels on either side."""
+
+    exponent: int
+    coins: int
+    levels: int
+
+    @property
+    def spacing(self) -> float:
+        """The step."""
+        return math.ldexp(1.0, self.exponent)
+
+    @property
+    def noise_std(self) -> float:
+        """Of the coins."""
+        return self.spacing * math.sqrt(self.coins) / 2
+
+
+@dataclass(frozen=True)
+class Binomial:
+    """Numbers on a grid of at most 2^bits steps, with coins as noise: cpSGD (Agarwal et al. 2018, section 3).
+
+    Guarantee: `add` with a standard deviation of z bounds is worth at least the Gaussian mechanism with noise
+    multiplier z, as shown above, up to what `charged` adds. Numbers beyond the levels are clipped, which moves no
+    two of them apart.
+
+    The step is a power of two, so that grid numbers are exact in every floating-point format: the smallest for
+    which at most half of the 2^bits numbers are needed for coins. All other numbers are levels. Steps and coins
+    follow from noise and bits alone, so everybody may know them.
+    """
+
+    bits: int
+    secret: bool = False
+    name: str = "binomial"
+
+    def __post_init__(self) -> None:
+        if not LEAST_BITS <= count("bits", self.bits) <= MOST_BITS:
+            raise RequestError(f"bits must be between {LEAST_BITS} and {MOST_BITS}, not {self.bits}")
+
+    @property
+    def slack(self) -> float:
+        """As for lattice noise, room for the rounding of sums in double precision; none for research."""
+        return 1e-4 if self.secret else 0.0
+
+    @property
+    def precision(self) -> torch.dtype:
+        """Double where it is meant."""
+        return torch.float64 if self.secret else torch.float32
+
+    def grid(self, std: float) -> Grid:
+        """The grid on which coins are worth Gaussian noise of this standard deviation.
+
+        >>> Binomial(bits=12).grid(0.1)
+        Grid(exponent=-7, coins=1220, levels=1437)
+        """
+        return _grid(self.bits, std)
+
+    def silent_grid(self, largest: float) -> Grid:
+        """The grid for numbers up to `largest` in a run without privacy: no coins."""
+        levels = 2 ** (self.bits - 1) - 1
+        return Grid(math.ceil(math.log2(largest / levels)), 0, levels)
+
+    def add(self, rows: Tensor, stds: Tensor, noise_multipliers: Tensor, generators: Generators) -> Tensor:
+        """Round at random, add heads: (clients, dim) float32, multiples of each client's own step."""
+        return self.on_grids(rows, [self.grid(std) for std in stds.tolist()], generators)
+
+    def on_grids(self, rows: Tensor, grids: Sequence[Grid], generators: Generators) -> Tensor:
+        """Every row on its grid."""
+        noisy = np.empty(tuple(rows.shape), dtype=np.float32)
+        sources: Sequence[_Source] = [Keystream()] * len(rows) if self.secret else generators()
+        for noisy_row, row, grid, source in zip(noisy, rows.cpu().double(), grids, sources, strict=True):
+            scaled = np.clip(row.numpy() / grid.spacing, -grid.levels, grid.levels)
+            whole = np.floor(scaled + _uniform(len(scaled), source))
+            noisy_row[:] = (whole + _heads(len(scaled), grid.coins, source) - grid.coins // 2) * grid.spacing
+        return torch.from_numpy(noisy).to(rows.device)
+
+    def charged(self, event: dp_event.DpEvent, dim: int, releases: int) -> dp_event.DpEvent:
+        """What is lost at the far ends of all draws."""
+        mass = dim * releases * TAIL_MASS
+        return events.composed([event, events.inexact_noise(2 * mass, mass)])
+
+
+@lru_cache(maxsize=4096)
+def _grid(bits: int, std: float) -> Grid:
+    largest = 2 ** (bits - 1) - 1
+    most = 2 ** (bits - 1) - 2
+    exponent = math.ceil(math.log2(kappa(most) * std))
+    coins = fewest_coins(math.ldexp(1.0, exponent) / std, most)
+    return Grid(exponent, coins, largest - coins // 2)
+
+
+def _uniform(size: int, source: _Source) -> NDArray[np.float64]:
+    if isinstance(source, Keystream):
+        return np.ldexp((source.uint64(size) >> np.uint64(11)).astype(np.float64), -53)
+    return source.random(size)
+
+
+def _heads(size: int, coins: int, source: _Source) -> NDArray[np.int64]:
+    """Counts of heads; from a keystream one random bit a coin, so exactly binomial."""
+    if not isinstance(source, Keystream):
+        return source.binomial(coins, 0.5, size)
+    heads = np.zeros(size, dtype=np.int64)
+    for left in range(coins, 0, -64):
+        words = source.uint64(size) >> np.uint64(max(0, 64 - left))
+        heads += _ONES[words.view(np.uint8).reshape(size, 8)].sum(axis=1, dtype=np.int64)
+    return heads
+
+
+_ONES = np.array([bin(byte).count("1") for byte in range(256)], dtype=np.uint8)

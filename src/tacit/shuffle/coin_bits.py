@@ -1,0 +1,103 @@
+"""The messages of P_vec on the wire: single bits, each with the name of its coordinate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tacit.compress.bits import MAX_WIDTH, pack, packed_bytes, padding_is_zero, unpack
+from tacit.compress.quantiser import Quantised, Quantiser
+from tacit.errors import MessageError, RequestError, count, positive
+
+
+@dataclass(frozen=True)
+class CoinBits(Quantiser):
+    """g + b bits a coordinate, of which as many are ones as the client counted (papers/001, Algorithm 5, line 7).
+
+    Every bit is a message of its own, so its coordinate is written beside it: 1 + ceil(log2 d) bits a message. A
+    client's messages travel to the shuffler in one envelope, in the order of their coordinates; what follows the
+    shuffler has neither envelopes nor order. Values that are no whole number of ones are refused, not rounded.
+
+    >>> CoinBits(levels=4, coins=6, clip_norm=1.0).message_bytes(50)
+    444
+    """
+
+    codec = 5
+    levels: int
+    coins: int
+    clip_norm: float
+
+    def __post_init__(self) -> None:
+        count("levels", self.levels)
+        count("coins", self.coins)
+        positive("clip_norm", self.clip_norm)
+
+    @property
+    def wire_levels(self) -> int:
+        """Bits a coordinate, as far as there is room; the length of a message says it in full."""
+        return self._bits % 2**16
+
+    def omega(self, dim: int) -> float:
+        """Nothing is lost: what is sent was rounded before."""
+        return 0.0
+
+    def spec(self) -> str:
+        """How it is shown; recipes cannot choose it."""
+        return f"coin-bits:{self.levels}+{self.coins}"
+
+    def quantise(self, values: Tensor, generators: Sequence[np.random.Generator]) -> Quantised:
+        """The number of ones of every value; draws nothing."""
+        exact = values.double().cpu().numpy() * self.levels / (2 * self.clip_norm) + self._bits / 2
+        ones = np.rint(exact).astype(np.int64)
+        if len(ones) and (np.abs(exact - ones).max() > 0.01 or ones.min() < 0 or ones.max() > self._bits):
+            raise RequestError(f"values must stand for 0 to {self._bits} ones each; nothing was encoded")
+        return _Ones(self, values, ones)
+
+    def payload_bytes(self, values: int) -> int:
+        """Every message in 1 + ceil(log2 d) bits, without gaps."""
+        return packed_bytes(values * self._bits, _width(values))
+
+    def read(self, payload: NDArray[np.uint8], values: int) -> Quantised:
+        """The ones of every coordinate; a coordinate with too few or too many messages is refused."""
+        messages, width = values * self._bits, _width(values)
+        codes = unpack(payload, messages, width).astype(np.int64)
+        expected = np.repeat(np.arange(values), self._bits)
+        if not (np.sort(codes >> 1, axis=1) == expected).all() or not padding_is_zero(payload, messages, width):
+            raise MessageError(f"an envelope has not exactly {self._bits} messages for each coordinate")
+        ones = np.stack([np.bincount(row >> 1, row & 1, values) for row in codes]).astype(np.int64)
+        centred = torch.from_numpy(ones) - self._bits / 2
+        return _Ones(self, (2 * self.clip_norm / self.levels * centred.double()).float(), ones)
+
+    @property
+    def _bits(self) -> int:
+        return self.levels + self.coins
+
+
+@dataclass(frozen=True)
+class _Ones:
+    """Values, and the number of ones that stand for them."""
+
+    format: CoinBits
+    values: Tensor
+    ones: NDArray[np.int64]
+
+    def payload(self) -> NDArray[np.uint8]:
+        rows, dim = self.ones.shape
+        bits = np.arange(self.format._bits) < self.ones[..., None]
+        codes = (np.arange(dim, dtype=np.uint32)[:, None] << np.uint32(1)) | bits
+        return pack(codes.astype(np.uint32).reshape(rows, -1), _width(dim))
+
+
+def _width(dim: int) -> int:
+    width = 1 + math.ceil(math.log2(dim))
+    if width > MAX_WIDTH:
+        raise RequestError(
+            f"a vector of {dim} coordinates is too long for single bits: at most {2 ** (MAX_WIDTH - 1)}"
+        )
+    return width

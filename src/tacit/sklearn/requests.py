@@ -1,0 +1,76 @@
+"""From scikit-learn's arguments to tacit's: who holds which record, which promise, which randomness."""
+
+from __future__ import annotations
+
+import dataclasses
+import numbers
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from sklearn.utils import check_random_state
+
+from tacit.errors import DataError, RequestError, positive
+from tacit.federation import Federation
+
+Array = npt.NDArray[Any]
+
+ONE_SILO = "all records"
+"""What the only client is called where nobody was named."""
+
+LARGEST_DELTA = 1e-5
+
+
+def group(clients: Any, records: int) -> tuple[Array, Array]:
+    """The sorted labels of the clients, and the position of every record's client among them."""
+    if clients is None:
+        return np.array([ONE_SILO]), np.zeros(records, dtype=np.int64)
+    labels = np.asarray(clients)
+    if labels.shape != (records,):
+        raise DataError(f"clients must be {records} labels, one for each record, not of shape {labels.shape}")
+    missing = pd.isna(labels)
+    if missing.any():
+        raise DataError(f"the client of record {int(missing.argmax())} is missing; every record has one")
+    try:
+        found, positions = np.unique(labels, return_inverse=True)
+    except TypeError as error:
+        raise DataError(f"clients must be labels of one sortable kind: {error}") from error
+    return found, positions
+
+
+def federate(X: Array, y: Array, labels: Array, positions: Array, *, classes: int | None) -> Federation:
+    """The records of every client; `y` holds class numbers if there are `classes`."""
+    federation = Federation.from_arrays(
+        X, y, positions, classes=classes, task="regression" if classes is None else "classification"
+    )
+    peeks = () if classes is None else ("which class labels occur",)
+    return dataclasses.replace(federation, names=tuple(map(str, labels)), peeks=peeks)
+
+
+def budgets(epsilon: float | Mapping[Any, float] | None, labels: Array) -> float | list[float]:
+    """One epsilon for all clients, or each client's own; a mapping may name more clients than hold records."""
+    if epsilon is None:
+        raise RequestError("epsilon must be a number above 0, not None; for no privacy at all, privacy='none'")
+    if not isinstance(epsilon, Mapping):
+        return float(positive("epsilon", epsilon))
+    missing = [label for label in labels.tolist() if label not in epsilon]
+    if missing:
+        raise RequestError(f"epsilon says nothing about the clients {missing}: name every one, or give a number")
+    return [float(positive(f"epsilon[{label!r}]", epsilon[label])) for label in labels.tolist()]
+
+
+def default_delta(delta: float | None, sizes: Sequence[int]) -> float:
+    """The delta that is asked for; else 1e-5, or 1/n^2 of the largest client if that is smaller."""
+    return min(LARGEST_DELTA, 1 / max(sizes) ** 2) if delta is None else delta
+
+
+def seed_and_noise(random_state: int | np.random.RandomState | None, private: bool) -> tuple[int, str]:
+    """The seed, and which noise: of a seed where one is given, else from the operating system's entropy."""
+    if random_state is None:
+        return secrets.randbits(64), "lattice" if private else "gaussian"
+    if not isinstance(random_state, np.random.RandomState) and isinstance(random_state, numbers.Integral):
+        return int(random_state), "gaussian"
+    return int(check_random_state(random_state).randint(2**31)), "gaussian"

@@ -1,0 +1,233 @@
+"""Fed-SPA, DP-Fed and cpSGD as whole runs: their promises counted again, their messages opened."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import dp_accounting
+import pytest
+import torch
+from dp_accounting import pld
+
+import tacit
+from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.calibrate import attendance, calibrate, releases
+from tacit.algorithms.fed_spa import cpsgd, dp_fed, fed_spa, on_share
+from tacit.client.binomial_gradient import BinomialGradient
+from tacit.client.bounds import Bound, ClipEachCoordinate, ClipNorm, Normalise
+from tacit.client.cohort import Cohort
+from tacit.client.sampling import Full, Poisson
+from tacit.client.sparse_steps import SparseLocalSteps
+from tacit.compress import Direct, Identity, RandK, parse_compressor
+from tacit.compress.grid import WholeSteps
+from tacit.engine.plan import make_plan
+from tacit.engine.recipe import Recipe
+from tacit.engine.round import client_round, client_start
+from tacit.engine.simulate import simulate
+from tacit.errors import DataError, RequestError
+from tacit.federation import Federation
+from tacit.models import softmax_regression
+from tacit.noise.binomial import kappa
+from tacit.noise.randomness import Randomness
+from tacit.privacy import Adversary, Target, Unit
+from tacit.schedules import Constant, InverseSqrt
+from tacit.server.adaptive import Adaptive
+from tacit.server.participation import FixedNumber
+from tacit.server.update import Descent
+
+MODEL = softmax_regression(features=8, classes=3)
+TARGET = Target(epsilon=3.0, delta=1e-4)
+
+
+@pytest.fixture(scope="module")
+def federation() -> Federation:
+    """Six clients, one of them with a single record, whose classes a linear model can tell apart."""
+    generator = torch.Generator().manual_seed(0)
+    centres = 2 * torch.randn(3, 8, generator=generator)
+    clients = []
+    for size in (60, 60, 60, 60, 60, 1):
+        targets = torch.randint(3, (size,), generator=generator)
+        clients.append((centres[targets] + torch.randn(size, 8, generator=generator), targets))
+    return Federation.from_clients(clients, classes=3)
+
+
+def _fed_spa(bound: Bound, compressor: str, **settings: Any) -> Algorithm:
+    parts = {
+        "sampling": Poisson(0.2),
+        "local_steps": 5,
+        "local_step": 0.1,
+        "step": 0.05,
+        "schedule": InverseSqrt(),
+    }
+    return fed_spa(MODEL, bound=bound, compressor=parse_compressor(compressor), **{**parts, **settings})
+
+
+ALGORITHMS = [
+    _fed_spa(ClipEachCoordinate(0.2), "rand-k:0.3"),
+    _fed_spa(ClipNorm(1.0), "rand-k:1"),
+    _fed_spa(ClipNorm(1.0), "rand-k:1.0"),
+    _fed_spa(ClipNorm(1.0), "rand-k:0.3+qsgd:64"),
+    dp_fed(
+        MODEL,
+        bound=ClipNorm(1.0),
+        sampling=Poisson(0.2),
+        local_steps=5,
+        local_step=0.1,
+        step=1.0,
+        schedule=InverseSqrt(),
+    ),
+    cpsgd(MODEL, bound=ClipNorm(1.0), sampling=Poisson(0.2), bits=12, step=0.5, schedule=Constant()),
+]
+IDS = ["each coordinate", "k = 1", "k = d", "quantised", "dp-fed", "cpsgd"]
+
+
+def test_compositions() -> None:
+    spa, fed, coins = ALGORITHMS[0], ALGORITHMS[4], ALGORITHMS[5]
+    assert isinstance(spa.work, SparseLocalSteps)
+    assert spa.uplink == Direct(RandK(fraction=0.3))
+    assert spa.server == Adaptive(0.05, 0.9, 0.99, 1e-3, InverseSqrt())
+    assert spa.work.schedule == InverseSqrt()
+    assert isinstance(fed.work, SparseLocalSteps)
+    assert fed.work.kept == MODEL.dim
+    assert (fed.uplink, fed.server) == (Direct(Identity()), Descent(1.0, schedule=InverseSqrt()))
+    assert isinstance(coins.work, BinomialGradient)
+    assert (coins.uplink, coins.work.noise.bits) == (Direct(WholeSteps(12)), 12)
+
+
+def test_bounds_shrink_with_the_share_of_coordinates() -> None:
+    assert on_share(ClipNorm(2.0), 0.25) == ClipNorm(1.0)
+    assert on_share(Normalise(2.0), 0.25) == Normalise(1.0)
+    assert on_share(ClipEachCoordinate(2.0), 0.25) == ClipEachCoordinate(2.0)
+    limit = ClipEachCoordinate(1 / math.sqrt(MODEL.dim))
+    for compressor in ("rand-k:1", "rand-k:0.3", "rand-k:1.0"):
+        each, norm = (_fed_spa(bound, compressor).work for bound in (limit, ClipNorm(1.0)))
+        sizes, z = torch.tensor([60]), torch.tensor([1.5])
+        torch.testing.assert_close(each.noise_stds(sizes, z), norm.noise_stds(sizes, z))
+    with pytest.raises(RequestError, match="must be rand-k"):
+        _fed_spa(ClipNorm(1.0), "natural")
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=IDS)
+def test_epsilon_counted_again(algorithm: Algorithm, federation: Federation) -> None:
+    """By Google's accountant, from the standard deviation that is really added and the reach that is attained."""
+    rounds = 4
+    calibration = calibrate(algorithm, federation, releases=rounds, privacy=TARGET)
+    guarantee = calibration.guarantee
+    assert guarantee is not None
+    assert guarantee.epsilon <= TARGET.epsilon
+    assert (guarantee.unit, guarantee.adversary) == (Unit.RECORD, Adversary.SERVER)
+    work = algorithm.work
+    if isinstance(work, SparseLocalSteps):
+        steps, reach = work.steps, work.bound.norm(work.kept)
+        z = float(calibration.noise_stds[0]) * 0.2 * 60 / reach
+    else:
+        # The coins of the grid on which they fall, as a Gaussian: one record moves the mean by bound / b.
+        assert isinstance(work, BinomialGradient)
+        steps = 1
+        (grid,) = work.grids(federation.sizes[:1], calibration.noise_multipliers[:1])
+        assert grid.noise_std == float(calibration.noise_stds[0])
+        z = 1 / (kappa(grid.coins) * (1.0 / (0.2 * 60)) / grid.spacing)
+    accountant = pld.PLDAccountant(dp_accounting.NeighboringRelation.REPLACE_ONE)
+    sampled = dp_accounting.PoissonSampledDpEvent(0.2, dp_accounting.GaussianDpEvent(z))
+    accountant.compose(sampled, rounds * steps)
+    again = accountant.get_epsilon(TARGET.delta)
+    assert again <= TARGET.epsilon * 1.001
+    if isinstance(work, SparseLocalSteps):
+        assert again >= 0.98 * TARGET.epsilon, "and no more noise than is needed"
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=IDS)
+def test_messages_are_as_long_as_the_history_says(algorithm: Algorithm, federation: Federation) -> None:
+    run = simulate(algorithm, federation, rounds=2, privacy=TARGET)
+    cohort = Cohort(federation, torch.arange(6), 0, Randomness(0))
+    point = MODEL.init(Randomness(0).generator(tacit.noise.randomness.Purpose.INIT))
+    state = client_start(algorithm, point, federation)
+    packets, _ = client_round(algorithm, point, cohort, state, run.calibration.noise_multipliers)
+    messages = packets.encode()
+    compressor = algorithm.uplink.compressor
+    assert run.last.uplink_bits_total == 2 * sum(8 * len(message) for message in messages)
+    assert torch.equal(compressor.decode(messages, MODEL.dim).dense(), packets.dense())
+    if isinstance(algorithm.work, SparseLocalSteps):
+        kept = algorithm.work.kept
+        assert int((packets.dense() != 0).sum(1).max()) <= kept
+        if compressor.spec().startswith("rand-k") and "+" not in compressor.spec():
+            assert len(messages[0]) == 6 + 8 + 4 * kept, "a seed and k values"
+    else:
+        assert len(messages[0]) == 6 + 2 + math.ceil(12 * MODEL.dim / 8), "twelve bits a coordinate"
+
+
+def test_the_message_is_the_whole_way_of_the_client(federation: Federation) -> None:
+    """What the server reads is x - x_i of line 11, with the factor d/k and nothing lost to compression."""
+    algorithm = _fed_spa(ClipEachCoordinate(0.2), "rand-k:5")
+    cohort = Cohort(federation, torch.arange(6), 0, Randomness(0))
+    multipliers = torch.ones(6, dtype=torch.float64)
+    point = torch.zeros(MODEL.dim)
+    state = client_start(algorithm, point, federation)
+    rows, _ = algorithm.work.run(point, cohort, {}, multipliers)
+    packets, _ = client_round(algorithm, point, cohort, state, multipliers)
+    torch.testing.assert_close(packets.dense(), rows * MODEL.dim / 5)
+    assert (packets.dense() != 0).sum(1).tolist() == [5] * 6
+
+
+def test_choosing_clients_earns_nothing(federation: Federation) -> None:
+    """A client pays for the rounds of the busiest one, as if the server had known them all along."""
+    from dataclasses import replace
+
+    algorithm = replace(_fed_spa(ClipNorm(1.0), "rand-k:0.3"), participation=FixedNumber(2))
+    attended = attendance(algorithm, federation, 12, Randomness(0))
+    times = releases(algorithm, attended)
+    assert 4 <= times < 12
+    run = simulate(algorithm, federation, rounds=12, privacy=TARGET)
+    assert run.guarantee is not None
+    again = calibrate(algorithm, federation, releases=times, privacy=TARGET)
+    assert torch.equal(run.calibration.noise_multipliers, again.noise_multipliers)
+    everyone = calibrate(_fed_spa(ClipNorm(1.0), "rand-k:0.3"), federation, releases=times, privacy=TARGET)
+    assert torch.equal(everyone.noise_multipliers, again.noise_multipliers)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=IDS)
+def test_without_privacy_they_learn(algorithm: Algorithm, federation: Federation) -> None:
+    run = simulate(algorithm, federation, rounds=60, privacy="none")
+    assert run.last.train_loss < 0.85 * math.log(3)
+
+
+def test_sparse_and_private_it_still_learns(federation: Federation) -> None:
+    run = simulate(_fed_spa(ClipNorm(2.0), "rand-k:0.3"), federation, rounds=40, privacy=Target(20.0, 1e-3))
+    assert run.last.train_loss < 0.9 * math.log(3)
+
+
+def test_a_client_whose_data_are_not_numbers_is_named() -> None:
+    rows = torch.ones(4, 8)
+    rows[2, 3] = math.nan
+    with pytest.raises(DataError, match="client 1"):
+        Federation.from_clients([(torch.ones(4, 8), torch.zeros(4)), (rows, torch.zeros(4))], task="regression")
+
+
+def test_recipes() -> None:
+    """The choices of appendix A.1 where a recipe leaves them open, and refusal of what does not belong."""
+    recipe = Recipe(
+        algorithm="fed-spa", data="digits", clients=5, rounds=2, cohort=2, bound="clip-each-coordinate"
+    )
+    plan = make_plan(recipe)
+    chosen = plan.recipe
+    assert (chosen.beta_1, chosen.beta_2, chosen.kappa, chosen.step_schedule) == (0.9, 0.99, 1e-3, "inverse-sqrt")
+    assert plan.algorithm.participation == FixedNumber(2)
+    assert plan.recipe.privacy == "record"
+    assert make_plan(Recipe.from_toml(chosen.to_toml())).recipe == chosen
+    assert make_plan(Recipe(algorithm="cpsgd", data="digits", clients=5, rounds=2)).recipe.bits == 16
+    for algorithm, setting in (
+        ("dp-fed", {"kappa": 0.1}),
+        ("fed-spa", {"bits": 8}),
+        ("cpsgd", {"local_steps": 2}),
+    ):
+        with pytest.raises(RequestError, match="takes no"):
+            make_plan(Recipe(algorithm=algorithm, data="digits", rounds=2, **setting))  # type: ignore[arg-type]
+
+
+def test_cpsgd_needs_rows_that_stay_on_their_grid(federation: Federation) -> None:
+    settings: dict[str, Any] = {"bound": ClipNorm(1.0), "sampling": Full(), "step": 0.5, "schedule": Constant()}
+    with pytest.raises(RequestError, match="penalty"):
+        cpsgd(softmax_regression(features=8, classes=3, ridge=0.1), **settings)
+    with pytest.raises(RequestError, match="whole multiples"):
+        simulate(cpsgd(MODEL, **settings), federation.weighted("records"), rounds=1, privacy=TARGET)

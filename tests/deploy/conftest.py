@@ -1,0 +1,113 @@
+"""A small consortium: a few silos with a handful of records each, on a disk that is quick where there is one."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tacit.deploy.frames import Request, point_to_bytes
+from tacit.deploy.guard import admit
+from tacit.deploy.in_process import NO_FAULT, InProcessBackend
+from tacit.deploy.job import Job
+from tacit.deploy.policy import Policy
+from tacit.deploy.server import Server
+from tacit.deploy.silo import Silo
+from tacit.engine.recipe import Recipe
+from tacit.federation import Federation
+
+RUN = "0123456789abcdef" * 2
+FEATURES = 6
+
+
+@dataclass
+class Recorded:
+    """A silo of which everything is kept that leaves it."""
+
+    silo: Silo
+    left: list[bytes]
+
+    def step(self, request: bytes) -> bytes:
+        answer = self.silo.step(request)
+        self.left.append(answer)
+        return answer
+
+
+@dataclass(frozen=True)
+class Consortium:
+    """A job, the records of its sites, and where they keep their state."""
+
+    job: Job
+    federation: Federation
+    directory: Path
+    policies: dict[str, Policy]
+    left: dict[str, list[bytes]] = field(default_factory=dict)
+    """all bytes that ever left a site"""
+
+    def silo(self, site: str, at: Callable[[str], None] = lambda moment: None) -> Silo:
+        records = self.federation.client(self.job.sites.index(site))
+        return Silo(admit(self.job, self.policies[site], site, records), self.directory / site, at=at)
+
+    def backend(self, faults: Callable[[str], str] = lambda site: NO_FAULT) -> InProcessBackend:
+        def maker(site: str) -> Callable[[Callable[[str], None]], Recorded]:
+            return lambda at: Recorded(self.silo(site, at), self.left.setdefault(site, []))
+
+        return InProcessBackend({site: maker(site) for site in self.job.sites}, faults)
+
+    def server(self, backend: Any = None, **settings: Any) -> Server:
+        options: dict[str, Any] = {"quorum": 1, "deadline_seconds": 1.0, **settings}
+        return Server(self.job, backend or self.backend(), self.directory / "server", **options)
+
+    def request(self, round: int = 0, *, point: float = 0.0, run: str = RUN, **others: Any) -> bytes:
+        dim = self.job.algorithm.work.model.dim
+        body = point_to_bytes(torch.full((dim,), point))
+        asked = Request("round", run, round, self.job.digest, {}, body)
+        return replace(asked, **others).encode()
+
+
+@pytest.fixture
+def disk() -> Iterator[Path]:
+    """A directory whose syncs cost nothing where the machine has memory to offer for it."""
+    quick = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=quick if quick.is_dir() else None) as place:
+        yield Path(place)
+
+
+@pytest.fixture
+def consortium(disk: Path) -> Callable[..., Consortium]:
+    """Makes a consortium; settings are the recipe's, `policy` those of every silo's policy."""
+
+    def make(
+        sites: int = 3, records: int = 24, policy: dict[str, Any] | None = None, **settings: Any
+    ) -> Consortium:
+        choices: dict[str, Any] = {
+            "algorithm": "soteriafl-svrg",
+            "model": "logistic",
+            "rounds": 6,
+            "epsilon": 4.0,
+            "delta": 1e-4,
+            "sampling": "poisson",
+            "batch": 0.5,
+            "snapshot_probability": 0.3,
+            "compressor": "rand-k:0.5",
+            "step": 0.5,
+            "noise": "lattice",
+            **settings,
+        }
+        recipe = Recipe(**{name: value for name, value in choices.items() if value != "leave out"})
+        generator = torch.Generator().manual_seed(3)
+        features = torch.randn(sites * records, FEATURES, generator=generator)
+        targets = (features[:, 0] > 0).long()
+        owners = [i // records for i in range(sites * records)]
+        federation = Federation.from_arrays(features, targets, owners, classes=2)
+        job = Job(recipe, tuple(f"site-{i}" for i in range(sites)), (FEATURES,), 2)
+        trial = {"insecure_reproducible": job.insecure, **(policy or {})}
+        policies = {site: Policy.for_job(job, site, **trial) for site in job.sites}
+        return Consortium(job, federation, disk, policies)
+
+    return make

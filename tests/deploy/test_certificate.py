@@ -1,0 +1,165 @@
+"""A certificate holds as it was signed, and not with one flipped byte, in it or in what it names."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from tacit.cli.verify import verify as verify_verb
+from tacit.errors import DataError
+from tacit.privacy.certificate import CertificateError, load_or_create_key, public_key_hex, sign, verify
+from tacit.privacy.events import gaussian, to_dict
+
+NAMED = ("ledger.jsonl", "job.toml", "model.safetensors")
+
+
+def _flipped(content: bytes, position: int, bit: int = 0) -> bytes:
+    return content[:position] + bytes([content[position] ^ (1 << bit)]) + content[position + 1 :]
+
+
+def _finished(consortium: Callable[..., Any], **settings: Any) -> Any:
+    made = consortium(**{"sites": 2, "rounds": 2, **settings})
+    made.server().run()
+    return made
+
+
+def _beside(path: Path) -> dict[str, bytes]:
+    return {name: (path.parent / name).read_bytes() for name in NAMED if (path.parent / name).exists()}
+
+
+def _of_silo(made: Any, site: str = "site-0") -> Path:
+    (path,) = (made.directory / site).glob("certificates/*/certificate.json")
+    return Path(path)
+
+
+def test_a_silos_certificate_says_who_is_protected_against_whom(consortium: Callable[..., Any]) -> None:
+    made = _finished(consortium)
+    path = _of_silo(made)
+    found = verify(path.read_bytes(), _beside(path))
+    body = found.body
+    assert set(NAMED) <= set(found.checked)
+    assert found.not_checked == ()
+    assert (body["unit"], body["adversary"], body["adjacency"]) == ("record", "server", "replace-one")
+    assert (body["rounds_answered"], body["rounds_planned"], body["records"]) == (2, 2, 24)
+    assert body["noise_multiplier"] == made.silo("site-0").terms.noise_multiplier
+    assert 0 < body["epsilon"]["run"] <= body["epsilon"]["collaboration"] <= 4.0
+    assert body["accountant"]["version"]
+    assert "Against the server" in body["promise"]
+    assert made.job.digest == body["job"]
+
+
+def test_no_byte_of_a_certificate_can_be_flipped(consortium: Callable[..., Any]) -> None:
+    content = _of_silo(_finished(consortium)).read_bytes()
+    verify(content)
+    for position, byte in enumerate(content):
+        # Bit 5 is what tells a lower-case letter from a capital one: the same digit in another spelling.
+        for bit in (0, 5) if chr(byte) in "abcdef" else (0,):
+            with pytest.raises(CertificateError):
+                verify(_flipped(content, position, bit))
+
+
+def test_no_byte_of_what_it_names_can_be_flipped(consortium: Callable[..., Any]) -> None:
+    path = _of_silo(_finished(consortium))
+    content, files = path.read_bytes(), _beside(path)
+    for name, named in files.items():
+        for position in range(0, len(named), 7):
+            with pytest.raises(CertificateError):
+                verify(content, {**files, name: _flipped(named, position)})
+
+
+def test_reformatting_and_truncating_show(consortium: Callable[..., Any]) -> None:
+    content = _of_silo(_finished(consortium)).read_bytes()
+    twice = content.replace(b'"format"', b'"format": "tacit-certificate-1",\n  "format"', 1)
+    for wrong in (
+        content + b"\n",
+        content[:-1],
+        json.dumps(json.loads(content)).encode(),
+        twice,
+        b"",
+        b"[]",
+        b"\xff",
+    ):
+        with pytest.raises(CertificateError):
+            verify(wrong)
+
+
+def test_the_certificate_of_a_run_vouches_for_those_of_its_silos(consortium: Callable[..., Any]) -> None:
+    made = _finished(consortium)
+    path = made.directory / "server" / "certificate.json"
+    found = verify(path.read_bytes(), _beside(path))
+    assert {"certificate of site-0", "certificate of site-1", "model.safetensors"} <= set(found.checked)
+    body = json.loads(path.read_bytes())
+    assert body["silos"]["site-0"] == json.loads(_of_silo(made).read_bytes())
+    # Not even the server's own key can sign for what a silo has not said.
+    key = load_or_create_key(made.directory / "server" / "signing.key")
+    for change in ({"site": "site-1"}, {"rounds_answered": 1}):
+        forged = {name: value for name, value in body.items() if name not in ("signature", "public_key")}
+        forged["silos"] = {**body["silos"], "site-0": {**body["silos"]["site-0"], **change}}
+        with pytest.raises(CertificateError, match="certificate of site-0"):
+            verify(sign(forged, key))
+    other = {name: value for name, value in body.items() if name not in ("signature", "public_key")}
+    with pytest.raises(CertificateError, match="another site, run or job"):
+        verify(sign({**other, "run": "f" * 32}, key))
+
+
+def test_an_epsilon_below_that_of_its_events_is_no_certificate(tmp_path: Path) -> None:
+    key = load_or_create_key(tmp_path / "key")
+    event = to_dict(gaussian(3.0))
+    body: dict[str, Any] = {
+        "kind": "silo",
+        "delta": 1e-5,
+        "adjacency": "replace-one",
+        "events": {"run": event, "collaboration": event},
+        "policy": {"epsilon": 10.0},
+    }
+    verify(sign({**body, "epsilon": {"run": 3.0, "collaboration": 3.0}}, key))
+    for wrong in ({"run": 2.0, "collaboration": 3.0}, {"run": 3.0, "collaboration": 11.0}, {"run": 3.0}, None):
+        with pytest.raises(CertificateError):
+            verify(sign({**body, "epsilon": wrong}, key))
+
+
+def test_keys_are_made_once_and_kept_private(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "signing.key"
+    key = load_or_create_key(path)
+    assert public_key_hex(load_or_create_key(path)) == public_key_hex(key)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.write_bytes(b"no key")
+    with pytest.raises(DataError, match="not a signing key"):
+        load_or_create_key(path)
+
+
+def test_a_trial_says_that_it_protected_nobody(consortium: Callable[..., Any]) -> None:
+    made = _finished(consortium, noise="gaussian")
+    body = verify(_of_silo(made).read_bytes()).body
+    assert body["insecure_reproducible"] is True
+    assert body["promise"].startswith("No privacy")
+
+
+def _verb(*arguments: str) -> Any:
+    app = typer.Typer()
+    app.command()(verify_verb)
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_the_verb_checks_what_lies_beside_the_certificate(consortium: Callable[..., Any]) -> None:
+    made = _finished(consortium)
+    path = _of_silo(made)
+    result = _verb(str(path))
+    assert result.exit_code == 0, result.output
+    assert "Holds." in result.output
+    key = json.loads(path.read_bytes())["public_key"]
+    told = json.loads(_verb(str(path), "--json", "--key", key).output)
+    assert told["valid"] is True
+    assert "Holds." in _verb(str(made.directory / "server" / "certificate.json")).output
+    assert isinstance(_verb(str(path), "--key", "0" * 64).exception, CertificateError)
+    ledger = path.parent / "ledger.jsonl"
+    ledger.write_bytes(_flipped(ledger.read_bytes(), 100))
+    assert isinstance(_verb(str(path)).exception, CertificateError)
+    assert isinstance(_verb(str(path.parent / "missing.json")).exception, DataError)

@@ -1,0 +1,200 @@
+"""Provisioning, and what a site lets FLARE's server do to it."""
+
+from __future__ import annotations
+
+import io
+import json
+import stat
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("nvflare", reason="deployment over FLARE needs the extra: pip install 'tacit[deploy]'")
+
+from nvflare.private.defs import SysCommandTopic, TrainingTopic
+from nvflare.private.fed.client.admin_commands import AdminCommands
+from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
+
+from tacit.deploy.flare.job import CLIENT_CONFIG, EXECUTOR, write_job
+from tacit.deploy.flare.kits import settle_server
+from tacit.deploy.flare.processes import server_command, site_command
+from tacit.deploy.flare.site import OBEYED_COMMANDS, OnlyOurJob, harden_job, harden_site, refusal_of_app
+from tacit.deploy.job import Job
+from tacit.deploy.policy import Policy
+from tacit.deploy.provision import Consortium, PartyFolder, deployed, provision
+from tacit.engine.recipe import Recipe
+from tacit.errors import RequestError
+
+RECIPE = Recipe(
+    algorithm="soteriafl-sgd",
+    model="softmax",
+    data="records.csv",
+    rounds=3,
+    batch=0.5,
+    sampling="poisson",
+    compressor="rand-k:0.5",
+    step=0.1,
+    delta=1e-3,
+)
+
+
+def _consortium(**settings: Any) -> Consortium:
+    job = Job(deployed(RECIPE), ("berlin", "lyon"), (4,), 3)
+    return Consortium(**{"name": "heart", "job": job, "host": "fl.example.org", **settings})
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return provision(_consortium(quorum=1), tmp_path_factory.mktemp("kits") / "out")
+
+
+def test_every_party_has_its_own_keys_and_nobody_elses(folders: dict[str, Path]) -> None:
+    keys = {path: path.read_bytes() for folder in folders.values() for path in folder.rglob("*.key")}
+    assert sorted(str(path.relative_to(folders["server"].parent)) for path in keys) == [
+        "berlin/engine/startup/client.key",
+        "lyon/engine/startup/client.key",
+        "server/admin/startup/client.key",
+        "server/engine/startup/server.key",
+    ]
+    assert len(set(keys.values())) == len(keys)
+    everything = [path for path in folders["server"].parent.rglob("*") if path.is_file()]
+    for key, content in keys.items():
+        assert [path for path in everything if content in path.read_bytes()] == [key]
+
+
+def test_folders_and_keys_are_for_their_owner_only(folders: dict[str, Path]) -> None:
+    for folder in folders.values():
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        for path in folder.rglob("*.key"):
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_folder_that_others_can_enter_is_refused(tmp_path: Path) -> None:
+    made = provision(_consortium(), tmp_path / "out")
+    made["lyon"].chmod(0o755)
+    with pytest.raises(RequestError, match="chmod 700"):
+        PartyFolder.open(made["lyon"])
+
+
+def test_a_site_ships_no_code_streams_no_log_and_allows_one_class(folders: dict[str, Path]) -> None:
+    local = folders["lyon"] / "engine" / "local"
+    resources = json.loads((local / "resources.json").read_text())
+    assert resources["allow_log_streaming"] is False
+    assert resources["class_list_enforcement_mode"] == "enforce"
+    assert resources["class_allow_list"] == [EXECUTOR]
+    assert "log_streamer" not in json.dumps(resources)
+    permissions = json.loads((local / "authorization.json").read_text())["permissions"]
+    assert list(permissions) == ["project_admin"]
+    for right in ("byoc", "shell_commands", "operate", "download_job"):
+        assert permissions["project_admin"][right] == "none"
+
+
+def test_the_servers_storage_and_admin_interface_stay_at_home(folders: dict[str, Path]) -> None:
+    engine = folders["server"] / "engine"
+    settle_server(engine)
+    resources = (engine / "local" / "resources.json").read_text()
+    assert "/tmp/nvflare" not in resources
+    assert str(engine.resolve() / "storage" / "jobs") in resources
+    server = json.loads((engine / "startup" / "fed_server.json").read_text())["servers"][0]
+    assert server["admin_host"] == "127.0.0.1"
+    assert server["connection_security"] == "mtls"
+    admin = json.loads((folders["server"] / "admin" / "startup" / "fed_admin.json").read_text())["admin"]
+    assert (admin["host"], admin["port"]) == ("localhost", server["admin_port"])
+
+
+def test_what_a_party_finds_in_its_folder(folders: dict[str, Path]) -> None:
+    party = PartyFolder.open(folders["lyon"])
+    assert (party.party, party.quorum, party.job.sites) == ("lyon", 1, ("berlin", "lyon"))
+    assert Policy.from_toml(party.policy_text()) == Policy.for_job(party.job, "lyon")
+    assert "tacit silo ." in (folders["lyon"] / "README.md").read_text()
+    assert "tacit server ." in (folders["server"] / "README.md").read_text()
+    assert not (folders["server"] / "policy.toml").exists()
+
+
+def test_keys_are_never_written_over(tmp_path: Path) -> None:
+    (tmp_path / "something").touch()
+    with pytest.raises(RequestError, match="never written over"):
+        provision(_consortium(), tmp_path)
+
+
+def test_a_consortium_from_its_file(tmp_path: Path) -> None:
+    (tmp_path / "recipe.toml").write_text(RECIPE.to_toml())
+    (tmp_path / "consortium.toml").write_text(
+        'name = "heart"\nrecipe = "recipe.toml"\nsilos = ["berlin", "lyon"]\nfeature_shape = [4]\nclasses = 3\n'
+        'quorum = 1\n[server]\nhost = "fl.example.org"\nport = 9000\n'
+    )
+    read = Consortium.read(tmp_path / "consortium.toml")
+    assert (read.name, read.host, read.port, read.quorum) == ("heart", "fl.example.org", 9000, 1)
+    assert read.job.recipe.noise == "lattice", "a simulation's seeded noise must not be deployed"
+    assert not read.job.insecure
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"host": "10.0.0.7"}, "host name"),
+        ({"name": "../heart"}, "name"),
+        ({"quorum": 3}, "quorum"),
+        ({"port": 8003}, "must differ"),
+        ({"port": 70000}, "65535"),
+        ({"job": Job(deployed(RECIPE), ("server", "lyon"), (4,), 3)}, "silos"),
+        ({"job": Job(deployed(RECIPE), ("a.b", "lyon"), (4,), 3)}, "silos"),
+    ],
+)
+def test_consortia_that_are_refused(settings: dict[str, Any], reason: str) -> None:
+    with pytest.raises(RequestError, match=reason):
+        _consortium(**settings)
+
+
+def test_commands_name_tacits_own_entries_and_ask_for_tls(tmp_path: Path) -> None:
+    for command in (server_command(tmp_path), site_command(tmp_path, "lyon")):
+        assert command[2].startswith("tacit.deploy.flare.")
+        assert "secure_train=true" in command
+
+
+def _app(files: dict[str, str]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+def test_a_site_takes_tacits_job_and_no_other(tmp_path: Path) -> None:
+    folder = write_job(tmp_path, min_sites=1) / "app"
+    files = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*.json")}
+    assert refusal_of_app(_app(files)) is None
+    config = "config/config_fed_client.json"
+    other = {**CLIENT_CONFIG, "components": [{"id": "x", "path": "subprocess.Popen", "args": {"args": "id"}}]}
+    for changed in (
+        {**files, config: json.dumps(other)},
+        {**files, "custom/code.py": "import os"},
+        {**files, "config/application.conf": "{}"},
+        {**files, "../startup/fed_client.json": "{}"},
+        {name: content for name, content in files.items() if name != config},
+    ):
+        assert refusal_of_app(_app(changed)) is not None
+    for junk in (b"", b"PK", None, _app(files)[:-30], _app({**files, "meta.json": " " * 2**17})):
+        assert refusal_of_app(junk) is not None
+
+
+def test_a_site_obeys_what_a_run_needs_and_nothing_else() -> None:
+    kept = harden_site(ClientRequestProcessors.request_processors)
+    topics = [topic for processor in kept for topic in processor.get_topics()]
+    assert sorted(topics) == sorted(
+        [
+            TrainingTopic.DEPLOY,
+            TrainingTopic.START_JOB,
+            TrainingTopic.ABORT,
+            TrainingTopic.CHECK_STATUS,
+            TrainingTopic.CHECK_RESOURCE,
+            TrainingTopic.CANCEL_RESOURCE,
+            TrainingTopic.NOTIFY_JOB_STATUS,
+        ]
+    )
+    assert SysCommandTopic.SHELL not in topics
+    assert [type(p) for p in kept if TrainingTopic.DEPLOY in p.get_topics()] == [OnlyOurJob]
+    commands = {command.get_command_name() for command in harden_job(AdminCommands.commands)}
+    assert commands == OBEYED_COMMANDS

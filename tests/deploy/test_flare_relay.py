@@ -1,0 +1,254 @@
+"""The socket between FLARE's processes and tacit's, the backend on top of it, and the steward's decisions."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("nvflare", reason="deployment over FLARE needs the extra: pip install 'tacit[deploy]'")
+
+from tacit.deploy.flare.backend import EngineError, FlareBackend
+from tacit.deploy.flare.processes import kept_running, running
+from tacit.deploy.flare.relay import (
+    FRAME_LIMIT_BYTES,
+    SOCKET_VARIABLE,
+    answering,
+    connect_to_owner,
+    listening,
+    receive_frame,
+    send_frame,
+)
+from tacit.deploy.flare.steward import GATHER_SECONDS, NO_JOBS, SETTLE_SECONDS, Steward
+from tacit.errors import MessageError
+
+
+def test_answers_come_back_in_order_and_a_broken_connection_harms_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    with answering(lambda frame: frame[::-1]) as path:
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+        monkeypatch.setenv(SOCKET_VARIABLE, str(path))
+        with connect_to_owner() as broken:
+            broken.sendall((100).to_bytes(8, "big") + b"less than a hundred")
+        with connect_to_owner() as connection:
+            for frame in (b"abc", b"", bytes(100_000)):
+                send_frame(connection, frame)
+                assert receive_frame(connection) == frame[::-1]
+    assert not path.exists()
+
+
+def test_an_oversized_frame_is_refused_unread() -> None:
+    left, right = socket.socketpair()
+    with left, right:
+        left.sendall((FRAME_LIMIT_BYTES + 1).to_bytes(8, "big"))
+        with pytest.raises(MessageError, match="longer than the limit"):
+            receive_frame(right)
+
+
+def test_a_process_with_a_lifeline_ends_with_its_owner(tmp_path: Path) -> None:
+    code = (
+        "from tacit.deploy.flare.lifeline import hold_lifeline; import time; hold_lifeline(); "
+        "print('up', flush=True); time.sleep(600)"
+    )
+    with listening(lambda connection: None) as path:
+        process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            env={**os.environ, SOCKET_VARIABLE: str(path)},
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+    assert process.wait(30) < 0
+    process.stdout.close()
+
+
+def test_a_process_that_dies_is_started_again_and_counted(tmp_path: Path) -> None:
+    heard: list[str] = []
+    twice = threading.Event()
+
+    def hear(line: str) -> None:
+        heard.append(line)
+        if len(heard) == 2:
+            twice.set()
+
+    command = [sys.executable, "-c", "print('born')"]
+    with kept_running(command, relay=tmp_path, log=tmp_path / "log", hear=hear) as keeper:
+        assert twice.wait(30)
+        assert keeper.quick_deaths >= 1
+    assert set(heard) == {"born\n"}
+
+
+def test_a_process_that_ignores_the_request_to_end_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tacit.deploy.flare.processes.PATIENCE_SECONDS", 0.5)
+    code = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
+    with running([sys.executable, "-c", code], relay=tmp_path, log=tmp_path / "log", read_output=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+    assert process.returncode == -9
+
+
+def _controller(answers: Callable[[dict[str, Any], bytes], dict[str, bytes] | None]) -> socket.socket:
+    """A controller as the backend sees one; None from `answers` is the end of its job."""
+    ours, theirs = socket.socketpair()
+
+    def play() -> None:
+        with theirs:
+            send_frame(theirs, json.dumps({"sites": []}).encode())
+            while True:
+                try:
+                    header, request = json.loads(receive_frame(theirs)), receive_frame(theirs)
+                except EOFError:
+                    return
+                given = answers(header, request)
+                if given is None:
+                    return
+                send_frame(theirs, json.dumps({"sites": sorted(given)}).encode())
+                for site in sorted(given):
+                    send_frame(theirs, given[site])
+
+    threading.Thread(target=play, daemon=True).start()
+    return ours
+
+
+@pytest.fixture
+def backend() -> Iterator[FlareBackend]:
+    backend = FlareBackend()
+    yield backend
+    if backend._controller is not None:
+        backend._controller.close()
+
+
+def test_a_round_returns_what_the_sites_sent(backend: FlareBackend) -> None:
+    backend._greeted(_controller(lambda header, request: dict.fromkeys(header["sites"], request)))
+    answers = backend.run_round(b"point", sites=["a", "b"], quorum=2, deadline_seconds=5)
+    assert answers == {"a": b"point", "b": b"point"}
+
+
+def test_a_job_that_ends_in_the_middle_is_asked_again_in_the_next(backend: FlareBackend) -> None:
+    asked: list[list[str]] = []
+
+    def second(header: dict[str, Any], request: bytes) -> dict[str, bytes]:
+        asked.append(header["sites"])
+        return dict.fromkeys(header["sites"], b"here")
+
+    def first(header: dict[str, Any], request: bytes) -> None:
+        backend._greeted(_controller(second))
+
+    backend._greeted(_controller(first))
+    assert backend.run_round(b"x", sites=["a", "b"], quorum=2, deadline_seconds=5) == {"a": b"here", "b": b"here"}
+    assert asked == [["a", "b"]]
+
+
+def test_only_what_is_missing_is_asked_for_again_until_there_is_a_quorum(backend: FlareBackend) -> None:
+    asked: list[list[str]] = []
+
+    def answers(header: dict[str, Any], request: bytes) -> dict[str, bytes]:
+        asked.append(header["sites"])
+        return {header["sites"][0]: b"late"} if len(asked) < 3 else {}
+
+    backend._greeted(_controller(answers))
+    given = backend.run_round(b"x", sites=["a", "b", "c"], quorum=2, deadline_seconds=30)
+    assert given == {"a": b"late", "b": b"late"}
+    assert asked == [["a", "b", "c"], ["b", "c"]]
+
+
+def test_no_job_within_the_time_is_an_error_that_says_who_is_there() -> None:
+    backend = FlareBackend(start_seconds=0.05)
+    backend._sighting = {"connected": ["berlin"]}
+    with pytest.raises(EngineError, match="berlin"):
+        backend.run_round(b"x", sites=["berlin", "lyon"], quorum=2, deadline_seconds=1)
+
+
+class _Session:
+    """FLARE's session, as far as the steward uses it."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, str]] = []
+        self.submitted: list[str] = []
+        self.aborted: list[str] = []
+        self.status = "RUNNING"
+
+    def get_connected_client_list(self) -> list[dict[str, str]]:
+        return self.rows
+
+    def get_client_job_status(self) -> list[dict[str, str]]:
+        return self.rows
+
+    def get_job_status(self, job: str) -> str:
+        return self.status
+
+    def submit_job(self, folder: str) -> str:
+        assert json.loads((Path(folder) / "meta.json").read_text())["min_clients"] == 2
+        self.submitted.append(f"job-{len(self.submitted)}")
+        return self.submitted[-1]
+
+    def abort_job(self, job: str) -> None:
+        self.aborted.append(job)
+
+
+def _idle(*sites: str) -> list[dict[str, str]]:
+    return [{"client_name": site, "status": NO_JOBS} for site in sites]
+
+
+def _working(job: str, *sites: str) -> list[dict[str, str]]:
+    return [{"client_name": site, "job_id": job, "status": "started"} for site in sites]
+
+
+@pytest.fixture
+def steward() -> Steward:
+    return Steward(_Session(), frozenset("abc"), quorum=2, waiting_since=0.0)
+
+
+def test_the_steward_waits_for_everybody_and_then_for_a_quorum(steward: Steward) -> None:
+    session = steward.session
+    session.rows = _idle("a", "b", "stranger")
+    assert steward.look(1.0)["connected"] == ["a", "b"]
+    assert session.submitted == []
+    steward.look(GATHER_SECONDS + 1)
+    assert session.submitted == ["job-0"]
+
+
+def test_the_steward_submits_at_once_when_all_are_there(steward: Steward) -> None:
+    steward.session.rows = _idle("a", "b", "c")
+    assert steward.look(0.5)["job"] == "job-0"
+
+
+def test_a_finished_job_is_submitted_again_ever_more_slowly_if_it_never_ran(steward: Steward) -> None:
+    session = steward.session
+    session.rows, session.status = _idle("a", "b", "c"), "FINISHED:FAILED_TO_RUN"
+    for second in range(60):
+        steward.look(float(second))
+    assert 3 <= len(session.submitted) <= 7
+
+
+def test_a_silo_that_stands_outside_is_let_in_by_a_new_job(steward: Steward) -> None:
+    session = steward.session
+    session.rows = _idle("a", "b", "c")
+    steward.look(0.0)
+    session.rows = [*_working("job-0", "a", "b"), *_idle("c")]
+    steward.look(SETTLE_SECONDS - 1)
+    assert session.aborted == []
+    steward.look(SETTLE_SECONDS + 1)
+    assert session.aborted == ["job-0"]
+    session.rows = _idle("a", "b", "c")
+    assert steward.look(SETTLE_SECONDS + 2)["job"] == "job-1"
+
+
+def test_a_silo_that_does_not_reply_does_not_disturb_the_job(steward: Steward) -> None:
+    session = steward.session
+    session.rows = _idle("a", "b", "c")
+    steward.look(0.0)
+    session.rows = [*_working("job-0", "a", "b"), {"client_name": "c", "status": "no_reply"}]
+    assert steward.look(10 * SETTLE_SECONDS)["connected"] == ["a", "b"]
+    assert session.aborted == []

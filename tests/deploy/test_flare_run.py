@@ -1,0 +1,155 @@
+"""Real processes over mutual TLS: parity with the simulator, who is refused, and who listens where."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+pytest.importorskip("nvflare", reason="deployment over FLARE needs the extra: pip install 'tacit[deploy]'")
+
+import psutil
+
+from tacit.deploy.flare.backend import flare_backend
+from tacit.deploy.flare.kits import Network, write_kits
+from tacit.deploy.flare.parties import free_ports
+from tacit.engine.plan import make_plan
+from tacit.engine.recipe import Recipe
+from tacit.engine.simulate import simulate
+
+pytestmark = pytest.mark.slow
+
+ROUNDS = 5
+
+
+def _processes(words: str) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if words in " ".join(process.cmdline()):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def _until_gone(words: str) -> list[psutil.Process]:
+    for _ in range(40):
+        left = _processes(words)
+        if not left:
+            return []
+        time.sleep(0.25)
+    return left
+
+
+def test_a_deployed_trial_equals_the_simulator_and_leaves_no_process(tmp_path: Path) -> None:
+    recipe = Recipe(
+        algorithm="soteriafl-svrg", data="digits", clients=3, model="softmax", rounds=ROUNDS, batch=20.0, step=0.5
+    )
+    (tmp_path / "recipe.toml").write_text(replace(recipe, clients=None).to_toml())
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "tacit", "deploy", str(tmp_path / "recipe.toml"), "--local", "3"]
+    options = ["--insecure-reproducible", "--out", str(out), "--json"]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["insecure_reproducible"] is True
+    assert {silo["rounds_answered"] for silo in summary["silos"].values()} == {ROUNDS}
+    assert _until_gone(str(tmp_path)) == []
+
+    plan = make_plan(recipe)
+    # One client at a time, because silos cannot share a matrix product.
+    run = simulate(
+        plan.algorithm,
+        plan.federation,
+        rounds=ROUNDS,
+        privacy=plan.privacy,
+        seed=recipe.seed,
+        memory_limit_bytes=1,
+    )
+    parameters = load_file(summary["model"])["parameters"]
+    assert torch.equal(parameters, run.parameters)
+
+    verify = [sys.executable, "-m", "tacit", "verify", summary["certificate"]]
+    assert subprocess.run(verify, capture_output=True, timeout=120, check=False).returncode == 0
+    planted = plan.federation.features.numpy()[:4].tobytes()
+    for path in (out / "server").rglob("*"):
+        assert not path.is_file() or planted not in path.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]]:
+    """The folders of two consortia, of which the first has its server running; and that server's port."""
+    place = tmp_path_factory.mktemp("tls")
+    ports = {}
+    for name in ("ours", "theirs"):
+        port, admin_port = free_ports(2)
+        ports[name] = port
+        network = Network(name, "localhost", port, admin_port, ("lyon",))
+        write_kits(network, {"lyon": place / name / "lyon"}, place / name / "server")
+    with flare_backend(place / "ours" / "server", ["lyon"], quorum=1):
+        for _ in range(240):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", ports["ours"])) == 0:
+                    break
+            time.sleep(0.25)
+        yield place, ports["ours"]
+    assert _until_gone(str(place)) == []
+
+
+def _handshake(port: int, root: Path, party: Path | None) -> str:
+    """What a client with this certificate gets from the server once both have shown theirs."""
+    context = ssl.create_default_context(cafile=root / "rootCA.pem")
+    context.set_alpn_protocols(["h2"])
+    if party is not None:
+        context.load_cert_chain(party / "client.crt", party / "client.key")
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as raw:
+        try:
+            with context.wrap_socket(raw, server_hostname="localhost") as connection:
+                # With TLS 1.3 a client learns only now whether its certificate was taken.
+                connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+                return "accepted" if connection.recv(9) else "refused"
+        except (ssl.SSLError, ConnectionError):
+            return "refused"
+
+
+def test_who_is_let_in(server: tuple[Path, int]) -> None:
+    place, port = server
+    ours, theirs = (place / name / "lyon" / "engine" / "startup" for name in ("ours", "theirs"))
+    assert _handshake(port, ours, ours) == "accepted"
+    assert _handshake(port, ours, None) == "refused"
+    assert _handshake(port, ours, theirs) == "refused"
+
+
+def test_plain_tcp_is_refused(server: tuple[Path, int]) -> None:
+    _, port = server
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+        try:
+            heard = connection.recv(64)
+        except ConnectionError:
+            heard = b""
+    # At most a TLS alert: no frame of HTTP/2, whose first one would be of type 4.
+    assert heard == b"" or heard[0] == 0x15
+
+
+def test_nobody_listens_beyond_loopback(server: tuple[Path, int]) -> None:
+    place, port = server
+    listening = [
+        connection.laddr
+        for process in _processes(str(place))
+        for connection in process.net_connections(kind="inet")
+        if connection.status == psutil.CONN_LISTEN
+    ]
+    assert port in {address.port for address in listening}
+    assert {address.ip for address in listening} <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}

@@ -1,0 +1,101 @@
+"""The board, its page on loopback, and a silo's own records."""
+
+from __future__ import annotations
+
+import json
+import sys
+import urllib.error
+import urllib.request
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tacit.deploy.frames import Reply
+from tacit.deploy.job import Job
+from tacit.deploy.records import own_records
+from tacit.deploy.seam import Code
+from tacit.deploy.server import RoundReport
+from tacit.deploy.status import Board, SiloStatus, serving
+from tacit.engine.recipe import Recipe
+from tacit.errors import RequestError
+
+RECIPE = Recipe(
+    algorithm="soteriafl-gd", model="softmax", rounds=5, compressor="natural", step=0.1, noise="lattice"
+)
+
+
+@pytest.fixture
+def board() -> Board:
+    board = Board("a <run>", 5, {"berlin": SiloStatus(), "lyon": SiloStatus()})
+    reply = Reply(Code.OK, "berlin", epsilon=1.5, body=bytes(2048))
+    board.update(RoundReport(1, 5, ("berlin",), {"lyon": Code.NO_ANSWER}, 2048, {"berlin": reply}, 0.25))
+    board.saw(("lyon",))
+    return board
+
+
+def test_the_board_says_who_answered_and_what_it_costs(board: Board) -> None:
+    assert board.rows() == [
+        ("berlin", "no", "1", "", "2.0", "1.5"),
+        ("lyon", "yes", "0", "no-answer (round 1)", "0.0", ""),
+    ]
+    assert board.caption().startswith("round 1 of 5, 0.25 s")
+    assert replace(board, insecure=True).caption().startswith("NO PRIVACY")
+
+
+def test_the_page_can_be_read_here_and_nothing_else(board: Board) -> None:
+    with serving(board) as address:
+        assert address.startswith("http://127.0.0.1:")
+        with urllib.request.urlopen(address, timeout=10) as page:
+            text = page.read().decode()
+        assert "a &lt;run&gt;" in text
+        assert "no-answer" in text
+        with urllib.request.urlopen(address + "status.json", timeout=10) as page:
+            assert json.load(page) == board.to_dict()
+        for request in (
+            urllib.request.Request(address, data=b"x", method="POST"),
+            urllib.request.Request(address + "../etc/passwd"),
+            urllib.request.Request(address, headers={"Host": "evil.example.org"}),
+        ):
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(request, timeout=10)
+            assert refused.value.code in (404, 501)
+            refused.value.close()
+
+
+def _job(**data_settings: object) -> Job:
+    return Job(replace(RECIPE, data_settings=dict(data_settings)), ("berlin",), (2,), 2)
+
+
+@pytest.fixture
+def csv(tmp_path: Path) -> str:
+    (tmp_path / "own.csv").write_text("age,dose,sick\n3,4,1\n0.3,0.4,0\n")
+    return str(tmp_path / "own.csv")
+
+
+def test_a_silos_file_becomes_one_client(csv: str) -> None:
+    records = own_records(csv, _job(), target="sick")
+    assert (records.clients, records.classes) == (1, 2)
+    np.testing.assert_allclose(records.features, [[3, 4], [0.3, 0.4]])
+    assert _job().at_site("berlin", records).ids.tolist() == [0]
+
+
+def test_each_records_own_scaling_is_done_at_home_once(csv: str) -> None:
+    job = _job(unit_norm=True, target="sick")
+    np.testing.assert_allclose(own_records(csv, job).features, [[0.6, 0.8], [0.3, 0.4]], rtol=1e-6)
+    np.testing.assert_allclose(own_records(csv, job, prepared=True).features, [[3, 4], [0.3, 0.4]])
+
+
+def test_a_preparation_that_needs_everybodys_records_is_refused(csv: str) -> None:
+    with pytest.raises(RequestError, match="all silos at once"):
+        own_records(csv, _job(normalise=True), target="sick")
+
+
+def test_records_from_a_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ward.py").write_text("def records():\n    return [[1.0, 2.0], [3.0, 4.0]], [0, 1]\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert own_records("ward:records", _job()).records == 2
+    with pytest.raises(RequestError, match="ward:nothing"):
+        own_records("ward:nothing", _job())
+    sys.modules.pop("ward")

@@ -1,0 +1,156 @@
+"""A silo's policy refuses what it does not allow, with the reason, before anything is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tacit.algorithms.calibrate import calibrate
+from tacit.deploy.guard import admit
+from tacit.deploy.job import Job
+from tacit.deploy.policy import Policy
+from tacit.errors import RequestError
+from tacit.privacy import Target
+
+
+def _admit(made: Any, **changes: Any) -> Any:
+    site = made.job.sites[0]
+    policy = Policy.for_job(made.job, site, insecure_reproducible=made.job.insecure, **changes)
+    return admit(made.job, policy, site, made.federation.client(0))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"algorithms": ["soteriafl-gd"]}, "algorithm 'soteriafl-svrg' is not among the algorithms"),
+        ({"models": []}, "model 'logistic' is not among the models"),
+        ({"samplings": ["full"]}, "sampling 'poisson' is not among the samplings"),
+        ({"bounds": {"normalise": 9.0}}, "bound 'clip-norm' is not among the bounds"),
+        ({"bounds": {"clip-norm": 0.99}}, "clip_norm = 1 of 'clip-norm' is larger"),
+        ({"min_records": 25}, "at least 25 records, and there are 24"),
+        ({"epsilon": 3.9}, "less noise than the policy"),
+        ({"delta": 1e-5}, "less noise than the policy"),
+        ({"unit": "client"}, "protects one record"),
+    ],
+)
+def test_what_a_policy_does_not_allow_is_refused_with_the_reason(
+    consortium: Callable[..., Any], changes: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(RequestError, match=reason):
+        _admit(consortium(), **changes)
+
+
+def test_a_recipe_of_weaker_neighbours_asks_for_less_noise(consortium: Callable[..., Any]) -> None:
+    made = consortium(adjacency="add-remove")
+    with pytest.raises(RequestError, match="less noise than the policy"):
+        _admit(made, adjacency="replace-one")
+    _admit(made)
+
+
+def test_seeded_noise_is_for_trials_only(consortium: Callable[..., Any]) -> None:
+    made = consortium(noise="gaussian")
+    site = made.job.sites[0]
+    with pytest.raises(RequestError, match="follows from a seed"):
+        admit(made.job, Policy.for_job(made.job, site), site, made.federation.client(0))
+
+
+def test_the_noise_is_derived_from_the_silos_own_records(consortium: Callable[..., Any]) -> None:
+    made = consortium(epsilon=2.0)
+    terms = _admit(made, epsilon=4.0)
+    expected = calibrate(
+        made.job.algorithm, made.federation.client(0), releases=6, privacy=Target(2.0, 1e-4)
+    ).noise_multipliers[0]
+    assert terms.noise_multiplier == float(expected)
+    assert terms.epsilon <= 2.0
+    assert terms.planned == 6
+
+
+@pytest.mark.parametrize("algorithm", ["dp-fedavg", "dp-normfedavg"])
+def test_a_promise_that_needs_an_aggregator_is_refused(consortium: Callable[..., Any], algorithm: str) -> None:
+    settings = dict.fromkeys(("compressor", "snapshot_probability"), "leave out")
+    local = {"local_steps": 2, "local_step": 0.1, "step_schedule": "constant", "momentum": 0.0, "output": "last"}
+    with pytest.raises(RequestError, match="no aggregator is configured"):
+        _admit(consortium(algorithm=algorithm, noise="gaussian", adversary="sum", **local, **settings))
+
+
+def test_an_algorithm_without_noise_is_refused(consortium: Callable[..., Any]) -> None:
+    settings = dict.fromkeys(("compressor", "snapshot_probability"), "leave out")
+    made = consortium(algorithm="mb-sgd", projection="none", strong_convexity=0.0, **settings)
+    with pytest.raises(RequestError, match="adds no noise"):
+        _admit(made)
+
+
+def test_a_policy_survives_being_written_down(consortium: Callable[..., Any]) -> None:
+    policy = Policy.for_job(consortium().job, "site-0", min_records=7)
+    assert Policy.from_toml(policy.to_toml()) == policy
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("epsilon = ", "not valid TOML"),
+        ("epsilon = 1.0", "must say delta"),
+        ('epsilon = 1.0\ndelta = 1e-5\nalgorithms = ["a"]\nmodels = ["m"]\nbound = 3', "unknown setting"),
+        ("epsilon = 0\ndelta = 1e-5\nalgorithms = []\nmodels = []\n[bounds]", "epsilon must be"),
+        ('epsilon = 1\ndelta = 1e-5\nalgorithms = "a"\nmodels = []\n[bounds]', "algorithms in the policy"),
+        ("epsilon = 1\ndelta = 1e-5\nalgorithms = []\nmodels = []\nbounds = 1", "bounds in the policy"),
+        ("epsilon = 1\ndelta = 1e-5\nalgorithms = []\nmodels = []\n[bounds]\nclip-norm = -1", "bounds.clip-norm"),
+    ],
+)
+def test_a_wrong_policy_is_refused(text: str, reason: str) -> None:
+    with pytest.raises(RequestError, match=reason):
+        Policy.from_toml(text)
+
+
+def test_a_job_survives_being_written_down(consortium: Callable[..., Any]) -> None:
+    job = consortium().job
+    again = Job.from_text(job.text)
+    assert again == job
+    assert again.digest == job.digest
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"step": None}, "leaves step open"),
+        ({"batch": None}, "leaves batch open"),
+        ({"snapshot_probability": None}, "leaves snapshot_probability open"),
+        ({"model": None}, "leaves model open"),
+        ({"clients": 7}, "the job names 3 sites"),
+        ({"privacy": "none"}, "nothing without a promise"),
+        ({"weights": "records"}, "a look at what the sites hold"),
+        ({"epsilon": [1.0, 2.0]}, "epsilon has 2 entries"),
+    ],
+)
+def test_a_job_that_leaves_something_open_is_refused(
+    consortium: Callable[..., Any], changes: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(RequestError, match=reason):
+        _admit(consortium(**changes))
+
+
+@pytest.mark.parametrize("sites", [(), ("a", "a"), ("../a",), ("a b",)])
+def test_sites_have_sound_names(consortium: Callable[..., Any], sites: tuple[str, ...]) -> None:
+    job = consortium().job
+    with pytest.raises(RequestError, match="sites"):
+        Job(job.recipe, sites, job.feature_shape, job.classes)
+
+
+def test_a_silo_has_a_budget_of_its_own(consortium: Callable[..., Any]) -> None:
+    made = consortium(epsilon={"site-0": 1.0, "site-1": 2.0, "site-2": 4.0})
+    noises = [
+        admit(made.job, made.policies[site], site, made.federation.client(i)).noise_multiplier
+        for i, site in enumerate(made.job.sites)
+    ]
+    assert noises[0] > noises[1] > noises[2]
+
+
+def test_records_of_another_shape_are_refused(consortium: Callable[..., Any]) -> None:
+    made = consortium()
+    job = Job(made.job.recipe, made.job.sites, (5,), 2)
+    with pytest.raises(RequestError, match=r"shape \[5\]"):
+        admit(job, made.policies["site-0"], "site-0", made.federation.client(0))
+    with pytest.raises(RequestError, match="one client"):
+        admit(made.job, made.policies["site-0"], "site-0", made.federation)

@@ -1,0 +1,327 @@
+"""Runs of whole consortia: equal to the simulator's, and whole whatever is lost, damaged or killed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tacit.deploy.frames import Reply, Request
+from tacit.deploy.in_process import Death, damaged
+from tacit.deploy.memory import MemoryFiles
+from tacit.deploy.run_state import RunState
+from tacit.deploy.seam import Answer, Code, SiteError
+from tacit.deploy.server import QuorumError
+from tacit.engine import checkpoint as checkpoints
+from tacit.engine.simulate import simulate
+from tacit.errors import RequestError
+from tacit.privacy import accounting
+from tacit.privacy.certificate import verify
+
+PLAIN = dict.fromkeys(("snapshot_probability", "compressor"), "leave out")
+ACCELERATED = {
+    "algorithm": "accelerated-mb-sgd",
+    "stages": 2,
+    "strong_convexity": 0.1,
+    "projection": "ball:5",
+    **PLAIN,
+}
+
+FED_SPA = {
+    "algorithm": "fed-spa",
+    "local_steps": 2,
+    "local_step": 0.1,
+    "step": 0.1,
+    "step_schedule": "inverse-sqrt",
+    "beta_1": 0.9,
+    "beta_2": 0.99,
+    "kappa": 0.001,
+    "snapshot_probability": "leave out",
+}
+
+
+def _simulated(made: Any) -> Tensor:
+    """The same recipe in the simulator, one client at a time: silos cannot share a matrix product."""
+    target = made.job.target(made.job.sites[0])
+    run = simulate(
+        made.job.algorithm,
+        made.federation,
+        rounds=made.job.rounds,
+        privacy=target,
+        seed=made.job.recipe.seed,
+        evaluate_every=made.job.rounds,
+        memory_limit_bytes=1,
+    )
+    return run.parameters
+
+
+def _state(made: Any) -> RunState:
+    server = made.server()
+    saved = checkpoints.latest(server._checkpoints, server._fingerprint)
+    assert saved is not None
+    return RunState.from_checkpoint(saved)
+
+
+def _check_promises(made: Any) -> None:
+    """No ledger over budget, no release uncharged, no round charged twice; shifts that agree."""
+    state, shifts = _state(made), []
+    for site in made.job.sites:
+        policy = made.policies[site]
+        with made.silo(site).ledger.page() as page:
+            account = page.account
+            rows = page.connection.execute("SELECT body FROM lines").fetchall()
+        assert accounting.epsilon(account.event(), policy.delta, policy.adjacency) <= policy.epsilon
+        releases = [line for line in map(json.loads, (row[0] for row in rows)) if line["kind"] == "release"]
+        assert max(Counter((line["run"], line["round"]) for line in releases).values(), default=0) <= 1
+        charged = {line["message"] for line in releases}
+        replies = [Reply.decode(frame, body_limit=2**20) for frame in made.left.get(site, [])]
+        messages = {hashlib.sha256(r.body).hexdigest() for r in replies if r.body and not r.body.startswith(b"{")}
+        assert messages <= charged
+        run = account.run(state.run)
+        if run is None or run.last is None:
+            assert site not in state.accepted
+            continue
+        memory = MemoryFiles(made.directory / site / "runs" / state.run).read(
+            run.last["round"], run.last["memory"]
+        )
+        shifts.append(memory.next_state(accepted=state.accepted.get(site) == run.last["round"]).uplink)
+    if "shift" in state.server.uplink:
+        total = sum(shift["shift"][0] for shift in shifts)
+        torch.testing.assert_close(
+            state.server.uplink["shift"], total / len(made.job.sites), atol=1e-5, rtol=1e-4
+        )
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, ACCELERATED, FED_SPA, {"algorithm": "soteriafl-saga", "snapshot_probability": "leave out", "rounds": 8}],
+    ids=["soteriafl-svrg", "accelerated-mb-sgd", "fed-spa", "soteriafl-saga"],
+)
+def test_a_seeded_deployment_equals_the_simulator_bit_for_bit(
+    consortium: Callable[..., Any], settings: dict[str, Any]
+) -> None:
+    made = consortium(**{"rounds": 30, "noise": "gaussian", **settings})
+    assert torch.equal(made.server(quorum=3).run().parameters, _simulated(made))
+
+
+def test_a_cohort_by_public_coins_is_that_of_the_simulator(consortium: Callable[..., Any]) -> None:
+    made = consortium(cohort=2, noise="gaussian")
+    finished = made.server(quorum=2).run()
+    assert torch.equal(finished.parameters, _simulated(made))
+    assert sum(finished.answered.values()) == 12
+
+
+def test_every_kind_of_fault_by_the_hundred_and_the_promises_hold(consortium: Callable[..., Any]) -> None:
+    made = consortium(sites=4, rounds=50, batch=0.25)
+    generator = np.random.default_rng(8)
+    moments = ("before memory", "after memory", "before ledger", "after ledger")
+    kinds = ("lose-request", "lose-answer", "duplicate-request", "delay-request", "delay-answer")
+    happened: Counter[str] = Counter()
+
+    def faults(site: str) -> str:
+        if generator.random() < 0.15:
+            return "none"
+        choices = [
+            *kinds,
+            f"damage-request:{generator.integers(200)}",
+            f"damage-answer:{generator.integers(200)}",
+        ]
+        choices.append(f"die:{moments[generator.integers(4)]}")
+        fault = choices[generator.integers(len(choices))]
+        happened[fault.partition(":")[0]] += 1
+        return fault
+
+    def killed(moment: str) -> None:
+        if generator.random() < 0.1:
+            happened["server"] += 1
+            raise Death
+
+    backend = made.backend(faults)
+    finished = None
+    while finished is None:
+        try:
+            finished = made.server(backend, attempts=50, at=killed).run()
+        except Death:
+            continue
+    assert sum(happened.values()) > 250, happened
+    assert len(happened) == 9
+    assert all(count > 5 for count in happened.values()), happened
+    _check_promises(made)
+    # Everybody took part, and again after every death.
+    assert all(finished.answered[site] > 9 for site in made.job.sites)
+
+
+def test_a_run_without_faults_keeps_the_same_promises(consortium: Callable[..., Any]) -> None:
+    made = consortium()
+    made.server(quorum=3).run()
+    _check_promises(made)
+
+
+@pytest.mark.parametrize("moment", ["before checkpoint", "after checkpoint"])
+@pytest.mark.parametrize("round", [0, 3])
+def test_a_killed_server_goes_on_and_gets_the_same_model(
+    consortium: Callable[..., Any], moment: str, round: int
+) -> None:
+    made = consortium(noise="gaussian")
+    reached = Counter[str]()
+
+    def die(here: str) -> None:
+        reached[here] += 1
+        if here == moment and reached[here] == round + 1:
+            raise Death
+
+    with pytest.raises(Death):
+        made.server(at=die).run()
+    finished = made.server().run()
+    assert torch.equal(finished.parameters, _simulated(made))
+    assert set(finished.answered.values()) == {6}
+
+
+def test_sums_are_divided_by_those_who_were_asked(consortium: Callable[..., Any]) -> None:
+    """With one of three missing, a round moves the model by (1/3) of the sum of the other two messages."""
+    settings = {"algorithm": "ldp-sgd", "noise": "gaussian", "rounds": 1, "step": 1.0, **PLAIN}
+    made = consortium(**settings)
+    finished = made.server(made.backend(lambda site: "lose-answer" if site == "site-1" else "none")).run()
+    algorithm = made.job.algorithm
+    messages = [
+        algorithm.uplink.compressor.decode([Reply.decode(made.left[site][0], body_limit=10_000).body], 7).dense()[
+            0
+        ]
+        for site in ("site-0", "site-2")
+    ]
+    torch.testing.assert_close(finished.parameters, -(messages[0] + messages[1]) / 3)
+    assert finished.answered == {"site-0": 1, "site-2": 1}
+
+
+def test_a_silo_whose_budget_is_spent_leaves_and_the_run_goes_on(consortium: Callable[..., Any]) -> None:
+    made = consortium()
+    poor = made.silo("site-2")
+    for round in range(4):
+        poor.step(made.request(round))
+    finished = made.server().run()
+    assert finished.answered == {"site-0": 6, "site-1": 6, "site-2": finished.answered["site-2"]}
+    assert 0 < finished.answered["site-2"] < 6
+    assert finished.problems[f"site-2 {Code.BUDGET_SPENT}"] == 6 - finished.answered["site-2"]
+    _check_promises(made)
+
+
+class Liar:
+    """A backend in which one site answers what it likes."""
+
+    def __init__(self, honest: Any, lie: Callable[[bytes, bytes], Answer]) -> None:
+        self._honest, self._lie = honest, lie
+
+    def run_round(self, request: bytes, *, sites: Sequence[str], **settings: Any) -> dict[str, Answer]:
+        answers = self._honest.run_round(request, sites=sites, **settings)
+        if "site-1" in answers and Request.decode(request).kind == "round":
+            answers["site-1"] = self._lie(request, answers["site-1"])
+        return answers
+
+
+def _changed(answer: bytes, **changes: Any) -> bytes:
+    return replace(Reply.decode(answer, body_limit=10_000), **changes).encode()
+
+
+def _not_finite(answer: bytes, made: Any) -> bytes:
+    compressor = made.job.algorithm.uplink.compressor
+    sealed = compressor.format(7).seal(np.full((1, compressor.format(7).body_bytes), 255, dtype=np.uint8))
+    return _changed(answer, body=sealed[0])
+
+
+LIES: dict[str, tuple[Callable[[bytes, bytes, Any], Answer], Code]] = {
+    "nothing": (lambda request, answer, made: SiteError(Code.NO_ANSWER), Code.NO_ANSWER),
+    "junk": (lambda request, answer, made: b"junk", Code.REJECTED),
+    "damaged": (lambda request, answer, made: damaged(answer, 90), Code.REJECTED),
+    "oversized": (lambda request, answer, made: _changed(answer, body=bytes(5000)), Code.REJECTED),
+    "an echo": (lambda request, answer, made: request, Code.REJECTED),
+    "another site": (lambda request, answer, made: _changed(answer, site="site-0"), Code.REJECTED),
+    "another round": (lambda request, answer, made: _changed(answer, round=5000), Code.WRONG_ROUND),
+    "another run": (lambda request, answer, made: _changed(answer, run="f" * 32), Code.WRONG_ROUND),
+    "short": (lambda request, answer, made: _changed(answer, body=b"abc"), Code.BAD_MESSAGE),
+    "not finite": (lambda request, answer, made: _not_finite(answer, made), Code.BAD_MESSAGE),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_wrong_answer_is_rejected_and_counted_and_the_round_goes_on(
+    consortium: Callable[..., Any], lie: str
+) -> None:
+    made = consortium(rounds=3)
+    say, code = LIES[lie]
+    backend = Liar(made.backend(), lambda request, answer: say(request, answer, made))
+    finished = made.server(backend, quorum=2).run()
+    assert finished.answered == {"site-0": 3, "site-2": 3}
+    assert finished.problems == {f"site-1 {code}": 3}
+    assert bool(torch.isfinite(finished.parameters).all())
+    logged = [json.loads(line) for line in (made.directory / "server" / "rounds.jsonl").read_text().splitlines()]
+    assert [line["problems"] for line in logged] == [{"site-1": str(code)}] * 3
+
+
+def test_a_replayed_message_under_a_new_round_is_rejected(consortium: Callable[..., Any]) -> None:
+    made = consortium(rounds=3)
+    first: list[bytes] = []
+
+    def replay(request: bytes, answer: Answer) -> Answer:
+        assert isinstance(answer, bytes)
+        first.append(Reply.decode(answer, body_limit=10_000).body)
+        return _changed(answer, body=first[0])
+
+    finished = made.server(Liar(made.backend(), replay), quorum=2).run()
+    assert finished.answered["site-1"] == 1
+    assert finished.problems == {f"site-1 {Code.REPLAYED}": 2}
+
+
+def test_without_a_quorum_the_run_stops_and_can_be_taken_up_again(consortium: Callable[..., Any]) -> None:
+    made = consortium(noise="gaussian")
+    seen = Counter[str]()
+
+    def partitioned(site: str) -> str:
+        seen[site] += 1
+        return "lose-request" if site != "site-0" and seen[site] > 2 else "none"
+
+    with pytest.raises(QuorumError, match="1 usable answers, and the quorum is 3"):
+        made.server(made.backend(partitioned), quorum=3).run()
+    assert _state(made).round == 2
+    assert torch.equal(made.server(quorum=3).run().parameters, _simulated(made))
+
+
+def test_reports_and_certificates_say_what_happened(consortium: Callable[..., Any]) -> None:
+    made = consortium()
+    reports: list[Any] = []
+    finished = made.server(quorum=3, progress=reports.append).run()
+    assert [report.round for report in reports] == [1, 2, 3, 4, 5, 6]
+    last = reports[-1].replies["site-1"]
+    assert (last.releases, last.planned) == (6, 6)
+    assert 0 < last.epsilon <= 4.0
+    message_bytes = made.job.algorithm.uplink.compressor.message_bytes(7)
+    assert reports[0].uplink_bytes == 3 * message_bytes
+    body = verify(finished.certificate).body
+    assert all(silo["rounds_answered"] == 6 for silo in body["silos"].values())
+    assert body["messages_used"] == {"site-0": 6, "site-1": 6, "site-2": 6}
+
+
+def test_a_silo_that_is_gone_in_the_end_has_no_certificate(consortium: Callable[..., Any]) -> None:
+    made = consortium(rounds=2)
+    seen = Counter[str]()
+
+    def gone(site: str) -> str:
+        seen[site] += 1
+        return "lose-request" if site == "site-1" and seen[site] > 2 else "none"
+
+    body = verify(made.server(made.backend(gone)).run().certificate).body
+    assert body["silos"]["site-1"] is None
+    assert body["silos"]["site-0"] is not None
+
+
+@pytest.mark.parametrize("settings", [{"quorum": 4}, {"quorum": 0}, {"deadline_seconds": 0.0}, {"attempts": 0}])
+def test_wrong_settings_are_refused(consortium: Callable[..., Any], settings: dict[str, Any]) -> None:
+    with pytest.raises(RequestError):
+        consortium().server(**settings)

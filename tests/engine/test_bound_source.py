@@ -1,0 +1,107 @@
+"""A bound that was not given: paid for, public, or refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from dp_accounting import dp_event
+
+import tacit
+from tacit.client.bounds import ClipEachCoordinate
+from tacit.client.sparse_steps import SparseLocalSteps, once
+from tacit.engine.account import account_run
+from tacit.engine.bound_source import check_paid
+from tacit.engine.execute import execute
+from tacit.engine.plan import make_plan
+from tacit.engine.recipe import Recipe
+from tacit.errors import DataError, RequestError
+from tacit.noise.additive import LatticeGaussian
+from tacit.noise.randomness import Purpose, Randomness
+from tacit.privacy import events
+from tacit.privacy.accounting import epsilon
+
+GIVEN = Recipe(algorithm="fed-spa", data="digits", clients=5, rounds=3, epsilon=4.0, bound="clip-each-coordinate")
+PAID = replace(GIVEN, bound_from="quantile:0.2")
+
+
+def _norms() -> torch.Tensor:
+    plan = make_plan(GIVEN)
+    start = plan.algorithm.work.model.init(Randomness(0).generator(Purpose.INIT))
+    return plan.algorithm.work.model.gradients(start, plan.federation.batch()).norms()
+
+
+def test_a_private_median_is_paid_for_by_more_noise() -> None:
+    plan, free = make_plan(PAID), make_plan(GIVEN)
+    work = plan.algorithm.work
+    assert isinstance(work, SparseLocalSteps)
+    assert work.before is not None
+    truth = float(_norms().median()) / math.sqrt(work.model.dim)
+    assert plan.recipe.clip_norm == pytest.approx(truth, rel=0.25)
+    assert work.bound == ClipEachCoordinate(plan.recipe.clip_norm)
+    runs = [tacit.simulate(p.algorithm, p.federation, rounds=3, privacy=p.privacy) for p in (plan, free)]
+    assert all(run.guarantee is not None and 3.9 < run.guarantee.epsilon <= 4.0 for run in runs)
+    paid, unpaid = (float(run.calibration.noise_multipliers[0]) for run in runs)
+    assert paid > unpaid * 1.005
+    assert runs[0].guarantee is not None
+    assert "the bounds of gradient norms, 0.001 to 1000" in runs[0].guarantee.public
+    # Counted again by hand: what the search released, and every local step, are one composition.
+    alone = events.repeated(events.poisson(0.1, paid), 30)
+    again = epsilon(events.composed([work.before.event, alone]), 1e-5)
+    assert again == pytest.approx(runs[0].guarantee.epsilon, rel=2e-3)
+    assert epsilon(alone, 1e-5) < again
+
+
+def test_it_is_in_the_ledger_once(tmp_path: Path) -> None:
+    execute(PAID, out=tmp_path / "run")
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    account = account_run(tmp_path / "run")
+    assert account.to_dict()["epsilon"] == pytest.approx(summary["epsilon"], rel=1e-6)
+
+
+def test_once_is_once_however_many_rounds() -> None:
+    releases = events.repeated(events.gaussian(8.0), 4)
+    for rounds in (1, 50):
+        assert epsilon(once(releases, rounds), 1e-5) == pytest.approx(epsilon(releases, 1e-5), rel=1e-3)
+    charged = LatticeGaussian().charged(releases, 1, 4)
+    kinds = [type(part) for part in once(charged, 9).events]
+    assert dp_event.GaussianDpEvent not in kinds
+    assert epsilon(once(charged, 9), 1e-5) >= epsilon(releases, 1e-5)
+
+
+def test_public_data_cost_nothing() -> None:
+    """The clients' own data set stands in for a public one: the norm is then the exact median of all records."""
+    plan = make_plan(replace(GIVEN, bound_from="public:digits"))
+    work = plan.algorithm.work
+    assert isinstance(work, SparseLocalSteps)
+    assert work.before is None
+    assert plan.recipe.clip_norm * math.sqrt(work.model.dim) == pytest.approx(float(_norms().median()), rel=1e-3)
+    with pytest.raises(DataError, match="classes"):
+        make_plan(replace(GIVEN, bound_from="public:breast-cancer"))
+
+
+def test_the_median_of_the_paper_promises_nothing() -> None:
+    with pytest.raises(RequestError, match="privacy = 'none'"):
+        make_plan(replace(GIVEN, bound_from="median"))
+    plan = make_plan(replace(GIVEN, bound_from="median", privacy="none"))
+    assert 0 < plan.recipe.clip_norm < float(_norms().max())
+    assert plan.privacy == "none"
+
+
+@pytest.mark.parametrize("bad", ["quantile", "quantile:2", "quantile:x", "public", "public:", "mean"])
+def test_others_are_refused(bad: str) -> None:
+    with pytest.raises(RequestError):
+        make_plan(replace(GIVEN, bound_from=bad))
+
+
+def test_a_release_that_nobody_makes_is_refused() -> None:
+    with pytest.raises(RequestError, match="give clip_norm"):
+        check_paid(PAID, None)
+    with pytest.raises(RequestError, match="is for simulations"):
+        make_plan(replace(PAID, noise="lattice"))
+    with pytest.raises(RequestError, match="takes no bound_from"):
+        make_plan(replace(PAID, algorithm="cpsgd"))

@@ -1,0 +1,162 @@
+"""The experiments themselves: small pieces of them, and what they leave behind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from tacit.cli.app import app
+from tacit.engine.objective import objective
+from tacit.errors import DataError, RequestError
+from tacit.experiments import isrl_rates, isrl_runs, norm_quadratic, registry, soteriafl_runs
+from tacit.experiments.cells import Runner
+from tacit.experiments.experiment import PUBLISHED, TRUE, Claim, Experiment, Findings, Picture, Scale, Table
+from tacit.experiments.figures import panels
+from tacit.experiments.outputs import Made, summary, write_outputs
+from tacit.models.quadratic import Quadratic
+
+
+def findings() -> Findings:
+    figure, axes = panels(1, 1)
+    axes[0][0].plot([1, 2], [1, 2])
+    return Findings(
+        [{"x": 1, "y": None}, {"x": 2, "y": 0.5}],
+        (Picture("line", figure, "a line"),),
+        (Table("numbers", ("n", "word"), ((1.5, "one"), (None, "none"))),),
+        (Claim("It holds.", True, "seen"), Claim("It does not.", False, "not seen")),
+        ("We do it otherwise.",),
+        {"seeds": [0, 1]},
+    )
+
+
+def toy(runner: Runner, scale: Scale) -> Findings:
+    return findings()
+
+
+def no_data(runner: Runner, scale: Scale) -> Findings:
+    raise DataError("the file is not there; put it there")
+
+
+TOY = Experiment("toy", "A toy", "papers/none", toy)
+
+
+def test_everything_is_written(tmp_path: Path) -> None:
+    files = write_outputs(findings(), Made(TOY, Scale(quick=True), 12.3), tmp_path)
+    assert pd.read_csv(files["results"]).shape == (2, 2)
+    assert pd.read_parquet(files["parquet"]).shape == (2, 2)
+    assert (tmp_path / "line.png").stat().st_size > 1000
+    page = Path(files["page"]).read_text()
+    assert "NOT borne out: It does not." in page
+    assert "Borne out: It holds." in page
+    assert "data:image/svg+xml" in page
+    assert "tuning" in page.lower() or "not included" in page
+
+
+def test_the_summary_names_seeds_versions_time_and_departures() -> None:
+    text = summary(findings(), Made(TOY, Scale(), 12.3))
+    for words in (
+        "seeds: [0, 1]",
+        "tacit 0",
+        "torch",
+        "12 s",
+        "We do it otherwise.",
+        "| 1.5 | one |",
+        "not included",
+    ):
+        assert words in text
+
+
+def test_names_are_unique_and_unknown_ones_refused() -> None:
+    assert {
+        "norm-fig2",
+        "soteriafl-fig3",
+        "isrl-fig5",
+        "isrl-fig6",
+        "norm-table2a",
+    } <= registry.EXPERIMENTS.keys()
+    with pytest.raises(RequestError, match="norm-fig2"):
+        registry.experiment_named("norm-fig22")
+
+
+def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        registry, "EXPERIMENTS", {"toy": TOY, "empty": Experiment("empty", "No data", "papers/none", no_data)}
+    )
+    call = CliRunner()
+    listed = json.loads(call.invoke(app, ["reproduce", "--list", "--json"]).stdout)
+    assert [one["name"] for one in listed] == ["toy", "empty"]
+    assert "toy" in call.invoke(app, ["reproduce", "--list"]).stdout
+    out = str(tmp_path / "out")
+    done = json.loads(call.invoke(app, ["reproduce", "--all", "--out", out, "--json"]).stdout)
+    assert done[0]["claims"][1] == {"claim": "It does not.", "held": False, "evidence": "not seen"}
+    assert done[1] == {"experiment": "empty", "skipped": "the file is not there; put it there"}
+    assert "NOT borne out" in call.invoke(app, ["reproduce", "toy", "--out", out]).stdout
+    assert isinstance(call.invoke(app, ["reproduce", "empty", "--out", out]).exception, DataError)
+    assert isinstance(call.invoke(app, ["reproduce"]).exception, RequestError)
+    assert isinstance(call.invoke(app, ["reproduce", "toy", "--all"]).exception, RequestError)
+
+
+def test_seeds_are_those_that_were_asked_for() -> None:
+    assert Scale(quick=True).trials(1, 3) == [0]
+    assert Scale().trials(1, 3) == [0, 1, 2]
+    assert Scale(seeds=2).trials(1, 3) == [0, 1]
+    with pytest.raises(RequestError, match="seeds"):
+        Scale(seeds=0).trials(1, 3)
+
+
+@pytest.mark.parametrize(("start", "share"), [("I1", 1.0), ("I2", 0.2)])
+def test_the_quadratic_starts_as_far_from_its_minimum_as_the_paper_says(start: str, share: float) -> None:
+    federation, minimum = norm_quadratic._problem(start, 0)
+    _, slope = objective(Quadratic(200, 20), minimum, federation)
+    assert float(slope.abs().max()) < 1e-4
+    # Coordinates of the way are uniform on (0, share): mean square share^2 / 3.
+    assert float(minimum.square().mean()) == pytest.approx(share**2 / 3, rel=0.15)
+    assert float(-minimum.min()) > 0
+    assert float((-minimum).max()) <= share
+
+
+def test_normalising_and_clipping_get_the_same_noise() -> None:
+    settings = {"start": "I1", "clip_norm": 0.01, "step": 0.001, "rounds": 2, "seed": 1}
+    runs = [norm_quadratic.run({**settings, "bound": bound}, None) for bound in norm_quadratic.NAMES]
+    # No update is shorter than this C, where both bounds are the same map.
+    assert runs[0]["history"]["train_loss"] == pytest.approx(runs[1]["history"]["train_loss"], rel=1e-6)
+    assert runs[0]["epsilon"] <= 5.0
+
+
+def test_paths_begin_at_the_start() -> None:
+    settings = {"start": "I2", "clip_norm": 50.0, "step": 0.001, "rounds": 2, "seed": 0, "bound": "clip"}
+    points = torch.tensor(norm_quadratic.walk(settings, None)["points"])
+    assert points.shape == (3, 200)
+    torch.testing.assert_close(points[0], -norm_quadratic._problem("I2", 0)[1])
+
+
+def test_published_grids_keep_the_papers_settings_and_true_ones_the_labels() -> None:
+    made = soteriafl_runs.grids(soteriafl_runs.A9A, (1.0,), Scale())
+    theirs = made[1.0, PUBLISHED, "soteriafl-sgd"]
+    assert {point["clip_norm"] for point in theirs} == {0.5}
+    assert [point["step"] for point in theirs] == list(soteriafl_runs.STEPS)
+    assert {point["rounds"] for point in theirs} == {25}
+    assert (1.0, TRUE, "soteriafl-sgd") in made
+    assert soteriafl_runs._batch(soteriafl_runs.A9A, "soteriafl-svrg", 1.0) == ("poisson", 54)
+    quick = soteriafl_runs.grids(soteriafl_runs.A9A, (1.0,), Scale(quick=True))
+    assert sum(map(len, quick.values())) < sum(map(len, made.values())) / 3
+
+
+def test_isrl_grids_have_the_papers_four_methods_and_more() -> None:
+    made = isrl_runs.grids(isrl_runs.INSURANCE, 10, 5, Scale())
+    assert {(mode, method) for _, mode, method in made} == set(isrl_runs.SERIES)
+    assert len(made[1.0, PUBLISHED, isrl_runs.MB]) == 40
+    assert len(made[3.0, isrl_runs.NO_PRIVACY, isrl_runs.LOCAL]) == 10
+
+
+def test_a_measured_rate_stays_below_its_bound() -> None:
+    settings = {"records": 100, "clients": 4, "epsilon": 2.0, "rounds": 5, "seed": 0}
+    found = isrl_rates.run(settings, None)
+    excess = found["history"]["train_loss"][-1] - found["least"]
+    assert 0 <= excess <= found["upper"]
+    assert found["epsilon"] <= 2.0

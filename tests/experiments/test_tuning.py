@@ -1,0 +1,52 @@
+"""Tuning takes the point with the best mean, and repeats only that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tacit.experiments.cells import Result, Runner, Settings
+from tacit.experiments.intervals import mean_and_interval, slope
+from tacit.experiments.tuning import evenly, grid, tuned
+
+
+def work(settings: Settings, data_dir: Path | None) -> Result:
+    # Seed 0 alone would choose 1; the mean of seeds 0 and 1 chooses 2.
+    losses = {1: (0.0, 9.0, 0.0), 2: (2.0, 2.0, 2.0), 3: (float("inf"), 0.0, 0.0)}
+    return {"loss": losses[settings["x"]][settings["seed"]]}
+
+
+def test_the_best_mean_over_the_tuning_seeds_wins(tmp_path: Path) -> None:
+    with Runner(tmp_path / "cells", workers=1) as runner:
+        found = tuned(
+            runner,
+            work,
+            {"a": grid({}, x=[1, 2, 3]), "b": grid({}, x=[3])},
+            tuning_seeds=[0, 1],
+            seeds=[0, 1, 2],
+            score=lambda result: result["loss"],
+        )
+    assert list(found) == ["a"], "a series without a finite score is left out"
+    assert [(r["settings"]["x"], r["settings"]["seed"]) for r in found["a"]] == [(2, 0), (2, 1), (2, 2)]
+    assert len(list((tmp_path / "cells").iterdir())) == 7, "3 points with 2 seeds, then one seed more"
+
+
+def test_a_grid_has_every_combination() -> None:
+    made = grid({"a": 0}, b=[1, 2], c=["x", "y"])
+    assert len(made) == 4
+    assert {(p["a"], p["b"], p["c"]) for p in made} == {(0, b, c) for b in (1, 2) for c in "xy"}
+
+
+def test_steps_are_evenly_spaced_in_their_logarithm() -> None:
+    made = evenly(1e-4, 1.0, 5)
+    assert made == [1e-4, 1e-3, 1e-2, 1e-1, 1.0]
+    assert evenly(0.01, 1.0, 1) == [0.1]
+
+
+def test_intervals_widen_with_spread() -> None:
+    assert mean_and_interval([2.0]) == (2.0, 0.0)
+    assert mean_and_interval([1.0, 3.0])[1] > mean_and_interval([1.9, 2.1])[1] > 0
+
+
+def test_slope_is_the_exponent() -> None:
+    x = [1.0, 3.0, 9.0]
+    assert abs(slope(x, [5 * v**-0.5 for v in x]) + 0.5) < 1e-9
