@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tacit.engine.plan import FALLBACKS, make_plan
+from tacit.engine.choices import FALLBACKS
+from tacit.engine.plan import make_plan
 from tacit.engine.recipe import DEMONSTRATION, Recipe, parse_setting
 from tacit.errors import RequestError
 

@@ -1,4 +1,4 @@
-"""The page: escaped, self-contained, and in a real browser sortable, reachable by keyboard, as wide as a phone."""
+"""The page: escaped, self-contained, and in a real browser sortable, reachable by keyboard, phone-wide."""
 
 from __future__ import annotations
 

@@ -43,8 +43,9 @@ def theory(
 
 def _sheet(recipe: Any, data_dir: Any) -> dict[str, Any]:
     from tacit.algorithms.registry import ALGORITHMS
+    from tacit.engine.choices import prescribe, problem
     from tacit.engine.compare import recipe_for
-    from tacit.engine.plan import load_federation, prescribe, problem
+    from tacit.engine.records import load_federation
     from tacit.models.registry import build_model, default_model
     from tacit.theory import soteriafl
 

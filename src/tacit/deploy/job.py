@@ -29,9 +29,11 @@ from torch import Tensor
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.registry import algorithm_entry
 from tacit.deploy.frames import is_site_name
-from tacit.engine import plan as plans
-from tacit.engine.plan import Plan, for_each_client, recipe_names
+from tacit.engine.choices import recipe_names
+from tacit.engine.parts import algorithm_of
+from tacit.engine.plan import Plan
 from tacit.engine.recipe import Recipe
+from tacit.engine.targets import for_each_client
 from tacit.errors import RequestError, count, unknown_name
 from tacit.federation import Federation
 from tacit.models.model import Model
@@ -146,7 +148,7 @@ class Job:
     @cached_property
     def algorithm(self) -> Algorithm:
         """The composition, built without a look at any record."""
-        return plans._algorithm(self.recipe, self._model(), self.blank())
+        return algorithm_of(self.recipe, self._model(), self.blank())
 
     @property
     def unit(self) -> Unit:
@@ -160,7 +162,7 @@ class Job:
             raise RequestError("a deployed silo releases nothing without a promise: give epsilon and delta")
         if recipe.client_epsilon is not None:
             raise RequestError(
-                "client_epsilon is for simulations: a deployed silo derives its noise from epsilon alone; ask for "
+                "client_epsilon is for simulations: a silo derives its noise from epsilon alone; ask for "
                 "an epsilon that protects whole clients (tacit account shows which)"
             )
         position, blank = self.sites.index(site), self.blank()

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from tacit.algorithms.registry import algorithm_entry
+from tacit.engine.choices import OPTIONAL_SETTINGS, recipe_names
 from tacit.engine.execute import execute, stored_summary
 from tacit.engine.history import History, Row
-from tacit.engine.plan import OPTIONAL_SETTINGS, recipe_names
 from tacit.engine.recipe import Recipe
 from tacit.errors import DataError, RequestError, TacitError, unknown_name
 

@@ -20,6 +20,7 @@ from tacit.client.sampling import build_sampling
 from tacit.client.work import PrivateGradient
 from tacit.compress import Direct, Identity
 from tacit.engine.recipe import Recipe
+from tacit.engine.targets import for_each_client
 from tacit.errors import RequestError
 from tacit.federation import Federation
 from tacit.models.model import Model
@@ -91,8 +92,6 @@ def convex_problem(
 
 
 def _budgets(recipe: Recipe, federation: Federation) -> tuple[list[float], list[float]]:
-    from tacit.engine.plan import for_each_client
-
     epsilon = 1.0 if recipe.epsilon is None else recipe.epsilon
     delta = 1e-5 if recipe.delta is None else recipe.delta
     return for_each_client("epsilon", epsilon, federation), for_each_client("delta", delta, federation)

@@ -54,7 +54,7 @@ def execute(
         seed=plan.recipe.seed,
         evaluate_every=plan.recipe.evaluate_every,
         checkpoint_every=plan.recipe.checkpoint_every,
-        memory_limit_bytes=plan.recipe.memory_limit_mb * 2**20,
+        memory_limit_bytes=plan.recipe.memory_limit_bytes,
         device=plan.recipe.device,
         out=out,
         progress=progress,

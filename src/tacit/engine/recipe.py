@@ -96,6 +96,8 @@ class Recipe:
     evaluate_every: int | None = None
     checkpoint_every: int | None = None
     memory_limit_mb: int = 1024
+    """about how much of a cohort is worked on at a time; 0 for one client after the other, which rounds exactly
+    as a deployed silo does"""
     device: str = "cpu"
     model_settings: dict[str, Any] = field(default_factory=dict)
     data_settings: dict[str, Any] = field(default_factory=dict)
@@ -114,6 +116,11 @@ class Recipe:
             raise unknown_name("privacy", self.privacy, ["record", "client", "none"])
         if self.adversary not in (None, "sum", "server"):
             raise unknown_name("adversary", self.adversary, ["sum", "server"])
+
+    @property
+    def memory_limit_bytes(self) -> int:
+        """The same in bytes, at least one."""
+        return max(1, self.memory_limit_mb * 2**20)
 
     def with_settings(self, settings: dict[str, Any]) -> Recipe:
         """This recipe with some settings changed; `model.hidden` and `data.unit_norm` reach into the tables."""

@@ -74,6 +74,8 @@ class Findings:
     """where the runs differ from the paper's"""
     settings: dict[str, Any] = field(default_factory=dict)
     """the numbers of this run that a reader would ask for"""
+    tuned: bool = False
+    """whether settings were chosen by looking at the data"""
 
 
 @dataclass(frozen=True)

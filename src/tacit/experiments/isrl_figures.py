@@ -217,6 +217,7 @@ def _figure(task: Task, shown: tuple[Panel, ...], runner: Runner, scale: Scale) 
             "tuning seeds": tuning,
             "neighbours": "one record replaced",
         },
+        tuned=True,
     )
 
 

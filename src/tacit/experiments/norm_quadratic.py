@@ -172,8 +172,9 @@ def _claims(results: Sequence[Result], rows: Sequence[dict[str, Any]]) -> tuple[
 
 
 def _beside(seen: dict[str, float | None]) -> str:
-    words = {name: "none" if value is None else f"{value:.3g}" for name, value in seen.items()}
-    return ", ".join(f"epsilon {value} against {name}" for name, value in words.items()) or "nobody else"
+    who = {"cohort": "those who know the participants", "server": "those who see single messages"}
+    words = {who.get(name, name): "none" if value is None else f"{value:.3g}" for name, value in seen.items()}
+    return ", ".join(f"epsilon {value} against {name}" for name, value in words.items())
 
 
 def _departures(scale: Scale) -> tuple[str, ...]:

@@ -84,7 +84,7 @@ def _accuracy(result: Result) -> float:
 
 
 def _table_2a(runner: Runner, scale: Scale) -> Findings:
-    seeds, clients, rounds = scale.trials(1, 3), scale.pick(600, 3000), scale.pick(25, ROUNDS)
+    seeds, clients, rounds = scale.trials(1, 3), scale.pick(600, 3000), scale.pick(15, ROUNDS)
     clips, steps = scale.pick((31.25, 125.0), CLIPS), scale.pick((0.01, 0.04), STEPS)
     base = {"clients": clients, "rounds": rounds, "evaluations": scale.pick(5, 20)}
     grids: dict[Any, list[dict[str, Any]]] = {
@@ -196,6 +196,7 @@ def _table_2a(runner: Runner, scale: Scale) -> Findings:
             "seeds": seeds,
             "neighbours": "one client more or less, sums with secret participants",
         },
+        tuned=True,
     )
 
 

@@ -78,7 +78,7 @@ def _page(findings: Findings, made: Made, images: Sequence[Image]) -> str:
         Section("Claims", [Words((_told(claim),)) for claim in findings.claims]),
         Section("Numbers", tables),
         Section("Departures from the paper", [Words(findings.departures or ("None.",))]),
-        Section("How it was made", [Words((*_lines({**made.facts, **findings.settings}), TUNING))]),
+        Section("How it was made", [Words(tuple(_lines(findings, made)))]),
     ]
     return render_page(made.experiment.title, f"{made.experiment.name}: {made.experiment.paper}.", sections)
 
@@ -87,8 +87,9 @@ def _told(claim: Claim) -> str:
     return f"{'Borne out' if claim.held else 'NOT borne out'}: {claim.text} Evidence: {claim.evidence}."
 
 
-def _lines(facts: dict[str, Any]) -> list[str]:
-    return [f"{name}: {value}" for name, value in facts.items()]
+def _lines(findings: Findings, made: Made) -> list[str]:
+    facts = {**made.facts, **findings.settings}
+    return [f"{name}: {value}" for name, value in facts.items()] + ([TUNING] if findings.tuned else [])
 
 
 def summary(findings: Findings, made: Made) -> str:
@@ -101,8 +102,7 @@ def summary(findings: Findings, made: Made) -> str:
     for table in findings.tables:
         parts += [f"## {table.caption}\n", _markdown(table), ""]
     parts += ["## Departures from the paper\n", *(f"- {line}" for line in findings.departures), ""]
-    facts = {**made.facts, **findings.settings}
-    parts += ["## How it was made\n", *(f"- {line}" for line in _lines(facts)), f"- {TUNING}", ""]
+    parts += ["## How it was made\n", *(f"- {line}" for line in _lines(findings, made)), ""]
     return "\n".join(parts)
 
 

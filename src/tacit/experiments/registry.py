@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from tacit.errors import unknown_name
-from tacit.experiments import isrl_figures, isrl_rates, norm_quadratic, norm_table, soteriafl
+from tacit.experiments import fed_spa, isrl_figures, isrl_rates, norm_quadratic, norm_table, soteriafl
 from tacit.experiments.experiment import Experiment
 
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
-    for paper in (norm_quadratic, norm_table, soteriafl, isrl_figures, isrl_rates)
+    for paper in (norm_quadratic, norm_table, soteriafl, isrl_figures, isrl_rates, fed_spa)
     for experiment in paper.EXPERIMENTS
 }
 

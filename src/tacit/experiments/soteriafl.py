@@ -236,6 +236,7 @@ def _figure(task: Task, labels: tuple[float, ...], runner: Runner, scale: Scale)
             "seeds": seeds,
             "neighbours": "one record replaced",
         },
+        tuned=True,
     )
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from types import FunctionType
-
-from tacit.engine import plan
+from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
 from tacit.engine.run import Run
 from tacit.engine.simulate import simulate
@@ -14,7 +11,7 @@ from tacit.federation import Federation
 
 def run_recipe(recipe: Recipe, federation: Federation) -> Run:
     """What `tacit run` does with a recipe, without its files: plan on these records, then train."""
-    planned = _plan_on(recipe, federation)
+    planned = make_plan(recipe, federation=federation)
     return simulate(
         planned.algorithm,
         planned.federation,
@@ -22,25 +19,6 @@ def run_recipe(recipe: Recipe, federation: Federation) -> Run:
         privacy=planned.privacy,
         seed=planned.recipe.seed,
         evaluate_every=planned.recipe.evaluate_every,
-        memory_limit_bytes=planned.recipe.memory_limit_mb * 2**20,
+        memory_limit_bytes=planned.recipe.memory_limit_bytes,
         device=planned.recipe.device,
     )
-
-
-def _plan_on(recipe: Recipe, federation: Federation) -> plan.Plan:
-    """`make_plan` as it is, only that the records are not loaded by name.
-
-    A copy of its steps would fall behind what it refuses and charges for: its own code runs, with another loader.
-    """
-
-    def load_federation(recipe: Recipe, data_dir: Path | None) -> Federation:
-        if recipe.weights is None or isinstance(recipe.weights, str):
-            return federation.weighted(recipe.weights or "equal")
-        return federation.weighted(plan.for_each_client("weights", recipe.weights, federation))
-
-    make_plan = FunctionType(plan.make_plan.__code__, {**vars(plan), "load_federation": load_federation})
-    make_plan.__kwdefaults__ = plan.make_plan.__kwdefaults__
-    planned = make_plan(recipe)
-    assert isinstance(planned, plan.Plan)
-    assert planned.federation.features is federation.features, "make_plan must train on the records it was given"
-    return planned

@@ -1,0 +1,54 @@
+"""The records that a recipe names."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+from tacit.data import from_files, load
+from tacit.engine.recipe import Recipe
+from tacit.engine.targets import for_each_client
+from tacit.errors import RequestError, unknown_name
+from tacit.federation import Federation
+from tacit.models.quadratic import quadratic_federation
+
+
+def load_federation(recipe: Recipe, data_dir: Path | None) -> Federation:
+    """The records that a recipe names, and how much each client counts."""
+    return weighted(recipe, _records(recipe, data_dir))
+
+
+def weighted(recipe: Recipe, federation: Federation) -> Federation:
+    """The federation with the weights of the recipe."""
+    if recipe.weights is None:
+        return federation
+    if isinstance(recipe.weights, str):
+        return federation.weighted(recipe.weights)
+    return federation.weighted(for_each_client("weights", recipe.weights, federation))
+
+
+def _records(recipe: Recipe, data_dir: Path | None) -> Federation:
+    makers = {"quadratic": quadratic_federation}
+    known = inspect.signature(from_files if "." in recipe.data else makers.get(recipe.data, load)).parameters
+    for name in recipe.data_settings:
+        if name not in known or name in ("name", "clients", "partition", "data_dir", "paths", "options"):
+            raise unknown_name("setting of data", f"data.{name}", [f"data.{key}" for key in known])
+    if recipe.data == "quadratic":
+        return quadratic_federation(clients=recipe.clients or 100, **recipe.data_settings)
+    if "." in recipe.data:
+        return _own_files(recipe)
+    settings: dict[str, Any] = {"seed": recipe.seed, **recipe.data_settings}
+    return load(recipe.data, clients=recipe.clients, partition=recipe.partition, data_dir=data_dir, **settings)
+
+
+def _own_files(recipe: Recipe) -> Federation:
+    """The user's own files: one a client, joined by commas, or one with a client column (`data.client`)."""
+    if recipe.partition != Recipe.partition:
+        raise RequestError(
+            f"partition = {recipe.partition!r} is for named data sets; files say whose records they hold"
+        )
+    federation = from_files(recipe.data.split(","), **recipe.data_settings)
+    if recipe.clients not in (None, federation.clients):
+        raise RequestError(f"clients = {recipe.clients}, but the files hold {federation.clients}; leave it out")
+    return federation
