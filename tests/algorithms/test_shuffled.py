@@ -237,7 +237,7 @@ def test_a_trust_that_does_not_fit_the_run_is_refused() -> None:
     memory = replace(some.work, estimator=Svrg(WithoutReplacement(1), 0.5))  # type: ignore[type-var]
     refused(replace(some, work=memory, participation=FixedNumber(30)), "only minibatch gradients")
     targets = [target] * 39 + [Target(3.0, 1e-5)]
-    with pytest.raises(RequestError, match="same noise"):
+    with pytest.raises(RequestError, match="is one promise"):
         tacit.simulate(gaussian_messages(WithoutReplacement(1), Shuffler(40, 5)), data, rounds=1, privacy=targets)
 
 

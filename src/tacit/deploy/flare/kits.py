@@ -20,6 +20,29 @@ ORGANISATION = "tacit"
 
 _NOBODY = "none"
 
+_COMMON: dict[str, dict[str, Any]] = {
+    # Warnings to the standard output, which goes into log.txt; FLARE's own default writes every round five times.
+    "log_config.json": {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {
+            "plain": {
+                "()": "nvflare.fuel.utils.log_utils.BaseFormatter",
+                "fmt": "%(asctime)s - %(name)s - %(levelname)s - %(fl_ctx)s - %(message)s",
+            }
+        },
+        "handlers": {
+            "console": {
+                "class": "logging.StreamHandler",
+                "level": "WARNING",
+                "formatter": "plain",
+                "stream": "ext://sys.stdout",
+            }
+        },
+        "loggers": {"root": {"level": "WARNING", "handlers": ["console"]}},
+    }
+}
+
 
 @dataclass(frozen=True)
 class Network:
@@ -101,8 +124,6 @@ def _place(kit: Path, folder: Path, settings: dict[str, dict[str, Any]]) -> None
     (folder / "local").mkdir()
     for name, content in settings.items():
         (folder / "local" / name).write_text(json.dumps(content, indent=2) + "\n")
-    if (kit / "local" / "log_config.json.default").is_file():
-        shutil.copy(kit / "local" / "log_config.json.default", folder / "local" / "log_config.json")
     if not settings:
         shutil.copy(kit / "local" / "resources.json.default", folder / "local" / "resources.json")
     for path in folder.rglob("*"):
@@ -124,7 +145,7 @@ def _site_settings() -> dict[str, dict[str, Any]]:
             _component("process_launcher", "tacit.deploy.flare.launcher.RelaunchingLauncher"),
         ],
     }
-    return {"resources.json": resources, "authorization.json": _authorization(operate=_NOBODY)}
+    return {**_COMMON, "resources.json": resources, "authorization.json": _authorization(operate=_NOBODY)}
 
 
 def _server_settings(network: Network) -> dict[str, dict[str, Any]]:
@@ -161,7 +182,7 @@ def _server_settings(network: Network) -> dict[str, dict[str, Any]]:
             _component("process_launcher", launcher),
         ],
     }
-    return {"resources.json": resources, "authorization.json": _authorization(operate="any")}
+    return {**_COMMON, "resources.json": resources, "authorization.json": _authorization(operate="any")}
 
 
 def settle_server(engine_folder: Path) -> None:
