@@ -15,6 +15,8 @@ from tacit.engine.history import Row
 from tacit.engine.recipe import Recipe
 from tacit.privacy.protection import round_up
 
+_MOST_SILOS = 50
+
 
 class RunProgress:
     """A progress bar that is called after every round."""
@@ -88,6 +90,8 @@ def show_guarantee(summary: dict[str, Any]) -> None:
         epsilon = "none" if row["epsilon"] is None else f"{round_up(row['epsilon']):g}"
         table.add_row(row["adversary"], row["protected"], epsilon)
     parts: list[RenderableType] = [table, ""] if summary["protection"] else []
+    if summary.get("clients_own"):
+        parts += [_own_budgets(summary["clients_own"]), ""]
     parts.append(Text(summary["promise"]))
     if summary["privacy"] != "none":
         parts.append(Text(f"Noise {summary['entropy']}.", style="dim"))
@@ -96,6 +100,25 @@ def show_guarantee(summary: dict[str, Any]) -> None:
         )
         parts.append(Text(measured, style="dim"))
     Console().print(Panel(Group(*parts), title="who is protected against whom", title_align="left"))
+
+
+def _own_budgets(rows: list[dict[str, Any]]) -> Table:
+    """Silos with budgets of their own: what each was promised and what it gets."""
+    table = Table(box=None, padding=(0, 2), show_edge=False)
+    for heading in ("silo", "records", "budget", "epsilon", "delta", "noise multiplier"):
+        table.add_column(heading, justify="left" if heading == "silo" else "right", header_style="dim")
+    for row in rows[:_MOST_SILOS]:
+        table.add_row(
+            row["client"],
+            str(row["records"]),
+            f"{row['epsilon_budget']:g}",
+            f"{round_up(row['epsilon']):g}",
+            f"{row['delta']:g}",
+            f"{row['noise_multiplier']:.4g}",
+        )
+    if len(rows) > _MOST_SILOS:
+        table.add_row(f"... {len(rows) - _MOST_SILOS} more in summary.json")
+    return table
 
 
 def _bytes(bits: int) -> str:

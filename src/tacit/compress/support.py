@@ -20,8 +20,8 @@ class MessageSupport:
     """Foretells the k coordinates that `compressor` keeps, from generators at the address it will draw from.
 
     A sender that works on these coordinates alone loses nothing by compression, and its message is an ordinary
-    one: a seed and k values. The seed is a generator's first raw number, as `Sparsifier` draws it; the coordinates
-    depend on nothing else.
+    one: a seed and k values. The seed is a generator's first raw number, as `Sparsifier` draws it, and the
+    coordinates depend on nothing else.
 
     >>> from tacit.compress import RandK
     >>> MessageSupport(RandK(count=3)).indices([np.random.default_rng(0)], 10)

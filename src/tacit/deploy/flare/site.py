@@ -69,7 +69,7 @@ def refusal_of_app(app: object) -> str | None:
             config = json.loads(archive.read(_CONFIG_FILE))
     except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError, RuntimeError):
         return "the app cannot be read"
-    return None if True else "the app is not tacit's"
+    return None if config == CLIENT_CONFIG else "the app is not tacit's"
 
 
 def harden_site(processors: Iterable[Any]) -> list[Any]:
