@@ -1,7 +1,8 @@
 """What a round costs over FLARE: tacit's relay beside FLARE's own controller and executor, same payload.
 
-Five silos with empty work on loopback with mutual TLS, one after the other, with the same tuning (how often silos
-ask for work, how often the server looks). Run: python benchmarks/deployment.py
+Five silos with empty work on loopback with mutual TLS, one after the other, silos asking for work equally often.
+How often the server looks is an argument of both controllers, which FLARE ignores and tacit's sees to. Run:
+python benchmarks/deployment.py
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ def test_normalising_and_clipping_get_the_same_noise() -> None:
 
 def test_paths_begin_at_the_start() -> None:
     settings = {"start": "I2", "clip_norm": 50.0, "step": 0.001, "rounds": 2, "seed": 0, "bound": "clip"}
-    points = torch.tensor(norm_quadratic.walk(settings, None)["points"])
+    points = torch.tensor(norm_quadratic.walk(settings, None)["history"]["seen"])
     assert points.shape == (3, 200)
     torch.testing.assert_close(points[0], -norm_quadratic._problem("I2", 0)[1])
 

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tacit.cli import options as o
+from tacit.errors import RequestError
 
 if TYPE_CHECKING:
     from tacit.engine.needs import Needs
+    from tacit.engine.recipe import Recipe
+
+_SHOWN = 20
+"""How many candidates people get to see; --json has all."""
 
 HELP = """What noise each algorithm would need for a promise, before anything is run.
 
 First as planned, then over a grid of batches at the same rounds: smaller batches do not need less noise, and very
-small ones need far more."""
+small ones need far more. With --choose, the planner: candidates by what the theory promises for them."""
 
 
 def plan(
@@ -34,10 +40,22 @@ def plan(
     batch: o.Batch = None,
     clip_norm: o.ClipNorm = None,
     compressor: o.Compressor = None,
+    choose: Annotated[
+        bool, typer.Option("--choose", help="Choose batch, rounds, step, compressor and clip norm by theory.")
+    ] = False,
+    bit_budget: Annotated[
+        float | None, typer.Option(help="With --choose: the most bits that a client may send in the whole run.")
+    ] = None,
+    trials: Annotated[
+        int, typer.Option(help="With --choose: try so many of the best on synthetic data of the same shape.")
+    ] = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="With --choose: write the recipe that was chosen into this file.")
+    ] = None,
     as_json: o.Json = False,
     settings: o.Set = None,
 ) -> None:
-    """Plan the noise of every algorithm."""
+    """Plan the noise of every algorithm, or choose a recipe."""
     from tacit.engine.needs import noise_needs
 
     given = o.given(
@@ -45,11 +63,77 @@ def plan(
         rounds=rounds, batch=batch, clip_norm=clip_norm, compressor=compressor,
     )  # fmt: skip
     names = [name for text in algorithm or [] for name in o.parse_list("--algorithm", text)]
-    needs = noise_needs(o.recipe_from(recipe_file, given, settings), algorithms=names, data_dir=data_dir)
+    recipe = o.recipe_from(recipe_file, given, settings)
+    if choose:
+        _choose(recipe, names, bit_budget, trials, out, data_dir, as_json)
+        return
+    if bit_budget is not None or trials or out is not None:
+        raise RequestError("--bit-budget, --trials and --out go with --choose")
+    needs = noise_needs(recipe, algorithms=names, data_dir=data_dir)
     if as_json:
         print(json.dumps(_sheet(needs)))
     else:
         _show(needs)
+
+
+def _choose(
+    recipe: Recipe,
+    names: list[str],
+    bit_budget: float | None,
+    trials: int,
+    out: Path | None,
+    data_dir: Path | None,
+    as_json: bool,
+) -> None:
+    from tacit.engine.compare import recipe_for
+    from tacit.engine.files import write_atomically
+    from tacit.engine.planner import candidates, try_out
+
+    found = candidates(recipe, algorithms=names or None, bit_budget=bit_budget, data_dir=data_dir)
+    tried = try_out(found, recipe, most=trials, data_dir=data_dir) if trials else []
+    best = tried[0].candidate if tried else found[0]
+    chosen = recipe_for(best.algorithm, best.recipe(recipe))
+    if out is not None:
+        write_atomically(out, chosen.to_toml().encode())
+    losses = {trial.candidate: trial.train_loss for trial in tried}
+    rows = [{**c.to_dict(), "synthetic_train_loss": losses.get(c)} for c in found]
+    if as_json:
+        print(json.dumps({"chosen": best.to_dict(), "recipe": chosen.to_toml(), "candidates": rows}))
+        return
+    _show_candidates(rows, best.to_dict(), out)
+
+
+def _show_candidates(rows: list[dict[str, Any]], best: dict[str, Any], out: Path | None) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    title = f"bound on the {best['quantity']}, best first"
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 1))
+    headings = ["algorithm", "rounds", "batch", "compressor", "step", "noise std", "kB", "bound"]
+    tried = any(row["synthetic_train_loss"] is not None for row in rows)
+    for heading in headings + (["trial loss"] if tried else []):
+        table.add_column(
+            heading, justify="left" if heading in ("algorithm", "compressor") else "right", no_wrap=True
+        )
+    for row in rows[:_SHOWN]:
+        chosen = all(row[name] == value for name, value in best.items())
+        cells = [
+            row["algorithm"], str(row["rounds"]), "full" if row["batch"] is None else f"{row['batch']:.0%}",
+            row["compressor"] or "", f"{row['step']:.3g}", f"{row['noise_std']:.3g}",
+            f"{row['uplink_bits_per_client'] / 8000:.0f}", f"{row['bound']:.3g}",
+        ]  # fmt: skip
+        if tried:
+            loss = row["synthetic_train_loss"]
+            cells.append("" if loss is None else f"{loss:.4g}")
+        table.add_row(*cells, style="bold green" if chosen else None)
+    console = Console()
+    console.print(table)
+    console.print(
+        f"[dim]{len(rows)} candidates, all at the promised epsilon; clip norm {best['clip_norm']:g}; bounds are "
+        "worst cases, trials are on synthetic data. Nothing private was looked at.[/]"
+    )
+    if out is not None:
+        console.print(f"The chosen recipe: {out}")
 
 
 def _sheet(needs: Needs) -> dict[str, Any]:
@@ -70,11 +154,12 @@ def _show(needs: Needs) -> None:
 
     recipe, console = needs.recipe, Console()
     planned = Table(
-        title=f"noise for epsilon {recipe.epsilon:g} at delta {recipe.delta:g}, {recipe.adjacency}",
+        title=f"noise for epsilon {_number(recipe.epsilon)} at delta {_number(recipe.delta)}, {recipe.adjacency}",
         title_justify="left",
     )
     for heading in ("algorithm", "rounds", "sampling", "batch", "noise multiplier", "noise std", "kB a client"):
-        planned.add_column(heading, justify="left" if heading in ("algorithm", "sampling") else "right")
+        left = heading in ("algorithm", "sampling")
+        planned.add_column(heading, justify="left" if left else "right", no_wrap=heading == "algorithm")
     for row in needs.planned:
         if isinstance(row, Need):
             planned.add_row(
@@ -100,3 +185,7 @@ def _show(needs: Needs) -> None:
     if fractions:
         console.print(grid)
     console.print("[dim]of the smallest client; on every coordinate of what it sends (of a local step)[/]")
+
+
+def _number(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else "of their own"

@@ -194,7 +194,9 @@ class FixedSize:
         triples = zip(cohort.sizes.tolist(), wanted, cohort.generators(Purpose.SAMPLE), strict=True)
         if self.replacement:
             return _gather(cohort, [np.sort(g.integers(0, size, k)) for size, k, g in triples])
-        return _gather(cohort, [np.sort(g.permutation(size)[:k]) for size, k, g in triples])
+        return _gather(
+            cohort, [np.sort(g.choice(size, k, replace=False, shuffle=False)) for size, k, g in triples]
+        )
 
     def check_rounds(self, sizes: Tensor, rounds: int) -> None:
         """Any number of rounds."""

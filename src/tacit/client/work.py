@@ -120,15 +120,32 @@ class PrivateGradient:
         """The estimator's memory."""
         return self.estimator.init(BoundedModel(self.model, self.bound, self.noise.precision), point, federation)
 
-    def run(self, point: Tensor, cohort: Cohort, state: State, noise_multipliers: Tensor) -> tuple[Tensor, State]:
-        """Estimate, bound, add noise; then the penalty."""
+    def run(
+        self,
+        point: Tensor,
+        cohort: Cohort,
+        state: State,
+        noise_multipliers: Tensor,
+        at: Tensor | None = None,
+    ) -> tuple[Tensor, State]:
+        """Estimate, bound, add noise; then the penalty.
+
+        With `at`, (clients, k) coordinates that were drawn without a look at the data, only these are computed to
+        the end and returned. They have the law that they have in the whole vector, whose noise is independent from
+        coordinate to coordinate, and noise that nobody will ever see is not drawn.
+        """
         model = BoundedModel(self.model, self.bound, self.noise.precision)
         estimate, state = self.estimator.estimate(model, point, cohort, state)
+        penalty = penalty_gradient(self.model, point)
+        if at is not None:
+            at = at.to(point.device)
+            estimate = estimate.gather(1, at)
+            penalty = penalty[at] if isinstance(penalty, Tensor) else penalty
         if bool((noise_multipliers > 0).any()):
             stds = self.noise_stds(cohort.sizes, noise_multipliers)
             generators = partial(cohort.generators, Purpose.NOISE)
             estimate = self.noise.add(estimate, stds, noise_multipliers, generators)
-        return estimate.to(point.dtype) + penalty_gradient(self.model, point), state
+        return estimate.to(point.dtype) + penalty, state
 
     def noise_stds(self, sizes: Tensor, noise_multipliers: Tensor) -> Tensor:
         """z bound / b."""

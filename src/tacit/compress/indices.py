@@ -32,11 +32,42 @@ def rand_k_indices(seed: int, dim: int, k: int) -> NDArray[np.int64]:
     draw_the_kept = 2 * k <= dim
     wanted = k if draw_the_kept else dim - k
     source = np.random.Philox(key=seed, counter=0)
+    if dim >= _LONG and wanted * _SPARSE <= dim:
+        few = _by_sorting(source, dim, wanted)
+        return few if draw_the_kept else np.delete(np.arange(dim, dtype=np.int64), few)
     drawn = np.zeros(dim, dtype=np.bool_)
     missing = wanted
     while missing:
-        positions = (source.random_raw(missing) >> np.uint64(11)) * 2.0**-53
-        positions *= dim
-        drawn[positions.astype(np.int64)] = True
+        drawn[_positions(source, missing, dim)] = True
         missing = wanted - int(np.count_nonzero(drawn))
     return np.flatnonzero(drawn if draw_the_kept else ~drawn).astype(np.int64, copy=False)
+
+
+_LONG, _SPARSE = 2**18, 12
+"""From this dimension on, and for at most a twelfth of the coordinates, sorting the draws beats marking them in a
+table of `dim` entries, which must be searched from end to end."""
+
+
+def _positions(source: np.random.Philox, number: int, dim: int) -> NDArray[np.int64]:
+    positions = (source.random_raw(number) >> np.uint64(11)) * 2.0**-53
+    positions *= dim
+    return positions.astype(np.int64)
+
+
+def _by_sorting(source: np.random.Philox, dim: int, wanted: int) -> NDArray[np.int64]:
+    """The same set from the same draws, without a table."""
+    # Half as wide, twice as fast to sort.
+    narrow = np.int32 if dim <= 2**31 else np.int64
+    found = _distinct(_positions(source, wanted, dim).astype(narrow))
+    while len(found) < wanted:
+        more = _distinct(_positions(source, wanted - len(found), dim).astype(narrow))
+        places = np.searchsorted(found, more)
+        new = found.take(places, mode="clip") != more
+        found = np.insert(found, places[new], more[new])
+    return found.astype(np.int64)
+
+
+def _distinct(numbers: NDArray[np.integer]) -> NDArray[np.integer]:
+    """In ascending order, each once."""
+    numbers.sort()
+    return numbers[np.concatenate([[True], numbers[1:] != numbers[:-1]])]

@@ -15,6 +15,7 @@ from tacit.compress.compressor import Packets, check_finite, check_rows
 from tacit.compress.indices import rand_k_indices
 from tacit.compress.quantiser import Quantised, Quantiser
 from tacit.compress.wire import Format
+from tacit.errors import RequestError
 
 _SPARSE_CODEC = 16
 _SEED_BYTES = 8
@@ -53,17 +54,37 @@ class Sparsifier(ABC):
     def compress(self, rows: Tensor, generators: Sequence[np.random.Generator]) -> Packets:
         """C(x_i) for every row."""
         check_rows(rows, generators)
-        choice = _Choice.draw(generators, rows.shape[1], self.kept(rows.shape[1]))
-        return self._packets(rows.gather(1, choice.indices), choice, generators)
+        choice = self.choose(rows.shape[1], generators)
+        return self.pack(rows.gather(1, choice.indices), choice, generators)
 
     def compress_difference(
         self, rows: Tensor, memory: Tensor, clients: Tensor, generators: Sequence[np.random.Generator]
     ) -> Packets:
         """C(x_i - m_i) for every row, m_i = `memory[clients[i]]`, of which only k coordinates are read."""
         check_rows(rows, generators)
-        choice = _Choice.draw(generators, rows.shape[1], self.kept(rows.shape[1]))
-        known = memory[clients.unsqueeze(1), choice.indices]
-        return self._packets(rows.gather(1, choice.indices).sub_(known), choice, generators)
+        choice = self.choose(rows.shape[1], generators)
+        known = choice.of_memory(memory, clients)
+        return self.pack(rows.gather(1, choice.indices).sub_(known), choice, generators)
+
+    def choose(self, dim: int, generators: Sequence[np.random.Generator]) -> Choice:
+        """The coordinates of the messages to come: the first thing drawn, without a look at any vector."""
+        seeds = np.array([g.bit_generator.random_raw() for g in generators], dtype=np.uint64)
+        return Choice.of(seeds, dim, self.kept(dim))
+
+    def pack(self, values: Tensor, choice: Choice, generators: Sequence[np.random.Generator]) -> SparsePackets:
+        """C(x_i) from the chosen coordinates of x_i alone, (clients, k); `generators` go on after `choose`.
+
+        Equals `compress` of any rows with these values there. `values` are consumed.
+        """
+        if values.shape != choice.indices.shape or values.dtype != torch.float32:
+            raise RequestError(
+                f"values must be float32 of shape {tuple(choice.indices.shape)}, one for each chosen coordinate, "
+                f"not {values.dtype} of shape {tuple(values.shape)}"
+            )
+        format = self.format(choice.dim)
+        values.mul_(format.dim / format.kept)
+        check_finite(f"rows times d/k = {format.dim / format.kept:g}", values)
+        return SparsePackets(format, choice, self.values_as.quantise(values, generators))
 
     def decode(self, messages: Sequence[bytes], dim: int) -> Packets:
         """The vectors in messages that may come from anyone; anything wrong is a `MessageError`."""
@@ -72,19 +93,11 @@ class Sparsifier(ABC):
         # Values are checked before the positions are computed, which takes longer.
         quantised = self.values_as.read(np.ascontiguousarray(bodies[:, _SEED_BYTES:]), format.kept)
         seeds = np.ascontiguousarray(bodies[:, :_SEED_BYTES]).view("<u8").reshape(-1).astype(np.uint64)
-        return SparsePackets(format, _Choice.of(seeds, format.dim, format.kept), quantised)
-
-    def _packets(
-        self, values: Tensor, choice: _Choice, generators: Sequence[np.random.Generator]
-    ) -> SparsePackets:
-        format = self.format(choice.dim)
-        values.mul_(format.dim / format.kept)
-        check_finite(f"rows times d/k = {format.dim / format.kept:g}", values)
-        return SparsePackets(format, choice, self.values_as.quantise(values, generators))
+        return SparsePackets(format, Choice.of(seeds, format.dim, format.kept), quantised)
 
 
 @dataclass(frozen=True)
-class _Choice:
+class Choice:
     """The coordinates of every message, (clients, k), and the seeds that stand for them."""
 
     dim: int
@@ -92,12 +105,8 @@ class _Choice:
     indices: Tensor
 
     @classmethod
-    def draw(cls, generators: Sequence[np.random.Generator], dim: int, k: int) -> _Choice:
-        seeds = np.array([g.bit_generator.random_raw() for g in generators], dtype=np.uint64)
-        return cls.of(seeds, dim, k)
-
-    @classmethod
-    def of(cls, seeds: NDArray[np.uint64], dim: int, k: int) -> _Choice:
+    def of(cls, seeds: NDArray[np.uint64], dim: int, k: int) -> Choice:
+        """The coordinates that these seeds stand for."""
         if k == dim:
             return cls(dim, seeds, torch.arange(dim).expand(len(seeds), dim))
         indices = np.empty((len(seeds), k), dtype=np.int64)
@@ -105,13 +114,19 @@ class _Choice:
             row[:] = rand_k_indices(int(seed), dim, k)
         return cls(dim, seeds, torch.from_numpy(indices))
 
+    def of_memory(self, memory: Tensor, clients: Tensor) -> Tensor:
+        """What rows `clients` of `memory` hold at the chosen coordinates: (clients, k)."""
+        # One flat index for each value costs a third of a pair of indices.
+        positions = (clients.unsqueeze(1) * self.dim + self.indices).reshape(-1)
+        return memory.view(-1).index_select(0, positions).view(self.indices.shape)
+
 
 @dataclass(frozen=True)
 class SparsePackets:
     """Messages that carry k of d coordinates."""
 
     format: Format
-    choice: _Choice
+    choice: Choice
     quantised: Quantised
 
     @property

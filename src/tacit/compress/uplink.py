@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from tacit.compress.compressor import Compressor, Packets
+from tacit.compress.sparse import Choice, Sparsifier
 from tacit.errors import RequestError, count, positive, probability
 
 State = dict[str, Tensor]
@@ -36,6 +37,23 @@ class Uplink(Protocol):
         self, rows: Tensor, state: State, clients: Tensor, generators: Sequence[np.random.Generator]
     ) -> tuple[Packets, State]:
         """The messages for `rows`, the private vectors of the clients with these rows in the state."""
+
+    def choose(self, dim: int, generators: Sequence[np.random.Generator]) -> Choice | None:
+        """The coordinates that the messages will carry, or None where that depends on the vectors.
+
+        With `send_chosen` and the same generators, which go on where they stand: the message of `send`, for those
+        who need not know the other coordinates.
+        """
+
+    def send_chosen(
+        self,
+        values: Tensor,
+        choice: Choice,
+        state: State,
+        clients: Tensor,
+        generators: Sequence[np.random.Generator],
+    ) -> tuple[Packets, State]:
+        """The messages for vectors with these values, (clients, k), at the chosen coordinates; consumes them."""
 
     def server_init(self, dim: int) -> State:
         """The server's memory before the first round."""
@@ -63,6 +81,19 @@ class Direct:
         self, rows: Tensor, state: State, clients: Tensor, generators: Sequence[np.random.Generator]
     ) -> tuple[Packets, State]:
         return self.compressor.compress(rows, generators), state
+
+    def choose(self, dim: int, generators: Sequence[np.random.Generator]) -> Choice | None:
+        return _choose(self.compressor, dim, generators)
+
+    def send_chosen(
+        self,
+        values: Tensor,
+        choice: Choice,
+        state: State,
+        clients: Tensor,
+        generators: Sequence[np.random.Generator],
+    ) -> tuple[Packets, State]:
+        return _sparsifier(self.compressor).pack(values, choice, generators), state
 
     def server_init(self, dim: int) -> State:
         return {}
@@ -106,8 +137,28 @@ class Shifted:
         self, rows: Tensor, state: State, clients: Tensor, generators: Sequence[np.random.Generator]
     ) -> tuple[Packets, State]:
         shift = state["shift"]
-        _check_members(clients, rows, shift)
+        if rows.dim() != 2 or rows.shape[1] != shift.shape[1]:
+            raise RequestError(f"rows must have the shape (clients, {shift.shape[1]}), not {tuple(rows.shape)}")
+        _check_members(clients, len(rows), shift)
         packets = self.compressor.compress_difference(rows, shift, clients, generators)
+        packets.add_to(shift, self.gamma(packets.dim), clients)
+        return packets, {"shift": shift}
+
+    def choose(self, dim: int, generators: Sequence[np.random.Generator]) -> Choice | None:
+        return _choose(self.compressor, dim, generators)
+
+    def send_chosen(
+        self,
+        values: Tensor,
+        choice: Choice,
+        state: State,
+        clients: Tensor,
+        generators: Sequence[np.random.Generator],
+    ) -> tuple[Packets, State]:
+        shift = state["shift"]
+        _check_members(clients, len(values), shift)
+        unknown = values.sub_(choice.of_memory(shift, clients))
+        packets = _sparsifier(self.compressor).pack(unknown, choice, generators)
         packets.add_to(shift, self.gamma(packets.dim), clients)
         return packets, {"shift": shift}
 
@@ -137,11 +188,19 @@ def _check_counts(cohort: float, clients: int) -> None:
         raise RequestError(f"cohort must be at most the number of clients, {clients}, not {cohort}")
 
 
-def _check_members(clients: Tensor, rows: Tensor, memory: Tensor) -> None:
-    if rows.dim() != 2 or rows.shape[1] != memory.shape[1]:
-        raise RequestError(f"rows must have the shape (clients, {memory.shape[1]}), not {tuple(rows.shape)}")
-    if clients.shape != rows.shape[:1] or clients.dtype != torch.int64:
-        raise RequestError(f"clients must be {rows.shape[0]} int64 numbers, one for each row, not {clients!r}")
+def _choose(compressor: Compressor, dim: int, generators: Sequence[np.random.Generator]) -> Choice | None:
+    return compressor.choose(dim, generators) if isinstance(compressor, Sparsifier) else None
+
+
+def _sparsifier(compressor: Compressor) -> Sparsifier:
+    if not isinstance(compressor, Sparsifier):
+        raise RequestError(f"{compressor.spec()} has no coordinates that are chosen in advance: use send")
+    return compressor
+
+
+def _check_members(clients: Tensor, rows: int, memory: Tensor) -> None:
+    if clients.shape != (rows,) or clients.dtype != torch.int64:
+        raise RequestError(f"clients must be {rows} int64 numbers, one for each row, not {clients!r}")
     if clients.numel() and not 0 <= int(clients.min()) <= int(clients.max()) < memory.shape[0]:
         raise RequestError(f"clients must be in [0, {memory.shape[0]}), not {clients.tolist()}")
     if len(set(clients.tolist())) != clients.numel():

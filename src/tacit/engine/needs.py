@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.calibrate import attendance, calibrate, releases
 from tacit.algorithms.registry import ALGORITHMS, algorithm_entry
-from tacit.client.local_steps import NoisyLocalSteps
 from tacit.client.sampling import Full, Sampling, build_sampling
-from tacit.client.work import PrivateGradient
+from tacit.client.work import PrivateGradient, Work
 from tacit.engine.compare import recipe_for
 from tacit.engine.plan import Plan, make_plan
 from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError, probability
 from tacit.noise.randomness import Randomness
+from tacit.privacy import Unit
 
 FRACTIONS = (0.01, 0.1, 0.3, 1.0)
 """The batches of the grid, as fractions of a client's records."""
@@ -92,7 +92,7 @@ def noise_needs(
             planned.append(Refused(name, str(error)))
             continue
         planned.append(_need(plan, plan.algorithm))
-        if "sampling" in algorithm_entry(name).settings:
+        if "sampling" in algorithm_entry(name).settings and plan.algorithm.work.unit is Unit.RECORD:
             by_batch += [(probability("fraction", fraction), _at(plan, fraction)) for fraction in fractions]
     if not any(isinstance(row, Need) for row in planned):
         raise RequestError(f"no algorithm goes with this recipe: {planned[0].to_dict()['refused']}")
@@ -117,12 +117,12 @@ def _sampling(plan: Plan, fraction: float) -> Sampling:
     return build_sampling(name, float(plan.federation.sizes.max())) if name == "poisson" else Full()
 
 
-def _with_sampling(plan: Plan, sampling: Sampling) -> PrivateGradient | NoisyLocalSteps:
-    work = plan.algorithm.work
+def _with_sampling(plan: Plan, sampling: Sampling) -> Work:
+    work: Any = plan.algorithm.work
     if isinstance(work, PrivateGradient):
         return replace(work, estimator=replace(work.estimator, sampling=sampling))  # type: ignore[type-var]
-    if isinstance(work, NoisyLocalSteps):
-        return replace(work, sampling=sampling)
+    if "sampling" in {field.name for field in fields(work)}:
+        return replace(work, sampling=sampling)  # type: ignore[no-any-return]
     raise RequestError(f"the batches of {plan.algorithm.name!r} cannot be exchanged")
 
 

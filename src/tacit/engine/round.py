@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
 from tacit.client.cohort import Cohort
+from tacit.client.work import PrivateGradient
 from tacit.compress import Packets
 from tacit.federation import Federation
 from tacit.noise.randomness import Purpose
@@ -57,12 +58,24 @@ def client_round(
     Guarantee: the packets are post-processing of what `algorithm.work` made private. A client of weight p_i
     counts N p_i times as much as the mean client (papers/001, appendix H).
     """
-    rows, work = algorithm.work.run(point, cohort, state.work, noise_multipliers)
-    if cohort.weights is not None:
-        rows = rows * cohort.weights.to(rows.device, rows.dtype)[:, None]
     generators = cohort.generators(Purpose.COMPRESS)
-    packets, uplink = algorithm.uplink.send(rows, state.uplink, cohort.clients, generators)
+    if isinstance(algorithm.work, PrivateGradient):
+        choice = algorithm.uplink.choose(len(point), generators)
+        if choice is not None:
+            # Of a noisy gradient only what is sent is worth computing: the message has the same law.
+            rows, work = algorithm.work.run(point, cohort, state.work, noise_multipliers, at=choice.indices)
+            values = _weighted(rows, cohort)
+            packets, uplink = algorithm.uplink.send_chosen(
+                values, choice, state.uplink, cohort.clients, generators
+            )
+            return packets, ClientState(work, uplink)
+    rows, work = algorithm.work.run(point, cohort, state.work, noise_multipliers)
+    packets, uplink = algorithm.uplink.send(_weighted(rows, cohort), state.uplink, cohort.clients, generators)
     return packets, ClientState(work, uplink)
+
+
+def _weighted(rows: Tensor, cohort: Cohort) -> Tensor:
+    return rows if cohort.weights is None else rows * cohort.weights.to(rows.device, rows.dtype)[:, None]
 
 
 def server_round(

@@ -19,12 +19,12 @@ from tacit.algorithms.fed_spa import cpsgd, dp_fed, fed_spa
 from tacit.algorithms.fedavg import fedavg
 from tacit.client.bounds import Bound, ClipNorm
 from tacit.client.sampling import WithoutReplacement
-from tacit.compress import RandK
+from tacit.compress import parse_compressor
 from tacit.data import load
 from tacit.experiments.cells import Cell, Result, Runner, Settings
 from tacit.experiments.experiment import PUBLISHED, TRUE, Claim, Experiment, Findings, Picture, Scale, Table
 from tacit.experiments.figures import intervals_panel, panels
-from tacit.experiments.simulated import Job, as_published, simulated
+from tacit.experiments.simulated import Job, as_published, watched
 from tacit.federation import Federation
 from tacit.models.model import Model
 from tacit.models.registry import build_model
@@ -73,7 +73,9 @@ def _algorithm(settings: Settings, model: Model) -> Algorithm:
         "schedule": InverseSqrt(),
     }
     if name == "fed-spa":
-        parts = fed_spa(model, bound=bound, compressor=RandK(settings["ratio"]), step=0.01, **shared)
+        parts = fed_spa(
+            model, bound=bound, compressor=parse_compressor(f"rand-k:{settings['ratio']:g}"), step=0.01, **shared
+        )
     elif name == "dp-fed":
         parts = dp_fed(model, bound=bound, step=1.0, **shared)
     else:
@@ -101,14 +103,19 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
             delta=lambda _: DELTA,
         )
     every = max(1, rounds // settings["evaluations"])
-    return simulated(Job(algorithm, federation, rounds, privacy, seed, every))
+    job, test, model = (
+        Job(algorithm, federation, rounds, privacy, seed, every),
+        federation.test_batch(),
+        algorithm.work.model,
+    )
+    return watched(job, lambda point: model.metric(point, test))
 
 
 def _best(result: Result) -> float:
     """The best accuracy over the evaluated rounds, as the paper counts."""
     if "error" in result:
         return 0.0
-    return max(float(value) for value in result["history"]["test_metric"] if value is not None)
+    return max(map(float, result["history"]["seen"]))
 
 
 def _base(scale: Scale) -> dict[str, Any]:
@@ -146,7 +153,7 @@ def _departures(scale: Scale) -> tuple[str, ...]:
 
 
 def _rows(results: Sequence[Result]) -> list[dict[str, Any]]:
-    kept = ("epsilon", "noise_multiplier", "noise_std", "seconds")
+    kept = ("epsilon", "noise_multiplier", "noise_std", "uplink_bits_per_client", "seconds")
     return [
         {
             **result["settings"],

@@ -18,17 +18,14 @@ import torch
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.calibrate import attendance, calibrate, releases
 from tacit.algorithms.fedavg import dp_fedavg, dp_normfedavg
 from tacit.algorithms.trust import Aggregator
 from tacit.client.sampling import Full
 from tacit.engine.objective import objective
-from tacit.engine.simulate import MEMORY_LIMIT_BYTES
-from tacit.engine.simulation import Simulation
 from tacit.experiments.cells import Cell, Result, Runner, Settings
 from tacit.experiments.experiment import Claim, Experiment, Findings, Picture, Scale, Table
 from tacit.experiments.figures import panels, path_panel, rounds_panel
-from tacit.experiments.simulated import Job, simulated
+from tacit.experiments.simulated import Job, simulated, watched
 from tacit.federation import Federation
 from tacit.models.quadratic import Quadratic, quadratic_federation, quadratic_minimiser
 from tacit.noise.randomness import Purpose, Randomness
@@ -91,18 +88,9 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
 def walk(settings: Settings, data_dir: Path | None) -> Result:
     """One run: where the point is after every few rounds, seen from the minimum."""
     federation, minimum = _problem(settings["start"], settings["seed"])
-    algorithm, randomness = _algorithm(settings), Randomness(settings["seed"])
-    attended = attendance(algorithm, federation, settings["rounds"], randomness)
-    times = releases(algorithm, attended)
-    calibration = calibrate(algorithm, federation, releases=times, privacy=TARGET)
-    simulation = Simulation(algorithm, federation, calibration, randomness, MEMORY_LIMIT_BYTES)
-    state, points = simulation.start(), []
-    while True:
-        if state.round % max(1, settings["rounds"] // 100) == 0:
-            points.append((algorithm.server.output(state.server.update) - minimum).tolist())
-        if state.round == settings["rounds"]:
-            return {"points": points}
-        state = simulation.advance(state, simulation.cohort(state.round))
+    every = max(1, settings["rounds"] // 100)
+    job = Job(_algorithm(settings), federation, settings["rounds"], TARGET, settings["seed"], every)
+    return watched(job, lambda point: (point - minimum).tolist())
 
 
 def _settings(scale: Scale, cases: Sequence[tuple[str, float, float]]) -> list[dict[str, Any]]:
@@ -269,10 +257,12 @@ def _paths(cases: Sequence[tuple[float, float]], beside: bool, runner: Runner, s
     for place, (clip, step) in enumerate(cases):
         own = [w for w in walks if (w["settings"]["clip_norm"], w["settings"]["step"]) == (clip, step)]
         ax = axes[0][place + beside]
-        path_panel(ax, {NAMES[w["settings"]["bound"]]: w["points"] for w in own})
+        path_panel(ax, {NAMES[w["settings"]["bound"]]: w["history"]["seen"] for w in own})
         ax.set_title(f"C = {clip:g}, step {step:g}, from I1", fontsize=10)
     rows = _rows(results)
-    ends = {(w["settings"]["clip_norm"], w["settings"]["bound"]): _length(w["points"][-1]) for w in walks}
+    ends = {
+        (w["settings"]["clip_norm"], w["settings"]["bound"]): _length(w["history"]["seen"][-1]) for w in walks
+    }
     shown = ", ".join(f"C {clip:g} {NAMES[bound]}: {value:.3g}" for (clip, bound), value in ends.items())
     closer = Claim(
         "DP-NormFedAvg ends closer to the optimum than DP-FedAvg with clipping (paper, Figure 4).",

@@ -22,7 +22,7 @@ from tacit.experiments.cells import Result, Runner, Settings
 from tacit.experiments.experiment import Claim, Experiment, Findings, Picture, Scale, Table
 from tacit.experiments.figures import modes_panel, panels
 from tacit.experiments.intervals import mean_and_interval
-from tacit.experiments.simulated import Job, simulated
+from tacit.experiments.simulated import Job, watched
 from tacit.experiments.tuning import grid, tuned
 from tacit.federation import Federation
 from tacit.models.linear import softmax_regression
@@ -76,11 +76,12 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
     algorithm, epsilon = _algorithm(settings, federation), settings["epsilon"]
     privacy: Any = "none" if epsilon is None else Target(epsilon, DELTA, Adjacency.ADD_REMOVE)
     every = max(1, settings["rounds"] // settings["evaluations"])
-    return simulated(Job(algorithm, federation, settings["rounds"], privacy, settings["seed"], every))
+    job = Job(algorithm, federation, settings["rounds"], privacy, settings["seed"], every)
+    return watched(job, lambda point: algorithm.work.model.metric(point, federation.test_batch()))
 
 
 def _accuracy(result: Result) -> float:
-    return float("-inf") if "error" in result else float(result["history"]["test_metric"][-1])
+    return float("-inf") if "error" in result else float(result["history"]["seen"][-1])
 
 
 def _table_2a(runner: Runner, scale: Scale) -> Findings:
@@ -101,7 +102,7 @@ def _table_2a(runner: Runner, scale: Scale) -> Findings:
         curves = {
             ("true" if at is not None else "as published", NAMES[bound]): (
                 results[0]["history"]["round"],
-                [result["history"]["test_metric"] for result in results],
+                [result["history"]["seen"] for result in results],
             )
             for (bound, at), results in found.items()
             if at in (epsilon, None)

@@ -8,13 +8,17 @@ that epsilon gives the paper's noise back, to within the precision of calibratio
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch import Tensor
+
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.calibrate import Privacy, attendance, releases
-from tacit.engine.simulate import simulate
+from tacit.algorithms.calibrate import Calibration, Privacy, attendance, calibrate, releases
+from tacit.engine.simulate import MEMORY_LIMIT_BYTES, simulate
+from tacit.engine.simulation import Simulation
 from tacit.errors import DivergedError, RequestError
 from tacit.federation import Federation
 from tacit.noise.randomness import Randomness
@@ -62,18 +66,53 @@ def simulated(job: Job) -> dict[str, Any]:
         )
     except DivergedError as error:
         return {**job.facts, "error": str(error)}
-    guarantee, calibration = run.guarantee, run.calibration
-    beside = {str(other.adversary): other.epsilon for other in calibration.beside}
     return {
         **job.facts,
+        **_promise(run.calibration),
         "rounds": job.rounds,
-        "epsilon": None if guarantee is None else guarantee.epsilon,
-        "adjacency": None if guarantee is None else str(guarantee.adjacency),
-        "beside": {name: value if math.isfinite(value) else None for name, value in beside.items()},
-        "noise_multiplier": float(calibration.noise_multipliers.max()),
-        "noise_std": float(calibration.noise_stds.max()),
         "history": {name: [_finite(getattr(row, name)) for row in run.history] for name in KEPT},
         "seconds": run.seconds,
+    }
+
+
+def watched(job: Job, look: Callable[[Tensor], Any]) -> dict[str, Any]:
+    """Run a job and look at the point alone: for models whose full objective costs more than the rounds."""
+    began, randomness = time.perf_counter(), Randomness(job.seed)
+    attended = attendance(job.algorithm, job.federation, job.rounds, randomness)
+    times = releases(job.algorithm, attended)
+    calibration = calibrate(job.algorithm, job.federation, releases=times, privacy=job.privacy, attended=attended)
+    simulation = Simulation(job.algorithm, job.federation, calibration, randomness, MEMORY_LIMIT_BYTES)
+    state = simulation.start()
+    rounds, seen = [], []
+    try:
+        while True:
+            if state.round % job.evaluate_every == 0 or state.round == job.rounds:
+                rounds.append(state.round)
+                seen.append(look(job.algorithm.server.output(state.server.update)))
+            if state.round == job.rounds:
+                break
+            state = simulation.advance(state, simulation.cohort(state.round))
+    except DivergedError as error:
+        return {**job.facts, "error": str(error)}
+    return {
+        **job.facts,
+        **_promise(calibration),
+        "rounds": job.rounds,
+        "history": {"round": rounds, "seen": seen},
+        "uplink_bits_per_client": state.uplink_bits / job.federation.clients,
+        "seconds": time.perf_counter() - began,
+    }
+
+
+def _promise(calibration: Calibration) -> dict[str, Any]:
+    guarantee = calibration.guarantee
+    beside = {str(other.adversary): other.epsilon for other in calibration.beside}
+    return {
+        "epsilon": None if guarantee is None else guarantee.epsilon,
+        "adjacency": None if guarantee is None else str(guarantee.adjacency),
+        "beside": {name: _finite(value) for name, value in beside.items()},
+        "noise_multiplier": float(calibration.noise_multipliers.max()),
+        "noise_std": float(calibration.noise_stds.max()),
     }
 
 

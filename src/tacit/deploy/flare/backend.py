@@ -74,7 +74,7 @@ class FlareBackend:
             controller = self._wait_for_controller()
             began = time.monotonic()
             header = {
-                "sites": [site for site in sites ],
+                "sites": [site for site in sites if site not in answers],
                 "quorum": wanted - len(answers),
                 "deadline_seconds": left,
                 "grace_seconds": self.grace_seconds,

@@ -1,0 +1,92 @@
+"""The planner: exact noise, honest bounds, recipes that run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import tacit
+from tacit.engine.plan import make_plan
+from tacit.engine.planner import candidates, synthetic_like, try_out
+from tacit.engine.recipe import Recipe
+from tacit.errors import RequestError
+from tacit.theory import soteriafl
+
+RECIPE = Recipe(data="digits", clients=5, model="softmax", epsilon=4.0, data_settings={"unit_norm": True})
+SMALL = {"rounds": (5, 20), "fractions": (0.1, 1.0), "compressors": ("identity", "rand-k:0.1")}
+
+
+def test_candidates_are_sorted_and_their_recipes_need_exactly_their_noise() -> None:
+    found = candidates(RECIPE, **SMALL)  # type: ignore[arg-type]
+    assert [c.bound for c in found] == sorted(c.bound for c in found)
+    assert {c.algorithm for c in found} == {"soteriafl-gd", "soteriafl-sgd", "cdp-sgd", "ldp-sgd"}
+    for candidate in (
+        found[0],
+        next(c for c in found if c.algorithm == "soteriafl-gd" and c.compressor != "identity"),
+    ):
+        plan = make_plan(candidate.recipe(RECIPE))
+        run = tacit.simulate(plan.algorithm, plan.federation, rounds=plan.rounds, privacy=plan.privacy)
+        assert run.guarantee is not None
+        assert run.guarantee.epsilon <= 4.0
+        assert float(run.calibration.noise_stds.max()) == pytest.approx(candidate.noise_std, rel=1e-6)
+        assert run.last.uplink_bits_per_client == candidate.uplink_bits_per_client
+        assert run.history[-1].grad_norm_sq_mean < candidate.bound
+
+
+def test_the_step_of_direct_compression_makes_its_bound_smallest() -> None:
+    best = next(c for c in candidates(RECIPE, **SMALL) if c.algorithm == "ldp-sgd" and c.batch is None)  # type: ignore[arg-type]
+    plan = make_plan(best.recipe(RECIPE))
+    problem = soteriafl.Problem(
+        clients=5, records=int(plan.federation.sizes.min()), dim=plan.algorithm.work.model.dim, omega=0.0,
+        epsilon=4.0, delta=1e-5, smoothness=1.0, gradient_bound=2.0, loss_gap=2.302585092994046,
+    )  # fmt: skip
+    # softmax with an intercept on unit features: slope sqrt(2) and curvature 1/2, times 2.
+    numbers = {"rounds": best.rounds, "batch": problem.records, "noise_std": best.noise_std}
+    assert best.bound == pytest.approx(soteriafl.cdp_utility_bound(problem, step=best.step, **numbers))
+    for step in (0.9 * best.step, min(1.0, 1.1 * best.step)):
+        assert soteriafl.cdp_utility_bound(problem, step=step, **numbers) >= best.bound * (1 - 1e-9)
+
+
+def test_a_ball_makes_it_a_question_of_excess_risk() -> None:
+    found = candidates(replace(RECIPE, projection="ball:5"), **SMALL)  # type: ignore[arg-type]
+    assert {c.quantity for c in found} == {"excess risk"}
+    plan = make_plan(found[0].recipe(replace(RECIPE, projection="ball:5")))
+    assert plan.rounds == found[0].rounds
+
+
+def test_a_bit_budget_is_kept() -> None:
+    found = candidates(RECIPE, bit_budget=1e5, **SMALL)  # type: ignore[arg-type]
+    assert max(c.uplink_bits_per_client for c in found) <= 1e5
+    with pytest.raises(RequestError, match="bit_budget = 10 bits"):
+        candidates(RECIPE, bit_budget=10, **SMALL)  # type: ignore[arg-type]
+
+
+def test_trials_use_synthetic_records_of_the_same_shape() -> None:
+    found = candidates(RECIPE, **SMALL)  # type: ignore[arg-type]
+    tried = try_out(found, RECIPE, most=3)
+    assert {trial.candidate for trial in tried} <= set(found[:3])
+    assert [trial.train_loss for trial in tried] == sorted(trial.train_loss for trial in tried)
+    real = tacit.load("digits", clients=5, unit_norm=True)
+    made = synthetic_like(real, 1.0, seed=0)
+    assert (made.sizes == real.sizes).all()
+    assert made.feature_shape == real.feature_shape
+    assert made.classes == real.classes
+    assert float((made.features.norm(dim=1) - 1).abs().max()) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "message"),
+    [
+        ({"data_settings": {}}, {}, "public bound on its features"),
+        ({"model": "network"}, {}, "linear model"),
+        ({"epsilon": [1.0] * 5}, {}, "one epsilon and one delta"),
+        ({"privacy": "none", "epsilon": None, "delta": None}, {}, "one epsilon and one delta"),
+        ({}, {"algorithms": ["fed-spa"]}, "has no bound that could be planned by"),
+        ({}, {"algorithms": ["noisy-mb-sgd"]}, "give projection"),
+        ({"data": "diabetes", "model": None}, {}, "target_bound must be given"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(changes: dict, options: dict, message: str) -> None:  # type: ignore[type-arg]
+    with pytest.raises(RequestError, match=message):
+        candidates(replace(RECIPE, **changes), **options)
