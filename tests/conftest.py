@@ -12,6 +12,9 @@ from hypothesis import settings
 settings.register_profile("tacit", deadline=None, database=None)
 settings.load_profile("tacit")
 
+# Answers of the accountant are computed, not looked up, and the user's cache is left alone.
+os.environ["TACIT_CACHE"] = ""
+
 
 @pytest.fixture(scope="session")
 def data_dir() -> Path:

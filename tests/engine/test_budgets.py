@@ -200,3 +200,16 @@ def test_events_of_silos_are_accounted_at_their_own_delta(silos: Federation) -> 
         group = calibration.groups[int(calibration.group_of_client[position])]
         assert epsilon(calibration.event(group, 7), target.delta) <= 2.0
         assert epsilon(calibration.event(group, 7), target.delta / 10) > 2.0
+
+
+def test_a_silo_with_one_record_keeps_its_budget() -> None:
+    generator = torch.Generator().manual_seed(2)
+    clients = [(torch.randn(size, 3, generator=generator), torch.arange(size) % 2) for size in (1, 40)]
+    federation = Federation.from_clients(clients, classes=2)
+    for name in ("noisy-mb-sgd", "accelerated-mb-sgd", "noisy-local-sgd"):
+        recipe = replace(RECIPE, algorithm=name, data="given", clients=None, epsilon=[1.0, 2.0], batch=0.5)
+        plan = make_plan(recipe, federation=federation)
+        run = tacit.simulate(plan.algorithm, plan.federation, rounds=3, privacy=plan.privacy)
+        assert run.guarantee is not None
+        assert run.guarantee.epsilons[0] <= 1.0
+        assert run.guarantee.epsilons[1] <= 2.0

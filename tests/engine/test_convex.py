@@ -12,11 +12,12 @@ import tacit
 from tacit.algorithms.isrl_dp import accelerated, mb_sgd
 from tacit.client.sampling import Full
 from tacit.engine.execute import execute
+from tacit.engine.objective import objective
 from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError
 from tacit.federation import Federation
-from tacit.models import least_squares
+from tacit.models import least_squares, logistic_regression
 from tacit.server.accelerated import Accelerated, Stage
 from tacit.server.projection import Everywhere
 from tacit.server.update import Averaged, Descent
@@ -196,3 +197,21 @@ def test_stages_meet_the_linear_rate_of_appendix_e_2() -> None:
     start = 0.5 * 40 * float((federation.features[:40] ** 2).sum() / 40 / 40)
     for stages, gap in zip((1, 2, 4, 6), gaps, strict=True):
         assert gap <= start * 0.5**stages
+
+
+def test_acceleration_meets_its_rate_on_logistic_regression_with_a_known_minimiser() -> None:
+    federation = tacit.load("breast-cancer", clients=3, unit_norm=True)
+    model = logistic_regression(features=30, ridge=1e-3)
+    smoothness = model.smoothness(feature_norm=1.0)
+    assert smoothness is not None
+    best = theory.minimiser(model, federation)
+    least = float(objective(model, best, federation)[0])
+    distance_squared = float(best.double().square().sum())
+    gaps = {}
+    for rounds in (20, 40, 80):
+        stage = (Stage(rounds, smoothness),)
+        parts = accelerated(model, sampling=Full(), stages=stage, strong_convexity=1e-3, projection=Everywhere())
+        gaps[rounds] = _gap(parts, federation, rounds) - least
+        assert gaps[rounds] <= 2 * smoothness * distance_squared / (rounds * (rounds + 1))
+    plain = mb_sgd(model, sampling=Full(), step=1 / smoothness, projection=Everywhere())
+    assert _gap(plain, federation, 160) - least > gaps[80]

@@ -15,7 +15,17 @@ from tacit.engine.objective import objective
 from tacit.errors import DataError, RequestError
 from tacit.experiments import isrl_rates, isrl_runs, norm_quadratic, registry, soteriafl_runs
 from tacit.experiments.cells import Runner
-from tacit.experiments.experiment import PUBLISHED, TRUE, Claim, Experiment, Findings, Picture, Scale, Table
+from tacit.experiments.experiment import (
+    PUBLISHED,
+    TRUE,
+    Claim,
+    Experiment,
+    Findings,
+    Picture,
+    Scale,
+    Table,
+    no_larger,
+)
 from tacit.experiments.figures import panels
 from tacit.experiments.outputs import Made, summary, write_outputs
 from tacit.models.quadratic import Quadratic
@@ -94,7 +104,12 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert "toy" in call.invoke(app, ["reproduce", "--list"]).stdout
     out = str(tmp_path / "out")
     done = json.loads(call.invoke(app, ["reproduce", "--all", "--out", out, "--json"]).stdout)
-    assert done[0]["claims"][1] == {"claim": "It does not.", "held": False, "evidence": "not seen"}
+    assert done[0]["claims"][1] == {
+        "claim": "It does not.",
+        "held": False,
+        "verdict": "NOT borne out",
+        "evidence": "not seen",
+    }
     assert done[1] == {"experiment": "empty", "skipped": "the file is not there; put it there"}
     assert "NOT borne out" in call.invoke(app, ["reproduce", "toy", "--out", out]).stdout
     assert isinstance(call.invoke(app, ["reproduce", "empty", "--out", out]).exception, DataError)
@@ -161,3 +176,11 @@ def test_a_measured_rate_stays_below_its_bound() -> None:
     excess = found["history"]["train_loss"][-1] - found["least"]
     assert 0 <= excess <= found["upper"]
     assert found["epsilon"] <= 2.0
+
+
+def test_runs_that_tell_nothing_bear_nothing_out() -> None:
+    assert no_larger([(0.1, 0.1), (0.2, 0.2)]) is None
+    assert no_larger([]) is None
+    assert no_larger([(0.1, 0.1), (0.1, 0.2)]) is True
+    assert no_larger([(0.1, 0.2), (0.3, 0.2)]) is False
+    assert Claim("It is open.", None, "").verdict == "Not decided"

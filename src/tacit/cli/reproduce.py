@@ -88,7 +88,10 @@ def _run(
                     continue
                 made = Made(experiment, scale, time.perf_counter() - began)
                 files = write_outputs(findings, made, out / experiment.name)
-                claims = [{"claim": c.text, "held": c.held, "evidence": c.evidence} for c in findings.claims]
+                claims = [
+                    {"claim": c.text, "held": c.held, "verdict": c.verdict, "evidence": c.evidence}
+                    for c in findings.claims
+                ]
                 done.append(
                     {"experiment": experiment.name, "seconds": made.seconds, "claims": claims, "files": files}
                 )
@@ -127,5 +130,5 @@ def _show(done: list[dict[str, Any]]) -> None:
             Text.assemble((one["experiment"], "bold"), f" ({one['seconds']:.0f} s): {one['files']['page']}")
         )
         for claim in one["claims"]:
-            mark = ("borne out", "green") if claim["held"] else ("NOT borne out", "red")
+            mark = (claim["verdict"], {True: "green", False: "red", None: "yellow"}[claim["held"]])
             console.print(Text.assemble("  ", mark, f": {claim['claim']}"))

@@ -32,9 +32,8 @@ def rand_k_indices(seed: int, dim: int, k: int) -> NDArray[np.int64]:
     draw_the_kept = 2 * k <= dim
     wanted = k if draw_the_kept else dim - k
     source = np.random.Philox(key=seed, counter=0)
-    if dim >= _LONG and wanted * _SPARSE <= dim:
-        few = _by_sorting(source, dim, wanted)
-        return few if draw_the_kept else np.delete(np.arange(dim, dtype=np.int64), few)
+    if draw_the_kept and dim >= _LONG and wanted * _SPARSE <= dim:
+        return _by_sorting(source, dim, wanted)
     drawn = np.zeros(dim, dtype=np.bool_)
     missing = wanted
     while missing:

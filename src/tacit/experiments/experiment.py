@@ -39,8 +39,27 @@ class Claim:
     """Something that the paper reports, or that tacit promises, and whether these runs bear it out."""
 
     text: str
-    held: bool
+    held: bool | None
+    """None where the runs cannot tell: nothing to compare, or nothing but ties"""
     evidence: str
+
+    @property
+    def verdict(self) -> str:
+        """In words."""
+        return {True: "Borne out", False: "NOT borne out", None: "Not decided"}[self.held]
+
+
+def no_larger(pairs: Sequence[tuple[float, float]], *, slack: float = 0.0) -> bool | None:
+    """Whether the first of every pair is at most the second, up to a relative slack.
+
+    None without pairs, and where every pair is a tie: runs that learned nothing bear nothing out.
+
+    >>> no_larger([(1.0, 2.0), (3.0, 3.0)]), no_larger([(2.0, 1.0)]), no_larger([(1.0, 1.0)]), no_larger([])
+    (True, False, None, None)
+    """
+    if all(first == second for first, second in pairs):
+        return None
+    return all(first <= second * (1 + slack) for first, second in pairs)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,17 @@ from tacit.client.sampling import WithoutReplacement
 from tacit.compress import parse_compressor
 from tacit.data import load
 from tacit.experiments.cells import Cell, Result, Runner, Settings
-from tacit.experiments.experiment import PUBLISHED, TRUE, Claim, Experiment, Findings, Picture, Scale, Table
+from tacit.experiments.experiment import (
+    PUBLISHED,
+    TRUE,
+    Claim,
+    Experiment,
+    Findings,
+    Picture,
+    Scale,
+    Table,
+    no_larger,
+)
 from tacit.experiments.figures import intervals_panel, panels
 from tacit.experiments.simulated import Job, as_published, watched
 from tacit.federation import Federation
@@ -122,7 +132,8 @@ def _base(scale: Scale) -> dict[str, Any]:
     return {
         "rounds": scale.pick(4, 45),
         "local_steps": scale.pick(30, 300),
-        "local_step": 0.01,
+        # As far in a round as the paper goes: 300 steps of 0.01.
+        "local_step": scale.pick(0.1, 0.01),
         "clip_norm": 1.0,
         "evaluations": scale.pick(2, 15),
     }
@@ -145,7 +156,10 @@ def _departures(scale: Scale) -> tuple[str, ...]:
         "same epsilon against the server. The paper's own accounting of it holds for sums.",
         "Accuracy is on MNIST's whole test set, the best of the evaluated rounds.",
         *(
-            ("Quick: 4 rounds of 30 local steps, one seed; noise and real epsilons are those of that.",)
+            (
+                "Quick: 4 rounds of 30 local steps of 0.1 instead of 45 of 300 of 0.01, one seed; noise and "
+                "real epsilons are those of that.",
+            )
             if scale.quick
             else ()
         ),
@@ -178,7 +192,7 @@ def _promise(rows: Sequence[dict[str, Any]]) -> Claim:
         "At the epsilon that the paper claims, the true mode is at least as accurate as the published mode "
         "at its real "
         "epsilon.",
-        all(ours >= theirs for _, ours, theirs in pairs),
+        no_larger([(theirs, ours) for _, ours, theirs in pairs]),
         "; ".join(
             f"{row['algorithm']} p {row['ratio']:g}, label {row['label']:g}: {ours:.4f} against {theirs:.4f} "
             "at a real "
@@ -225,7 +239,7 @@ def _table_1(runner: Runner, scale: Scale) -> Findings:
             _promise(rows),
             Claim(
                 "Without compression Fed-SPA is more accurate than DP-Fed (paper, Table 1).",
-                all(a >= b for _, a, b in ordered),
+                no_larger([(b, a) for _, a, b in ordered]),
                 "; ".join(f"{mode}: {a:.4f} against {b:.4f}" for mode, a, b in ordered),
             ),
         ),

@@ -84,7 +84,7 @@ def _page(findings: Findings, made: Made, images: Sequence[Image]) -> str:
 
 
 def _told(claim: Claim) -> str:
-    return f"{'Borne out' if claim.held else 'NOT borne out'}: {claim.text} Evidence: {claim.evidence}."
+    return f"{claim.verdict}: {claim.text} Evidence: {claim.evidence or 'none'}."
 
 
 def _lines(findings: Findings, made: Made) -> list[str]:

@@ -22,6 +22,9 @@ ROWS_AT_A_TIME = 64 * 2**20
 FEW_RECORDS = 64
 """Below this many records a client, padding to a rectangle beats a loop over the clients."""
 
+LARGE_PRODUCT = 4_000_000
+"""From this many multiplications a client on, what a loop costs is lost in what its products cost."""
+
 
 class Gradients(Protocol):
     """One gradient for each record of a batch of several clients."""
@@ -94,16 +97,20 @@ def _places(counts: Tensor, longest: int) -> Tensor:
     return owners * longest + torch.arange(len(owners)) - starts[owners]
 
 
-def products_by_client(left: Tensor, right: Tensor, counts: Tensor) -> Tensor:
-    """left_c^T right_c for the consecutive rows of every client c: (clients, left width, right width)."""
+def products_by_client(left: Tensor, right: Tensor, counts: Tensor, out: Tensor) -> None:
+    """Write left_c^T right_c, for the consecutive rows of every client c, into row c of `out`, row by row."""
     if len(counts) == 0 or len(left) == 0:
-        return left.new_zeros((len(counts), left.shape[1], right.shape[1]))
+        out.zero_()
+        return
     evenly_or_short = bool((counts == counts[0]).all()) or len(left) < FEW_RECORDS * len(counts)
-    if evenly_or_short and len(counts) > 1:
-        return torch.bmm(padded(left, counts).transpose(1, 2), padded(right, counts))
+    # Many small products are cheaper together, a few large ones one by one.
+    small = len(left) * left.shape[1] * right.shape[1] < LARGE_PRODUCT * len(counts)
+    if evenly_or_short and small and len(counts) > 1:
+        out.copy_(torch.bmm(padded(left, counts).transpose(1, 2), padded(right, counts)).flatten(1))
+        return
     sizes = counts.tolist()
-    pairs = zip(left.split(sizes), right.split(sizes), strict=True)
-    return torch.stack([a.T @ b for a, b in pairs])
+    for a, b, row in zip(left.split(sizes), right.split(sizes), out, strict=True):
+        torch.mm(a.T, b, out=row.view(left.shape[1], right.shape[1]))
 
 
 def affine(inputs: Tensor, weight: Tensor, bias: Tensor | None, counts: Tensor) -> Tensor:
@@ -190,7 +197,7 @@ class OuterGradients:
 
     def weighted_sums(self, weights: Tensor) -> Tensor:
         """One matrix product a layer and client."""
-        parts: list[Tensor] = []
+        total, start = self.layers[0].errors.new_empty(len(self.counts), self.dim), 0
         weights = weights.to(self.layers[0].errors.dtype)
         keep = (weights != 0)[:, None]
         everything = bool(keep.all())
@@ -200,11 +207,12 @@ class OuterGradients:
             if not (everything and bool(errors.sum().isfinite())):
                 errors = torch.where(keep & torch.isfinite(errors), errors, 0.0)
             inputs = layer.inputs if everything else torch.where(keep, layer.inputs, 0.0)
-            products = products_by_client(inputs, errors, self.counts)
-            parts.append(products.reshape(len(self.counts), -1))
+            end = start + inputs.shape[1] * errors.shape[1]
+            products_by_client(inputs, errors, self.counts, total[:, start:end])
+            start += layer.dim
             if layer.bias:
-                parts.append(sums_by_client(errors, self.counts))
-        return torch.cat(parts, dim=1)
+                total[:, end:start] = sums_by_client(errors, self.counts)
+        return total
 
     def rows(self, start: int, stop: int) -> Tensor:
         """Outer products, for the bounds that look at single coordinates."""

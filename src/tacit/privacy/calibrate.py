@@ -12,6 +12,7 @@ from dp_accounting import DpEvent
 from scipy import optimize
 
 from tacit.errors import RequestError, count, positive
+from tacit.privacy import answers
 from tacit.privacy.accounting import best_split, check_delta, log_delta
 from tacit.privacy.accounting import epsilon as epsilon_of
 from tacit.privacy.dominate import is_private, splits_noise
@@ -25,11 +26,11 @@ _PRECISION = 1e-4
 
 _STRIDE, _SMALL_STRIDE = 1.0, 0.01
 _TYPICAL_SPLIT = -1.0
-_MOST_NUDGES = 20
+_MOST_NUDGES, _MOST_NUDGE = 20, 2e-3
 _LEAST_LOG_NOISE, _MOST_LOG_NOISE = math.log(1e-4), math.log(1e9)
 _LEAST_RATE = 1e-9
 
-_ANSWERS: dict[tuple[tuple[str, ...], float, float, Adjacency], float] = {}
+_ANSWERS: dict[str, float] = {}
 """Noise multipliers that were asked for before: many clients share one setting."""
 
 
@@ -43,7 +44,7 @@ def calibrate_noise(
     """The smallest noise multiplier, to within 0.5% and never below it, whose event keeps (epsilon, delta).
 
     `make_event` gives the whole run's event for a noise multiplier. The result is checked by a last
-    accounting.
+    accounting, and both are remembered for the next time (`tacit.privacy.answers`).
 
     >>> from tacit.privacy.events import gaussian, repeated
     >>> z = calibrate_noise(lambda z: repeated(gaussian(z), 100), epsilon=1.0, delta=1e-5)
@@ -55,9 +56,13 @@ def calibrate_noise(
     adjacency = Adjacency(adjacency)
     # Two reference points tell apart functions that scale the noise differently.
     references = tuple(json.dumps(to_dict(make_event(z))) for z in (1.0, 3.0))
-    question = (references, float(epsilon), float(delta), adjacency)
+    question = json.dumps(["least noise", *references, float(epsilon), float(delta), adjacency])
     if question not in _ANSWERS:
-        _ANSWERS[question] = _least_noise(make_event, float(epsilon), float(delta), adjacency)
+        found = answers.look_up(question)
+        if found is None or not found.get("epsilon", math.inf) <= epsilon or not found.get("noise", 0.0) > 0:
+            found = _least_noise(make_event, float(epsilon), float(delta), adjacency)
+            answers.keep(question, found)
+        _ANSWERS[question] = found["noise"]
     return _ANSWERS[question]
 
 
@@ -119,7 +124,7 @@ def largest_rate(
 
 def _least_noise(
     make_event: Callable[[float], DpEvent], epsilon: float, delta: float, adjacency: Adjacency
-) -> float:
+) -> dict[str, float]:
     if not is_private(make_event(1.0)):
         raise RequestError("noise cannot be calibrated: a part of the run is not private whatever the noise")
     target = math.log(delta)
@@ -139,9 +144,11 @@ def _least_noise(
         root = float(optimize.brentq(fine, *_bracket(fine, root, _SMALL_STRIDE, epsilon, delta), xtol=_PRECISION))
     noise = math.exp(root + _PRECISION)
     for _ in range(_MOST_NUDGES):
-        if epsilon_of(make_event(noise), delta, adjacency) <= epsilon:
-            return noise
-        noise *= 1 + 2 * _PRECISION
+        found = epsilon_of(make_event(noise), delta, adjacency)
+        if found <= epsilon:
+            return {"noise": noise, "epsilon": found}
+        # Epsilon falls at least about as fast as the noise grows, so this is rarely done twice.
+        noise *= min(max(found / epsilon, 1 + 2 * _PRECISION), 1 + _MOST_NUDGE)
     raise _out_of_reach(f"noise multiplier near {noise:.6g}", epsilon, delta)
 
 
