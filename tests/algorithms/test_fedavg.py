@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from dataclasses import replace
@@ -16,6 +17,7 @@ from dp_accounting import pld
 import tacit
 from tacit.algorithms.calibrate import attendance, calibrate
 from tacit.algorithms.trust import Aggregator
+from tacit.compress import Direct, Shifted
 from tacit.engine.account import account_recipe, account_run
 from tacit.engine.execute import execute
 from tacit.engine.plan import make_plan
@@ -80,6 +82,9 @@ def test_beside_it_stands_what_is_left_if_more_is_seen() -> None:
     assert run.guarantee is not None
     assert run.guarantee.epsilon < known.epsilon < alone.epsilon
     told = {row["adversary"]: row["epsilon"] for row in run.summary()["protection"]}
+    # The others know their own shares of the noise, and take them off the sum.
+    assert "another client" not in told
+    assert told["all other clients together"] == alone.epsilon
     assert told["someone who sees sums and who took part"] == known.epsilon
     assert told["the server and all other parties"] == alone.epsilon
 
@@ -111,6 +116,47 @@ def test_the_noise_of_a_round_is_the_same_whoever_takes_part(expected: float) ->
         moved = after.server.update["point"].double() * expected
         assert float(moved.std()) == pytest.approx(3.0 * z, rel=4.5 / math.sqrt(2 * 400))
         assert after.releases.tolist() == [1] * 8
+
+
+def test_the_others_together_are_left_with_the_clients_own_noise() -> None:
+    """Without the other nineteen messages a twentieth of the noise's variance is left."""
+    plan = make_plan(replace(RECIPE, clients=20, cohort=20, rounds=1, epsilon=1.0))
+    run = tacit.simulate(plan.algorithm, plan.federation, rounds=1, privacy=plan.privacy)
+    z = float(run.calibration.noise_multipliers[0])
+    told = {row["adversary"]: row["epsilon"] for row in run.summary()["protection"]}
+    assert told["all other clients together"] == pytest.approx(
+        _reference(1, z / math.sqrt(20), 1, "replace-one"), rel=2e-3
+    )
+
+
+@pytest.mark.parametrize("uplink", ["natural", "rand-k:1", "shifted"])
+def test_sums_of_compressed_messages_and_of_record_level_works_are_refused(uplink: str) -> None:
+    plan = make_plan(RECIPE)
+    compressor = tacit.parse_compressor("identity" if uplink == "shifted" else uplink)
+    sent = Shifted(compressor) if uplink == "shifted" else Direct(compressor)
+    with pytest.raises(RequestError, match="sent as they are"):
+        tacit.simulate(replace(plan.algorithm, uplink=sent), plan.federation, rounds=1, privacy=Target(1.0, 1e-5))
+    work = make_plan(replace(RECIPE, algorithm="noisy-local-sgd", cohort=None)).algorithm.work
+    with pytest.raises(RequestError, match="bounded updates of whole clients"):
+        tacit.simulate(replace(plan.algorithm, work=work), plan.federation, rounds=1, privacy=Target(1.0, 1e-5))
+
+
+def test_the_files_of_a_run_do_not_tell_who_came() -> None:
+    plan = make_plan(replace(RECIPE, evaluate_every=1))
+    run = tacit.simulate(plan.algorithm, plan.federation, rounds=6, privacy=plan.privacy, evaluate_every=1)
+    bits = [row.uplink_bits_total for row in run.history]
+    steps = [b - a for a, b in itertools.pairwise(bits)]
+    assert len(set(steps)) == 1
+    assert steps[0] == 10 * 8 * plan.algorithm.uplink.compressor.message_bytes(plan.algorithm.work.model.dim)
+    seen = [row.gradient_evaluations for row in run.history]
+    assert len({b - a for a, b in itertools.pairwise(seen)}) <= 2  # equal but for rounding
+
+
+def test_noise_that_does_not_keep_the_target_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = make_plan(RECIPE)
+    monkeypatch.setattr("tacit.algorithms.calibrate.calibrate_noise", lambda *args, **kwargs: 0.5)
+    with pytest.raises(RequestError, match="nothing is run with it"):
+        calibrate(plan.algorithm, plan.federation, releases=6, privacy=Target(1.0, 1e-5))
 
 
 def test_sums_are_divided_by_the_expected_number() -> None:
@@ -179,6 +225,7 @@ def test_the_signal_to_noise_ratio_is_in_the_history(tmp_path: Path) -> None:
         ({"weights": "records"}, "weights of clients"),
         ({"epsilon": [1.0] * 49 + [2.0]}, "is one promise"),
         ({"momentum": 1.0}, "momentum must be"),
+        ({"bound": "normalise"}, "bounds in its own way"),
         ({"output": "best"}, "unknown output"),
         ({"step_schedule": "linear"}, "step_schedule must be"),
         ({"adversary": "nobody"}, "unknown adversary"),

@@ -14,6 +14,8 @@ from dp_accounting import dp_event
 import tacit
 from tacit.client.bounds import ClipEachCoordinate
 from tacit.client.sparse_steps import SparseLocalSteps, once
+from tacit.data import load
+from tacit.engine import bound_source
 from tacit.engine.account import account_run
 from tacit.engine.bound_source import check_paid
 from tacit.engine.execute import execute
@@ -73,9 +75,13 @@ def test_once_is_once_however_many_rounds() -> None:
     assert epsilon(once(charged, 9), 1e-5) >= epsilon(releases, 1e-5)
 
 
-def test_public_data_cost_nothing() -> None:
-    """The clients' own data set stands in for a public one: the norm is then the exact median of all records."""
-    plan = make_plan(replace(GIVEN, bound_from="public:digits"))
+def test_public_data_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy of the data set stands in for a public one: the norm is then the exact median of all records."""
+    with pytest.raises(RequestError, match="the clients' own records, not public ones"):
+        make_plan(replace(GIVEN, bound_from="public:digits"))
+    named = {"published": "digits"}
+    monkeypatch.setattr(bound_source, "load", lambda name, **options: load(named.get(name, name), **options))
+    plan = make_plan(replace(GIVEN, bound_from="public:published"))
     work = plan.algorithm.work
     assert isinstance(work, SparseLocalSteps)
     assert work.before is None

@@ -11,9 +11,10 @@ import torch
 from typer.testing import CliRunner
 
 from tacit.cli.app import app
+from tacit.client.sparse_steps import SparseLocalSteps
 from tacit.engine.objective import objective
 from tacit.errors import DataError, RequestError
-from tacit.experiments import isrl_rates, isrl_runs, norm_quadratic, registry, soteriafl_runs
+from tacit.experiments import fed_spa, isrl_rates, isrl_runs, norm_quadratic, registry, soteriafl, soteriafl_runs
 from tacit.experiments.cells import Runner
 from tacit.experiments.experiment import (
     PUBLISHED,
@@ -28,6 +29,7 @@ from tacit.experiments.experiment import (
 )
 from tacit.experiments.figures import panels
 from tacit.experiments.outputs import Made, summary, write_outputs
+from tacit.models.linear import softmax_regression
 from tacit.models.quadratic import Quadratic
 
 
@@ -171,7 +173,7 @@ def test_isrl_grids_have_the_papers_four_methods_and_more() -> None:
 
 
 def test_a_measured_rate_stays_below_its_bound() -> None:
-    settings = {"records": 100, "clients": 4, "epsilon": 2.0, "rounds": 5, "seed": 0}
+    settings = {"records": 100, "clients": 4, "epsilon": 2.0, "most_rounds": 5, "seed": 0}
     found = isrl_rates.run(settings, None)
     excess = found["history"]["train_loss"][-1] - found["least"]
     assert 0 <= excess <= found["upper"]
@@ -184,3 +186,22 @@ def test_runs_that_tell_nothing_bear_nothing_out() -> None:
     assert no_larger([(0.1, 0.1), (0.1, 0.2)]) is True
     assert no_larger([(0.1, 0.2), (0.3, 0.2)]) is False
     assert Claim("It is open.", None, "").verdict == "Not decided"
+
+
+def test_equal_bits_are_not_compared_at_a_round_that_was_not_evaluated() -> None:
+    history = {"round": [0, 10, 20], "uplink_bits_per_client": [0, 1000, 2000], "loss": [9.0, 4.0, 1.0]}
+    assert soteriafl._at_bits([{"history": history}], 1099, "loss") == 4.0
+    assert soteriafl._at_bits([{"history": history}], 99, "loss") is None, "not one message was sent"
+    # 300 bits pay for three rounds; the start would be unfair.
+    assert soteriafl._at_bits([{"history": history}], 300, "loss") is None
+
+
+@pytest.mark.parametrize("ratio", fed_spa.RATIOS)
+def test_fed_spa_keeps_the_share_of_coordinates_that_it_says(ratio: float) -> None:
+    settings = {"mode": TRUE, "algorithm": "fed-spa", "local_steps": 30, "local_step": 0.1, "clip_norm": 1.0}
+    model = softmax_regression(features=99, classes=10)
+    work = fed_spa._algorithm({**settings, "ratio": ratio}, model).work
+    assert isinstance(work, SparseLocalSteps)
+    # 1.0 is all of them, not one of them.
+    assert work.kept == pytest.approx(ratio * model.dim, abs=1)
+    assert work.steps * work.step_size == pytest.approx(30 * 0.1)

@@ -126,6 +126,18 @@ def test_the_grid_has_enough_coins_and_fits(bits: int, std: float) -> None:
     assert grid.noise_std >= std
 
 
+@given(bits=st.integers(8, 16), std=st.floats(1e-6, 1e6), ratio=st.floats(1e-3, 1e9))
+def test_the_grid_reaches_as_far_as_the_numbers(bits: int, std: float, ratio: float) -> None:
+    """Whatever the noise is, which is never less than was asked for."""
+    grid, largest = Binomial(bits).grid(std, ratio * std), ratio * std
+    assert grid.levels * grid.spacing >= largest
+    assert kappa(grid.coins) * std <= grid.spacing
+    assert grid.levels + grid.coins // 2 == 2 ** (bits - 1) - 1
+    assert grid.noise_std >= std
+    alone = Binomial(bits).grid(std)
+    assert grid == alone or grid.spacing <= 2 * largest / (2 ** (bits - 2)), "no coarser than it must be"
+
+
 @pytest.mark.parametrize("secret", [False, True])
 def test_what_is_drawn(secret: bool) -> None:
     """Unbiased between two steps too, of the variance it says, on the grid; seeded and not."""

@@ -9,6 +9,7 @@ from functools import reduce
 
 import numpy as np
 import pytest
+from dp_accounting import DpEvent
 from hypothesis import given
 from hypothesis import settings as sizes
 from hypothesis import strategies as st
@@ -16,7 +17,11 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from tacit.errors import RequestError
-from tacit.privacy.coins import CoinNoise, published_epsilon, shifted_delta
+from tacit.privacy import calibrate_noise, events
+from tacit.privacy.accounting import delta as delta_of
+from tacit.privacy.accounting import epsilon as epsilon_of
+from tacit.privacy.coins import MOST_COINS, CoinNoise, published_epsilon, shifted_delta
+from tacit.privacy.composition import CannotAnswerError
 
 Law = NDArray[np.float64]
 
@@ -163,3 +168,45 @@ def test_too_few_coins_are_no_guarantee() -> None:
 def test_wrong_requests_are_refused(wrong: object) -> None:
     with pytest.raises(RequestError):
         wrong()  # type: ignore[operator]
+
+
+def test_more_coins_than_can_be_counted_earn_nothing() -> None:
+    few, many = CoinNoise(3, MOST_COINS, 2.5, 2), CoinNoise(3, 2**60, 2.5, 2)
+    enough = 2 * few.epsilon(1e-5)
+    assert many.log_delta(enough, math.log(1e-5)) == few.log_delta(enough, math.log(1e-5)) <= math.log(1e-5)
+    with pytest.raises(CannotAnswerError, match="too small for so few clients"):
+        many.log_delta(enough / 100, math.log(1e-5))
+    with pytest.raises(CannotAnswerError, match="counts up to"):
+        many.epsilon(1e-5)
+
+
+@pytest.mark.parametrize("wanted", [0.01, 0.001])
+def test_a_small_epsilon_is_answered(wanted: float) -> None:
+    """The search for the noise goes far beyond what it needs: to numbers that nobody could count."""
+
+    def run(noise: float) -> DpEvent:
+        return events.repeated(events.coin_sum(31, 6, math.ceil((2.5 * noise) ** 2), 2.5), 2)
+
+    noise = calibrate_noise(run, epsilon=wanted, delta=1e-7)
+    assert 0.98 * wanted < epsilon_of(run(noise), 1e-7) <= wanted
+
+
+def test_an_epsilon_that_takes_too_many_coins_is_refused() -> None:
+    def run(noise: float) -> DpEvent:
+        return events.repeated(events.coin_sum(31, 6, math.ceil((2.5 * noise) ** 2), 2.5), 2)
+
+    with pytest.raises(RequestError, match="too small for so few clients"):
+        calibrate_noise(run, epsilon=1e-6, delta=1e-5)
+
+
+def test_numbers_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> float:
+        raise MemoryError
+
+    monkeypatch.setattr(CoinNoise, "log_delta", full)
+    monkeypatch.setattr(CoinNoise, "epsilon", full)
+    event = events.coin_sum(7, 6, 1234, 2.5)
+    with pytest.raises(CannotAnswerError, match="out of range"):
+        delta_of(event, 0.123)
+    with pytest.raises(CannotAnswerError, match="out of range"):
+        epsilon_of(event, 1.23e-5)

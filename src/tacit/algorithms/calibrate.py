@@ -158,7 +158,7 @@ def calibrate(
             f"{algorithm.name!r} bounds nobody's influence and promises nothing: privacy must be 'none'"
         )
     adjacency = targets[0].adjacency
-    trust.check(work, algorithm.participation, federation)
+    trust.check(work, algorithm.uplink, algorithm.participation, federation)
     if trust.adversary is not Adversary.SERVER and len(set(targets)) > 1:
         raise RequestError("a promise about a crowd is one promise: clients cannot have budgets of their own")
     keys: dict[tuple[int, Target], int] = {}
@@ -184,6 +184,11 @@ def calibrate(
     )
     spent = [trust.event(work, clients, group.records, group.noise_multiplier, releases) for group in groups]
     guarantee = promise(tuple(spent[index] for index in members.tolist()), adversary=trust.adversary)
+    for kept, target in zip(guarantee.epsilons, targets, strict=True):
+        if kept > target.epsilon:
+            raise RequestError(
+                f"the noise found for epsilon = {target.epsilon!r} gives {kept!r}: nothing is run with it"
+            )
     beside: tuple[Guarantee, ...] = ()
     if attended is not None:
         seen = [trust.exposures(work, group.records, group.noise_multiplier, attended) for group in groups]

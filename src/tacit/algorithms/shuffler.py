@@ -16,6 +16,8 @@ from tacit.client.coin_gradient import CoinGradient
 from tacit.client.estimators import Minibatch
 from tacit.client.sampling import FixedSize, Full, OnePass
 from tacit.client.work import PrivateGradient, Work
+from tacit.compress import Direct
+from tacit.compress.uplink import Uplink
 from tacit.errors import RequestError, count
 from tacit.federation import Federation
 from tacit.noise.additive import check_size
@@ -56,8 +58,12 @@ class Shuffler:
                 "noisy-mb-sgd or accelerated-mb-sgd, whose messages are protected by themselves"
             )
 
-    def check(self, work: Work, participation: Participation, federation: Federation) -> None:
+    def check(self, work: Work, uplink: Uplink, participation: Participation, federation: Federation) -> None:
         """Refuse whatever would tell one client's message from another's."""
+        if not isinstance(uplink, Direct):
+            raise RequestError(
+                "an uplink that remembers would tell the clients' messages apart behind a shuffler"
+            )
         match participation:
             case Everyone():
                 number = federation.clients

@@ -10,7 +10,10 @@ import torch
 from dp_accounting import dp_event
 from torch import Tensor
 
+from tacit.client.bounded_update import BoundedUpdate
 from tacit.client.work import Work
+from tacit.compress import Direct, Identity
+from tacit.compress.uplink import Uplink
 from tacit.errors import RequestError
 from tacit.federation import Federation
 from tacit.noise.gaussian import gaussian_rows
@@ -45,7 +48,7 @@ class Trust(Protocol):
         """Whether a round costs every client, because nobody may know who took part."""
         ...
 
-    def check(self, work: Work, participation: Participation, federation: Federation) -> None:
+    def check(self, work: Work, uplink: Uplink, participation: Participation, federation: Federation) -> None:
         """Refuse what the promise cannot be derived for."""
         ...
 
@@ -85,7 +88,7 @@ class Nobody:
     adversary: Adversary = Adversary.SERVER
     charges_everyone: bool = False
 
-    def check(self, work: Work, participation: Participation, federation: Federation) -> None:
+    def check(self, work: Work, uplink: Uplink, participation: Participation, federation: Federation) -> None:
         """The accountant needs to know how often a client takes part; secret coins leave that open."""
         if isinstance(participation, PoissonClients):
             raise RequestError(
@@ -136,8 +139,13 @@ class Aggregator:
     adversary: Adversary = Adversary.SUM
     charges_everyone: bool = True
 
-    def check(self, work: Work, participation: Participation, federation: Federation) -> None:
-        """Secret coins, plain floating-point noise, equal weights."""
+    def check(self, work: Work, uplink: Uplink, participation: Participation, federation: Federation) -> None:
+        """Whole updates as they are, secret coins, plain floating-point noise, equal weights."""
+        if not isinstance(work, BoundedUpdate) or uplink != Direct(Identity()):
+            raise RequestError(
+                "a promise about sums is proved for bounded updates of whole clients, sent as they are: what was "
+                "compressed one by one is no function of the noisy sum"
+            )
         if not isinstance(participation, PoissonClients) or participation.expected != self.expected:
             raise RequestError(
                 f"a promise about sums needs clients that take part by secret coins, not {participation}"

@@ -11,6 +11,7 @@ from tacit._version import __version__
 from tacit.cli import (
     account,
     audit,
+    bench,
     compare,
     deploy,
     list_names,
@@ -60,6 +61,7 @@ app.command("server", help=server.HELP)(server.server)
 app.command("silo", help=silo.HELP)(silo.silo)
 app.command("deploy", help=deploy.HELP)(deploy.deploy)
 app.command("verify", help=verify.HELP)(verify.verify)
+app.command("bench", help=bench.HELP)(bench.bench)
 app.command("list", help=list_names.HELP)(list_names.list_names)
 
 

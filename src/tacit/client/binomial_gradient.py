@@ -10,10 +10,10 @@ import torch
 from dp_accounting import dp_event
 from torch import Tensor
 
-from tacit.client.bounds import Bound
+from tacit.client.bounds import Bound, ClipEachCoordinate
 from tacit.client.cohort import Cohort
 from tacit.client.estimators import BoundedModel, State
-from tacit.client.sampling import Sampling
+from tacit.client.sampling import Poisson, Sampling
 from tacit.client.work import RECORD_COUNTS
 from tacit.errors import RequestError
 from tacit.federation import Federation
@@ -22,6 +22,9 @@ from tacit.noise.additive import Noise, check_size
 from tacit.noise.binomial import Binomial, Grid
 from tacit.noise.randomness import Purpose
 from tacit.privacy.terms import Unit
+
+_EXCESS_DEVIATIONS = 4.0
+"""By how many standard deviations a Poisson batch may exceed its mean before its sum is clipped."""
 
 
 @dataclass(frozen=True)
@@ -62,15 +65,32 @@ class BinomialGradient:
     def grids(self, sizes: Tensor, noise_multipliers: Tensor) -> list[Grid]:
         """How every client writes its numbers, which everybody may know."""
         ideal = self._ideal_stds(sizes, noise_multipliers).tolist()
-        silent = self.noise.silent_grid(self.bound.norm(self.model.dim))
-        return [self.noise.grid(std) if std else silent for std in ideal]
+        return [
+            self.noise.grid(std, largest) if std else self.noise.silent_grid(largest)
+            for std, largest in zip(ideal, self._largest_coordinates(sizes).tolist(), strict=True)
+        ]
+
+    def _largest_coordinates(self, sizes: Tensor) -> Tensor:
+        """How far a coordinate of a client's mean may go: what lies beyond would be clipped, and bias the mean.
+
+        That is the bound, except where coins may draw more records than the b that the sum is divided by.
+        """
+        bound = self.bound
+        limit = bound.limit if isinstance(bound, ClipEachCoordinate) else bound.norm(self.model.dim)
+        batch = self.sampling.batch_sizes(sizes)
+        if not isinstance(self.sampling, Poisson):
+            return torch.full_like(batch, limit)
+        return limit * torch.minimum(sizes / batch, 1 + _EXCESS_DEVIATIONS / batch.sqrt())
 
     def _ideal_stds(self, sizes: Tensor, noise_multipliers: Tensor) -> Tensor:
         """z bound / b: the Gaussian noise that the coins must be worth."""
         return noise_multipliers * self.bound.norm(self.model.dim) / self.sampling.batch_sizes(sizes)
 
     def noise_stds(self, sizes: Tensor, noise_multipliers: Tensor) -> Tensor:
-        """Of the coins, on every coordinate: a bit more than z bound / b. Rounding adds at most half a step."""
+        """Of the coins, on every coordinate: a bit more than z bound / b, or as little as the bits have room for.
+
+        Rounding adds at most half a step.
+        """
         stds = [grid.noise_std for grid in self.grids(sizes, noise_multipliers)]
         return torch.tensor(stds, dtype=torch.float64)
 

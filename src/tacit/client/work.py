@@ -131,8 +131,8 @@ class PrivateGradient:
         """Estimate, bound, add noise; then the penalty.
 
         With `at`, (clients, k) coordinates that were drawn without a look at the data, only these are computed to
-        the end and returned. They have the law that they have in the whole vector, whose noise is independent from
-        coordinate to coordinate, and noise that nobody will ever see is not drawn.
+        the end and returned. They have the law that they have in the whole vector, whose noise is independent
+        from coordinate to coordinate, and noise that nobody will ever see is not drawn.
         """
         model = BoundedModel(self.model, self.bound, self.noise.precision)
         estimate, state = self.estimator.estimate(model, point, cohort, state)

@@ -69,4 +69,6 @@ def _by_sorting(source: np.random.Philox, dim: int, wanted: int) -> NDArray[np.i
 def _distinct(numbers: NDArray[np.integer]) -> NDArray[np.integer]:
     """In ascending order, each once."""
     numbers.sort()
-    return numbers[np.concatenate([[True], numbers[1:] != numbers[:-1]])]
+    new = np.ones(len(numbers), dtype=np.bool_)
+    np.not_equal(numbers[1:], numbers[:-1], out=new[1:])
+    return np.compress(new, numbers)

@@ -92,6 +92,8 @@ def _private_norm(
 
 
 def _public_norm(recipe: Recipe, model: Model, federation: Federation, name: str, data_dir: Path | None) -> float:
+    if name == recipe.data:
+        raise RequestError(f"bound_from = 'public:{name}': these are the clients' own records, not public ones")
     public = load(name, data_dir=data_dir, seed=recipe.seed, **recipe.data_settings)
     if public.feature_shape != federation.feature_shape or public.classes != federation.classes:
         raise DataError(

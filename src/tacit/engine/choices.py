@@ -161,7 +161,11 @@ def _prescribed(
         sampling = build_sampling(recipe.sampling or "full", recipe.batch)
         recipe = replace(recipe, snapshot_probability=sampling.rate(int(federation.sizes.min())))
     if "stages" in takes:
-        recipe = replace(recipe, stages=recipe.stages or 1, regularisation=recipe.regularisation or 0.0)
+        recipe = replace(
+            recipe,
+            stages=1 if recipe.stages is None else recipe.stages,
+            regularisation=recipe.regularisation or 0.0,
+        )
     return recipe
 
 

@@ -56,7 +56,7 @@ def _stages(stages: int | list[list[float]], rounds: int, step: float) -> tuple[
     if isinstance(stages, list):
         if not all(isinstance(stage, list) and len(stage) == 2 for stage in stages):
             raise RequestError(f"stages must be a number, or [rounds, curvature] for each stage, not {stages!r}")
-        made = tuple(Stage(int(length), curvature) for length, curvature in stages)
+        made = tuple(Stage(_whole(length), curvature) for length, curvature in stages)
         if sum(stage.rounds for stage in made) != rounds:
             raise RequestError(
                 f"stages have {sum(stage.rounds for stage in made)} rounds in all, the recipe {rounds}"
@@ -66,6 +66,12 @@ def _stages(stages: int | list[list[float]], rounds: int, step: float) -> tuple[
         raise RequestError(f"stages must be between 1 and the {rounds} rounds, not {stages}")
     lengths = [rounds // stages + (k < rounds % stages) for k in range(stages)]
     return tuple(Stage(length, 1 / step) for length in lengths)
+
+
+def _whole(rounds: float) -> int:
+    if not isinstance(rounds, int | float) or rounds != rounds // 1:
+        raise RequestError(f"the rounds of a stage must be a whole number, not {rounds!r}")
+    return int(rounds)
 
 
 def algorithm_of(
@@ -81,7 +87,7 @@ def algorithm_of(
     settings = {
         "bound": bound_of(recipe),
         "before": before,
-        "clip_norm": recipe.clip_norm,
+        "clip_norm": _plain_size(recipe),
         "sampling": build_sampling(recipe.sampling, recipe.batch) if recipe.sampling is not None else None,
         "compressor": parse_compressor(recipe.compressor) if recipe.compressor is not None else None,
         "step": recipe.step,
@@ -89,7 +95,7 @@ def algorithm_of(
         "snapshot_probability": recipe.snapshot_probability,
         "projection": parse_projection(recipe.projection or "none"),
         "growth": _growth(mu, step),
-        "stages": _stages(recipe.stages or 1, rounds, step),
+        "stages": _stages(1 if recipe.stages is None else recipe.stages, rounds, step),
         "strong_convexity": mu,
         "regularisation": recipe.regularisation or 0.0,
         "local_steps": recipe.local_steps,
@@ -107,6 +113,15 @@ def algorithm_of(
         "participation": participation,
     }
     return build_algorithm(recipe.algorithm, model, settings)
+
+
+def _plain_size(recipe: Recipe) -> float:
+    """The size of the bound, for algorithms that have their own kind of it."""
+    if "clip_norm" in algorithm_entry(recipe.algorithm).settings and recipe.bound != Recipe.bound:
+        raise RequestError(
+            f"algorithm {recipe.algorithm!r} bounds in its own way: leave out bound = {recipe.bound!r}"
+        )
+    return recipe.clip_norm
 
 
 def _client_coins(recipe: Recipe, federation: Federation) -> PoissonClients:

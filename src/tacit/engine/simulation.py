@@ -90,6 +90,9 @@ class Simulation:
             packets.add_sum_to(total)
             bits += packets.bits * packets.clients
             evaluations += work.evaluations(part)
+        if trust.charges_everyone:
+            # How many came is a secret: what is told is what was expected.
+            bits, evaluations = self._expected(len(cohort))
         if self.calibration.guarantee is not None:
             multiplier, bound = float(self.calibration.noise_multipliers[0]), work.bound.norm(work.model.dim)
             total = trust.top_up(total, multiplier, bound, len(cohort), state.round, self.randomness)
@@ -114,6 +117,14 @@ class Simulation:
             uplink_bits=state.uplink_bits + bits,
             evaluations=state.evaluations + evaluations,
         )
+
+    def _expected(self, cohort: int) -> tuple[int, float]:
+        """Bits and record gradients of a round in expectation over secret coins."""
+        expected = self.algorithm.participation.divisor(cohort)
+        work, clients = self.algorithm.work, self.federation.clients
+        each = 8 * self.algorithm.uplink.compressor.message_bytes(work.model.dim)
+        everyone = Cohort(self.federation, torch.arange(clients), 0, self.randomness)
+        return round(each * expected), work.evaluations(everyone) * expected / clients
 
     def _signal_to_noise(self, point: Tensor, total: Tensor, cohort: Tensor, round: int) -> float | None:
         """||sum of bounded updates|| / ||sum of the noise|| (papers/004, appendix F).

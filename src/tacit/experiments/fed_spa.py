@@ -19,7 +19,7 @@ from tacit.algorithms.fed_spa import cpsgd, dp_fed, fed_spa
 from tacit.algorithms.fedavg import fedavg
 from tacit.client.bounds import Bound, ClipNorm
 from tacit.client.sampling import WithoutReplacement
-from tacit.compress import parse_compressor
+from tacit.compress import RandK
 from tacit.data import load
 from tacit.experiments.cells import Cell, Result, Runner, Settings
 from tacit.experiments.experiment import (
@@ -83,9 +83,7 @@ def _algorithm(settings: Settings, model: Model) -> Algorithm:
         "schedule": InverseSqrt(),
     }
     if name == "fed-spa":
-        parts = fed_spa(
-            model, bound=bound, compressor=parse_compressor(f"rand-k:{settings['ratio']:g}"), step=0.01, **shared
-        )
+        parts = fed_spa(model, bound=bound, compressor=RandK(fraction=settings["ratio"]), step=0.01, **shared)
     elif name == "dp-fed":
         parts = dp_fed(model, bound=bound, step=1.0, **shared)
     else:
@@ -173,9 +171,6 @@ def _rows(results: Sequence[Result]) -> list[dict[str, Any]]:
             **result["settings"],
             **{name: result.get(name) for name in kept},
             "best_accuracy": _best(result),
-            "uplink_bits_per_client": result["history"]["uplink_bits_per_client"][-1]
-            if "history" in result
-            else None,
         }
         for result in results
     ]

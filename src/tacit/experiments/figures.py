@@ -85,7 +85,10 @@ def intervals_panel(
             linestyle="-" if mode == "true" else "--",
             label=f"{method}, {mode}",
         )
+    ticks = sorted({label for (mode, _), found in series.items() if mode != "no privacy" for label in found})
     ax.set_xscale("log")
+    ax.set_xticks(ticks, [f"{label:g}" for label in ticks])
+    ax.set_xticks([], minor=True)
     ax.set_xlabel("epsilon (label)")
 
 

@@ -6,6 +6,7 @@ on the ball of diameter D = 2, with full batches ("erm").
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
@@ -33,12 +34,12 @@ from tacit.server.projection import Ball
 from tacit.theory.isrl_dp import Problem, lower_bound, mb_sgd_bound, mb_sgd_step
 
 PAPER = "papers/001 (Lowy & Razaviyayn 2023), Theorems 2.1, 4.1, 4.2 and Lemma D.6"
-DIM, DELTA, RADIUS, ROUNDS = 20, 1e-6, 1.0, 60
-BASE: dict[str, Any] = {"records": 400, "clients": 16, "epsilon": 1.0}
+DIM, DELTA, RADIUS, MOST_ROUNDS = 50, 1e-6, 1.0, 4000
+BASE: dict[str, Any] = {"records": 200, "clients": 8, "epsilon": 1.0}
 AXES: dict[str, tuple[float, ...]] = {
-    "records": (100, 200, 400, 800, 1600),
-    "clients": (4, 8, 16, 32, 64),
-    "epsilon": (0.25, 0.5, 1.0, 2.0, 4.0),
+    "records": (50, 100, 200, 400),
+    "clients": (2, 4, 8, 16, 32),
+    "epsilon": (0.25, 0.5, 1.0, 2.0),
 }
 EXPECTED = {"records": -1.0, "clients": -0.5, "epsilon": -1.0}
 """The exponents of sqrt(d ln(1/delta)) / (epsilon n sqrt(N)), the privacy term of Theorem 4.1."""
@@ -84,9 +85,16 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
         diameter=2 * RADIUS,
         smoothness=0.25,
     )
-    rounds, ball, bound = settings["rounds"], Ball(RADIUS), ClipNorm(1.0)
+    ball, bound = Ball(RADIUS), ClipNorm(1.0)
     draft = noisy_mb_sgd(model, bound=bound, sampling=Full(), step=1.0, projection=ball)
-    noise_std = float(calibrate(draft, federation, releases=rounds, privacy=target).noise_stds.max())
+
+    def noise(rounds: int) -> float:
+        return float(calibrate(draft, federation, releases=rounds, privacy=target).noise_stds.max())
+
+    # The bound is about D sqrt(L^2/R + d s^2/(R N)), and s^2/R hardly depends on R: so many rounds leave a
+    # quarter of the square to the first term, and what is measured is the price of privacy.
+    rounds = min(settings["most_rounds"], max(4, math.ceil(3 * clients / (DIM * noise(1) ** 2))))
+    noise_std = noise(rounds)
     step = mb_sgd_step(problem, rounds=rounds, noise_std=noise_std, setting="erm")
     algorithm = noisy_mb_sgd(model, bound=bound, sampling=Full(), step=step, projection=ball)
     facts = {
@@ -99,11 +107,11 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
 
 
 def _rates(runner: Runner, scale: Scale) -> Findings:
-    seeds, rounds = scale.trials(2, 5), scale.pick(30, ROUNDS)
+    seeds, most = scale.trials(3, 10), scale.pick(600, MOST_ROUNDS)
     points = [
-        (axis, value, {**BASE, axis: value, "rounds": rounds, "seed": seed})
+        (axis, value, {**BASE, axis: value, "most_rounds": most, "seed": seed})
         for axis, values in AXES.items()
-        for value in (values[::2] if scale.quick else values)
+        for value in values
         for seed in seeds
     ]
     results = runner([Cell(run, settings) for _, _, settings in points])
@@ -116,6 +124,7 @@ def _rates(runner: Runner, scale: Scale) -> Findings:
             "upper": r["upper"],
             "lower": r["lower"],
             "step": r["step"],
+            "rounds": r["rounds"],
             "noise_std": r["noise_std"],
         }
         for (axis, value, settings), r in zip(points, results, strict=True)
@@ -174,6 +183,14 @@ def _rates(runner: Runner, scale: Scale) -> Findings:
                 f"{len(lines)} settings, means of {len(seeds)} seeds",
             ),
             Claim(
+                "The risk falls as fast as the privacy term of Theorem 4.1: exponents within 0.2.",
+                all(abs(a - EXPECTED[axis]) <= 0.2 for axis, (a, _) in slopes.items()),
+                "; ".join(
+                    f"{axis}: measured {a:.2f}, proved bound {u:.2f}, privacy term {EXPECTED[axis]:g}"
+                    for axis, (a, u) in slopes.items()
+                ),
+            ),
+            Claim(
                 "The risk falls with records, silos and epsilon.",
                 all(a < 0 for a, _ in slopes.values()),
                 "; ".join(
@@ -186,9 +203,16 @@ def _rates(runner: Runner, scale: Scale) -> Findings:
             "Not an experiment of the paper: its theorems beside a measurement. The bound is a worst case; "
             "an easy problem "
             "lies far below it, also below the lower bound, which holds for some problem and not for this one.",
-            *((f"Quick: {rounds} rounds, every other value, {len(seeds)} seeds.",) if scale.quick else ()),
+            *((f"Quick: at most {most} rounds, {len(seeds)} seeds.",) if scale.quick else ()),
         ),
-        {"dim": DIM, "delta": DELTA, "rounds": rounds, "seeds": seeds, "base": BASE, "step": "that of Lemma D.6"},
+        {
+            "dim": DIM,
+            "delta": DELTA,
+            "rounds": f"by the noise, at most {most}",
+            "seeds": seeds,
+            "base": BASE,
+            "step": "that of Lemma D.6",
+        },
     )
 
 

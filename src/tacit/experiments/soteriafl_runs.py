@@ -156,7 +156,12 @@ def grids(task: Task, labels: tuple[float, ...], scale: Scale) -> dict[Any, list
     made: dict[Any, list[dict[str, Any]]] = {}
     for label in labels:
         rounds = max(task.labels[label][1] // shrink, 10)
-        base = {"data": task.data, "label": label, "rounds": rounds, "evaluations": scale.pick(5, 25)}
+        base = {
+            "data": task.data,
+            "label": label,
+            "rounds": rounds,
+            "evaluations": scale.pick(5, 25) if network else rounds,
+        }
         for name in algorithms:
             point = {**base, "mode": PUBLISHED, "algorithm": name}
             made[label, PUBLISHED, name] = grid(point, step=steps, clip_norm=[task.clip_norm])

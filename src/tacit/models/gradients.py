@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 ROWS_AT_A_TIME = 64 * 2**20
@@ -21,6 +22,9 @@ ROWS_AT_A_TIME = 64 * 2**20
 
 FEW_RECORDS = 64
 """Below this many records a client, padding to a rectangle beats a loop over the clients."""
+
+NARROW = 16
+"""Up to this many columns, matrix products are faster when the few columns lie as rows."""
 
 LARGE_PRODUCT = 4_000_000
 """From this many multiplications a client on, what a loop costs is lost in what its products cost."""
@@ -105,12 +109,18 @@ def products_by_client(left: Tensor, right: Tensor, counts: Tensor, out: Tensor)
     evenly_or_short = bool((counts == counts[0]).all()) or len(left) < FEW_RECORDS * len(counts)
     # Many small products are cheaper together, a few large ones one by one.
     small = len(left) * left.shape[1] * right.shape[1] < LARGE_PRODUCT * len(counts)
+    products = out.view(len(counts), left.shape[1], right.shape[1])
     if evenly_or_short and small and len(counts) > 1:
-        out.copy_(torch.bmm(padded(left, counts).transpose(1, 2), padded(right, counts)).flatten(1))
+        # The long side last: two to three times as fast for the few columns of a linear model.
+        flipped = torch.bmm(padded(right, counts).transpose(1, 2), padded(left, counts))
+        products.copy_(flipped.transpose(1, 2))
         return
     sizes = counts.tolist()
-    for a, b, row in zip(left.split(sizes), right.split(sizes), out, strict=True):
-        torch.mm(a.T, b, out=row.view(left.shape[1], right.shape[1]))
+    for a, b, product in zip(left.split(sizes), right.split(sizes), products, strict=True):
+        if right.shape[1] <= NARROW:
+            product.copy_(torch.mm(b.T, a).T)
+        else:
+            torch.mm(a.T, b, out=product)
 
 
 def affine(inputs: Tensor, weight: Tensor, bias: Tensor | None, counts: Tensor) -> Tensor:
@@ -119,8 +129,10 @@ def affine(inputs: Tensor, weight: Tensor, bias: Tensor | None, counts: Tensor) 
     `weight` is (inputs, outputs), or (clients, inputs, outputs) to be used on every client's own rows.
     """
     if weight.dim() == 2:
+        if weight.shape[1] <= NARROW:
+            return F.linear(inputs, weight.T.contiguous(), bias)
         outputs = inputs @ weight
-        return outputs if bias is None else outputs + bias
+        return outputs if bias is None else outputs.add_(bias)
     rectangle = torch.bmm(padded(inputs, counts), weight)
     if bias is not None:
         rectangle = rectangle + bias[:, None, :]
@@ -203,7 +215,7 @@ class OuterGradients:
         everything = bool(keep.all())
         for layer in self.layers:
             errors = layer.errors * weights[:, None]
-            # One pass for the sum is cheaper than a look at every number; a sum that overflows only costs the look.
+            # A sum is cheaper than a look at every number; one that overflows only costs the look.
             if not (everything and bool(errors.sum().isfinite())):
                 errors = torch.where(keep & torch.isfinite(errors), errors, 0.0)
             inputs = layer.inputs if everything else torch.where(keep, layer.inputs, 0.0)
@@ -244,8 +256,10 @@ class WrittenGradients:
     def weighted_sums(self, weights: Tensor) -> Tensor:
         """Weighted rows, summed by client."""
         weights = weights.to(self.gradients.dtype)
-        rows = torch.where((weights != 0)[:, None], self.gradients * weights[:, None], 0.0)
-        return sums_by_client(rows, self.counts)
+        rows = self.gradients * weights[:, None]
+        if not bool((weights != 0).all()):
+            rows = torch.where((weights != 0)[:, None], rows, 0.0)
+        return rows if bool((self.counts == 1).all()) else sums_by_client(rows, self.counts)
 
     def rows(self, start: int, stop: int) -> Tensor:
         """As they are."""

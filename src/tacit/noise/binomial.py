@@ -125,8 +125,10 @@ class Binomial:
     two of them apart.
 
     The step is a power of two, so that grid numbers are exact in every floating-point format: the smallest for
-    which at most half of the 2^bits numbers are needed for coins. All other numbers are levels. Steps and coins
-    follow from noise and bits alone, so everybody may know them.
+    which at most half of the 2^bits numbers are needed for coins, and the others, the levels, reach as far as the
+    numbers may go. Where little noise is needed for numbers that go far, so few bits are too coarse for it: the
+    coins are then the fewest that go out as far as the tails are cut, and more noise than was asked for. Steps and
+    coins follow from noise, bits and the bound alone, so everybody may know them.
     """
 
     bits: int
@@ -147,13 +149,13 @@ class Binomial:
         """Double where it is meant."""
         return torch.float64 if self.secret else torch.float32
 
-    def grid(self, std: float) -> Grid:
-        """The grid on which coins are worth Gaussian noise of this standard deviation.
+    def grid(self, std: float, largest: float = 0.0) -> Grid:
+        """The grid for numbers up to `largest` on which coins are worth at least Gaussian noise of this deviation.
 
-        >>> Binomial(bits=12).grid(0.1)
-        Grid(exponent=-7, coins=1220, levels=1437)
+        >>> Binomial(bits=12).grid(0.1), Binomial(bits=12).grid(0.1, largest=30.0)
+        (Grid(exponent=-7, coins=1220, levels=1437), Grid(exponent=-6, coins=362, levels=1866))
         """
-        return _grid(self.bits, std)
+        return _grid(self.bits, std, largest)
 
     def silent_grid(self, largest: float) -> Grid:
         """The grid for numbers up to `largest` in a run without privacy: no coins."""
@@ -161,7 +163,10 @@ class Binomial:
         return Grid(math.ceil(math.log2(largest / levels)), 0, levels)
 
     def add(self, rows: Tensor, stds: Tensor, noise_multipliers: Tensor, generators: Generators) -> Tensor:
-        """Round at random, add heads: (clients, dim) float32, multiples of each client's own step."""
+        """Round at random, add heads: (clients, dim) float32, multiples of each client's own step.
+
+        The grids follow from the noise alone, and clip what lies many deviations out; `on_grids` takes others.
+        """
         return self.on_grids(rows, [self.grid(std) for std in stds.tolist()], generators)
 
     def on_grids(self, rows: Tensor, grids: Sequence[Grid], generators: Generators) -> Tensor:
@@ -181,12 +186,18 @@ class Binomial:
 
 
 @lru_cache(maxsize=4096)
-def _grid(bits: int, std: float) -> Grid:
+def _grid(bits: int, std: float, largest_number: float) -> Grid:
     largest = 2 ** (bits - 1) - 1
     most = 2 ** (bits - 1) - 2
     exponent = math.ceil(math.log2(kappa(most) * std))
-    coins = fewest_coins(math.ldexp(1.0, exponent) / std, most)
-    return Grid(exponent, coins, largest - coins // 2)
+    if largest_number:
+        exponent = max(exponent, math.ceil(math.log2(largest_number / largest)))
+    while True:
+        coins = fewest_coins(math.ldexp(1.0, exponent) / std, most)
+        grid = Grid(exponent, coins, largest - coins // 2)
+        if grid.levels * grid.spacing >= largest_number:
+            return grid
+        exponent += 1
 
 
 def _uniform(size: int, source: _Source) -> NDArray[np.float64]:

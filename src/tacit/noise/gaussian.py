@@ -18,4 +18,4 @@ def gaussian_rows(stds: Tensor, dim: int, generators: Sequence[np.random.Generat
     rows = np.empty((len(generators), dim), dtype=np.float32)
     for row, generator in zip(rows, generators, strict=True):
         generator.standard_normal(out=row, dtype=np.float32)
-    return torch.from_numpy(rows) * stds[:, None].to(torch.float32)
+    return torch.from_numpy(rows).mul_(stds[:, None].to(torch.float32))

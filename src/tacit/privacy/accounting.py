@@ -132,7 +132,8 @@ def _epsilon(text: str, at_delta: float, adjacency: Adjacency) -> float:
         # Of different kinds, the epsilons add up where the deltas do.
         each = at_delta / (len(coins) + (rest is not None))
         others = 0.0 if rest is None else _epsilon(json.dumps(to_dict(rest)), each, adjacency)
-        return sum(noise.epsilon(each) for noise in coins) + others
+        with _number_or_refusal():
+            return sum(noise.epsilon(each) for noise in coins) + others
     log_tail, question = math.log(at_delta) + _LOG_NEGLIGIBLE, EpsilonAt(at_delta)
     split = _best_split(event, adjacency, log_tail, question)
     with _number_or_refusal():
@@ -152,15 +153,17 @@ def _log_delta(
     if coins:
         if len(coins) > 1 or rest is not None:
             raise CannotAnswerError("delta at a given epsilon, for sums with coins among other releases")
-        return coins[0].log_delta(at_epsilon, log_floor)
+        with _number_or_refusal():
+            return coins[0].log_delta(at_epsilon, log_floor)
     log_tail, question = log_floor + _LOG_NEGLIGIBLE, LogDeltaAt(at_epsilon)
-    if split is None:
-        split = _best_split(event, adjacency, log_tail, question)
-    directions = dominate(event, adjacency, log_tail=log_tail, split=split)
-    local = worst(directions, log_tail, question, rough=rough) + _ROUNDING
-    if not is_mixed(event):
-        return local
-    return mixed_log_delta(event, at_epsilon, adjacency, log_floor=log_floor, local=local, rough=rough)
+    with _number_or_refusal():
+        if split is None:
+            split = _best_split(event, adjacency, log_tail, question)
+        directions = dominate(event, adjacency, log_tail=log_tail, split=split)
+        local = worst(directions, log_tail, question, rough=rough) + _ROUNDING
+        if not is_mixed(event):
+            return local
+        return mixed_log_delta(event, at_epsilon, adjacency, log_floor=log_floor, local=local, rough=rough)
 
 
 def separate(event: DpEvent, adjacency: Adjacency) -> tuple[tuple[CoinNoise, ...], DpEvent | None]:

@@ -66,6 +66,11 @@ def calibrate_noise(
     return _ANSWERS[question]
 
 
+def forget() -> None:
+    """Keep in mind no answer of this process; those on disk stay."""
+    _ANSWERS.clear()
+
+
 def largest_rounds(
     make_event: Callable[[int], DpEvent],
     *,

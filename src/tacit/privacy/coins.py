@@ -26,13 +26,14 @@ about three times as many coins where dim is small and more where it is large; i
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 from scipy import optimize, stats
 
 from tacit.errors import RequestError, count, positive
+from tacit.privacy.composition import CannotAnswerError
 from tacit.privacy.pairs import Array
 from tacit.privacy.plain_numbers import check_delta
 
@@ -44,6 +45,9 @@ _SAFE_SIDE = 1e-7
 
 _MOST_EPSILON = 512.0
 """Beyond this, one dimension reports that there is no guarantee."""
+
+MOST_COINS = 2**34
+"""Beyond so many coins of all clients together the accountant would take too long."""
 
 
 @dataclass(frozen=True)
@@ -65,17 +69,38 @@ class CoinNoise:
         positive("reach", self.reach)
 
     def epsilon(self, delta: float) -> float:
-        """The epsilon that the coins provably keep at `delta`; infinite if there are too few of them."""
+        """The epsilon that the coins provably keep at `delta`; infinite if there are too few of them.
+
+        More than `MOST_COINS` are refused.
+        """
+        if self.coins > MOST_COINS:
+            raise _too_many(f"there are {self.coins} coins")
         if self.dim == 1 and self.rounds == 1:
             return _scalar_epsilon(self.coins, self.reach, check_delta(delta))
         return _vector_bound(self, check_delta(delta)).epsilon
 
     def log_delta(self, epsilon: float, log_floor: float) -> float:
-        """An upper bound on log(delta) at `epsilon`, tight where it is near `log_floor`."""
+        """An upper bound on log(delta) at `epsilon`, tight where it is near `log_floor`.
+
+        Coins beyond `MOST_COINS` earn nothing: they are noise on a sum that is private without them, so the bound
+        for `MOST_COINS` holds. Where that is above `log_floor`, there is no answer.
+        """
+        if self.coins > MOST_COINS:
+            found = replace(self, coins=MOST_COINS).log_delta(epsilon, log_floor)
+            if found > log_floor:
+                raise _too_many(f"epsilon = {epsilon:g} at delta = {math.exp(log_floor):g} takes more coins")
+            return found
         if self.dim == 1 and self.rounds == 1:
             found = _scalar_delta(self.coins, self.reach, epsilon)
             return math.log(found) + _SAFE_SIDE if found > 0 else -math.inf
         return _vector_bound(self, math.exp(log_floor)).log_delta(epsilon)
+
+
+def _too_many(why: str) -> CannotAnswerError:
+    return CannotAnswerError(
+        f"{why}, and it counts up to {MOST_COINS} of all clients together",
+        "this epsilon is too small for so few clients: ask for a larger one, for fewer rounds or for more clients",
+    )
 
 
 def shifted_delta(coins: int, shift: int, epsilon: float) -> float:

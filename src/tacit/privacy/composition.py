@@ -39,11 +39,10 @@ end, which adds to delta; what the mass above should have added is bounded separ
 class CannotAnswerError(RequestError):
     """The event is beyond what the accountant can handle; it gives no number rather than a wrong one."""
 
-    def __init__(self, why: str) -> None:
-        super().__init__(
-            f"the accountant cannot answer for this event: {why}; "
-            "take a larger sampling rate, a larger delta, more noise or fewer rounds"
-        )
+    def __init__(
+        self, why: str, advice: str = "take a larger sampling rate, a larger delta, more noise or fewer rounds"
+    ) -> None:
+        super().__init__(f"the accountant cannot answer for this event: {why}; {advice}")
 
 
 @dataclass(frozen=True)

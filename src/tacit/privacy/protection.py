@@ -72,7 +72,7 @@ def protection(
     unit = "one record" if guarantee.unit is Unit.RECORD else "one client"
     rows = [_line(guarantee, _ADVERSARIES[guarantee.adversary], unit, guarantee.epsilon, guarantee.sentence())]
     rows += _stronger(guarantee, unit, beside)
-    rows += _weaker(guarantee, unit)
+    rows += _weaker(guarantee, unit, beside)
     rows.append(_other_adjacency(guarantee, unit))
     if guarantee.unit is Unit.RECORD:
         rows += [_group(guarantee, records, count("groups", size, at_least=2)) for size in groups]
@@ -146,20 +146,13 @@ def _beside(guarantee: Guarantee, unit: str, other: Guarantee) -> Protection:
     return _line(other, adversary, unit, other.epsilon, sentence)
 
 
-def _weaker(guarantee: Guarantee, unit: str) -> list[Protection]:
+def _weaker(guarantee: Guarantee, unit: str, beside: Sequence[Guarantee]) -> list[Protection]:
     """Those who see less: a function of what the adversary sees is no easier to learn from."""
     if guarantee.adversary is Adversary.MODEL:
         return []
     bound = _told(guarantee.epsilon, guarantee.delta)
     return [
-        _line(
-            guarantee,
-            "another client",
-            unit,
-            guarantee.epsilon,
-            "Another client, or all others together, see the points that the server sends out, which are "
-            f"computed from protected messages: {bound}, by post-processing.",
-        ),
+        _others(guarantee, unit, beside),
         _line(
             guarantee,
             _ADVERSARIES[Adversary.MODEL],
@@ -169,6 +162,25 @@ def _weaker(guarantee: Guarantee, unit: str) -> list[Protection]:
             "the model probably learns less; that is not proved, and not promised.",
         ),
     ]
+
+
+def _others(guarantee: Guarantee, unit: str, beside: Sequence[Guarantee]) -> Protection:
+    """The other clients, who also know what they sent themselves."""
+    if guarantee.adversary is Adversary.SERVER:
+        bound = _told(guarantee.epsilon, guarantee.delta)
+        sentence = (
+            "Another client, or all others together, see the points that the server sends out, which are "
+            f"computed from protected messages: {bound}, by post-processing."
+        )
+        return _line(guarantee, "another client", unit, guarantee.epsilon, sentence)
+    # Behind a crowd a client is hidden by the others' noise and messages, which the others know and can take off.
+    alone = next((g for g in beside if g.adversary is Adversary.SERVER), None)
+    epsilon = math.inf if alone is None else alone.epsilon
+    sentence = (
+        "All other clients together know their own noise and messages, and can take them off what the server "
+        f"sends out: against them a client has only its own noise, {_told(epsilon, guarantee.delta)}."
+    )
+    return _line(guarantee, "all other clients together", unit, epsilon, sentence)
 
 
 def _other_adjacency(guarantee: Guarantee, unit: str) -> Protection:

@@ -40,7 +40,7 @@ class Unit(_Word):
 
 
 class Adversary(_Word):
-    """Against whom a guarantee holds. It holds against everyone listed, even when they share what they saw."""
+    """Against whom a guarantee holds: those named, even when they share what they saw; nobody who sees more."""
 
     SERVER = "server"
     SHUFFLER = "shuffler"
@@ -53,15 +53,17 @@ class Adversary(_Word):
         """Who they are and what they are taken to see, in plain words.
 
         >>> Adversary.SUM.description
-        'anyone who sees only the sum of all clients in each round, not who took part in it'
+        "anyone who sees only each round's sum over clients, not who took part, and has no client's help"
         """
         return _DESCRIPTIONS[self]
 
 
+_ALONE = "and has no client's help"
+
 _DESCRIPTIONS = {
     Adversary.SERVER: "the server and all other parties, who see every message of every client",
-    Adversary.SHUFFLER: "a server that gets the messages of all clients in random order from a trusted shuffler",
-    Adversary.COHORT: "anyone who sees each round's sum of all clients and who took part, not a single message",
-    Adversary.SUM: "anyone who sees only the sum of all clients in each round, not who took part in it",
+    Adversary.SHUFFLER: f"a server that gets all messages in random order from a trusted shuffler {_ALONE}",
+    Adversary.COHORT: f"anyone who sees each round's sum and who took part, not a message, {_ALONE}",
+    Adversary.SUM: f"anyone who sees only each round's sum over clients, not who took part, {_ALONE}",
     Adversary.MODEL: "anyone who sees only the final model, and trusts the server with everything else",
 }

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from tacit.errors import DataError, RequestError, count, positive
 from tacit.noise.entropy import Keystream
-from tacit.privacy.coins import CoinNoise
+from tacit.privacy.coins import MOST_COINS, CoinNoise
 from tacit.privacy.plain_numbers import check_delta
 from tacit.privacy.terms import Adjacency
 
@@ -35,9 +35,6 @@ Source = np.random.Generator | Keystream
 
 _SHAVE = 1 - 1e-9
 """This much less than the norm is let through: far more than the scaling in double precision can add to it."""
-
-_MOST_COINS = 2**34
-"""Beyond so many coins of all clients together the accountant would take too long."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +196,7 @@ def vector_sum(
     low, high = 0, 1
     while not keeps(high):
         low, high = high, 2 * high
-        if high * start.clients > _MOST_COINS:
+        if high * start.clients > MOST_COINS:
             raise RequestError(
                 f"no number of coins up to {low} keeps epsilon = {epsilon!r} at delta = {delta!r}; "
                 "ask for a larger epsilon or for fewer rounds"

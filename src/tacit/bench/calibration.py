@@ -1,0 +1,94 @@
+"""How long it takes to derive the noise at the papers' settings: for the first time, and again from the cache."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dp_accounting import DpEvent
+
+from tacit.bench.measure import Report, Timing
+from tacit.client.sampling import Full, Poisson, Sampling, WithoutReplacement, WithReplacement
+from tacit.privacy import accounting, answers, calibrate
+from tacit.privacy.terms import Adjacency
+
+Setting = tuple[Callable[[float], DpEvent], float, Adjacency]
+
+
+def bench(*, quick: bool = False, data_dir: Path | None = None) -> Report:
+    """Every setting once with empty caches, then once more as another process would find it."""
+    settings = _settings()
+    if quick:
+        settings = dict(list(settings.items())[:2])
+    timings = []
+    with _own_cache():
+        for name, setting in settings.items():
+            timings.append(_timed(f"{name}, cold", setting))
+            timings.append(_timed(f"{name}, cached", setting))
+    return Report("calibration", "the least noise for a target", tuple(timings), {"delta": 1e-5})
+
+
+def _settings() -> dict[str, Setting]:
+    """The papers' records, batches and rounds; of estimators that look back, with either kind of batch."""
+    replace, either = Adjacency.REPLACE_ONE, (1.0, 8.0)
+    made: dict[str, Setting] = {}
+    for epsilon in either:
+        made |= {
+            f"papers/000, gradient descent, epsilon {epsilon:g}": (_of(Full(), 3256, 2000), epsilon, replace),
+            f"papers/000, SGD, epsilon {epsilon:g}": (_of(Poisson(256), 6000, 3000), epsilon, replace),
+            f"papers/000, SVRG, epsilon {epsilon:g}": (_looking_back(Poisson(256), 6000, 3000), epsilon, replace),
+            f"papers/000, SVRG, batches of exactly 256, epsilon {epsilon:g}": (
+                _looking_back(WithoutReplacement(256), 6000, 3000), epsilon, replace,
+            ),
+            f"papers/001, MB-SGD, epsilon {epsilon:g}": (_of(WithReplacement(50), 1000, 50), epsilon, replace),
+            f"papers/001, Local SGD, epsilon {epsilon:g}": (_of(WithReplacement(32), 800, 500), epsilon, replace),
+            f"papers/002, Fed-SPA, epsilon {epsilon:g}": (
+                _of(WithoutReplacement(10), 600, 13500), epsilon, replace,
+            ),
+            f"papers/004, DP-NormFedAvg, epsilon {epsilon:g}": (
+                _of(Poisson(0.2), 3000, 100), epsilon, Adjacency.ADD_REMOVE,
+            ),
+        }  # fmt: skip
+    return made
+
+
+def _of(sampling: Sampling, size: int, rounds: int) -> Callable[[float], DpEvent]:
+    return lambda z: sampling.event(size, z, rounds)
+
+
+def _looking_back(sampling: Sampling, size: int, rounds: int) -> Callable[[float], DpEvent]:
+    rate = sampling.rate(size)
+    return lambda z: sampling.event(size, z, rounds, inside=2 - rate, outside=rate)
+
+
+def _timed(name: str, setting: Setting) -> Timing:
+    make_event, epsilon, adjacency = setting
+    forget()
+    wall, cpu = time.perf_counter(), time.process_time()
+    calibrate.calibrate_noise(make_event, epsilon=epsilon, delta=1e-5, adjacency=adjacency)
+    return Timing(name, time.process_time() - cpu, time.perf_counter() - wall)
+
+
+def forget() -> None:
+    """Be as a process that has just begun."""
+    calibrate.forget()
+    accounting._epsilon.cache_clear()
+    accounting._log_delta.cache_clear()
+
+
+@contextmanager
+def _own_cache() -> Iterator[None]:
+    """An empty cache of its own, for as long as it takes."""
+    before = os.environ.get(answers.ENVIRONMENT)
+    with tempfile.TemporaryDirectory() as place:
+        os.environ[answers.ENVIRONMENT] = place
+        try:
+            yield
+        finally:
+            del os.environ[answers.ENVIRONMENT]
+            if before is not None:
+                os.environ[answers.ENVIRONMENT] = before

@@ -1,0 +1,130 @@
+"""Measuring side by side: in turns, in one process, by the processor's time, as medians of ratios."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+
+LEAST_SECONDS = 0.05
+"""A single measurement repeats what is shorter than this, so that the clock's own grain does not count."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What one contender took, beside tacit in the same turn."""
+
+    name: str
+    cpu_seconds: float
+    """median, of the whole process"""
+    wall_seconds: float
+    times_tacit: float | None = None
+    """median over the turns of its CPU time over tacit's"""
+    least_times: float | None = None
+    most_times: float | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a benchmark found, and where and when."""
+
+    task: str
+    title: str
+    timings: tuple[Timing, ...]
+    facts: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    machine: dict[str, Any] = field(default_factory=lambda: machine())
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(self)
+
+
+def side_by_side(
+    runs: Mapping[str, Callable[[], object]], *, repeats: int, least_seconds: float = LEAST_SECONDS
+) -> tuple[Timing, ...]:
+    """Time every run in every turn, after one that does not count, and compare it with the first of them.
+
+    Turns begin with another run each, and a ratio is taken within a turn, so that a machine whose load comes and
+    goes treats all alike.
+    """
+    names = list(runs)
+    often = {name: max(1, round(least_seconds / max(_once(runs[name])[0], 1e-6))) for name in names}
+    turns: list[dict[str, tuple[float, float]]] = []
+    for turn in range(repeats):
+        first = turn % len(names)
+        turns.append({name: _once(runs[name], often[name]) for name in names[first:] + names[:first]})
+    timings = []
+    for name in names:
+        ratios = [turn[name][0] / max(turn[names[0]][0], 1e-9) for turn in turns]
+        cpu, wall = (statistics.median(turn[name][k] for turn in turns) for k in (0, 1))
+        timings.append(Timing(name, cpu, wall, statistics.median(ratios), min(ratios), max(ratios)))
+    return tuple(timings)
+
+
+def _once(run: Callable[[], object], times: int = 1) -> tuple[float, float]:
+    """CPU and wall seconds of one run, as the mean over a few."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    for _ in range(times):
+        run()
+    return (time.process_time() - cpu) / times, (time.perf_counter() - wall) / times
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """PyTorch on one thread, as all contenders are measured."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def peak_memory_mb() -> float | None:
+    """The most memory that this process has had so far, in MiB; None where the system does not say."""
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def memory_mb() -> float | None:
+    """The memory that this process has now, in MiB; None where the system does not say."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as numbers:
+            return int(numbers.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+    except (OSError, ValueError):
+        return None
+
+
+def machine() -> dict[str, Any]:
+    """What a table of times is worth nothing without."""
+    return {
+        "date": datetime.date.today().isoformat(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "threads": 1,
+        "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+    }
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()

@@ -1,0 +1,81 @@
+"""How costs grow: 10^3 to 10^5 clients in a round of T1, 10^3 to 10^7 numbers behind a rand-k message."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from tacit.bench.cross_device import private_simulation
+from tacit.bench.measure import Report, Timing, memory_mb, peak_memory_mb, side_by_side
+from tacit.bench.records import made_up_records
+from tacit.compress import RandK
+from tacit.noise.randomness import Purpose, Randomness
+
+FEATURES, RECORDS_EACH, SHARE = 100, 20, 5
+
+
+def bench(*, quick: bool = False, data_dir: Path | None = None) -> Report:
+    """Made-up records: what matters is how many there are."""
+    clients = (200, 1000) if quick else (1_000, 10_000, 100_000)
+    dims = (1_000, 100_000) if quick else (1_000, 100_000, 10_000_000)
+    rows = [cohort_row(number) for number in clients]
+    messages = [timing for dim in dims for timing in message_timings(dim)]
+    return Report(
+        "scaling",
+        f"a fifth of the clients in a round of T1 ({FEATURES} features); rand-k 5% messages",
+        (*(timing for timing, _ in rows), *messages),
+        {"clients": [facts for _, facts in rows]},
+        ("rounds are compared with themselves; messages with copying k values and drawing k normals",),
+    )
+
+
+def cohort_row(clients: int) -> tuple[Timing, dict[str, Any]]:
+    """A round of a fifth of so many clients: its time, and the memory that it took beyond the data."""
+    federation = made_up_records(clients, RECORDS_EACH, features=FEATURES)
+    cohort = clients // SHARE
+    simulation = private_simulation(federation, cohort)
+    state, members = simulation.start(), torch.arange(0, clients, SHARE)
+    before = memory_mb()
+
+    def one_round() -> None:
+        nonlocal state
+        state = simulation.advance(state, members)
+
+    (timing,) = side_by_side({f"T1, {cohort:,} of {clients:,} clients": one_round}, repeats=3)
+    peak = peak_memory_mb()
+    return timing, {
+        "clients": clients,
+        "cpu_microseconds_per_client": 1e6 * timing.cpu_seconds / cohort,
+        "data_mb": federation.features.nbytes / 2**20,
+        "peak_beyond_data_mb": None if before is None or peak is None else max(0.0, peak - before),
+    }
+
+
+def message_timings(dim: int, fraction: float = 0.05) -> tuple[Timing, ...]:
+    """Copying k values and drawing k normals; encoding a vector; reading the message back."""
+    compressor = RandK(fraction=fraction)
+    kept = compressor.kept(dim)
+    rows = torch.rand(1, dim)
+    places = torch.randperm(dim)[:kept].sort().values
+    randomness = Randomness(0)
+
+    def generator(purpose: Purpose) -> np.random.Generator:
+        return randomness.generator(purpose)
+
+    message = compressor.compress(rows, [generator(Purpose.COMPRESS)]).encode()
+    return side_by_side(
+        {
+            f"{kept:,} of {dim:,} numbers, copied, and as many normals": lambda: (
+                rows[0].index_select(0, places),
+                generator(Purpose.NOISE).standard_normal(kept, dtype=np.float32),
+            ),
+            f"{kept:,} of {dim:,} numbers as a message": lambda: compressor.compress(
+                rows, [generator(Purpose.COMPRESS)]
+            ).encode(),
+            f"{kept:,} of {dim:,} numbers from a message": lambda: compressor.decode(message, dim),
+        },
+        repeats=7,
+    )
