@@ -18,7 +18,7 @@ from tacit.algorithms.fed_spa import cpsgd, dp_fed, fed_spa, on_share
 from tacit.client.binomial_gradient import BinomialGradient
 from tacit.client.bounds import Bound, ClipEachCoordinate, ClipNorm, Normalise
 from tacit.client.cohort import Cohort
-from tacit.client.sampling import Full, Poisson
+from tacit.client.sampling import Full, Poisson, Sampling
 from tacit.client.sparse_steps import SparseLocalSteps
 from tacit.compress import Direct, Identity, RandK, parse_compressor
 from tacit.compress.grid import WholeSteps
@@ -28,7 +28,7 @@ from tacit.engine.round import client_round, client_start
 from tacit.engine.simulate import simulate
 from tacit.errors import DataError, RequestError
 from tacit.federation import Federation
-from tacit.models import softmax_regression
+from tacit.models import least_squares, softmax_regression
 from tacit.noise.binomial import kappa
 from tacit.noise.randomness import Randomness
 from tacit.privacy import Adversary, Target, Unit
@@ -230,3 +230,28 @@ def test_cpsgd_needs_rows_that_stay_on_their_grid(federation: Federation) -> Non
         cpsgd(softmax_regression(features=8, classes=3, ridge=0.1), **settings)
     with pytest.raises(RequestError, match="whole multiples"):
         simulate(cpsgd(MODEL, **settings), federation.weighted("records"), rounds=1, privacy=TARGET)
+
+
+@pytest.mark.parametrize("bits", [8, 12, 16])
+@pytest.mark.parametrize("sampling", [Full(), Poisson(1)], ids=["full", "one record"])
+def test_cpsgd_clips_no_mean(bits: int, sampling: Sampling) -> None:
+    """However little noise the records need: a step that should reach 1 does, on average."""
+    records = 10_000
+    same = torch.ones(2 * records, 1)
+    clients = torch.arange(2 * records) % 2
+    federation = Federation.from_arrays(same, same[:, 0], clients, task="regression")
+    model = least_squares(features=1, intercept=False)
+    algorithm = cpsgd(model, bound=ClipNorm(1.0), sampling=sampling, bits=bits, step=1.0, schedule=Constant())
+    found = calibrate(algorithm, federation, releases=1, privacy=Target(8.0, 1e-5))
+    assert found.guarantee is not None
+    assert found.guarantee.epsilon <= 8.0
+    assert isinstance(algorithm.work, BinomialGradient)
+    grids = algorithm.work.grids(federation.sizes, found.noise_multipliers)
+    ideal = found.noise_multipliers / sampling.batch_sizes(federation.sizes)
+    largest = 1.0 if isinstance(sampling, Full) else 5.0
+    for grid, std in zip(grids, ideal.tolist(), strict=True):
+        assert grid.levels * grid.spacing >= largest
+        assert kappa(grid.coins) * std <= grid.spacing
+    if isinstance(sampling, Full):
+        run = simulate(algorithm, federation, rounds=1, privacy=Target(8.0, 1e-5))
+        assert float(run.parameters[0]) == pytest.approx(1.0, abs=5 * float(found.noise_stds[0]))

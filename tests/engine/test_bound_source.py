@@ -65,6 +65,32 @@ def test_it_is_in_the_ledger_once(tmp_path: Path) -> None:
     assert account.to_dict()["epsilon"] == pytest.approx(summary["epsilon"], rel=1e-6)
 
 
+def test_clients_that_never_train_are_charged_for_it(tmp_path: Path) -> None:
+    few = replace(PAID, algorithm="dp-fed", bound="clip-norm", clients=10, cohort=2, rounds=2, local_steps=2)
+    execute(few, out=tmp_path / "run")
+    work = make_plan(few).algorithm.work
+    assert isinstance(work, SparseLocalSteps)
+    assert work.before is not None
+    alone = epsilon(work.before.event, 1e-5)
+    account = account_run(tmp_path / "run")
+    assert account.to_dict()["agrees"]
+    idle = [one.epsilon for one in account.spent if one.rounds == 0]
+    assert len(idle) >= 6
+    assert idle == pytest.approx([alone] * len(idle), rel=1e-9)
+    assert all(alone < one.epsilon <= one.budget for one in account.spent if one.rounds)
+    first = (tmp_path / "run" / "history.csv").read_text().splitlines()
+    column = first[0].split(",").index("epsilon")
+    assert float(first[1].split(",")[column]) == pytest.approx(alone, rel=1e-6)
+    # The ledger begins with the release: it is spent even if no round ever comes.
+    header = (tmp_path / "run" / "ledger.jsonl").read_text().splitlines()[0]
+    assert events.from_dict(json.loads(header)["before"]) == work.before.event
+    (tmp_path / "run" / "ledger.jsonl").write_text(header + "\n")
+    (tmp_path / "run" / "summary.json").unlink()
+    started = account_run(tmp_path / "run")
+    assert started.guarantee is not None
+    assert started.guarantee.epsilon == pytest.approx(alone, rel=1e-9)
+
+
 def test_once_is_once_however_many_rounds() -> None:
     releases = events.repeated(events.gaussian(8.0), 4)
     for rounds in (1, 50):

@@ -17,6 +17,7 @@ from dp_accounting import dp_event
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
+from tacit.client.sparse_steps import released_before, without_before
 from tacit.client.work import Work
 from tacit.errors import RequestError, count
 from tacit.federation import Federation
@@ -61,16 +62,19 @@ class Calibration:
         return self.algorithm.work
 
     def event(self, group: Group, releases: int) -> dp_event.DpEvent:
-        """What so many releases of a client of the group are to the adversary."""
+        """What so many releases of a client of the group are to the adversary, and what came before the first."""
+        if releases == 0:
+            return released_before(self.work) or events.nothing()
+        return self._event_of(self.work, group, releases)
+
+    def _event_of(self, work: Work, group: Group, releases: int) -> dp_event.DpEvent:
         clients = len(self.group_of_client)
-        return self.algorithm.trust.event(self.work, clients, group.records, group.noise_multiplier, releases)
+        return self.algorithm.trust.event(work, clients, group.records, group.noise_multiplier, releases)
 
     def epsilon_after(self, releases: int) -> float | None:
         """What the client that spends most has spent after so many releases."""
         if self.guarantee is None:
             return None
-        if releases == 0:
-            return 0.0
         adjacency = self.guarantee.adjacency
         return max(
             accounting.epsilon(self.event(group, releases), group.target.delta, adjacency)
@@ -82,6 +86,7 @@ class Calibration:
         """Who releases what: the head of a ledger."""
         if self.guarantee is None:
             return {"privacy": "none"}
+        before, training = released_before(self.work), without_before(self.work)
         groups = [
             {
                 "clients": federation.ids[(self.group_of_client == index).nonzero()[:, 0]].tolist(),
@@ -89,7 +94,7 @@ class Calibration:
                 "noise_multiplier": group.noise_multiplier,
                 "delta": group.target.delta,
                 "epsilon_budget": group.target.epsilon,
-                "release": events.to_dict(self.event(group, 1)),
+                "release": events.to_dict(self._event_of(training, group, 1)),
             }
             for index, group in enumerate(self.groups)
             if group.target is not None
@@ -100,6 +105,7 @@ class Calibration:
             "adversary": str(self.guarantee.adversary),
             "delta": self.guarantee.delta,
             "public": list(self.guarantee.public),
+            **({} if before is None else {"before": events.to_dict(before)}),
             "groups": groups,
         }
 

@@ -39,7 +39,9 @@ def show_run(found: RunAccount) -> None:
     if found.guarantee is None:
         console.print(f"[bold red]NOT PRIVATE[/]: noise was switched off in {found.directory}")
     elif found.cost is None:
-        console.print(f"nothing has been released in {found.directory} yet")
+        spent = f"epsilon {_number(found.guarantee.epsilon)} was spent before the first round, and"
+        nothing = spent if found.guarantee.epsilon else "nothing has been spent:"
+        console.print(f"{nothing} no round has been released in {found.directory} yet")
     else:
         counts = [one.rounds for one in found.spent]
         facts = {

@@ -21,7 +21,7 @@ from tacit.client.bounds import Bound
 from tacit.client.cohort import Cohort
 from tacit.client.estimators import State
 from tacit.client.sampling import Sampling
-from tacit.client.work import RECORD_COUNTS
+from tacit.client.work import RECORD_COUNTS, Work
 from tacit.errors import count, positive
 from tacit.federation import Batch, Federation
 from tacit.models.model import Model, penalty_gradient
@@ -47,6 +47,11 @@ def once(event: dp_event.DpEvent, rounds: int) -> dp_event.DpEvent:
     ]
     precision = sum(times / leaf.noise_multiplier**2 for leaf, times in gaussian)
     return events.composed([events.one_pass(precision**-0.5, rounds), *others])
+
+
+def after(before: dp_event.DpEvent, training: dp_event.DpEvent, rounds: int) -> dp_event.DpEvent:
+    """So many rounds of training, and once what was released before them."""
+    return events.composed([once(before, rounds), training])
 
 
 class Support(Protocol):
@@ -168,7 +173,7 @@ class SparseLocalSteps:
         check_size(self.noise, size)
         ideal = self.sampling.event(size, noise_multiplier, releases, inside=1 + self.noise.slack)
         training = self.noise.charged(ideal, self.kept, releases)
-        return training if self.before is None else events.composed([once(self.before.event, rounds), training])
+        return training if self.before is None else after(self.before.event, training, rounds)
 
     def with_noise(self, noise: Noise) -> Self:
         """The same work with another kind of noise."""
@@ -181,3 +186,13 @@ class SparseLocalSteps:
     def records_in_memory(self, sizes: Tensor) -> Tensor:
         """A batch."""
         return self.sampling.batch_sizes(sizes)
+
+
+def released_before(work: Work) -> dp_event.DpEvent | None:
+    """What every client has released before the first round, whether or not it ever takes part in one."""
+    return work.before.event if isinstance(work, SparseLocalSteps) and work.before is not None else None
+
+
+def without_before(work: Work) -> Work:
+    """The rounds alone."""
+    return replace(work, before=None) if isinstance(work, SparseLocalSteps) else work

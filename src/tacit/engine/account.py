@@ -11,6 +11,7 @@ from typing import Any
 from dp_accounting import DpEvent
 
 from tacit.algorithms.calibrate import Calibration, Group, attendance, calibrate, releases
+from tacit.client.sparse_steps import after
 from tacit.engine.execute import stored_summary
 from tacit.engine.ledger import read_ledger
 from tacit.engine.plan import Plan, make_plan
@@ -115,8 +116,8 @@ def account_recipe(recipe: Recipe, *, data_dir: Path | None = None) -> RecipeAcc
 def account_run(directory: Path) -> RunAccount:
     """Recompute every client's epsilon from the ledger, and compare with the summary if there is one.
 
-    All that is read of the ledger is what one release of a client is (its event) and in which rounds it took
-    part. Differences are told, not repaired.
+    All that is read of the ledger is what was released before the first round, what one release of a client is
+    (its event) and in which rounds it took part. Differences are told, not repaired.
     """
     if not (directory / "ledger.jsonl").is_file():
         raise DataError(
@@ -161,7 +162,10 @@ class _Book:
     unit: Unit
     adversary: Adversary
     public: tuple[str, ...]
+    before: DpEvent | None
+    """what every client has released before the first round"""
     release: dict[int, DpEvent]
+    """one round of a client, together with what was before"""
     records: dict[int, int]
     deltas: dict[int, float]
     budgets: dict[int, float]
@@ -174,8 +178,11 @@ class _Book:
             records: dict[int, int] = {}
             deltas: dict[int, float] = {}
             budgets: dict[int, float] = {}
+            before = events.from_dict(header["before"]) if "before" in header else None
             for group in header["groups"]:
                 event = events.from_dict(group["release"])
+                if before is not None:
+                    event = after(before, event, 1)
                 delta, budget = check_delta(group["delta"]), positive("epsilon_budget", group["epsilon_budget"])
                 for client in group["clients"]:
                     if not isinstance(client, int) or client in release:
@@ -195,6 +202,7 @@ class _Book:
                 unit=Unit(header["unit"]),
                 adversary=Adversary(header["adversary"]),
                 public=tuple(header.get("public", Guarantee.public)),
+                before=before,
                 release=release,
                 records=records,
                 deltas=deltas,
@@ -207,8 +215,10 @@ class _Book:
 
     def event(self, client: int) -> DpEvent:
         """All that a client has released."""
-        times = self.taken[client]
-        return over(self.release[client], times) if times else events.nothing()
+        return self._times(self.release[client], self.taken[client])
+
+    def _times(self, release: DpEvent, times: int) -> DpEvent:
+        return over(release, times) if times else self.before or events.nothing()
 
     def spent(self, client: int) -> Spent:
         """What that has cost it."""
@@ -219,13 +229,11 @@ class _Book:
     def promised(self) -> float:
         """What was promised: every kind of client is charged for the most rounds that any one took part in."""
         most = max(self.taken.values(), default=0)
-        if not most:
-            return 0.0
         distinct = {
             (str(events.to_dict(release)), self.deltas[client]): release
             for client, release in self.release.items()
         }
-        return max(epsilon(over(one, most), delta, self.adjacency) for (_, delta), one in distinct.items())
+        return max(epsilon(self._times(one, most), delta, self.adjacency) for (_, delta), one in distinct.items())
 
 
 def _members(round: int, who: Any, known: dict[int, DpEvent]) -> list[int]:

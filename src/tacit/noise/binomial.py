@@ -127,8 +127,8 @@ class Binomial:
     The step is a power of two, so that grid numbers are exact in every floating-point format: the smallest for
     which at most half of the 2^bits numbers are needed for coins, and the others, the levels, reach as far as the
     numbers may go. Where little noise is needed for numbers that go far, so few bits are too coarse for it: the
-    coins are then the fewest that go out as far as the tails are cut, and more noise than was asked for. Steps and
-    coins follow from noise, bits and the bound alone, so everybody may know them.
+    coins are then the fewest that go out as far as the tails are cut, and more noise than was asked for. Steps
+    and coins follow from noise, bits and the bound alone, so everybody may know them.
     """
 
     bits: int
@@ -150,10 +150,10 @@ class Binomial:
         return torch.float64 if self.secret else torch.float32
 
     def grid(self, std: float, largest: float = 0.0) -> Grid:
-        """The grid for numbers up to `largest` on which coins are worth at least Gaussian noise of this deviation.
+        """The grid for numbers up to `largest` on which coins are worth Gaussian noise of this deviation, or more.
 
         >>> Binomial(bits=12).grid(0.1), Binomial(bits=12).grid(0.1, largest=30.0)
-        (Grid(exponent=-7, coins=1220, levels=1437), Grid(exponent=-6, coins=362, levels=1866))
+        (Grid(exponent=-7, coins=1220, levels=1437), Grid(exponent=-5, coins=240, levels=1927))
         """
         return _grid(self.bits, std, largest)
 

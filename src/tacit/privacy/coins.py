@@ -99,7 +99,7 @@ class CoinNoise:
 def _too_many(why: str) -> CannotAnswerError:
     return CannotAnswerError(
         f"{why}, and it counts up to {MOST_COINS} of all clients together",
-        "this epsilon is too small for so few clients: ask for a larger one, for fewer rounds or for more clients",
+        "this epsilon is too small for so few clients: ask for a larger one, fewer rounds or more clients",
     )
 
 
