@@ -320,3 +320,12 @@ def test_coins_from_the_operating_system_cannot_be_repeated() -> None:
         for _ in range(2)
     ]
     assert not torch.equal(runs[0], runs[1])
+
+
+def test_an_epsilon_that_takes_more_coins_than_can_be_sent_is_refused() -> None:
+    """At once: neither the accountant nor a client tries."""
+    small = replace(SMALL, algorithm="shuffled-accelerated", clients=6, rounds=2, step=None)
+    assert isinstance(make_plan(replace(small, epsilon=0.01)).algorithm.work, CoinGradient)
+    for epsilon_wanted in (1e-4, 1e-6):
+        with pytest.raises(RequestError, match="too small for so few clients"):
+            make_plan(replace(small, epsilon=epsilon_wanted))

@@ -174,10 +174,13 @@ def test_isrl_grids_have_the_papers_four_methods_and_more() -> None:
 
 def test_a_measured_rate_stays_below_its_bound() -> None:
     settings = {"records": 100, "clients": 4, "epsilon": 2.0, "most_rounds": 5, "seed": 0}
-    found = isrl_rates.run(settings, None)
-    excess = found["history"]["train_loss"][-1] - found["least"]
-    assert 0 <= excess <= found["upper"]
-    assert found["epsilon"] <= 2.0
+    for signal in (0.02, 0.3, 1.0):
+        found = isrl_rates.run({**settings, "signal": signal}, None)
+        excess = found["history"]["train_loss"][-1] - found["least"]
+        assert 0 <= excess <= found["upper"]
+        assert found["epsilon"] <= 2.0
+    rows = [{"signal": a, "excess_risk": b} for a, b in ((0.1, 1.0), (0.1, 2.0), (0.5, 9.0), (0.5, 1.0))]
+    assert isrl_rates._worst(rows) == [9.0, 1.0]
 
 
 def test_runs_that_tell_nothing_bear_nothing_out() -> None:

@@ -21,11 +21,15 @@ from tacit.client.bounds import Bound
 from tacit.client.coin_gradient import CoinGradient
 from tacit.client.sampling import Sampling
 from tacit.compress import Direct, Identity
+from tacit.errors import RequestError
 from tacit.models.model import Model, penalty_gradient
 from tacit.server.accelerated import Accelerated, Stage
 from tacit.server.projection import Projection
 from tacit.server.update import ServerUpdate, State
 from tacit.shuffle.coin_bits import CoinBits
+
+_MOST_COINS_A_ROUND = 2**30
+"""Of one client: its message is several times as many bits, hundreds of megabytes."""
 
 
 def shuffled_mb_sgd(
@@ -62,11 +66,20 @@ def shuffled_accelerated(
 
 
 def settled(algorithm: Algorithm, noise_multiplier: float) -> Algorithm:
-    """The algorithm with all that its parties must agree on once the noise is known: how many coins, and bits."""
+    """The algorithm with all that its parties must agree on once the noise is known: how many coins, and bits.
+
+    More coins than a client could throw and send are refused.
+    """
     work = algorithm.work
     if not isinstance(work, CoinGradient) or noise_multiplier == 0:
         return algorithm
     coins = work.coins_for(noise_multiplier)
+    if coins * work.model.dim > _MOST_COINS_A_ROUND:
+        raise RequestError(
+            f"every one of {work.cohort} clients would have to throw {coins} coins for each of {work.model.dim} "
+            f"coordinates in a round, and send a bit for each; at most {_MOST_COINS_A_ROUND} together will do. This "
+            "epsilon is too small for so few clients: ask for a larger one, fewer rounds or more clients"
+        )
     bits = CoinBits(work.levels, coins, work.bound.norm(work.model.dim))
     return replace(algorithm, work=replace(work, coins=coins), uplink=Direct(bits))
 

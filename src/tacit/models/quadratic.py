@@ -36,7 +36,7 @@ class Quadratic:
             raise RequestError(f"a record must be [A | w*] of shape {(self.dim, self.rank + 1)}, not {shape}")
         roots, minima = batch.features[:, :, :-1], batch.features[:, :, -1]
         points = point if point.dim() == 1 else point[batch.owners()]
-        return roots, torch.einsum("jdr,jd->jr", roots, points - minima)
+        return roots, torch.bmm((points - minima)[:, None], roots)[:, 0]
 
     def losses(self, point: Tensor, batch: Batch) -> Tensor:
         """1/2 ||A_j^T (w - w_j*)||^2."""
@@ -45,7 +45,7 @@ class Quadratic:
     def gradients(self, point: Tensor, batch: Batch) -> WrittenGradients:
         """A_j A_j^T (w - w_j*)."""
         roots, residuals = self._residuals(point, batch)
-        return WrittenGradients(torch.einsum("jdr,jr->jd", roots, residuals), batch.counts)
+        return WrittenGradients(torch.bmm(roots, residuals[:, :, None])[:, :, 0], batch.counts)
 
     def predict(self, point: Tensor, features: Tensor) -> Tensor:
         """Nothing to predict: the loss of every record, which is all there is to know."""

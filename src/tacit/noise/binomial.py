@@ -150,7 +150,7 @@ class Binomial:
         return torch.float64 if self.secret else torch.float32
 
     def grid(self, std: float, largest: float = 0.0) -> Grid:
-        """The grid for numbers up to `largest` on which coins are worth Gaussian noise of this deviation, or more.
+        """The grid for numbers up to `largest` whose coins are worth Gaussian noise of this deviation, or more.
 
         >>> Binomial(bits=12).grid(0.1), Binomial(bits=12).grid(0.1, largest=30.0)
         (Grid(exponent=-7, coins=1220, levels=1437), Grid(exponent=-5, coins=240, levels=1927))
