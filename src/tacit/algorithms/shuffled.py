@@ -77,8 +77,8 @@ def settled(algorithm: Algorithm, noise_multiplier: float) -> Algorithm:
     if coins * work.model.dim > _MOST_COINS_A_ROUND:
         raise RequestError(
             f"every one of {work.cohort} clients would have to throw {coins} coins for each of {work.model.dim} "
-            f"coordinates in a round, and send a bit for each; at most {_MOST_COINS_A_ROUND} together will do. This "
-            "epsilon is too small for so few clients: ask for a larger one, fewer rounds or more clients"
+            f"coordinates in a round, and send a bit for each; at most {_MOST_COINS_A_ROUND} together will do. "
+            "This epsilon is too small for so few clients: ask for a larger one, fewer rounds or more clients"
         )
     bits = CoinBits(work.levels, coins, work.bound.norm(work.model.dim))
     return replace(algorithm, work=replace(work, coins=coins), uplink=Direct(bits))

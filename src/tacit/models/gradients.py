@@ -23,8 +23,8 @@ ROWS_AT_A_TIME = 64 * 2**20
 FEW_RECORDS = 64
 """Below this many records a client, padding to a rectangle beats a loop over the clients."""
 
-NARROW = 16
-"""Up to this many columns, matrix products are faster when the few columns lie as rows."""
+NARROW, WIDE = 16, 256
+"""Up to so many columns, matrix products are faster when the few columns lie as rows; from so many rows on."""
 
 LARGE_PRODUCT = 4_000_000
 """From this many multiplications a client on, what a loop costs is lost in what its products cost."""
@@ -109,15 +109,17 @@ def products_by_client(left: Tensor, right: Tensor, counts: Tensor, out: Tensor)
     evenly_or_short = bool((counts == counts[0]).all()) or len(left) < FEW_RECORDS * len(counts)
     # Many small products are cheaper together, a few large ones one by one.
     small = len(left) * left.shape[1] * right.shape[1] < LARGE_PRODUCT * len(counts)
+    # The long side last: two to three times as fast where a long one meets the few columns of a linear model.
+    flip = right.shape[1] <= NARROW and left.shape[1] >= WIDE
     products = out.view(len(counts), left.shape[1], right.shape[1])
     if evenly_or_short and small and len(counts) > 1:
-        # The long side last: two to three times as fast for the few columns of a linear model.
-        flipped = torch.bmm(padded(right, counts).transpose(1, 2), padded(left, counts))
-        products.copy_(flipped.transpose(1, 2))
+        first, second = (right, left) if flip else (left, right)
+        together = torch.bmm(padded(first, counts).transpose(1, 2), padded(second, counts))
+        products.copy_(together.transpose(1, 2) if flip else together)
         return
     sizes = counts.tolist()
     for a, b, product in zip(left.split(sizes), right.split(sizes), products, strict=True):
-        if right.shape[1] <= NARROW:
+        if flip:
             product.copy_(torch.mm(b.T, a).T)
         else:
             torch.mm(a.T, b, out=product)
