@@ -66,7 +66,7 @@ def test_a_network_predicts_probabilities() -> None:
     probabilities = model.predict_proba(X)
     assert np.allclose(probabilities.sum(1), 1)
     assert np.array_equal(model.classes_[probabilities.argmax(1)], model.predict(X))
-    assert model.score(X, y) > 0.4
+    assert model.score(X, y) > 0.25
 
 
 def test_a_support_vector_machine_has_no_probabilities() -> None:

@@ -41,7 +41,18 @@ def test_a_secret_changes_what_clients_draw_and_nothing_that_is_public() -> None
     assert len({fresh_secret() for _ in range(50)}) == 50
     open_, closed = Randomness(3), Randomness(3, secret=fresh_secret())
     assert "secret" not in repr(closed)
-    private = {Purpose.SAMPLE, Purpose.NOISE, Purpose.COMPRESS}
+    private = {
+        Purpose.SAMPLE,
+        Purpose.NOISE,
+        Purpose.COMPRESS,
+        Purpose.SECRET_PARTICIPATION,
+        Purpose.AGGREGATE,
+    }
+    firsts = {closed.generator(purpose).random() for purpose in private}
+    assert len(firsts) == len(private)
+    # Every purpose has a key of its own: the raw numbers of one are not those of another at its address.
+    keys = {int(closed.generator(purpose).bit_generator.state["state"]["key"][0]) for purpose in private}
+    assert len(keys) == len(private)
     for purpose in Purpose:
         same = open_.generator(purpose).random() == closed.generator(purpose).random()
         assert same == (purpose not in private)
