@@ -93,7 +93,7 @@ def compare(
                 select=select,
                 data_dir=data_dir,
                 workers=workers,
-                progress=lambda done, total, k=k: bar.update(  # type: ignore[misc]
+                progress=lambda done, total, k=k: bar.update(  # type: ignore[misc]  # k is bound here
                     task, completed=k * total + done, total=len(bases) * total
                 ),
             )

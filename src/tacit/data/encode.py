@@ -155,7 +155,7 @@ def group_records(clients: Sequence[Hashable] | Sequence[Arrays] | Arrays, recor
     """
     if isinstance(clients, list | tuple) and clients and isinstance(clients[0], _INDEX_LISTS):
         return _group_by_index([to_numpy(rows, "client indices") for rows in clients], records)
-    labels = to_numpy(clients, "client labels")  # type: ignore[arg-type]
+    labels = to_numpy(clients, "client labels")  # type: ignore[arg-type]  # any array of labels
     if labels.shape != (records,):
         raise DataError(
             f"clients must be {records} labels, one per record, or a list of index arrays, not {labels.shape}"

@@ -120,9 +120,9 @@ def _sampling(plan: Plan, fraction: float) -> Sampling:
 def _with_sampling(plan: Plan, sampling: Sampling) -> Work:
     work: Any = plan.algorithm.work
     if isinstance(work, PrivateGradient):
-        return replace(work, estimator=replace(work.estimator, sampling=sampling))  # type: ignore[type-var]
+        return replace(work, estimator=replace(work.estimator, sampling=sampling))  # type: ignore[type-var]  # a dataclass
     if "sampling" in {field.name for field in fields(work)}:
-        return replace(work, sampling=sampling)  # type: ignore[no-any-return]
+        return replace(work, sampling=sampling)  # type: ignore[no-any-return]  # a work, too
     raise RequestError(f"the batches of {plan.algorithm.name!r} cannot be exchanged")
 
 

@@ -83,7 +83,7 @@ def planned_rate(records: int, rounds: int, epsilon: float) -> float:
     stds = {}
     for rate in RATES:
         noise = calibrate_noise(
-            lambda z, rate=rate: repeated(poisson(rate, z) if rate < 1 else gaussian(z), rounds),  # type: ignore[misc]
+            lambda z, rate=rate: repeated(poisson(rate, z) if rate < 1 else gaussian(z), rounds),  # type: ignore[misc]  # bound
             epsilon=epsilon,
             delta=DELTA,
         )

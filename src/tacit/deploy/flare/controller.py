@@ -19,7 +19,7 @@ CHECK_SECONDS = 0.02
 """How often FLARE looks whether a round is over; its own default adds 0.2 seconds to every round."""
 
 
-class RelayController(Controller):  # type: ignore[misc]
+class RelayController(Controller):  # type: ignore[misc]  # FLARE has no types
     """Runs rounds for the process of `tacit server`, which it is connected to, until that says stop or is gone.
 
     The conversation: a greeting {"sites": [...]}; then a header {"sites", "quorum", "deadline_seconds",

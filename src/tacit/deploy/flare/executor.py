@@ -12,7 +12,7 @@ from tacit.deploy.flare.job import PAYLOAD, TASK
 from tacit.deploy.flare.relay import connect_to_owner, receive_frame, send_frame
 
 
-class RelayExecutor(Executor):  # type: ignore[misc]
+class RelayExecutor(Executor):  # type: ignore[misc]  # FLARE has no types
     """Answers the task `tacit_round` with the bytes that the silo's process gives.
 
     Guarantee: neither records nor exceptions pass through here. The silo's process is asked over a local

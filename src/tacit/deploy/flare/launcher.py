@@ -20,7 +20,7 @@ RELAUNCHES = 20
 """After so many kills of one job the site gives up, and says so to the server."""
 
 
-class RelaunchingHandle(ProcessHandle):  # type: ignore[misc]
+class RelaunchingHandle(ProcessHandle):  # type: ignore[misc]  # FLARE has no types
     """A job's process that is started again when a signal killed it, unless FLARE itself asked for its end.
 
     FLARE fails the whole job within seconds when one site's job process dies. Nothing is lost with it: the
@@ -50,7 +50,7 @@ class RelaunchingHandle(ProcessHandle):  # type: ignore[misc]
         super().wait()
 
 
-class RelaunchingLauncher(ClientProcessJobLauncher):  # type: ignore[misc]
+class RelaunchingLauncher(ClientProcessJobLauncher):  # type: ignore[misc]  # FLARE has no types
     """Starts jobs as FLARE's own process launcher does, without a folder of shipped code on the path."""
 
     def launch_job(self, job_meta: dict[str, Any], fl_ctx: Any) -> RelaunchingHandle:

@@ -46,7 +46,7 @@ _OTHER_FILES = frozenset(
 _APP_LIMIT_BYTES = 2**16
 
 
-class OnlyOurJob(DeployProcessor):  # type: ignore[misc]
+class OnlyOurJob(DeployProcessor):  # type: ignore[misc]  # FLARE has no types
     """Accepts the job whose client configuration is tacit's own, and no other: no code, components or filters."""
 
     def process(self, req: Message, app_ctx: Any) -> Message:
