@@ -22,6 +22,7 @@ from tacit.client.sampling import Full, Poisson, Sampling
 from tacit.client.sparse_steps import SparseLocalSteps
 from tacit.compress import Direct, Identity, RandK, parse_compressor
 from tacit.compress.grid import WholeSteps
+from tacit.compress.rotation import RotatedBack
 from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
 from tacit.engine.round import client_round, client_start
@@ -79,8 +80,9 @@ ALGORITHMS = [
         schedule=InverseSqrt(),
     ),
     cpsgd(MODEL, bound=ClipNorm(1.0), sampling=Poisson(0.2), bits=12, step=0.5, schedule=Constant()),
+    cpsgd(MODEL, bound=ClipNorm(1.0), sampling=Poisson(0.2), bits=12, rotate=True, step=0.5, schedule=Constant()),
 ]
-IDS = ["each coordinate", "k = 1", "k = d", "quantised", "dp-fed", "cpsgd"]
+IDS = ["each coordinate", "k = 1", "k = d", "quantised", "dp-fed", "cpsgd", "cpsgd, rotated"]
 
 
 def test_compositions() -> None:
@@ -214,7 +216,13 @@ def test_recipes() -> None:
     assert plan.algorithm.participation == FixedNumber(2)
     assert plan.recipe.privacy == "record"
     assert make_plan(Recipe.from_toml(chosen.to_toml())).recipe == chosen
-    assert make_plan(Recipe(algorithm="cpsgd", data="digits", clients=5, rounds=2)).recipe.bits == 16
+    coins = make_plan(Recipe(algorithm="cpsgd", data="digits", clients=5, rounds=2))
+    assert (coins.recipe.bits, coins.recipe.rotate) == (16, False)
+    turned = make_plan(Recipe(algorithm="cpsgd", data="digits", clients=5, rounds=2, rotate=True))
+    assert isinstance(turned.algorithm.uplink, RotatedBack)
+    assert make_plan(Recipe.from_toml(turned.recipe.to_toml())).recipe == turned.recipe
+    with pytest.raises(RequestError, match="rotate must be bool"):
+        Recipe(rotate=1)  # type: ignore[arg-type]  # what a file may say
     for algorithm, setting in (
         ("dp-fed", {"kappa": 0.1}),
         ("fed-spa", {"bits": 8}),
@@ -230,6 +238,39 @@ def test_cpsgd_needs_rows_that_stay_on_their_grid(federation: Federation) -> Non
         cpsgd(softmax_regression(features=8, classes=3, ridge=0.1), **settings)
     with pytest.raises(RequestError, match="whole multiples"):
         simulate(cpsgd(MODEL, **settings), federation.weighted("records"), rounds=1, privacy=TARGET)
+
+
+def test_a_rotation_saves_cpsgd_noise_that_few_bits_force_on_it() -> None:
+    """Levels that need not reach as far as the bound are fine enough for the noise that was asked for."""
+    wide = softmax_regression(features=7280, classes=3)
+    sizes, multipliers = torch.tensor([1000]), torch.tensor([1.0])
+    stds = [
+        float(
+            cpsgd(
+                wide, bound=ClipNorm(1.0), sampling=Full(), bits=12, rotate=rotate, step=1.0, schedule=Constant()
+            )
+            .work.noise_stds(sizes, multipliers)
+            .item()
+        )
+        for rotate in (False, True)
+    ]
+    assert stds[0] > 5 / 1000
+    assert 1 / 1000 <= stds[1] < 1.4 / 1000
+
+
+def test_a_rotated_run_learns_the_same(federation: Federation) -> None:
+    """Without noise: up to rounding to 16 bits, turning there and back changes nothing."""
+    runs = [
+        simulate(
+            cpsgd(MODEL, bound=ClipNorm(1.0), sampling=Full(), rotate=rotate, step=0.5, schedule=Constant()),
+            federation,
+            rounds=5,
+            privacy="none",
+        )
+        for rotate in (False, True)
+    ]
+    torch.testing.assert_close(runs[0].parameters, runs[1].parameters, atol=2e-3, rtol=0)
+    assert float(runs[0].parameters.norm()) > 0.5
 
 
 @pytest.mark.parametrize("bits", [8, 12, 16])

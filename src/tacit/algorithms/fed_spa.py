@@ -21,6 +21,7 @@ from tacit.client.sparse_steps import Everything, SparseLocalSteps
 from tacit.compress import Direct, Identity
 from tacit.compress.compressor import Compressor
 from tacit.compress.grid import WholeSteps
+from tacit.compress.rotation import RotatedBack, Rotation
 from tacit.compress.support import MessageSupport
 from tacit.models.model import Model
 from tacit.noise.binomial import Binomial
@@ -100,14 +101,25 @@ def dp_fed(
 
 
 def cpsgd(
-    model: Model, *, bound: Bound, sampling: Sampling, bits: int = 16, step: float, schedule: Schedule
+    model: Model,
+    *,
+    bound: Bound,
+    sampling: Sampling,
+    bits: int = 16,
+    rotate: bool = False,
+    step: float,
+    schedule: Schedule,
 ) -> Algorithm:
     """cpSGD: one gradient a round, rounded at random to a grid, with coins as noise (section 5).
 
     `bits` are those of a coordinate on the wire, log2(levels + coins). How many are levels and how many are coins
-    follows from the noise. Of the cited paper's variants this is the one without rotation, which would be of no
-    use here: it makes room for finer levels, and rounding costs nothing as it is. Its promise is about sums of
-    clients; here every message carries the noise that it needs on its own.
+    follows from the noise. With few bits, levels that reach as far as the bound are too coarse for little noise,
+    and more is added than is needed; `rotate` spreads gradients over their coordinates, so that levels need not
+    go as far (the cited paper's section 4). The cited paper's promise is about sums of clients; here every message
+    carries the noise that it needs on its own.
     """
-    work = BinomialGradient(model, sampling, bound, Binomial(bits))
-    return Algorithm("cpsgd", work, Direct(WholeSteps(bits)), Descent(step, schedule=schedule))
+    rotation = Rotation(model.dim) if rotate else None
+    work = BinomialGradient(model, sampling, bound, Binomial(bits), rotation)
+    compressor = WholeSteps(bits)
+    uplink = Direct(compressor) if rotation is None else RotatedBack(compressor, rotation)
+    return Algorithm("cpsgd", work, uplink, Descent(step, schedule=schedule))

@@ -15,6 +15,7 @@ from tacit.client.cohort import Cohort
 from tacit.client.estimators import BoundedModel, State
 from tacit.client.sampling import Poisson, Sampling
 from tacit.client.work import RECORD_COUNTS
+from tacit.compress.rotation import Rotation
 from tacit.errors import RequestError
 from tacit.federation import Federation
 from tacit.models.model import Model
@@ -34,13 +35,15 @@ class BinomialGradient:
     Guarantee: with noise multiplier z, one message on its own, against a server that sees it, is worth at least
     the Gaussian mechanism on a sum to which one record adds at most one bound, with noise of z bounds on every
     coordinate: `tacit.noise.binomial` proves it, for all sampling schemes. Unlike in the cpSGD paper, rounding
-    costs nothing, the promise needs nobody who adds up messages, and the composition of rounds is exact.
+    costs nothing, the promise needs nobody who adds up messages, and the composition of rounds is exact. With a
+    `rotation` the mean is rotated before it is rounded, which moves no two means apart.
     """
 
     model: Model
     sampling: Sampling
     bound: Bound
     noise: Binomial
+    rotation: Rotation | None = None
     unit: Unit = field(default=Unit.RECORD, init=False)
     public: tuple[str, ...] = field(default=RECORD_COUNTS, init=False)
     batches_per_round: int = field(default=1, init=False)
@@ -59,6 +62,8 @@ class BinomialGradient:
             point, self.sampling.draw(cohort).batch
         )
         means = sums / self.sampling.batch_sizes(cohort.sizes).to(sums)[:, None]
+        if self.rotation is not None:
+            means = self.rotation.forward(means)
         generators = partial(cohort.generators, Purpose.NOISE)
         return self.noise.on_grids(means, self.grids(cohort.sizes, noise_multipliers), generators), state
 
@@ -73,10 +78,14 @@ class BinomialGradient:
     def _largest_coordinates(self, sizes: Tensor) -> Tensor:
         """How far a coordinate of a client's mean may go: what lies beyond would be clipped, and bias the mean.
 
-        That is the bound, except where coins may draw more records than the b that the sum is divided by.
+        That is the bound, or what a rotation leaves of it, except where coins may draw more records than the b
+        that the sum is divided by.
         """
-        bound = self.bound
-        limit = bound.limit if isinstance(bound, ClipEachCoordinate) else bound.norm(self.model.dim)
+        norm = self.bound.norm(self.model.dim)
+        if self.rotation is not None:
+            limit = self.rotation.reach(norm)
+        else:
+            limit = self.bound.limit if isinstance(self.bound, ClipEachCoordinate) else norm
         batch = self.sampling.batch_sizes(sizes)
         if not isinstance(self.sampling, Poisson):
             return torch.full_like(batch, limit)

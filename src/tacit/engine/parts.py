@@ -106,6 +106,7 @@ def algorithm_of(
         "beta_2": recipe.beta_2,
         "kappa": recipe.kappa,
         "bits": recipe.bits,
+        "rotate": recipe.rotate,
         "output": parse_output(recipe.output or "last", rounds, Randomness(recipe.seed)),
         "trust": Aggregator(participation.expected) if isinstance(participation, PoissonClients) else Nobody(),
         "shuffler": shuffler_for(participation, federation) if "shuffler" in entry.settings else None,

@@ -81,6 +81,8 @@ class Recipe:
     """and from which size on a coordinate's movements are scaled"""
     bits: int | None = None
     """for every coordinate of a message of whole numbers"""
+    rotate: bool | None = None
+    """whether gradients are spread over their coordinates before they are rounded to whole numbers"""
     output: str | None = None
     """"last", "average" or "random": which point is the model"""
     cohort: int | str | None = None
@@ -107,7 +109,7 @@ class Recipe:
             value = getattr(self, name)
             if isinstance(value, int) and not isinstance(value, bool) and float in kinds and int not in kinds:
                 object.__setattr__(self, name, _as_float(name, value))
-            elif not isinstance(value, kinds) or isinstance(value, bool):
+            elif not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
                 wanted = " or ".join(k.__name__ for k in kinds if k is not type(None))
                 raise RequestError(f"{name} must be {wanted}, not {value!r}")
         for name in ("epsilon", "delta", "weights"):
