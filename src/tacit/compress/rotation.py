@@ -1,7 +1,6 @@
 """A random rotation that everybody knows: it spreads a vector evenly over its coordinates before it is rounded.
 
-cpSGD (Agarwal et al. 2018, section 4) and Suresh et al. 2017 multiply by a Walsh-Hadamard matrix with random signs,
-which takes d log2(d) additions. They fill d up to a power of two, and send the filling. Here two transforms of
+cpSGD (Agarwal et al. 2018, section 4) multiplies by a Walsh-Hadamard matrix with random signs, which takes d log2(d) additions. It fills d up to a power of two, and sends the filling. Here two transforms of
 n = 2^floor(log2 d) coordinates, one from the front and one from the back, cover all d of them, and nothing is
 filled up.
 """
@@ -27,7 +26,7 @@ _BEYOND = 1e-6
 
 @dataclass(frozen=True)
 class Rotation:
-    """An orthogonal map of vectors of length `dim`: lengths and distances, so bounds and noise, stay as they are."""
+    """An orthogonal map of vectors of length `dim`: distances stay as they are, so bounds and noise may, too."""
 
     dim: int
 
