@@ -244,16 +244,9 @@ def test_a_rotation_saves_cpsgd_noise_that_few_bits_force_on_it() -> None:
     """Levels that need not reach as far as the bound are fine enough for the noise that was asked for."""
     wide = softmax_regression(features=7280, classes=3)
     sizes, multipliers = torch.tensor([1000]), torch.tensor([1.0])
-    stds = [
-        float(
-            cpsgd(
-                wide, bound=ClipNorm(1.0), sampling=Full(), bits=12, rotate=rotate, step=1.0, schedule=Constant()
-            )
-            .work.noise_stds(sizes, multipliers)
-            .item()
-        )
-        for rotate in (False, True)
-    ]
+    shared: dict[str, Any] = {"bound": ClipNorm(1.0), "sampling": Full(), "step": 1.0, "schedule": Constant()}
+    works = [cpsgd(wide, bits=12, rotate=rotate, **shared).work for rotate in (False, True)]
+    stds = [float(work.noise_stds(sizes, multipliers)) for work in works]
     assert stds[0] > 5 / 1000
     assert 1 / 1000 <= stds[1] < 1.4 / 1000
 

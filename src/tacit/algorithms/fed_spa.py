@@ -115,8 +115,8 @@ def cpsgd(
     `bits` are those of a coordinate on the wire, log2(levels + coins). How many are levels and how many are coins
     follows from the noise. With few bits, levels that reach as far as the bound are too coarse for little noise,
     and more is added than is needed; `rotate` spreads gradients over their coordinates, so that levels need not
-    go as far (the cited paper's section 4). That paper's promise is about sums of clients; here every message carries
-    the noise that it needs on its own.
+    go as far (the cited paper's section 4). That paper's promise is about sums of clients; here every message
+    carries the noise that it needs on its own.
     """
     rotation = Rotation(model.dim) if rotate else None
     work = BinomialGradient(model, sampling, bound, Binomial(bits), rotation)

@@ -1,6 +1,7 @@
 """A random rotation that everybody knows: it spreads a vector evenly over its coordinates before it is rounded.
 
-cpSGD (Agarwal et al. 2018, section 4) multiplies by a Walsh-Hadamard matrix with random signs, which takes d log2(d) additions. It fills d up to a power of two, and sends the filling. Here two transforms of
+cpSGD (Agarwal et al. 2018, section 4) multiplies by a Walsh-Hadamard matrix with random signs, which takes
+d log2(d) additions. It fills d up to a power of two, and sends the filling. Here two transforms of
 n = 2^floor(log2 d) coordinates, one from the front and one from the back, cover all d of them, and nothing is
 filled up.
 """
