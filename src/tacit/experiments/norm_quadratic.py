@@ -148,6 +148,7 @@ def _claims(results: Sequence[Result], rows: Sequence[dict[str, Any]]) -> tuple[
             no_larger([(1.0, ratio) for ratio in ratios.values()], slack=1e-3),
             f"suboptimality of clipping over that of normalising at the end: {shown}",
         ),
+        _never_noisier(results),
         Claim(
             "At the epsilon that the paper claims, the true mode reaches the utility of the published one.",
             None,
@@ -156,6 +157,36 @@ def _claims(results: Sequence[Result], rows: Sequence[dict[str, Any]]) -> tuple[
             f"add-remove. The same noise is worth less against others: {_beside(seen)}",
         ),
     )
+
+
+def _never_noisier(results: Sequence[Result]) -> Claim:
+    """In every round that was looked at, with the same noise on both sides: means over the seeds."""
+    ratios: dict[tuple[str, float, float], list[float]] = {}
+    for case in dict.fromkeys(_case(result) for result in results):
+        own = {
+            bound: [r for r in results if _case(r) == case and r["settings"]["bound"] == bound] for bound in NAMES
+        }
+        signals = {bound: _mean_by_round(runs, "signal_to_noise") for bound, runs in own.items()}
+        ratios[case] = [a / b for a, b in zip(signals["normalise"], signals["clip"], strict=True)]
+    shown = ", ".join(
+        f"{start} C {clip:g} step {step:g}: {min(each):.2f} to {max(each):.2f}"
+        for (start, clip, step), each in ratios.items()
+    )
+    return Claim(
+        "The signal-to-noise ratio of normalisation is never lower than that of clipping (paper, Figure 3).",
+        no_larger([(1.0, min(each)) for each in ratios.values()], slack=1e-2),
+        f"its ratio over that of clipping, least and largest over the rounds: {shown}",
+    )
+
+
+def _case(result: Result) -> tuple[str, float, float]:
+    asked = result["settings"]
+    return asked["start"], asked["clip_norm"], asked["step"]
+
+
+def _mean_by_round(results: Sequence[Result], column: str) -> list[float]:
+    histories = [[v for v in result["history"][column] if v is not None] for result in results]
+    return [fmean(values) for values in zip(*histories, strict=True)]
 
 
 def _beside(seen: dict[str, float | None]) -> str:
