@@ -196,6 +196,20 @@ def test_models_are_built_by_name_for_the_data(two_classes: Federation) -> None:
         build_model("module:no_such_package:make", two_classes)
 
 
+def test_a_module_of_the_users_own_starts_where_the_runs_generator_says(two_classes: Federation) -> None:
+    """Not where PyTorch's global generator happens to be, which it leaves alone."""
+    before = torch.random.get_rng_state()
+    starts = [
+        build_model("module:torch.nn:Linear", two_classes, {"in_features": 2, "out_features": 2}).init(
+            np.random.default_rng(seed)
+        )
+        for seed in (0, 0, 1)
+    ]
+    torch.testing.assert_close(starts[0], starts[1], atol=0, rtol=0)
+    assert not torch.equal(starts[0], starts[2])
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
 def test_wrong_sizes_are_refused(two_classes: Federation) -> None:
     model = build_model("logistic", two_classes)
     with pytest.raises(RequestError, match="3 parameters, the point 4"):

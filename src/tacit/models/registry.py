@@ -8,7 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector
 
 from tacit.errors import RequestError, unknown_name
 from tacit.federation import Federation
@@ -118,7 +121,15 @@ def _from_entry_point(path: str, federation: Federation, settings: dict[str, Any
         factory = getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise RequestError(f"model 'module:{path}' cannot be loaded: {error}") from error
-    made = factory(**settings)
+    with torch.random.fork_rng(devices=[]):
+        made = factory(**settings)
     if not isinstance(made, nn.Module):
         raise RequestError(f"model 'module:{path}' must return a torch.nn.Module, not {type(made).__name__}")
-    return ModuleModel(made, "squared" if federation.classes is None else "cross-entropy")
+
+    def start(generator: np.random.Generator) -> Tensor:
+        # The factory draws from PyTorch's own generator; the run's says from where, so that it can be repeated.
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(generator.integers(2**63)))
+            return parameters_to_vector(p.detach() for p in factory(**settings).parameters() if p.requires_grad)
+
+    return ModuleModel(made, "squared" if federation.classes is None else "cross-entropy", start=start)
