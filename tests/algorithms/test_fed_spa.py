@@ -289,3 +289,14 @@ def test_cpsgd_clips_no_mean(bits: int, sampling: Sampling) -> None:
     if isinstance(sampling, Full):
         run = simulate(algorithm, federation, rounds=1, privacy=Target(8.0, 1e-5))
         assert float(run.parameters[0]) == pytest.approx(1.0, abs=5 * float(found.noise_stds[0]))
+
+
+def test_the_summary_names_the_bound_of_the_kept_coordinates(federation: Federation) -> None:
+    """What the noise is a multiple of: c sqrt(k), not c sqrt(d)."""
+    run = simulate(_fed_spa(ClipEachCoordinate(0.2), "rand-k:3"), federation, rounds=1, privacy=TARGET)
+    said = run.summary()
+    assert said["clip_norm"] == pytest.approx(0.2 * math.sqrt(3))
+    assert isinstance(run.algorithm.work, SparseLocalSteps)
+    smallest = run.algorithm.work.sampling.batch_sizes(torch.tensor([1]))
+    per_step = said["noise_multiplier"] * said["clip_norm"] / float(smallest)
+    assert said["noise_std"] == pytest.approx(per_step)

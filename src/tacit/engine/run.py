@@ -12,6 +12,8 @@ from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.calibrate import Calibration, Privacy
+from tacit.client.sparse_steps import SparseLocalSteps
+from tacit.client.work import Work
 from tacit.engine.files import write_atomically
 from tacit.engine.history import History, Row
 from tacit.engine.trained import Trained
@@ -123,7 +125,7 @@ class Run:
             "sampling": work.sampling.name,
             # Clients of different sizes may differ in these: they are those of the smallest client.
             "sampling_rate": work.sampling.rate(int(sizes[smallest])),
-            "clip_norm": bound if math.isfinite(bound := work.bound.norm(work.model.dim)) else None,
+            "clip_norm": bound if math.isfinite(bound := work.bound.norm(_bounded_numbers(work))) else None,
             "noise_std": float(stds[smallest]),
             "noise_multiplier": float(multipliers[smallest]),
             "noise_std_range": [float(stds.min()), float(stds.max())],
@@ -142,3 +144,8 @@ class Run:
             "seconds": self.seconds,
             "run_dir": None if directory is None else str(directory),
         }
+
+
+def _bounded_numbers(work: Work) -> int:
+    """How many numbers of a gradient are bounded together."""
+    return work.kept if isinstance(work, SparseLocalSteps) else work.model.dim
