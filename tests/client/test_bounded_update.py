@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -11,12 +13,15 @@ from torch import Tensor
 from tacit.client.bounded_update import BoundedUpdate
 from tacit.client.bounds import Bound, ClipNorm, Normalise, Unbounded
 from tacit.client.cohort import Cohort
+from tacit.client.grams import Grams
 from tacit.client.sampling import Full, Poisson, WithoutReplacement
 from tacit.client.span import span_update
 from tacit.errors import RequestError
 from tacit.federation import Federation
 from tacit.models import least_squares, logistic_regression, nonconvex_logistic_regression, softmax_regression
+from tacit.models.losses import CrossEntropy, Logistic, ScoreLoss, Squared
 from tacit.models.model import Model, penalty_gradient
+from tacit.models.nonsmooth import Absolute, Hinge, Pinball
 from tacit.noise.randomness import Randomness
 from tacit.privacy.terms import Unit
 from tacit.schedules import Exponential
@@ -64,7 +69,36 @@ def test_the_span_of_the_records_gives_the_same_walk(intercept: bool, ridge: flo
     work = BoundedUpdate(model, Full(), Unbounded(), 7, 0.05)
     cohort = Cohort(federation, torch.arange(3), 0, Randomness(0))
     torch.testing.assert_close(work.updates(point, cohort), fast)
+    kept = replace(cohort, grams=Grams(federation))
+    for _ in range(2):
+        torch.testing.assert_close(work.updates(point, kept), fast)
     torch.testing.assert_close(work._walk(point, cohort, 0.05), fast, atol=2e-5, rtol=2e-5)
+
+
+def test_kept_products_are_those_of_the_records_whoever_asked_first() -> None:
+    federation = _federation((3, 1, 4, 2) * 10, features=7)
+    early, late = Grams(federation), Grams(federation)
+    late.of(torch.tensor([39, 2]))
+    for clients in (torch.tensor([5]), torch.tensor([38, 0, 17]), torch.arange(40)):
+        assert torch.equal(early.of(clients), late.of(clients))
+    for position, gram in enumerate(early.of(torch.arange(40))):
+        own = federation.client(position).features
+        expected = torch.zeros(4, 4)
+        expected[: len(own), : len(own)] = own @ own.T
+        torch.testing.assert_close(gram, expected)
+    assert Grams.bytes_for(federation) == 40 * 4 * 4 * 4
+
+
+@pytest.mark.parametrize("loss", [CrossEntropy(), Logistic(), Squared(), Hinge(), Absolute(), Pinball(0.3)])
+def test_slopes_of_whole_clients_are_those_of_their_records(loss: ScoreLoss) -> None:
+    outputs = 3 if isinstance(loss, CrossEntropy) else 1
+    generator = torch.Generator().manual_seed(2)
+    scores = torch.randn(5, outputs, 4, generator=generator)
+    targets = torch.randint(3 if outputs == 3 else 2, (5, 4), generator=generator)
+    targets = targets if isinstance(loss, CrossEntropy | Logistic | Hinge) else targets.float()
+    by_record = loss.slopes(scores.transpose(1, 2).reshape(20, outputs), targets.flatten())
+    together = loss.slopes(scores, targets).transpose(1, 2).reshape(20, outputs)
+    torch.testing.assert_close(together, by_record)
 
 
 def test_the_span_is_left_to_those_whom_it_helps() -> None:

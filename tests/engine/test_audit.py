@@ -85,7 +85,9 @@ class NoiseOfTheFirstRound(PrivateGradient):
     def run(self, point: Tensor, cohort: Cohort, state: State, noise_multipliers: Tensor) -> tuple[Tensor, State]:
         estimate, state = self.estimator.estimate(BoundedModel(self.model, self.bound), point, cohort, state)
         stds = self.noise_stds(cohort.sizes, noise_multipliers)
-        return estimate + gaussian_rows(stds, self.model.dim, cohort.generators_of_run(Purpose.NOISE)), state
+        return estimate + gaussian_rows(
+            stds, self.model.dim, cohort.generators_of_run(Purpose.NOISE).streams()
+        ), state
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ class QuantisesThenScalesNoise(PrivateGradient):
         estimate, state = self.estimator.estimate(BoundedModel(self.model, self.bound), point, cohort, state)
         quantised = Qsgd(levels=4).compress(estimate, cohort.generators(Purpose.COMPRESS)).dense()
         stds = self.noise_stds(cohort.sizes, noise_multipliers) / self.bound.norm(self.model.dim)
-        noise = gaussian_rows(stds, self.model.dim, cohort.generators(Purpose.NOISE))
+        noise = gaussian_rows(stds, self.model.dim, cohort.generators(Purpose.NOISE).streams())
         return quantised + estimate.norm(dim=1, keepdim=True) * noise, state
 
 

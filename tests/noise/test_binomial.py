@@ -15,7 +15,7 @@ from scipy import stats
 
 from tacit.errors import RequestError
 from tacit.noise.binomial import TAIL_MASS, Binomial, fewest_coins, kappa
-from tacit.noise.randomness import Purpose, Randomness
+from tacit.noise.randomness import Generators, Purpose, Randomness
 from tacit.privacy import events
 from tacit.privacy.accounting import delta as delta_of
 from tacit.privacy.accounting import epsilon as epsilon_of
@@ -145,8 +145,7 @@ def test_what_is_drawn(secret: bool) -> None:
     stds = torch.tensor([0.5, 0.02], dtype=torch.float64)
     between = [[2.5 * noise.grid(0.5).spacing], [-3.8 * noise.grid(0.02).spacing]]
     rows = torch.tensor(between).expand(2, draws)
-    randomness = Randomness(3)
-    noisy = noise.add(rows, stds, stds, lambda: [randomness.generator(Purpose.NOISE, client=i) for i in range(2)])
+    noisy = noise.add(rows, stds, stds, Generators(Randomness(3), Purpose.NOISE, (0, 1)))
     for row, noisy_row, std in zip(rows, noisy.double(), stds.tolist(), strict=True):
         grid = noise.grid(std)
         steps = noisy_row / grid.spacing
@@ -162,7 +161,7 @@ def test_numbers_beyond_the_levels_are_clipped() -> None:
     grid = noise.grid(std)
     rows = torch.tensor([[1e30, -1e30, float(grid.levels * grid.spacing)]])
     one = torch.ones(1, dtype=torch.float64)
-    noisy = noise.add(rows, one, one, lambda: [Randomness(0).generator(Purpose.NOISE)])
+    noisy = noise.add(rows, one, one, Generators(Randomness(0), Purpose.NOISE, (0,)))
     assert float(noisy.abs().max()) <= (2**7 - 1) * grid.spacing
 
 

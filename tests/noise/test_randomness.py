@@ -7,8 +7,8 @@ import pytest
 import torch
 from scipy import stats
 
-from tacit.noise.gaussian import gaussian_rows
-from tacit.noise.randomness import EVERYONE, Purpose, Randomness, fresh_secret
+from tacit.noise.gaussian import _box_muller, gaussian_rows
+from tacit.noise.randomness import EVERYONE, Generators, Purpose, Randomness, fresh_secret
 
 
 def test_addresses_do_not_share_streams() -> None:
@@ -17,9 +17,12 @@ def test_addresses_do_not_share_streams() -> None:
         for purpose in Purpose:
             for client in (0, 1, EVERYONE):
                 for round in (0, 1, 10**6):
-                    generator = Randomness(seed).generator(purpose, client=client, round=round)
-                    seen.add(tuple(generator.integers(0, 2**63, 2).tolist()))
-    assert len(seen) == 4 * len(Purpose) * 3 * 3
+                    for step in (0, 1):
+                        at = {"client": client, "round": round, "step": step}
+                        generator = Randomness(seed).generator(purpose, **at)
+                        seen.add(tuple(generator.integers(0, 2**63, 2).tolist()))
+                        seen.add(tuple(Randomness(seed).stream(purpose, **at).uint64(2).tolist()))
+    assert len(seen) == 4 * len(Purpose) * 3 * 3 * 2 * 2
 
 
 def test_the_stream_is_numpys_philox_at_that_key_and_counter() -> None:
@@ -50,6 +53,9 @@ def test_a_secret_changes_what_clients_draw_and_nothing_that_is_public() -> None
     }
     firsts = {closed.generator(purpose).random() for purpose in private}
     assert len(firsts) == len(private)
+    for purpose in Purpose:
+        streams = [int(each.stream(purpose).uint64(1)[0]) for each in (open_, closed)]
+        assert (streams[0] == streams[1]) == (purpose not in private)
     # Every purpose has a key of its own: the raw numbers of one are not those of another at its address.
     keys = {int(closed.generator(purpose).bit_generator.state["state"]["key"][0]) for purpose in private}
     assert len(keys) == len(private)
@@ -59,11 +65,47 @@ def test_a_secret_changes_what_clients_draw_and_nothing_that_is_public() -> None
 
 
 def test_rows_are_gaussian_with_their_own_deviation_and_independent() -> None:
-    randomness = Randomness(9)
+    streams = Generators(Randomness(9), Purpose.NOISE, (0, 1, 2), round=4).streams()
     stds = torch.tensor([1.0, 0.0, 25.0], dtype=torch.float64)
-    generators = [randomness.generator(Purpose.NOISE, client=i, round=4) for i in range(3)]
-    rows = gaussian_rows(stds, 20_000, generators).numpy()
+    rows = gaussian_rows(stds, 20_000, streams).numpy()
     assert np.all(rows[1] == 0)
     for index, std in ((0, 1.0), (2, 25.0)):
         assert stats.kstest(rows[index] / std, "norm").pvalue > 1e-4
     assert abs(np.corrcoef(rows[0], rows[2])[0, 1]) < 5 / np.sqrt(20_000)
+
+
+@pytest.mark.parametrize("dim", [1, 2, 7, 7_850, 100_001])
+def test_a_row_is_the_same_bits_alone_and_in_any_company(dim: int) -> None:
+    clients = tuple(range(40 if dim < 10_000 else 3))
+    stds = 1.0 + torch.arange(len(clients), dtype=torch.float64)
+    together = gaussian_rows(stds, dim, Generators(Randomness(1), Purpose.NOISE, clients).streams())
+    for i in (0, 1, len(clients) - 1):
+        alone = gaussian_rows(stds[i : i + 1], dim, [Randomness(1).stream(Purpose.NOISE, client=i)])
+        assert torch.equal(alone[0], together[i])
+    assert not bool((together[0] / stds[0] == together[1] / stds[1]).any())
+
+
+def test_normal_numbers_have_their_moments_and_their_far_ends() -> None:
+    """Box-Muller in single precision against the normal law, in 2^22 numbers."""
+    number = 2**22
+    one = torch.ones(1, dtype=torch.float64)
+    row = gaussian_rows(one, number, [Randomness(5).stream(Purpose.NOISE)])[0].double().numpy()
+    for power, moment, variance in ((1, 0, 1), (2, 1, 2), (3, 0, 15), (4, 3, 96)):
+        assert abs(np.mean(row**power) - moment) < 5 * np.sqrt(variance / number)
+    for far in (1.0, 2.0, 3.0, 4.0, 4.5):
+        expected = 2 * stats.norm.sf(far) * number
+        assert abs(np.sum(np.abs(row) > far) - expected) < 5 * np.sqrt(expected)
+    assert stats.kstest(row, "norm").pvalue > 1e-4
+    # The two numbers of a pair share a radius, and are independent all the same.
+    first, second = row[: number // 2], row[number // 2 :]
+    for a, b in ((first, second), (np.abs(first), np.abs(second)), (first**2, second**2)):
+        assert abs(np.corrcoef(a, b)[0, 1]) < 5 / np.sqrt(number / 2)
+
+
+def test_the_far_ends_come_from_words_near_zero_and_no_word_gives_infinity() -> None:
+    words = np.array([[0, 1, -1, 2**31 - 1, -(2**31), 0, 0, 0, 0, 0]], dtype=np.int32)
+    row = np.empty((1, 10), dtype=np.float32)
+    _box_muller(words, np.ones((1, 1), np.float32), row)
+    furthest = np.sqrt(2 * 31 * np.log(2))
+    np.testing.assert_allclose(row[0, :5], [furthest, furthest, furthest, 0, 0], atol=1e-4)
+    assert np.isfinite(row).all()

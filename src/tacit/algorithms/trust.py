@@ -183,7 +183,7 @@ class Aggregator:
         if missing <= 0 or noise_multiplier == 0:
             return total
         std = torch.tensor([noise_multiplier * bound * math.sqrt(missing)], dtype=torch.float64)
-        noise = gaussian_rows(std, len(total), [randomness.generator(Purpose.AGGREGATE, round=round)])
+        noise = gaussian_rows(std, len(total), [randomness.stream(Purpose.AGGREGATE, round=round)])
         return total + noise[0].to(total.device)
 
     def exposures(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Self
 
 import torch
@@ -64,7 +63,7 @@ class BinomialGradient:
         means = sums / self.sampling.batch_sizes(cohort.sizes).to(sums)[:, None]
         if self.rotation is not None:
             means = self.rotation.forward(means)
-        generators = partial(cohort.generators, Purpose.NOISE)
+        generators = cohort.generators(Purpose.NOISE)
         return self.noise.on_grids(means, self.grids(cohort.sizes, noise_multipliers), generators), state
 
     def grids(self, sizes: Tensor, noise_multipliers: Tensor) -> list[Grid]:

@@ -69,7 +69,7 @@ class BoundedUpdate:
         bounded = self.bound.sums(WrittenGradients(updates.to(self.noise.precision), each))
         if bool((noise_multipliers > 0).any()):
             stds = self.noise_stds(cohort.sizes, noise_multipliers)
-            generators = partial(cohort.generators, Purpose.NOISE)
+            generators = cohort.generators(Purpose.NOISE)
             bounded = self.noise.add(bounded, stds, noise_multipliers, generators)
         return bounded.to(point.dtype), state
 
@@ -77,7 +77,8 @@ class BoundedUpdate:
         """The way that every client made, in local steps: (clients, dim), neither bounded nor private."""
         step = self.step_size * self.schedule.factor(cohort.round)
         if isinstance(self.sampling, Full):
-            fast = span_update(self.model, point, cohort.everything(), self.steps, step)
+            grams = None if cohort.grams is None else partial(cohort.grams.of, cohort.clients)
+            fast = span_update(self.model, point, cohort.everything(), self.steps, step, grams)
             if fast is not None:
                 return fast
         return self._walk(point, cohort, step)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 from torch import Tensor
 
+from tacit.client.grams import Grams
 from tacit.federation import Batch, Federation
-from tacit.noise.randomness import Purpose, Randomness
+from tacit.noise.randomness import Generators, Purpose, Randomness
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,8 @@ class Cohort:
     """which local step of the round"""
     steps: int = 1
     """how many local steps the round has"""
+    grams: Grams | None = None
+    """products of the clients' records, where somebody keeps them"""
 
     @property
     def sizes(self) -> Tensor:
@@ -43,17 +45,17 @@ class Cohort:
         """How much every client counts, 1 on average over the whole federation; None for 1 each."""
         return None if self.federation.weights is None else self.federation.weights[self.clients]
 
-    def generators(self, purpose: Purpose) -> list[np.random.Generator]:
+    def generators(self, purpose: Purpose) -> Generators:
         """One generator for every client, for this step."""
         return self._generators(purpose, self.round, self.step)
 
-    def generators_of_run(self, purpose: Purpose) -> list[np.random.Generator]:
+    def generators_of_run(self, purpose: Purpose) -> Generators:
         """One generator for every client, the same in every round and step."""
         return self._generators(purpose, 0, 0)
 
-    def _generators(self, purpose: Purpose, round: int, step: int) -> list[np.random.Generator]:
-        ids = self.federation.ids[self.clients].tolist()
-        return [self.randomness.generator(purpose, client=i, round=round, step=step) for i in ids]
+    def _generators(self, purpose: Purpose, round: int, step: int) -> Generators:
+        ids = tuple(self.federation.ids[self.clients].tolist())
+        return Generators(self.randomness, purpose, ids, round, step)
 
     def public_coin(self, purpose: Purpose, probability: float) -> bool:
         """A coin that all parties see the same way in this round."""

@@ -18,9 +18,9 @@ from tacit.client.work import RECORD_COUNTS
 from tacit.errors import RequestError, count
 from tacit.federation import Federation
 from tacit.models.model import Model
-from tacit.noise.additive import Generators, Noise
+from tacit.noise.additive import Noise
 from tacit.noise.entropy import Keystream
-from tacit.noise.randomness import Purpose
+from tacit.noise.randomness import Generators, Purpose
 from tacit.privacy import events
 from tacit.privacy.terms import Unit
 from tacit.shuffle.vector_sum import Source, VectorSum

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Self
 
 import torch
@@ -66,7 +65,7 @@ class NoisyLocalSteps:
             sums = model.sums(points, self.sampling.draw(now).batch)
             gradient = sums / batch_sizes.to(sums.dtype)
             if noisy:
-                generators = partial(now.generators, Purpose.NOISE)
+                generators = now.generators(Purpose.NOISE)
                 gradient = self.noise.add(gradient, stds, noise_multipliers, generators)
             points = points - self.step_size * (gradient.to(point.dtype) + penalty_gradient(self.model, points))
         return point - points, state

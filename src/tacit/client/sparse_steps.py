@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Protocol, Self
 
 import numpy as np
@@ -144,7 +143,7 @@ class SparseLocalSteps:
             sums = self._sums(points, self.sampling.draw(now).batch, indices)
             gradient = sums / batch_sizes.to(sums.dtype)
             if noisy:
-                generators = partial(now.generators, Purpose.NOISE)
+                generators = now.generators(Purpose.NOISE)
                 gradient = self.noise.add(gradient, stds, noise_multipliers, generators)
             gradient = gradient.to(point.dtype)
             if self.model.penalty is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Protocol, Self
 
 import torch
@@ -143,7 +142,7 @@ class PrivateGradient:
             penalty = penalty[at] if isinstance(penalty, Tensor) else penalty
         if bool((noise_multipliers > 0).any()):
             stds = self.noise_stds(cohort.sizes, noise_multipliers)
-            generators = partial(cohort.generators, Purpose.NOISE)
+            generators = cohort.generators(Purpose.NOISE)
             estimate = self.noise.add(estimate, stds, noise_multipliers, generators)
         return estimate.to(point.dtype) + penalty, state
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from tacit._version import __version__
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.calibrate import Calibration
 from tacit.client.cohort import Cohort
+from tacit.client.grams import Grams
 from tacit.engine.checkpoint import Checkpoint
 from tacit.engine.history import History, Row
 from tacit.engine.objective import evaluate
@@ -85,7 +87,7 @@ class Simulation:
         clients, bits, evaluations = state.clients, 0, 0.0
         multipliers = trust.share(self.calibration.noise_multipliers, len(cohort))
         for members in self._chunks(cohort):
-            part = Cohort(self.federation, members, state.round, self.randomness)
+            part = self._part(members, state.round)
             packets, clients = client_round(self.algorithm, point, part, clients, multipliers[members])
             packets.add_sum_to(total)
             bits += packets.bits * packets.clients
@@ -136,7 +138,7 @@ class Simulation:
         signal, silent = torch.zeros_like(point), torch.zeros(len(cohort), dtype=torch.float64)
         start = 0
         for members in self._chunks(cohort):
-            part = Cohort(self.federation, members, round, self.randomness)
+            part = self._part(members, round)
             quiet = silent[start : start + len(members)]
             rows, _ = self.algorithm.work.run(
                 point, part, self.algorithm.work.init(point, self.federation), quiet
@@ -144,6 +146,15 @@ class Simulation:
             signal += rows.sum(0)
             start += len(members)
         return float(signal.double().norm() / (total - signal).double().norm())
+
+    @cached_property
+    def _grams(self) -> Grams | None:
+        """Products of the clients' records, if they take no more than a quarter of the memory."""
+        fits = Grams.bytes_for(self.federation) <= self.memory_limit_bytes // 4
+        return Grams(self.federation) if fits else None
+
+    def _part(self, members: Tensor, round: int) -> Cohort:
+        return Cohort(self.federation, members, round, self.randomness, grams=self._grams)
 
     def operations_per_round(self) -> float:
         """About how many multiplications a round of everyone takes: forward, and back twice."""

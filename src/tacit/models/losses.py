@@ -42,7 +42,10 @@ class ScoreLoss(Protocol):
         ...
 
     def slopes(self, scores: Tensor, targets: Tensor) -> Tensor:
-        """The derivative of the loss by the score: (records, outputs)."""
+        """The derivative of the loss by the score: (records, outputs).
+
+        Whole clients may come at once: scores (clients, outputs, records) with targets (clients, records).
+        """
         ...
 
     def predict(self, scores: Tensor) -> Tensor:
@@ -74,8 +77,8 @@ class CrossEntropy:
     def slopes(self, scores: Tensor, targets: Tensor) -> Tensor:
         """softmax(score) - one_hot(target)."""
         slopes = torch.softmax(scores, dim=1)
-        slopes[torch.arange(len(targets), device=targets.device), targets] -= 1
-        return slopes
+        right = targets.unsqueeze(1)
+        return slopes.scatter_add_(1, right, slopes.new_full((), -1.0).expand_as(right))
 
     def predict(self, scores: Tensor) -> Tensor:
         """The class of the largest score."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
 import torch
 from dp_accounting import dp_event
 from torch import Tensor
@@ -15,9 +14,8 @@ from tacit.errors import RequestError, unknown_name
 from tacit.noise import lattice
 from tacit.noise.entropy import Keystream
 from tacit.noise.gaussian import gaussian_rows
+from tacit.noise.randomness import Generators
 from tacit.privacy import events
-
-Generators = Callable[[], Sequence[np.random.Generator]]
 
 
 class Noise(Protocol):
@@ -70,7 +68,7 @@ class SeededGaussian:
 
     def add(self, rows: Tensor, stds: Tensor, noise_multipliers: Tensor, generators: Generators) -> Tensor:
         """Continuous noise, as far as floating point goes."""
-        return gaussian_rows(stds, rows.shape[1], generators()).to(rows.device).add_(rows)
+        return gaussian_rows(stds, rows.shape[1], generators.streams()).to(rows.device).add_(rows)
 
     def charged(self, event: dp_event.DpEvent, dim: int, releases: int) -> dp_event.DpEvent:
         """Taken as ideal, and marked instead."""

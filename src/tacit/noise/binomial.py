@@ -44,8 +44,8 @@ from scipy import special, stats
 from torch import Tensor
 
 from tacit.errors import RequestError, count
-from tacit.noise.additive import Generators
 from tacit.noise.entropy import Keystream
+from tacit.noise.randomness import Generators
 from tacit.privacy import events
 
 TAIL_MASS = 1e-22
@@ -172,7 +172,7 @@ class Binomial:
     def on_grids(self, rows: Tensor, grids: Sequence[Grid], generators: Generators) -> Tensor:
         """Every row on its grid."""
         noisy = np.empty(tuple(rows.shape), dtype=np.float32)
-        sources: Sequence[_Source] = [Keystream()] * len(rows) if self.secret else generators()
+        sources: Sequence[_Source] = [Keystream()] * len(rows) if self.secret else generators
         for noisy_row, row, grid, source in zip(noisy, rows.cpu().double(), grids, sources, strict=True):
             scaled = np.clip(row.numpy() / grid.spacing, -grid.levels, grid.levels)
             whole = np.floor(scaled + _uniform(len(scaled), source))

@@ -2,8 +2,9 @@
 
 Every draw of a run has an address: what it is for, whose it is, which round, which step of the round. The
 generator at an address is the counter-based Philox 4x64 with the seed as its key and the address as its
-counter, so the numbers do not depend on how a cohort is cut into chunks, on the number of threads, or on which
-engine runs the client: a silo that runs alone draws what it would have drawn in the simulator.
+counter; where very many numbers are wanted, it is AES in counter mode. So the numbers do not depend on how a
+cohort is cut into chunks, on the number of threads, or on which engine runs the client: a silo that runs alone
+draws what it would have drawn in the simulator.
 """
 
 from __future__ import annotations
@@ -11,14 +12,17 @@ from __future__ import annotations
 import enum
 import hashlib
 import secrets
+import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any
+from functools import cached_property, lru_cache
+from typing import Any, overload
 
 import numpy as np
 from numpy.random.bit_generator import ISeedSequence
 
 from tacit.errors import RequestError
+from tacit.noise.entropy import Keystream
 
 EVERYONE = 2**64 - 1
 """The address of randomness that all parties share: public coins such as SVRG's snapshot coin."""
@@ -83,8 +87,7 @@ class Randomness:
         self, purpose: Purpose, *, client: int = EVERYONE, round: int = 0, step: int = 0
     ) -> np.random.Generator:
         """The generator at one address, always at its beginning. A step has room for 2^42 numbers."""
-        own = self.secret is not None and purpose in _PRIVATE
-        number = _secret_key(self.secret, purpose) if own and self.secret is not None else self.seed
+        number = self._key(purpose)
         key = np.array([number % 2**64, number >> 64], dtype=np.uint64)
         counter = np.array([step << 40, int(purpose), round, client], dtype=np.uint64)
         # numpy takes any ISeedSequence; its stubs say only SeedSequence.
@@ -98,6 +101,55 @@ class Randomness:
             "uinteger": 0,
         }
         return np.random.Generator(philox)
+
+    def stream(self, purpose: Purpose, *, client: int = EVERYONE, round: int = 0, step: int = 0) -> Keystream:
+        """Random words at one address, always from their beginning: several times as fast as a generator's.
+
+        AES-256 in counter mode, whose key is the digest of the run's own key and the address.
+        """
+        address = struct.pack("<4Q", purpose, client, round, step)
+        return Keystream(hashlib.sha256(self._key(purpose).to_bytes(16, "little") + address).digest())
+
+    def _key(self, purpose: Purpose) -> int:
+        own = self.secret is not None and purpose in _PRIVATE
+        return _secret_key(self.secret, purpose) if own and self.secret is not None else self.seed
+
+
+@dataclass(frozen=True)
+class Generators(Sequence[np.random.Generator]):
+    """The generators of several clients at one purpose, round and step; or their streams.
+
+    Generators are made when the first of them is asked for, and go on where they stand: who needs none pays for
+    none.
+    """
+
+    randomness: Randomness
+    purpose: Purpose
+    clients: tuple[int, ...]
+    round: int = 0
+    step: int = 0
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    @overload
+    def __getitem__(self, index: int) -> np.random.Generator: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[np.random.Generator]: ...
+
+    def __getitem__(self, index: int | slice) -> np.random.Generator | list[np.random.Generator]:
+        return self._made[index]
+
+    @cached_property
+    def _made(self) -> list[np.random.Generator]:
+        make, where = self.randomness.generator, {"round": self.round, "step": self.step}
+        return [make(self.purpose, client=i, **where) for i in self.clients]
+
+    def streams(self) -> list[Keystream]:
+        """One for every client, from its beginning."""
+        make, where = self.randomness.stream, {"round": self.round, "step": self.step}
+        return [make(self.purpose, client=i, **where) for i in self.clients]
 
 
 @lru_cache(maxsize=64)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Generic, TypeVar
 
-import numpy as np
 import torch
 from dp_accounting import DpEvent
 from torch import Tensor
@@ -18,7 +16,7 @@ from tacit.errors import DataError, RequestError, count, positive
 from tacit.federation import Federation
 from tacit.federation_checks import describe_client
 from tacit.noise.additive import LatticeGaussian, Noise, SeededGaussian
-from tacit.noise.randomness import Purpose, Randomness
+from tacit.noise.randomness import Generators, Purpose, Randomness
 from tacit.privacy.calibrate import calibrate_noise
 from tacit.privacy.events import gaussian, repeated
 from tacit.privacy.guarantee import Guarantee, Target
@@ -115,12 +113,10 @@ class NoisyMeans:
     def messages(self, sums: Tensor, release: int = 0) -> Tensor:
         """What every client sends: its row of `sums` plus noise, (clients, dim) double."""
 
-        def generators() -> Sequence[np.random.Generator]:
-            clients = self.federation.ids.tolist()
-            return [self._randomness.generator(Purpose.NOISE, client=i, round=release) for i in clients]
-
         if sums.shape != (self.federation.clients, self.dim):
             raise RequestError(f"sums must have {self.dim} numbers for each client, not {tuple(sums.shape)}")
+        clients = tuple(self.federation.ids.tolist())
+        generators = Generators(self._randomness, Purpose.NOISE, clients, round=release)
         multipliers = torch.full((self.federation.clients,), self.noise_multiplier, dtype=torch.float64)
         return self._noise.add(sums.double(), multipliers * self.bound, multipliers, generators).double()
 
