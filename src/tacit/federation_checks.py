@@ -16,6 +16,9 @@ from tacit.errors import DataError
 if TYPE_CHECKING:
     from tacit.federation import Federation
 
+CHECKED_AT_A_TIME = 2**12
+"""records"""
+
 
 def check_index(setting: str, values: Tensor) -> None:
     """Refuse anything but an int64 vector on the CPU, which is where sizes, counts and ids live."""
@@ -93,9 +96,12 @@ def _check_shapes(federation: Federation, kind: str, features: Tensor, targets: 
 
 def _first_bad(features: Tensor, targets: Tensor, classes: int | None) -> tuple[int, str] | None:
     """The first record that nobody can train on, and why."""
-    finite, good = torch.isfinite(features), torch.isfinite(targets)
-    if not bool(finite.all()):
-        good = good & finite.flatten(1).all(1)
+    good = torch.isfinite(targets)
+    # In parts, because looking at all numbers at once takes more memory than the numbers do.
+    for part, good_part in zip(features.split(CHECKED_AT_A_TIME), good.split(CHECKED_AT_A_TIME), strict=True):
+        finite = torch.isfinite(part)
+        if not bool(finite.all()):
+            good_part &= finite.flatten(1).all(1)
     if not bool(good.all()):
         kind = str(features.dtype).removeprefix("torch.")
         problem = f"a value is missing or not a finite {kind} number (NaN, infinity)"

@@ -119,7 +119,7 @@ class QuantisesThenScalesNoise(PrivateGradient):
         estimate, state = self.estimator.estimate(BoundedModel(self.model, self.bound), point, cohort, state)
         quantised = Qsgd(levels=4).compress(estimate, cohort.generators(Purpose.COMPRESS)).dense()
         stds = self.noise_stds(cohort.sizes, noise_multipliers) / self.bound.norm(self.model.dim)
-        noise = gaussian_rows(stds, self.model.dim, cohort.generators(Purpose.NOISE).streams())
+        noise = gaussian_rows(stds, self.model.dim, cohort.generators(Purpose.NOISE))
         return quantised + estimate.norm(dim=1, keepdim=True) * noise, state
 
 

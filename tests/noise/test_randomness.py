@@ -5,10 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from scipy import stats
 
 from tacit.noise.gaussian import _box_muller, gaussian_rows
 from tacit.noise.randomness import EVERYONE, Generators, Purpose, Randomness, fresh_secret
+
+
+def _bytes(generators: Generators, index: int = 0, number: int = 16) -> bytes:
+    target = bytearray(number)
+    generators.fill(index, memoryview(target))
+    return bytes(target)
 
 
 def test_addresses_do_not_share_streams() -> None:
@@ -21,8 +28,18 @@ def test_addresses_do_not_share_streams() -> None:
                         at = {"client": client, "round": round, "step": step}
                         generator = Randomness(seed).generator(purpose, **at)
                         seen.add(tuple(generator.integers(0, 2**63, 2).tolist()))
-                        seen.add(tuple(Randomness(seed).stream(purpose, **at).uint64(2).tolist()))
+                        seen.add(_bytes(Generators(Randomness(seed), purpose, (client,), round, step)))
     assert len(seen) == 4 * len(Purpose) * 3 * 3 * 2 * 2
+
+
+def test_bytes_are_those_of_aes_in_counter_mode_whoever_else_draws() -> None:
+    clients, number = (7, 3, EVERYONE), 300_001
+    generators = Generators(Randomness(2**70 + 5), Purpose.NOISE, clients, round=11, step=2)
+    key = generators.randomness.key(Purpose.NOISE, round=11, step=2)
+    for index in (2, 0, 1, 0):
+        nonce = clients[index].to_bytes(8, "big") + bytes(8)
+        plain = Cipher(algorithms.AES(key), modes.CTR(nonce)).encryptor().update(bytes(number))
+        assert _bytes(generators, index, number) == plain
 
 
 def test_the_stream_is_numpys_philox_at_that_key_and_counter() -> None:
@@ -54,8 +71,8 @@ def test_a_secret_changes_what_clients_draw_and_nothing_that_is_public() -> None
     firsts = {closed.generator(purpose).random() for purpose in private}
     assert len(firsts) == len(private)
     for purpose in Purpose:
-        streams = [int(each.stream(purpose).uint64(1)[0]) for each in (open_, closed)]
-        assert (streams[0] == streams[1]) == (purpose not in private)
+        first, second = (_bytes(Generators(each, purpose)) for each in (open_, closed))
+        assert (first == second) == (purpose not in private)
     # Every purpose has a key of its own: the raw numbers of one are not those of another at its address.
     keys = {int(closed.generator(purpose).bit_generator.state["state"]["key"][0]) for purpose in private}
     assert len(keys) == len(private)
@@ -65,7 +82,7 @@ def test_a_secret_changes_what_clients_draw_and_nothing_that_is_public() -> None
 
 
 def test_rows_are_gaussian_with_their_own_deviation_and_independent() -> None:
-    streams = Generators(Randomness(9), Purpose.NOISE, (0, 1, 2), round=4).streams()
+    streams = Generators(Randomness(9), Purpose.NOISE, (0, 1, 2), round=4)
     stds = torch.tensor([1.0, 0.0, 25.0], dtype=torch.float64)
     rows = gaussian_rows(stds, 20_000, streams).numpy()
     assert np.all(rows[1] == 0)
@@ -78,9 +95,9 @@ def test_rows_are_gaussian_with_their_own_deviation_and_independent() -> None:
 def test_a_row_is_the_same_bits_alone_and_in_any_company(dim: int) -> None:
     clients = tuple(range(40 if dim < 10_000 else 3))
     stds = 1.0 + torch.arange(len(clients), dtype=torch.float64)
-    together = gaussian_rows(stds, dim, Generators(Randomness(1), Purpose.NOISE, clients).streams())
+    together = gaussian_rows(stds, dim, Generators(Randomness(1), Purpose.NOISE, clients))
     for i in (0, 1, len(clients) - 1):
-        alone = gaussian_rows(stds[i : i + 1], dim, [Randomness(1).stream(Purpose.NOISE, client=i)])
+        alone = gaussian_rows(stds[i : i + 1], dim, Generators(Randomness(1), Purpose.NOISE, (i,)))
         assert torch.equal(alone[0], together[i])
     assert not bool((together[0] / stds[0] == together[1] / stds[1]).any())
 
@@ -89,7 +106,7 @@ def test_normal_numbers_have_their_moments_and_their_far_ends() -> None:
     """Box-Muller in single precision against the normal law, in 2^22 numbers."""
     number = 2**22
     one = torch.ones(1, dtype=torch.float64)
-    row = gaussian_rows(one, number, [Randomness(5).stream(Purpose.NOISE)])[0].double().numpy()
+    row = gaussian_rows(one, number, Generators(Randomness(5), Purpose.NOISE))[0].double().numpy()
     for power, moment, variance in ((1, 0, 1), (2, 1, 2), (3, 0, 15), (4, 3, 96)):
         assert abs(np.mean(row**power) - moment) < 5 * np.sqrt(variance / number)
     for far in (1.0, 2.0, 3.0, 4.0, 4.5):

@@ -17,7 +17,7 @@ from tacit.compress.uplink import Uplink
 from tacit.errors import RequestError
 from tacit.federation import Federation
 from tacit.noise.gaussian import gaussian_rows
-from tacit.noise.randomness import Purpose, Randomness
+from tacit.noise.randomness import Generators, Purpose, Randomness
 from tacit.privacy import events
 from tacit.privacy.terms import Adversary
 from tacit.server.participation import Attendance, Participation, PoissonClients
@@ -183,7 +183,7 @@ class Aggregator:
         if missing <= 0 or noise_multiplier == 0:
             return total
         std = torch.tensor([noise_multiplier * bound * math.sqrt(missing)], dtype=torch.float64)
-        noise = gaussian_rows(std, len(total), [randomness.stream(Purpose.AGGREGATE, round=round)])
+        noise = gaussian_rows(std, len(total), Generators(randomness, Purpose.AGGREGATE, round=round))
         return total + noise[0].to(total.device)
 
     def exposures(

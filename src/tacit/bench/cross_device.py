@@ -18,7 +18,8 @@ from tacit.algorithms.calibrate import calibrate
 from tacit.algorithms.fedavg import dp_normfedavg
 from tacit.algorithms.trust import Aggregator
 from tacit.bench import rivals
-from tacit.bench.measure import Report, side_by_side
+from tacit.bench.flower import flower_turns
+from tacit.bench.measure import Report, compared, side_by_side
 from tacit.bench.records import CLASSES, mnist_or_made_up
 from tacit.client.sampling import Full
 from tacit.engine.simulate import MEMORY_LIMIT_BYTES
@@ -53,10 +54,14 @@ def bench(*, quick: bool = False, data_dir: Path | None = None) -> Report:
         "PyTorch, batched by hand": lambda: by_batch(federation, members, noise_std),
     }
     others, notes = rivals.cross_device(federation, members, STEPS, STEP_SIZE, LENGTH, noise_std)
+    timings = side_by_side({**runs, **others}, repeats=3 if quick else 9)
+    if rivals.installed("flwr", "ray", "psutil"):
+        turns = flower_turns(federation, cohort, one_message, noise_std, tacit, repeats=2 if quick else 5)
+        timings += compared(turns, ["tacit", "Flower"])[1:]
     return Report(
         "T1",
         f"softmax regression, {cohort} of {clients} clients with 20 records, {STEPS} local steps",
-        side_by_side({**runs, **others}, repeats=3 if quick else 9),
+        timings,
         {"data": federation.name, "algorithm": "dp-normfedavg"},
         notes,
     )
@@ -89,18 +94,23 @@ def by_loop(federation: Federation, members: Tensor, noise_std: float) -> Tensor
     total = torch.zeros(features * CLASSES + CLASSES)
     for client in members.tolist():
         start, stop = federation.offsets[client : client + 2].tolist()
-        own, targets = federation.features[start:stop], federation.targets[start:stop]
-        weight = torch.zeros(features, CLASSES, requires_grad=True)
-        bias = torch.zeros(CLASSES, requires_grad=True)
-        for _ in range(STEPS):
-            loss = F.cross_entropy(own @ weight + bias, targets)
-            gradients = torch.autograd.grad(loss, [weight, bias])
-            with torch.no_grad():
-                weight -= STEP_SIZE * gradients[0]
-                bias -= STEP_SIZE * gradients[1]
-        update = -torch.cat([weight.detach().flatten(), bias.detach()]) / STEP_SIZE
-        total += update * (LENGTH / update.norm()) + noise_std * torch.randn(len(update))
+        total += one_message(federation.features[start:stop], federation.targets[start:stop], noise_std)
     return total
+
+
+def one_message(own: Tensor, targets: Tensor, noise_std: float) -> Tensor:
+    """One client's local steps from zero, its update with one length, and noise."""
+    weight = torch.zeros(own.shape[1], CLASSES, requires_grad=True)
+    bias = torch.zeros(CLASSES, requires_grad=True)
+    for _ in range(STEPS):
+        loss = F.cross_entropy(own @ weight + bias, targets)
+        gradients = torch.autograd.grad(loss, [weight, bias])
+        with torch.no_grad():
+            weight -= STEP_SIZE * gradients[0]
+            bias -= STEP_SIZE * gradients[1]
+    update = -torch.cat([weight.detach().flatten(), bias.detach()]) / STEP_SIZE
+    message: Tensor = update * (LENGTH / update.norm()) + noise_std * torch.randn(len(update))
+    return message
 
 
 def by_batch(federation: Federation, members: Tensor, noise_std: float) -> Tensor:

@@ -6,9 +6,8 @@ import datetime
 import os
 import platform
 import statistics
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -17,6 +16,9 @@ import torch
 
 LEAST_SECONDS = 0.05
 """A single measurement repeats what is shorter than this, so that the clock's own grain does not count."""
+
+Turn = dict[str, tuple[float, float]]
+"""CPU and wall seconds by name."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +61,15 @@ def side_by_side(
     """
     names = list(runs)
     often = {name: max(1, round(least_seconds / max(_once(runs[name])[0], 1e-6))) for name in names}
-    turns: list[dict[str, tuple[float, float]]] = []
+    turns: list[Turn] = []
     for turn in range(repeats):
         first = turn % len(names)
         turns.append({name: _once(runs[name], often[name]) for name in names[first:] + names[:first]})
+    return compared(turns, names)
+
+
+def compared(turns: Sequence[Turn], names: Sequence[str]) -> tuple[Timing, ...]:
+    """Medians over turns; ratios to the first name, each taken within its turn."""
     timings = []
     for name in names:
         ratios = [turn[name][0] / max(turn[names[0]][0], 1e-9) for turn in turns]
@@ -88,25 +95,6 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def peak_memory_mb() -> float | None:
-    """The most memory that this process has had so far, in MiB; None where the system does not say."""
-    if sys.platform == "win32":
-        return None
-    import resource
-
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most / (2**20 if sys.platform == "darwin" else 2**10)
-
-
-def memory_mb() -> float | None:
-    """The memory that this process has now, in MiB; None where the system does not say."""
-    try:
-        with open("/proc/self/statm", encoding="ascii") as numbers:
-            return int(numbers.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
-    except (OSError, ValueError):
-        return None
 
 
 def machine() -> dict[str, Any]:

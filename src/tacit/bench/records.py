@@ -10,6 +10,8 @@ from tacit.data import load
 from tacit.federation import Federation
 
 FEATURES, CLASSES = 784, 10
+WINDOW_STEP = 16
+"""How many numbers later the next window begins: a cache line."""
 
 
 def mnist_or_made_up(clients: int, records_each: int, *, made_up: bool, data_dir: Path | None) -> Federation:
@@ -19,12 +21,18 @@ def mnist_or_made_up(clients: int, records_each: int, *, made_up: bool, data_dir
     return made_up_records(clients, records_each)
 
 
-def made_up_records(clients: int, records_each: int, *, features: int = FEATURES) -> Federation:
-    """Random numbers, all clients' own."""
+def made_up_records(
+    clients: int, records_each: int, *, features: int = FEATURES, overlap: bool = False
+) -> Federation:
+    """Random numbers of every client's own, or overlapping windows into one long row, which take less room."""
     generator = torch.Generator().manual_seed(0)
+    records = clients * records_each
+    if overlap:
+        numbers = torch.rand(records * WINDOW_STEP + features, generator=generator)
+        windows = numbers.as_strided((records, features), (WINDOW_STEP, 1))
     return Federation(
-        features=torch.rand(clients * records_each, features, generator=generator),
-        targets=torch.randint(0, CLASSES, (clients * records_each,), generator=generator),
+        features=windows if overlap else torch.rand(records, features, generator=generator),
+        targets=torch.randint(0, CLASSES, (records,), generator=generator),
         sizes=torch.full((clients,), records_each),
         ids=torch.arange(clients),
         classes=CLASSES,

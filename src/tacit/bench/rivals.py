@@ -21,24 +21,23 @@ from tacit.federation import Federation
 Runs = dict[str, Callable[[], object]]
 
 
+def installed(*names: str) -> bool:
+    """Whether all of these packages are there."""
+    return all(find_spec(name) is not None for name in names)
+
+
 def _missing(*names: str) -> tuple[str, ...]:
-    return tuple(f"{name} is not installed: left out" for name in names if find_spec(name) is None)
+    return tuple(f"{name} is not installed: left out" for name in names if not installed(name))
 
 
 def cross_device(
     federation: Federation, members: Tensor, steps: int, step_size: float, length: float, noise_std: float
 ) -> tuple[Runs, tuple[str, ...]]:
-    """T1 in pfl-research, with its Gaussian mechanism at every user.
-
-    Flower's simulation works in processes of its own, which one process's time does not see: it is not here.
-    """
-    missing = _missing("pfl")
-    return (
-        {} if missing else {"pfl-research": _pfl(federation, members, steps, step_size, length, noise_std)}
-    ), (
-        *missing,
-        "Flower's simulation computes in other processes, whose time cannot be taken in turns: left out",
-    )
+    """T1 in pfl-research, with its Gaussian mechanism at every user. Flower has a file of its own."""
+    runs: Runs = {}
+    if installed("pfl"):
+        runs["pfl-research"] = _pfl(federation, members, steps, step_size, length, noise_std)
+    return runs, _missing("pfl", "flwr")
 
 
 def _pfl(

@@ -73,7 +73,7 @@ def show_summary(summary: dict[str, Any]) -> None:
         + ("" if metric is None else f", [bold]test {summary['test_metric_name']} {metric:.4g}[/]"),
         "sent": f"{_bytes(summary['uplink_bits_per_client'])} a client, "
         f"{_bytes(summary['uplink_bits_total'])} in all ({summary['compressor']})",
-        "time": f"{summary['rounds']} rounds in {summary['seconds']:.1f} s",
+        "time": f"{summary['rounds']} rounds in {summary['seconds']:.1f} s{_memory(summary)}",
         "look into": str(summary["run_dir"]),
     }
     for name, text in rows.items():
@@ -128,3 +128,8 @@ def _bytes(bits: int) -> str:
             return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
         size /= 1000
     raise AssertionError("unreachable")
+
+
+def _memory(summary: dict[str, Any]) -> str:
+    peak = summary.get("peak_memory_mb")
+    return "" if peak is None else f", at most {peak:,.0f} MiB of memory"

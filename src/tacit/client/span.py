@@ -54,7 +54,9 @@ def span_update(
     rho, coefficients = 1.0, torch.zeros_like(start)
     for _ in range(steps):
         scores = torch.baddbmm(start, coefficients, gram, beta=rho, alpha=-1)
-        coefficients.mul_(shrink).addcmul_(weights, model.loss.slopes(scores, targets))
+        if shrink != 1.0:
+            coefficients *= shrink
+        coefficients.addcmul_(weights, model.loss.slopes(scores, targets))
         rho *= shrink
     coefficients /= step
     way = point.new_empty(batch.clients, model.dim)

@@ -15,7 +15,7 @@ from torch import Tensor
 from tacit.federation import Batch, Federation
 from tacit.models.model import Model, penalty_gradient
 
-RECORDS_AT_A_TIME = 2**16
+CHUNK_BYTES = 2**28
 
 
 @dataclass(frozen=True)
@@ -27,21 +27,25 @@ class Evaluation:
     test_metric: float | None
 
 
-def evaluate(model: Model, point: Tensor, federation: Federation) -> Evaluation:
+def evaluate(
+    model: Model, point: Tensor, federation: Federation, memory_limit_bytes: int = CHUNK_BYTES
+) -> Evaluation:
     """Loss and squared gradient norm of the full objective, and the metric on the test records."""
-    loss, gradient = objective(model, point, federation)
+    loss, gradient = objective(model, point, federation, memory_limit_bytes)
     metric = None
     if federation.test_features is not None:
         metric = model.metric(point.to(federation.features.dtype), federation.test_batch())
     return Evaluation(float(loss), float(gradient.double().square().sum()), metric)
 
 
-def objective(model: Model, point: Tensor, federation: Federation) -> tuple[Tensor, Tensor]:
+def objective(
+    model: Model, point: Tensor, federation: Federation, memory_limit_bytes: int = CHUNK_BYTES
+) -> tuple[Tensor, Tensor]:
     """The value (double) and the gradient of f at a point."""
     point = point.to(federation.features.dtype)
     loss = torch.zeros((), dtype=torch.float64)
     gradient = torch.zeros(model.dim, dtype=torch.float64)
-    chunks = _chunks(federation)
+    chunks = _chunks(federation, min(memory_limit_bytes, CHUNK_BYTES))
     for clients in chunks:
         # All clients at once need no copy of their records.
         batch = federation.batch(clients if len(chunks) > 1 else None)
@@ -61,7 +65,8 @@ def objective(model: Model, point: Tensor, federation: Federation) -> tuple[Tens
     return loss, gradient + (penalty.double().cpu() if isinstance(penalty, Tensor) else penalty)
 
 
-def _chunks(federation: Federation) -> list[Tensor]:
-    """Consecutive clients with about so many records that a pass over them fits into memory."""
-    group = torch.cumsum(federation.sizes, 0) // RECORDS_AT_A_TIME
+def _chunks(federation: Federation, most_bytes: int) -> list[Tensor]:
+    """Consecutive clients with about so many records that a pass over copies of them fits into memory."""
+    record = federation.features[0].numel() * federation.features.element_size()
+    group = torch.cumsum(federation.sizes, 0) // max(1, most_bytes // record)
     return list(torch.arange(federation.clients).split(torch.unique(group, return_counts=True)[1].tolist()))

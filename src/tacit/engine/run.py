@@ -35,6 +35,8 @@ class Run:
     rounds: int
     seed: int
     seconds: float
+    peak_memory_mb: float | None = None
+    """the most that the process had while it ran, data and libraries included"""
 
     @property
     def model(self) -> Trained:
@@ -142,6 +144,7 @@ class Run:
             "signal_to_noise": last.signal_to_noise,
             "seed": self.seed,
             "seconds": self.seconds,
+            "peak_memory_mb": self.peak_memory_mb,
             "run_dir": None if directory is None else str(directory),
         }
 

@@ -15,6 +15,7 @@ from tacit.algorithms.calibrate import Privacy, attendance, calibrate, releases
 from tacit.engine import checkpoint as checkpoints
 from tacit.engine.history import Row
 from tacit.engine.ledger import Ledger
+from tacit.engine.memory import forget_peak, peak_memory_mb
 from tacit.engine.run import Run
 from tacit.engine.simulation import Simulation, SimulationState
 from tacit.engine.threads import suitable_threads
@@ -56,6 +57,7 @@ def simulate(
     a client draws for itself comes from the operating system, and a run cannot be repeated.
     """
     count("rounds", rounds)
+    forget_peak()
     every = max(1, rounds // EVALUATIONS) if evaluate_every is None else count("evaluate_every", evaluate_every)
     randomness = Randomness(seed, fresh_secret() if algorithm.work.noise.secret else None)
     federation = federation.to(device)
@@ -111,6 +113,7 @@ def _train(
         rounds=rounds,
         seed=seed,
         seconds=time.perf_counter() - clock,
+        peak_memory_mb=peak_memory_mb(),
     )
 
 

@@ -32,6 +32,9 @@ from tacit.federation import Federation
 from tacit.noise.randomness import Purpose, Randomness
 from tacit.privacy.terms import Unit
 
+CHUNK_BYTES = 2**27
+"""No more is worked on at a time, whatever the memory: larger chunks are no faster."""
+
 
 @dataclass(frozen=True)
 class SimulationState:
@@ -153,6 +156,10 @@ class Simulation:
         fits = Grams.bytes_for(self.federation) <= self.memory_limit_bytes // 4
         return Grams(self.federation) if fits else None
 
+    @property
+    def _kept_bytes(self) -> int:
+        return 0 if self._grams is None else Grams.bytes_for(self.federation)
+
     def _part(self, members: Tensor, round: int) -> Cohort:
         return Cohort(self.federation, members, round, self.randomness, grams=self._grams)
 
@@ -166,7 +173,8 @@ class Simulation:
         record = 4 * self.federation.features[0].numel()
         batch = self.algorithm.work.records_in_memory(self.federation.sizes[cohort])
         per_client = 3 * record * batch + 6 * 4 * self.algorithm.work.model.dim
-        group = torch.cumsum(per_client, 0) // self.memory_limit_bytes
+        most = max(1, min(self.memory_limit_bytes - self._kept_bytes, CHUNK_BYTES))
+        group = torch.cumsum(per_client, 0) // most
         yield from cohort.split(torch.unique_consecutive(group.long(), return_counts=True)[1].tolist())
 
     def evaluated(self, state: SimulationState, seconds: float) -> SimulationState:
@@ -174,7 +182,7 @@ class Simulation:
         point = self.algorithm.server.output(state.server.update)
         if not bool(torch.isfinite(point).all()):
             raise DivergedError(f"after round {state.round} the model is no longer finite; use a smaller step")
-        seen = evaluate(self.algorithm.work.model, point, self.federation)
+        seen = evaluate(self.algorithm.work.model, point, self.federation, self.memory_limit_bytes)
         so_far = [row.grad_norm_sq for row in state.history] + [seen.grad_norm_sq]
         row = Row(
             round=state.round,
@@ -197,8 +205,8 @@ class Simulation:
         federation = self.federation
         weights = torch.empty(0) if federation.weights is None else federation.weights
         for tensor in (federation.features, federation.targets, federation.sizes, federation.ids, weights):
-            digest.update(tensor.cpu().contiguous().numpy().tobytes())
-        digest.update(self.calibration.noise_multipliers.numpy().tobytes())
+            digest.update(tensor.cpu().contiguous().numpy().reshape(-1).data)
+        digest.update(self.calibration.noise_multipliers.numpy().data)
         return digest.hexdigest()
 
     def ledger_header(self) -> dict[str, Any]:

@@ -68,7 +68,7 @@ class SeededGaussian:
 
     def add(self, rows: Tensor, stds: Tensor, noise_multipliers: Tensor, generators: Generators) -> Tensor:
         """Continuous noise, as far as floating point goes."""
-        return gaussian_rows(stds, rows.shape[1], generators.streams()).to(rows.device).add_(rows)
+        return gaussian_rows(stds, rows.shape[1], generators).to(rows.device).add_(rows)
 
     def charged(self, event: dp_event.DpEvent, dim: int, releases: int) -> dp_event.DpEvent:
         """Taken as ideal, and marked instead."""

@@ -41,8 +41,7 @@ class Keystream:
     that is restored from a snapshot twice: make the stream after the restart. The key stays in the memory of
     the process for as long as the stream does.
 
-    A given `key` makes the stream reproducible. That is for tests and simulations; it makes the noise worthless
-    to whoever else knows the key.
+    A given `key` makes the stream reproducible. That is for tests; it makes the noise worthless.
 
     >>> Keystream(bytes(32)).uint64(2).tolist()
     [9910523521560253916, 9736928157321283757]
@@ -60,17 +59,15 @@ class Keystream:
 
     def uint64(self, words: int) -> NDArray[np.uint64]:
         """The next `words` words, uniform on [0, 2**64): 8 bytes each, the lowest first."""
-        drawn = np.empty(count("words", words, at_least=0), dtype="<u8")
-        self.fill(drawn.view(np.uint8).data)
-        return drawn.astype(np.uint64, copy=False)
-
-    def fill(self, target: memoryview[int]) -> None:
-        """Write the next bytes there."""
+        words = count("words", words, at_least=0)
         if self._owner != (_family, os.getpid()):
             raise TacitError("a keystream cannot be used in a forked process; make a new Keystream() there")
+        drawn = np.empty(words, dtype="<u8")
+        target = drawn.view(np.uint8).data
         for start in range(0, len(target), len(_ZEROS)):
             part = target[start : start + len(_ZEROS)]
             self._cipher.update_into(_ZEROS[: len(part)], part)
+        return drawn.astype(np.uint64, copy=False)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a keystream cannot be copied or pickled: both ends would draw the same noise")

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tacit.noise.entropy import Keystream
+from tacit.noise.randomness import Generators
 
 BLOCK_NUMBERS = 2**16
 """About so many numbers are made at a time: they stay in the processor's cache, and calls cost nothing."""
 
 
-def gaussian_rows(stds: Tensor, dim: int, streams: Sequence[Keystream]) -> Tensor:
+def gaussian_rows(stds: Tensor, dim: int, generators: Generators) -> Tensor:
     """One row of N(0, std^2 I) for every client, each from its own stream: (clients, dim) float32.
 
     Ideal continuous noise is what the accountants assume; these are floating-point numbers. Runs that use
     them are simulations and say so. A row does not depend on the rows beside it.
     """
-    rows = np.empty((len(streams), dim), dtype=np.float32)
+    rows = np.empty((len(generators), dim), dtype=np.float32)
     scales = stds.to(torch.float32).numpy()[:, None]
     half, block = (dim + 1) // 2, max(1, BLOCK_NUMBERS // max(1, dim))
     for start in range(0, len(rows), block):
         part = slice(start, start + block)
         words = np.empty((len(rows[part]), 2 * half), dtype="<i4")
-        for row, stream in zip(words, streams[part], strict=True):
-            stream.fill(row.view(np.uint8).data)
+        for index, row in enumerate(words.view(np.uint8), start):
+            generators.fill(index, row.data)
         _box_muller(words.astype(np.int32, copy=False), scales[part], rows[part])
     return torch.from_numpy(rows)
 

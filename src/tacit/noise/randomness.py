@@ -19,10 +19,10 @@ from functools import cached_property, lru_cache
 from typing import Any, overload
 
 import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from numpy.random.bit_generator import ISeedSequence
 
 from tacit.errors import RequestError
-from tacit.noise.entropy import Keystream
 
 EVERYONE = 2**64 - 1
 """The address of randomness that all parties share: public coins such as SVRG's snapshot coin."""
@@ -58,6 +58,7 @@ class _NoSeed(ISeedSequence):
 
 
 _NO_SEED = _NoSeed()
+_ZEROS = memoryview(bytes(2**17))
 _EMPTY = np.zeros(4, dtype=np.uint64)
 
 
@@ -87,7 +88,7 @@ class Randomness:
         self, purpose: Purpose, *, client: int = EVERYONE, round: int = 0, step: int = 0
     ) -> np.random.Generator:
         """The generator at one address, always at its beginning. A step has room for 2^42 numbers."""
-        number = self._key(purpose)
+        number = self._number(purpose)
         key = np.array([number % 2**64, number >> 64], dtype=np.uint64)
         counter = np.array([step << 40, int(purpose), round, client], dtype=np.uint64)
         # numpy takes any ISeedSequence; its stubs say only SeedSequence.
@@ -102,22 +103,19 @@ class Randomness:
         }
         return np.random.Generator(philox)
 
-    def stream(self, purpose: Purpose, *, client: int = EVERYONE, round: int = 0, step: int = 0) -> Keystream:
-        """Random words at one address, always from their beginning: several times as fast as a generator's.
+    def key(self, purpose: Purpose, *, round: int = 0, step: int = 0) -> bytes:
+        """The key of all clients' AES streams at one place: a digest of the run's own key and of the place."""
+        place = struct.pack("<3Q", purpose, round, step)
+        return hashlib.sha256(self._number(purpose).to_bytes(16, "little") + place).digest()
 
-        AES-256 in counter mode, whose key is the digest of the run's own key and the address.
-        """
-        address = struct.pack("<4Q", purpose, client, round, step)
-        return Keystream(hashlib.sha256(self._key(purpose).to_bytes(16, "little") + address).digest())
-
-    def _key(self, purpose: Purpose) -> int:
+    def _number(self, purpose: Purpose) -> int:
         own = self.secret is not None and purpose in _PRIVATE
         return _secret_key(self.secret, purpose) if own and self.secret is not None else self.seed
 
 
 @dataclass(frozen=True)
 class Generators(Sequence[np.random.Generator]):
-    """The generators of several clients at one purpose, round and step; or their streams.
+    """The generators of several clients at one purpose, round and step; or, for very many numbers, their bytes.
 
     Generators are made when the first of them is asked for, and go on where they stand: who needs none pays for
     none.
@@ -125,7 +123,7 @@ class Generators(Sequence[np.random.Generator]):
 
     randomness: Randomness
     purpose: Purpose
-    clients: tuple[int, ...]
+    clients: tuple[int, ...] = (EVERYONE,)
     round: int = 0
     step: int = 0
 
@@ -146,10 +144,20 @@ class Generators(Sequence[np.random.Generator]):
         make, where = self.randomness.generator, {"round": self.round, "step": self.step}
         return [make(self.purpose, client=i, **where) for i in self.clients]
 
-    def streams(self) -> list[Keystream]:
-        """One for every client, from its beginning."""
-        make, where = self.randomness.stream, {"round": self.round, "step": self.step}
-        return [make(self.purpose, client=i, **where) for i in self.clients]
+    def fill(self, index: int, target: memoryview[int]) -> None:
+        """Write the first bytes of one client's stream there: AES-256 in counter mode, from block (client, 0).
+
+        Several times as fast as its generator, whose numbers are others. No two clients share a block.
+        """
+        self._cipher.reset_nonce(struct.pack(">2Q", self.clients[index], 0))
+        for start in range(0, len(target), len(_ZEROS)):
+            part = target[start : start + len(_ZEROS)]
+            self._cipher.update_into(_ZEROS[: len(part)], part)
+
+    @cached_property
+    def _cipher(self) -> CipherContext:
+        key = self.randomness.key(self.purpose, round=self.round, step=self.step)
+        return Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
 
 
 @lru_cache(maxsize=64)
