@@ -16,8 +16,7 @@ from tacit.errors import DataError
 if TYPE_CHECKING:
     from tacit.federation import Federation
 
-CHECKED_AT_A_TIME = 2**12
-"""records"""
+NUMBERS_AT_A_TIME = 2**20
 
 
 def check_index(setting: str, values: Tensor) -> None:
@@ -98,7 +97,8 @@ def _first_bad(features: Tensor, targets: Tensor, classes: int | None) -> tuple[
     """The first record that nobody can train on, and why."""
     good = torch.isfinite(targets)
     # In parts, because looking at all numbers at once takes more memory than the numbers do.
-    for part, good_part in zip(features.split(CHECKED_AT_A_TIME), good.split(CHECKED_AT_A_TIME), strict=True):
+    rows = max(1, NUMBERS_AT_A_TIME // features[0].numel())
+    for part, good_part in zip(features.split(rows), good.split(rows), strict=True):
         finite = torch.isfinite(part)
         if not bool(finite.all()):
             good_part &= finite.flatten(1).all(1)

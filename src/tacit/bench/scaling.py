@@ -19,7 +19,7 @@ RECORDS_EACH, SHARE = 20, 5
 
 
 def bench(*, quick: bool = False, data_dir: Path | None = None) -> Report:
-    """Made-up records, which overlap in memory so that a million clients fit: what matters is how many there are."""
+    """Made-up records, which overlap in memory so that those of a million clients fit."""
     clients = (200, 1000) if quick else (1_000, 10_000, 100_000, 1_000_000)
     dims = (1_000, 100_000) if quick else (1_000, 100_000, 10_000_000)
     rows = [cohort_row(number) for number in clients]

@@ -15,7 +15,7 @@ from torch import Tensor
 from tacit.federation import Batch, Federation
 from tacit.models.model import Model, penalty_gradient
 
-CHUNK_BYTES = 2**28
+CHUNK_BYTES = 2**29
 
 
 @dataclass(frozen=True)
@@ -68,5 +68,5 @@ def objective(
 def _chunks(federation: Federation, most_bytes: int) -> list[Tensor]:
     """Consecutive clients with about so many records that a pass over copies of them fits into memory."""
     record = federation.features[0].numel() * federation.features.element_size()
-    group = torch.cumsum(federation.sizes, 0) // max(1, most_bytes // record)
+    group = torch.cumsum(federation.sizes, 0) // max(1, most_bytes // (3 * record))
     return list(torch.arange(federation.clients).split(torch.unique(group, return_counts=True)[1].tolist()))
