@@ -8,7 +8,7 @@ place.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,6 +21,8 @@ from tacit.compress.sparse import Choice, Sparsifier
 from tacit.errors import RequestError, count, positive, probability
 
 State = dict[str, Tensor]
+Zeros = Callable[[tuple[int, ...]], Tensor]
+"""Room for a tensor of some shape."""
 
 
 class Uplink(Protocol):
@@ -30,8 +32,11 @@ class Uplink(Protocol):
     def compressor(self) -> Compressor:
         """What turns vectors into messages."""
 
-    def init(self, clients: int, dim: int) -> State:
-        """The clients' memory before the first round; row i of every tensor is client i's own."""
+    def init(self, clients: int, dim: int, zeros: Zeros = torch.zeros) -> State:
+        """The clients' memory before the first round; row i of every tensor is client i's own.
+
+        `zeros` makes room for it.
+        """
 
     def send(
         self, rows: Tensor, state: State, clients: Tensor, generators: Sequence[np.random.Generator]
@@ -74,7 +79,7 @@ class Direct:
 
     compressor: Compressor
 
-    def init(self, clients: int, dim: int) -> State:
+    def init(self, clients: int, dim: int, zeros: Zeros = torch.zeros) -> State:
         return {}
 
     def send(
@@ -130,8 +135,8 @@ class Shifted:
         """The shift step in use for vectors of length `dim`."""
         return prescribed_shift_step(self.compressor.omega(dim)) if self.shift_step is None else self.shift_step
 
-    def init(self, clients: int, dim: int) -> State:
-        return {"shift": torch.zeros(count("clients", clients), count("dim", dim))}
+    def init(self, clients: int, dim: int, zeros: Zeros = torch.zeros) -> State:
+        return {"shift": zeros((count("clients", clients), count("dim", dim)))}
 
     def send(
         self, rows: Tensor, state: State, clients: Tensor, generators: Sequence[np.random.Generator]

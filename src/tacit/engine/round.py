@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
 from tacit.client.cohort import Cohort
 from tacit.client.work import PrivateGradient
 from tacit.compress import Packets
+from tacit.compress.uplink import Zeros
 from tacit.federation import Federation
 from tacit.noise.randomness import Purpose
 
@@ -36,9 +38,11 @@ class ServerState:
     uplink: State
 
 
-def client_start(algorithm: Algorithm, point: Tensor, federation: Federation) -> ClientState:
-    """The memory of all clients of a federation before the first round."""
-    uplink = algorithm.uplink.init(federation.clients, len(point))
+def client_start(
+    algorithm: Algorithm, point: Tensor, federation: Federation, zeros: Zeros = torch.zeros
+) -> ClientState:
+    """The memory of all clients of a federation before the first round; `zeros` makes room for their shifts."""
+    uplink = algorithm.uplink.init(federation.clients, len(point), zeros)
     on_device = {name: tensor.to(point.device) for name, tensor in uplink.items()}
     return ClientState(algorithm.work.init(point, federation), on_device)
 

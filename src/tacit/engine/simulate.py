@@ -69,7 +69,8 @@ def simulate(
         privacy=privacy,
         attended=attended,
     )
-    simulation = Simulation(algorithm, federation, calibration, randomness, memory_limit_bytes)
+    scratch = None if out is None else Path(out)
+    simulation = Simulation(algorithm, federation, calibration, randomness, memory_limit_bytes, scratch)
 
     store = None if out is None else _Store(simulation, Path(out), rounds, checkpoint_every)
     with suitable_threads(simulation.operations_per_round()):
@@ -125,7 +126,7 @@ class _Store:
         self._fingerprint = simulation.fingerprint(rounds)
         self._rounds = rounds
         self._every = None if every is None else count("checkpoint_every", every)
-        self._saved_at = 0.0
+        self._saved_at, self._pause = 0.0, SECONDS_BETWEEN_CHECKPOINTS
         self._simulation = simulation
         directory.mkdir(parents=True, exist_ok=True)
         self.ledger = Ledger(directory / "ledger.jsonl")
@@ -148,7 +149,7 @@ class _Store:
                 f"{self._checkpoints.parent} cannot be resumed: nobody can draw its noise again, and its rounds "
                 "would be released a second time; start again in another --out, at a cost of its own"
             )
-        saved = checkpoints.latest(self._checkpoints, self._fingerprint)
+        saved = checkpoints.latest(self._checkpoints, self._fingerprint, self._simulation.placed)
         state = None if saved is None else self._simulation.from_checkpoint(saved)
         self.ledger.begin(self._simulation.ledger_header(), keep_rounds=state.round if state else 0)
         return state
@@ -157,10 +158,13 @@ class _Store:
         if self._every is not None:
             due = state.round % self._every == 0
         else:
-            due = time.monotonic() - self._saved_at > SECONDS_BETWEEN_CHECKPOINTS
+            due = time.monotonic() - self._saved_at > self._pause
         if due or state.round == self._rounds:
             self.ledger.sync()
             if self._secret:
                 return
+            began = time.monotonic()
             checkpoints.save(self._checkpoints, self._simulation.to_checkpoint(state, self._fingerprint))
             self._saved_at = time.monotonic()
+            # Large memories take long to write: most of the time is for training.
+            self._pause = max(SECONDS_BETWEEN_CHECKPOINTS, 10 * (self._saved_at - began))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,6 +20,7 @@ from tacit.client.cohort import Cohort
 from tacit.client.grams import Grams
 from tacit.engine.checkpoint import Checkpoint
 from tacit.engine.history import History, Row
+from tacit.engine.mapped import mapped_zeros
 from tacit.engine.objective import evaluate
 from tacit.engine.round import (
     ClientState,
@@ -62,6 +65,8 @@ class Simulation:
     calibration: Calibration
     randomness: Randomness
     memory_limit_bytes: int
+    scratch: Path | None = None
+    """where files go that hold what does not fit into the memory; the system's own place if None"""
 
     def start(self) -> SimulationState:
         """The state before the first round."""
@@ -69,10 +74,20 @@ class Simulation:
         point = model.init(self.randomness.generator(Purpose.INIT)).to(self.federation.features.device)
         return SimulationState(
             round=0,
-            clients=client_start(self.algorithm, point, self.federation),
+            clients=client_start(self.algorithm, point, self.federation, self.zeros),
             server=server_start(self.algorithm, point),
             releases=torch.zeros(self.federation.clients, dtype=torch.int64),
         )
+
+    def zeros(self, shape: tuple[int, ...]) -> Tensor:
+        """Room for what clients remember: in a file where it takes more than the memory."""
+        if self.federation.features.is_cpu and 4 * math.prod(shape) > self.memory_limit_bytes:
+            return mapped_zeros(shape, self.scratch)
+        return torch.zeros(shape)
+
+    def placed(self, saved: Tensor) -> Tensor:
+        """A copy of a tensor of a checkpoint, where `zeros` makes room for it."""
+        return self.zeros(tuple(saved.shape)).copy_(saved) if saved.dtype == torch.float32 else saved.clone()
 
     def cohort(self, round: int) -> Tensor:
         """The positions of the clients that take part in a round."""
