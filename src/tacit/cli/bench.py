@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 HELP = """How fast private training is here, beside the same rounds without privacy and beside other tools.
 
 T1: many small clients. T2: a few large ones, compressed. T3: local steps of a convolutional network. Also:
-scaling, calibration. Contenders take turns on one thread; ratios are medians of the processor's time, with their
-range."""
+scaling, sweep, calibration. Contenders take turns on one thread; ratios are medians of the processor's time, with
+their range."""
 
 
 def bench(
-    task: Annotated[str, typer.Argument(help="T1, T2, T3, scaling or calibration.")],
+    task: Annotated[str, typer.Argument(help="T1, T2, T3, scaling, sweep or calibration.")],
     quick: Annotated[
         bool, typer.Option("--quick", help="Small, on made-up records: a look, not a result.")
     ] = False,

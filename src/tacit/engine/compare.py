@@ -9,11 +9,13 @@ from __future__ import annotations
 import csv
 import hashlib
 import itertools
+import json
 import multiprocessing
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,9 @@ from tacit.engine.choices import OPTIONAL_SETTINGS, recipe_names
 from tacit.engine.execute import execute, stored_summary
 from tacit.engine.history import History, Row
 from tacit.engine.recipe import Recipe
+from tacit.engine.records import unweighted
 from tacit.errors import DataError, RequestError, TacitError, unknown_name
+from tacit.federation import Federation
 
 SELECTORS = ("grad_norm_sq_mean", "train_loss", "test_metric")
 """What a grid's best point may be judged by."""
@@ -173,11 +177,21 @@ def _one_thread() -> None:
 def _run_one(recipe: Recipe, directory: Path, data_dir: Path | None) -> dict[str, Any]:
     """A summary, or what went wrong: a step that is too large must not end the whole comparison."""
     try:
-        return execute(recipe, directory, resume=True, data_dir=data_dir)
+        federation = _records(
+            recipe.data, recipe.clients, recipe.partition, json.dumps(recipe.data_settings), data_dir
+        )
+        return execute(recipe, directory, resume=True, data_dir=data_dir, federation=federation)
     except RequestError:
         raise
     except TacitError as error:
         return {"error": str(error)}
+
+
+@lru_cache(maxsize=1)
+def _records(data: str, clients: int | None, partition: str, settings: str, data_dir: Path | None) -> Federation:
+    """The records of a point, which are those of its neighbours: read once in every process."""
+    recipe = Recipe(data=data, clients=clients, partition=partition, data_settings=json.loads(settings))
+    return unweighted(recipe, data_dir)
 
 
 def read_history(path: Path) -> History:

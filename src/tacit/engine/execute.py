@@ -17,6 +17,7 @@ from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
 from tacit.engine.simulate import Progress, simulate
 from tacit.errors import DataError, RequestError
+from tacit.federation import Federation
 
 
 def execute(
@@ -25,9 +26,12 @@ def execute(
     *,
     resume: bool = False,
     data_dir: Path | None = None,
+    federation: Federation | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Run a recipe in a directory and return its summary.
+
+    `federation` holds the recipe's records (unweighted), where the caller has read them already.
 
     With `resume`, a killed run goes on from its last checkpoint and a finished one is left as it is.
     """
@@ -37,7 +41,7 @@ def execute(
         if not resume:
             raise RequestError(f"--out {out} is not empty; add --resume to go on, or choose another directory")
         remove_leftovers(out)
-    plan = make_plan(recipe, data_dir=data_dir)
+    plan = make_plan(recipe, data_dir=data_dir, federation=federation)
     stored = stored_recipe(out)
     if stored is None:
         write_atomically(out / "recipe.toml", plan.recipe.to_toml().encode())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -189,6 +190,7 @@ def _as_numbers(name: str, value: Any) -> Any:
 _NAMES = [f.name for f in fields(Recipe)]
 
 
+@lru_cache(maxsize=1)
 def _kinds() -> dict[str, tuple[type, ...]]:
     hints = get_type_hints(Recipe)
     kinds = {}

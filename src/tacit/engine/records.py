@@ -16,7 +16,7 @@ from tacit.models.quadratic import quadratic_federation
 
 def load_federation(recipe: Recipe, data_dir: Path | None) -> Federation:
     """The records that a recipe names, and how much each client counts."""
-    return weighted(recipe, _records(recipe, data_dir))
+    return weighted(recipe, unweighted(recipe, data_dir))
 
 
 def weighted(recipe: Recipe, federation: Federation) -> Federation:
@@ -28,7 +28,8 @@ def weighted(recipe: Recipe, federation: Federation) -> Federation:
     return federation.weighted(for_each_client("weights", recipe.weights, federation))
 
 
-def _records(recipe: Recipe, data_dir: Path | None) -> Federation:
+def unweighted(recipe: Recipe, data_dir: Path | None) -> Federation:
+    """The records alone. They follow from the data's own settings, or from the seed where those have none."""
     makers = {"quadratic": quadratic_federation}
     known = inspect.signature(from_files if "." in recipe.data else makers.get(recipe.data, load)).parameters
     for name in recipe.data_settings:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,10 @@ class Run:
 
     def protection(self) -> tuple[Protection, ...]:
         """Who is protected against whom."""
+        return self._protection
+
+    @cached_property
+    def _protection(self) -> tuple[Protection, ...]:
         if self.guarantee is None:
             return ()
         # What all records of a client are worth together takes an accountant a while for clients of many sizes.

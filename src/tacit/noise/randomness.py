@@ -13,7 +13,7 @@ import enum
 import hashlib
 import secrets
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, overload
@@ -138,6 +138,9 @@ class Generators(Sequence[np.random.Generator]):
 
     def __getitem__(self, index: int | slice) -> np.random.Generator | list[np.random.Generator]:
         return self._made[index]
+
+    def __iter__(self) -> Iterator[np.random.Generator]:
+        return iter(self._made)
 
     @cached_property
     def _made(self) -> list[np.random.Generator]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import dp_accounting
@@ -18,6 +20,7 @@ from tacit.privacy.accounting import check_delta, epsilon, log_delta, separate
 from tacit.privacy.convert import log_geometric
 from tacit.privacy.crowd_events import OnceDpEvent, ShuffledDpEvent
 from tacit.privacy.dominate import Direction, dominate, is_private, leaves
+from tacit.privacy.events import from_dict, to_dict
 from tacit.privacy.inexact import Surcharge
 from tacit.privacy.pairs import MixturePair, Pair, RevealedPair
 from tacit.privacy.refine import EpsilonAt, worst
@@ -85,6 +88,12 @@ def group_epsilon(event: DpEvent, size: int, delta: float, adjacency: Adjacency 
         return math.inf
     if count("size", size) == 1:
         return epsilon(event, delta, adjacency)
+    return _group_epsilon(json.dumps(to_dict(event)), size, delta, adjacency)
+
+
+@lru_cache(maxsize=1024)
+def _group_epsilon(text: str, size: int, delta: float, adjacency: Adjacency) -> float:
+    event = from_dict(json.loads(text))
     coins, rest = separate(event, adjacency)
     if coins:
         each = delta / (len(coins) + (rest is not None))
