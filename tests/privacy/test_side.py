@@ -328,11 +328,12 @@ def test_infinite_values_lie_beyond_the_range_and_nan_is_refused() -> None:
 
 def test_mean_and_scale_without_much_noise_are_those_of_the_records() -> None:
     values = np.random.default_rng(1).normal([5.0, -2.0], [0.5, 1.5], size=(4000, 2))
-    for within in (Box([0, -10], [10, 10]), Ball(60.0)):
+    # Over seeds, the scale's error has a deviation of 0.05% in the box and of 5% in the ball, whose noise is larger.
+    for within, tolerance in ((Box([0, -10], [10, 10]), 0.005), (Ball(60.0), 0.25)):
         release = private_mean_and_scale(_federation(values, 4), within, target=PLENTY, seed=0)
         mean, scale = release.value
         np.testing.assert_allclose(mean, values.mean(0), atol=0.01)
-        np.testing.assert_allclose(scale, values.std(0), rtol=0.05)
+        np.testing.assert_allclose(scale, values.std(0), rtol=tolerance)
 
 
 def test_moments_are_better_with_more_epsilon_and_with_more_records() -> None:
