@@ -328,7 +328,7 @@ def test_infinite_values_lie_beyond_the_range_and_nan_is_refused() -> None:
 
 def test_mean_and_scale_without_much_noise_are_those_of_the_records() -> None:
     values = np.random.default_rng(1).normal([5.0, -2.0], [0.5, 1.5], size=(4000, 2))
-    # Over seeds, the scale's error has a deviation of 0.05% in the box and of 5% in the ball, whose noise is larger.
+    # Over seeds the scale's error has a deviation of 0.05% in the box, and of 5% in the ball: it has more noise.
     for within, tolerance in ((Box([0, -10], [10, 10]), 0.005), (Ball(60.0), 0.25)):
         release = private_mean_and_scale(_federation(values, 4), within, target=PLENTY, seed=0)
         mean, scale = release.value
