@@ -20,7 +20,7 @@ from tacit.models import ModuleModel, build_model, layers
 from tacit.models.cnn import cifar_cnn, mnist_cnn
 from tacit.models.convolution import Geometry, HalvingMaxPool
 from tacit.models.layers import Clients, LayeredGradients, OuterShare, ProductsShare, RowsShare, WrittenShare
-from tacit.models.layers_capture import keeps_records_apart
+from tacit.models.layers_chain import keeps_records_apart
 
 CLASSES = 3
 IMAGE = (2, 9, 8)

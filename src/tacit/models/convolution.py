@@ -127,3 +127,24 @@ class HalvingMaxPool(torch.autograd.Function):
         even, odd = images[..., :height, 0:width:2], images[..., :height, 1:width:2]
         torch.sub(rows, torch.mul(rows, across, out=odd), out=even)
         return images
+
+
+def pair(value: Any) -> tuple[int, int]:
+    """Down and across, as PyTorch's layers take them: two numbers, or one for both."""
+    both = (value, value) if isinstance(value, int) else tuple(value)
+    return (both[0], both[0]) if len(both) == 1 else both
+
+
+def halves(
+    input: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> bool:
+    """Whether this is the pooling that nearly everybody uses: 2 x 2, without overlap."""
+    steps = stride or kernel_size
+    pairs = (pair(kernel_size), pair(steps), pair(padding), pair(dilation))
+    return pairs == ((2, 2), (2, 2), (0, 0), (1, 1)) and not ceil_mode and not return_indices

@@ -15,7 +15,8 @@ from tacit.errors import RequestError, unknown_name
 from tacit.federation import Batch
 from tacit.models.gradients import ROWS_AT_A_TIME, Gradients, WrittenGradients
 from tacit.models.layers import LayeredGradients
-from tacit.models.layers_capture import Capture, keeps_records_apart, layer_parameters
+from tacit.models.layers_capture import Capture, layer_parameters
+from tacit.models.layers_chain import Chain
 from tacit.models.losses import CrossEntropy, ScoreLoss, Squared
 from tacit.models.model import check_point
 from tacit.models.penalty import Penalty
@@ -63,8 +64,8 @@ class ModuleModel:
         if not shapes:
             raise RequestError("the module has no parameters to train")
         object.__setattr__(self, "_shapes", shapes)
-        together = isinstance(self.loss, str) and keeps_records_apart(self.module)
-        capture = Capture(self._record_losses, shapes, layer_parameters(self.module), together)
+        chain = Chain.of(self.module) if isinstance(self.loss, str) else None
+        capture = Capture(self._record_losses, shapes, layer_parameters(self.module), chain, self._slopes)
         object.__setattr__(self, "_capture", capture)
 
     @property
@@ -128,6 +129,12 @@ class ModuleModel:
     def _record_losses(self, parameters: Mapping[str, Tensor], features: Tensor, targets: Tensor) -> Tensor:
         outputs = functional_call(self.module, dict(parameters), (features,))
         return self._named()[0](outputs, targets)
+
+    def _slopes(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        with torch.enable_grad():
+            outputs = outputs.detach().requires_grad_()
+            total = self._named()[0](outputs, targets).sum()
+        return torch.autograd.grad(total, outputs)[0]
 
     def predict(self, point: Tensor, features: Tensor) -> Tensor:
         """The predicted target of every record, or the raw output for a loss of the user's own."""
