@@ -18,6 +18,10 @@ from torch.nn.grad import conv2d_input
 from tacit.models.layers import Clients
 
 
+SHORT = 16
+"""Rows of fewer positions are copied faster in two goes."""
+
+
 @dataclass(frozen=True)
 class Geometry:
     """How a kernel moves over an image."""
@@ -36,9 +40,13 @@ class Geometry:
         if any(self.padding):
             vertical, horizontal = self.padding
             images = F.pad(images, (horizontal, horizontal, vertical, vertical))
-        patches = images.unfold(2, self.kernel[0], self.stride[0]).unfold(3, self.kernel[1], self.stride[1])
         # Copied from a strided view, which takes a fifth of the time of torch.nn.functional.unfold.
-        return patches.permute(0, 1, 4, 5, 2, 3).flatten(4, 5).flatten(1, 3)
+        patches = images.unfold(3, self.kernel[1], self.stride[1])
+        if patches.shape[3] < SHORT:
+            # Once across and once down, so that most of it is copied in long runs.
+            patches = patches.permute(0, 1, 4, 2, 3).contiguous().permute(0, 1, 3, 4, 2)
+        patches = patches.unfold(2, self.kernel[0], self.stride[0])
+        return patches.permute(0, 1, 5, 4, 2, 3).flatten(4, 5).flatten(1, 3)
 
     def positions(self, height: int, width: int) -> tuple[int, int]:
         """The size of what comes out, for an image of this size."""
