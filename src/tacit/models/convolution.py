@@ -17,7 +17,6 @@ from torch.nn.grad import conv2d_input
 
 from tacit.models.layers import Clients
 
-
 SHORT = 16
 """Rows of fewer positions are copied faster in two goes."""
 
