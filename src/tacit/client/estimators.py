@@ -95,7 +95,7 @@ class Minibatch:
     def estimate(self, model: BoundedModel, point: Tensor, cohort: Cohort, state: State) -> tuple[Tensor, State]:
         """One pass over the batch."""
         sums = model.sums(point, self.sampling.draw(cohort).batch)
-        return sums / _column(self.sampling.batch_sizes(cohort.sizes), sums), state
+        return sums.div_(_column(self.sampling.batch_sizes(cohort.sizes), sums)), state
 
     def reach(self, rate: float) -> tuple[float, float]:
         """A record that is not drawn has no influence."""
