@@ -280,6 +280,24 @@ def test_nothing_of_full_length_is_written_down_for_the_networks_of_the_paper() 
     assert kinds(cifar_cnn(), 3072, 2) == [WrittenShare] * 2 + [ProductsShare] + [OuterShare] * 3
 
 
+@pytest.mark.parametrize("name", ["linear", "pooled", "averaged"])
+def test_one_ordinary_pass_gives_the_weighted_sum_of_records(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, batch = _model(name, torch.float64), _batch([7], torch.float64)
+    point, weights = _point(model, None, torch.float64), torch.linspace(0, 1, 7, dtype=torch.float64)
+    whole = model.outputs(point, batch.features)
+    monkeypatch.setattr("tacit.models.module.EVALUATED_AT_A_TIME", 3)
+    torch.testing.assert_close(model.outputs(point, batch.features), whole)
+    found = model.weighted_loss(point, batch, weights)
+    assert found is not None
+    torch.testing.assert_close(found[0], (model.losses(point, batch) * weights).sum())
+    torch.testing.assert_close(found[1], model.gradients(point, batch).weighted_sums(weights)[0])
+
+
+def test_a_module_that_might_mix_records_has_no_ordinary_pass() -> None:
+    model, batch = _model("mixing", torch.float32), _batch([3], torch.float32)
+    assert model.weighted_loss(_point(model, None, torch.float32), batch, torch.ones(3)) is None
+
+
 @pytest.mark.parametrize("name", ["pooled", "two", "many filters", "unusual"])
 @pytest.mark.parametrize("own_points", [False, True])
 def test_large_batches_are_computed_in_chunks(
