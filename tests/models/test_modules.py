@@ -20,7 +20,7 @@ from tacit.models import ModuleModel, build_model, layers
 from tacit.models.cnn import cifar_cnn, mnist_cnn
 from tacit.models.convolution import Geometry, HalvingMaxPool
 from tacit.models.layers import Clients, LayeredGradients, OuterShare, ProductsShare, RowsShare, WrittenShare
-from tacit.models.layers_chain import keeps_records_apart
+from tacit.models.layers_chain import Chain, keeps_records_apart
 
 CLASSES = 3
 IMAGE = (2, 9, 8)
@@ -232,6 +232,33 @@ def test_only_chains_of_known_layers_see_all_records() -> None:
     hooked = nn.Sequential(nn.Linear(2, 2))
     hooked[0].register_forward_hook(lambda module, inputs, output: output - output.mean(0))
     assert not keeps_records_apart(hooked)
+
+
+def test_a_chain_trains_every_parameter_in_one_place() -> None:
+    chain = Chain.of(nn.Sequential(nn.Sequential(nn.Linear(3, 2), nn.ReLU()), nn.Linear(2, 2, bias=False)))
+    assert chain is not None
+    assert [names for _, names in chain.layers] == [("0.0.weight", "0.0.bias"), (), ("1.weight",)]
+    layer, frozen = nn.Linear(3, 3), nn.Linear(3, 3)
+    frozen.bias.requires_grad_(False)
+    for module in (nn.Sequential(layer, layer), nn.Sequential(layer, frozen), *map(_made, _NO_CHAINS)):
+        assert Chain.of(module) is None
+
+
+_NO_CHAINS = ("tied", "dilated", "grouped", "same", "reflecting", "normalised", "plain forward", "mixing")
+
+
+def _made(name: str) -> nn.Module:
+    return MODULES[name]()
+
+
+def test_a_chain_may_be_told_to_work_in_place() -> None:
+    batch = _batch([2, 3], torch.float64)
+    for inplace in (False, True):
+        module = _chain(nn.Conv2d(2, 4, 3), nn.ReLU(inplace=inplace), nn.MaxPool2d(2), features=36).double()
+        model = ModuleModel(module)
+        point = _point(model, 2, torch.float64)
+        gradients = model.gradients(point, batch)
+        torch.testing.assert_close(gradients.rows(0, 5), _by_vmap(model, point, batch))
 
 
 def test_records_are_never_taken_for_features() -> None:

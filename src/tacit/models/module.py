@@ -105,7 +105,8 @@ class ModuleModel:
         state = self._state(point)
         # What a network makes of many records at once does not stay near the processor: twice the time.
         parts = features.split(EVALUATED_AT_A_TIME) if self._capture.chain else (features,)
-        return torch.cat([functional_call(self.module, state, (part,)) for part in parts])
+        said = [functional_call(self.module, state, (part,)) for part in parts]
+        return said[0] if len(said) == 1 else torch.cat(said)
 
     def losses(self, point: Tensor, batch: Batch) -> Tensor:
         """The loss of every record, every client at its own point if there is one each."""
