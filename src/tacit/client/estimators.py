@@ -58,8 +58,10 @@ class BoundedModel:
 
         A linear model's gradients have this form, and keep it under bounds that scale them. Otherwise None.
         """
-        if not (isinstance(self.model, LinearModel) and isinstance(self.bound, ClipNorm | Normalise)):
+        # Exactly these: one that is derived from them may bound in another way.
+        if not (isinstance(self.model, LinearModel) and type(self.bound) in (ClipNorm, Normalise)):
             return None
+        assert isinstance(self.bound, ClipNorm | Normalise), "it is one of these"
         gradients = self.model.gradients(point.to(self.precision), self._precise(batch))
         (layer,) = gradients.layers
         scales = self.bound.scales(gradients).to(self.precision)[:, None]
