@@ -149,9 +149,8 @@ class WrittenShare:
         return _squares(self.gradients)
 
     def sums(self, weights: Tensor, clients: Clients) -> Tensor:
-        """One product of weights and rows a client."""
-        factors = weights.to(self.gradients.dtype)[:, None]
-        return clients.products(factors, _kept(self.gradients, weights)).flatten(1)
+        """Weighted rows, summed by client."""
+        return clients.sums(_scaled(self.gradients, weights))
 
     def rows(self, start: int, stop: int) -> Tensor:
         """As they are."""
