@@ -104,9 +104,10 @@ def test_the_same_seed_gives_the_same_bits_whatever_the_chunks(name: str, federa
     torch.testing.assert_close(whole.parameters, chunked.parameters, atol=1e-5, rtol=1e-5)
 
 
-def test_a_client_alone_sends_what_it_sends_in_the_simulator(federation: Federation) -> None:
+@pytest.mark.parametrize("name", ["soteriafl-saga", "soteriafl-svrg"])
+def test_a_client_alone_sends_what_it_sends_in_the_simulator(name: str, federation: Federation) -> None:
     """The seam of a deployment: `client_round` for one silo, message bytes, `server_round`."""
-    algorithm, randomness = _algorithm("soteriafl-saga"), Randomness(5)
+    algorithm, randomness = _algorithm(name), Randomness(5)
     together = simulate(algorithm, federation, rounds=4, privacy=TARGET, seed=5, memory_limit_bytes=1)
     calibration = calibrate(algorithm, federation, releases=4, privacy=TARGET)
     point = algorithm.work.model.init(randomness.generator(Purpose.INIT))

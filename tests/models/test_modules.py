@@ -20,7 +20,7 @@ from tacit.models import ModuleModel, build_model, layers
 from tacit.models.cnn import cifar_cnn, mnist_cnn
 from tacit.models.convolution import Geometry, HalvingMaxPool
 from tacit.models.layers import Clients, LayeredGradients, OuterShare, ProductsShare, RowsShare, WrittenShare
-from tacit.models.layers_capture import keeps_records_apart
+from tacit.models.layers_chain import Chain, keeps_records_apart
 
 CLASSES = 3
 IMAGE = (2, 9, 8)
@@ -234,6 +234,33 @@ def test_only_chains_of_known_layers_see_all_records() -> None:
     assert not keeps_records_apart(hooked)
 
 
+def test_a_chain_trains_every_parameter_in_one_place() -> None:
+    chain = Chain.of(nn.Sequential(nn.Sequential(nn.Linear(3, 2), nn.ReLU()), nn.Linear(2, 2, bias=False)))
+    assert chain is not None
+    assert [names for _, names in chain.layers] == [("0.0.weight", "0.0.bias"), (), ("1.weight",)]
+    layer, frozen = nn.Linear(3, 3), nn.Linear(3, 3)
+    frozen.bias.requires_grad_(False)
+    for module in (nn.Sequential(layer, layer), nn.Sequential(layer, frozen), *map(_made, _NO_CHAINS)):
+        assert Chain.of(module) is None
+
+
+_NO_CHAINS = ("tied", "dilated", "grouped", "same", "reflecting", "normalised", "plain forward", "mixing")
+
+
+def _made(name: str) -> nn.Module:
+    return MODULES[name]()
+
+
+def test_a_chain_may_be_told_to_work_in_place() -> None:
+    batch = _batch([2, 3], torch.float64)
+    for inplace in (False, True):
+        module = _chain(nn.Conv2d(2, 4, 3), nn.ReLU(inplace=inplace), nn.MaxPool2d(2), features=36).double()
+        model = ModuleModel(module)
+        point = _point(model, 2, torch.float64)
+        gradients = model.gradients(point, batch)
+        torch.testing.assert_close(gradients.rows(0, 5), _by_vmap(model, point, batch))
+
+
 def test_records_are_never_taken_for_features() -> None:
     model = ModuleModel(nn.Sequential(nn.Linear(1, 1)), loss="squared")
     batch = Batch(torch.tensor([1.0, 2.0, 3.0]), torch.zeros(3), torch.tensor([3]))
@@ -278,6 +305,24 @@ def test_nothing_of_full_length_is_written_down_for_the_networks_of_the_paper() 
 
     assert kinds(mnist_cnn(), 784, 4) == [WrittenShare, WrittenShare, OuterShare, OuterShare]
     assert kinds(cifar_cnn(), 3072, 2) == [WrittenShare] * 2 + [ProductsShare] + [OuterShare] * 3
+
+
+@pytest.mark.parametrize("name", ["linear", "pooled", "averaged"])
+def test_one_ordinary_pass_gives_the_weighted_sum_of_records(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, batch = _model(name, torch.float64), _batch([7], torch.float64)
+    point, weights = _point(model, None, torch.float64), torch.linspace(0, 1, 7, dtype=torch.float64)
+    whole = model.outputs(point, batch.features)
+    monkeypatch.setattr("tacit.models.module.EVALUATED_AT_A_TIME", 3)
+    torch.testing.assert_close(model.outputs(point, batch.features), whole)
+    found = model.weighted_loss(point, batch, weights)
+    assert found is not None
+    torch.testing.assert_close(found[0], (model.losses(point, batch) * weights).sum())
+    torch.testing.assert_close(found[1], model.gradients(point, batch).weighted_sums(weights)[0])
+
+
+def test_a_module_that_might_mix_records_has_no_ordinary_pass() -> None:
+    model, batch = _model("mixing", torch.float32), _batch([3], torch.float32)
+    assert model.weighted_loss(_point(model, None, torch.float32), batch, torch.ones(3)) is None
 
 
 @pytest.mark.parametrize("name", ["pooled", "two", "many filters", "unusual"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import dp_accounting
+import numpy as np
 import pytest
 from dp_accounting.rdp import RdpAccountant
 from hypothesis import given, settings
@@ -38,6 +39,19 @@ def test_moments_near_order_one_conserve_mass(order: float) -> None:
         assert log_moment(pair, 1.0) == pytest.approx(0.0, abs=1e-9)
         assert log_moment(pair, 0.0) == pytest.approx(0.0, abs=1e-9)
         assert log_moment(pair, order) > 0
+
+
+@pytest.mark.parametrize(("first", "last"), [(-50, 80), (-80, 50), (-1, 1), (-40, 40)])
+def test_the_cells_of_one_side_serve_the_other(first: int, last: int) -> None:
+    for pair in (FixedSizePair((1,), (0.04,), 0.04, 0.7), FixedSizePair((1, 2), (0.04, 8e-4), 0.0408, 0.3)):
+        losses = 0.02 * np.arange(first, last + 1)
+        upper, lower = pair.log_cells(losses)
+        zero = -first
+        np.testing.assert_allclose(
+            (upper[zero + 1 :], lower[zero + 1 :]), pair._log_positive_cells(losses[zero:])
+        )
+        mirrored = pair._log_positive_cells(-losses[: zero + 1][::-1])
+        np.testing.assert_allclose((lower[: zero + 1][::-1], upper[: zero + 1][::-1]), mirrored)
 
 
 @pytest.mark.parametrize(("rate", "noise", "rounds"), [(0.01, 1.0, 1000), (0.1, 2.0, 100), (0.02, 0.5, 40)])

@@ -52,9 +52,11 @@ def bench(*, quick: bool = False, data_dir: Path | None = None) -> Report:
     )
 
 
-def private_rounds(federation: Federation, batch: int, *, read: bool = False) -> Callable[[], Tensor]:
+def private_rounds(
+    federation: Federation, batch: int, *, hidden: int = HIDDEN, read: bool = False
+) -> Callable[[], Tensor]:
     """Rounds as silos and server play them: client_round, bytes, server_round. Each call is the next round."""
-    model = SigmoidNetwork(FEATURES, HIDDEN, CLASSES)
+    model = SigmoidNetwork(FEATURES, hidden, CLASSES)
     compressor = parse_compressor("rand-k:0.05")
     algorithm: Algorithm = soteriafl_sgd(
         model,
@@ -86,9 +88,9 @@ def private_rounds(federation: Federation, batch: int, *, read: bool = False) ->
     return one_round
 
 
-def network() -> nn.Sequential:
+def network(hidden: int = HIDDEN) -> nn.Sequential:
     """The same network as a module."""
-    return nn.Sequential(nn.Linear(FEATURES, HIDDEN), nn.Sigmoid(), nn.Linear(HIDDEN, CLASSES))
+    return nn.Sequential(nn.Linear(FEATURES, hidden), nn.Sigmoid(), nn.Linear(hidden, CLASSES))
 
 
 def drawn_rows(federation: Federation, batch: int, generator: torch.Generator) -> Tensor:
@@ -98,9 +100,9 @@ def drawn_rows(federation: Federation, batch: int, generator: torch.Generator) -
     return (rows + each * torch.arange(federation.clients)[:, None]).flatten()
 
 
-def floor(federation: Federation, batch: int) -> Callable[[], None]:
+def floor(federation: Federation, batch: int, *, hidden: int = HIDDEN) -> Callable[[], None]:
     """No privacy, no messages: one forward and one backward pass over all clients' batches, one step."""
-    module, generator = network(), torch.Generator().manual_seed(0)
+    module, generator = network(hidden), torch.Generator().manual_seed(0)
     parameters = list(module.parameters())
 
     def one_round() -> None:

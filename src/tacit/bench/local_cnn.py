@@ -56,6 +56,7 @@ def bench(*, quick: bool = False, data_dir: Path | None = None) -> Report:
     runs: dict[str, Callable[[], object]] = {
         "tacit": lambda: private_round(model, federation, start, steps),
         "PyTorch without privacy, a loop over clients": lambda: plain_loop(federation, start, steps),
+        "PyTorch, clipped by vmap, a loop over clients": lambda: vmap_loop(federation, start, steps),
         "tacit with gradients by vmap": lambda: private_round(written, federation, start, steps),
     }
     others, notes = rivals.local_steps(
@@ -76,6 +77,20 @@ def private_round(model: ModuleModel, federation: Federation, start: Tensor, ste
     cohort = Cohort(federation, torch.arange(CLIENTS), 0, Randomness(1))
     multipliers = torch.full((CLIENTS,), NOISE_MULTIPLIER, dtype=torch.float64)
     return work.run(start, cohort, {}, multipliers)[0]
+
+
+def vmap_loop(federation: Federation, start: Tensor, steps: int) -> None:
+    """Every record's gradient by torch.func, clipped, with noise, one client after the other."""
+    model = ByVmap(mnist_cnn())
+    generator = Randomness(1).generator(Purpose.SAMPLE)
+    for client in range(CLIENTS):
+        point, own = start[None], federation.client(client)
+        for _ in range(steps):
+            drawn = torch.from_numpy(generator.integers(0, own.records, BATCH))
+            rows = model.gradients(point, own.take(drawn, torch.tensor([BATCH]))).gradients
+            total = torch.mv(rows.T, (CLIP_NORM / rows.norm(dim=1)).clamp(max=1.0))
+            noise = NOISE_MULTIPLIER * CLIP_NORM * torch.randn_like(total)
+            point = point - STEP_SIZE / BATCH * (total + noise)
 
 
 def plain_loop(federation: Federation, start: Tensor, steps: int) -> None:

@@ -1,4 +1,4 @@
-"""How costs grow: 10^3 to 10^6 clients in a round of T1, 10^3 to 10^7 numbers behind a rand-k message."""
+"""How costs grow: with clients in a round of T1; with parameters in a round of T2 and behind a rand-k message."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from tacit.bench import cross_silo
 from tacit.bench.cross_device import private_simulation
 from tacit.bench.measure import Report, Timing, side_by_side
-from tacit.bench.records import FEATURES, made_up_records
+from tacit.bench.records import CLASSES, FEATURES, made_up_records
 from tacit.compress import RandK
 from tacit.engine.memory import forget_peak, memory_mb, peak_memory_mb
+from tacit.models.network import SigmoidNetwork
 from tacit.noise.randomness import Purpose, Randomness
 
 RECORDS_EACH, SHARE = 20, 5
@@ -24,12 +26,17 @@ def bench(*, quick: bool = False, data_dir: Path | None = None) -> Report:
     dims = (1_000, 100_000) if quick else (1_000, 100_000, 10_000_000)
     rows = [cohort_row(number) for number in clients]
     messages = [timing for dim in dims for timing in message_timings(dim)]
+    widths = (1, 4) if quick else (1, 13, 126, 1_258, 12_579)
+    rounds = [timing for hidden in widths for timing in width_timings(hidden, batch=16 if quick else 256)]
     return Report(
         "scaling",
         f"a fifth of the clients in a round of T1 ({FEATURES} features); rand-k 5% messages",
-        (*(timing for timing, _ in rows), *messages),
+        (*(timing for timing, _ in rows), *messages, *rounds),
         {"clients": [facts for _, facts in rows]},
-        ("rounds are compared with themselves; messages with copying k values and drawing k normals",),
+        (
+            "rounds of T1 are compared with themselves, those of T2 with one pass without privacy, messages with "
+            "copying k values and drawing k normals",
+        ),
     )
 
 
@@ -82,4 +89,17 @@ def message_timings(dim: int, fraction: float = 0.05) -> tuple[Timing, ...]:
             f"{kept:,} of {dim:,} numbers from a message": lambda: compressor.decode(message, dim),
         },
         repeats=7,
+    )
+
+
+def width_timings(hidden: int, batch: int) -> tuple[Timing, ...]:
+    """A round of T2 on made-up records with so many hidden units, beside one pass without privacy."""
+    federation = made_up_records(cross_silo.CLIENTS, 2 * batch)
+    dim = SigmoidNetwork(FEATURES, hidden, CLASSES).dim
+    return side_by_side(
+        {
+            f"T2, {dim:,} parameters, without privacy": cross_silo.floor(federation, batch, hidden=hidden),
+            f"T2, {dim:,} parameters, rand-k 5%": cross_silo.private_rounds(federation, batch, hidden=hidden),
+        },
+        repeats=5,
     )

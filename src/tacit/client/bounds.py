@@ -67,11 +67,15 @@ class ClipNorm:
         """The clip norm."""
         return self.clip_norm
 
-    def sums(self, gradients: Gradients) -> Tensor:
-        """One pass for the norms, one weighted sum."""
+    def scales(self, gradients: Gradients) -> Tensor:
+        """min(1, C / ||g||)."""
         norms = gradients.norms()
         scales = (self.clip_norm * SHAVE / norms).clamp(max=1.0)
-        return gradients.weighted_sums(torch.where(torch.isfinite(norms), scales, 0.0))
+        return torch.where(torch.isfinite(norms), scales, 0.0)
+
+    def sums(self, gradients: Gradients) -> Tensor:
+        """One pass for the norms, one weighted sum."""
+        return gradients.weighted_sums(self.scales(gradients))
 
 
 @dataclass(frozen=True)
@@ -87,12 +91,16 @@ class Normalise:
         """The common length."""
         return self.length
 
-    def sums(self, gradients: Gradients) -> Tensor:
-        """One pass for the norms, one weighted sum."""
+    def scales(self, gradients: Gradients) -> Tensor:
+        """C / ||g||."""
         norms = gradients.norms()
         # Scales must fit into single precision: a shorter gradient counts as zero.
         usable = torch.isfinite(norms) & (norms > self.length * 1e-30)
-        return gradients.weighted_sums(torch.where(usable, self.length * SHAVE / norms, 0.0))
+        return torch.where(usable, self.length * SHAVE / norms, 0.0)
+
+    def sums(self, gradients: Gradients) -> Tensor:
+        """One pass for the norms, one weighted sum."""
+        return gradients.weighted_sums(self.scales(gradients))
 
 
 @dataclass(frozen=True)

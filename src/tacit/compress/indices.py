@@ -35,9 +35,14 @@ def rand_k_indices(seed: int, dim: int, k: int) -> NDArray[np.int64]:
     if draw_the_kept and dim >= _LONG and wanted * _SPARSE <= dim:
         return _by_sorting(source, dim, wanted)
     drawn = np.zeros(dim, dtype=np.bool_)
-    missing = wanted
+    # About as many as will be needed, in one go; what is left over is not used.
+    ahead = _positions(source, wanted + wanted * wanted // dim + 16, dim)
+    used, missing = 0, wanted
     while missing:
-        drawn[_positions(source, missing, dim)] = True
+        if used + missing > len(ahead):
+            ahead = np.concatenate([ahead, _positions(source, missing, dim)])
+        drawn[ahead[used : used + missing]] = True
+        used += missing
         missing = wanted - int(np.count_nonzero(drawn))
     return np.flatnonzero(drawn if draw_the_kept else ~drawn).astype(np.int64, copy=False)
 

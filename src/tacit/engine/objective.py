@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tacit.federation import Batch, Federation
 from tacit.models.model import Model, penalty_gradient
+from tacit.models.module import ModuleModel
 
 CHUNK_BYTES = 2**29
 
@@ -55,14 +56,23 @@ def objective(
         weights = per_client[batch.owners().cpu()]
         # Weighted records of one big client: the sums of single clients are not needed.
         pooled = Batch(batch.features, batch.targets, torch.tensor([batch.records]))
-        loss += (model.losses(point, pooled).double().cpu() * weights).sum()
-        sums = model.gradients(point, pooled).weighted_sums(weights.to(point.device, point.dtype))
-        gradient += sums[0].double().cpu()
+        value, slope = _weighted(model, point, pooled, weights.to(point.device))
+        loss += value.cpu()
+        gradient += slope.double().cpu()
     loss, gradient = loss / federation.clients, gradient / federation.clients
     if model.penalty is not None:
         loss = loss + model.penalty.value(point).double().cpu()
     penalty = penalty_gradient(model, point)
     return loss, gradient + (penalty.double().cpu() if isinstance(penalty, Tensor) else penalty)
+
+
+def _weighted(model: Model, point: Tensor, batch: Batch, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """The weighted sum of the records' losses (double), and its gradient."""
+    at_once = model.weighted_loss(point, batch, weights) if isinstance(model, ModuleModel) else None
+    if at_once is not None:
+        return at_once
+    loss = (model.losses(point, batch).double() * weights).sum()
+    return loss, model.gradients(point, batch).weighted_sums(weights.to(point.dtype))[0]
 
 
 def _chunks(federation: Federation, most_bytes: int) -> list[Tensor]:

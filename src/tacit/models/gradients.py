@@ -133,8 +133,7 @@ def affine(inputs: Tensor, weight: Tensor, bias: Tensor | None, counts: Tensor) 
     if weight.dim() == 2:
         if weight.shape[1] <= NARROW:
             return F.linear(inputs, weight.T.contiguous(), bias)
-        outputs = inputs @ weight
-        return outputs if bias is None else outputs.add_(bias)
+        return inputs @ weight if bias is None else torch.addmm(bias, inputs, weight)
     rectangle = torch.bmm(padded(inputs, counts), weight)
     if bias is not None:
         rectangle = rectangle + bias[:, None, :]

@@ -7,12 +7,12 @@ written down.
 
 One record's gradient must not depend on another record, or no bound on one record holds. So the module's code
 runs inside `torch.vmap`, where it is shown one record at a time and cannot mix two, whatever it does. Only a
-chain of layers that are known to keep records apart is shown the whole batch: that saves what `vmap` costs.
+chain of layers that are known to keep records apart is shown the whole batch (`tacit.models.layers_chain`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,31 +21,12 @@ from torch.func import vmap
 
 from tacit.federation import Batch
 from tacit.models.layers import Clients, LayeredGradients, Share, WrittenShare
-from tacit.models.layers_tape import Tape, UsedOtherwiseError
+from tacit.models.layers_chain import Chain
+from tacit.models.layers_tape import Tape
+from tacit.models.layers_use import Use, UsedOtherwiseError
 
 RecordLosses = Callable[[Mapping[str, Tensor], Tensor, Tensor], Tensor]
 """parameters by name, features (records, ...), targets (records,) -> losses (records,)"""
-
-_RECORD_BY_RECORD = (nn.Linear, nn.Conv2d, nn.MaxPool2d, nn.AvgPool2d, nn.ReLU, nn.Sigmoid, nn.Tanh, nn.Identity)
-
-
-def keeps_records_apart(module: nn.Module) -> bool:
-    """Whether a module is a chain of PyTorch's own layers none of which looks at two records at once.
-
-    >>> keeps_records_apart(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)))
-    True
-    >>> keeps_records_apart(nn.Sequential(nn.Flatten(0), nn.Linear(4, 2)))
-    False
-    """
-    if module._forward_hooks or module._forward_pre_hooks:
-        return False
-    if type(module) is nn.Sequential:
-        return all(keeps_records_apart(layer) for layer in module)
-    if type(module) is nn.Flatten:
-        return module.start_dim == 1
-    if type(module) is nn.Unflatten:
-        return isinstance(module.dim, int) and module.dim > 0
-    return type(module) in _RECORD_BY_RECORD
 
 
 def layer_parameters(module: nn.Module) -> frozenset[str]:
@@ -64,50 +45,62 @@ class Capture:
     """of all parameters, in the order in which they lie in a point"""
     in_layers: frozenset[str]
     """the parameters that are expected to be used once, by a layer"""
-    together: bool
-    """whether the module and its loss are known to keep records apart"""
+    chain: Chain | None
+    """the module, if it is known to keep records apart"""
+    slopes: Callable[[Tensor, Tensor], Tensor]
+    """outputs (records, ...), targets (records,) -> the slope of every record's loss by its outputs"""
 
     def gradients(self, point: Tensor, batch: Batch) -> LayeredGradients:
         """The gradient of every record's loss, at one point or at one point a client; not of an empty batch."""
-        in_layers, together = self.in_layers, self.together and len(self.in_layers) == len(self.shapes)
-        while True:
-            try:
-                return self._gradients(point, batch, in_layers, together)
-            except UsedOtherwiseError as found:
-                in_layers, together = in_layers - found.names, False
-
-    def _gradients(
-        self, point: Tensor, batch: Batch, in_layers: frozenset[str], together: bool
-    ) -> LayeredGradients:
         pieces = point.detach().split([shape.numel() for shape in self.shapes.values()], dim=-1)
         named = zip(self.shapes.items(), pieces, strict=True)
         parts = {name: piece.unflatten(-1, shape) for (name, shape), piece in named}
         clients = Clients.of(batch.counts, batch.features.device)
-        shared = point.dim() == 1
+        if self.chain is not None:
+            try:
+                uses = self.chain.uses(
+                    parts, clients, batch.features, lambda outputs: self.slopes(outputs, batch.targets)
+                )
+                return self._layered(uses, {}, batch, clients)
+            except UsedOtherwiseError:
+                pass
+        in_layers = self.in_layers
+        while True:
+            try:
+                return self._watched(parts, batch, clients, in_layers, shared=point.dim() == 1)
+            except UsedOtherwiseError as found:
+                in_layers = in_layers - found.names
+
+    def _watched(
+        self, parts: Mapping[str, Tensor], batch: Batch, clients: Clients, in_layers: frozenset[str], shared: bool
+    ) -> LayeredGradients:
+        """Run the module's own code, one record at a time, and notice what it does with the parameters."""
         copies: dict[str, Tensor] = {}
         for name in self.shapes.keys() - in_layers:
-            part = parts.pop(name)
+            part = parts[name]
             each = part.expand(batch.records, *part.shape) if shared else part[clients.owners]
             copies[name] = each.detach().requires_grad_()
-        stand_ins = {name: (part if shared else part[0]).detach() for name, part in parts.items()}
-        tape = Tape(stand_ins, parts, clients, together)
+        stand_ins = {name: (parts[name] if shared else parts[name][0]).detach() for name in in_layers}
+        tape = Tape(stand_ins, parts, clients)
 
         def one(features: Tensor, target: Tensor, own: dict[str, Tensor]) -> Tensor:
             return self.losses({**stand_ins, **own}, features[None], target[None])[0]
 
         with torch.enable_grad(), tape:
-            if together:
-                total = self.losses(stand_ins, batch.features, batch.targets).sum()
-            else:
-                total = vmap(one)(batch.features, batch.targets, copies).sum()
+            total = vmap(one)(batch.features, batch.targets, copies).sum()
         if in_layers - tape.seen():
             raise UsedOtherwiseError(in_layers - tape.seen())
         written = _backward(total, tape.anchor, copies)
+        return self._layered(tape.uses, written, batch, clients)
+
+    def _layered(
+        self, uses: Sequence[Use], written: Mapping[str, Tensor], batch: Batch, clients: Clients
+    ) -> LayeredGradients:
         shares: dict[str, Share] = {name: WrittenShare(rows.flatten(1)) for name, rows in written.items()}
-        for use in tape.uses:
+        for use in uses:
             shares.update(use.shares())
         sizes = tuple(shape.numel() for shape in self.shapes.values())
-        numbers = sum(use.numbers for use in tape.uses) + sum(copy.numel() for copy in copies.values())
+        numbers = sum(use.numbers for use in uses) + sum(rows.numel() for rows in written.values())
         in_order = tuple(shares[name] for name in self.shapes)
         return LayeredGradients(in_order, sizes, batch.counts, clients, numbers)
 

@@ -15,7 +15,8 @@ from tacit.errors import RequestError, unknown_name
 from tacit.federation import Batch
 from tacit.models.gradients import ROWS_AT_A_TIME, Gradients, WrittenGradients
 from tacit.models.layers import LayeredGradients
-from tacit.models.layers_capture import Capture, keeps_records_apart, layer_parameters
+from tacit.models.layers_capture import Capture, layer_parameters
+from tacit.models.layers_chain import Chain
 from tacit.models.losses import CrossEntropy, ScoreLoss, Squared
 from tacit.models.model import check_point
 from tacit.models.penalty import Penalty
@@ -30,6 +31,9 @@ LOSSES: dict[str, tuple[RecordLoss, ScoreLoss]] = {
     ),
     "squared": (lambda outputs, targets: (outputs.flatten() - targets).square() / 2, Squared()),
 }
+
+EVALUATED_AT_A_TIME = 512
+"""So many records pass through a network together where nothing else limits their number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +67,8 @@ class ModuleModel:
         if not shapes:
             raise RequestError("the module has no parameters to train")
         object.__setattr__(self, "_shapes", shapes)
-        together = isinstance(self.loss, str) and keeps_records_apart(self.module)
-        capture = Capture(self._record_losses, shapes, layer_parameters(self.module), together)
+        chain = Chain.of(self.module) if isinstance(self.loss, str) else None
+        capture = Capture(self._record_losses, shapes, layer_parameters(self.module), chain, self._slopes)
         object.__setattr__(self, "_capture", capture)
 
     @property
@@ -98,7 +102,11 @@ class ModuleModel:
     def outputs(self, point: Tensor, features: Tensor) -> Tensor:
         """What the module says at this point."""
         check_point(self, point)
-        return functional_call(self.module, self._state(point), (features,))  # type: ignore[no-any-return]
+        state = self._state(point)
+        # What a network makes of many records at once does not stay near the processor: twice the time.
+        parts = features.split(EVALUATED_AT_A_TIME) if self._capture.chain else (features,)
+        said = [functional_call(self.module, state, (part,)) for part in parts]
+        return said[0] if len(said) == 1 else torch.cat(said)
 
     def losses(self, point: Tensor, batch: Batch) -> Tensor:
         """The loss of every record, every client at its own point if there is one each."""
@@ -108,6 +116,24 @@ class ModuleModel:
         sizes = batch.counts.tolist()
         parts = zip(point, batch.features.split(sizes), batch.targets.split(sizes), strict=True)
         return torch.cat([record_loss(self.outputs(p, x), y) for p, x, y in parts])
+
+    def weighted_loss(self, point: Tensor, batch: Batch, weights: Tensor) -> tuple[Tensor, Tensor] | None:
+        """The weighted sum of the records' losses (double) and its gradient, where no record is looked at alone.
+
+        One ordinary pass forward and back, for evaluation. None for a module that might mix a batch's records.
+        """
+        if self._capture.chain is None:
+            return None
+        total, gradient = torch.zeros((), dtype=torch.float64, device=point.device), torch.zeros_like(point)
+        point = point.detach().requires_grad_()
+        parts = (tensor.split(EVALUATED_AT_A_TIME) for tensor in (batch.features, batch.targets, weights))
+        for features, targets, factors in zip(*parts, strict=True):
+            with torch.enable_grad():
+                losses = self._named()[0](self.outputs(point, features), targets)
+                loss = (losses * factors.to(losses.dtype)).sum()
+            gradient += torch.autograd.grad(loss, point)[0]
+            total += (losses.detach().double() * factors).sum()
+        return total, gradient
 
     def gradients(self, point: Tensor, batch: Batch) -> Gradients:
         """Layer by layer; kept if they fit into memory, computed again in chunks if not."""
@@ -128,6 +154,12 @@ class ModuleModel:
     def _record_losses(self, parameters: Mapping[str, Tensor], features: Tensor, targets: Tensor) -> Tensor:
         outputs = functional_call(self.module, dict(parameters), (features,))
         return self._named()[0](outputs, targets)
+
+    def _slopes(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        with torch.enable_grad():
+            outputs = outputs.detach().requires_grad_()
+            total = self._named()[0](outputs, targets).sum()
+        return torch.autograd.grad(total, outputs)[0]
 
     def predict(self, point: Tensor, features: Tensor) -> Tensor:
         """The predicted target of every record, or the raw output for a loss of the user's own."""

@@ -145,23 +145,28 @@ class FixedSizePair:
 
     def log_cells(self, losses: Array) -> tuple[Array, Array]:
         zero = int(np.searchsorted(losses, 0.0))
-        upper, lower = self._log_positive_cells(losses[zero:])
+        below, above = np.abs(losses[: zero + 1][::-1]), losses[zero:]
+        shorter, longer = sorted((below, above), key=len)
+        if np.array_equal(shorter, longer[: len(shorter)]):
+            # One side's cells are the first of the other's; what lies beyond them, its last.
+            long = self._log_positive_cells(longer)
+            short = tuple(_log_total_from(cells, len(shorter) - 1) for cells in long)
+            (upper, lower), mirrored = (long, short) if len(above) == len(longer) else (short, long)
+        else:
+            (upper, lower), mirrored = self._log_positive_cells(above), self._log_positive_cells(below)
         # Where the loss is negative, P and Q have changed places.
-        mirrored_lower, mirrored_upper = self._log_positive_cells(np.abs(losses[: zero + 1][::-1]))
+        mirrored_lower, mirrored_upper = mirrored
         return np.concatenate((mirrored_upper[::-1], upper)), np.concatenate((mirrored_lower[::-1], lower))
 
     def _log_positive_cells(self, losses: Array) -> tuple[Array, Array]:
         """Masses between and above `losses`, which begin at zero."""
-        plain = self._unamplified(losses)
-        log_upper, log_lower = [], []
-        for j, weight in zip(self.draws, self.weights, strict=True):
-            shift = j * self.shift
-            edges = np.append(plain / shift + shift / 2, np.inf)
-            still = _log_interval(edges[:-1], edges[1:]) + math.log(weight / self.drawn)
-            moved = _log_interval(edges[:-1] - shift, edges[1:] - shift) + math.log(weight / self.drawn)
-            log_lower.append(still)
-            log_upper.append(np.logaddexp(math.log1p(-self.drawn) + still, math.log(self.drawn) + moved))
-        return np.asarray(np.logaddexp.reduce(log_upper)), np.asarray(np.logaddexp.reduce(log_lower))
+        shifts = np.array(self.draws)[:, None] * self.shift
+        edges = np.pad(self._unamplified(losses) / shifts + shifts / 2, ((0, 0), (0, 1)), constant_values=np.inf)
+        log_weights = np.log(np.array(self.weights) / self.drawn)[:, None]
+        still = _log_interval(edges[:, :-1], edges[:, 1:]) + log_weights
+        moved = _log_interval(edges[:, :-1] - shifts, edges[:, 1:] - shifts) + log_weights
+        either = np.logaddexp(math.log1p(-self.drawn) + still, math.log(self.drawn) + moved)
+        return np.asarray(np.logaddexp.reduce(either)), np.asarray(np.logaddexp.reduce(still))
 
     def _amplified(self, loss: float) -> float:
         return float(np.logaddexp(math.log1p(-self.drawn), math.log(self.drawn) + loss))
@@ -197,6 +202,11 @@ class RevealedPair:
         lower = _log_interval(edges[:, :-1], edges[:, 1:]) + log_weights
         upper = _log_interval(edges[:, :-1] - shifts, edges[:, 1:] - shifts) + log_weights
         return np.asarray(np.logaddexp.reduce(upper)), np.asarray(np.logaddexp.reduce(lower))
+
+
+def _log_total_from(log_masses: Array, last: int) -> Array:
+    """The first masses as they are, and all from the `last` on as one."""
+    return np.append(log_masses[:last], np.logaddexp.reduce(log_masses[last:]))
 
 
 def _log_mixture(x: Array, weights: tuple[float, ...], shifts: tuple[float, ...]) -> tuple[Array, Array]:

@@ -1,0 +1,150 @@
+"""Every record's gradient of a chain of PyTorch's own layers, forward and back by hand.
+
+Layers that are known to look at one record at a time may be shown the whole batch, and a chain of them needs
+neither watching nor a graph of what was computed: what goes into each layer is kept on the way there, and the
+errors are noted on the way back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tacit.models.convolution import ConvolutionLayer, Geometry, HalvingMaxPool, halves, pair
+from tacit.models.layers import Clients
+from tacit.models.layers_use import LinearLayer, Use, UsedOtherwiseError
+
+_WITHOUT_PARAMETERS = (nn.MaxPool2d, nn.AvgPool2d, nn.ReLU, nn.Sigmoid, nn.Tanh, nn.Identity)
+
+threshold_backward = torch.ops.aten.threshold_backward
+
+Back = Callable[[Tensor], Tensor]
+"""the errors of what came out -> the errors of what went in"""
+
+
+def keeps_records_apart(module: nn.Module) -> bool:
+    """Whether a module is a chain of PyTorch's own layers none of which looks at two records at once.
+
+    >>> keeps_records_apart(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)))
+    True
+    >>> keeps_records_apart(nn.Sequential(nn.Flatten(0), nn.Linear(4, 2)))
+    False
+    """
+    if module._forward_hooks or module._forward_pre_hooks:
+        return False
+    if type(module) is nn.Sequential:
+        return all(keeps_records_apart(layer) for layer in module)
+    if type(module) is nn.Flatten:
+        return module.start_dim == 1
+    if type(module) is nn.Unflatten:
+        return isinstance(module.dim, int) and module.dim > 0
+    return type(module) in (*_WITHOUT_PARAMETERS, nn.Linear, nn.Conv2d)
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The layers of a chain in order, each with the names of its parameters: weight, and bias if there is one."""
+
+    layers: tuple[tuple[nn.Module, tuple[str, ...]], ...]
+
+    @classmethod
+    def of(cls, module: nn.Module) -> Chain | None:
+        """The chain that a module is; None if it is none, or if its parameters are frozen or used twice."""
+        if not keeps_records_apart(module):
+            return None
+        layers = tuple(_with_names(module, ""))
+        named = [name for _, names in layers for name in names]
+        trained = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
+        plain = all(_plain(layer) for layer, _ in layers if isinstance(layer, nn.Conv2d))
+        return cls(layers) if plain and named == trained else None
+
+    def uses(
+        self, parts: Mapping[str, Tensor], clients: Clients, inputs: Tensor, slopes: Back
+    ) -> tuple[Use, ...]:
+        """What every layer with parameters saw, and the errors that came back to it.
+
+        `parts` are the parameters by name, (clients, ...) where every client has its own; `slopes` says how the
+        records' losses move with what comes out of the chain.
+        """
+        uses: list[Use] = []
+        backs: list[Callable[[Tensor], Tensor | None]] = []
+        for layer, names in self.layers:
+            if names:
+                use = _use(layer, names, parts, clients, inputs)
+                backs.append(partial(use.back, shape=inputs.shape if uses else None))
+                inputs = use.forward(inputs)
+                uses.append(use)
+            elif uses:
+                inputs, back = _differentiable(layer, inputs)
+                backs.append(back)
+            else:
+                inputs = layer(inputs)
+        errors: Tensor | None = slopes(inputs)
+        for way_back in reversed(backs):
+            assert errors is not None, "only the first layer sends no errors on"
+            errors = way_back(errors)
+        return tuple(uses)
+
+
+def _with_names(module: nn.Module, name: str) -> Iterator[tuple[nn.Module, tuple[str, ...]]]:
+    """The layers in the order in which they are applied, one that is applied twice twice."""
+    if isinstance(module, nn.Sequential):
+        for place, layer in module._modules.items():
+            assert layer is not None, "a chain has no gaps"
+            yield from _with_names(layer, f"{name}{place}.")
+    else:
+        yield module, tuple(name + part for part, _ in module.named_parameters())
+
+
+def _plain(layer: nn.Conv2d) -> bool:
+    """Whether a convolution is one that `Geometry` describes."""
+    dense = layer.groups == 1 and layer.dilation == (1, 1)
+    return dense and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
+
+
+def _use(
+    layer: nn.Module, names: tuple[str, ...], parts: Mapping[str, Tensor], clients: Clients, inputs: Tensor
+) -> Use:
+    weight, bias = parts[names[0]], parts[names[1]] if len(names) == 2 else None
+    if isinstance(layer, nn.Conv2d):
+        # Without an axis for records, the first one would be taken for them.
+        if inputs.dim() != 4:
+            raise UsedOtherwiseError(frozenset(names))
+        geometry = Geometry(pair(layer.kernel_size), pair(layer.stride), pair(layer.padding))
+        return Use(ConvolutionLayer(geometry, weight, bias, clients), names, _matrix(layer.weight))
+    if inputs.dim() < 2:
+        raise UsedOtherwiseError(frozenset(names))
+    assert isinstance(layer, nn.Linear), "of the layers in a chain no other has parameters"
+    return Use(LinearLayer(weight, bias, clients), names, _matrix(layer.weight))
+
+
+def _matrix(weight: Tensor) -> tuple[int, int]:
+    """Outputs and width."""
+    return weight.shape[0], weight[0].numel()
+
+
+def _differentiable(layer: nn.Module, inputs: Tensor) -> tuple[Tensor, Back]:
+    """A layer without parameters, and its way back."""
+    if isinstance(layer, nn.Flatten | nn.Unflatten | nn.Identity):
+        return layer(inputs), lambda errors: errors.reshape(inputs.shape)
+    if isinstance(layer, nn.ReLU):
+        positive = torch.relu(inputs)
+        return positive, lambda errors: threshold_backward(errors, positive, 0)
+    function = (
+        HalvingMaxPool.apply if isinstance(layer, nn.MaxPool2d) and halves(inputs, *_pooling(layer)) else layer
+    )
+    with torch.enable_grad():
+        inputs = inputs.detach().requires_grad_()
+        outputs: Tensor = function(inputs)  # type: ignore[no-untyped-call]  # PyTorch's own has no types
+    return outputs.detach(), lambda errors: torch.autograd.grad(outputs, inputs, errors)[0]
+
+
+def _pooling(layer: nn.MaxPool2d) -> tuple[Any, ...]:
+    return (
+        layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.ceil_mode, layer.return_indices,
+    )  # fmt: skip

@@ -1,0 +1,108 @@
+"""One layer of a network at work: what went into it, what came back, and the gradients that the two make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tacit.models.convolution import ConvolutionLayer
+from tacit.models.layers import Clients, Share, WrittenShare, weight_share
+
+
+class UsedOtherwiseError(Exception):
+    """These parameters are not used once by one layer, so that their gradients must be had in another way."""
+
+    def __init__(self, names: frozenset[str]) -> None:
+        super().__init__(names)
+        self.names = names
+
+
+class Layer(Protocol):
+    def outputs(self, inputs: Tensor) -> tuple[Tensor, Tensor]: ...
+
+    def input_errors(self, errors: Tensor, shape: torch.Size) -> Tensor: ...
+
+    def columns(self, kept: Tensor) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class LinearLayer:
+    """A linear map of every client's records, with one weight (outputs, inputs), or one a client."""
+
+    weight: Tensor
+    bias: Tensor | None
+    clients: Clients
+
+    def outputs(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        if self.weight.dim() == 2:
+            return F.linear(inputs, self.weight, self.bias), inputs
+        return self._by_client(inputs, self.weight.transpose(1, 2), self.bias), inputs
+
+    def input_errors(self, errors: Tensor, shape: torch.Size) -> Tensor:
+        if self.weight.dim() == 2:
+            return errors @ self.weight
+        return self._by_client(errors, self.weight, None)
+
+    def columns(self, kept: Tensor) -> Tensor:
+        return _by_position(kept)
+
+    def _by_client(self, rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        rectangle = self.clients.padded(rows)
+        flat = torch.bmm(rectangle.flatten(1, -2), weight)
+        if bias is not None:
+            flat += bias[:, None]
+        return self.clients.unpadded(flat.unflatten(1, rectangle.shape[1:-1]))
+
+
+def _by_position(rows: Tensor) -> Tensor:
+    """(records, ..., width) as (records, width, positions)."""
+    return rows[:, None].flatten(1, -2).transpose(1, 2)
+
+
+@dataclass
+class Use:
+    """One layer at work: what it saw, and what came back."""
+
+    layer: Layer
+    names: tuple[str, ...]
+    """weight, and bias if there is one"""
+    shape: tuple[int, int]
+    """outputs and width of the weight"""
+    inputs: Tensor | None = None
+    errors: Tensor | None = None
+    """(records, outputs, positions), or nothing where the loss does not depend on the layer"""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """What comes out of the layer."""
+        outputs, self.inputs = self.layer.outputs(inputs)
+        return outputs
+
+    def back(self, error: Tensor, shape: torch.Size | None) -> Tensor | None:
+        """Note the error that came back; what goes on to inputs of this shape, if anyone wants it."""
+        self.errors = error.flatten(2) if isinstance(self.layer, ConvolutionLayer) else _by_position(error)
+        return None if shape is None else self.layer.input_errors(error, shape)
+
+    @property
+    def numbers(self) -> int:
+        """About how many numbers it took: columns; outputs, what was made of them, and the errors of both."""
+        if self.errors is None:
+            return 0
+        outputs, width = self.shape
+        return (4 * outputs + width) * (self.errors.numel() // outputs)
+
+    def shares(self) -> Iterator[tuple[str, Share]]:
+        """The gradients of weight and bias, by name."""
+        assert self.inputs is not None
+        outputs, width = self.shape
+        if self.errors is None:
+            for name, size in zip(self.names, (outputs * width, outputs), strict=False):
+                yield name, WrittenShare(self.inputs.new_zeros(len(self.inputs), size))
+            return
+        yield self.names[0], weight_share(self.inputs, self.errors, self.layer.columns, width)
+        for bias in self.names[1:]:
+            yield bias, WrittenShare(self.errors.sum(2))
