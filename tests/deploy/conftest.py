@@ -10,13 +10,18 @@ from typing import Any
 
 import pytest
 import torch
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from tacit.deploy.frames import Request, point_to_bytes
 from tacit.deploy.guard import admit
 from tacit.deploy.in_process import NO_FAULT, InProcessBackend
 from tacit.deploy.job import Job
+from tacit.deploy.mixing import Covers, PublicKeys
 from tacit.deploy.policy import Policy
+from tacit.deploy.sealing import public_bytes
+from tacit.deploy.seam import Party
 from tacit.deploy.server import Server
+from tacit.deploy.shuffler import SHUFFLER, ShufflerParty
 from tacit.deploy.silo import Silo
 from tacit.engine.recipe import Recipe
 from tacit.federation import Federation
@@ -27,13 +32,13 @@ FEATURES = 6
 
 @dataclass
 class Recorded:
-    """A silo of which everything is kept that leaves it."""
+    """A party of which everything is kept that leaves it."""
 
-    silo: Silo
+    party: Party
     left: list[bytes]
 
     def step(self, request: bytes) -> bytes:
-        answer = self.silo.step(request)
+        answer = self.party.step(request)
         self.left.append(answer)
         return answer
 
@@ -49,18 +54,35 @@ class Consortium:
     left: dict[str, list[bytes]] = field(default_factory=dict)
     """all bytes that ever left a site"""
 
+    sealing: dict[str, X25519PrivateKey] = field(default_factory=dict)
+    """private keys for sealed messages, where there is a shuffler"""
+
+    @property
+    def keys(self) -> PublicKeys:
+        public = {party: public_bytes(key) for party, key in self.sealing.items()}
+        return PublicKeys(public.pop("server"), public.pop(SHUFFLER), public)
+
     def silo(self, site: str, at: Callable[[str], None] = lambda moment: None) -> Silo:
         records = self.federation.client(self.job.sites.index(site))
-        return Silo(admit(self.job, self.policies[site], site, records), self.directory / site, at=at)
+        covers = Covers(site, self.sealing[site], self.keys) if self.sealing else None
+        terms = admit(self.job, self.policies[site], site, records)
+        return Silo(terms, self.directory / site, covers=covers, at=at)
+
+    def shuffler(self) -> ShufflerParty:
+        return ShufflerParty(self.job, self.sealing[SHUFFLER], self.keys)
 
     def backend(self, faults: Callable[[str], str] = lambda site: NO_FAULT) -> InProcessBackend:
         def maker(site: str) -> Callable[[Callable[[str], None]], Recorded]:
             return lambda at: Recorded(self.silo(site, at), self.left.setdefault(site, []))
 
-        return InProcessBackend({site: maker(site) for site in self.job.sites}, faults)
+        parties: dict[str, Any] = {site: maker(site) for site in self.job.sites}
+        if self.sealing:
+            parties[SHUFFLER] = lambda at: Recorded(self.shuffler(), self.left.setdefault(SHUFFLER, []))
+        return InProcessBackend(parties, faults)
 
     def server(self, backend: Any = None, **settings: Any) -> Server:
-        options: dict[str, Any] = {"quorum": 1, "deadline_seconds": 1.0, **settings}
+        key = self.sealing.get("server")
+        options: dict[str, Any] = {"quorum": 1, "deadline_seconds": 1.0, "key": key, **settings}
         return Server(self.job, backend or self.backend(), self.directory / "server", **options)
 
     def request(self, round: int = 0, *, point: float = 0.0, run: str = RUN, **others: Any) -> bytes:
@@ -105,9 +127,13 @@ def consortium(disk: Path) -> Callable[..., Consortium]:
         targets = (features[:, 0] > 0).long()
         owners = [i // records for i in range(sites * records)]
         federation = Federation.from_arrays(features, targets, owners, classes=2)
-        job = Job(recipe, tuple(f"site-{i}" for i in range(sites)), (FEATURES,), 2)
+        names = tuple(f"site-{i}" for i in range(sites))
+        shuffled = choices["algorithm"].startswith("shuffled-")
+        job = Job(recipe, names, (FEATURES,), 2, records if shuffled else None)
+        parties = ("server", SHUFFLER, *names) if shuffled else ()
         trial = {"insecure_reproducible": job.insecure, **(policy or {})}
         policies = {site: Policy.for_job(job, site, **trial) for site in job.sites}
-        return Consortium(job, federation, disk, policies)
+        sealing = {party: X25519PrivateKey.generate() for party in parties}
+        return Consortium(job, federation, disk, policies, sealing=sealing)
 
     return make

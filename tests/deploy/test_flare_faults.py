@@ -16,7 +16,7 @@ pytest.importorskip("nvflare", reason="deployment over FLARE needs the extra: pi
 
 import psutil
 
-from tacit.deploy.flare.parties import free_ports, silo_command, write_shards
+from tacit.deploy.flare.parties import free_ports, party_command, write_shards
 from tacit.deploy.job import Job
 from tacit.deploy.policy import Policy
 from tacit.deploy.provision import Consortium, PartyFolder, provision
@@ -36,7 +36,7 @@ class _Parties:
 
     def __init__(self, folders: dict[str, Path], shards: dict[str, Path]) -> None:
         self.folders = folders
-        self.commands = {site: silo_command(folders[site], shards[site]) for site in shards}
+        self.commands = {site: party_command(folders[site], shards[site]) for site in shards}
         self.commands["server"] = [sys.executable, "-m", "tacit", "server", str(folders["server"]), "--json"]
         self.running: dict[str, subprocess.Popen[bytes]] = {}
 

@@ -53,7 +53,7 @@ def deploy(
     settings: o.Set = None,
 ) -> None:
     """Run a consortium on this machine."""
-    from tacit.deploy.flare.parties import local_silos, require_flare, stopping_in_order
+    from tacit.deploy.flare.parties import local_parties, require_flare, stopping_in_order
     from tacit.engine.execute import default_directory
 
     require_flare()
@@ -72,8 +72,8 @@ def deploy(
         recipe = replace(recipe, noise=noise)
         place = out or default_directory(recipe)
         party, shards = _provisioned(recipe, place, data_dir, quorum)
-    folders = {site: path.parent for site, path in shards.items()}
-    with stopping_in_order(), local_silos(folders, shards):
+    folders = {client: party.folder.parent / client for client in party.clients}
+    with stopping_in_order(), local_parties(folders, shards):
         finished = watched(party, status_port, quiet=as_json)
     show_finished(party, finished, as_json)
 
@@ -98,7 +98,8 @@ def _provisioned(
         deadline_seconds=DEADLINE_SECONDS,
     )
     folders = provision(consortium, out)
-    return PartyFolder.open(folders.pop("server")), write_shards(plan.federation, folders)
+    silos = {site: folders[site] for site in sites}
+    return PartyFolder.open(folders["server"]), write_shards(plan.federation, silos)
 
 
 def _stored(out: Path) -> tuple[PartyFolder, dict[str, Path]]:

@@ -176,23 +176,18 @@ class Reply:
         header, body = unpack(frame, header_limit=ANSWER_HEADER_LIMIT, body_limit=body_limit)
         if len(header) <= _ANSWER.size:
             raise MessageError("the header of an answer is too short")
-        code, flags, run, *counts, epsilon, loss = _ANSWER.unpack_from(header)
+        code, flags, run, round, releases, planned, epsilon, loss = _ANSWER.unpack_from(header)
         site = header[_ANSWER.size :].decode("ascii", errors="replace")
         if code >= len(_CODES) or not is_site_name(site):
             raise MessageError("an answer has no known code, or no site")
-        if flags >= 2 * _HAS_LOSS or not all(map(_is_round, counts)):
+        if flags >= 2 * _HAS_LOSS or not all(map(_is_round, (round, releases, planned))):
             raise MessageError("an answer has no sound numbers")
         if not 0 <= epsilon < 1e300 or not math.isfinite(loss):
             raise MessageError("an answer has no sound epsilon or loss")
+        said = run.hex() if flags & _HAS_RUN else ""
+        given = loss if flags & _HAS_LOSS else None
         return cls(
-            _CODES[code],
-            site,
-            run.hex() if flags & _HAS_RUN else "",
-            *counts,
-            epsilon,
-            bool(flags & _INSECURE),
-            body,
-            loss if flags & _HAS_LOSS else None,
+            _CODES[code], site, said, round, releases, planned, epsilon, bool(flags & _INSECURE), body, given
         )
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dp_accounting import DpEvent
 
 from tacit.algorithms.calibrate import calibrate
 from tacit.algorithms.registry import algorithm_entry
+from tacit.algorithms.trust import Exposure
 from tacit.deploy.job import Job
-from tacit.deploy.policy import Policy
+from tacit.deploy.policy import TRUSTED, Policy
 from tacit.errors import RequestError
 from tacit.federation import Federation
-from tacit.privacy import Adversary, Target, accounting
+from tacit.privacy import Target, accounting
+from tacit.server.participation import Attendance
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,16 @@ class Terms:
 
     def event(self, releases: int) -> DpEvent:
         """What so many releases of one run are to an accountant."""
-        return self.job.algorithm.work.event(self.records, self.noise_multiplier, releases)
+        algorithm = self.job.algorithm
+        return algorithm.trust.event(
+            algorithm.work, len(self.job.sites), self.records, self.noise_multiplier, releases
+        )
+
+    def exposures(self, releases: int) -> tuple[Exposure, ...]:
+        """What they are to those who see more than the promise allows for."""
+        algorithm, cohort = self.job.algorithm, len(self.job.cohort(0))
+        attended = Attendance(self.job.rounds, releases, cohort)
+        return algorithm.trust.exposures(algorithm.work, self.records, self.noise_multiplier, attended)
 
     def facts(self) -> dict[str, Any]:
         """What ledger and certificate say of these terms, in plain numbers and words."""
@@ -50,7 +62,7 @@ class Terms:
             "algorithm": recipe.algorithm,
             "model": recipe.model,
             "unit": str(self.policy.unit),
-            "adversary": str(self.job.algorithm.trust.adversary),
+            "adversary": str(self.job.adversary),
             "adjacency": str(self.policy.adjacency),
             "records": self.records,
             "sampling": work.sampling.name,
@@ -80,9 +92,8 @@ def admit(job: Job, policy: Policy, site: str, records: Federation) -> Terms:
         )
     work = job.algorithm.work
     std = float(work.noise_stds(federation.sizes, federation.sizes.double() * 0 + asked)[0])
-    event = work.event(federation.records, asked, planned)
-    epsilon = accounting.epsilon(event, policy.delta, policy.adjacency)
-    return Terms(job, policy, site, federation, planned, asked, std, epsilon)
+    terms = Terms(job, policy, site, federation, planned, asked, std, epsilon=math.inf)
+    return replace(terms, epsilon=accounting.epsilon(terms.event(planned), policy.delta, policy.adjacency))
 
 
 def check_trust(job: Job) -> None:
@@ -91,15 +102,27 @@ def check_trust(job: Job) -> None:
         raise RequestError(
             f"algorithm {job.recipe.algorithm!r} adds no noise: a silo would send its records' gradients"
         )
-    adversary = job.algorithm.trust.adversary
-    if adversary is not Adversary.SERVER:
+    if job.adversary not in TRUSTED:
         raise RequestError(
-            f"algorithm {job.recipe.algorithm!r} protects one {job.unit} against {adversary.description}. "
+            f"algorithm {job.recipe.algorithm!r} protects one {job.unit} against {job.adversary.description}. "
             "Here the server sees every single message, and no aggregator is configured that would hide them: "
             "use an algorithm whose messages are protected one by one, or adversary = 'server'"
         )
 
 
 def _noise(job: Job, federation: Federation, releases: int, target: Target) -> float:
+    if job.shuffled:
+        _check_alike(job, federation)
+        return job.crowd_noise(target)
     calibration = calibrate(job.algorithm, federation, releases=releases, privacy=target)
     return float(calibration.noise_multipliers[0])
+
+
+def _check_alike(job: Job, federation: Federation) -> None:
+    """Behind a shuffler, refuse records whose messages would stand out."""
+    sampling, agreed = job.algorithm.work.sampling, job.blank().sizes[:1]
+    if int(sampling.batch_sizes(federation.sizes)[0]) != int(sampling.batch_sizes(agreed)[0]):
+        raise RequestError(
+            f"{federation.records} records make another batch than the {int(agreed)} that the job counts on: "
+            "give batch in the recipe as a number of records"
+        )

@@ -9,6 +9,7 @@ like, because no party can see the records of another:
     sites = ["hospital-a", "hospital-b"]
     feature_shape = [64]
     classes = 10
+    min_records = 100       # behind a shuffler only: what every site must have, because all count as the smallest
 
 Its digest is in every request: a silo answers for the job it holds, and for no other.
 """
@@ -27,7 +28,10 @@ import torch
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.calibrate import calibrate
 from tacit.algorithms.registry import algorithm_entry
+from tacit.algorithms.shuffled import settled
+from tacit.algorithms.shuffler import Shuffler, check_target
 from tacit.deploy.frames import is_site_name
 from tacit.engine.choices import recipe_names
 from tacit.engine.parts import algorithm_of
@@ -39,7 +43,7 @@ from tacit.federation import Federation
 from tacit.models.model import Model
 from tacit.models.registry import build_model
 from tacit.noise.randomness import Purpose, Randomness
-from tacit.privacy import Adjacency, Target, Unit
+from tacit.privacy import Adjacency, Adversary, Target, Unit
 
 _NEEDED = frozenset(
     [
@@ -67,6 +71,8 @@ class Job:
     sites: tuple[str, ...]
     feature_shape: tuple[int, ...]
     classes: int | None = None
+    min_records: int | None = None
+    """how many records every site has at least; behind a shuffler all are charged as if they had no more"""
 
     def __post_init__(self) -> None:
         for site in self.sites:
@@ -80,6 +86,8 @@ class Job:
             )
         if not self.feature_shape or any(count("feature_shape", n) != n for n in self.feature_shape):
             raise RequestError("feature_shape must be the shape of one record's features, such as [64]")
+        if self.min_records is not None:
+            count("min_records", self.min_records)
         for name in self._open_choices():
             raise RequestError(
                 f"the recipe leaves {name} open; in a consortium nobody sees enough to choose it: say it"
@@ -91,7 +99,10 @@ class Job:
         wanted = {"model", "rounds", "step"} | (_NEEDED & takes)
         if "sampling" in takes and self.recipe.sampling != "full":
             wanted.add("batch")
-        return sorted(name for name in wanted if getattr(self.recipe, name) is None)
+        found = {name for name in wanted if getattr(self.recipe, name) is None}
+        if "shuffler" in algorithm_entry(self.recipe.algorithm).settings and self.min_records is None:
+            found.add("min_records")
+        return sorted(found)
 
     def _model(self) -> Model:
         return build_model(self.recipe.model or "", self.blank(), self.recipe.model_settings)
@@ -100,14 +111,15 @@ class Job:
     def from_plan(cls, plan: Plan, sites: Sequence[str]) -> Job:
         """The job of a plan whose data are at hand: a consortium on one machine."""
         federation = plan.federation
-        return cls(plan.recipe, tuple(sites), federation.feature_shape, federation.classes)
+        smallest = int(federation.sizes.min()) if isinstance(plan.algorithm.trust, Shuffler) else None
+        return cls(plan.recipe, tuple(sites), federation.feature_shape, federation.classes, smallest)
 
     @cached_property
     def text(self) -> str:
         """As TOML: what parties exchange and sign."""
         table: dict[str, Any] = {"sites": list(self.sites), "feature_shape": list(self.feature_shape)}
-        if self.classes is not None:
-            table["classes"] = self.classes
+        optional = {"classes": self.classes, "min_records": self.min_records}
+        table |= {name: value for name, value in optional.items() if value is not None}
         return self.recipe.to_toml() + "\n" + tomli_w.dumps({"consortium": table})
 
     @classmethod
@@ -120,7 +132,7 @@ class Job:
         table = values.pop("consortium", None)
         if not isinstance(table, dict):
             raise RequestError(f"{source} has no table [consortium] with sites and feature_shape")
-        known = ["sites", "feature_shape", "classes"]
+        known = ["sites", "feature_shape", "classes", "min_records"]
         for name in table:
             if name not in known:
                 raise unknown_name(f"setting of [consortium] in {source}", name, known)
@@ -128,7 +140,8 @@ class Job:
             if not isinstance(table.get(name), list):
                 raise RequestError(f"{name} in [consortium] of {source} must be a list, not {table.get(name)!r}")
         recipe = Recipe.from_toml(tomli_w.dumps(values), source)
-        return cls(recipe, tuple(table["sites"]), tuple(table["feature_shape"]), table.get("classes"))
+        sites, shape = tuple(table["sites"]), tuple(table["feature_shape"])
+        return cls(recipe, sites, shape, table.get("classes"), table.get("min_records"))
 
     @cached_property
     def digest(self) -> str:
@@ -143,17 +156,41 @@ class Job:
     @property
     def insecure(self) -> bool:
         """Whether the noise follows from the recipe's seed: a trial that protects nobody."""
-        return not self.algorithm.work.noise.secret
+        return not self._parts.work.noise.secret
+
+    @cached_property
+    def _parts(self) -> Algorithm:
+        """The composition, built without a look at any record."""
+        return algorithm_of(self.recipe, self._model(), self.blank())
 
     @cached_property
     def algorithm(self) -> Algorithm:
-        """The composition, built without a look at any record."""
-        return algorithm_of(self.recipe, self._model(), self.blank())
+        """The composition, with all that the parties must agree on."""
+        if not self.shuffled:
+            return self._parts
+        return settled(self._parts, self.crowd_noise(self.target(self.sites[0])))
+
+    def crowd_noise(self, target: Target) -> float:
+        """The noise multiplier of every site behind a shuffler, where all have the same: that of the smallest."""
+        check_target(self._parts.work, target)
+        releases = self.most_releases()
+        calibration = calibrate(self._parts, self.blank(), releases=releases, privacy=target)
+        return float(calibration.noise_multipliers[0])
 
     @property
     def unit(self) -> Unit:
         """Whose influence on the messages is bounded: a record's, or that of a whole site."""
-        return self.algorithm.work.unit
+        return self._parts.work.unit
+
+    @property
+    def shuffled(self) -> bool:
+        """Whether a shuffler must stand between the sites and the server."""
+        return isinstance(self._parts.trust, Shuffler)
+
+    @property
+    def adversary(self) -> Adversary:
+        """Against whom it promises something."""
+        return self._parts.trust.adversary
 
     def target(self, site: str) -> Target:
         """What the recipe promises to a site."""
@@ -177,11 +214,11 @@ class Job:
 
     def start(self) -> Tensor:
         """The first model, the same at every party."""
-        return self.algorithm.work.model.init(self.randomness().generator(Purpose.INIT))
+        return self._parts.work.model.init(self.randomness().generator(Purpose.INIT))
 
     def cohort(self, round: int) -> tuple[str, ...]:
         """The sites that take part in a round, by public coins, in their order."""
-        positions = self.algorithm.participation.cohort(len(self.sites), round, self.randomness())
+        positions = self._parts.participation.cohort(len(self.sites), round, self.randomness())
         return tuple(self.sites[position] for position in positions.tolist())
 
     def most_releases(self) -> int:
@@ -200,6 +237,8 @@ class Job:
             raise unknown_name("site", site, self.sites)
         if records.clients != 1:
             raise RequestError(f"a silo holds the records of one client, not of {records.clients}")
+        if records.records < (self.min_records or 1):
+            raise RequestError(f"the job counts on {self.min_records} records a site, not {records.records}")
         shape, classes = records.feature_shape, records.classes
         if shape != self.feature_shape or classes != self.classes:
             raise RequestError(
@@ -210,12 +249,12 @@ class Job:
         return replace(records, ids=place.ids, weights=place.weights)
 
     def blank(self) -> Federation:
-        """The sites with one record of zeros each: what may be known of them, and no more."""
-        sites = len(self.sites)
+        """The sites with as many records of zeros as all are known to have: what is public, and no more."""
+        sites, each = len(self.sites), self.min_records or 1
         blank = Federation(
-            torch.zeros(sites, *self.feature_shape),
-            torch.zeros(sites, dtype=torch.float32 if self.classes is None else torch.int64),
-            torch.ones(sites, dtype=torch.int64),
+            torch.zeros(1, *self.feature_shape).expand(sites * each, *self.feature_shape),
+            torch.zeros(sites * each, dtype=torch.float32 if self.classes is None else torch.int64),
+            torch.full((sites,), each),
             torch.arange(sites),
             classes=self.classes,
             names=self.sites,

@@ -1,7 +1,8 @@
 """A silo: answers the server's requests, and keeps its own promise whatever the server asks.
 
     request -> is it for our job, our round, a finite point? -> was it answered before? the same bytes again
-            -> can the budget bear one more release? -> client_round -> memory to disk -> ledger to disk -> answer
+            -> can the budget bear one more release? -> client_round (-> covered, where a shuffler mixes messages)
+            -> memory to disk -> ledger to disk -> answer
 
 Nothing leaves before its line in the ledger is on the disk. What goes wrong becomes a bare code; the reason is
 written into the silo's own `errors.log`. A round whose computation fails may fail because of a record, and that
@@ -26,15 +27,16 @@ from tacit.deploy.frames import Reply, Request, point_from_bytes
 from tacit.deploy.guard import Terms, admit
 from tacit.deploy.job import Job
 from tacit.deploy.memory import Memory, MemoryFiles, new_secret
+from tacit.deploy.mixing import Covers, context_of, mixing_of, point_digest
 from tacit.deploy.policy import Policy
 from tacit.deploy.seam import Code
 from tacit.deploy.testimony import testify
 from tacit.engine.files import write_atomically
 from tacit.engine.round import ClientState, client_round, client_start
 from tacit.engine.threads import suitable_threads
-from tacit.errors import DataError, MessageError
+from tacit.errors import DataError, MessageError, RequestError
 from tacit.federation import Federation
-from tacit.privacy import events
+from tacit.privacy import Adversary, events
 from tacit.privacy.ledger import Ledger, LedgerBusyError, Page, RunAccount, affords
 
 Moment = Callable[[str], None]
@@ -55,18 +57,46 @@ class Silo:
     sends them. (Not if the directory is set back to an older copy: do not restore it from a backup.)
     """
 
-    def __init__(self, terms: Terms, state_dir: Path, *, at: Moment = lambda moment: None) -> None:
+    def __init__(
+        self,
+        terms: Terms,
+        state_dir: Path,
+        *,
+        covers: Covers | None = None,
+        at: Moment = lambda moment: None,
+    ) -> None:
         self._terms = terms
         self._directory = state_dir
         self._at = at
+        self._covers, self._mixing = covers, mixing_of(terms.job.algorithm)
+        if self._mixing is not None and covers is None:
+            raise RequestError(
+                f"algorithm {terms.job.recipe.algorithm!r} needs a shuffler, and this silo has no keys for it: "
+                "provision the consortium with this version, which makes them"
+            )
         state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._ledger = Ledger(state_dir / "ledger.sqlite")
+        with self._ledger.page() as page:
+            if terms.policy.adversary is Adversary.SERVER and page.account.adversaries - {str(Adversary.SERVER)}:
+                raise RequestError(
+                    "the ledger holds runs that relied on a shuffler, so that adversary = 'server' in the policy "
+                    "can no longer be kept for the whole collaboration: say adversary = 'shuffler'"
+                )
 
     @classmethod
-    def open(cls, job_text: str, policy_text: str, records: Federation, state_dir: Path, *, site: str) -> Silo:
+    def open(
+        cls,
+        job_text: str,
+        policy_text: str,
+        records: Federation,
+        state_dir: Path,
+        *,
+        site: str,
+        covers: Covers | None = None,
+    ) -> Silo:
         """A silo for a job, with its own policy and its own records; a job that it must refuse is an error."""
         terms = admit(Job.from_text(job_text), Policy.from_toml(policy_text), site, records)
-        return cls(terms, state_dir)
+        return cls(terms, state_dir, covers=covers)
 
     @property
     def terms(self) -> Terms:
@@ -84,6 +114,8 @@ class Silo:
             asked = Request.decode(request, body_limit=4 * self._terms.job.algorithm.work.model.dim)
         except MessageError:
             return Reply(Code.MALFORMED, self._terms.site).encode()
+        if asked.kind == "mix":
+            return self._bare(Code.MALFORMED, asked).encode()
         try:
             reply = self._certified(asked) if asked.kind == "certify" else self._answered(asked)
         except _RefusedError as refused:
@@ -183,7 +215,13 @@ class Silo:
         operations = 3 * float(work.records_in_memory(cohort.sizes).sum()) * work.model.dim
         with suitable_threads(operations):
             packets, after = self._or_halt(lambda: client_round(job.algorithm, point, cohort, state, multipliers))
-        return Memory(after.work, uplink, after.uplink, packets.encode()[0], secret)
+        return Memory(after.work, uplink, after.uplink, self._covered(packets.encode()[0], asked), secret)
+
+    def _covered(self, message: bytes, asked: Request) -> bytes:
+        if self._mixing is None or self._covers is None:
+            return message
+        context = context_of(asked.job, asked.run, asked.round, point_digest(asked.body))
+        return self._mixing.cover(message, self._covers, context)
 
     def _or_halt(self, compute: Callable[[], tuple[Packets, ClientState]]) -> tuple[Packets, ClientState]:
         try:

@@ -140,10 +140,20 @@ def _check_epsilons(body: Mapping[str, Any]) -> None:
             claimed = body["epsilon"][name]
             if not claimed >= found * (1 - _SLACK) or not math.isfinite(claimed):
                 raise CertificateError(f"its events cost epsilon = {found:.6g} for the {name}, not {claimed!r}")
+        for adversary, beside in body["run_if_others_help"].items():
+            found = accounting.epsilon(events.from_dict(beside["event"]), delta, adjacency)
+            claimed = math.inf if beside["epsilon"] is None else beside["epsilon"]
+            if not claimed >= found * (1 - _SLACK):
+                raise CertificateError(f"its events cost {found:.6g} against the {adversary}, not {claimed!r}")
         if not body["epsilon"]["collaboration"] <= body["policy"]["epsilon"]:
             raise CertificateError("its epsilon is larger than that of the silo's policy")
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise CertificateError(f"it lacks what an epsilon is computed from: {error}") from error
+
+
+def finite_or_none(epsilon: float) -> float | None:
+    """An epsilon as JSON has it: none where there is no promise."""
+    return epsilon if math.isfinite(epsilon) else None
 
 
 def _check_ledger(body: Mapping[str, Any], content: bytes) -> None:
