@@ -134,7 +134,8 @@ def own(place: Path) -> dict[str, list[float]]:
     os.environ["PYTHONPATH"] = str(Path(__file__).parent)
     with contextlib.ExitStack() as stack:
         relay = stack.enter_context(listening(lambda connection: None))
-        commands = [(server_command(place / "server" / "engine"), place / "server" / "log.txt")]
+        bare = [word for word in server_command(place / "server" / "engine", "ADDRESS") if word != "ADDRESS"]
+        commands = [(bare, place / "server" / "log.txt")]
         commands += [(site_command(place / site / "engine", site), place / site / "log.txt") for site in SITES]
         for command, log in commands:
             plain = [

@@ -12,12 +12,14 @@ min_records = 100                    # of every silo; needed where a shuffler mi
 [server]
 host = "fl.example.org"              # how silos reach it; "localhost" for a trial on one machine
 port = 8002
+listen = "10.0.0.7"                  # the one address it listens on; that of the host unless given
 """
 
 from __future__ import annotations
 
 import os
 import re
+import socket
 import tomllib
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -38,6 +40,7 @@ from tacit.errors import RequestError, count, positive, unknown_name
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\Z")
 _HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\.)*[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\Z")
+_ADDRESS = re.compile(r"(?:[0-9]{1,3}\.){3}[0-9]{1,3}\Z")
 _RESERVED = frozenset({"server", "admin", SHUFFLER})
 _SEALING_KEY, _SEALING_KEYS = "sealing.key", "sealing.toml"
 DEADLINE_SECONDS = 120.0
@@ -56,6 +59,8 @@ class Consortium:
     quorum: int = 0
     """usable answers that a round needs; 0 stands for all"""
     deadline_seconds: float = DEADLINE_SECONDS
+    listen: str = ""
+    """the address of the server's machine that it listens on; that of the host unless given"""
 
     def __post_init__(self) -> None:
         if not _NAME.match(self.name):
@@ -85,6 +90,8 @@ class Consortium:
                 "counts on the noise of each; leave quorum out"
             )
         positive("deadline_seconds", self.deadline_seconds)
+        if self.listen and not _ADDRESS.match(self.listen):
+            raise RequestError(f"listen = {self.listen!r} must be an IPv4 address, such as 10.0.0.7")
 
     @classmethod
     def read(cls, path: Path) -> Consortium:
@@ -96,7 +103,7 @@ class Consortium:
         server = values.pop("server", {})
         known = ["name", "recipe", "silos", "feature_shape", "classes", "min_records", "quorum"]
         _check_names(values, [*known, "deadline_seconds"], str(path))
-        _check_names(server, ["host", "port", "admin_port"], f"[server] of {path}")
+        _check_names(server, ["host", "port", "admin_port", "listen"], f"[server] of {path}")
         for name, kind in (("name", str), ("recipe", str), ("silos", list), ("feature_shape", list)):
             if not isinstance(values.get(name), kind):
                 raise RequestError(f"{path} must say {name}, as a {kind.__name__}, not {values.get(name)!r}")
@@ -160,6 +167,8 @@ class PartyFolder:
     job: Job
     quorum: int
     deadline_seconds: float
+    host: str
+    listen: str
 
     @classmethod
     def open(cls, folder: Path) -> PartyFolder:
@@ -169,13 +178,27 @@ class PartyFolder:
             job = Job.from_text((folder / "job.toml").read_text(), str(folder / "job.toml"))
             party, quorum = str(values["party"]), int(values["quorum"])
             deadline_seconds = float(values["deadline_seconds"])
+            host, listen = str(values["host"]), str(values["listen"])
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, KeyError) as error:
             raise RequestError(f"{folder} is not a party's folder from tacit provision: {error}") from error
         if os.stat(folder).st_mode & 0o077:
             raise RequestError(
                 f"{folder} can be entered by other users, and holds private keys: chmod 700 {folder}"
             )
-        return cls(folder.resolve(), party, job, quorum or len(job.sites), deadline_seconds)
+        return cls(folder.resolve(), party, job, quorum or len(job.sites), deadline_seconds, host, listen)
+
+    def address(self) -> str:
+        """Where the server listens, and nowhere else; an address that this machine does not have is refused."""
+        try:
+            address = self.listen or socket.gethostbyname(self.host)
+            with socket.socket() as probe:
+                probe.bind((address, 0))
+        except OSError as error:
+            raise RequestError(
+                f"cannot listen where {self.listen or self.host!r} points to: {error}. Say listen in "
+                f"{self.folder / 'party.toml'}: an address of this machine, or 0.0.0.0 for all of them"
+            ) from error
+        return address
 
     @property
     def clients(self) -> tuple[str, ...]:

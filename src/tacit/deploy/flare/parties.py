@@ -58,7 +58,9 @@ def run_server(party: PartyFolder, board: Board) -> Finished:
     with (
         _alone(party),
         _logging_to(party.folder / "log.jsonl"),
-        flare_backend(party.folder, party.clients, quorum=_needed(party), seen=board.saw) as backend,
+        flare_backend(
+            party.folder, party.clients, quorum=_needed(party), listen=party.address(), seen=board.saw
+        ) as backend,
     ):
         sealing = party.sealing()
         server = Server(
