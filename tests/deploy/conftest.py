@@ -18,6 +18,7 @@ from tacit.deploy.in_process import NO_FAULT, InProcessBackend
 from tacit.deploy.job import Job
 from tacit.deploy.mixing import Covers, PublicKeys
 from tacit.deploy.policy import Policy
+from tacit.deploy.report import Report
 from tacit.deploy.sealing import public_bytes
 from tacit.deploy.seam import Party
 from tacit.deploy.server import Server
@@ -105,7 +106,11 @@ def consortium(disk: Path) -> Callable[..., Consortium]:
     """Makes a consortium; settings are the recipe's, `policy` those of every silo's policy."""
 
     def make(
-        sites: int = 3, records: int = 24, policy: dict[str, Any] | None = None, **settings: Any
+        sites: int = 3,
+        records: int = 24,
+        policy: dict[str, Any] | None = None,
+        report: Report | None = None,
+        **settings: Any,
     ) -> Consortium:
         choices: dict[str, Any] = {
             "algorithm": "soteriafl-svrg",
@@ -129,7 +134,7 @@ def consortium(disk: Path) -> Callable[..., Consortium]:
         federation = Federation.from_arrays(features, targets, owners, classes=2)
         names = tuple(f"site-{i}" for i in range(sites))
         shuffled = choices["algorithm"].startswith("shuffled-")
-        job = Job(recipe, names, (FEATURES,), 2, records if shuffled else None)
+        job = Job(recipe, names, (FEATURES,), 2, records if shuffled else None, report)
         parties = ("server", SHUFFLER, *names) if shuffled else ()
         trial = {"insecure_reproducible": job.insecure, **(policy or {})}
         policies = {site: Policy.for_job(job, site, **trial) for site in job.sites}

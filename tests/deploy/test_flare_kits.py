@@ -43,10 +43,13 @@ RECIPE = Recipe(
     delta=1e-3,
 )
 
-BEHIND = {"algorithm": "shuffled-mb-sgd", "sampling": "without-replacement", "batch": 5.0, "compressor": None}
+BEHIND: dict[str, Any] = {
+    "algorithm": "shuffled-mb-sgd",
+    "sampling": "without-replacement",
+    "batch": 5.0,
+    "compressor": None,
+}
 SHUFFLED = replace(RECIPE, epsilon=2.0, **BEHIND)
-    RECIPE, algorithm="shuffled-mb-sgd", sampling="without-replacement", batch=5.0, compressor=None
-)
 
 
 def _consortium(**settings: Any) -> Consortium:

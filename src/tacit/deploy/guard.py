@@ -8,14 +8,14 @@ from typing import Any
 
 from dp_accounting import DpEvent
 
-from tacit.algorithms.calibrate import calibrate
 from tacit.algorithms.registry import algorithm_entry
 from tacit.algorithms.trust import Exposure
 from tacit.deploy.job import Job
 from tacit.deploy.policy import TRUSTED, Policy
+from tacit.deploy.report import Report
 from tacit.errors import RequestError
 from tacit.federation import Federation
-from tacit.privacy import Target, accounting
+from tacit.privacy import accounting, events
 from tacit.server.participation import Attendance
 
 
@@ -34,6 +34,8 @@ class Terms:
     planned: int
     noise_multiplier: float
     noise_std: float
+    report_noise: float
+    """the noise multiplier of its reports; 0 where there are none"""
     epsilon: float
     """of all planned releases, at the policy's delta"""
 
@@ -45,15 +47,25 @@ class Terms:
     def event(self, releases: int) -> DpEvent:
         """What so many releases of one run are to an accountant."""
         algorithm = self.job.algorithm
-        return algorithm.trust.event(
-            algorithm.work, len(self.job.sites), self.records, self.noise_multiplier, releases
+        return self._with_reports(
+            algorithm.trust.event(
+                algorithm.work, len(self.job.sites), self.records, self.noise_multiplier, releases
+            ),
+            releases,
         )
+
+    def _with_reports(self, event: DpEvent, releases: int) -> DpEvent:
+        report = self.job.report
+        if report is None or not report.reports(releases):
+            return event
+        return events.composed([event, report.event(self.report_noise, releases, self.job.report_kind)])
 
     def exposures(self, releases: int) -> tuple[Exposure, ...]:
         """What they are to those who see more than the promise allows for."""
         algorithm, cohort = self.job.algorithm, len(self.job.cohort(0))
         attended = Attendance(self.job.rounds, releases, cohort)
-        return algorithm.trust.exposures(algorithm.work, self.records, self.noise_multiplier, attended)
+        seen = algorithm.trust.exposures(algorithm.work, self.records, self.noise_multiplier, attended)
+        return tuple(replace(one, event=self._with_reports(one.event, releases)) for one in seen)
 
     def facts(self) -> dict[str, Any]:
         """What ledger and certificate say of these terms, in plain numbers and words."""
@@ -73,8 +85,12 @@ class Terms:
             "noise_multiplier": self.noise_multiplier,
             "noise_std": self.noise_std,
             "rounds_planned": self.planned,
+            **({} if self.job.report is None else {"report": self._report_facts(self.job.report)}),
             "insecure_reproducible": self.job.insecure,
         }
+
+    def _report_facts(self, report: Report) -> dict[str, Any]:
+        return {**vars(report), "noise_multiplier": self.report_noise}
 
 
 def admit(job: Job, policy: Policy, site: str, records: Federation) -> Terms:
@@ -83,7 +99,11 @@ def admit(job: Job, policy: Policy, site: str, records: Federation) -> Terms:
     check_trust(job)
     policy.check(job, federation.records)
     planned = job.most_releases()
-    asked, own = (_noise(job, federation, planned, target) for target in (job.target(site), policy.target))
+    if job.shuffled:
+        _check_alike(job, federation)
+    target = job.target(site)
+    report_noise = job.report_noise(target)
+    asked, own = (job.noise_multiplier(one, federation, report_noise) for one in (target, policy.target))
     if asked < own:
         raise RequestError(
             f"the recipe asks for less noise than the policy: a noise multiplier of {asked:.6g}, where "
@@ -92,7 +112,7 @@ def admit(job: Job, policy: Policy, site: str, records: Federation) -> Terms:
         )
     work = job.algorithm.work
     std = float(work.noise_stds(federation.sizes, federation.sizes.double() * 0 + asked)[0])
-    terms = Terms(job, policy, site, federation, planned, asked, std, epsilon=math.inf)
+    terms = Terms(job, policy, site, federation, planned, asked, std, report_noise, epsilon=math.inf)
     return replace(terms, epsilon=accounting.epsilon(terms.event(planned), policy.delta, policy.adjacency))
 
 
@@ -108,14 +128,6 @@ def check_trust(job: Job) -> None:
             "Here the server sees every single message, and no aggregator is configured that would hide them: "
             "use an algorithm whose messages are protected one by one, or adversary = 'server'"
         )
-
-
-def _noise(job: Job, federation: Federation, releases: int, target: Target) -> float:
-    if job.shuffled:
-        _check_alike(job, federation)
-        return job.crowd_noise(target)
-    calibration = calibrate(job.algorithm, federation, releases=releases, privacy=target)
-    return float(calibration.noise_multipliers[0])
 
 
 def _check_alike(job: Job, federation: Federation) -> None:

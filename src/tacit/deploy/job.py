@@ -20,7 +20,7 @@ import hashlib
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import tomli_w
@@ -33,6 +33,7 @@ from tacit.algorithms.registry import algorithm_entry
 from tacit.algorithms.shuffled import settled
 from tacit.algorithms.shuffler import Shuffler, check_target
 from tacit.deploy.frames import is_site_name
+from tacit.deploy.report import Report, report_values
 from tacit.engine.choices import recipe_names
 from tacit.engine.parts import algorithm_of
 from tacit.engine.plan import Plan
@@ -42,8 +43,9 @@ from tacit.errors import RequestError, count, unknown_name
 from tacit.federation import Federation
 from tacit.models.model import Model
 from tacit.models.registry import build_model
+from tacit.noise.additive import Noise, build_noise
 from tacit.noise.randomness import Purpose, Randomness
-from tacit.privacy import Adjacency, Adversary, Target, Unit
+from tacit.privacy import Adjacency, Adversary, Target, Unit, calibrate_noise, events
 
 _NEEDED = frozenset(
     [
@@ -73,6 +75,8 @@ class Job:
     classes: int | None = None
     min_records: int | None = None
     """how many records every site has at least; behind a shuffler all are charged as if they had no more"""
+    report: Report | None = None
+    """the mean losses that sites send along, if they do"""
 
     def __post_init__(self) -> None:
         for site in self.sites:
@@ -88,6 +92,10 @@ class Job:
             raise RequestError("feature_shape must be the shape of one record's features, such as [64]")
         if self.min_records is not None:
             count("min_records", self.min_records)
+        if self.report is not None and self.unit is not Unit.RECORD:
+            raise RequestError(
+                f"reports protect one record, {self.recipe.algorithm!r} one client: leave report out"
+            )
         for name in self._open_choices():
             raise RequestError(
                 f"the recipe leaves {name} open; in a consortium nobody sees enough to choose it: say it"
@@ -120,6 +128,7 @@ class Job:
         table: dict[str, Any] = {"sites": list(self.sites), "feature_shape": list(self.feature_shape)}
         optional = {"classes": self.classes, "min_records": self.min_records}
         table |= {name: value for name, value in optional.items() if value is not None}
+        table |= report_values(self.report)
         return self.recipe.to_toml() + "\n" + tomli_w.dumps({"consortium": table})
 
     @classmethod
@@ -132,7 +141,7 @@ class Job:
         table = values.pop("consortium", None)
         if not isinstance(table, dict):
             raise RequestError(f"{source} has no table [consortium] with sites and feature_shape")
-        known = ["sites", "feature_shape", "classes", "min_records"]
+        known = ["sites", "feature_shape", "classes", "min_records", "report"]
         for name in table:
             if name not in known:
                 raise unknown_name(f"setting of [consortium] in {source}", name, known)
@@ -141,7 +150,8 @@ class Job:
                 raise RequestError(f"{name} in [consortium] of {source} must be a list, not {table.get(name)!r}")
         recipe = Recipe.from_toml(tomli_w.dumps(values), source)
         sites, shape = tuple(table["sites"]), tuple(table["feature_shape"])
-        return cls(recipe, sites, shape, table.get("classes"), table.get("min_records"))
+        report = Report.from_values(table["report"]) if "report" in table else None
+        return cls(recipe, sites, shape, table.get("classes"), table.get("min_records"), report)
 
     @cached_property
     def digest(self) -> str:
@@ -168,14 +178,40 @@ class Job:
         """The composition, with all that the parties must agree on."""
         if not self.shuffled:
             return self._parts
-        return settled(self._parts, self.crowd_noise(self.target(self.sites[0])))
+        target = self.target(self.sites[0])
+        return settled(self._parts, self.noise_multiplier(target, self.blank(), self.report_noise(target)))
 
-    def crowd_noise(self, target: Target) -> float:
-        """The noise multiplier of every site behind a shuffler, where all have the same: that of the smallest."""
-        check_target(self._parts.work, target)
-        releases = self.most_releases()
-        calibration = calibrate(self._parts, self.blank(), releases=releases, privacy=target)
-        return float(calibration.noise_multipliers[0])
+    def noise_multiplier(self, target: Target, records: Federation, report_noise: float) -> float:
+        """The least noise with which all messages of a site, and its reports, keep the target.
+
+        Behind a shuffler all sites have the same, that of the smallest: whatever the records.
+        """
+        parts, releases = self._parts, self.most_releases()
+        if self.shuffled:
+            check_target(parts.work, target)
+            records = self.blank()
+        alone = float(calibrate(parts, records, releases=releases, privacy=target).noise_multipliers[0])
+        if self.report is None:
+            return alone
+        reports = self.report.event(report_noise, releases, self.report_kind)
+        event = partial(parts.trust.event, parts.work, len(self.sites), int(records.sizes[0]), releases=releases)
+        return calibrate_noise(
+            lambda z: events.composed([event(z), reports]),
+            epsilon=target.epsilon,
+            delta=target.delta,
+            adjacency=target.adjacency,
+        )
+
+    def report_noise(self, target: Target) -> float:
+        """The noise multiplier of reports; 0 where there are none."""
+        if self.report is None:
+            return 0.0
+        return self.report.noise_multiplier(self.most_releases(), target, self.report_kind)
+
+    @property
+    def report_kind(self) -> Noise:
+        """What kind of noise reports have: the recipe's."""
+        return build_noise(self.recipe.noise)
 
     @property
     def unit(self) -> Unit:

@@ -49,6 +49,8 @@ class Policy:
     adversary: Adversary = Adversary.SERVER
     """against whom it must hold: the server; or, trusting more, a server that a shuffler does not help"""
     min_records: int = 1
+    report_epsilon: float = 0.0
+    """what reports of the mean loss may cost of epsilon in a run; nothing unless said"""
     insecure_reproducible: bool = False
     """whether noise that follows from a seed is accepted: for trials on data that need no protection"""
     target: Target = field(init=False, repr=False)
@@ -74,6 +76,8 @@ class Policy:
         for bound, largest in self.bounds.items():
             positive(f"bounds.{bound}", largest)
         count("min_records", self.min_records)
+        if self.report_epsilon != 0:
+            positive("report_epsilon", self.report_epsilon)
         if not isinstance(self.insecure_reproducible, bool):
             raise RequestError(f"insecure_reproducible must be true or false, not {self.insecure_reproducible!r}")
 
@@ -86,7 +90,8 @@ class Policy:
             "delta": target.delta,
             "adjacency": target.adjacency,
             "unit": job.unit,
-            "adversary": job.adversary,
+            "adversary": job.adversary if job.adversary in TRUSTED else Adversary.SERVER,
+            "report_epsilon": 0.0 if job.report is None else job.report.epsilon,
             "algorithms": (recipe.algorithm,),
             "models": (recipe.model or "",),
             "bounds": {recipe.bound: recipe.clip_norm},
@@ -140,6 +145,11 @@ class Policy:
             raise RequestError(
                 f"algorithm {recipe.algorithm!r} keeps its promise only against {job.adversary.description}; "
                 f"adversary = '{self.adversary}' in the policy trusts less"
+            )
+        if job.report is not None and job.report.epsilon > self.report_epsilon:
+            raise RequestError(
+                f"the job asks for reports of the loss that cost epsilon = {job.report.epsilon:g}; the policy "
+                f"allows report_epsilon = {self.report_epsilon:g}"
             )
         if records < self.min_records:
             raise RequestError(f"the policy wants at least {self.min_records} records, and there are {records}")

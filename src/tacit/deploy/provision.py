@@ -13,6 +13,11 @@ min_records = 100                    # of every silo; needed where a shuffler mi
 host = "fl.example.org"              # how silos reach it; "localhost" for a trial on one machine
 port = 8002
 listen = "10.0.0.7"                  # the one address it listens on; that of the host unless given
+
+[report]                             # leave it out, and no silo says anything about its losses
+every = 10                           # of a silo's messages, one has its mean loss
+loss_bound = 4.0                     # no record's loss counts for more
+epsilon = 0.5                        # what all reports of a run cost together, of the recipe's epsilon
 """
 
 from __future__ import annotations
@@ -32,6 +37,7 @@ from tacit.deploy.flare.kits import Network, write_kits
 from tacit.deploy.job import Job
 from tacit.deploy.mixing import PublicKeys
 from tacit.deploy.policy import Policy
+from tacit.deploy.report import Report
 from tacit.deploy.sealing import public_bytes, read_key, write_key
 from tacit.deploy.shuffler import SHUFFLER
 from tacit.engine.files import write_atomically
@@ -101,6 +107,7 @@ class Consortium:
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise RequestError(f"cannot read consortium {path}: {error}") from error
         server = values.pop("server", {})
+        report = Report.from_values(values.pop("report")) if "report" in values else None
         known = ["name", "recipe", "silos", "feature_shape", "classes", "min_records", "quorum"]
         _check_names(values, [*known, "deadline_seconds"], str(path))
         _check_names(server, ["host", "port", "admin_port", "listen"], f"[server] of {path}")
@@ -110,7 +117,7 @@ class Consortium:
         recipe = deployed(Recipe.read(path.parent / values.pop("recipe")))
         sites, shape = values.pop("silos"), values.pop("feature_shape")
         optional = {name: values.pop(name, None) for name in ("classes", "min_records")}
-        job = Job(recipe, tuple(sites), tuple(shape), **optional)
+        job = Job(recipe, tuple(sites), tuple(shape), **optional, report=report)
         return cls(job=job, **values, **server)
 
 

@@ -74,8 +74,14 @@ class RoundReport:
                 "problems": {site: str(code) for site, code in self.problems.items()},
                 "uplink_bytes": self.uplink_bytes,
                 "seconds": round(self.seconds, 3),
+                **({"losses": self.losses} if self.losses else {}),
             }
         )
+
+    @property
+    def losses(self) -> dict[str, float]:
+        """What silos released about their mean losses, with noise."""
+        return {site: reply.loss for site, reply in self.replies.items() if reply.loss is not None}
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,12 @@ import os
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from tacit.client.cohort import Cohort
-from tacit.compress import Packets
 from tacit.deploy.frames import Reply, Request, point_from_bytes
 from tacit.deploy.guard import Terms, admit
 from tacit.deploy.job import Job
@@ -39,6 +39,7 @@ from tacit.federation import Federation
 from tacit.privacy import Adversary, events
 from tacit.privacy.ledger import Ledger, LedgerBusyError, Page, RunAccount, affords
 
+Result = TypeVar("Result")
 Moment = Callable[[str], None]
 """Called with a name before and after every durable write; tests die there."""
 
@@ -165,7 +166,8 @@ class Silo:
             raise _RefusedError(Code.PAST_ROUND)
         if hashlib.sha256(asked.body).hexdigest() != point:
             raise _RefusedError(Code.CHANGED_POINT)
-        return self._message(asked, releases, self._remembered(asked.run, round, memory).message)
+        remembered = self._remembered(asked.run, round, memory)
+        return self._message(asked, releases, remembered.message, remembered.loss)
 
     def _first_time(self, asked: Request, point: Tensor, page: Page, account: RunAccount | None) -> Reply:
         terms, releases = self._terms, 1 if account is None else account.releases + 1
@@ -180,7 +182,7 @@ class Silo:
             terms.policy.target, page.account, asked.run, event, terms.event(terms.planned)
         ):
             raise _RefusedError(Code.BUDGET_SPENT)
-        memory = self._compute(asked, point, account)
+        memory = self._compute(asked, point, account, releases)
         files = self._files(asked.run)
         self._at("before memory")
         digest = files.write(asked.round, memory.to_bytes())
@@ -201,9 +203,9 @@ class Silo:
         page.commit()
         self._at("after ledger")
         files.keep_only(asked.round)
-        return self._message(asked, releases, memory.message)
+        return self._message(asked, releases, memory.message, memory.loss)
 
-    def _compute(self, asked: Request, point: Tensor, account: RunAccount | None) -> Memory:
+    def _compute(self, asked: Request, point: Tensor, account: RunAccount | None, releases: int) -> Memory:
         """One round of this silo alone."""
         terms, job = self._terms, self._terms.job
         state, secret = self._state(asked, account)
@@ -214,8 +216,17 @@ class Silo:
         work = job.algorithm.work
         operations = 3 * float(work.records_in_memory(cohort.sizes).sum()) * work.model.dim
         with suitable_threads(operations):
+            loss = self._or_halt(lambda: self._loss(point, cohort, releases))
             packets, after = self._or_halt(lambda: client_round(job.algorithm, point, cohort, state, multipliers))
-        return Memory(after.work, uplink, after.uplink, self._covered(packets.encode()[0], asked), secret)
+        message = self._covered(packets.encode()[0], asked)
+        return Memory(after.work, uplink, after.uplink, message, secret, loss)
+
+    def _loss(self, point: Tensor, cohort: Cohort, releases: int) -> float | None:
+        terms, report = self._terms, self._terms.job.report
+        if report is None or not report.due(releases):
+            return None
+        model, kind = terms.job.algorithm.work.model, terms.job.report_kind
+        return report.measure(model, point, cohort, terms.report_noise, kind)
 
     def _covered(self, message: bytes, asked: Request) -> bytes:
         if self._mixing is None or self._covers is None:
@@ -223,7 +234,7 @@ class Silo:
         context = context_of(asked.job, asked.run, asked.round, point_digest(asked.body))
         return self._mixing.cover(message, self._covers, context)
 
-    def _or_halt(self, compute: Callable[[], tuple[Packets, ClientState]]) -> tuple[Packets, ClientState]:
+    def _or_halt(self, compute: Callable[[], Result]) -> Result:
         try:
             return compute()
         except (OSError, MemoryError):
@@ -259,7 +270,7 @@ class Silo:
     def _files(self, run: str) -> MemoryFiles:
         return MemoryFiles(self._directory / "runs" / run)
 
-    def _message(self, asked: Request, releases: int, body: bytes) -> Reply:
+    def _message(self, asked: Request, releases: int, body: bytes, loss: float | None = None) -> Reply:
         terms = self._terms
         return Reply(
             Code.OK,
@@ -271,6 +282,7 @@ class Silo:
             terms.epsilon,
             terms.job.insecure,
             body,
+            loss,
         )
 
     def _certified(self, asked: Request) -> Reply:

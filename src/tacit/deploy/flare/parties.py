@@ -46,7 +46,8 @@ def new_board(party: PartyFolder) -> Board:
     """An empty board for a server's run."""
     job = party.job
     title = f"{job.recipe.algorithm}, {len(job.sites)} silos, quorum {party.quorum}"
-    return Board(title, job.rounds, {site: SiloStatus() for site in job.sites}, insecure=job.insecure)
+    silos = {site: SiloStatus() for site in job.sites}
+    return Board(title, job.rounds, silos, insecure=job.insecure, reports=job.report is not None)
 
 
 def run_server(party: PartyFolder, board: Board) -> Finished:
