@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +29,7 @@ from tacit.deploy.seam import Party
 from tacit.deploy.server import Server
 from tacit.deploy.shuffler import SHUFFLER, ShufflerParty
 from tacit.deploy.silo import Silo
+from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
 from tacit.federation import Federation
 
@@ -142,3 +148,75 @@ def consortium(disk: Path) -> Callable[..., Consortium]:
         return Consortium(job, federation, disk, policies, sealing=sealing)
 
     return make
+
+
+class RealParties:
+    """A server and silos as processes, on loopback, that can be killed and started again."""
+
+    def __init__(
+        self, directory: Path, recipe: Recipe, quorum: int = 0, federation: Federation | None = None
+    ) -> None:
+        from tacit.deploy.flare.parties import free_ports, party_command, write_shards
+        from tacit.deploy.provision import Consortium as Agreement
+        from tacit.deploy.provision import provision
+
+        plan = make_plan(recipe, federation=federation)
+        self.sites = tuple(f"silo-{number + 1}" for number in range(plan.federation.clients))
+        port, admin_port = free_ports(2)
+        agreed = Agreement(
+            "real", Job.from_plan(plan, self.sites), port=port, admin_port=admin_port, quorum=quorum,
+            deadline_seconds=20.0,
+        )  # fmt: skip
+        self.folders = provision(agreed, directory)
+        shards = write_shards(plan.federation, {site: self.folders[site] for site in self.sites})
+        commands = {party: party_command(self.folders[party], shards.get(party)) for party in self.folders}
+        commands["server"] = [sys.executable, "-m", "tacit", "server", str(self.folders["server"]), "--json"]
+        self._arguments = {party: command[3:] for party, command in commands.items()}
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, party: str, **environment: str) -> None:
+        """Start a party, with orders for `meddling` in the environment, if any."""
+        entry = [str(Path(__file__).parent / "meddling.py")] if environment else ["-m", "tacit"]
+        with (self.folders[party] / "output.txt").open("ab") as output:
+            self.running[party] = subprocess.Popen(
+                [sys.executable, *entry, *self._arguments[party]],
+                stdout=output,
+                stderr=output,
+                env={**os.environ, **environment},
+            )
+
+    def kill(self, party: str) -> None:
+        self.running[party].kill()
+        self.running[party].wait()
+
+    def rounds(self) -> list[dict[str, Any]]:
+        path = self.folders["server"] / "state" / "rounds.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def wait(self, reached: Callable[[list[dict[str, Any]]], bool]) -> None:
+        while not reached(self.rounds()):
+            # A server that has ended will not get there.
+            assert self.running["server"].poll() is None, self.output("server")
+            time.sleep(0.2)
+
+    def output(self, party: str) -> str:
+        return (self.folders[party] / "output.txt").read_text()
+
+    def stop(self) -> None:
+        for process in self.running.values():
+            process.terminate()
+        for process in self.running.values():
+            process.wait(60)
+
+
+@pytest.fixture
+def real_parties(tmp_path: Path) -> Iterator[Callable[..., RealParties]]:
+    made: list[RealParties] = []
+
+    def make(recipe: Recipe, **settings: Any) -> RealParties:
+        made.append(RealParties(tmp_path / "out", recipe, **settings))
+        return made[-1]
+
+    yield make
+    for parties in made:
+        parties.stop()

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from tacit.deploy.frames import Reply, Request
@@ -87,8 +88,6 @@ def test_a_certificate_cannot_lie_about_a_shuffler_that_helps(consortium: Callab
     silo = dict(verify(made.server().run().certificate).body["silos"]["site-0"])
     for name in ("signature", "public_key", "format"):
         silo.pop(name)
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
     key = Ed25519PrivateKey.generate()
     verify(sign(silo, key))
     silo["run_if_others_help"]["server"]["epsilon"] *= 0.9

@@ -8,6 +8,7 @@ from typing import Any
 
 from dp_accounting import DpEvent
 
+from tacit.algorithms.hybrid import protect_clients
 from tacit.algorithms.registry import algorithm_entry
 from tacit.algorithms.trust import Exposure
 from tacit.deploy.job import Job
@@ -15,7 +16,7 @@ from tacit.deploy.policy import TRUSTED, Policy
 from tacit.deploy.report import Report
 from tacit.errors import RequestError
 from tacit.federation import Federation
-from tacit.privacy import accounting, events
+from tacit.privacy import Target, accounting, events
 from tacit.server.participation import Attendance
 
 
@@ -101,7 +102,10 @@ def admit(job: Job, policy: Policy, site: str, records: Federation) -> Terms:
     planned = job.most_releases()
     if job.shuffled:
         _check_alike(job, federation)
-    target = job.target(site)
+    target, whole = job.target(site), job.client_target()
+    if whole is not None:
+        stricter = protect_clients(job.algorithm, federation, releases=planned, privacy=target, clients=whole)
+        target = stricter if isinstance(stricter, Target) else target
     report_noise = job.report_noise(target)
     asked, own = (job.noise_multiplier(one, federation, report_noise) for one in (target, policy.target))
     if asked < own:

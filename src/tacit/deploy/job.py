@@ -38,7 +38,7 @@ from tacit.engine.choices import recipe_names
 from tacit.engine.parts import algorithm_of
 from tacit.engine.plan import Plan
 from tacit.engine.recipe import Recipe
-from tacit.engine.targets import for_each_client
+from tacit.engine.targets import client_target, for_each_client
 from tacit.errors import RequestError, count, unknown_name
 from tacit.federation import Federation
 from tacit.models.model import Model
@@ -233,16 +233,19 @@ class Job:
         recipe = self.recipe
         if recipe.privacy == "none" or recipe.epsilon is None or recipe.delta is None:
             raise RequestError("a deployed silo releases nothing without a promise: give epsilon and delta")
-        if recipe.client_epsilon is not None:
-            raise RequestError(
-                "client_epsilon is for simulations: a silo derives its noise from epsilon alone; ask for "
-                "an epsilon that protects whole clients (tacit account shows which)"
-            )
         position, blank = self.sites.index(site), self.blank()
         epsilon = for_each_client("epsilon", recipe.epsilon, blank)[position]
         return Target(
             epsilon, for_each_client("delta", recipe.delta, blank)[position], Adjacency(recipe.adjacency)
         )
+
+    def client_target(self) -> Target | None:
+        """What the recipe promises to whole sites beside their records, if it does."""
+        if self.recipe.client_epsilon is None:
+            return None
+        if self.report is not None:
+            raise RequestError("reports are accounted for records, not for whole sites: leave out client_epsilon")
+        return client_target(self.recipe.client_epsilon, self.recipe)
 
     def randomness(self, secret: int | None = None) -> Randomness:
         """The public coins of the recipe's seed; what a silo draws for itself follows from its own secret."""

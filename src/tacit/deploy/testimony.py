@@ -10,6 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from dp_accounting import DpEvent
 from torch import Tensor
 
 from tacit._version import __version__
@@ -20,6 +21,7 @@ from tacit.engine.files import write_atomically
 from tacit.engine.trained import Trained
 from tacit.privacy import Adversary, Guarantee, accounting, events
 from tacit.privacy.certificate import finite_or_none, load_or_create_key, sign
+from tacit.privacy.groups import group_epsilon
 from tacit.privacy.ledger import Ledger, read_export
 
 _WEAKEST_FIRST = (str(Adversary.SHUFFLER), str(Adversary.SERVER))
@@ -58,6 +60,7 @@ def testify(terms: Terms, ledger: Ledger, run: str, parameters: Tensor, state_di
         "events": {name: events.to_dict(event) for name, event in spent.items()},
         "adversary": against,
         "run_if_others_help": beside,
+        **_whole_site(terms, spent["run"]),
         "rounds_answered": mine.releases if mine else 0,
         "ledger": {"lines": account.lines, "hash": account.hash},
         "promise": _sentence(terms, account.event(), Adversary(against), seen),
@@ -114,6 +117,15 @@ def _written(directory: Path, job: Job, parameters: Tensor, others: dict[str, by
         write_atomically(directory / name, content, mode=0o600 if name.startswith("ledger") else 0o644)
     files["model.safetensors"] = (directory / "model.safetensors").read_bytes()
     return {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+
+
+def _whole_site(terms: Terms, event: DpEvent) -> dict[str, Any]:
+    """What the run promises about all records of the site at once (papers/001, appendix D.3.5), if it does."""
+    whole = terms.job.client_target()
+    if whole is None:
+        return {}
+    cost = group_epsilon(event, terms.records, whole.delta, whole.adjacency)
+    return {"run_for_the_whole_site": {"epsilon": finite_or_none(cost), "delta": whole.delta}}
 
 
 def _sentence(terms: Terms, event: Any, against: Adversary, seen: Sequence[Exposure]) -> str:

@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from tacit.errors import DataError, TacitError
 from tacit.privacy import accounting, events
+from tacit.privacy.groups import group_epsilon
 from tacit.privacy.ledger import read_export
 from tacit.privacy.terms import Adjacency
 
@@ -145,6 +146,12 @@ def _check_epsilons(body: Mapping[str, Any]) -> None:
             claimed = math.inf if beside["epsilon"] is None else beside["epsilon"]
             if not claimed >= found * (1 - _SLACK):
                 raise CertificateError(f"its events cost {found:.6g} against the {adversary}, not {claimed!r}")
+        if whole := body.get("run_for_the_whole_site"):
+            run = events.from_dict(body["events"]["run"])
+            found = group_epsilon(run, body["records"], whole["delta"], adjacency)
+            claimed = math.inf if whole["epsilon"] is None else whole["epsilon"]
+            if not claimed >= found * (1 - _SLACK):
+                raise CertificateError(f"its events cost the whole site {found:.6g}, not {claimed!r}")
         if not body["epsilon"]["collaboration"] <= body["policy"]["epsilon"]:
             raise CertificateError("its epsilon is larger than that of the silo's policy")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
