@@ -69,6 +69,7 @@ class Silo:
         self._terms = terms
         self._directory = state_dir
         self._at = at
+        self._stopped = False
         self._covers, self._mixing = covers, mixing_of(terms.job.algorithm)
         if self._mixing is not None and covers is None:
             raise RequestError(
@@ -152,7 +153,7 @@ class Silo:
         except MessageError as error:
             raise _RefusedError(Code.BAD_POINT) from error
         with self._ledger.page() as page:
-            if self._halted.exists():
+            if self._stopped or self._halted.exists():
                 raise _RefusedError(Code.FAILED)
             account = page.account.run(asked.run)
             last = None if account is None else account.last
@@ -241,7 +242,10 @@ class Silo:
             # The machine's fault, whatever the records are.
             raise
         except Exception:
+            # Also where there is no room for the file.
+            self._stopped = True
             write_atomically(self._halted, b"See errors.log. Remove this file to let the silo answer again.\n")
+            self._stopped = False
             raise
 
     @property
