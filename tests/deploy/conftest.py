@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,14 +15,21 @@ from typing import Any
 
 import pytest
 import torch
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from tacit.deploy.frames import Request, point_to_bytes
 from tacit.deploy.guard import admit
 from tacit.deploy.in_process import NO_FAULT, InProcessBackend
 from tacit.deploy.job import Job
+from tacit.deploy.mixing import Covers, PublicKeys
 from tacit.deploy.policy import Policy
+from tacit.deploy.report import Report
+from tacit.deploy.sealing import public_bytes
+from tacit.deploy.seam import Party
 from tacit.deploy.server import Server
+from tacit.deploy.shuffler import SHUFFLER, ShufflerParty
 from tacit.deploy.silo import Silo
+from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
 from tacit.federation import Federation
 
@@ -27,13 +39,13 @@ FEATURES = 6
 
 @dataclass
 class Recorded:
-    """A silo of which everything is kept that leaves it."""
+    """A party of which everything is kept that leaves it."""
 
-    silo: Silo
+    party: Party
     left: list[bytes]
 
     def step(self, request: bytes) -> bytes:
-        answer = self.silo.step(request)
+        answer = self.party.step(request)
         self.left.append(answer)
         return answer
 
@@ -49,18 +61,35 @@ class Consortium:
     left: dict[str, list[bytes]] = field(default_factory=dict)
     """all bytes that ever left a site"""
 
+    sealing: dict[str, X25519PrivateKey] = field(default_factory=dict)
+    """private keys for sealed messages, where there is a shuffler"""
+
+    @property
+    def keys(self) -> PublicKeys:
+        public = {party: public_bytes(key) for party, key in self.sealing.items()}
+        return PublicKeys(public.pop("server"), public.pop(SHUFFLER), public)
+
     def silo(self, site: str, at: Callable[[str], None] = lambda moment: None) -> Silo:
         records = self.federation.client(self.job.sites.index(site))
-        return Silo(admit(self.job, self.policies[site], site, records), self.directory / site, at=at)
+        covers = Covers(site, self.sealing[site], self.keys) if self.sealing else None
+        terms = admit(self.job, self.policies[site], site, records)
+        return Silo(terms, self.directory / site, covers=covers, at=at)
+
+    def shuffler(self) -> ShufflerParty:
+        return ShufflerParty(self.job, self.sealing[SHUFFLER], self.keys)
 
     def backend(self, faults: Callable[[str], str] = lambda site: NO_FAULT) -> InProcessBackend:
         def maker(site: str) -> Callable[[Callable[[str], None]], Recorded]:
             return lambda at: Recorded(self.silo(site, at), self.left.setdefault(site, []))
 
-        return InProcessBackend({site: maker(site) for site in self.job.sites}, faults)
+        parties: dict[str, Any] = {site: maker(site) for site in self.job.sites}
+        if self.sealing:
+            parties[SHUFFLER] = lambda at: Recorded(self.shuffler(), self.left.setdefault(SHUFFLER, []))
+        return InProcessBackend(parties, faults)
 
     def server(self, backend: Any = None, **settings: Any) -> Server:
-        options: dict[str, Any] = {"quorum": 1, "deadline_seconds": 1.0, **settings}
+        key = self.sealing.get("server")
+        options: dict[str, Any] = {"quorum": 1, "deadline_seconds": 1.0, "key": key, **settings}
         return Server(self.job, backend or self.backend(), self.directory / "server", **options)
 
     def request(self, round: int = 0, *, point: float = 0.0, run: str = RUN, **others: Any) -> bytes:
@@ -83,7 +112,11 @@ def consortium(disk: Path) -> Callable[..., Consortium]:
     """Makes a consortium; settings are the recipe's, `policy` those of every silo's policy."""
 
     def make(
-        sites: int = 3, records: int = 24, policy: dict[str, Any] | None = None, **settings: Any
+        sites: int = 3,
+        records: int = 24,
+        policy: dict[str, Any] | None = None,
+        report: Report | None = None,
+        **settings: Any,
     ) -> Consortium:
         choices: dict[str, Any] = {
             "algorithm": "soteriafl-svrg",
@@ -105,9 +138,85 @@ def consortium(disk: Path) -> Callable[..., Consortium]:
         targets = (features[:, 0] > 0).long()
         owners = [i // records for i in range(sites * records)]
         federation = Federation.from_arrays(features, targets, owners, classes=2)
-        job = Job(recipe, tuple(f"site-{i}" for i in range(sites)), (FEATURES,), 2)
+        names = tuple(f"site-{i}" for i in range(sites))
+        shuffled = choices["algorithm"].startswith("shuffled-")
+        job = Job(recipe, names, (FEATURES,), 2, records if shuffled else None, report)
+        parties = ("server", SHUFFLER, *names) if shuffled else ()
         trial = {"insecure_reproducible": job.insecure, **(policy or {})}
         policies = {site: Policy.for_job(job, site, **trial) for site in job.sites}
-        return Consortium(job, federation, disk, policies)
+        sealing = {party: X25519PrivateKey.generate() for party in parties}
+        return Consortium(job, federation, disk, policies, sealing=sealing)
 
     return make
+
+
+class RealParties:
+    """A server and silos as processes, on loopback, that can be killed and started again."""
+
+    def __init__(
+        self, directory: Path, recipe: Recipe, quorum: int = 0, federation: Federation | None = None
+    ) -> None:
+        from tacit.deploy.flare.parties import free_ports, party_command, write_shards
+        from tacit.deploy.provision import Consortium as Agreement
+        from tacit.deploy.provision import provision
+
+        plan = make_plan(recipe, federation=federation)
+        self.sites = tuple(f"silo-{number + 1}" for number in range(plan.federation.clients))
+        port, admin_port = free_ports(2)
+        agreed = Agreement(
+            "real", Job.from_plan(plan, self.sites), port=port, admin_port=admin_port, quorum=quorum,
+            deadline_seconds=20.0,
+        )  # fmt: skip
+        self.folders = provision(agreed, directory)
+        shards = write_shards(plan.federation, {site: self.folders[site] for site in self.sites})
+        commands = {party: party_command(self.folders[party], shards.get(party)) for party in self.folders}
+        commands["server"] = [sys.executable, "-m", "tacit", "server", str(self.folders["server"]), "--json"]
+        self._arguments = {party: command[3:] for party, command in commands.items()}
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, party: str, **environment: str) -> None:
+        """Start a party, with orders for `meddling` in the environment, if any."""
+        entry = [str(Path(__file__).parent / "meddling.py")] if environment else ["-m", "tacit"]
+        with (self.folders[party] / "output.txt").open("ab") as output:
+            self.running[party] = subprocess.Popen(
+                [sys.executable, *entry, *self._arguments[party]],
+                stdout=output,
+                stderr=output,
+                env={**os.environ, **environment},
+            )
+
+    def kill(self, party: str) -> None:
+        self.running[party].kill()
+        self.running[party].wait()
+
+    def rounds(self) -> list[dict[str, Any]]:
+        path = self.folders["server"] / "state" / "rounds.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def wait(self, reached: Callable[[list[dict[str, Any]]], bool]) -> None:
+        while not reached(self.rounds()):
+            # A server that has ended will not get there.
+            assert self.running["server"].poll() is None, self.output("server")
+            time.sleep(0.2)
+
+    def output(self, party: str) -> str:
+        return (self.folders[party] / "output.txt").read_text()
+
+    def stop(self) -> None:
+        for process in self.running.values():
+            process.terminate()
+        for process in self.running.values():
+            process.wait(60)
+
+
+@pytest.fixture
+def real_parties(tmp_path: Path) -> Iterator[Callable[..., RealParties]]:
+    made: list[RealParties] = []
+
+    def make(recipe: Recipe, **settings: Any) -> RealParties:
+        made.append(RealParties(tmp_path / "out", recipe, **settings))
+        return made[-1]
+
+    yield make
+    for parties in made:
+        parties.stop()

@@ -41,7 +41,7 @@ def test_the_verbs_are_named_without_waiting_for_torch_or_flare() -> None:
     code = (
         "import sys; from tacit.cli.app import app; "
         "names = {c.name for c in app.registered_commands}; "
-        "assert {'provision', 'server', 'silo', 'deploy', 'verify'} <= names; "
+        "assert {'provision', 'server', 'shuffler', 'silo', 'deploy', 'verify'} <= names; "
         "assert not {'torch', 'nvflare', 'grpc'} & sys.modules.keys()"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
@@ -49,7 +49,7 @@ def test_the_verbs_are_named_without_waiting_for_torch_or_flare() -> None:
 
 def test_without_flare_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    for words in (["provision", "x.toml"], ["server"], ["silo"], ["deploy", "--local", "2"]):
+    for words in (["provision", "x.toml"], ["server"], ["silo"], ["shuffler"], ["deploy", "--local", "2"]):
         assert "pip install 'tacit[deploy]'" in _refusal(*words)
 
 
@@ -67,6 +67,8 @@ def test_from_a_file_to_folders_and_what_their_owners_do_wrong(
         (["silo", "heart/lyon"], "--data is missing"),
         (["silo", "heart/lyon", "--data", "none.csv", "--target", "y"], "no such file"),
         (["server", "heart/lyon"], "tacit silo"),
+        (["shuffler", "heart/lyon"], "tacit silo"),
+        (["deploy", "--local", "2", "--report", "10"], "EVERY,LOSS_BOUND,EPSILON"),
         (["server", "recipe.toml"], "not a party's folder"),
         (["deploy", "--local", "0"], "--local"),
         (["deploy", "--resume"], "--out"),

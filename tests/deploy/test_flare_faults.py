@@ -1,13 +1,12 @@
-"""Real processes that are killed in the middle of a run: it ends all the same, and every ledger is true."""
+"""Real processes that are killed, stopped, cut off and meddled with: the run ends, and every ledger is true."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import resource
+import signal
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,100 +15,41 @@ pytest.importorskip("nvflare", reason="deployment over FLARE needs the extra: pi
 
 import psutil
 
-from tacit.deploy.flare.parties import free_ports, silo_command, write_shards
-from tacit.deploy.job import Job
 from tacit.deploy.policy import Policy
-from tacit.deploy.provision import Consortium, PartyFolder, provision
-from tacit.engine.plan import make_plan
+from tacit.deploy.provision import PartyFolder
 from tacit.engine.recipe import Recipe
 from tacit.privacy import accounting
 from tacit.privacy.ledger import Ledger
 
 pytestmark = pytest.mark.slow
 
-SITES = ("silo-1", "silo-2", "silo-3")
-ROUNDS = 100
+ROUNDS = 90
+SERVER_DEATHS = ("before asking", "collecting", "after answers", "before checkpoint", "after checkpoint")
+SILO_DEATHS = ("before memory", "after memory", "before ledger", "after ledger")
 
 
-class _Parties:
-    """A server and three silos as processes that can be killed and started again."""
-
-    def __init__(self, folders: dict[str, Path], shards: dict[str, Path]) -> None:
-        self.folders = folders
-        self.commands = {site: silo_command(folders[site], shards[site]) for site in shards}
-        self.commands["server"] = [sys.executable, "-m", "tacit", "server", str(folders["server"]), "--json"]
-        self.running: dict[str, subprocess.Popen[bytes]] = {}
-
-    def start(self, party: str) -> None:
-        with (self.folders[party] / "output.txt").open("ab") as output:
-            self.running[party] = subprocess.Popen(self.commands[party], stdout=output, stderr=output)
-
-    def kill(self, party: str) -> None:
-        self.running[party].kill()
-        self.running[party].wait()
-
-    def rounds(self) -> list[dict[str, Any]]:
-        path = self.folders["server"] / "state" / "rounds.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-    def wait(self, reached: Callable[[list[dict[str, Any]]], bool]) -> None:
-        while not reached(self.rounds()):
-            # A server that has ended will not get there.
-            assert self.running["server"].poll() is None, (self.folders["server"] / "output.txt").read_text()
-            time.sleep(0.2)
+def _children(parties: Any, party: str, words: str = "") -> list[psutil.Process]:
+    own = psutil.Process(parties.running[party].pid).children(recursive=True)
+    return [process for process in own if words in " ".join(process.cmdline())]
 
 
-@pytest.fixture
-def parties(tmp_path: Path) -> Iterator[_Parties]:
-    recipe = Recipe(
-        algorithm="soteriafl-sgd",
-        data="digits",
-        clients=len(SITES),
-        model="softmax",
-        rounds=ROUNDS,
-        batch=20.0,
-        step=0.5,
-        noise="lattice",
-    )
-    plan = make_plan(recipe)
-    port, admin_port = free_ports(2)
-    consortium = Consortium("faults", Job.from_plan(plan, SITES), port=port, admin_port=admin_port, quorum=2)
-    folders = provision(consortium, tmp_path / "out")
-    shards = write_shards(plan.federation, {site: folders[site] for site in SITES})
-    made = _Parties(folders, shards)
-    yield made
-    for process in made.running.values():
-        process.terminate()
-    for process in made.running.values():
-        process.wait(60)
+def _cut_off(parties: Any, party: str) -> list[psutil.Process]:
+    """Freeze a party with all its processes: its connections stay open, and nothing comes through."""
+    frozen = [psutil.Process(parties.running[party].pid), *_children(parties, party)]
+    for process in frozen:
+        process.send_signal(signal.SIGSTOP)
+    return frozen
 
 
-def test_a_run_outlives_the_death_of_everybody(parties: _Parties) -> None:
-    for party in ("server", *SITES):
-        parties.start(party)
-    parties.wait(lambda rounds: len(rounds) >= 3)
+def _fill_disk(parties: Any, party: str, full: bool) -> None:
+    """Let no file of a silo's own process grow, or let them grow again."""
+    limit = 1 if full else resource.RLIM_INFINITY
+    resource.prlimit(parties.running[party].pid, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
 
-    own = psutil.Process(parties.running["silo-1"].pid).children(recursive=True)
-    jobs = [process for process in own if "site_job_process" in " ".join(process.cmdline())]
-    assert len(jobs) == 1
-    jobs[0].kill()
-    missed = len(parties.rounds())
-    parties.wait(lambda rounds: len(rounds) > missed + 2 and "silo-1" in rounds[-1]["used"])
 
-    parties.kill("silo-2")
-    missed = len(parties.rounds())
-    parties.wait(lambda rounds: len(rounds) > missed and "silo-2" not in rounds[-1]["used"])
-    parties.start("silo-2")
-    parties.wait(lambda rounds: "silo-2" in rounds[-1]["used"])
-
-    parties.kill("server")
-    before = len(parties.rounds())
-    parties.start("server")
-    assert parties.running["server"].wait(600) == 0
-    assert before < ROUNDS, "the server was killed too late for this to show anything"
-    assert [line["round"] for line in parties.rounds()] == list(range(1, ROUNDS + 1))
-
-    for site in SITES:
+def _check_ledgers(parties: Any) -> None:
+    """No ledger over budget, no round charged twice, nothing used that was not charged."""
+    for site in parties.sites:
         party = PartyFolder.open(parties.folders[site])
         policy = Policy.from_toml(party.policy_text())
         with Ledger(party.state / "ledger.sqlite").page() as page:
@@ -119,4 +59,68 @@ def test_a_run_outlives_the_death_of_everybody(parties: _Parties) -> None:
         assert spent <= policy.epsilon
         assert len(charged) == len(set(charged))
         used = [line["round"] - 1 for line in parties.rounds() if site in line["used"]]
+        assert used
         assert set(used) <= set(charged)
+
+
+def test_a_run_outlives_whatever_happens_to_its_parties(real_parties: Callable[..., Any]) -> None:
+    recipe = Recipe(
+        algorithm="soteriafl-sgd", data="digits", clients=4, model="softmax", rounds=ROUNDS, batch=20.0, step=0.5,
+        noise="lattice",
+    )  # fmt: skip
+    parties = real_parties(recipe, quorum=2)
+    dying, killed, frozen, spoilt = parties.sites
+    silo_deaths, happened = list(SILO_DEATHS), set()
+    parties.start(dying, TACIT_TEST_DIE=f"{silo_deaths.pop(0)}:2")
+    parties.start(killed)
+    parties.start(frozen)
+    parties.start(spoilt, TACIT_TEST_SPOIL="1")
+
+    for number, moment in enumerate(SERVER_DEATHS):
+        # The first checkpoint of a new run stands before its first round.
+        parties.start("server", TACIT_TEST_DIE=f"{moment}:{4 if number == 3 else 3}")
+        stopped: list[psutil.Process] = []
+        began = len(parties.rounds())
+        while parties.running["server"].poll() is None:
+            time.sleep(0.1)
+            if len(parties.rounds()) > began and moment not in happened:
+                happened.add(moment)
+                if number == 1:
+                    jobs = _children(parties, killed, "site_job_process")
+                    assert len(jobs) == 1
+                    jobs[0].kill()
+                elif number == 2:
+                    stopped = _cut_off(parties, frozen)
+                elif number == 3:
+                    _fill_disk(parties, spoilt, full=True)
+            if parties.running[dying].poll() is not None:
+                assert parties.running[dying].returncode == -signal.SIGKILL
+                parties.start(dying, TACIT_TEST_DIE=f"{silo_deaths.pop(0)}:2" if silo_deaths else "never:1")
+        assert parties.running["server"].returncode == -signal.SIGKILL, parties.output("server")
+        for process in stopped:
+            process.send_signal(signal.SIGCONT)
+
+    assert not silo_deaths
+    parties.start("server")
+    if parties.running[dying].poll() is not None:
+        parties.start(dying)
+    before = len(parties.rounds())
+    # The disk is still full: the silo says so, and goes on when there is room.
+    parties.wait(lambda rounds: any(line["problems"].get(spoilt) == "failed" for line in rounds[before:]))
+    _fill_disk(parties, spoilt, full=False)
+    parties.wait(lambda rounds: spoilt in rounds[-1]["used"])
+    parties.kill(killed)
+    missed = len(parties.rounds())
+    parties.wait(lambda rounds: len(rounds) > missed and killed not in rounds[-1]["used"])
+    parties.start(killed)
+    parties.wait(lambda rounds: set(rounds[-1]["used"]) >= {killed, frozen})
+    assert len(parties.rounds()) < ROUNDS, "all of this was too late to show anything"
+    assert parties.running["server"].wait(600) == 0
+
+    # A server that died after a checkpoint had no time to note that round.
+    noted = [line["round"] for line in parties.rounds()]
+    assert noted == sorted(set(noted))
+    assert len(noted) >= ROUNDS - 1
+    problems = {code for line in parties.rounds() for site, code in line["problems"].items() if site == spoilt}
+    assert problems & {"rejected", "wrong-round", "replayed"}
+    _check_ledgers(parties)

@@ -6,6 +6,7 @@ import io
 import json
 import stat
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,16 @@ from nvflare.private.fed.client.client_req_processors import ClientRequestProces
 
 from tacit.deploy.flare.job import CLIENT_CONFIG, EXECUTOR, write_job
 from tacit.deploy.flare.kits import settle_server
+from tacit.deploy.flare.parties import run_shuffler, run_silo
 from tacit.deploy.flare.processes import server_command, site_command
 from tacit.deploy.flare.site import OBEYED_COMMANDS, OnlyOurJob, harden_job, harden_site, refusal_of_app
 from tacit.deploy.job import Job
 from tacit.deploy.policy import Policy
 from tacit.deploy.provision import Consortium, PartyFolder, deployed, provision
+from tacit.deploy.sealing import public_bytes
 from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError
+from tacit.federation import Federation
 
 RECIPE = Recipe(
     algorithm="soteriafl-sgd",
@@ -38,6 +42,14 @@ RECIPE = Recipe(
     step=0.1,
     delta=1e-3,
 )
+
+BEHIND: dict[str, Any] = {
+    "algorithm": "shuffled-mb-sgd",
+    "sampling": "without-replacement",
+    "batch": 5.0,
+    "compressor": None,
+}
+SHUFFLED = replace(RECIPE, epsilon=2.0, **BEHIND)
 
 
 def _consortium(**settings: Any) -> Consortium:
@@ -113,6 +125,38 @@ def test_what_a_party_finds_in_its_folder(folders: dict[str, Path]) -> None:
     assert not (folders["server"] / "policy.toml").exists()
 
 
+def test_a_shuffler_has_a_folder_and_keys_of_its_own(tmp_path: Path) -> None:
+    job = Job(deployed(SHUFFLED), ("berlin", "lyon"), (4,), 3, min_records=50)
+    folders = provision(_consortium(job=job), tmp_path / "out")
+    assert list(folders) == ["server", "berlin", "lyon", "shuffler"]
+    keys = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*.key")}
+    assert len(set(keys.values())) == len(keys) == 9
+    assert (folders["shuffler"] / "engine" / "startup" / "client.crt").exists()
+    assert not (folders["shuffler"] / "policy.toml").exists()
+    assert "tacit shuffler ." in (folders["shuffler"] / "README.md").read_text()
+    found = {party: PartyFolder.open(folder).sealing() for party, folder in folders.items()}
+    public = found["server"][1]  # type: ignore[index]  # a shuffled job has keys
+    assert all(keys is not None and keys[1] == public for keys in found.values())
+    own = {party: public_bytes(keys[0]) for party, keys in found.items() if keys is not None}
+    assert own == {"server": public.server, "shuffler": public.shuffler, **public.silos}
+    assert PartyFolder.open(folders["lyon"]).clients == ("berlin", "lyon", "shuffler")
+    with pytest.raises(RequestError, match="tacit silo"):
+        run_shuffler(PartyFolder.open(folders["lyon"]), print)
+    with pytest.raises(RequestError, match="tacit shuffler"):
+        run_silo(PartyFolder.open(folders["shuffler"]), Federation.from_clients([([[0.0]], [0])]), print)
+    (folders["shuffler"] / "sealing.toml").unlink()
+    with pytest.raises(RequestError, match="cannot read the public keys"):
+        PartyFolder.open(folders["shuffler"]).sealing()
+
+
+def test_the_server_listens_on_an_address_of_its_machine(tmp_path: Path) -> None:
+    party = PartyFolder.open(provision(_consortium(host="localhost"), tmp_path / "out")["server"])
+    assert party.address() == "127.0.0.1"
+    assert replace(party, host="fl.example.org", listen="127.0.0.2").address() == "127.0.0.2"
+    with pytest.raises(RequestError, match="listen in"):
+        replace(party, listen="192.0.2.1").address()
+
+
 def test_keys_are_never_written_over(tmp_path: Path) -> None:
     (tmp_path / "something").touch()
     with pytest.raises(RequestError, match="never written over"):
@@ -139,6 +183,9 @@ def test_a_consortium_from_its_file(tmp_path: Path) -> None:
         ({"quorum": 3}, "quorum"),
         ({"port": 8003}, "must differ"),
         ({"port": 70000}, "65535"),
+        ({"listen": "eth0"}, "IPv4 address"),
+        ({"job": Job(deployed(SHUFFLED), ("a", "b"), (4,), 3, 50), "quorum": 1}, "all of its silos"),
+        ({"job": Job(deployed(RECIPE), ("shuffler", "lyon"), (4,), 3)}, "silos"),
         ({"job": Job(deployed(RECIPE), ("server", "lyon"), (4,), 3)}, "silos"),
         ({"job": Job(deployed(RECIPE), ("a.b", "lyon"), (4,), 3)}, "silos"),
     ],
@@ -149,7 +196,7 @@ def test_consortia_that_are_refused(settings: dict[str, Any], reason: str) -> No
 
 
 def test_commands_name_tacits_own_entries_and_ask_for_tls(tmp_path: Path) -> None:
-    for command in (server_command(tmp_path), site_command(tmp_path, "lyon")):
+    for command in (server_command(tmp_path, "10.0.0.7"), site_command(tmp_path, "lyon")):
         assert command[2].startswith("tacit.deploy.flare.")
         assert "secure_train=true" in command
 

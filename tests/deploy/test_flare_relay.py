@@ -18,6 +18,7 @@ import pytest
 pytest.importorskip("nvflare", reason="deployment over FLARE needs the extra: pip install 'tacit[deploy]'")
 
 from tacit.deploy.flare.backend import EngineError, FlareBackend
+from tacit.deploy.flare.parties import _narrated
 from tacit.deploy.flare.processes import kept_running, running
 from tacit.deploy.flare.relay import (
     FRAME_LIMIT_BYTES,
@@ -29,6 +30,8 @@ from tacit.deploy.flare.relay import (
     send_frame,
 )
 from tacit.deploy.flare.steward import GATHER_SECONDS, NO_JOBS, SETTLE_SECONDS, Steward
+from tacit.deploy.frames import Reply
+from tacit.deploy.seam import Code
 from tacit.errors import MessageError
 
 
@@ -43,6 +46,17 @@ def test_answers_come_back_in_order_and_a_broken_connection_harms_nobody(monkeyp
                 send_frame(connection, frame)
                 assert receive_frame(connection) == frame[::-1]
     assert not path.exists()
+
+
+def test_an_answer_leaves_although_nobody_can_be_told() -> None:
+    class Silo:
+        def step(self, request: bytes) -> bytes:
+            return Reply(Code.FAILED, "lyon").encode()
+
+    def full(words: str) -> None:
+        raise OSError(28, "no space left on device")
+
+    assert Reply.decode(_narrated(Silo(), full)(b""), body_limit=0).code is Code.FAILED
 
 
 def test_an_oversized_frame_is_refused_unread() -> None:

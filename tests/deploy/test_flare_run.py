@@ -143,13 +143,33 @@ def test_plain_tcp_is_refused(server: tuple[Path, int]) -> None:
     assert heard == b"" or heard[0] == 0x15
 
 
-def test_nobody_listens_beyond_loopback(server: tuple[Path, int]) -> None:
-    place, port = server
-    listening = [
-        connection.laddr
+def _listening(place: Path) -> set[tuple[str, int]]:
+    return {
+        (connection.laddr.ip.removeprefix("::ffff:"), connection.laddr.port)
         for process in _processes(str(place))
         for connection in process.net_connections(kind="inet")
         if connection.status == psutil.CONN_LISTEN
-    ]
-    assert port in {address.port for address in listening}
-    assert {address.ip for address in listening} <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+    }
+
+
+def test_nobody_listens_beyond_loopback(server: tuple[Path, int]) -> None:
+    place, port = server
+    assert ("127.0.0.1", port) in _listening(place)
+    assert {address for address, _ in _listening(place)} == {"127.0.0.1"}
+
+
+def test_a_server_with_a_name_listens_on_its_one_address(tmp_path: Path) -> None:
+    port, admin_port = free_ports(2)
+    network = Network("named", "fl.example.org", port, admin_port, ("lyon",))
+    write_kits(network, {"lyon": tmp_path / "lyon"}, tmp_path / "server")
+    with flare_backend(tmp_path / "server", ["lyon"], quorum=1, listen="127.0.0.2"):
+        for _ in range(240):
+            if {p for _, p in _listening(tmp_path)} >= {port, admin_port}:
+                break
+            time.sleep(0.25)
+        found = _listening(tmp_path)
+    assert ("127.0.0.2", port) in found
+    # What submits jobs, and what FLARE's own processes use among themselves.
+    assert {address for address, other in found if other != port} == {"127.0.0.1"}
+    assert ("127.0.0.1", port) not in found
+    assert ("0.0.0.0", port) not in found

@@ -44,6 +44,17 @@ def test_the_board_says_who_answered_and_what_it_costs(board: Board) -> None:
     assert replace(board, insecure=True).caption().startswith("NO PRIVACY")
 
 
+def test_a_released_loss_has_a_column_and_stays_until_the_next(board: Board) -> None:
+    assert "noisy loss" not in board.columns
+    shown = replace(board, reports=True)
+    for number, loss in ((2, 0.61234), (3, None)):
+        reply = Reply(Code.OK, "berlin", epsilon=1.5, loss=loss)
+        shown.update(RoundReport(number, 5, ("berlin",), {}, 0, {"berlin": reply}, 0.25))
+    assert [row[-1] for row in shown.rows()] == ["0.6123", ""]
+    assert "noisy loss" in shown.page()
+    assert shown.to_dict()["silos"]["berlin"]["loss"] == 0.61234
+
+
 def test_the_page_can_be_read_here_and_nothing_else(board: Board) -> None:
     with serving(board) as address:
         assert address.startswith("http://127.0.0.1:")

@@ -265,6 +265,25 @@ def test_a_failed_computation_cannot_be_provoked_again_until_somebody_has_looked
     assert _codes(made.silo("site-0"), made.request(0)) == [Code.OK]
 
 
+def test_a_failed_computation_stops_the_silo_also_without_room_for_a_note(
+    consortium: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = consortium()
+    silo, asked = made.silo("site-0"), []
+
+    def fail(*arguments: Any) -> Any:
+        asked.append(arguments)
+        raise ValueError("a record")
+
+    def full(*arguments: Any, **settings: Any) -> None:
+        raise OSError(28, "no space left on device")
+
+    monkeypatch.setattr(silo_module, "client_round", fail)
+    monkeypatch.setattr(silo_module, "write_atomically", full)
+    assert _codes(silo, made.request(0), made.request(0), made.request(1)) == [Code.FAILED] * 3
+    assert len(asked) == 1
+
+
 def test_two_processes_of_one_silo_give_one_answer(consortium: Callable[..., Any]) -> None:
     made = consortium()
     silos = [made.silo("site-0") for _ in range(4)]

@@ -67,6 +67,7 @@ def test_a_secret_changes_what_clients_draw_and_nothing_that_is_public() -> None
         Purpose.COMPRESS,
         Purpose.SECRET_PARTICIPATION,
         Purpose.AGGREGATE,
+        Purpose.REPORT,
     }
     firsts = {closed.generator(purpose).random() for purpose in private}
     assert len(firsts) == len(private)

@@ -20,6 +20,7 @@ from tacit.cli import (
     reproduce,
     run,
     server,
+    shuffler,
     silo,
     theory,
     verify,
@@ -58,6 +59,7 @@ app.command("theory", help=theory.HELP)(theory.theory)
 app.command("reproduce", help=reproduce.HELP)(reproduce.reproduce)
 app.command("provision", help=provision.HELP)(provision.provision)
 app.command("server", help=server.HELP)(server.server)
+app.command("shuffler", help=shuffler.HELP)(shuffler.shuffler)
 app.command("silo", help=silo.HELP)(silo.silo)
 app.command("deploy", help=deploy.HELP)(deploy.deploy)
 app.command("verify", help=verify.HELP)(verify.verify)

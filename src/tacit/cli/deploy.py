@@ -14,6 +14,7 @@ from tacit.errors import RequestError, count
 
 if TYPE_CHECKING:
     from tacit.deploy.provision import PartyFolder
+    from tacit.deploy.report import Report
     from tacit.engine.recipe import Recipe
 
 HELP = """Rehearse a deployment: a server and N silos as separate processes on this machine, over mutual TLS.
@@ -46,6 +47,10 @@ def deploy(
     compressor: o.Compressor = None,
     seed: o.Seed = None,
     quorum: Annotated[int, typer.Option(help="Usable answers that a round needs; 0 stands for all.")] = 0,
+    report: Annotated[
+        str | None,
+        typer.Option(help="Noisy losses, paid for: EVERY,LOSS_BOUND,EPSILON. [dim]none unless given[/]"),
+    ] = None,
     out: o.Out = None,
     resume: o.Resume = False,
     status_port: StatusPort = 0,
@@ -53,7 +58,7 @@ def deploy(
     settings: o.Set = None,
 ) -> None:
     """Run a consortium on this machine."""
-    from tacit.deploy.flare.parties import local_silos, require_flare, stopping_in_order
+    from tacit.deploy.flare.parties import local_parties, require_flare, stopping_in_order
     from tacit.engine.execute import default_directory
 
     require_flare()
@@ -71,15 +76,15 @@ def deploy(
         recipe = o.recipe_from(recipe_file, {**given, "clients": local}, settings)
         recipe = replace(recipe, noise=noise)
         place = out or default_directory(recipe)
-        party, shards = _provisioned(recipe, place, data_dir, quorum)
-    folders = {site: path.parent for site, path in shards.items()}
-    with stopping_in_order(), local_silos(folders, shards):
+        party, shards = _provisioned(recipe, place, data_dir, quorum, report)
+    folders = {client: party.folder.parent / client for client in party.clients}
+    with stopping_in_order(), local_parties(folders, shards):
         finished = watched(party, status_port, quiet=as_json)
     show_finished(party, finished, as_json)
 
 
 def _provisioned(
-    recipe: Recipe, out: Path, data_dir: Path | None, quorum: int
+    recipe: Recipe, out: Path, data_dir: Path | None, quorum: int, report: str | None
 ) -> tuple[PartyFolder, dict[str, Path]]:
     from tacit.deploy.flare.parties import free_ports, write_shards
     from tacit.deploy.job import Job
@@ -91,14 +96,25 @@ def _provisioned(
     port, admin_port = free_ports(2)
     consortium = Consortium(
         "local",
-        Job.from_plan(plan, sites),
+        replace(Job.from_plan(plan, sites), report=None if report is None else _report(report)),
         port=port,
         admin_port=admin_port,
         quorum=quorum,
         deadline_seconds=DEADLINE_SECONDS,
     )
     folders = provision(consortium, out)
-    return PartyFolder.open(folders.pop("server")), write_shards(plan.federation, folders)
+    silos = {site: folders[site] for site in sites}
+    return PartyFolder.open(folders["server"]), write_shards(plan.federation, silos)
+
+
+def _report(text: str) -> Report:
+    from tacit.deploy.report import Report
+
+    try:
+        every, loss_bound, epsilon = text.split(",")
+        return Report(int(every), float(loss_bound), float(epsilon))
+    except ValueError as error:
+        raise RequestError(f"--report {text!r} must be EVERY,LOSS_BOUND,EPSILON, such as 10,4.0,0.5") from error
 
 
 def _stored(out: Path) -> tuple[PartyFolder, dict[str, Path]]:

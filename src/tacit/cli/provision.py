@@ -25,6 +25,5 @@ def provision(
     consortium = Consortium.read(consortium_file)
     folders = write_folders(consortium, out or Path(consortium.name))
     for party, folder in folders.items():
-        verb = "server" if party == "server" else "silo"
-        data = "" if party == "server" else " --data RECORDS"
-        typer.echo(f"{party}: {folder}   (there: tacit {verb} .{data})")
+        verb = "silo . --data RECORDS" if party in consortium.job.sites else f"{party} ."
+        typer.echo(f"{party}: {folder}   (there: tacit {verb})")

@@ -33,7 +33,7 @@ def silo(
     if not data:
         raise RequestError("--data is missing: a file with this silo's records, or module:function")
     party = PartyFolder.open(folder)
-    _end_with_owner()
+    end_with_owner()
     from tacit.deploy.records import own_records
 
     records = own_records(data, party.job, target=target, prepared=prepared)
@@ -41,8 +41,8 @@ def silo(
         run_silo(party, records, typer.echo)
 
 
-def _end_with_owner() -> None:
-    """A silo that `tacit deploy --local` started ends with it."""
+def end_with_owner() -> None:
+    """A party that `tacit deploy --local` started ends with it."""
     from tacit.deploy.flare.lifeline import hold_lifeline
     from tacit.deploy.flare.relay import SOCKET_VARIABLE
 

@@ -1,25 +1,28 @@
-"""Requests and answers as bytes: plain numbers and words in JSON, then raw bytes. Never pickle.
+"""Requests and answers as bytes: plain numbers and words, then raw bytes. Never pickle.
 
     offset  bytes  field
-    0       4      b"TCT1": mark and version
+    0       4      b"TCT2": mark and version
     4       4      length of the header
-    8       8      length of the body
-    16      32     SHA-256 of everything else
-    48             header: JSON; then the body
+    8       4      length of the body
+    12      16     the first half of the SHA-256 of everything else
+    28             header; then the body
 
-All numbers are little-endian. Lengths are compared with the limits, and with the length of the frame, before
-anything is read. The digest finds damage, not forgery: who sent a frame is the network's to say.
+The header of a request is JSON. That of an answer is packed, because a message may be short and its frame must be
+shorter: code (1 byte), flags (1), run (16), round, releases, planned (4 each), epsilon (8), loss (8), and the
+site's name. All numbers are little-endian. Lengths are compared with the limits, and with the length of the
+frame, before anything is read. The digest finds damage, not forgery: who sent a frame is the network's to say.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 import torch
@@ -28,15 +31,18 @@ from torch import Tensor
 from tacit.deploy.seam import Code
 from tacit.errors import MessageError
 
-_MARK = b"TCT1"
-_LENGTHS = struct.Struct("<4sIQ")
-_DIGEST_BYTES = 32
+_MARK = b"TCT2"
+_LENGTHS = struct.Struct("<4sII")
+_DIGEST_BYTES = 16
 OVERHEAD_BYTES = _LENGTHS.size + _DIGEST_BYTES
 REQUEST_HEADER_LIMIT = 2**20
 """Room for the acknowledgements of ten thousand sites."""
 
-ANSWER_HEADER_LIMIT = 512
 BODY_LIMIT = 2**30
+_ANSWER = struct.Struct("<BB16sIIIdd")
+ANSWER_HEADER_LIMIT = _ANSWER.size + 63
+_CODES = tuple(Code)
+_HAS_RUN, _INSECURE, _HAS_LOSS = 1, 2, 4
 _RUN = re.compile(r"[0-9a-f]{32}\Z")
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
@@ -52,14 +58,13 @@ def is_site_name(name: object) -> bool:
     return isinstance(name, str) and bool(_SITE.match(name))
 
 
-def pack(header: Mapping[str, Any], body: bytes) -> bytes:
+def pack(header: bytes, body: bytes) -> bytes:
     """One frame."""
-    text = json.dumps(header, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
-    lengths = _LENGTHS.pack(_MARK, len(text), len(body))
-    return b"".join((lengths, _digest(lengths, text, body), text, body))
+    lengths = _LENGTHS.pack(_MARK, len(header), len(body))
+    return b"".join((lengths, _digest(lengths, header, body), header, body))
 
 
-def unpack(frame: bytes, *, header_limit: int, body_limit: int) -> tuple[dict[str, Any], bytes]:
+def unpack(frame: bytes, *, header_limit: int, body_limit: int) -> tuple[bytes, bytes]:
     """Header and body of a frame that may come from anyone; anything wrong is a `MessageError`."""
     if (
         not isinstance(frame, bytes)
@@ -74,34 +79,28 @@ def unpack(frame: bytes, *, header_limit: int, body_limit: int) -> tuple[dict[st
     if len(frame) != OVERHEAD_BYTES + header_bytes + body_bytes:
         raise MessageError("a frame is truncated, or has bytes after its end")
     view = memoryview(frame)
-    text, body = view[OVERHEAD_BYTES : OVERHEAD_BYTES + header_bytes], view[OVERHEAD_BYTES + header_bytes :]
-    if _digest(view[: _LENGTHS.size], text, body) != view[_LENGTHS.size : OVERHEAD_BYTES]:
+    header, body = view[OVERHEAD_BYTES : OVERHEAD_BYTES + header_bytes], view[OVERHEAD_BYTES + header_bytes :]
+    if _digest(view[: _LENGTHS.size], header, body) != view[_LENGTHS.size : OVERHEAD_BYTES]:
         raise MessageError("a frame has a wrong digest: it was damaged on its way")
-    try:
-        header = json.loads(bytes(text))
-    except (ValueError, RecursionError) as error:
-        raise MessageError("the header of a frame is not JSON") from error
-    if not isinstance(header, dict):
-        raise MessageError("the header of a frame is not an object")
-    return header, bytes(body)
+    return bytes(header), bytes(body)
 
 
 def _digest(*parts: bytes | memoryview) -> bytes:
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part)
-    return digest.digest()
+    return digest.digest()[:_DIGEST_BYTES]
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the server asks all sites of a round.
+    """What the server asks all sites of a round, or a shuffler ("mix").
 
     `accepted` has, for every site, the last round whose message the server used (no entry: none). A silo that
     reads it knows whether its own last message counted, whatever was lost on the way.
     """
 
-    kind: Literal["round", "certify"]
+    kind: Literal["round", "mix", "certify"]
     run: str
     """32 hexadecimal digits, drawn when the run began"""
     round: int
@@ -109,7 +108,7 @@ class Request:
     """the digest of the job that all parties agreed to"""
     accepted: Mapping[str, int] = field(default_factory=dict)
     body: bytes = b""
-    """the point, or for "certify" the final model: float32"""
+    """the point, or for "certify" the final model: float32; for "mix" what `tacit.deploy.mixing` says"""
 
     def encode(self) -> bytes:
         """As a frame."""
@@ -120,21 +119,28 @@ class Request:
             "job": self.job,
             "accepted": dict(self.accepted),
         }
-        return pack(header, self.body)
+        return pack(json.dumps(header, sort_keys=True, separators=(",", ":")).encode(), self.body)
 
     @classmethod
     def decode(cls, frame: bytes, *, body_limit: int = BODY_LIMIT) -> Self:
         """The inverse, for bytes that may come from anyone."""
-        header, body = unpack(frame, header_limit=REQUEST_HEADER_LIMIT, body_limit=body_limit)
-        _exactly(header, {"kind", "run", "round", "job", "accepted"})
+        text, body = unpack(frame, header_limit=REQUEST_HEADER_LIMIT, body_limit=body_limit)
+        try:
+            header = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise MessageError("the header of a request is not JSON") from error
+        if not isinstance(header, dict) or set(header) != {"kind", "run", "round", "job", "accepted"}:
+            raise MessageError("the header of a request must have kind, run, round, job and accepted")
         kind, accepted = header["kind"], header["accepted"]
-        if kind not in ("round", "certify") or not isinstance(accepted, dict):
+        if kind not in ("round", "mix", "certify") or not isinstance(accepted, dict):
             raise MessageError("not a request of a known kind")
         if not all(is_site_name(site) and _is_round(last) for site, last in accepted.items()):
             raise MessageError("the acknowledgements of a request are not rounds of sites")
         if not _matches(_DIGEST, header["job"]):
             raise MessageError("a request does not say for which job it is")
-        return cls(kind, _run(header), _round(header), header["job"], accepted, body)
+        if not _matches(_RUN, header["run"]) or not _is_round(header["round"]):
+            raise MessageError("a request has no sound run or round")
+        return cls(kind, header["run"], header["round"], header["job"], accepted, body)
 
 
 @dataclass(frozen=True)
@@ -154,35 +160,34 @@ class Reply:
     """whether its noise is seeded: a trial, not protection"""
     body: bytes = b""
 
+    loss: float | None = None
+    """the mean loss of its records at the point, with noise of its own; None where none is released"""
+
     def encode(self) -> bytes:
         """As a frame."""
-        header = {name: value for name, value in self.__dict__.items() if name != "body"}
-        return pack(header, self.body)
+        flags = _HAS_RUN * (self.run != "") + _INSECURE * self.insecure + _HAS_LOSS * (self.loss is not None)
+        numbers = (self.round, self.releases, self.planned, self.epsilon, self.loss or 0.0)
+        header = _ANSWER.pack(_CODES.index(self.code), flags, bytes.fromhex(self.run), *numbers)
+        return pack(header + self.site.encode(), self.body)
 
     @classmethod
     def decode(cls, frame: bytes, *, body_limit: int) -> Self:
         """The inverse, for bytes that may come from anyone."""
         header, body = unpack(frame, header_limit=ANSWER_HEADER_LIMIT, body_limit=body_limit)
-        _exactly(header, {"code", "site", "run", "round", "releases", "planned", "epsilon", "insecure"})
-        if header["code"] not in set(Code) or not is_site_name(header["site"]):
+        if len(header) <= _ANSWER.size:
+            raise MessageError("the header of an answer is too short")
+        code, flags, run, round, releases, planned, epsilon, loss = _ANSWER.unpack_from(header)
+        site = header[_ANSWER.size :].decode("ascii", errors="replace")
+        if code >= len(_CODES) or not is_site_name(site):
             raise MessageError("an answer has no known code, or no site")
-        if header["run"] != "":
-            _run(header)
-        counts = (header["releases"], header["planned"])
-        numbers = all(_is_round(value) for value in counts) and type(header["epsilon"]) in (int, float)
-        if not numbers or not isinstance(header["insecure"], bool):
+        if flags >= 2 * _HAS_LOSS or not all(map(_is_round, (round, releases, planned))):
             raise MessageError("an answer has no sound numbers")
-        if not 0 <= header["epsilon"] < 1e300:
-            raise MessageError("an answer has no sound epsilon")
+        if not 0 <= epsilon < 1e300 or not math.isfinite(loss):
+            raise MessageError("an answer has no sound epsilon or loss")
+        said = run.hex() if flags & _HAS_RUN else ""
+        given = loss if flags & _HAS_LOSS else None
         return cls(
-            Code(header["code"]),
-            header["site"],
-            header["run"],
-            _round(header),
-            *counts,
-            float(header["epsilon"]),
-            header["insecure"],
-            body,
+            _CODES[code], site, said, round, releases, planned, epsilon, bool(flags & _INSECURE), body, given
         )
 
 
@@ -206,26 +211,9 @@ def point_from_bytes(body: bytes, dim: int) -> Tensor:
     return torch.from_numpy(values).clone()
 
 
-def _exactly(header: dict[str, Any], names: set[str]) -> None:
-    if set(header) != names:
-        raise MessageError(f"a header must have {sorted(names)}")
-
-
 def _matches(pattern: re.Pattern[str], value: object) -> bool:
     return isinstance(value, str) and bool(pattern.match(value))
 
 
 def _is_round(value: object) -> bool:
     return type(value) is int and 0 <= value < _MOST_ROUNDS
-
-
-def _run(header: dict[str, Any]) -> str:
-    if not _matches(_RUN, header["run"]):
-        raise MessageError("a frame has no sound run")
-    return str(header["run"])
-
-
-def _round(header: dict[str, Any]) -> int:
-    if not _is_round(header["round"]):
-        raise MessageError("a frame has no sound round")
-    return int(header["round"])

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dp_accounting import DpEvent
 
-from tacit.algorithms.calibrate import calibrate
+from tacit.algorithms.hybrid import protect_clients
 from tacit.algorithms.registry import algorithm_entry
+from tacit.algorithms.trust import Exposure
 from tacit.deploy.job import Job
-from tacit.deploy.policy import Policy
+from tacit.deploy.policy import TRUSTED, Policy
+from tacit.deploy.report import Report
 from tacit.errors import RequestError
 from tacit.federation import Federation
-from tacit.privacy import Adversary, Target, accounting
+from tacit.privacy import Target, accounting, events
+from tacit.server.participation import Attendance
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,8 @@ class Terms:
     planned: int
     noise_multiplier: float
     noise_std: float
+    report_noise: float
+    """the noise multiplier of its reports; 0 where there are none"""
     epsilon: float
     """of all planned releases, at the policy's delta"""
 
@@ -41,7 +47,26 @@ class Terms:
 
     def event(self, releases: int) -> DpEvent:
         """What so many releases of one run are to an accountant."""
-        return self.job.algorithm.work.event(self.records, self.noise_multiplier, releases)
+        algorithm = self.job.algorithm
+        return self._with_reports(
+            algorithm.trust.event(
+                algorithm.work, len(self.job.sites), self.records, self.noise_multiplier, releases
+            ),
+            releases,
+        )
+
+    def _with_reports(self, event: DpEvent, releases: int) -> DpEvent:
+        report = self.job.report
+        if report is None or not report.reports(releases):
+            return event
+        return events.composed([event, report.event(self.report_noise, releases, self.job.report_kind)])
+
+    def exposures(self, releases: int) -> tuple[Exposure, ...]:
+        """What they are to those who see more than the promise allows for."""
+        algorithm, cohort = self.job.algorithm, len(self.job.cohort(0))
+        attended = Attendance(self.job.rounds, releases, cohort)
+        seen = algorithm.trust.exposures(algorithm.work, self.records, self.noise_multiplier, attended)
+        return tuple(replace(one, event=self._with_reports(one.event, releases)) for one in seen)
 
     def facts(self) -> dict[str, Any]:
         """What ledger and certificate say of these terms, in plain numbers and words."""
@@ -50,7 +75,7 @@ class Terms:
             "algorithm": recipe.algorithm,
             "model": recipe.model,
             "unit": str(self.policy.unit),
-            "adversary": str(self.job.algorithm.trust.adversary),
+            "adversary": str(self.job.adversary),
             "adjacency": str(self.policy.adjacency),
             "records": self.records,
             "sampling": work.sampling.name,
@@ -61,8 +86,12 @@ class Terms:
             "noise_multiplier": self.noise_multiplier,
             "noise_std": self.noise_std,
             "rounds_planned": self.planned,
+            **({} if self.job.report is None else {"report": self._report_facts(self.job.report)}),
             "insecure_reproducible": self.job.insecure,
         }
+
+    def _report_facts(self, report: Report) -> dict[str, Any]:
+        return {**vars(report), "noise_multiplier": self.report_noise}
 
 
 def admit(job: Job, policy: Policy, site: str, records: Federation) -> Terms:
@@ -71,7 +100,14 @@ def admit(job: Job, policy: Policy, site: str, records: Federation) -> Terms:
     check_trust(job)
     policy.check(job, federation.records)
     planned = job.most_releases()
-    asked, own = (_noise(job, federation, planned, target) for target in (job.target(site), policy.target))
+    if job.shuffled:
+        _check_alike(job, federation)
+    target, whole = job.target(site), job.client_target()
+    if whole is not None:
+        stricter = protect_clients(job.algorithm, federation, releases=planned, privacy=target, clients=whole)
+        target = stricter if isinstance(stricter, Target) else target
+    report_noise = job.report_noise(target)
+    asked, own = (job.noise_multiplier(one, federation, report_noise) for one in (target, policy.target))
     if asked < own:
         raise RequestError(
             f"the recipe asks for less noise than the policy: a noise multiplier of {asked:.6g}, where "
@@ -80,9 +116,8 @@ def admit(job: Job, policy: Policy, site: str, records: Federation) -> Terms:
         )
     work = job.algorithm.work
     std = float(work.noise_stds(federation.sizes, federation.sizes.double() * 0 + asked)[0])
-    event = work.event(federation.records, asked, planned)
-    epsilon = accounting.epsilon(event, policy.delta, policy.adjacency)
-    return Terms(job, policy, site, federation, planned, asked, std, epsilon)
+    terms = Terms(job, policy, site, federation, planned, asked, std, report_noise, epsilon=math.inf)
+    return replace(terms, epsilon=accounting.epsilon(terms.event(planned), policy.delta, policy.adjacency))
 
 
 def check_trust(job: Job) -> None:
@@ -91,15 +126,19 @@ def check_trust(job: Job) -> None:
         raise RequestError(
             f"algorithm {job.recipe.algorithm!r} adds no noise: a silo would send its records' gradients"
         )
-    adversary = job.algorithm.trust.adversary
-    if adversary is not Adversary.SERVER:
+    if job.adversary not in TRUSTED:
         raise RequestError(
-            f"algorithm {job.recipe.algorithm!r} protects one {job.unit} against {adversary.description}. "
+            f"algorithm {job.recipe.algorithm!r} protects one {job.unit} against {job.adversary.description}. "
             "Here the server sees every single message, and no aggregator is configured that would hide them: "
             "use an algorithm whose messages are protected one by one, or adversary = 'server'"
         )
 
 
-def _noise(job: Job, federation: Federation, releases: int, target: Target) -> float:
-    calibration = calibrate(job.algorithm, federation, releases=releases, privacy=target)
-    return float(calibration.noise_multipliers[0])
+def _check_alike(job: Job, federation: Federation) -> None:
+    """Behind a shuffler, refuse records whose messages would stand out."""
+    sampling, agreed = job.algorithm.work.sampling, job.blank().sizes[:1]
+    if int(sampling.batch_sizes(federation.sizes)[0]) != int(sampling.batch_sizes(agreed)[0]):
+        raise RequestError(
+            f"{federation.records} records make another batch than the {int(agreed)} that the job counts on: "
+            "give batch in the recipe as a number of records"
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Mapping, Sequence
 
 from tacit.deploy.seam import Answer, Code, Party, SiteError
@@ -18,11 +19,13 @@ FAULTS = (
     "damage-request",
     "damage-answer",
     "die",
+    "full-disk",
 )
 """What can happen to one request on its way to a site, there, and back.
 
 A delayed request reaches the site before the next one, its answer nobody; a delayed answer arrives in the place
 of the next. `damage-*:N` flips a bit of byte N. `die:MOMENT` kills the site there; it is back for the next round.
+`full-disk:MOMENT` leaves no room for what it would write there.
 """
 
 
@@ -46,6 +49,7 @@ class InProcessBackend:
         self._faults = faults
         self._alive: dict[str, Party] = {}
         self._dies_at: dict[str, str] = {}
+        self._full_at: dict[str, str] = {}
         self._late_requests: dict[str, bytes] = {}
         self._late_answers: dict[str, bytes] = {}
 
@@ -70,7 +74,9 @@ class InProcessBackend:
             request = damaged(request, int(detail or 0))
         if fault == "duplicate-request":
             self._ask(site, request)
+        self._full_at[site] = detail if fault == "full-disk" else ""
         answer = self._ask(site, request, dies_at=detail if fault == "die" else "")
+        self._full_at[site] = ""
         if answer is None or fault == "lose-answer":
             return SiteError(Code.NO_ANSWER)
         if fault == "damage-answer":
@@ -95,6 +101,8 @@ class InProcessBackend:
     def _reached(self, site: str, moment: str) -> None:
         if moment == self._dies_at[site]:
             raise Death(f"{site} {moment}")
+        if moment == self._full_at.get(site):
+            raise OSError(errno.ENOSPC, "no space left on device")
 
     def restart(self, site: str) -> None:
         """Forget all that a site has in memory."""

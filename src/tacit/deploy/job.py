@@ -9,6 +9,7 @@ like, because no party can see the records of another:
     sites = ["hospital-a", "hospital-b"]
     feature_shape = [64]
     classes = 10
+    min_records = 100       # behind a shuffler only: what every site must have, because all count as the smallest
 
 Its digest is in every request: a silo answers for the job it holds, and for no other.
 """
@@ -19,7 +20,7 @@ import hashlib
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import tomli_w
@@ -27,19 +28,24 @@ import torch
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.calibrate import calibrate
 from tacit.algorithms.registry import algorithm_entry
+from tacit.algorithms.shuffled import settled
+from tacit.algorithms.shuffler import Shuffler, check_target
 from tacit.deploy.frames import is_site_name
+from tacit.deploy.report import Report, report_values
 from tacit.engine.choices import recipe_names
 from tacit.engine.parts import algorithm_of
 from tacit.engine.plan import Plan
 from tacit.engine.recipe import Recipe
-from tacit.engine.targets import for_each_client
+from tacit.engine.targets import client_target, for_each_client
 from tacit.errors import RequestError, count, unknown_name
 from tacit.federation import Federation
 from tacit.models.model import Model
 from tacit.models.registry import build_model
+from tacit.noise.additive import Noise, build_noise
 from tacit.noise.randomness import Purpose, Randomness
-from tacit.privacy import Adjacency, Target, Unit
+from tacit.privacy import Adjacency, Adversary, Target, Unit, calibrate_noise, events
 
 _NEEDED = frozenset(
     [
@@ -67,6 +73,10 @@ class Job:
     sites: tuple[str, ...]
     feature_shape: tuple[int, ...]
     classes: int | None = None
+    min_records: int | None = None
+    """how many records every site has at least; behind a shuffler all are charged as if they had no more"""
+    report: Report | None = None
+    """the mean losses that sites send along, if they do"""
 
     def __post_init__(self) -> None:
         for site in self.sites:
@@ -80,6 +90,12 @@ class Job:
             )
         if not self.feature_shape or any(count("feature_shape", n) != n for n in self.feature_shape):
             raise RequestError("feature_shape must be the shape of one record's features, such as [64]")
+        if self.min_records is not None:
+            count("min_records", self.min_records)
+        if self.report is not None and self.unit is not Unit.RECORD:
+            raise RequestError(
+                f"reports protect one record, {self.recipe.algorithm!r} one client: leave report out"
+            )
         for name in self._open_choices():
             raise RequestError(
                 f"the recipe leaves {name} open; in a consortium nobody sees enough to choose it: say it"
@@ -91,7 +107,10 @@ class Job:
         wanted = {"model", "rounds", "step"} | (_NEEDED & takes)
         if "sampling" in takes and self.recipe.sampling != "full":
             wanted.add("batch")
-        return sorted(name for name in wanted if getattr(self.recipe, name) is None)
+        found = {name for name in wanted if getattr(self.recipe, name) is None}
+        if "shuffler" in algorithm_entry(self.recipe.algorithm).settings and self.min_records is None:
+            found.add("min_records")
+        return sorted(found)
 
     def _model(self) -> Model:
         return build_model(self.recipe.model or "", self.blank(), self.recipe.model_settings)
@@ -100,14 +119,16 @@ class Job:
     def from_plan(cls, plan: Plan, sites: Sequence[str]) -> Job:
         """The job of a plan whose data are at hand: a consortium on one machine."""
         federation = plan.federation
-        return cls(plan.recipe, tuple(sites), federation.feature_shape, federation.classes)
+        smallest = int(federation.sizes.min()) if isinstance(plan.algorithm.trust, Shuffler) else None
+        return cls(plan.recipe, tuple(sites), federation.feature_shape, federation.classes, smallest)
 
     @cached_property
     def text(self) -> str:
         """As TOML: what parties exchange and sign."""
         table: dict[str, Any] = {"sites": list(self.sites), "feature_shape": list(self.feature_shape)}
-        if self.classes is not None:
-            table["classes"] = self.classes
+        optional = {"classes": self.classes, "min_records": self.min_records}
+        table |= {name: value for name, value in optional.items() if value is not None}
+        table |= report_values(self.report)
         return self.recipe.to_toml() + "\n" + tomli_w.dumps({"consortium": table})
 
     @classmethod
@@ -120,7 +141,7 @@ class Job:
         table = values.pop("consortium", None)
         if not isinstance(table, dict):
             raise RequestError(f"{source} has no table [consortium] with sites and feature_shape")
-        known = ["sites", "feature_shape", "classes"]
+        known = ["sites", "feature_shape", "classes", "min_records", "report"]
         for name in table:
             if name not in known:
                 raise unknown_name(f"setting of [consortium] in {source}", name, known)
@@ -128,7 +149,9 @@ class Job:
             if not isinstance(table.get(name), list):
                 raise RequestError(f"{name} in [consortium] of {source} must be a list, not {table.get(name)!r}")
         recipe = Recipe.from_toml(tomli_w.dumps(values), source)
-        return cls(recipe, tuple(table["sites"]), tuple(table["feature_shape"]), table.get("classes"))
+        sites, shape = tuple(table["sites"]), tuple(table["feature_shape"])
+        report = Report.from_values(table["report"]) if "report" in table else None
+        return cls(recipe, sites, shape, table.get("classes"), table.get("min_records"), report)
 
     @cached_property
     def digest(self) -> str:
@@ -143,33 +166,86 @@ class Job:
     @property
     def insecure(self) -> bool:
         """Whether the noise follows from the recipe's seed: a trial that protects nobody."""
-        return not self.algorithm.work.noise.secret
+        return not self._parts.work.noise.secret
+
+    @cached_property
+    def _parts(self) -> Algorithm:
+        """The composition, built without a look at any record."""
+        return algorithm_of(self.recipe, self._model(), self.blank())
 
     @cached_property
     def algorithm(self) -> Algorithm:
-        """The composition, built without a look at any record."""
-        return algorithm_of(self.recipe, self._model(), self.blank())
+        """The composition, with all that the parties must agree on."""
+        if not self.shuffled:
+            return self._parts
+        target = self.target(self.sites[0])
+        return settled(self._parts, self.noise_multiplier(target, self.blank(), self.report_noise(target)))
+
+    def noise_multiplier(self, target: Target, records: Federation, report_noise: float) -> float:
+        """The least noise with which all messages of a site, and its reports, keep the target.
+
+        Behind a shuffler all sites have the same, that of the smallest: whatever the records.
+        """
+        parts, releases = self._parts, self.most_releases()
+        if self.shuffled:
+            check_target(parts.work, target)
+            records = self.blank()
+        alone = float(calibrate(parts, records, releases=releases, privacy=target).noise_multipliers[0])
+        if self.report is None:
+            return alone
+        reports = self.report.event(report_noise, releases, self.report_kind)
+        event = partial(parts.trust.event, parts.work, len(self.sites), int(records.sizes[0]), releases=releases)
+        return calibrate_noise(
+            lambda z: events.composed([event(z), reports]),
+            epsilon=target.epsilon,
+            delta=target.delta,
+            adjacency=target.adjacency,
+        )
+
+    def report_noise(self, target: Target) -> float:
+        """The noise multiplier of reports; 0 where there are none."""
+        if self.report is None:
+            return 0.0
+        return self.report.noise_multiplier(self.most_releases(), target, self.report_kind)
+
+    @property
+    def report_kind(self) -> Noise:
+        """What kind of noise reports have: the recipe's."""
+        return build_noise(self.recipe.noise)
 
     @property
     def unit(self) -> Unit:
         """Whose influence on the messages is bounded: a record's, or that of a whole site."""
-        return self.algorithm.work.unit
+        return self._parts.work.unit
+
+    @property
+    def shuffled(self) -> bool:
+        """Whether a shuffler must stand between the sites and the server."""
+        return isinstance(self._parts.trust, Shuffler)
+
+    @property
+    def adversary(self) -> Adversary:
+        """Against whom it promises something."""
+        return self._parts.trust.adversary
 
     def target(self, site: str) -> Target:
         """What the recipe promises to a site."""
         recipe = self.recipe
         if recipe.privacy == "none" or recipe.epsilon is None or recipe.delta is None:
             raise RequestError("a deployed silo releases nothing without a promise: give epsilon and delta")
-        if recipe.client_epsilon is not None:
-            raise RequestError(
-                "client_epsilon is for simulations: a silo derives its noise from epsilon alone; ask for "
-                "an epsilon that protects whole clients (tacit account shows which)"
-            )
         position, blank = self.sites.index(site), self.blank()
         epsilon = for_each_client("epsilon", recipe.epsilon, blank)[position]
         return Target(
             epsilon, for_each_client("delta", recipe.delta, blank)[position], Adjacency(recipe.adjacency)
         )
+
+    def client_target(self) -> Target | None:
+        """What the recipe promises to whole sites beside their records, if it does."""
+        if self.recipe.client_epsilon is None:
+            return None
+        if self.report is not None:
+            raise RequestError("reports are accounted for records, not for whole sites: leave out client_epsilon")
+        return client_target(self.recipe.client_epsilon, self.recipe)
 
     def randomness(self, secret: int | None = None) -> Randomness:
         """The public coins of the recipe's seed; what a silo draws for itself follows from its own secret."""
@@ -177,11 +253,11 @@ class Job:
 
     def start(self) -> Tensor:
         """The first model, the same at every party."""
-        return self.algorithm.work.model.init(self.randomness().generator(Purpose.INIT))
+        return self._parts.work.model.init(self.randomness().generator(Purpose.INIT))
 
     def cohort(self, round: int) -> tuple[str, ...]:
         """The sites that take part in a round, by public coins, in their order."""
-        positions = self.algorithm.participation.cohort(len(self.sites), round, self.randomness())
+        positions = self._parts.participation.cohort(len(self.sites), round, self.randomness())
         return tuple(self.sites[position] for position in positions.tolist())
 
     def most_releases(self) -> int:
@@ -200,6 +276,8 @@ class Job:
             raise unknown_name("site", site, self.sites)
         if records.clients != 1:
             raise RequestError(f"a silo holds the records of one client, not of {records.clients}")
+        if records.records < (self.min_records or 1):
+            raise RequestError(f"the job counts on {self.min_records} records a site, not {records.records}")
         shape, classes = records.feature_shape, records.classes
         if shape != self.feature_shape or classes != self.classes:
             raise RequestError(
@@ -210,12 +288,12 @@ class Job:
         return replace(records, ids=place.ids, weights=place.weights)
 
     def blank(self) -> Federation:
-        """The sites with one record of zeros each: what may be known of them, and no more."""
-        sites = len(self.sites)
+        """The sites with as many records of zeros as all are known to have: what is public, and no more."""
+        sites, each = len(self.sites), self.min_records or 1
         blank = Federation(
-            torch.zeros(sites, *self.feature_shape),
-            torch.zeros(sites, dtype=torch.float32 if self.classes is None else torch.int64),
-            torch.ones(sites, dtype=torch.int64),
+            torch.zeros(1, *self.feature_shape).expand(sites * each, *self.feature_shape),
+            torch.zeros(sites * each, dtype=torch.float32 if self.classes is None else torch.int64),
+            torch.full((sites,), each),
             torch.arange(sites),
             classes=self.classes,
             names=self.sites,

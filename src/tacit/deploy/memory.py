@@ -39,6 +39,8 @@ class Memory:
     """as it is once the server has used this message"""
     message: bytes
     secret: int | None
+    loss: float | None = None
+    """the report that goes with the message"""
 
     def next_state(self, *, accepted: bool) -> ClientState:
         """What the next round starts from.
@@ -55,6 +57,8 @@ class Memory:
             f"{part}.{name}": t.contiguous().clone() for part, named in parts.items() for name, t in named.items()
         }
         tensors["message"] = torch.from_numpy(np.frombuffer(self.message, dtype=np.uint8).copy())
+        if self.loss is not None:
+            tensors["loss"] = torch.tensor([self.loss], dtype=torch.float64)
         if self.secret is not None:
             digits = self.secret.to_bytes(_SECRET_BYTES, "little")
             tensors["secret"] = torch.from_numpy(np.frombuffer(digits, dtype=np.uint8).copy())
@@ -71,11 +75,13 @@ class Memory:
             raise DataError(f"a silo's memory is corrupted: {error}") from error
         digits = tensors.pop("secret", None)
         secret = None if digits is None else int.from_bytes(digits.numpy().tobytes(), "little")
+        report = tensors.pop("loss", None)
+        loss = None if report is None else float(report[0])
         parts: dict[str, State] = {"work": {}, "uplink": {}, "pending": {}}
         for full_name, tensor in tensors.items():
             part, _, name = full_name.partition(".")
             parts[part][name] = tensor
-        return cls(parts["work"], parts["uplink"], parts["pending"], message, secret)
+        return cls(parts["work"], parts["uplink"], parts["pending"], message, secret, loss)
 
 
 def new_secret(insecure: bool) -> int | None:

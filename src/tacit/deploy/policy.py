@@ -4,6 +4,7 @@
     epsilon = 4.0
     delta = 1e-6
     adjacency = "replace-one"
+    adversary = "server"
     min_records = 100
     algorithms = ["soteriafl-svrg"]
     models = ["softmax"]
@@ -11,7 +12,8 @@
     [bounds]
     clip-norm = 1.0
 
-(epsilon, delta) is for the whole collaboration: for all runs that the silo's ledger will ever hold.
+(epsilon, delta) is for the whole collaboration: for all runs that the silo's ledger will ever hold. It holds
+against the server and everybody else; with adversary = "shuffler", only as long as the shuffler helps nobody.
 """
 
 from __future__ import annotations
@@ -25,7 +27,10 @@ import tomli_w
 
 from tacit.deploy.job import Job
 from tacit.errors import RequestError, count, positive, unknown_name
-from tacit.privacy import Adjacency, Target, Unit
+from tacit.privacy import Adjacency, Adversary, Target, Unit
+
+TRUSTED = (Adversary.SERVER, Adversary.SHUFFLER)
+"""Against whom a promise may be made in a deployment."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,11 @@ class Policy:
     samplings: tuple[str, ...] = ("poisson", "full")
     unit: Unit = Unit.RECORD
     adjacency: Adjacency = Adjacency.REPLACE_ONE
+    adversary: Adversary = Adversary.SERVER
+    """against whom it must hold: the server; or, trusting more, a server that a shuffler does not help"""
     min_records: int = 1
+    report_epsilon: float = 0.0
+    """what reports of the mean loss may cost of epsilon in a run; nothing unless said"""
     insecure_reproducible: bool = False
     """whether noise that follows from a seed is accepted: for trials on data that need no protection"""
     target: Target = field(init=False, repr=False)
@@ -49,6 +58,11 @@ class Policy:
     def __post_init__(self) -> None:
         object.__setattr__(self, "unit", Unit(self.unit))
         object.__setattr__(self, "adjacency", Adjacency(self.adjacency))
+        object.__setattr__(self, "adversary", Adversary(self.adversary))
+        if self.adversary not in TRUSTED:
+            raise RequestError(
+                f"adversary = {str(self.adversary)!r} in the policy must be one of {', '.join(map(str, TRUSTED))}"
+            )
         object.__setattr__(self, "target", Target(self.epsilon, self.delta, self.adjacency))
         for name in ("algorithms", "models", "samplings"):
             words = getattr(self, name)
@@ -62,6 +76,8 @@ class Policy:
         for bound, largest in self.bounds.items():
             positive(f"bounds.{bound}", largest)
         count("min_records", self.min_records)
+        if self.report_epsilon != 0:
+            positive("report_epsilon", self.report_epsilon)
         if not isinstance(self.insecure_reproducible, bool):
             raise RequestError(f"insecure_reproducible must be true or false, not {self.insecure_reproducible!r}")
 
@@ -74,6 +90,8 @@ class Policy:
             "delta": target.delta,
             "adjacency": target.adjacency,
             "unit": job.unit,
+            "adversary": job.adversary if job.adversary in TRUSTED else Adversary.SERVER,
+            "report_epsilon": 0.0 if job.report is None else job.report.epsilon,
             "algorithms": (recipe.algorithm,),
             "models": (recipe.model or "",),
             "bounds": {recipe.bound: recipe.clip_norm},
@@ -88,7 +106,11 @@ class Policy:
             k: list(v) if isinstance(v, tuple) else v for k, v in values.items() if not isinstance(v, Mapping)
         }
         return tomli_w.dumps(
-            {**plain, "unit": str(self.unit), "adjacency": str(self.adjacency), "bounds": dict(self.bounds)}
+            {
+                **plain,
+                **{name: str(values[name]) for name in ("unit", "adjacency", "adversary")},
+                "bounds": dict(self.bounds),
+            }
         )
 
     @classmethod
@@ -118,6 +140,16 @@ class Policy:
         if not recipe.clip_norm <= largest:
             raise RequestError(
                 f"clip_norm = {recipe.clip_norm:g} of {recipe.bound!r} is larger than the policy's {largest:g}"
+            )
+        if job.adversary is not Adversary.SERVER and job.adversary is not self.adversary:
+            raise RequestError(
+                f"algorithm {recipe.algorithm!r} keeps its promise only against {job.adversary.description}; "
+                f"adversary = '{self.adversary}' in the policy trusts less"
+            )
+        if job.report is not None and job.report.epsilon > self.report_epsilon:
+            raise RequestError(
+                f"the job asks for reports of the loss that cost epsilon = {job.report.epsilon:g}; the policy "
+                f"allows report_epsilon = {self.report_epsilon:g}"
             )
         if records < self.min_records:
             raise RequestError(f"the policy wants at least {self.min_records} records, and there are {records}")

@@ -7,33 +7,48 @@ feature_shape = [13]                 # of one record
 classes = 2                          # left out for regression
 quorum = 2                           # usable answers that a round needs; all unless given
 deadline_seconds = 120.0             # how long a round waits for its silos
+min_records = 100                    # of every silo; needed where a shuffler mixes the messages, and only there
 
 [server]
 host = "fl.example.org"              # how silos reach it; "localhost" for a trial on one machine
 port = 8002
+listen = "10.0.0.7"                  # the one address it listens on; that of the host unless given
+
+[report]                             # leave it out, and no silo says anything about its losses
+every = 10                           # of a silo's messages, one has its mean loss
+loss_bound = 4.0                     # no record's loss counts for more
+epsilon = 0.5                        # what all reports of a run cost together, of the recipe's epsilon
 """
 
 from __future__ import annotations
 
 import os
 import re
+import socket
 import tomllib
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import tomli_w
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from tacit.deploy.flare.kits import Network, write_kits
 from tacit.deploy.job import Job
+from tacit.deploy.mixing import PublicKeys
 from tacit.deploy.policy import Policy
+from tacit.deploy.report import Report
+from tacit.deploy.sealing import public_bytes, read_key, write_key
+from tacit.deploy.shuffler import SHUFFLER
 from tacit.engine.files import write_atomically
 from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError, count, positive, unknown_name
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\Z")
 _HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\.)*[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\Z")
-_RESERVED = frozenset({"server", "admin"})
+_ADDRESS = re.compile(r"(?:[0-9]{1,3}\.){3}[0-9]{1,3}\Z")
+_RESERVED = frozenset({"server", "admin", SHUFFLER})
+_SEALING_KEY, _SEALING_KEYS = "sealing.key", "sealing.toml"
 DEADLINE_SECONDS = 120.0
 PORT = 8002
 
@@ -50,6 +65,8 @@ class Consortium:
     quorum: int = 0
     """usable answers that a round needs; 0 stands for all"""
     deadline_seconds: float = DEADLINE_SECONDS
+    listen: str = ""
+    """the address of the server's machine that it listens on; that of the host unless given"""
 
     def __post_init__(self) -> None:
         if not _NAME.match(self.name):
@@ -70,9 +87,17 @@ class Consortium:
                 raise RequestError(f"{name} must be at most 65535, not {getattr(self, name)}")
         if self.port == self.admin_port:
             raise RequestError(f"port and admin_port must differ; both are {self.port}")
-        if count("quorum", self.quorum, at_least=0) > len(self.job.sites):
-            raise RequestError(f"quorum = {self.quorum} is more than the {len(self.job.sites)} silos there are")
+        sites = len(self.job.sites)
+        if count("quorum", self.quorum, at_least=0) > sites:
+            raise RequestError(f"quorum = {self.quorum} is more than the {sites} silos there are")
+        if self.job.shuffled and self.quorum not in (0, sites):
+            raise RequestError(
+                f"quorum = {self.quorum}: behind a shuffler a round needs all of its silos, because its promise "
+                "counts on the noise of each; leave quorum out"
+            )
         positive("deadline_seconds", self.deadline_seconds)
+        if self.listen and not _ADDRESS.match(self.listen):
+            raise RequestError(f"listen = {self.listen!r} must be an IPv4 address, such as 10.0.0.7")
 
     @classmethod
     def read(cls, path: Path) -> Consortium:
@@ -82,15 +107,17 @@ class Consortium:
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise RequestError(f"cannot read consortium {path}: {error}") from error
         server = values.pop("server", {})
-        known = ["name", "recipe", "silos", "feature_shape", "classes", "quorum", "deadline_seconds"]
-        _check_names(values, known, str(path))
-        _check_names(server, ["host", "port", "admin_port"], f"[server] of {path}")
+        report = Report.from_values(values.pop("report")) if "report" in values else None
+        known = ["name", "recipe", "silos", "feature_shape", "classes", "min_records", "quorum"]
+        _check_names(values, [*known, "deadline_seconds"], str(path))
+        _check_names(server, ["host", "port", "admin_port", "listen"], f"[server] of {path}")
         for name, kind in (("name", str), ("recipe", str), ("silos", list), ("feature_shape", list)):
             if not isinstance(values.get(name), kind):
                 raise RequestError(f"{path} must say {name}, as a {kind.__name__}, not {values.get(name)!r}")
         recipe = deployed(Recipe.read(path.parent / values.pop("recipe")))
         sites, shape = values.pop("silos"), values.pop("feature_shape")
-        job = Job(recipe, tuple(sites), tuple(shape), values.pop("classes", None))
+        optional = {name: values.pop(name, None) for name in ("classes", "min_records")}
+        job = Job(recipe, tuple(sites), tuple(shape), **optional, report=report)
         return cls(job=job, **values, **server)
 
 
@@ -100,29 +127,42 @@ def deployed(recipe: Recipe) -> Recipe:
 
 
 def provision(consortium: Consortium, out: Path) -> dict[str, Path]:
-    """Write the folder of every party, and return them by name ("server" among them).
+    """Write the folder of every party, and return them by name ("server" among them, "shuffler" if there is one).
 
     Guarantee: every folder is readable by its owner only and holds that party's private keys alone.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RequestError(f"--out {out} is not an empty directory: keys are never written over")
     job = consortium.job
-    folders = {party: out / party for party in ("server", *job.sites)}
+    clients = (*job.sites, SHUFFLER) if job.shuffled else job.sites
+    folders = {party: out / party for party in ("server", *clients)}
     policies = {site: Policy.for_job(job, site, insecure_reproducible=job.insecure) for site in job.sites}
     for folder in folders.values():
         folder.mkdir(mode=0o700, parents=True)
-    network = Network(consortium.name, consortium.host, consortium.port, consortium.admin_port, job.sites)
-    write_kits(network, {site: folders[site] for site in job.sites}, folders["server"])
+    network = Network(consortium.name, consortium.host, consortium.port, consortium.admin_port, clients)
+    write_kits(network, {client: folders[client] for client in clients}, folders["server"])
+    if job.shuffled:
+        _write_sealing_keys(folders)
     settings = {f.name: getattr(consortium, f.name) for f in fields(Consortium) if f.name != "job"}
     for party, folder in folders.items():
         write_atomically(folder / "job.toml", job.text.encode())
         write_atomically(folder / "party.toml", tomli_w.dumps({"party": party, **settings}).encode())
         write_atomically(folder / "README.md", _readme(party, consortium).encode())
-        if party != "server":
+        if party in policies:
             write_atomically(
                 folder / "policy.toml", (_POLICY_HEAD + policies[party].to_toml()).encode(), mode=0o600
             )
     return folders
+
+
+def _write_sealing_keys(folders: dict[str, Path]) -> None:
+    """To every party its own private key for sealed messages, and the public ones of all."""
+    own = {party: X25519PrivateKey.generate() for party in folders}
+    public = {party: public_bytes(key) for party, key in own.items()}
+    keys = PublicKeys(public.pop("server"), public.pop(SHUFFLER), public)
+    for party, folder in folders.items():
+        write_key(folder / _SEALING_KEY, own[party])
+        write_atomically(folder / _SEALING_KEYS, tomli_w.dumps(keys.to_values()).encode())
 
 
 @dataclass(frozen=True)
@@ -134,6 +174,8 @@ class PartyFolder:
     job: Job
     quorum: int
     deadline_seconds: float
+    host: str
+    listen: str
 
     @classmethod
     def open(cls, folder: Path) -> PartyFolder:
@@ -143,13 +185,43 @@ class PartyFolder:
             job = Job.from_text((folder / "job.toml").read_text(), str(folder / "job.toml"))
             party, quorum = str(values["party"]), int(values["quorum"])
             deadline_seconds = float(values["deadline_seconds"])
+            host, listen = str(values["host"]), str(values["listen"])
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, KeyError) as error:
             raise RequestError(f"{folder} is not a party's folder from tacit provision: {error}") from error
         if os.stat(folder).st_mode & 0o077:
             raise RequestError(
                 f"{folder} can be entered by other users, and holds private keys: chmod 700 {folder}"
             )
-        return cls(folder.resolve(), party, job, quorum or len(job.sites), deadline_seconds)
+        return cls(folder.resolve(), party, job, quorum or len(job.sites), deadline_seconds, host, listen)
+
+    def address(self) -> str:
+        """Where the server listens, and nowhere else; an address that this machine does not have is refused."""
+        try:
+            address = self.listen or socket.gethostbyname(self.host)
+            with socket.socket() as probe:
+                probe.bind((address, 0))
+        except OSError as error:
+            raise RequestError(
+                f"cannot listen where {self.listen or self.host!r} points to: {error}. Say listen in "
+                f"{self.folder / 'party.toml'}: an address of this machine, or 0.0.0.0 for all of them"
+            ) from error
+        return address
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """All parties that the server speaks to."""
+        return (*self.job.sites, SHUFFLER) if self.job.shuffled else self.job.sites
+
+    def sealing(self) -> tuple[X25519PrivateKey, PublicKeys] | None:
+        """The party's own key for sealed messages and everybody's public ones, where there is a shuffler."""
+        if not self.job.shuffled:
+            return None
+        path = self.folder / _SEALING_KEYS
+        try:
+            values = tomllib.loads(path.read_text())
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise RequestError(f"cannot read the public keys {path}: {error}") from error
+        return read_key(self.folder / _SEALING_KEY), PublicKeys.from_values(values)
 
     @property
     def state(self) -> Path:
@@ -193,6 +265,19 @@ It sees every message and is trusted with nothing. On that machine, with `pip in
     tacit server .
 
 Started again after a crash, it goes on where it was. This folder holds private keys: keep it to yourself.
+"""
+    if party == SHUFFLER:
+        return f"""\
+# {consortium.name}: the shuffler
+
+It mixes the messages of {", ".join(job.sites)}, which it cannot read, so that the server cannot tell whose is
+whose. On a machine that is not the server's, run by people who do not work for it, with
+`pip install 'tacit[deploy]'`:
+
+    tacit shuffler .
+
+It reaches {consortium.host}:{consortium.port} and opens no port to the network. Whoever holds this folder and
+what the server has seen knows whose a message is, also later: never give it away, delete it after the run.
 """
     return f"""\
 # {consortium.name}: the silo {party}

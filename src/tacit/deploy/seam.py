@@ -41,6 +41,9 @@ class Code(enum.StrEnum):
     """what the silo remembered of this run is gone; it cannot take part in it again"""
     FAILED = "failed"
     """anything else; the reason stays in the silo's own log"""
+    # the shuffler's
+    TOO_FEW = "too-few"
+    """there is not one message of each silo of the round, and fewer are not mixed"""
     # what the server finds wrong with an answer
     REJECTED = "rejected"
     """not a frame, or not an answer to this request"""
@@ -48,7 +51,7 @@ class Code(enum.StrEnum):
     REPLAYED = "replayed"
     """a message that was accepted before"""
     BAD_MESSAGE = "bad-message"
-    """damaged, oversized, of another format, or not finite"""
+    """damaged, oversized, of another format, or not finite; to a shuffler, not this silo's for this round"""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ Divisors are those of the recipe, whoever answered. With M sites asked and A of 
               s += gamma (1/N) sum over A of v_i, and exactly the sites of A are told that their message counted.
 
 So s stays the mean of all sites' own shifts, and with nobody missing a round is the simulator's, bit for bit.
-Messages are protected one by one before they arrive: what the server divides by costs no privacy.
+Messages are protected one by one before they arrive: what the server divides by costs no privacy. Behind a
+shuffler (`reading.Mixed`) a round has all of its messages or is not read at all.
 """
 
 from __future__ import annotations
@@ -21,31 +22,29 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from torch import Tensor
 
 from tacit._version import __version__
-from tacit.compress import Packets
-from tacit.deploy.frames import LARGEST_COORDINATE, Reply, Request, point_to_bytes
+from tacit.deploy.frames import Reply, Request, point_to_bytes
 from tacit.deploy.guard import check_trust
 from tacit.deploy.job import Job
+from tacit.deploy.reading import QuorumError, Reader, answer_to, reader_for
 from tacit.deploy.run_state import RunState
 from tacit.deploy.seam import Answer, Backend, Code, SiteError
 from tacit.deploy.testimony import testify_run
 from tacit.engine import checkpoint as checkpoints
 from tacit.engine.round import server_round, server_start
-from tacit.errors import MessageError, RequestError, TacitError, count, positive
+from tacit.errors import RequestError, TacitError, count, positive
 from tacit.privacy.certificate import CertificateError, verify
 
 _LOG = logging.getLogger("tacit.deploy.server")
 CERTIFICATE_LIMIT = 2**20
-
-
-class QuorumError(TacitError):
-    """Too few sites gave a usable answer, several times. The run can be taken up again."""
 
 
 class DivergedError(TacitError):
@@ -75,16 +74,22 @@ class RoundReport:
                 "problems": {site: str(code) for site, code in self.problems.items()},
                 "uplink_bytes": self.uplink_bytes,
                 "seconds": round(self.seconds, 3),
+                **({"losses": self.losses} if self.losses else {}),
             }
         )
+
+    @property
+    def losses(self) -> dict[str, float]:
+        """What silos released about their mean losses, with noise."""
+        return {site: reply.loss for site, reply in self.replies.items() if reply.loss is not None}
 
 
 @dataclass(frozen=True)
 class _Message:
-    """What one site sent: the answer, and the message in it, read."""
+    """What one site sent: the answer, and what is in it, read."""
 
     reply: Reply
-    packets: Packets
+    content: Any
 
 
 @dataclass(frozen=True)
@@ -116,7 +121,9 @@ class Server:
     """how often a round is asked for before the run stops for want of a quorum"""
     progress: Callable[[RoundReport], None] = lambda report: None
     at: Callable[[str], None] = lambda moment: None
-    """called before and after every durable write; tests die there"""
+    """called before and after whatever changes something; tests die there"""
+    key: X25519PrivateKey | None = None
+    """for messages that were sealed for the server, where a shuffler mixes them"""
 
     def __post_init__(self) -> None:
         positive("deadline_seconds", self.deadline_seconds)
@@ -124,6 +131,12 @@ class Server:
         if count("quorum", self.quorum) > len(self.job.sites):
             raise RequestError(f"quorum = {self.quorum} is more than the {len(self.job.sites)} sites there are")
         check_trust(self.job)
+        # Refuses what it could not read.
+        reader_for(self.job, self.backend, self.key, self.deadline_seconds)
+
+    @cached_property
+    def _reader(self) -> Reader:
+        return reader_for(self.job, self.backend, self.key, self.deadline_seconds)
 
     def run(self) -> Finished:
         """All rounds that are still missing, then the certificates."""
@@ -170,12 +183,12 @@ class Server:
             raise DivergedError(f"before round {state.round} the model is no longer finite; use a smaller step")
         body = point_to_bytes(point)
         request = Request("round", state.run, state.round, self.job.digest, state.accepted, body)
+        self.at("before asking")
         messages, problems = self._gather(request, sites, state)
-        total = torch.zeros_like(point)
+        self.at("after answers")
         # In the order of the sites, as the simulator adds up.
         used = {site: messages[site].reply for site in sites if site in messages}
-        for site in used:
-            messages[site].packets.add_sum_to(total)
+        total = self._reader.total(request, {site: messages[site].content for site in used})
         server = server_round(
             algorithm, total, state.server, round=state.round, cohort=len(sites), clients=len(self.job.sites)
         )
@@ -195,7 +208,7 @@ class Server:
         self, request: Request, sites: tuple[str, ...], state: RunState
     ) -> tuple[dict[str, _Message], dict[str, Code]]:
         """Usable messages by site, and what was wrong with the others; asks again while there are too few."""
-        frame, quorum = request.encode(), min(self.quorum, len(sites))
+        frame, quorum = request.encode(), self._reader.quorum(self.quorum, len(sites))
         messages: dict[str, _Message] = {}
         problems: dict[str, Code] = {}
         for _ in range(self.attempts):
@@ -217,33 +230,13 @@ class Server:
 
     def _message(self, answer: Answer, site: str, request: Request, state: RunState) -> _Message | Code:
         """The message in an answer, if there is one that can be added up."""
-        compressor, dim = self.job.algorithm.uplink.compressor, self.job.algorithm.work.model.dim
-        reply = self._read(answer, site, request, compressor.message_bytes(dim))
+        reply = answer_to(answer, site, request, self._reader.sent_bytes)
         if isinstance(reply, Code):
             return reply
         if state.digests.get(site) == _digest(reply.body):
             return Code.REPLAYED
-        try:
-            packets = compressor.decode([reply.body], dim)
-        except MessageError:
-            return Code.BAD_MESSAGE
-        small = bool((packets.sum().abs() <= LARGEST_COORDINATE).all())
-        return _Message(reply, packets) if small else Code.BAD_MESSAGE
-
-    @staticmethod
-    def _read(answer: Answer, site: str, request: Request, body_limit: int) -> Reply | Code:
-        """An answer, if it is one to this request, from this site."""
-        if isinstance(answer, SiteError):
-            return answer.code
-        try:
-            reply = Reply.decode(answer, body_limit=body_limit)
-        except MessageError:
-            return Code.REJECTED
-        if reply.site != site:
-            return Code.REJECTED
-        if reply.code is not Code.OK:
-            return reply.code
-        return reply if (reply.run, reply.round) == (request.run, request.round) else Code.WRONG_ROUND
+        content = self._reader.read(reply.body)
+        return Code.BAD_MESSAGE if content is None else _Message(reply, content)
 
     def _finish(self, state: RunState) -> Finished:
         parameters = self.job.algorithm.server.output(state.server.update).cpu()
@@ -268,7 +261,7 @@ class Server:
         return Finished(state.run, parameters, certificate, dict(state.problems), dict(state.answered))
 
     def _certificate(self, answer: Answer, site: str, request: Request) -> bytes | None:
-        read = self._read(answer, site, request, CERTIFICATE_LIMIT)
+        read = answer_to(answer, site, request, CERTIFICATE_LIMIT)
         if isinstance(read, Code):
             _LOG.warning("certificate of %s: %s", site, read)
             return None

@@ -1,103 +1,63 @@
-"""The shuffler of papers/001, section 5, as a party: it mixes sealed messages that it cannot read.
-
-A silo seals its message for the analyser (the server): X25519 with a key of one use, HKDF-SHA256,
-ChaCha20-Poly1305. The shuffler gets one sealed message of each silo, waits until there are as many as agreed,
-and hands them on in an order from the operating system's entropy. It learns who sent something, not what; the
-analyser learns what was sent, not by whom. Both hold as long as the two do not work together, and no longer:
-against both at once a message is protected by its own noise alone. Silos must reach the shuffler without the
-analyser on the way: who carries a sealed message and can open it has seen whose it is.
-"""
+"""The shuffler as a party: mixes what it cannot read, for a server that it does not help (see `mixing`)."""
 
 from __future__ import annotations
 
-import secrets
-from dataclasses import dataclass
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from tacit.deploy.frames import Reply, Request
+from tacit.deploy.job import Job
+from tacit.deploy.mixing import DIGEST_BYTES, PublicKeys, context_of, mixing_of, uncovered
+from tacit.deploy.seam import Code
+from tacit.errors import MessageError, RequestError
 
-from tacit.errors import MessageError, RequestError, count
-
-_KEY_BYTES, _TAG_BYTES = 32, 16
-SEAL_BYTES = _KEY_BYTES + _TAG_BYTES
-"""What sealing adds to every message: the key of one use, and the tag."""
-
-_NONCE = bytes(12)
-"""Constant, because no key is used twice."""
+SHUFFLER = "shuffler"
+"""Its name among the parties."""
 
 
-def seal(message: bytes, analyser: bytes, context: bytes) -> bytes:
-    """A message that only the holder of the analyser's private key can read, for this run and round.
+class ShufflerParty:
+    """Answers "mix" requests: the digest of the point, then the covered messages of the round's silos, in order.
 
-    >>> key = X25519PrivateKey.generate()
-    >>> sealed = seal(b"noise", key.public_key().public_bytes_raw(), b"run 1, round 3")
-    >>> len(sealed) - len(b"noise"), unseal(sealed, key, b"run 1, round 3")
-    (48, b'noise')
-    """
-    once = X25519PrivateKey.generate()
-    public = once.public_key().public_bytes_raw()
-    key = _key(once.exchange(X25519PublicKey.from_public_bytes(analyser)), public, analyser)
-    return public + ChaCha20Poly1305(key).encrypt(_NONCE, message, context)
-
-
-def unseal(sealed: bytes, analyser: X25519PrivateKey, context: bytes) -> bytes:
-    """The message; `MessageError` if it was damaged, or sealed for somebody or something else."""
-    public, ciphertext = sealed[:_KEY_BYTES], sealed[_KEY_BYTES:]
-    try:
-        shared = analyser.exchange(X25519PublicKey.from_public_bytes(public))
-        key = _key(shared, public, analyser.public_key().public_bytes_raw())
-        return ChaCha20Poly1305(key).decrypt(_NONCE, ciphertext, context)
-    except (InvalidTag, ValueError) as error:
-        raise MessageError(
-            "a sealed message was damaged, or sealed for another analyser, run or round"
-        ) from error
-
-
-def _key(shared: bytes, once: bytes, analyser: bytes) -> bytes:
-    return HKDF(hashes.SHA256(), _KEY_BYTES, salt=None, info=b"tacit-seal-1" + once + analyser).derive(shared)
-
-
-@dataclass(frozen=True)
-class Shuffler:
-    """Mixes the sealed messages of one round: exactly one of each of `sites`, all of one length.
-
-    Guarantee: `mixed` is a uniformly random order of what the sites sent, drawn after the last of them arrived,
-    and there is none before that. Fewer messages than the accountant counted on would hide less.
+    Guarantee: what comes back is a function of all messages of the round that does not depend on their order, and
+    there is none unless every silo of the round has sent its own, for this job, run, round and point. It has no
+    memory: a silo has one message for a round, so there is nothing to be learnt by asking again.
     """
 
-    sites: frozenset[str]
-    sealed_bytes: int
-    """the length of every sealed message: another length would tell its sender"""
-    received: tuple[tuple[str, bytes], ...] = ()
-
-    def __post_init__(self) -> None:
-        count("sites", len(self.sites))
-        count("sealed_bytes", self.sealed_bytes, at_least=SEAL_BYTES)
-
-    def after(self, site: str, sealed: bytes) -> Shuffler:
-        """The shuffler with one more message; a stranger's, a second one or another length is refused."""
-        if site not in self.sites:
-            raise MessageError(f"{site!r} is not among the sites of this round")
-        if len(sealed) != self.sealed_bytes:
-            raise MessageError(f"a sealed message has {len(sealed)} bytes, not {self.sealed_bytes}")
-        if any(site == sender for sender, _ in self.received):
-            raise MessageError(f"{site!r} has sent its message already")
-        return Shuffler(self.sites, self.sealed_bytes, (*self.received, (site, sealed)))
-
-    @property
-    def complete(self) -> bool:
-        """Whether all messages are there."""
-        return len(self.received) == len(self.sites)
-
-    def mixed(self) -> list[bytes]:
-        """The messages in random order, without names."""
-        if not self.complete:
+    def __init__(self, job: Job, key: X25519PrivateKey, keys: PublicKeys) -> None:
+        mixing = mixing_of(job.algorithm)
+        if mixing is None:
             raise RequestError(
-                f"{len(self.received)} of {len(self.sites)} messages are there; the promise is about all of them"
+                f"algorithm {job.recipe.algorithm!r} needs no shuffler: its messages protect themselves"
             )
-        messages = [sealed for _, sealed in self.received]
-        secrets.SystemRandom().shuffle(messages)
-        return messages
+        if missing := sorted(set(job.sites) - set(keys.silos)):
+            raise RequestError(f"no keys of {', '.join(missing)}: this folder is not from this consortium")
+        self._job, self._mixing, self._key, self._keys = job, mixing, key, keys
+
+    def step(self, request: bytes) -> bytes:
+        """The mixed messages, or a bare code."""
+        each, sites = self._mixing.covered_bytes, len(self._job.sites)
+        try:
+            asked = Request.decode(request, body_limit=DIGEST_BYTES + sites * each)
+        except MessageError:
+            return Reply(Code.MALFORMED, SHUFFLER).encode()
+        code, body = self._mixed(asked)
+        insecure = self._job.insecure
+        return Reply(code, SHUFFLER, asked.run, asked.round, insecure=insecure, body=body).encode()
+
+    def _mixed(self, asked: Request) -> tuple[Code, bytes]:
+        if asked.kind != "mix" or asked.job != self._job.digest:
+            return Code.OTHER_JOB, b""
+        if asked.round >= self._job.rounds:
+            return Code.NO_SUCH_ROUND, b""
+        cohort, each = self._job.cohort(asked.round), self._mixing.covered_bytes
+        digest, covered = asked.body[:DIGEST_BYTES], asked.body[DIGEST_BYTES:]
+        if len(covered) != len(cohort) * each:
+            return Code.TOO_FEW, b""
+        context = context_of(asked.job, asked.run, asked.round, digest)
+        try:
+            opened = [
+                uncovered(covered[n * each : (n + 1) * each], site, self._key, self._keys, context)
+                for n, site in enumerate(cohort)
+            ]
+        except MessageError:
+            return Code.BAD_MESSAGE, b""
+        return Code.OK, self._mixing.mix(opened)

@@ -1,7 +1,8 @@
 """A silo: answers the server's requests, and keeps its own promise whatever the server asks.
 
     request -> is it for our job, our round, a finite point? -> was it answered before? the same bytes again
-            -> can the budget bear one more release? -> client_round -> memory to disk -> ledger to disk -> answer
+            -> can the budget bear one more release? -> client_round (-> covered, where a shuffler mixes messages)
+            -> memory to disk -> ledger to disk -> answer
 
 Nothing leaves before its line in the ledger is on the disk. What goes wrong becomes a bare code; the reason is
 written into the silo's own `errors.log`. A round whose computation fails may fail because of a record, and that
@@ -16,27 +17,29 @@ import os
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from tacit.client.cohort import Cohort
-from tacit.compress import Packets
 from tacit.deploy.frames import Reply, Request, point_from_bytes
 from tacit.deploy.guard import Terms, admit
 from tacit.deploy.job import Job
 from tacit.deploy.memory import Memory, MemoryFiles, new_secret
+from tacit.deploy.mixing import Covers, context_of, mixing_of, point_digest
 from tacit.deploy.policy import Policy
 from tacit.deploy.seam import Code
 from tacit.deploy.testimony import testify
 from tacit.engine.files import write_atomically
 from tacit.engine.round import ClientState, client_round, client_start
 from tacit.engine.threads import suitable_threads
-from tacit.errors import DataError, MessageError
+from tacit.errors import DataError, MessageError, RequestError
 from tacit.federation import Federation
-from tacit.privacy import events
+from tacit.privacy import Adversary, events
 from tacit.privacy.ledger import Ledger, LedgerBusyError, Page, RunAccount, affords
 
+Result = TypeVar("Result")
 Moment = Callable[[str], None]
 """Called with a name before and after every durable write; tests die there."""
 
@@ -55,18 +58,47 @@ class Silo:
     sends them. (Not if the directory is set back to an older copy: do not restore it from a backup.)
     """
 
-    def __init__(self, terms: Terms, state_dir: Path, *, at: Moment = lambda moment: None) -> None:
+    def __init__(
+        self,
+        terms: Terms,
+        state_dir: Path,
+        *,
+        covers: Covers | None = None,
+        at: Moment = lambda moment: None,
+    ) -> None:
         self._terms = terms
         self._directory = state_dir
         self._at = at
+        self._stopped = False
+        self._covers, self._mixing = covers, mixing_of(terms.job.algorithm)
+        if self._mixing is not None and covers is None:
+            raise RequestError(
+                f"algorithm {terms.job.recipe.algorithm!r} needs a shuffler, and this silo has no keys for it: "
+                "provision the consortium with this version, which makes them"
+            )
         state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._ledger = Ledger(state_dir / "ledger.sqlite")
+        with self._ledger.page() as page:
+            if terms.policy.adversary is Adversary.SERVER and page.account.adversaries - {str(Adversary.SERVER)}:
+                raise RequestError(
+                    "the ledger holds runs that relied on a shuffler, so that adversary = 'server' in the policy "
+                    "can no longer be kept for the whole collaboration: say adversary = 'shuffler'"
+                )
 
     @classmethod
-    def open(cls, job_text: str, policy_text: str, records: Federation, state_dir: Path, *, site: str) -> Silo:
+    def open(
+        cls,
+        job_text: str,
+        policy_text: str,
+        records: Federation,
+        state_dir: Path,
+        *,
+        site: str,
+        covers: Covers | None = None,
+    ) -> Silo:
         """A silo for a job, with its own policy and its own records; a job that it must refuse is an error."""
         terms = admit(Job.from_text(job_text), Policy.from_toml(policy_text), site, records)
-        return cls(terms, state_dir)
+        return cls(terms, state_dir, covers=covers)
 
     @property
     def terms(self) -> Terms:
@@ -84,6 +116,8 @@ class Silo:
             asked = Request.decode(request, body_limit=4 * self._terms.job.algorithm.work.model.dim)
         except MessageError:
             return Reply(Code.MALFORMED, self._terms.site).encode()
+        if asked.kind == "mix":
+            return self._bare(Code.MALFORMED, asked).encode()
         try:
             reply = self._certified(asked) if asked.kind == "certify" else self._answered(asked)
         except _RefusedError as refused:
@@ -119,7 +153,7 @@ class Silo:
         except MessageError as error:
             raise _RefusedError(Code.BAD_POINT) from error
         with self._ledger.page() as page:
-            if self._halted.exists():
+            if self._stopped or self._halted.exists():
                 raise _RefusedError(Code.FAILED)
             account = page.account.run(asked.run)
             last = None if account is None else account.last
@@ -133,7 +167,8 @@ class Silo:
             raise _RefusedError(Code.PAST_ROUND)
         if hashlib.sha256(asked.body).hexdigest() != point:
             raise _RefusedError(Code.CHANGED_POINT)
-        return self._message(asked, releases, self._remembered(asked.run, round, memory).message)
+        remembered = self._remembered(asked.run, round, memory)
+        return self._message(asked, releases, remembered.message, remembered.loss)
 
     def _first_time(self, asked: Request, point: Tensor, page: Page, account: RunAccount | None) -> Reply:
         terms, releases = self._terms, 1 if account is None else account.releases + 1
@@ -148,7 +183,7 @@ class Silo:
             terms.policy.target, page.account, asked.run, event, terms.event(terms.planned)
         ):
             raise _RefusedError(Code.BUDGET_SPENT)
-        memory = self._compute(asked, point, account)
+        memory = self._compute(asked, point, account, releases)
         files = self._files(asked.run)
         self._at("before memory")
         digest = files.write(asked.round, memory.to_bytes())
@@ -169,9 +204,9 @@ class Silo:
         page.commit()
         self._at("after ledger")
         files.keep_only(asked.round)
-        return self._message(asked, releases, memory.message)
+        return self._message(asked, releases, memory.message, memory.loss)
 
-    def _compute(self, asked: Request, point: Tensor, account: RunAccount | None) -> Memory:
+    def _compute(self, asked: Request, point: Tensor, account: RunAccount | None, releases: int) -> Memory:
         """One round of this silo alone."""
         terms, job = self._terms, self._terms.job
         state, secret = self._state(asked, account)
@@ -182,17 +217,35 @@ class Silo:
         work = job.algorithm.work
         operations = 3 * float(work.records_in_memory(cohort.sizes).sum()) * work.model.dim
         with suitable_threads(operations):
+            loss = self._or_halt(lambda: self._loss(point, cohort, releases))
             packets, after = self._or_halt(lambda: client_round(job.algorithm, point, cohort, state, multipliers))
-        return Memory(after.work, uplink, after.uplink, packets.encode()[0], secret)
+        message = self._covered(packets.encode()[0], asked)
+        return Memory(after.work, uplink, after.uplink, message, secret, loss)
 
-    def _or_halt(self, compute: Callable[[], tuple[Packets, ClientState]]) -> tuple[Packets, ClientState]:
+    def _loss(self, point: Tensor, cohort: Cohort, releases: int) -> float | None:
+        terms, report = self._terms, self._terms.job.report
+        if report is None or not report.due(releases):
+            return None
+        model, kind = terms.job.algorithm.work.model, terms.job.report_kind
+        return report.measure(model, point, cohort, terms.report_noise, kind)
+
+    def _covered(self, message: bytes, asked: Request) -> bytes:
+        if self._mixing is None or self._covers is None:
+            return message
+        context = context_of(asked.job, asked.run, asked.round, point_digest(asked.body))
+        return self._mixing.cover(message, self._covers, context)
+
+    def _or_halt(self, compute: Callable[[], Result]) -> Result:
         try:
             return compute()
         except (OSError, MemoryError):
             # The machine's fault, whatever the records are.
             raise
         except Exception:
+            # Also where there is no room for the file.
+            self._stopped = True
             write_atomically(self._halted, b"See errors.log. Remove this file to let the silo answer again.\n")
+            self._stopped = False
             raise
 
     @property
@@ -221,7 +274,7 @@ class Silo:
     def _files(self, run: str) -> MemoryFiles:
         return MemoryFiles(self._directory / "runs" / run)
 
-    def _message(self, asked: Request, releases: int, body: bytes) -> Reply:
+    def _message(self, asked: Request, releases: int, body: bytes, loss: float | None = None) -> Reply:
         terms = self._terms
         return Reply(
             Code.OK,
@@ -233,6 +286,7 @@ class Silo:
             terms.epsilon,
             terms.job.insecure,
             body,
+            loss,
         )
 
     def _certified(self, asked: Request) -> Reply:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tacit.deploy.server import RoundReport
 
 _COLUMNS = ("silo", "connected", "rounds used", "last problem", "messages, KiB", "epsilon at the end")
+_LOSS = "noisy loss"
 
 
 @dataclass
@@ -29,6 +30,8 @@ class SiloStatus:
     uplink_bytes: int = 0
     epsilon: float | None = None
     """what its whole part costs its records, by its own word"""
+    loss: float | None = None
+    """the last mean loss that it released, with noise"""
 
 
 @dataclass
@@ -41,6 +44,8 @@ class Board:
     round: int = 0
     seconds: float = 0.0
     insecure: bool = False
+    reports: bool = False
+    """whether silos release their losses"""
     note: str = "waiting for the silos"
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -56,6 +61,7 @@ class Board:
                 silo.problem = ""
                 silo.uplink_bytes += len(reply.body)
                 silo.epsilon = reply.epsilon
+                silo.loss = silo.loss if reply.loss is None else reply.loss
 
     def saw(self, connected: tuple[str, ...]) -> None:
         """Take in who is connected."""
@@ -82,6 +88,11 @@ class Board:
         pace = f", {self.seconds:.2f} s a round" if self.round else ""
         return f"{warning}round {self.round} of {self.rounds}{pace}{'; ' if self.note else ''}{self.note}"
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What the rows hold."""
+        return (*_COLUMNS, _LOSS) if self.reports else _COLUMNS
+
     def rows(self) -> list[tuple[str, ...]]:
         """One row a silo, as words."""
         with self._lock:
@@ -93,6 +104,7 @@ class Board:
                     silo.problem,
                     f"{silo.uplink_bytes / 1024:.1f}",
                     "" if silo.epsilon is None else f"{silo.epsilon:.4g}",
+                    *(("" if silo.loss is None else f"{silo.loss:.4g}",) if self.reports else ()),
                 )
                 for site, silo in self.silos.items()
             ]
@@ -102,7 +114,7 @@ class Board:
         from rich.table import Table
 
         table = Table(title=escape(self.title), caption=escape(self.caption()))
-        for column in _COLUMNS:
+        for column in self.columns:
             table.add_column(column)
         for row in self.rows():
             table.add_row(*map(escape, row))
@@ -110,7 +122,7 @@ class Board:
 
     def page(self) -> str:
         """The same as a page that refreshes itself."""
-        head = "".join(f"<th>{html.escape(column)}</th>" for column in _COLUMNS)
+        head = "".join(f"<th>{html.escape(column)}</th>" for column in self.columns)
         body = "".join(
             "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows()
         )

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from dp_accounting import DpEvent
 from torch import Tensor
 
 from tacit._version import __version__
+from tacit.algorithms.trust import Exposure
 from tacit.deploy.guard import Terms
 from tacit.deploy.job import Job
 from tacit.engine.files import write_atomically
 from tacit.engine.trained import Trained
-from tacit.privacy import Guarantee, accounting, events
-from tacit.privacy.certificate import load_or_create_key, sign
+from tacit.privacy import Adversary, Guarantee, accounting, events
+from tacit.privacy.certificate import finite_or_none, load_or_create_key, sign
+from tacit.privacy.groups import group_epsilon
 from tacit.privacy.ledger import Ledger, read_export
+
+_WEAKEST_FIRST = (str(Adversary.SHUFFLER), str(Adversary.SERVER))
+"""Promises of several runs together hold against whom all of them hold."""
 
 
 def testify(terms: Terms, ledger: Ledger, run: str, parameters: Tensor, state_dir: Path) -> tuple[bytes, int]:
@@ -32,6 +39,15 @@ def testify(terms: Terms, ledger: Ledger, run: str, parameters: Tensor, state_di
     spent = {"run": mine.event if mine else events.nothing(), "collaboration": account.event()}
     policy = terms.policy
     costs = {name: accounting.epsilon(event, policy.delta, policy.adjacency) for name, event in spent.items()}
+    seen = terms.exposures(mine.releases) if mine and mine.releases else ()
+    beside = {
+        str(exposure.adversary): {
+            "event": events.to_dict(exposure.event),
+            "epsilon": finite_or_none(accounting.epsilon(exposure.event, policy.delta, policy.adjacency)),
+        }
+        for exposure in seen
+    }
+    against = min(account.adversaries or {str(terms.job.adversary)}, key=_WEAKEST_FIRST.index)
     directory = state_dir / "certificates" / run
     named = _written(directory, terms.job, parameters, {"ledger.jsonl": exported})
     body: dict[str, Any] = {
@@ -42,9 +58,12 @@ def testify(terms: Terms, ledger: Ledger, run: str, parameters: Tensor, state_di
         "delta": policy.delta,
         "epsilon": costs,
         "events": {name: events.to_dict(event) for name, event in spent.items()},
+        "adversary": against,
+        "run_if_others_help": beside,
+        **_whole_site(terms, spent["run"]),
         "rounds_answered": mine.releases if mine else 0,
         "ledger": {"lines": account.lines, "hash": account.hash},
-        "promise": _sentence(terms, account.event()),
+        "promise": _sentence(terms, account.event(), Adversary(against), seen),
     }
     certificate = sign(body, load_or_create_key(state_dir / "signing.key"))
     write_atomically(directory / "certificate.json", certificate)
@@ -100,16 +119,26 @@ def _written(directory: Path, job: Job, parameters: Tensor, others: dict[str, by
     return {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
 
 
-def _sentence(terms: Terms, event: Any) -> str:
+def _whole_site(terms: Terms, event: DpEvent) -> dict[str, Any]:
+    """What the run promises about all records of the site at once (papers/001, appendix D.3.5), if it does."""
+    whole = terms.job.client_target()
+    if whole is None:
+        return {}
+    cost = group_epsilon(event, terms.records, whole.delta, whole.adjacency)
+    return {"run_for_the_whole_site": {"epsilon": finite_or_none(cost), "delta": whole.delta}}
+
+
+def _sentence(terms: Terms, event: Any, against: Adversary, seen: Sequence[Exposure]) -> str:
     if terms.job.insecure:
         return "No privacy: the noise follows from a seed that all parties know. This was a trial."
     policy = terms.policy
-    guarantee = Guarantee(
-        (event,),
+    promise = partial(
+        Guarantee,
         delta=policy.delta,
         adjacency=policy.adjacency,
         unit=policy.unit,
-        adversary=terms.job.algorithm.trust.adversary,
         public=(*terms.job.algorithm.work.public, *terms.federation.peeks),
     )
-    return guarantee.sentence()
+    sentences = [promise((event,), adversary=against).sentence()]
+    weaker = [promise((one.event,), adversary=one.adversary).sentence() for one in seen]
+    return " Should the shuffler help the server, of this run alone: ".join([*sentences, *weaker])

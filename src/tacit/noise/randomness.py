@@ -42,10 +42,18 @@ class Purpose(enum.IntEnum):
     SECRET_PARTICIPATION = 9
     AGGREGATE = 10
     OUTPUT = 11
+    REPORT = 12
 
 
 _PRIVATE = frozenset(
-    [Purpose.SAMPLE, Purpose.NOISE, Purpose.COMPRESS, Purpose.SECRET_PARTICIPATION, Purpose.AGGREGATE]
+    [
+        Purpose.SAMPLE,
+        Purpose.NOISE,
+        Purpose.COMPRESS,
+        Purpose.SECRET_PARTICIPATION,
+        Purpose.AGGREGATE,
+        Purpose.REPORT,
+    ]
 )
 """What a client draws for itself: nobody else may know it, or amplification by sampling is lost."""
 

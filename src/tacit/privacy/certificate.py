@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from tacit.errors import DataError, TacitError
 from tacit.privacy import accounting, events
+from tacit.privacy.groups import group_epsilon
 from tacit.privacy.ledger import read_export
 from tacit.privacy.terms import Adjacency
 
@@ -140,10 +141,26 @@ def _check_epsilons(body: Mapping[str, Any]) -> None:
             claimed = body["epsilon"][name]
             if not claimed >= found * (1 - _SLACK) or not math.isfinite(claimed):
                 raise CertificateError(f"its events cost epsilon = {found:.6g} for the {name}, not {claimed!r}")
+        for adversary, beside in body.get("run_if_others_help", {}).items():
+            found = accounting.epsilon(events.from_dict(beside["event"]), delta, adjacency)
+            claimed = math.inf if beside["epsilon"] is None else beside["epsilon"]
+            if not claimed >= found * (1 - _SLACK):
+                raise CertificateError(f"its events cost {found:.6g} against the {adversary}, not {claimed!r}")
+        if whole := body.get("run_for_the_whole_site"):
+            run = events.from_dict(body["events"]["run"])
+            found = group_epsilon(run, body["records"], whole["delta"], adjacency)
+            claimed = math.inf if whole["epsilon"] is None else whole["epsilon"]
+            if not claimed >= found * (1 - _SLACK):
+                raise CertificateError(f"its events cost the whole site {found:.6g}, not {claimed!r}")
         if not body["epsilon"]["collaboration"] <= body["policy"]["epsilon"]:
             raise CertificateError("its epsilon is larger than that of the silo's policy")
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise CertificateError(f"it lacks what an epsilon is computed from: {error}") from error
+
+
+def finite_or_none(epsilon: float) -> float | None:
+    """An epsilon as JSON has it: none where there is no promise."""
+    return epsilon if math.isfinite(epsilon) else None
 
 
 def _check_ledger(body: Mapping[str, Any], content: bytes) -> None:

@@ -64,6 +64,11 @@ class Account:
         """One run, or None if it was never opened."""
         return dict(self.runs).get(run)
 
+    @property
+    def adversaries(self) -> set[str]:
+        """Against whom its runs promise something."""
+        return {str(account.opened.get("adversary")) for _, account in self.runs}
+
     def event(self, instead: Mapping[str, DpEvent] | None = None) -> DpEvent:
         """All releases of all runs; `instead` replaces those of the runs that it names."""
         spent = {run: account.event for run, account in self.runs}

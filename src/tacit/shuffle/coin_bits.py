@@ -41,7 +41,7 @@ class CoinBits(Quantiser):
     @property
     def wire_levels(self) -> int:
         """Bits a coordinate, as far as there is room; the length of a message says it in full."""
-        return self._bits % 2**16
+        return self.bits % 2**16
 
     def omega(self, dim: int) -> float:
         """Nothing is lost: what is sent was rounded before."""
@@ -53,29 +53,38 @@ class CoinBits(Quantiser):
 
     def quantise(self, values: Tensor, generators: Sequence[np.random.Generator]) -> Quantised:
         """The number of ones of every value; draws nothing."""
-        exact = values.double().cpu().numpy() * self.levels / (2 * self.clip_norm) + self._bits / 2
+        return _Ones(self, values, self.ones(values))
+
+    def ones(self, values: Tensor) -> NDArray[np.int64]:
+        """How many of a value's bits are ones."""
+        exact = values.double().cpu().numpy() * self.levels / (2 * self.clip_norm) + self.bits / 2
         ones = np.rint(exact).astype(np.int64)
-        if len(ones) and (np.abs(exact - ones).max() > 0.01 or ones.min() < 0 or ones.max() > self._bits):
-            raise RequestError(f"values must stand for 0 to {self._bits} ones each; nothing was encoded")
-        return _Ones(self, values, ones)
+        if len(ones) and (np.abs(exact - ones).max() > 0.01 or ones.min() < 0 or ones.max() > self.bits):
+            raise RequestError(f"values must stand for 0 to {self.bits} ones each; nothing was encoded")
+        return ones
+
+    def values(self, ones: NDArray[np.int64], clients: int = 1) -> Tensor:
+        """What so many ones stand for, of one client or of several together: 2 L/g (ones - clients bits/2)."""
+        centred = torch.from_numpy(ones) - clients * self.bits / 2
+        return (2 * self.clip_norm / self.levels * centred.double()).float()
 
     def payload_bytes(self, values: int) -> int:
         """Every message in 1 + ceil(log2 d) bits, without gaps."""
-        return packed_bytes(values * self._bits, _width(values))
+        return packed_bytes(values * self.bits, _width(values))
 
     def read(self, payload: NDArray[np.uint8], values: int) -> Quantised:
         """The ones of every coordinate; a coordinate with too few or too many messages is refused."""
-        messages, width = values * self._bits, _width(values)
+        messages, width = values * self.bits, _width(values)
         codes = unpack(payload, messages, width).astype(np.int64)
-        expected = np.repeat(np.arange(values), self._bits)
+        expected = np.repeat(np.arange(values), self.bits)
         if not (np.sort(codes >> 1, axis=1) == expected).all() or not padding_is_zero(payload, messages, width):
-            raise MessageError(f"an envelope has not exactly {self._bits} messages for each coordinate")
+            raise MessageError(f"an envelope has not exactly {self.bits} messages for each coordinate")
         ones = np.stack([np.bincount(row >> 1, row & 1, values) for row in codes]).astype(np.int64)
-        centred = torch.from_numpy(ones) - self._bits / 2
-        return _Ones(self, (2 * self.clip_norm / self.levels * centred.double()).float(), ones)
+        return _Ones(self, self.values(ones), ones)
 
     @property
-    def _bits(self) -> int:
+    def bits(self) -> int:
+        """Messages a coordinate."""
         return self.levels + self.coins
 
 
@@ -89,7 +98,7 @@ class _Ones:
 
     def payload(self) -> NDArray[np.uint8]:
         rows, dim = self.ones.shape
-        bits = np.arange(self.format._bits) < self.ones[..., None]
+        bits = np.arange(self.format.bits) < self.ones[..., None]
         codes = (np.arange(dim, dtype=np.uint32)[:, None] << np.uint32(1)) | bits
         return pack(codes.astype(np.uint32).reshape(rows, -1), _width(dim))
 

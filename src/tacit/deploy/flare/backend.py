@@ -135,7 +135,12 @@ def _ask(controller: socket.socket, header: dict[str, Any], request: bytes) -> d
 
 @contextlib.contextmanager
 def flare_backend(
-    folder: Path, sites: Sequence[str], *, quorum: int, seen: Seen = lambda connected: None
+    folder: Path,
+    sites: Sequence[str],
+    *,
+    quorum: int,
+    listen: str = "127.0.0.1",
+    seen: Seen = lambda connected: None,
 ) -> Iterator[FlareBackend]:
     """FLARE's server in a provisioned folder, and a steward that keeps the job running, until the block ends."""
     settle_server(folder / "engine")
@@ -151,7 +156,7 @@ def flare_backend(
         backend._keepers = [
             stack.enter_context(kept_running(command, relay=relay, log=folder / log, hear=ear))
             for command, log, ear in (
-                (server_command(folder / "engine"), "log.txt", None),
+                (server_command(folder / "engine", listen), "log.txt", None),
                 (steward_command(folder / "admin", sites, quorum), "steward.txt", hear),
             )
         ]

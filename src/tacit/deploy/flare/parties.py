@@ -22,8 +22,11 @@ from tacit.deploy.flare.backend import flare_backend
 from tacit.deploy.flare.processes import kept_running, running, site_command
 from tacit.deploy.flare.relay import answering, listening
 from tacit.deploy.frames import Reply
+from tacit.deploy.mixing import Covers
 from tacit.deploy.provision import PartyFolder
+from tacit.deploy.seam import Party
 from tacit.deploy.server import CERTIFICATE_LIMIT, Finished, Server
+from tacit.deploy.shuffler import SHUFFLER, ShufflerParty
 from tacit.deploy.silo import Silo
 from tacit.deploy.status import Board, SiloStatus
 from tacit.errors import MessageError, RequestError
@@ -43,18 +46,24 @@ def new_board(party: PartyFolder) -> Board:
     """An empty board for a server's run."""
     job = party.job
     title = f"{job.recipe.algorithm}, {len(job.sites)} silos, quorum {party.quorum}"
-    return Board(title, job.rounds, {site: SiloStatus() for site in job.sites}, insecure=job.insecure)
+    silos = {site: SiloStatus() for site in job.sites}
+    return Board(title, job.rounds, silos, insecure=job.insecure, reports=job.report is not None)
 
 
 def run_server(party: PartyFolder, board: Board) -> Finished:
     """Run the job to its end, or go on with it; what is left of it is in `state/`."""
     if party.party != "server":
-        raise RequestError(f"{party.folder} is the folder of the silo {party.party!r}: tacit silo {party.folder}")
+        raise RequestError(
+            f"{party.folder} is the folder of {party.party!r}: tacit {_verb(party)} {party.folder}"
+        )
     with (
         _alone(party),
         _logging_to(party.folder / "log.jsonl"),
-        flare_backend(party.folder, party.job.sites, quorum=party.quorum, seen=board.saw) as backend,
+        flare_backend(
+            party.folder, party.clients, quorum=_needed(party), listen=party.address(), seen=board.saw
+        ) as backend,
     ):
+        sealing = party.sealing()
         server = Server(
             party.job,
             backend,
@@ -62,36 +71,62 @@ def run_server(party: PartyFolder, board: Board) -> Finished:
             quorum=party.quorum,
             deadline_seconds=party.deadline_seconds,
             progress=board.update,
+            key=sealing[0] if sealing else None,
         )
         return server.run()
 
 
 def run_silo(party: PartyFolder, records: Federation, say: Callable[[str], None]) -> None:
-    """Answer the server until stopped. FLARE's client is started again whenever it ends."""
-    if party.party == "server":
-        raise RequestError(f"{party.folder} is the server's folder: tacit server {party.folder}")
-    site = party.party
+    """Answer the server until stopped."""
+    if party.party not in party.job.sites:
+        raise RequestError(f"{party.folder} is no silo's folder: tacit {_verb(party)} {party.folder}")
+    site, sealing = party.party, party.sealing()
+    covers = Covers(site, *sealing) if sealing else None
     with _alone(party), _logging_to(party.folder / "log.jsonl"):
-        silo = Silo.open(party.job.text, party.policy_text(), records, party.state, site=site)
+        silo = Silo.open(party.job.text, party.policy_text(), records, party.state, site=site, covers=covers)
         terms = silo.terms
         say(
             f"{site}: {terms.records} records, noise multiplier {terms.noise_multiplier:.4g}, "
             f"epsilon {terms.epsilon:.4g} of the {terms.policy.epsilon:g} in the policy, {terms.planned} rounds"
         )
-        command, log = site_command(party.folder / "engine", site), party.folder / "log.txt"
-        with answering(_narrated(silo, say)) as relay, kept_running(command, relay=relay, log=log) as keeper:
-            deaths = 0
-            while True:
-                time.sleep(LOOK_SECONDS)
-                if keeper.quick_deaths > deaths:
-                    say(f"{site}: the connection does not come up; see {log}. Trying again")
-                deaths = keeper.quick_deaths
+        _answer_until_stopped(party, silo, say)
 
 
-def _narrated(silo: Silo, say: Callable[[str], None]) -> Callable[[bytes], bytes]:
+def run_shuffler(party: PartyFolder, say: Callable[[str], None]) -> None:
+    """Mix until stopped."""
+    sealing = party.sealing()
+    if party.party != SHUFFLER or sealing is None:
+        raise RequestError(f"{party.folder} is not the shuffler's folder: tacit {_verb(party)} {party.folder}")
+    with _alone(party), _logging_to(party.folder / "log.jsonl"):
+        _answer_until_stopped(party, ShufflerParty(party.job, *sealing), say)
+
+
+def _needed(party: PartyFolder) -> int:
+    """With how many parties a job of FLARE's is worth starting."""
+    return len(party.clients) if party.job.shuffled else party.quorum
+
+
+def _verb(party: PartyFolder) -> str:
+    return party.party if party.party in ("server", SHUFFLER) else "silo"
+
+
+def _answer_until_stopped(party: PartyFolder, answerer: Party, say: Callable[[str], None]) -> None:
+    """FLARE's client, in the party's name, started again whenever it ends."""
+    command, log = site_command(party.folder / "engine", party.party), party.folder / "log.txt"
+    with answering(_narrated(answerer, say)) as relay, kept_running(command, relay=relay, log=log) as keeper:
+        deaths = 0
+        while True:
+            time.sleep(LOOK_SECONDS)
+            if keeper.quick_deaths > deaths:
+                say(f"{party.party}: the connection does not come up; see {log}. Trying again")
+            deaths = keeper.quick_deaths
+
+
+def _narrated(answerer: Party, say: Callable[[str], None]) -> Callable[[bytes], bytes]:
     def answer(request: bytes) -> bytes:
-        frame = silo.step(request)
-        with contextlib.suppress(MessageError):
+        frame = answerer.step(request)
+        # Nobody may be there to read it, and a full disk must not cost an answer.
+        with contextlib.suppress(MessageError, OSError):
             reply = Reply.decode(frame, body_limit=2**30)
             if reply.body.startswith(b"{") and len(reply.body) < CERTIFICATE_LIMIT:
                 say(f"{reply.site}: certificate written for run {reply.run}")
@@ -103,15 +138,15 @@ def _narrated(silo: Silo, say: Callable[[str], None]) -> Callable[[bytes], bytes
 
 
 @contextlib.contextmanager
-def local_silos(folders: dict[str, Path], shards: dict[str, Path]) -> Iterator[None]:
-    """Every silo as a process of its own, on its own shard; all of them end with the block, or with us."""
+def local_parties(folders: dict[str, Path], shards: dict[str, Path]) -> Iterator[None]:
+    """Every silo on its own shard, and the shuffler, as processes of their own that end with the block, or us."""
     with contextlib.ExitStack() as stack:
         lifeline = stack.enter_context(listening(lambda connection: None))
         processes = [
             stack.enter_context(
-                running(silo_command(folder, shards[site]), relay=lifeline, log=folder / "silo.txt")
+                running(party_command(folder, shards.get(party)), relay=lifeline, log=folder / "output.txt")
             )
-            for site, folder in folders.items()
+            for party, folder in folders.items()
         ]
         try:
             yield
@@ -121,9 +156,12 @@ def local_silos(folders: dict[str, Path], shards: dict[str, Path]) -> Iterator[N
                 process.terminate()
 
 
-def silo_command(folder: Path, records: Path) -> list[str]:
-    """A silo on records that are prepared already."""
-    return [sys.executable, "-m", "tacit", "silo", str(folder), "--data", str(records), "--prepared"]
+def party_command(folder: Path, records: Path | None) -> list[str]:
+    """A silo on records that are prepared already, or without records the shuffler."""
+    command = [sys.executable, "-m", "tacit"]
+    if records is None:
+        return [*command, "shuffler", str(folder)]
+    return [*command, "silo", str(folder), "--data", str(records), "--prepared"]
 
 
 def write_shards(federation: Federation, folders: dict[str, Path]) -> dict[str, Path]:

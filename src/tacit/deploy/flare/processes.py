@@ -26,10 +26,10 @@ QUICK_SECONDS = 15.0
 _MODULES = "tacit.deploy.flare"
 
 
-def server_command(engine_folder: Path) -> list[str]:
-    """FLARE's server in its folder."""
+def server_command(engine_folder: Path, listen: str) -> list[str]:
+    """FLARE's server in its folder, on one address."""
     return [
-        sys.executable, "-m", f"{_MODULES}.server_process",
+        sys.executable, "-m", f"{_MODULES}.server_process", listen,
         "-m", str(engine_folder), "-s", "fed_server.json",
         "--set", "secure_train=true", f"org={ORGANISATION}", "config_folder=config",
     ]  # fmt: skip

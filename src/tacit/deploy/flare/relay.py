@@ -123,11 +123,19 @@ def listening(serve: Callable[[socket.socket], None]) -> Iterator[Path]:
                 threading.Thread(target=serve, args=(connection,), daemon=True).start()
 
     with private_socket() as (listener, path):
-        threading.Thread(target=accept, args=(listener,), daemon=True).start()
+        accepting = threading.Thread(target=accept, args=(listener,), daemon=True)
+        accepting.start()
         try:
             yield path
         finally:
-            for one in (listener, *connections):
-                with contextlib.suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
-                one.close()
+            _close(listener)
+            # Whoever was let in at the last moment is closed as well.
+            accepting.join(1.0)
+            for one in connections:
+                _close(one)
+
+
+def _close(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+    connection.close()

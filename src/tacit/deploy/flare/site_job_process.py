@@ -11,10 +11,12 @@ from nvflare.private.fed.client.admin_commands import AdminCommands
 
 from tacit.deploy.flare.lifeline import hold_lifeline
 from tacit.deploy.flare.site import harden_job
+from tacit.deploy.flare.thrift import wrap_thinly
 
 if __name__ == "__main__":
     hold_lifeline()
     AdminCommands.commands[:] = harden_job(AdminCommands.commands)
+    wrap_thinly()
     arguments = parse_arguments()
     run_directory = os.path.join(arguments.workspace, arguments.job_id)
     sys.exit(MainProcessMonitor.run(main_func=main, run_dir=run_directory, args=arguments))

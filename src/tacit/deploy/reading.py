@@ -1,0 +1,153 @@
+"""From what silos sent to the sum of their messages: as it is, or through a shuffler."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from torch import Tensor
+
+from tacit.compress import Packets
+from tacit.deploy.frames import LARGEST_COORDINATE, Reply, Request
+from tacit.deploy.job import Job
+from tacit.deploy.mixing import Mixing, context_of, mixing_of, point_digest
+from tacit.deploy.seam import Backend, Code, SiteError
+from tacit.deploy.shuffler import SHUFFLER
+from tacit.errors import MessageError, RequestError, TacitError
+
+
+class QuorumError(TacitError):
+    """Too few sites gave a usable answer, several times. The run can be taken up again."""
+
+
+class Reader(Protocol):
+    """How the server reads a round."""
+
+    @property
+    def sent_bytes(self) -> int:
+        """Of what a silo sends."""
+        ...
+
+    def quorum(self, quorum: int, asked: int) -> int:
+        """How many of those that are asked must answer."""
+        ...
+
+    def read(self, body: bytes) -> Any | None:
+        """What one silo sent, in a form that can be added up; None if it cannot."""
+        ...
+
+    def total(self, request: Request, read: Mapping[str, Any]) -> Tensor:
+        """The sum of the messages of these sites, in their order."""
+        ...
+
+
+def answer_to(answer: bytes | SiteError, site: str, request: Request, body_limit: int) -> Reply | Code:
+    """An answer, if it is one to this request, from this site."""
+    if isinstance(answer, SiteError):
+        return answer.code
+    try:
+        reply = Reply.decode(answer, body_limit=body_limit)
+    except MessageError:
+        return Code.REJECTED
+    if reply.site != site:
+        return Code.REJECTED
+    if reply.code is not Code.OK:
+        return reply.code
+    return reply if (reply.run, reply.round) == (request.run, request.round) else Code.WRONG_ROUND
+
+
+@dataclass(frozen=True)
+class OneByOne:
+    """Messages that protect themselves: each is read as it is, and any number of them will do."""
+
+    job: Job
+
+    @property
+    def sent_bytes(self) -> int:
+        """The message."""
+        return self.job.algorithm.uplink.compressor.message_bytes(self._dim)
+
+    @property
+    def _dim(self) -> int:
+        return self.job.algorithm.work.model.dim
+
+    def quorum(self, quorum: int, asked: int) -> int:
+        """As the consortium agreed."""
+        return min(quorum, asked)
+
+    def read(self, body: bytes) -> Packets | None:
+        """The packets, if they are finite."""
+        try:
+            packets = self.job.algorithm.uplink.compressor.decode([body], self._dim)
+        except MessageError:
+            return None
+        return packets if bool((packets.sum().abs() <= LARGEST_COORDINATE).all()) else None
+
+    def total(self, request: Request, read: Mapping[str, Packets]) -> Tensor:
+        """Added up as the simulator does."""
+        total = torch.zeros(self._dim)
+        for packets in read.values():
+            packets.add_sum_to(total)
+        return total
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """Messages that the shuffler mixes: all of a round, or none."""
+
+    job: Job
+    mixing: Mixing
+    key: X25519PrivateKey
+    backend: Backend
+    deadline_seconds: float
+
+    @property
+    def sent_bytes(self) -> int:
+        """Covered."""
+        return self.mixing.sent_bytes
+
+    def quorum(self, quorum: int, asked: int) -> int:
+        """The promise is about all of them."""
+        return asked
+
+    def read(self, body: bytes) -> bytes | None:
+        """As it is: nothing can be seen yet."""
+        return body if len(body) == self.sent_bytes else None
+
+    def total(self, request: Request, read: Mapping[str, bytes]) -> Tensor:
+        """What the shuffler's answer opens."""
+        digest, each = point_digest(request.body), self.mixing.covered_bytes
+        covered = b"".join(sent[:each] for sent in read.values())
+        asked = Request("mix", request.run, request.round, request.job, body=digest + covered)
+        answers = self.backend.run_round(
+            asked.encode(), sites=[SHUFFLER], quorum=1, deadline_seconds=self.deadline_seconds
+        )
+        reply = answer_to(
+            answers.get(SHUFFLER, SiteError(Code.NO_ANSWER)), SHUFFLER, asked, self.mixing.mixed_bytes
+        )
+        if isinstance(reply, Code) or len(reply.body) != self.mixing.mixed_bytes:
+            code = reply if isinstance(reply, Code) else Code.BAD_MESSAGE
+            raise QuorumError(f"round {request.round}: the shuffler: {code}; nothing of this round was seen")
+        context = context_of(request.job, request.run, request.round, digest)
+        try:
+            return self.mixing.total(list(read.values()), reply.body, self.key, context)
+        except MessageError as error:
+            raise QuorumError(
+                f"round {request.round}: {error}; a silo broke the rules, nobody can see which"
+            ) from error
+
+
+def reader_for(job: Job, backend: Backend, key: X25519PrivateKey | None, deadline_seconds: float) -> Reader:
+    """How the server of a job reads; one that needs a shuffler needs the server's key for sealed messages."""
+    mixing = mixing_of(job.algorithm)
+    if mixing is None:
+        return OneByOne(job)
+    if key is None:
+        raise RequestError(
+            f"algorithm {job.recipe.algorithm!r} needs a shuffler, and the server a key for what it mixes: "
+            "provision the consortium with this version, which makes both"
+        )
+    return Mixed(job, mixing, key, backend, deadline_seconds)

@@ -1,0 +1,99 @@
+"""`python meddling.py VERB ...`: a party of tacit's that kills itself, or spoils its own messages, as told.
+
+TACIT_TEST_DIE = "MOMENT:N" kills the process, as kill -9 does, when it reaches a moment for the N-th time.
+TACIT_TEST_RAISE = "WORDS" has the computation fail with these words and a record from the second round on.
+TACIT_TEST_SPOIL = "SEED" damages, repeats, delays and duplicates what a silo answers, about every second time.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+COLLECTING = "collecting"
+"""Between asking and the first answer."""
+
+
+def _dying(order: str) -> Callable[[str], None]:
+    moment, _, number = order.rpartition(":")
+    reached: Counter[str] = Counter()
+
+    def die() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def at(here: str) -> None:
+        reached[here] += 1
+        if here == moment and reached[here] == int(number):
+            die()
+        if here == "before asking" and moment == COLLECTING and reached[here] == int(number):
+            threading.Timer(0.05, die).start()
+
+    return at
+
+
+def _spoiling(seed: str, answer: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+    generator, last = random.Random(seed), [b"nothing yet"]
+
+    def spoilt(request: bytes) -> bytes:
+        frame = answer(request)
+        before, last[0] = last[0], frame
+        match generator.choice(["damage", "replay", "delay", "duplicate", "none", "none", "none"]):
+            case "damage":
+                place = generator.randrange(len(frame))
+                return frame[:place] + bytes([frame[place] ^ 1]) + frame[place + 1 :]
+            case "replay":
+                return before
+            case "delay":
+                time.sleep(2.5)
+            case "duplicate":
+                assert answer(request) == frame
+        return frame
+
+    return spoilt
+
+
+def _have_it_fail(words: str) -> None:
+    from tacit.deploy import silo
+
+    compute = silo.client_round
+
+    def failing(algorithm: Any, point: Any, cohort: Any, *others: Any) -> Any:
+        if cohort.round:
+            raise ValueError(f"{words}: {cohort.federation.features[0].tolist()}")
+        return compute(algorithm, point, cohort, *others)
+
+    silo.client_round = failing
+
+
+def main() -> None:
+    from tacit.cli.app import main as run
+    from tacit.deploy.flare import parties
+
+    if order := os.environ.pop("TACIT_TEST_DIE", ""):
+        at = _dying(order)
+
+        class Dying(parties.Silo):
+            def __init__(self, *arguments: Any, **settings: Any) -> None:
+                super().__init__(*arguments, at=at, **settings)
+
+        parties.Silo = Dying  # type: ignore[misc]  # in this process alone
+        parties.Server = partial(parties.Server, at=at)  # type: ignore[misc,assignment]  # likewise
+    if seed := os.environ.pop("TACIT_TEST_SPOIL", ""):
+        honest = parties.answering
+        parties.answering = lambda answer: honest(_spoiling(seed, answer))
+    if words := os.environ.pop("TACIT_TEST_RAISE", ""):
+        _have_it_fail(words)
+    sys.argv[0] = "tacit"
+    run()
+
+
+if __name__ == "__main__":
+    main()
