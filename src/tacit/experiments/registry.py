@@ -3,12 +3,30 @@
 from __future__ import annotations
 
 from tacit.errors import unknown_name
-from tacit.experiments import fed_spa, isrl_figures, isrl_rates, norm_quadratic, norm_table, soteriafl
+from tacit.experiments import (
+    fed_spa,
+    isrl_figures,
+    isrl_rates,
+    isrl_table,
+    norm_quadratic,
+    norm_table,
+    soteriafl,
+    soteriafl_tables,
+)
 from tacit.experiments.experiment import Experiment
 
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
-    for paper in (norm_quadratic, norm_table, soteriafl, isrl_figures, isrl_rates, fed_spa)
+    for paper in (
+        norm_quadratic,
+        norm_table,
+        soteriafl,
+        soteriafl_tables,
+        isrl_figures,
+        isrl_table,
+        isrl_rates,
+        fed_spa,
+    )
     for experiment in paper.EXPERIMENTS
 }
 
