@@ -68,7 +68,7 @@ def test_everything_is_written(tmp_path: Path) -> None:
     assert "NOT borne out: It does not." in page
     assert "Borne out: It holds." in page
     assert "data:image/svg+xml" in page
-    assert "not included in any epsilon" in page
+    assert "is not included in any epsilon" in page
 
 
 def test_the_summary_names_seeds_versions_time_and_departures() -> None:
@@ -114,6 +114,10 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         "evidence": "not seen",
     }
     assert done[1] == {"experiment": "empty", "skipped": "the file is not there; put it there"}
+    overview = (tmp_path / "out" / "index.html").read_text()
+    assert '<a href="toy/index.html">toy</a>' in overview
+    assert "Experiments: 1. Claims: Borne out 1, NOT borne out 1." in overview
+    assert "empty: the file is not there; put it there" in overview
     assert "NOT borne out" in call.invoke(app, ["reproduce", "toy", "--out", out]).stdout
     assert isinstance(call.invoke(app, ["reproduce", "empty", "--out", out]).exception, DataError)
     assert isinstance(call.invoke(app, ["reproduce"]).exception, RequestError)

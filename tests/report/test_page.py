@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tacit.report.page import Grid, Image, Section, Words, render_page, show_value
+from tacit.report.page import Grid, Image, Link, Section, Words, render_page, show_value
 
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg" width="900" height="300"><rect width="900" height="300"/></svg>'
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -30,6 +30,13 @@ def test_text_is_escaped_and_nothing_is_loaded() -> None:
     assert 'alt="a &quot;box&quot;"' in made
     assert "default-src 'none'" in made
     assert not re.search(r'(src|href)="(?!data:)', made)
+
+
+def test_links_and_long_texts_are_cells() -> None:
+    grid = Grid("pages", ("name", "n"), ((Link("a & b", "a/index.html"), "word " * 10),))
+    made = render_page("t", "l", [Section("s", [grid])])
+    assert '<td><a href="a/index.html">a &amp; b</a></td>' in made
+    assert '<td class="long">word word' in made
 
 
 def test_values_are_shown_for_people() -> None:

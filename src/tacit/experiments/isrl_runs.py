@@ -198,8 +198,9 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
     """One run of one method in one mode at one label, on its seed's split; a rehearsal has synthetic records."""
     task = TASKS[settings["data"]]
     seed, rounds, label = settings["seed"], settings["rounds"], settings["label"]
+    split = settings.get("split", seed)
     federation = _federation(
-        task.data, settings["clients"], settings["records"], seed, settings.get("rehearsal", False), data_dir
+        task.data, settings["clients"], settings["records"], split, settings.get("rehearsal", False), data_dir
     )
     model = build_model(task.model, federation, task.model_settings)
     smallest = int(federation.sizes.min())

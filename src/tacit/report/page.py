@@ -34,7 +34,20 @@ class Grid:
     rows: tuple[tuple[Any, ...], ...]
 
 
+@dataclass(frozen=True)
+class Link:
+    """A cell of a table that leads to another page, given by its path from this one."""
+
+    words: str
+    path: str
+
+    def __str__(self) -> str:
+        return self.words
+
+
 Block = Words | Image | Grid
+_LONG_CHARACTERS = 40
+"""Texts from here on may be broken, where others keep a table's line low."""
 
 
 @dataclass(frozen=True)
@@ -112,8 +125,14 @@ def _block(block: Block) -> str:
 
 def _cell(value: Any) -> str:
     number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    key = f' data-key="{value!r}" class="number"' if number else ""
-    return f"<td{key}>{_text(show_value(value))}</td>"
+    text = show_value(value)
+    kind = f' data-key="{value!r}" class="number"' if number else ""
+    if len(text) >= _LONG_CHARACTERS:
+        kind = ' class="long"'
+    shown = _text(text)
+    if isinstance(value, Link):
+        shown = f'<a href="{_text(value.path)}">{shown}</a>'
+    return f"<td{kind}>{shown}</td>"
 
 
 def _text(text: str) -> str:
@@ -134,7 +153,8 @@ figcaption,caption{color:var(--soft);font-size:.9rem;text-align:left}caption{pad
 .wide{overflow-x:auto;margin:1rem 0}
 table{border-collapse:collapse;font-size:.88rem;font-variant-numeric:tabular-nums}
 th,td{border-bottom:1px solid var(--line);padding:.25rem .6rem;text-align:left;white-space:nowrap}
-td.number{text-align:right}
+td.number{text-align:right}td.long{white-space:normal;min-width:16rem}
+a{color:var(--mark)}
 th button{font:inherit;font-weight:600;color:inherit;background:none;border:0;padding:.2rem 0;cursor:pointer}
 th button::after{content:" \\2195";color:var(--soft)}
 th[aria-sort=ascending] button::after{content:" \\2191"}th[aria-sort=descending] button::after{content:" \\2193"}
