@@ -5,9 +5,11 @@ from __future__ import annotations
 from tacit.errors import unknown_name
 from tacit.experiments import (
     fed_spa,
+    fed_spa_cifar,
     isrl_figures,
     isrl_rates,
     isrl_table,
+    norm_features,
     norm_quadratic,
     norm_table,
     soteriafl,
@@ -20,12 +22,14 @@ EXPERIMENTS: dict[str, Experiment] = {
     for paper in (
         norm_quadratic,
         norm_table,
+        norm_features,
         soteriafl,
         soteriafl_tables,
         isrl_figures,
         isrl_table,
         isrl_rates,
         fed_spa,
+        fed_spa_cifar,
     )
     for experiment in paper.EXPERIMENTS
 }
