@@ -180,7 +180,8 @@ def test_isrl_grids_have_the_papers_four_methods_and_more() -> None:
     assert len(made[1.0, PUBLISHED, isrl_runs.MB]) == 40
     assert len(made[3.0, isrl_runs.NO_PRIVACY, isrl_runs.LOCAL]) == 10
     assert {point["rounds"] for point in made[1.0, TRUE, isrl_runs.SHUFFLED]} == {12}
-    assert {point["rounds"] for point in made[1.0, PUBLISHED, isrl_runs.MB]} == {35}
+    for mode, method in ((PUBLISHED, isrl_runs.MB), (TRUE, isrl_runs.ONE_PASS)):
+        assert {point["rounds"] for point in made[1.0, mode, method]} == {35}
 
 
 @pytest.mark.parametrize("task", isrl_runs.TASKS.values())

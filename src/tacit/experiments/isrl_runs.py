@@ -301,5 +301,9 @@ def grids(
             axes: dict[str, Sequence[float]] = {"step": _steps(task, method, scale)}
             if mode == PUBLISHED and task.lipschitz == 0:
                 axes["clip_norm"] = size.clips
-            made[label, mode, method] = grid(point | (plans[label] if mode == TRUE else {}), **axes)
+            plan = plans[label] if mode == TRUE else {}
+            if method == ONE_PASS:
+                # More rounds than records there cannot be.
+                plan = {**plan, "rounds": size.rounds}
+            made[label, mode, method] = grid(point | plan, **axes)
     return made

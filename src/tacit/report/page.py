@@ -18,6 +18,14 @@ class Words:
 
 
 @dataclass(frozen=True)
+class Folded:
+    """A line, and a list that opens under it."""
+
+    line: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Image:
     """An SVG image, what can be seen in it, and that again for those who cannot see it."""
 
@@ -45,7 +53,7 @@ class Link:
         return self.words
 
 
-Block = Words | Image | Grid
+Block = Words | Folded | Image | Grid
 _LONG_CHARACTERS = 40
 """Texts from here on may be broken, where others keep a table's line low."""
 
@@ -102,12 +110,16 @@ def _block(block: Block) -> str:
     if isinstance(block, Words):
         if len(block.lines) == 1:
             return f"<p>{_text(block.lines[0])}</p>"
-        return "<ul>" + "".join(f"<li>{_text(line)}</li>" for line in block.lines) + "</ul>"
+        return _list(block.lines)
+    if isinstance(block, Folded):
+        return f"<details><summary>{_text(block.line)}</summary>{_list(block.lines)}</details>"
     if isinstance(block, Image):
         data = base64.b64encode(block.svg).decode()
         caption = _text(block.caption)
         return (
-            f'<figure><img alt="{caption}" src="data:image/svg+xml;base64,{data}">'
+            # The scrolling boxes take the focus, so that the arrow keys scroll them.
+            f'<figure><div class="wide" tabindex="0" role="region" aria-label="{caption}">'
+            f'<img alt="{caption}" src="data:image/svg+xml;base64,{data}"></div>'
             f"<figcaption>{caption}</figcaption></figure>"
         )
     headings = "".join(
@@ -116,11 +128,14 @@ def _block(block: Block) -> str:
     )
     rows = "\n".join(f"<tr>{''.join(_cell(value) for value in row)}</tr>" for row in block.rows)
     return (
-        # The scrolling box takes the focus, so that the arrow keys scroll it.
         f'<div class="wide" tabindex="0" role="region" aria-label="{_text(block.caption)}"><table>'
         f"<caption>{_text(block.caption)}</caption><thead><tr>{headings}</tr></thead>"
         f"<tbody>{rows}</tbody></table></div>"
     )
+
+
+def _list(lines: Sequence[str]) -> str:
+    return "<ul>" + "".join(f"<li>{_text(line)}</li>" for line in lines) + "</ul>"
 
 
 def _cell(value: Any) -> str:
@@ -149,6 +164,9 @@ main{max-width:64rem;margin:0 auto;padding:1.2rem}
 h1{font-size:1.6rem;line-height:1.25}h2{font-size:1.15rem;margin-top:2.2rem}
 p,li{max-width:46rem;overflow-wrap:anywhere}
 figure{margin:1rem 0}figure img{max-width:100%;height:auto;background:#fff;border-radius:4px}
+/* On a phone a figure scrolls: shrunk, its words could not be read. */
+@media (max-width:40rem){figure img{max-width:none;width:40rem}}
+summary{max-width:46rem;cursor:pointer}
 figcaption,caption{color:var(--soft);font-size:.9rem;text-align:left}caption{padding:.3rem 0}
 .wide{overflow-x:auto;margin:1rem 0}
 table{border-collapse:collapse;font-size:.88rem;font-variant-numeric:tabular-nums}
