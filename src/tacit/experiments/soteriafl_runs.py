@@ -171,7 +171,7 @@ def rehearsals(task: Task, labels: Sequence[float], scale: Scale) -> dict[Any, l
     made: dict[Any, list[dict[str, Any]]] = {}
     steps = _steps(task, scale)
     for label in labels:
-        base = {**_base(task, label, scale), "mode": TRUE, "evaluations": 10}
+        base = {**_base(task, label, scale), "mode": TRUE, "evaluations": scale.pick(5, 10)}
         rounds = [base["rounds"] * more for more in task.more_rounds]
         made[label] = grid(
             {**base, "algorithm": REHEARSED},

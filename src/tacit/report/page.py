@@ -165,7 +165,7 @@ h1{font-size:1.6rem;line-height:1.25}h2{font-size:1.15rem;margin-top:2.2rem}
 p,li{max-width:46rem;overflow-wrap:anywhere}
 figure{margin:1rem 0}figure img{max-width:100%;height:auto;background:#fff;border-radius:4px}
 /* On a phone a figure scrolls: shrunk, its words could not be read. */
-@media (max-width:40rem){figure img{max-width:none;width:40rem}}
+@media (max-width:40rem){figure img{max-width:none}}
 summary{max-width:46rem;cursor:pointer}
 figcaption,caption{color:var(--soft);font-size:.9rem;text-align:left}caption{padding:.3rem 0}
 .wide{overflow-x:auto;margin:1rem 0}
