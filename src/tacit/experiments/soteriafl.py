@@ -173,7 +173,8 @@ def _departures(task: Task, scale: Scale) -> tuple[str, ...]:
         "SoteriaFL-SGD and the SVRG kind; Corollary 2's batch and snapshot probability for the SVRG kind.",
         f"True: the planner tries {', '.join(map(str, task.more_rounds))} times the paper's rounds and clip "
         f"norms {', '.join(f'{c:g}' for c in task.true_clips)} (the paper's is {task.clip_norm:g}) on synthetic "
-        f"records of the same shape, dealt by label, with {REHEARSED}, and takes what has the best utility "
+        f"records of the same shape (of norm {task.record_norm:.3g}, a guess from what is public), dealt by "
+        f"label, with {REHEARSED}, and takes what has the best utility "
         "there, for all algorithms. The sampling rate is the smallest whose noise is within 2% of the least for "
         "so many rounds, by the exact accountant. None of that looks at a private record; steps are tuned as in "
         "the other mode. More rounds are more bits: see the column of equal bits.",
