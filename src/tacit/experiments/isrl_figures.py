@@ -166,9 +166,10 @@ def _departures(task: Task, scale: Scale, seeds: Sequence[int], tuning: Sequence
         + ". Local SGD's real epsilon counts every local step as a release, the only bound that is proved.",
         f"True: full batches, which need the least noise; Local SGD takes {TRUE_LOCAL_STEPS} full-batch steps. "
         f"The planner tries {rounds} rounds and clip norms {clips} on synthetic records of the same shape "
-        f"(of norm {task.record_norm:g}, and charges up to {LARGEST_CHARGE:g}: guesses from what is public), dealt "
-        "by target, with MB-SGD, and takes what has the lowest training loss there, for all methods (one-pass "
-        "keeps the paper's rounds); that looks at no private record. Steps are tuned as in the other mode.",
+        f"(of norm {task.record_norm:g}, and charges up to {LARGEST_CHARGE:g}: guesses from what is public), "
+        "dealt by target, with MB-SGD, and takes what has the lowest training loss there, for all methods "
+        "(one-pass keeps the paper's rounds); that looks at no private record. Steps are tuned as in the "
+        "other mode.",
         "Accelerated, one-pass and shuffled MB-SGD are not in the paper's figures. The shuffled one's promise is "
         "against a server that gets the messages mixed; among so few silos mixing proves no more than the noise "
         "of a message alone does, so it is MB-SGD again wherever all silos have the same size.",
