@@ -8,8 +8,9 @@ import pytest
 
 import tacit
 from tacit.engine.plan import make_plan
-from tacit.engine.planner import candidates, synthetic_like, try_out
+from tacit.engine.planner import candidates, try_out
 from tacit.engine.recipe import Recipe
+from tacit.engine.rehearsal import synthetic_like
 from tacit.errors import RequestError
 from tacit.theory import soteriafl
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pandas as pd
@@ -67,7 +68,7 @@ def test_everything_is_written(tmp_path: Path) -> None:
     assert "NOT borne out: It does not." in page
     assert "Borne out: It holds." in page
     assert "data:image/svg+xml" in page
-    assert "not included in any epsilon" in page
+    assert "is not included in any epsilon" in page
 
 
 def test_the_summary_names_seeds_versions_time_and_departures() -> None:
@@ -113,6 +114,10 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         "evidence": "not seen",
     }
     assert done[1] == {"experiment": "empty", "skipped": "the file is not there; put it there"}
+    overview = (tmp_path / "out" / "index.html").read_text()
+    assert '<a href="toy/index.html">toy</a>' in overview
+    assert "Experiments: 1. Claims: Borne out 1, NOT borne out 1." in overview
+    assert "empty: the file is not there; put it there" in overview
     assert "NOT borne out" in call.invoke(app, ["reproduce", "toy", "--out", out]).stdout
     assert isinstance(call.invoke(app, ["reproduce", "empty", "--out", out]).exception, DataError)
     assert isinstance(call.invoke(app, ["reproduce"]).exception, RequestError)
@@ -154,22 +159,39 @@ def test_paths_begin_at_the_start() -> None:
 
 
 def test_published_grids_keep_the_papers_settings_and_true_ones_the_labels() -> None:
-    made = soteriafl_runs.grids(soteriafl_runs.A9A, (1.0,), Scale())
+    plans = {1.0: {"rounds": 100, "clip_norm": 2.0}}
+    made = soteriafl_runs.grids(soteriafl_runs.A9A, (1.0,), Scale(), plans)
     theirs = made[1.0, PUBLISHED, "soteriafl-sgd"]
     assert {point["clip_norm"] for point in theirs} == {0.5}
     assert [point["step"] for point in theirs] == list(soteriafl_runs.STEPS)
     assert {point["rounds"] for point in theirs} == {25}
-    assert (1.0, TRUE, "soteriafl-sgd") in made
+    ours = made[1.0, TRUE, "soteriafl-sgd"]
+    assert {(point["rounds"], point["clip_norm"]) for point in ours} == {(100, 2.0)}, "as the planner says"
+    assert [point["step"] for point in ours] == list(soteriafl_runs.STEPS)
     assert soteriafl_runs._batch(soteriafl_runs.A9A, "soteriafl-svrg", 1.0) == ("poisson", 54)
-    quick = soteriafl_runs.grids(soteriafl_runs.A9A, (1.0,), Scale(quick=True))
+    quick = soteriafl_runs.grids(soteriafl_runs.A9A, (1.0,), Scale(quick=True), plans)
     assert sum(map(len, quick.values())) < sum(map(len, made.values())) / 3
 
 
 def test_isrl_grids_have_the_papers_four_methods_and_more() -> None:
-    made = isrl_runs.grids(isrl_runs.INSURANCE, 10, 5, Scale())
+    plans = {label: {"rounds": 12, "clip_norm": 1e4} for label in isrl_runs.INSURANCE.full.labels}
+    made = isrl_runs.grids(isrl_runs.INSURANCE, 10, 5, Scale(), plans)
     assert {(mode, method) for _, mode, method in made} == set(isrl_runs.SERIES)
     assert len(made[1.0, PUBLISHED, isrl_runs.MB]) == 40
     assert len(made[3.0, isrl_runs.NO_PRIVACY, isrl_runs.LOCAL]) == 10
+    assert {point["rounds"] for point in made[1.0, TRUE, isrl_runs.SHUFFLED]} == {12}
+    for mode, method in ((PUBLISHED, isrl_runs.MB), (TRUE, isrl_runs.ONE_PASS)):
+        assert {point["rounds"] for point in made[1.0, mode, method]} == {35}
+
+
+@pytest.mark.parametrize("task", isrl_runs.TASKS.values())
+def test_quick_steps_are_some_of_the_papers(task: isrl_runs.Task) -> None:
+    for method in (isrl_runs.MB, isrl_runs.LOCAL):
+        full, quick = (isrl_runs._steps(task, method, Scale(quick=q)) for q in (False, True))
+        low, high = task.log_steps[method]
+        assert len(full) == task.number_of_steps
+        assert (full[0], full[-1]) == pytest.approx((math.exp(low), math.exp(high)), rel=1e-3)
+        assert set(quick) < set(full)
 
 
 def test_a_measured_rate_stays_below_its_bound() -> None:

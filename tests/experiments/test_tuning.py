@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tacit.experiments.cells import Result, Runner, Settings
 from tacit.experiments.intervals import mean_and_interval, slope
-from tacit.experiments.tuning import evenly, grid, tuned
+from tacit.experiments.tuning import evenly, grid, rehearsed, tuned
 
 
 def work(settings: Settings, data_dir: Path | None) -> Result:
@@ -28,6 +28,37 @@ def test_the_best_mean_over_the_tuning_seeds_wins(tmp_path: Path) -> None:
     assert list(found) == ["a"], "a series without a finite score is left out"
     assert [(r["settings"]["x"], r["settings"]["seed"]) for r in found["a"]] == [(2, 0), (2, 1), (2, 2)]
     assert len(list((tmp_path / "cells").iterdir())) == 7, "3 points with 2 seeds, then one seed more"
+
+
+def rehearse(settings: Settings, data_dir: Path | None) -> Result:
+    assert settings["rehearsal"], "private records are not looked at"
+    return {"loss": float("inf") if settings["x"] > 2 else settings["x"] + settings["step"]}
+
+
+def test_a_rehearsal_keeps_what_did_best_on_the_stand_in(tmp_path: Path) -> None:
+    with Runner(tmp_path / "cells", workers=1) as runner:
+        plans = rehearsed(
+            runner,
+            rehearse,
+            {"a": grid({}, x=[2, 1], step=[0.5, 0.1]), "b": grid({"step": 1}, x=[4, 5])},
+            keep=("x",),
+            score=lambda result: result["loss"],
+        )
+    assert plans == {"a": {"x": 1}, "b": {"x": 4}}
+
+
+def test_the_runs_that_are_shown_may_look_more_often(tmp_path: Path) -> None:
+    with Runner(tmp_path / "cells", workers=1) as runner:
+        found = tuned(
+            runner,
+            work,
+            {"a": grid({"looks": 1}, x=[1, 2])},
+            tuning_seeds=[0],
+            seeds=[0, 1],
+            score=lambda result: result["loss"],
+            final={"looks": 9},
+        )
+    assert [(r["settings"]["x"], r["settings"]["looks"]) for r in found["a"]] == [(1, 9), (1, 9)]
 
 
 def test_a_grid_has_every_combination() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tacit.report.page import Grid, Image, Section, Words, render_page, show_value
+from tacit.report.page import Folded, Grid, Image, Link, Section, Words, render_page, show_value
 
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg" width="900" height="300"><rect width="900" height="300"/></svg>'
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -19,17 +19,26 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 def page() -> str:
     rows = (("b", 10.0, 1e-3), ("c", 9.0, None), ("a", 100.0, 2e-5))
     grid = Grid("scores", ("name", "points", "a quantity with quite a long name"), rows)
-    blocks = [Words(("one <b>line</b>",)), Words(("x", "y")), Image(SVG, 'a "box"'), grid]
+    folded = Folded("why", ("<i>", "so"))
+    blocks = [Words(("one <b>line</b>",)), Words(("x", "y")), folded, Image(SVG, 'a "box"'), grid]
     return render_page("Title & more", "lead", [Section("What", blocks)])
 
 
 def test_text_is_escaped_and_nothing_is_loaded() -> None:
     made = page()
     assert "one &lt;b&gt;line&lt;/b&gt;" in made
+    assert "<details><summary>why</summary><ul><li>&lt;i&gt;</li>" in made
     assert "<title>Title &amp; more</title>" in made
     assert 'alt="a &quot;box&quot;"' in made
     assert "default-src 'none'" in made
     assert not re.search(r'(src|href)="(?!data:)', made)
+
+
+def test_links_and_long_texts_are_cells() -> None:
+    grid = Grid("pages", ("name", "n"), ((Link("a & b", "a/index.html"), "word " * 10),))
+    made = render_page("t", "l", [Section("s", [grid])])
+    assert '<td><a href="a/index.html">a &amp; b</a></td>' in made
+    assert '<td class="long">word word' in made
 
 
 def test_values_are_shown_for_people() -> None:
@@ -46,7 +55,9 @@ addEventListener("load", () => {
   buttons[0].click(); seen.words = shown();
   buttons[2].click(); seen.gaps = shown();
   seen.focus = buttons.every(b => { b.focus(); return document.activeElement === b; });
-  const region = document.querySelector(".wide"); region.focus(); seen.region = document.activeElement === region;
+  seen.region = [...document.querySelectorAll(".wide, summary")].every(
+    part => { part.focus(); return document.activeElement === part; });
+  document.querySelector("summary").click(); seen.open = document.querySelector("details").open;
   seen.image = image.complete && image.naturalWidth > 0 && image.getBoundingClientRect().width > 100;
   seen.width = innerWidth; seen.overflow = document.documentElement.scrollWidth - innerWidth;
   const said = document.createElement("pre"); said.id = "seen"; said.textContent = JSON.stringify(seen);
@@ -95,6 +106,7 @@ def test_in_a_browser(tmp_path: Path, width: int) -> None:
     assert seen["sort"] == "ascending"
     assert seen["focus"]
     assert seen["region"]
+    assert seen["open"]
     assert seen["image"]
     assert seen["width"] == width
     assert seen["overflow"] <= 0

@@ -27,6 +27,9 @@ def reproduce(
     show: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer seeds, rounds and grid points.")] = False,
+    charge_tuning: Annotated[
+        bool, typer.Option("--charge-tuning", help="Tune the true mode by private selection, and count its cost.")
+    ] = False,
     seeds: Annotated[int | None, typer.Option(min=1, help="How many; as the paper has unless given.")] = None,
     out: Annotated[Path, typer.Option(help="Where results, figures and pages go.")] = Path("reproduced"),
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; one a core unless given.")] = None,
@@ -43,11 +46,20 @@ def reproduce(
     if (name is None) != everything:
         raise RequestError("name one experiment, or say --all; `tacit reproduce --list` lists them")
     chosen = list(EXPERIMENTS.values()) if name is None else [experiment_named(name)]
-    done = _run(chosen, Scale(quick, seeds), out, workers, data_dir, as_json, skip=everything)
+    if charge_tuning:
+        refused = [one.name for one in chosen if not one.can_charge]
+        if name is not None and refused:
+            raise RequestError(f"{name} has no tuning that --charge-tuning could charge; leave it out")
+        chosen = [one for one in chosen if one.can_charge]
+    done = _run(
+        chosen, Scale(quick, seeds, charge_tuning), out, workers, data_dir, as_json, everything=everything
+    )
     if as_json:
         print(json.dumps(done))
     else:
         _show(done)
+        if everything:
+            print(f"All of them: {out / 'index.html'}")
 
 
 def _run(
@@ -58,13 +70,14 @@ def _run(
     data_dir: Path | None,
     as_json: bool,
     *,
-    skip: bool,
+    everything: bool,
 ) -> list[dict[str, Any]]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from tacit.experiments.cells import Runner
     from tacit.experiments.outputs import Made, write_outputs
+    from tacit.experiments.overview import write_overview
 
     done: list[dict[str, Any]] = []
     columns = TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
@@ -82,7 +95,7 @@ def _run(
                 try:
                     findings = experiment.run(runner, scale)
                 except DataError as error:
-                    if not skip:
+                    if not everything:
                         raise
                     done.append({"experiment": experiment.name, "skipped": str(error)})
                     continue
@@ -93,8 +106,16 @@ def _run(
                     for c in findings.claims
                 ]
                 done.append(
-                    {"experiment": experiment.name, "seconds": made.seconds, "claims": claims, "files": files}
+                    {
+                        "experiment": experiment.name,
+                        "title": experiment.title,
+                        "seconds": made.seconds,
+                        "claims": claims,
+                        "files": files,
+                    }
                 )
+    if everything:
+        write_overview(done, out)
     return done
 
 

@@ -14,9 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
 from tacit.algorithms.registry import algorithm_entry
 from tacit.client.estimators import Minibatch
 from tacit.client.sampling import Full, Poisson, Sampling
@@ -27,6 +24,7 @@ from tacit.engine.parts import bound_of
 from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
 from tacit.engine.records import load_federation
+from tacit.engine.rehearsal import synthetic_like
 from tacit.engine.simulate import simulate
 from tacit.engine.targets import privacy_of
 from tacit.errors import DivergedError, RequestError, count, positive
@@ -34,7 +32,6 @@ from tacit.federation import Federation
 from tacit.models.linear import LinearModel
 from tacit.models.losses import CrossEntropy, Logistic
 from tacit.models.registry import build_model, default_model
-from tacit.noise.randomness import Purpose, Randomness
 from tacit.privacy import Target, calibrate_noise
 from tacit.server.projection import parse_projection
 from tacit.theory import isrl_dp, soteriafl
@@ -307,21 +304,3 @@ def try_out(
     if not trials:
         raise RequestError("every candidate that was tried diverged on synthetic data; allow others")
     return sorted(trials, key=lambda trial: trial.train_loss)
-
-
-def synthetic_like(federation: Federation, feature_norm: float, *, seed: int) -> Federation:
-    """Records that nobody owns: sizes, features, classes and norm of a federation, a random linear teacher."""
-    generator = Randomness(seed).generator(Purpose.DATA)
-    width = math.prod(federation.feature_shape)
-    features = generator.standard_normal((federation.records, width))
-    features *= feature_norm / np.linalg.norm(features, axis=1, keepdims=True)
-    scores = features @ generator.standard_normal((width, federation.classes or 1))
-    targets = scores[:, 0] if federation.classes is None else scores.argmax(axis=1)
-    return Federation(
-        features=torch.from_numpy(features).float().reshape(federation.records, *federation.feature_shape),
-        targets=torch.from_numpy(targets).float() if federation.classes is None else torch.from_numpy(targets),
-        sizes=federation.sizes,
-        ids=federation.ids,
-        classes=federation.classes,
-        name=f"synthetic, like {federation.name}",
-    )

@@ -1,13 +1,14 @@
 """Cells: the single runs that an experiment is made of, each of which is done once.
 
-A cell is a function and plain settings. Its result is a JSON file named by a digest of both, written in one step
-when the cell is done; so an experiment that was killed goes on where it was, and experiments that share cells
-share their results.
+A cell is a function and plain settings. Its result is a JSON file named by a digest of both and of the code that
+the function depends on, written in one step when the cell is done; so an experiment that was killed goes on where
+it was, experiments that share cells share their results, and an edited one never shows what it found before.
 """
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import multiprocessing
 import os
@@ -21,6 +22,7 @@ from typing import Any
 from tacit._version import __version__
 from tacit.engine.files import write_atomically
 from tacit.errors import DataError, count
+from tacit.experiments.dependencies import code_digest
 
 Settings = Mapping[str, Any]
 Result = dict[str, Any]
@@ -37,10 +39,10 @@ class Cell:
 
     @property
     def digest(self) -> str:
-        """A name for the cell: equal for equal work, settings and version of tacit."""
-        said = json.dumps(
-            [f"{self.work.__module__}.{self.work.__qualname__}", dict(self.settings), __version__], sort_keys=True
-        )
+        """A name: equal for equal work, settings, version of tacit and code that the work imports."""
+        code = code_digest(Path(inspect.getfile(self.work)))
+        name = f"{self.work.__module__}.{self.work.__qualname__}"
+        said = json.dumps([name, dict(self.settings), __version__, code], sort_keys=True)
         return hashlib.sha256(said.encode()).hexdigest()[:20]
 
 

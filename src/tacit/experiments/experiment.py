@@ -24,6 +24,8 @@ class Scale:
 
     quick: bool = False
     seeds: int | None = None
+    charge_tuning: bool = False
+    """choose the true mode's settings by private selection, and count what that costs"""
 
     def pick(self, quick: _Choice, full: _Choice) -> _Choice:
         """One of two values."""
@@ -95,6 +97,8 @@ class Findings:
     """the numbers of this run that a reader would ask for"""
     tuned: bool = False
     """whether settings were chosen by looking at the data"""
+    charged: bool = False
+    """whether what that costs in the true mode is counted, in a table of its own"""
 
 
 @dataclass(frozen=True)
@@ -107,3 +111,5 @@ class Experiment:
     run: Callable[[Runner, Scale], Findings]
     data: str | None = None
     """the data set that it needs in the data directory"""
+    can_charge: bool = False
+    """whether its tuning can be charged"""

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_LEGEND_INCHES = 2.4
+"""The width of a legend's longest entry."""
 Curves = Mapping[str, tuple[Sequence[float], Sequence[Sequence[float]]]]
 """By legend: x, and y for every seed."""
 
@@ -107,7 +109,8 @@ def path_panel(ax: Axes, paths: Mapping[str, Sequence[Sequence[float]]]) -> None
     ax.legend(frameon=False, fontsize=7.5)
 
 
-def legend_below(figure: Figure, ax: Axes, columns: int = 3) -> None:
-    """One legend for all panels."""
+def legend_below(figure: Figure, ax: Axes) -> None:
+    """One legend for all panels, in as many columns as fit."""
     handles, labels = ax.get_legend_handles_labels()
+    columns = max(1, int(figure.get_figwidth() / _LEGEND_INCHES))
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)

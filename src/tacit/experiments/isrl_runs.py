@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -11,12 +11,14 @@ from typing import Any
 
 import torch
 
-from tacit.algorithms import isrl_dp
+from tacit.algorithms import isrl_dp, shuffled
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.calibrate import Privacy
+from tacit.algorithms.shuffler import Shuffler
 from tacit.client.bounds import Bound, ClipNorm
-from tacit.client.sampling import Full, OnePass, Sampling, WithReplacement
+from tacit.client.sampling import Full, OnePass, Sampling, WithoutReplacement, WithReplacement
 from tacit.data import load
+from tacit.engine.rehearsal import synthetic_like
 from tacit.experiments.cells import Result, Settings
 from tacit.experiments.experiment import PUBLISHED, TRUE, Scale
 from tacit.experiments.simulated import Job, as_published, promised, simulated
@@ -24,6 +26,7 @@ from tacit.experiments.tuning import evenly, grid
 from tacit.federation import Federation
 from tacit.models.model import Model
 from tacit.models.registry import build_model
+from tacit.privacy import Target
 from tacit.server.accelerated import Stage
 from tacit.server.participation import FixedNumber
 from tacit.server.projection import Everywhere
@@ -32,7 +35,8 @@ from tacit.theory.isrl_dp.published_noise import experiment_batch, experiment_no
 
 NO_PRIVACY = "no privacy"
 MB, LOCAL, FAST, ONE_PASS = "MB-SGD", "Local SGD", "accelerated MB-SGD", "one-pass MB-SGD"
-METHODS = (MB, LOCAL, FAST, ONE_PASS)
+SHUFFLED = "shuffled MB-SGD"
+METHODS = (MB, LOCAL, FAST, ONE_PASS, SHUFFLED)
 SERIES = (
     (NO_PRIVACY, MB),
     (NO_PRIVACY, LOCAL),
@@ -42,8 +46,13 @@ SERIES = (
     (TRUE, LOCAL),
     (TRUE, FAST),
     (TRUE, ONE_PASS),
+    (TRUE, SHUFFLED),
 )
 TRUE_LOCAL_STEPS = 4
+MORE_ROUNDS = (1 / 3, 1, 3)
+"""That the true mode chooses from, in times the paper's."""
+LARGEST_CHARGE = 64_000.0
+"""Of a patient of the insurance data: taken as public by the planner, and by nothing else."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +62,8 @@ class Size:
     labels: tuple[float, ...]
     rounds: int
     trials: int
-    steps: int
-    """how many are tried, evenly spaced in their logarithm"""
+    steps: tuple[int, ...]
+    """which are tried, of those that the task has"""
     clips: tuple[float, ...]
     """tried in the true mode, and as published where the noise follows the clip norm"""
     records: int | None = None
@@ -72,6 +81,10 @@ class Task:
     """the L of the published noise: 0 for the clip norm, None for twice the longest record"""
     log_steps: dict[str, tuple[float, float]]
     """by method the logarithms of the shortest and the longest step"""
+    number_of_steps: int
+    """evenly spaced in their logarithm, as in the paper"""
+    record_norm: float
+    """of a typical record, by what is public"""
     full: Size
     quick: Size
     model_settings: dict[str, Any] = field(default_factory=dict)
@@ -88,8 +101,10 @@ MNIST = Task(
     partition="digit-pairs",
     lipschitz=None,
     log_steps={MB: (-6, 0), LOCAL: (-8, -1)},
-    full=Size((0.75, 1.5, 3.0, 6.0, 12.0, 18.0), 35, 20, 10, (1.0, 3.0, 10.0), 1238),
-    quick=Size((1.5, 6.0, 18.0), 10, 2, 2, (1.0, 10.0), 300),
+    number_of_steps=10,
+    record_norm=7.0,
+    full=Size((0.75, 1.5, 3.0, 6.0, 12.0, 18.0), 35, 20, tuple(range(10)), (1.0, 3.0, 10.0), 1238),
+    quick=Size((1.5, 6.0, 18.0), 10, 2, (3, 6, 9), (1.0, 10.0), 300),
 )
 INSURANCE = Task(
     data="insurance",
@@ -97,8 +112,10 @@ INSURANCE = Task(
     partition="sorted-target",
     lipschitz=0.0,
     log_steps={MB: (-8, 1), LOCAL: (-10, 0)},
-    full=Size((0.125, 0.25, 0.5, 1.0, 2.0, 3.0), 35, 20, 10, (1e2, 1e4, 1e6, 1e8)),
-    quick=Size((0.25, 1.0, 3.0), 35, 2, 3, (1e4, 1e6)),
+    number_of_steps=10,
+    record_norm=3.0,
+    full=Size((0.125, 0.25, 0.5, 1.0, 2.0, 3.0), 35, 20, tuple(range(10)), (1e2, 1e4, 1e6, 1e8)),
+    quick=Size((0.25, 1.0, 3.0), 35, 2, (4, 5, 6, 7), (1e4, 1e6)),
 )
 OBESITY = Task(
     data="obesity",
@@ -106,16 +123,20 @@ OBESITY = Task(
     partition="natural-id:target",
     lipschitz=20.0,
     log_steps={MB: (-7, -1), LOCAL: (-9, -1)},
-    full=Size((0.5, 1.0, 3.0, 6.0, 9.0), 100, 3, 8, (1.0, 3.0, 10.0), 202),
-    quick=Size((1.0, 3.0, 9.0), 20, 2, 3, (1.0, 3.0), 202),
+    number_of_steps=8,
+    record_norm=4.0,
+    full=Size((0.5, 1.0, 3.0, 6.0, 9.0), 100, 3, tuple(range(8)), (1.0, 3.0, 10.0), 202),
+    quick=Size((1.0, 3.0, 9.0), 20, 2, (3, 5, 7), (1.0, 3.0), 202),
 )
 TASKS = {task.data: task for task in (MNIST, INSURANCE, OBESITY)}
 
 
 @lru_cache(maxsize=4)
-def _federation(data: str, clients: int, records: int | None, seed: int, data_dir: Path | None) -> Federation:
+def _federation(
+    data: str, clients: int, records: int | None, seed: int, rehearsal: bool, data_dir: Path | None
+) -> Federation:
     task = TASKS[data]
-    return load(
+    federation = load(
         data,
         clients=clients,
         partition=task.partition,
@@ -124,6 +145,11 @@ def _federation(data: str, clients: int, records: int | None, seed: int, data_di
         pca=50 if data == "mnist" else None,
         records_per_client=records,
     )
+    if rehearsal:
+        return synthetic_like(
+            federation, task.record_norm, seed=seed, target_bound=LARGEST_CHARGE, by_target=True
+        )
+    return federation
 
 
 def _delta(size: int) -> float:
@@ -150,6 +176,16 @@ def _algorithm(settings: Settings, model: Model, federation: Federation, batch: 
             strong_convexity=0.0,
             projection=everywhere,
         )
+    if method == SHUFFLED:
+        return shuffled.shuffled_mb_sgd(
+            model,
+            bound=bound,
+            # Everything, but for what would tell a larger silo's messages from the others'.
+            sampling=WithoutReplacement(smallest),
+            step=step,
+            projection=everywhere,
+            shuffler=Shuffler(min(settings["cohort"], federation.clients), smallest),
+        )
     sampling = OnePass(max(1, smallest // rounds)) if method == ONE_PASS else Full()
     if mode != TRUE:
         sampling = WithReplacement(batch)
@@ -159,10 +195,13 @@ def _algorithm(settings: Settings, model: Model, federation: Federation, batch: 
 
 
 def run(settings: Settings, data_dir: Path | None) -> Result:
-    """One run of one method in one mode at one label, on the split of its seed."""
+    """One run of one method in one mode at one label, on its seed's split; a rehearsal has synthetic records."""
     task = TASKS[settings["data"]]
     seed, rounds, label = settings["seed"], settings["rounds"], settings["label"]
-    federation = _federation(task.data, settings["clients"], settings["records"], seed, data_dir)
+    split = settings.get("split", seed)
+    federation = _federation(
+        task.data, settings["clients"], settings["records"], split, settings.get("rehearsal", False), data_dir
+    )
     model = build_model(task.model, federation, task.model_settings)
     smallest = int(federation.sizes.min())
     wanted = experiment_batch(records=smallest, rounds=rounds, epsilon=label)
@@ -178,7 +217,9 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
         algorithm = replace(algorithm, participation=FixedNumber(settings["cohort"]))
     privacy: Privacy = "none"
     if settings["mode"] == TRUE:
-        privacy = promised(label, federation, _delta)
+        # Behind a shuffler all messages have the same noise: that of the smallest silo's delta.
+        together = settings["method"] == SHUFFLED
+        privacy = Target(label, _delta(smallest)) if together else promised(label, federation, _delta)
     elif settings["mode"] == PUBLISHED:
         local = settings["method"] == LOCAL
 
@@ -216,23 +257,53 @@ def error(result: Result) -> float:
     return metric / float(result["scale"]) if result["settings"]["data"] == "insurance" else 1 - metric
 
 
-def grids(task: Task, clients: int, cohort: int, scale: Scale) -> dict[Any, list[dict[str, Any]]]:
-    """For every (label, mode, method) the points that tuning tries."""
+def _steps(task: Task, method: str, scale: Scale) -> list[float]:
+    low, high = task.log_steps[LOCAL if method == LOCAL else MB]
+    steps = evenly(math.exp(low), math.exp(high), task.number_of_steps)
+    return [steps[k] for k in task.size(scale).steps]
+
+
+def _base(task: Task, clients: int, cohort: int, scale: Scale) -> dict[str, Any]:
     size = task.size(scale)
-    base = {
+    return {
         "data": task.data,
         "clients": clients,
         "cohort": cohort,
         "rounds": size.rounds,
         "records": size.records,
     }
+
+
+def rehearsals(task: Task, clients: int, cohort: int, scale: Scale) -> dict[Any, list[dict[str, Any]]]:
+    """For every label the rounds and clip norms that MB-SGD tries on synthetic records, for all methods."""
+    size, base = task.size(scale), _base(task, clients, cohort, scale)
+    rounds = [round(size.rounds * more) for more in MORE_ROUNDS]
+    return {
+        label: grid(
+            {**base, "mode": TRUE, "method": MB, "label": label},
+            rounds=rounds,
+            clip_norm=size.clips,
+            step=_steps(task, MB, scale)[:: scale.pick(1, 2)],
+        )
+        for label in size.labels
+    }
+
+
+def grids(
+    task: Task, clients: int, cohort: int, scale: Scale, plans: Mapping[Any, dict[str, Any]]
+) -> dict[Any, list[dict[str, Any]]]:
+    """For every (label, mode, method) the points that tuning tries: steps; clip norms where the paper does."""
+    size, base = task.size(scale), _base(task, clients, cohort, scale)
     made: dict[Any, list[dict[str, Any]]] = {}
     for mode, method in SERIES:
-        low, high = task.log_steps[LOCAL if method == LOCAL else MB]
-        steps = evenly(math.exp(low), math.exp(high), size.steps)
-        clipped = mode == TRUE or (mode == PUBLISHED and task.lipschitz == 0)
-        clips: Sequence[float | None] = size.clips if clipped else [None]
         for label in size.labels[-1:] if mode == NO_PRIVACY else size.labels:
-            point = {**base, "mode": mode, "method": method, "label": label}
-            made[label, mode, method] = grid(point, step=steps, clip_norm=clips)
+            point = {**base, "mode": mode, "method": method, "label": label, "clip_norm": None}
+            axes: dict[str, Sequence[float]] = {"step": _steps(task, method, scale)}
+            if mode == PUBLISHED and task.lipschitz == 0:
+                axes["clip_norm"] = size.clips
+            plan = plans[label] if mode == TRUE else {}
+            if method == ONE_PASS:
+                # More rounds than records there cannot be.
+                plan = {**plan, "rounds": size.rounds}
+            made[label, mode, method] = grid(point | plan, **axes)
     return made

@@ -3,12 +3,34 @@
 from __future__ import annotations
 
 from tacit.errors import unknown_name
-from tacit.experiments import fed_spa, isrl_figures, isrl_rates, norm_quadratic, norm_table, soteriafl
+from tacit.experiments import (
+    fed_spa,
+    fed_spa_cifar,
+    isrl_figures,
+    isrl_rates,
+    isrl_table,
+    norm_features,
+    norm_quadratic,
+    norm_table,
+    soteriafl,
+    soteriafl_tables,
+)
 from tacit.experiments.experiment import Experiment
 
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
-    for paper in (norm_quadratic, norm_table, soteriafl, isrl_figures, isrl_rates, fed_spa)
+    for paper in (
+        norm_quadratic,
+        norm_table,
+        norm_features,
+        soteriafl,
+        soteriafl_tables,
+        isrl_figures,
+        isrl_table,
+        isrl_rates,
+        fed_spa,
+        fed_spa_cifar,
+    )
     for experiment in paper.EXPERIMENTS
 }
 

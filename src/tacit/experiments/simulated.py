@@ -23,6 +23,8 @@ from tacit.errors import DivergedError, RequestError
 from tacit.federation import Federation
 from tacit.noise.randomness import Randomness
 from tacit.privacy import Adjacency, Target, accounting
+from tacit.privacy.events import to_dict
+from tacit.server.participation import Attendance
 
 KEPT = (
     "round",
@@ -68,7 +70,7 @@ def simulated(job: Job) -> dict[str, Any]:
         return {**job.facts, "error": str(error)}
     return {
         **job.facts,
-        **_promise(run.calibration),
+        **_promise(run.calibration, releases(job.algorithm, _attended(job))),
         "rounds": job.rounds,
         "history": {name: [_finite(getattr(row, name)) for row in run.history] for name in KEPT},
         "seconds": run.seconds,
@@ -77,8 +79,7 @@ def simulated(job: Job) -> dict[str, Any]:
 
 def watched(job: Job, look: Callable[[Tensor], Any]) -> dict[str, Any]:
     """Run a job and look at the point alone: for models whose full objective costs more than the rounds."""
-    began, randomness = time.perf_counter(), Randomness(job.seed)
-    attended = attendance(job.algorithm, job.federation, job.rounds, randomness)
+    began, randomness, attended = time.perf_counter(), Randomness(job.seed), _attended(job)
     times = releases(job.algorithm, attended)
     calibration = calibrate(job.algorithm, job.federation, releases=times, privacy=job.privacy, attended=attended)
     simulation = Simulation(job.algorithm, job.federation, calibration, randomness, MEMORY_LIMIT_BYTES)
@@ -96,7 +97,7 @@ def watched(job: Job, look: Callable[[Tensor], Any]) -> dict[str, Any]:
         return {**job.facts, "error": str(error)}
     return {
         **job.facts,
-        **_promise(calibration),
+        **_promise(calibration, times),
         "rounds": job.rounds,
         "history": {"round": rounds, "seen": seen},
         "uplink_bits_per_client": state.uplink_bits / job.federation.clients,
@@ -104,13 +105,22 @@ def watched(job: Job, look: Callable[[Tensor], Any]) -> dict[str, Any]:
     }
 
 
-def _promise(calibration: Calibration) -> dict[str, Any]:
+def _attended(job: Job) -> Attendance:
+    return attendance(job.algorithm, job.federation, job.rounds, Randomness(job.seed))
+
+
+def _promise(calibration: Calibration, times: int) -> dict[str, Any]:
     guarantee = calibration.guarantee
     beside = {str(other.adversary): other.epsilon for other in calibration.beside}
     return {
         "epsilon": None if guarantee is None else guarantee.epsilon,
         "adjacency": None if guarantee is None else str(guarantee.adjacency),
         "beside": {name: _finite(value) for name, value in beside.items()},
+        "events": [
+            {"event": to_dict(calibration.event(group, times)), "delta": group.target.delta}
+            for group in calibration.groups
+            if group.target is not None
+        ],
         "noise_multiplier": float(calibration.noise_multipliers.max()),
         "noise_std": float(calibration.noise_stds.max()),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -13,23 +14,22 @@ from tacit.client.bounds import ClipNorm
 from tacit.client.sampling import build_sampling
 from tacit.compress import parse_compressor
 from tacit.data import load
+from tacit.engine.rehearsal import synthetic_like, thrifty_rate
 from tacit.experiments.cells import Result, Settings
 from tacit.experiments.experiment import PUBLISHED, TRUE, Scale
 from tacit.experiments.simulated import Job, as_published, simulated
 from tacit.experiments.tuning import grid
 from tacit.federation import Federation
 from tacit.models.registry import build_model
-from tacit.privacy import Target, calibrate_noise
-from tacit.privacy.events import gaussian, poisson, repeated
+from tacit.privacy import Target
 from tacit.theory.soteriafl import published_noise_std
 
 DELTA = 1e-3
 STEPS = (0.01, 0.03, 0.06, 0.1, 0.3, 0.6, 1.0)
-RATES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""The sampling rates that the true mode chooses from."""
-
 OF_THE_PAPER = ("ldp-sgd", "ldp-svrg", "cdp-sgd", "soteriafl-sgd", "soteriafl-svrg")
 BEYOND = ("soteriafl-gd", "soteriafl-saga")
+REHEARSED = "soteriafl-sgd"
+"""What the planner tries; the others take its rounds and clip norm."""
 TRUE_FOR = {
     "ldp-sgd": "ldp-sgd",
     "ldp-svrg": "ldp-sgd",
@@ -52,43 +52,44 @@ class Task:
     records: int
     clip_norm: float
     true_clips: tuple[float, ...]
+    """that the true mode chooses from"""
+    more_rounds: tuple[int, ...]
+    """that the true mode chooses from, in times the paper's"""
+    record_norm: float
+    """of a typical record, by what is public: 14 attributes are 1; a digit's ink"""
     labels: dict[float, tuple[int, int]]
     """by label: the batch of SoteriaFL-SGD and the rounds (appendix A, and the authors' code)"""
 
 
-A9A = Task("a9a", "logistic-nonconvex", 3256, 0.5, (0.5, 2.0), {1.0: (10, 25), 5.0: (51, 100), 10.0: (103, 150)})
+A9A = Task(
+    "a9a",
+    "logistic-nonconvex",
+    3256,
+    0.5,
+    (0.5, 1.0, 2.0),
+    (1, 2, 4),
+    math.sqrt(14),
+    {1.0: (10, 25), 5.0: (51, 100), 10.0: (103, 150)},
+)
 NETWORK = Task(
     "mnist",
     "network",
     6000,
     1.0,
-    (1.0,),
+    (1.0, 2.0),
+    (1, 2),
+    9.0,
     {1.0: (128, 150), 2.0: (128, 200), 4.0: (128, 300), 8.0: (128, 500), 16.0: (128, 1000)},
 )
 TASKS = {"a9a": A9A, "mnist": NETWORK}
 
 
 @lru_cache(maxsize=1)
-def _federation(data: str, data_dir: Path | None) -> Federation:
-    return load(data, clients=10, partition="sorted", data_dir=data_dir)
-
-
-@lru_cache(maxsize=64)
-def planned_rate(records: int, rounds: int, epsilon: float) -> float:
-    """The smallest sampling rate whose noise on the mean is within 2% of the least: more records buy nothing.
-
-    >>> planned_rate(6000, 150, 1.0)
-    0.05
-    """
-    stds = {}
-    for rate in RATES:
-        noise = calibrate_noise(
-            lambda z, rate=rate: repeated(poisson(rate, z) if rate < 1 else gaussian(z), rounds),  # type: ignore[misc]  # bound
-            epsilon=epsilon,
-            delta=DELTA,
-        )
-        stds[rate] = noise / (rate * records)
-    return next(rate for rate in RATES if stds[rate] <= 1.02 * min(stds.values()))
+def _federation(data: str, data_dir: Path | None, rehearsal: bool) -> Federation:
+    federation = load(data, clients=10, partition="sorted", data_dir=data_dir)
+    if rehearsal:
+        return synthetic_like(federation, TASKS[data].record_norm, seed=0, by_target=True)
+    return federation
 
 
 def _batch(task: Task, algorithm: str, label: float) -> tuple[str, float | None]:
@@ -101,15 +102,15 @@ def _batch(task: Task, algorithm: str, label: float) -> tuple[str, float | None]
 
 
 def run(settings: Settings, data_dir: Path | None) -> Result:
-    """One run of one algorithm in one mode at one label."""
+    """One run of one algorithm in one mode at one label; a rehearsal has synthetic records."""
     task, algorithm_name, label = TASKS[settings["data"]], settings["algorithm"], settings["label"]
-    federation = _federation(task.data, data_dir)
+    federation = _federation(task.data, data_dir, settings.get("rehearsal", False))
     model = build_model(task.model, federation)
     rounds, clip = settings["rounds"], settings["clip_norm"]
     if settings["mode"] == PUBLISHED:
         sampling_name, batch = _batch(task, algorithm_name, label)
     else:
-        rate = planned_rate(task.records, rounds, label)
+        rate = thrifty_rate(task.records, rounds, Target(label, DELTA))
         sampling_name, batch = ("poisson", rate) if rate < 1 else ("full", None)
     sampling = build_sampling(sampling_name, batch)
     drawn = float(sampling.batch_sizes(federation.sizes).max())
@@ -143,29 +144,55 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
             noise_multiplier=multiplier,
             delta=lambda _: DELTA,
         )
-    every = max(1, rounds // settings["evaluations"])
+    every = max(1, rounds // (settings["evaluations"] or rounds))
     return simulated(Job(algorithm, federation, rounds, privacy, settings["seed"], every, {"batch": drawn}))
 
 
-def grids(task: Task, labels: tuple[float, ...], scale: Scale) -> dict[Any, list[dict[str, Any]]]:
-    """For every (label, mode, algorithm) the points that tuning tries."""
-    network = task is NETWORK
-    steps = scale.pick((0.3,) if network else (0.06, 0.3), STEPS)
-    shrink = scale.pick(10 if network else 2, 1)
-    algorithms = OF_THE_PAPER if scale.quick else (*OF_THE_PAPER, *BEYOND)
+def _steps(task: Task, scale: Scale) -> tuple[float, ...]:
+    return scale.pick((0.3,) if task is NETWORK else (0.06, 0.3), STEPS)
+
+
+def _base(task: Task, label: float, scale: Scale) -> dict[str, Any]:
+    shrink = scale.pick(10 if task is NETWORK else 2, 1)
+    return {"data": task.data, "label": label, "rounds": max(task.labels[label][1] // shrink, 10)}
+
+
+def shown(task: Task) -> dict[str, Any]:
+    """What the runs that are shown do otherwise: look at every round, where that is cheap."""
+    return {} if task is NETWORK else {"evaluations": None}
+
+
+def _algorithms(scale: Scale) -> tuple[str, ...]:
+    return OF_THE_PAPER if scale.quick else (*OF_THE_PAPER, *BEYOND)
+
+
+def rehearsals(task: Task, labels: Sequence[float], scale: Scale) -> dict[Any, list[dict[str, Any]]]:
+    """For every label the rounds and clip norms that one algorithm tries on synthetic records, for all."""
+    made: dict[Any, list[dict[str, Any]]] = {}
+    steps = _steps(task, scale)
+    for label in labels:
+        base = {**_base(task, label, scale), "mode": TRUE, "evaluations": scale.pick(5, 10)}
+        rounds = [base["rounds"] * more for more in task.more_rounds]
+        made[label] = grid(
+            {**base, "algorithm": REHEARSED},
+            rounds=rounds,
+            clip_norm=task.true_clips,
+            step=scale.pick(steps, steps[2::2]),
+        )
+    return made
+
+
+def grids(
+    task: Task, labels: Sequence[float], scale: Scale, plans: Mapping[Any, Settings]
+) -> dict[Any, list[dict[str, Any]]]:
+    """For every (label, mode, algorithm) the points that tuning tries: steps, at the planned rest where true."""
     made: dict[Any, list[dict[str, Any]]] = {}
     for label in labels:
-        rounds = max(task.labels[label][1] // shrink, 10)
-        base = {
-            "data": task.data,
-            "label": label,
-            "rounds": rounds,
-            "evaluations": scale.pick(5, 25) if network else rounds,
-        }
-        for name in algorithms:
-            point = {**base, "mode": PUBLISHED, "algorithm": name}
-            made[label, PUBLISHED, name] = grid(point, step=steps, clip_norm=[task.clip_norm])
-        for name in dict.fromkeys(TRUE_FOR[name] for name in algorithms):
-            point = {**base, "mode": TRUE, "algorithm": name}
-            made[label, TRUE, name] = grid(point, step=steps, clip_norm=task.true_clips)
-    return made
+        base = _base(task, label, scale)
+        for name in _algorithms(scale):
+            published = {**base, "mode": PUBLISHED, "algorithm": name, "clip_norm": task.clip_norm}
+            made[label, PUBLISHED, name] = [published]
+        for name in dict.fromkeys(TRUE_FOR[name] for name in _algorithms(scale)):
+            made[label, TRUE, name] = [{**base, "mode": TRUE, "algorithm": name, **plans[label]}]
+    steps = _steps(task, scale)
+    return {key: grid({**point, "evaluations": scale.pick(5, 25)}, step=steps) for key, (point,) in made.items()}

@@ -22,11 +22,12 @@ def tuned(
     tuning_seeds: Sequence[int],
     seeds: Sequence[int],
     score: Score,
+    final: Settings | None = None,
 ) -> dict[Series, list[Result]]:
     """For every series the runs, one a seed, at the point of its grid with the best mean score.
 
     Tuning looks at private data once for every point; no epsilon includes that. A series of which no point gave
-    a finite score is left out.
+    a finite score is left out. `final` is what the last runs do otherwise, such as looking more often.
     """
     tries = [(name, point, seed) for name, points in grids.items() for point in points for seed in tuning_seeds]
     scores: dict[tuple[Series, int], list[float]] = {}
@@ -38,11 +39,30 @@ def tuned(
         best = min(points, key=lambda point: fmean(scores[name, id(point)]))
         if math.isfinite(fmean(scores[name, id(best)])):
             chosen[name] = best
-    repeats = [(name, {**point, "seed": seed}) for name, point in chosen.items() for seed in seeds]
+    repeats = [
+        (name, {**point, **(final or {}), "seed": seed}) for name, point in chosen.items() for seed in seeds
+    ]
     found: dict[Series, list[Result]] = {name: [] for name in chosen}
     for (name, _), result in zip(repeats, runner([Cell(work, point) for _, point in repeats]), strict=True):
         found[name].append(result)
     return found
+
+
+def rehearsed(
+    runner: Runner, work: Work, grids: Mapping[Series, Sequence[Settings]], *, keep: Sequence[str], score: Score
+) -> dict[Series, dict[str, Any]]:
+    """For every series the settings named by `keep` of the point that did best on a stand-in for the data.
+
+    The work reads "rehearsal" and looks at no private record then, so this costs no privacy. A series of which no
+    point gave a finite score keeps the first point's.
+    """
+    tries = [(name, point) for name, points in grids.items() for point in points]
+    results = runner([Cell(work, {**point, "seed": 0, "rehearsal": True}) for _, point in tries])
+    best: dict[Series, tuple[float, Settings]] = {}
+    for (name, point), result in zip(tries, results, strict=True):
+        if name not in best or score(result) < best[name][0]:
+            best[name] = score(result), point
+    return {name: {setting: point[setting] for setting in keep} for name, (_, point) in best.items()}
 
 
 def grid(base: Settings, **axes: Sequence[Any]) -> list[dict[str, Any]]:

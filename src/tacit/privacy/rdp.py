@@ -16,6 +16,7 @@ from dp_accounting import DpEvent
 from scipy import optimize
 from scipy.special import logsumexp
 
+from tacit.errors import RequestError
 from tacit.privacy.accounting import check_delta, separate
 from tacit.privacy.dominate import Direction, dominate, is_private, splits_noise
 from tacit.privacy.inexact import Surcharge
@@ -23,6 +24,8 @@ from tacit.privacy.pairs import Array, FixedSizePair, MixturePair, Pair, Reveale
 from tacit.privacy.terms import Adjacency
 
 _LOG_NEGLIGIBLE = -9.0
+_TINY_LOG_TAIL = -700.0
+"""Where nothing may be given up: what still is, is refused."""
 _FAR = 40.0
 _NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(16)
 _MOST_PANELS = 20_000
@@ -61,6 +64,32 @@ def _ideal_epsilon(event: DpEvent, delta: float, adjacency: Adjacency) -> float:
     if not splits_noise(event):
         return at(0.0)
     return float(optimize.minimize_scalar(at, bounds=(-5.0, 0.5), method="bounded", options={"xatol": 0.1}).fun)
+
+
+def renyi_divergence(event: DpEvent, order: float, adjacency: Adjacency = Adjacency.REPLACE_ONE) -> float:
+    """The Renyi divergence of an event at an order above one, in the worse direction; refused if it has no curve.
+
+    No curve: noise that is drawn inexactly, coins, what is given up with some probability, what is not private.
+    Messages that are mixed are charged as if they were not.
+
+    >>> from tacit.privacy.events import gaussian, repeated
+    >>> round(renyi_divergence(repeated(gaussian(4.0), 8), 3.0), 9)
+    3.0
+    """
+    if not order > 1:
+        raise RequestError(f"a Renyi divergence has an order above 1, not {order}")
+    coins, _ = separate(event, adjacency)
+    surcharge = Surcharge.of(event)
+    if coins or surcharge.epsilon or surcharge.cut_mass or not is_private(event):
+        raise RequestError("no Renyi curve for this event: its noise is not ideal, or there is none")
+    directions = dominate(event, Adjacency(adjacency), log_tail=_TINY_LOG_TAIL)
+    if any(pair.unbounded > 0 for direction in directions for pair, _ in direction.pairs):
+        raise RequestError("no Renyi curve for this event: it may reveal a record, however seldom")
+    return max(
+        direction.shift**2 * order / 2
+        + sum(times * log_moment(pair, order) for pair, times in direction.pairs) / (order - 1)
+        for direction in directions
+    )
 
 
 def log_moment(pair: Pair, order: float) -> float:

@@ -18,6 +18,14 @@ class Words:
 
 
 @dataclass(frozen=True)
+class Folded:
+    """A line, and a list that opens under it."""
+
+    line: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Image:
     """An SVG image, what can be seen in it, and that again for those who cannot see it."""
 
@@ -34,7 +42,20 @@ class Grid:
     rows: tuple[tuple[Any, ...], ...]
 
 
-Block = Words | Image | Grid
+@dataclass(frozen=True)
+class Link:
+    """A cell of a table that leads to another page, given by its path from this one."""
+
+    words: str
+    path: str
+
+    def __str__(self) -> str:
+        return self.words
+
+
+Block = Words | Folded | Image | Grid
+_LONG_CHARACTERS = 40
+"""Texts from here on may be broken, where others keep a table's line low."""
 
 
 @dataclass(frozen=True)
@@ -89,12 +110,16 @@ def _block(block: Block) -> str:
     if isinstance(block, Words):
         if len(block.lines) == 1:
             return f"<p>{_text(block.lines[0])}</p>"
-        return "<ul>" + "".join(f"<li>{_text(line)}</li>" for line in block.lines) + "</ul>"
+        return _list(block.lines)
+    if isinstance(block, Folded):
+        return f"<details><summary>{_text(block.line)}</summary>{_list(block.lines)}</details>"
     if isinstance(block, Image):
         data = base64.b64encode(block.svg).decode()
         caption = _text(block.caption)
         return (
-            f'<figure><img alt="{caption}" src="data:image/svg+xml;base64,{data}">'
+            # The scrolling boxes take the focus, so that the arrow keys scroll them.
+            f'<figure><div class="wide" tabindex="0" role="region" aria-label="{caption}">'
+            f'<img alt="{caption}" src="data:image/svg+xml;base64,{data}"></div>'
             f"<figcaption>{caption}</figcaption></figure>"
         )
     headings = "".join(
@@ -103,17 +128,26 @@ def _block(block: Block) -> str:
     )
     rows = "\n".join(f"<tr>{''.join(_cell(value) for value in row)}</tr>" for row in block.rows)
     return (
-        # The scrolling box takes the focus, so that the arrow keys scroll it.
         f'<div class="wide" tabindex="0" role="region" aria-label="{_text(block.caption)}"><table>'
         f"<caption>{_text(block.caption)}</caption><thead><tr>{headings}</tr></thead>"
         f"<tbody>{rows}</tbody></table></div>"
     )
 
 
+def _list(lines: Sequence[str]) -> str:
+    return "<ul>" + "".join(f"<li>{_text(line)}</li>" for line in lines) + "</ul>"
+
+
 def _cell(value: Any) -> str:
     number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    key = f' data-key="{value!r}" class="number"' if number else ""
-    return f"<td{key}>{_text(show_value(value))}</td>"
+    text = show_value(value)
+    kind = f' data-key="{value!r}" class="number"' if number else ""
+    if len(text) >= _LONG_CHARACTERS:
+        kind = ' class="long"'
+    shown = _text(text)
+    if isinstance(value, Link):
+        shown = f'<a href="{_text(value.path)}">{shown}</a>'
+    return f"<td{kind}>{shown}</td>"
 
 
 def _text(text: str) -> str:
@@ -130,11 +164,15 @@ main{max-width:64rem;margin:0 auto;padding:1.2rem}
 h1{font-size:1.6rem;line-height:1.25}h2{font-size:1.15rem;margin-top:2.2rem}
 p,li{max-width:46rem;overflow-wrap:anywhere}
 figure{margin:1rem 0}figure img{max-width:100%;height:auto;background:#fff;border-radius:4px}
+/* On a phone a figure scrolls: shrunk, its words could not be read. */
+@media (max-width:40rem){figure img{max-width:none}}
+summary{max-width:46rem;cursor:pointer}
 figcaption,caption{color:var(--soft);font-size:.9rem;text-align:left}caption{padding:.3rem 0}
 .wide{overflow-x:auto;margin:1rem 0}
 table{border-collapse:collapse;font-size:.88rem;font-variant-numeric:tabular-nums}
 th,td{border-bottom:1px solid var(--line);padding:.25rem .6rem;text-align:left;white-space:nowrap}
-td.number{text-align:right}
+td.number{text-align:right}td.long{white-space:normal;min-width:16rem}
+a{color:var(--mark)}
 th button{font:inherit;font-weight:600;color:inherit;background:none;border:0;padding:.2rem 0;cursor:pointer}
 th button::after{content:" \\2195";color:var(--soft)}
 th[aria-sort=ascending] button::after{content:" \\2191"}th[aria-sort=descending] button::after{content:" \\2193"}

@@ -1,0 +1,55 @@
+"""What code a result comes from: a digest of a module and of all of tacit that it imports."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from functools import lru_cache
+from pathlib import Path
+
+import tacit
+
+ROOT = Path(tacit.__file__).parent
+
+
+@lru_cache(maxsize=64)
+def code_digest(source: Path, root: Path = ROOT) -> str:
+    """Changes whenever the source file does, or that of a module below `root` which it imports, however far away.
+
+    Imports inside functions count. What is found by name at run time alone does not.
+
+    >>> code_digest(ROOT / "errors.py") != code_digest(ROOT / "schedules.py")
+    True
+    """
+    said = hashlib.sha256()
+    for path in sorted(sources(source, root)):
+        # Relative, so that the same code in another place is the same.
+        name = path.relative_to(root) if path.is_relative_to(root) else path.name
+        said.update(f"{name} {path.stat().st_size}\n".encode() + path.read_bytes())
+    return said.hexdigest()
+
+
+def sources(source: Path, root: Path = ROOT) -> set[Path]:
+    """The source file and all below `root` that it imports, directly or not."""
+    seen: set[Path] = set()
+    waiting = {source}
+    while waiting:
+        path = waiting.pop()
+        seen.add(path)
+        waiting |= _imported(path, root) - seen
+    return seen
+
+
+@lru_cache(maxsize=1024)
+def _imported(path: Path, root: Path) -> frozenset[Path]:
+    """The sources that a file names; `from a import b` means module a.b too, if there is such a module."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    parts = [name.split(".") for name in names if name.split(".")[0] == root.name]
+    places = [root.joinpath(*rest) for _, *rest in parts]
+    files = [place / "__init__.py" if place.is_dir() else place.with_suffix(".py") for place in places]
+    return frozenset(file for file in files if file.is_file())

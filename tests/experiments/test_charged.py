@@ -1,0 +1,65 @@
+"""Charged tuning: a random search, and an epsilon for each of those who may look."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from tacit.cli.app import app
+from tacit.errors import RequestError
+from tacit.experiments.cells import Result, Runner, Settings
+from tacit.experiments.charged import cost_table, selected
+from tacit.experiments.tuning import grid
+from tacit.privacy import epsilon
+from tacit.privacy.events import gaussian, repeated, to_dict
+from tacit.privacy.selection import RandomTrials, selection_epsilon
+
+RUN = repeated(gaussian(40.0), 10)
+
+
+def work(settings: Settings, data_dir: Path | None) -> Result:
+    with (Path(settings["log"])).open("a") as file:
+        file.write(json.dumps([settings["split"], settings["seed"], settings["step"], settings["looks"]]) + "\n")
+    return {
+        "loss": settings["step"],
+        "epsilon": 1.0,
+        "adjacency": "replace-one",
+        "events": [{"event": to_dict(RUN), "delta": 1e-5}],
+    }
+
+
+def test_the_best_of_a_random_search_is_shown_with_its_price(tmp_path: Path) -> None:
+    points = grid({"log": str(tmp_path / "log"), "looks": 1}, step=[0.3, 0.1, 0.2])
+    with Runner(tmp_path / "cells", workers=1) as runner:
+        found = selected(
+            runner,
+            work,
+            {(1.0, "true", "a"): points},
+            seeds=range(6),
+            score=lambda result: result["loss"],
+            final={"looks": 9},
+        )
+    runs = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert len({seed for _, seed, _, _ in runs}) == len(runs), "every run has noise of its own"
+    assert {looks for *_, looks in runs} == {9}
+    (results,) = found.values()
+    assert len(results) == 6
+    for seed, result in enumerate(results):
+        own = [step for split, _, step, _ in runs if split == seed]
+        assert result["loss"] == min(own)
+    assert len({sum(split == seed for split, *_ in runs) for seed in range(6)}) > 1, "their number is random"
+    price = results[0]["tuning"]
+    assert price["model"] == selection_epsilon(RUN, RandomTrials(3.0), 1e-5)
+    assert price["server"] == epsilon(repeated(RUN, 3), 1e-5)
+    assert epsilon(RUN, 1e-5) < min(price["model"], price["server"])
+    (table,) = cost_table(found)
+    assert table.rows[0] == (1.0, "true", "a", 3, 1.0, price["model"], price["server"])
+    assert cost_table({("x",): [{"loss": 1}]}) == ()
+
+
+def test_an_experiment_without_such_tuning_refuses(tmp_path: Path) -> None:
+    said = CliRunner().invoke(app, ["reproduce", "norm-fig2", "--charge-tuning", "--out", str(tmp_path)])
+    assert isinstance(said.exception, RequestError)
+    assert "--charge-tuning" in str(said.exception)

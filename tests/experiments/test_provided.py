@@ -1,0 +1,107 @@
+"""Experiments on files that only the user has: run on small ones, and left out with a reason without them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tacit.data import sources
+from tacit.errors import DataError
+from tacit.experiments import fed_spa_cifar, norm_features
+from tacit.experiments.cells import Runner
+from tacit.experiments.experiment import PUBLISHED, TRUE, Scale
+from tacit.experiments.provided import provided
+from tacit.experiments.registry import experiment_named
+from tacit.federation import Federation
+from tacit.models.linear import softmax_regression
+
+
+@pytest.fixture(autouse=True)
+def _nowhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(sources.ENVIRONMENT, raising=False)
+    monkeypatch.setattr("tacit.experiments.provided.cache_dir", lambda: tmp_path / "cache")
+    norm_features._federation.cache_clear()
+
+
+@pytest.mark.parametrize("name", ["fed-spa-table2", "norm-table2b", "norm-table2c"])
+def test_without_the_file_it_says_what_to_put_where(tmp_path: Path, name: str) -> None:
+    experiment = experiment_named(name)
+    with Runner(tmp_path / "cells", data_dir=tmp_path, workers=1) as runner, pytest.raises(DataError) as caught:
+        experiment.run(runner, Scale(quick=True))
+    assert f"DIR/{experiment.data}/" in str(caught.value)
+    assert str(tmp_path / str(experiment.data)) in str(caught.value)
+
+
+def test_the_data_directory_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for place in ("given", "named"):
+        (tmp_path / place / "x").mkdir(parents=True)
+        (tmp_path / place / "x" / "f").touch()
+    monkeypatch.setenv(sources.ENVIRONMENT, str(tmp_path / "named"))
+    assert provided("x", "f", tmp_path / "given", "it") == tmp_path / "given" / "x" / "f"
+    assert provided("x", "f", tmp_path / "other", "it") == tmp_path / "named" / "x" / "f"
+
+
+def write_features(folder: Path, **changes: object) -> None:
+    rng = np.random.default_rng(0)
+    labels = np.arange(60) % 3
+    features = rng.standard_normal((60, 4)).astype(np.float32) + 3 * np.eye(4, dtype=np.float32)[labels]
+    arrays = {
+        "train_features": features,
+        "train_labels": labels,
+        "test_features": features[:30],
+        "test_labels": labels[:30],
+    }
+    folder.mkdir(parents=True)
+    np.savez(folder / norm_features.FILE, **{**arrays, **changes})  # type: ignore[arg-type]  # some are wrong
+
+
+def test_features_of_the_user_make_the_table(tmp_path: Path) -> None:
+    write_features(tmp_path / "cifar-10-features")
+    with Runner(tmp_path / "cells", data_dir=tmp_path, workers=1) as runner:
+        found = experiment_named("norm-table2b").run(runner, Scale(quick=True))
+    (table,) = found.tables
+    assert {(line[0], line[1]) for line in table.rows} >= {(None, "none"), (5.0, "clip"), (5.0, "normalise")}
+    free = next(line for line in table.rows if line[1] == "none")
+    assert free[4] > 0.6, "the classes are far apart"
+    assert found.settings["clients"] == 12
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"train_labels": np.zeros(60)},
+        {"test_labels": np.zeros(7, dtype=int)},
+        {"train_features": np.zeros(60)},
+        {"train_labels": np.array([object()] * 60)},
+    ],
+)
+def test_features_of_another_kind_are_refused(tmp_path: Path, changes: dict[str, object]) -> None:
+    write_features(tmp_path / "f", **changes)
+    with pytest.raises(DataError, match=r"train_|test_"):
+        norm_features.read_features(tmp_path / "f" / norm_features.FILE)
+
+
+def test_a_run_on_images_like_cifar(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.rand(10 * 50, 3072, generator=generator)
+    labels = torch.arange(500) % 10
+    parts = [(images[50 * k : 50 * k + 50], labels[50 * k : 50 * k + 50]) for k in range(10)]
+    federation = Federation.from_clients(parts, test=(images[:20], labels[:20]), classes=10)
+    monkeypatch.setattr(fed_spa_cifar, "_federation", lambda data_dir: federation)
+    settings = {"mode": PUBLISHED, "algorithm": "fed-spa", "ratio": 0.1, "rounds": 1, "local_steps": 1, "seed": 0}
+    found = fed_spa_cifar.run(settings, None)
+    assert found["history"]["round"] == [0, 1]
+    assert 0 <= fed_spa_cifar._best(found) <= 1
+    assert found["epsilon"] > 0
+
+
+def test_the_true_mode_goes_as_far_in_a_round_as_the_paper() -> None:
+    model = softmax_regression(features=9, classes=10)
+    settings = {"algorithm": "dp-fed", "ratio": 1.0, "local_steps": 50}
+    true, theirs = (fed_spa_cifar._algorithm({**settings, "mode": m}, model).work for m in (TRUE, PUBLISHED))
+    assert true.batches_per_round * fed_spa_cifar.FEWER_STEPS == theirs.batches_per_round == 50
+    sizes = torch.tensor([500])
+    assert int(true.sampling.batch_sizes(sizes)) == 10 * int(theirs.sampling.batch_sizes(sizes)) == 500
