@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -96,7 +95,7 @@ class Report:
         losses = model.losses(point, Batch(records.features, records.targets, records.sizes)).double().cpu()
         centred = losses.nan_to_num(nan=self.loss_bound, posinf=self.loss_bound).clamp(0, self.loss_bound) - half
         multiplier = torch.tensor([noise_multiplier], dtype=torch.float64)
-        generators = partial(cohort.generators, Purpose.REPORT)
+        generators = cohort.generators(Purpose.REPORT)
         total = noise.add(centred.sum().reshape(1, 1), half * multiplier, multiplier, generators)
         return half + float(total[0, 0]) / records.records
 
