@@ -15,7 +15,15 @@ from tacit.cli.app import app
 from tacit.client.sparse_steps import SparseLocalSteps
 from tacit.engine.objective import objective
 from tacit.errors import DataError, RequestError
-from tacit.experiments import fed_spa, isrl_rates, isrl_runs, norm_quadratic, registry, soteriafl, soteriafl_runs
+from tacit.experiments import (
+    fed_spa_runs,
+    isrl_rates,
+    isrl_runs,
+    norm_quadratic,
+    registry,
+    soteriafl,
+    soteriafl_runs,
+)
 from tacit.experiments.cells import Runner
 from tacit.experiments.experiment import (
     PUBLISHED,
@@ -221,11 +229,11 @@ def test_equal_bits_are_not_compared_at_a_round_that_was_not_evaluated() -> None
     assert soteriafl._at_bits([{"history": history}], 300, "loss") is None
 
 
-@pytest.mark.parametrize("ratio", fed_spa.RATIOS)
+@pytest.mark.parametrize("ratio", fed_spa_runs.RATIOS)
 def test_fed_spa_keeps_the_share_of_coordinates_that_it_says(ratio: float) -> None:
-    settings = {"mode": TRUE, "algorithm": "fed-spa", "local_steps": 30, "local_step": 0.1, "clip_norm": 1.0}
+    settings = {"data": "mnist", "mode": TRUE, "algorithm": "fed-spa", "local_steps": 30, "local_step": 0.1}
     model = softmax_regression(features=99, classes=10)
-    work = fed_spa._algorithm({**settings, "ratio": ratio}, model).work
+    work = fed_spa_runs._algorithm({**settings, "ratio": ratio}, model).work
     assert isinstance(work, SparseLocalSteps)
     # 1.0 is all of them, not one of them.
     assert work.kept == pytest.approx(ratio * model.dim, abs=1)

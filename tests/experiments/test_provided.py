@@ -10,7 +10,7 @@ import torch
 
 from tacit.data import sources
 from tacit.errors import DataError
-from tacit.experiments import fed_spa_cifar, norm_features
+from tacit.experiments import fed_spa_runs, norm_features
 from tacit.experiments.cells import Runner
 from tacit.experiments.experiment import PUBLISHED, TRUE, Scale
 from tacit.experiments.provided import provided
@@ -90,18 +90,29 @@ def test_a_run_on_images_like_cifar(monkeypatch: pytest.MonkeyPatch) -> None:
     labels = torch.arange(500) % 10
     parts = [(images[50 * k : 50 * k + 50], labels[50 * k : 50 * k + 50]) for k in range(10)]
     federation = Federation.from_clients(parts, test=(images[:20], labels[:20]), classes=10)
-    monkeypatch.setattr(fed_spa_cifar, "_federation", lambda data_dir: federation)
-    settings = {"mode": PUBLISHED, "algorithm": "fed-spa", "ratio": 0.1, "rounds": 1, "local_steps": 1, "seed": 0}
-    found = fed_spa_cifar.run(settings, None)
+    monkeypatch.setattr(fed_spa_runs, "federation_of", lambda data, data_dir: federation)
+    settings = {
+        "data": "cifar-10",
+        "mode": PUBLISHED,
+        "algorithm": "fed-spa",
+        "ratio": 0.1,
+        "label": 1.0,
+        "rounds": 1,
+        "local_steps": 1,
+        "local_step": 0.1,
+        "evaluations": 1,
+        "seed": 0,
+    }
+    found = fed_spa_runs.run(settings, None)
     assert found["history"]["round"] == [0, 1]
-    assert 0 <= fed_spa_cifar._best(found) <= 1
+    assert 0 <= fed_spa_runs.best(found) <= 1
     assert found["epsilon"] > 0
 
 
 def test_the_true_mode_goes_as_far_in_a_round_as_the_paper() -> None:
     model = softmax_regression(features=9, classes=10)
-    settings = {"algorithm": "dp-fed", "ratio": 1.0, "local_steps": 50}
-    true, theirs = (fed_spa_cifar._algorithm({**settings, "mode": m}, model).work for m in (TRUE, PUBLISHED))
-    assert true.batches_per_round * fed_spa_cifar.FEWER_STEPS == theirs.batches_per_round == 50
+    settings = {"data": "cifar-10", "algorithm": "dp-fed", "ratio": 1.0, "local_steps": 50, "local_step": 0.1}
+    true, theirs = (fed_spa_runs._algorithm({**settings, "mode": m}, model).work for m in (TRUE, PUBLISHED))
+    assert true.batches_per_round * fed_spa_runs.FEWER_STEPS == theirs.batches_per_round == 50
     sizes = torch.tensor([500])
     assert int(true.sampling.batch_sizes(sizes)) == 10 * int(theirs.sampling.batch_sizes(sizes)) == 500
