@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
 from tacit.experiments.cells import Cell, Result, Runner, Settings, Work
 
-Series = Hashable
+Series = TypeVar("Series", bound=Hashable)
 Score = Callable[[Result], float]
 """What tuning looks at: the smaller, the better."""
 
