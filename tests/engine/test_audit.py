@@ -86,7 +86,7 @@ class NoiseOfTheFirstRound(PrivateGradient):
         estimate, state = self.estimator.estimate(BoundedModel(self.model, self.bound), point, cohort, state)
         stds = self.noise_stds(cohort.sizes, noise_multipliers)
         return estimate + gaussian_rows(
-            stds, self.model.dim, cohort.generators_of_run(Purpose.NOISE).streams()
+            stds, self.model.dim, cohort.generators_of_run(Purpose.NOISE)
         ), state
 
 
