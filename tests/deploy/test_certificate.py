@@ -180,3 +180,12 @@ def test_the_verb_checks_what_lies_beside_the_certificate(consortium: Callable[.
     ledger.write_bytes(_flipped(ledger.read_bytes(), 100))
     assert isinstance(_verb(str(path)).exception, CertificateError)
     assert isinstance(_verb(str(path.parent / "missing.json")).exception, DataError)
+
+
+@pytest.mark.parametrize("fact", [{"records": 23}, {"noise_multiplier": 99.0}, {"unit": "client"}])
+def test_the_terms_are_those_of_the_ledger(consortium: Callable[..., Any], fact: dict[str, Any]) -> None:
+    path = _of_silo(_finished(consortium))
+    body = verify(path.read_bytes(), _beside(path)).body
+    lie = {name: value for name, value in body.items() if name not in ("signature", "public_key", "format")}
+    with pytest.raises(CertificateError, match="terms"):
+        verify(sign({**lie, **fact}, Ed25519PrivateKey.generate()), _beside(path))

@@ -178,7 +178,13 @@ class Job:
         """The composition, with all that the parties must agree on."""
         if not self.shuffled:
             return self._parts
-        target = self.target(self.sites[0])
+        target, *others = {self.target(site) for site in self.sites}
+        if others:
+            # Whoever adds less noise than a silo thinks hides it less than its account says.
+            raise RequestError(
+                "a promise about a crowd is one promise: behind a shuffler give one epsilon and delta for all"
+            )
+        check_target(self._parts.work, target)
         return settled(self._parts, self.noise_multiplier(target, self.blank(), self.report_noise(target)))
 
     def noise_multiplier(self, target: Target, records: Federation, report_noise: float) -> float:
@@ -188,7 +194,6 @@ class Job:
         """
         parts, releases = self._parts, self.most_releases()
         if self.shuffled:
-            check_target(parts.work, target)
             records = self.blank()
         alone = float(calibrate(parts, records, releases=releases, privacy=target).noise_multipliers[0])
         if self.report is None:

@@ -172,6 +172,9 @@ def _check_ledger(body: Mapping[str, Any], content: bytes) -> None:
     head = {"lines": account.lines, "hash": account.hash}
     if head != body["ledger"] or (run.releases if run else 0) != body["rounds_answered"]:
         raise CertificateError("the ledger is not the one that was signed")
+    # Of the adversary a certificate says what holds for all runs together.
+    if run and any(body.get(name) != run.opened[name] for name in set(run.opened) - {"kind", "adversary"}):
+        raise CertificateError("the terms are not those of the run in the ledger")
     spent = events.to_dict(run.event if run else events.nothing()), events.to_dict(account.event())
     if spent != (body["events"]["run"], body["events"]["collaboration"]):
         raise CertificateError("the events are not those of the ledger")
