@@ -123,7 +123,9 @@ def admit(job: Job, policy: Policy, site: str, records: Federation) -> Terms:
     federation = job.at_site(site, records)
     check_trust(job)
     policy.check(job, federation.records)
-    planned = job.most_releases()
+    planned, work = job.most_releases(), job.algorithm.work
+    # One pass goes by the number of the round, whoever takes part in it.
+    work.sampling.check_rounds(federation.sizes, job.rounds * work.batches_per_round)
     if job.shuffled:
         _check_alike(job, federation)
     target, whole = job.target(site), job.client_target()
@@ -141,7 +143,6 @@ def admit(job: Job, policy: Policy, site: str, records: Federation) -> Terms:
             f"epsilon = {policy.epsilon:g}, delta = {policy.delta:g}, {policy.adjacency} over {planned} rounds "
             f"of {federation.records} records need {own:.6g}"
         )
-    work = job.algorithm.work
     std = float(work.noise_stds(federation.sizes, federation.sizes.double() * 0 + asked)[0])
     terms = Terms(job, policy, site, federation, planned, asked, std, report_noise, epsilon=math.inf)
     return replace(terms, epsilon=accounting.epsilon(terms.event(planned), policy.delta, policy.adjacency))
