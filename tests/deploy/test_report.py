@@ -185,3 +185,11 @@ def test_what_reports_may_cost_is_counted_by_the_policy(
     admit(made.job, policy, "site-0", made.federation.client(0))
     with pytest.raises(RequestError, match=r"allows report_epsilon = 0\.5"):
         admit(made.job, replace(policy, **stricter), "site-0", made.federation.client(0))
+
+
+def test_reports_beside_coins_are_refused_with_the_reason(consortium: Callable[..., Any]) -> None:
+    coins = {"algorithm": "shuffled-accelerated", "epsilon": 8.0, "stages": 2, "strong_convexity": 0.1}
+    coins |= {"projection": "ball:5", "rounds": 3, "sampling": "without-replacement", "batch": 4.0}
+    coins |= dict.fromkeys(("snapshot_probability", "compressor"), "leave out")
+    with pytest.raises(RequestError, match="leave report out"):
+        consortium(report=REPORT, **coins)

@@ -32,6 +32,7 @@ from tacit.algorithms.calibrate import calibrate
 from tacit.algorithms.registry import algorithm_entry
 from tacit.algorithms.shuffled import settled
 from tacit.algorithms.shuffler import Shuffler, check_target
+from tacit.client.coin_gradient import CoinGradient
 from tacit.deploy.frames import is_site_name
 from tacit.deploy.report import Report, report_values
 from tacit.engine.choices import recipe_names
@@ -198,6 +199,10 @@ class Job:
         alone = float(calibrate(parts, records, releases=releases, privacy=target).noise_multipliers[0])
         if self.report is None:
             return alone
+        if isinstance(parts.work, CoinGradient):
+            raise RequestError(
+                f"no accountant here adds reports to the coins of {self.recipe.algorithm!r}: leave report out"
+            )
         reports = self.report.event(report_noise, releases, self.report_kind)
         event = partial(parts.trust.event, parts.work, len(self.sites), int(records.sizes[0]), releases=releases)
         return calibrate_noise(
