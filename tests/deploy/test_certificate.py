@@ -180,3 +180,36 @@ def test_the_verb_checks_what_lies_beside_the_certificate(consortium: Callable[.
     ledger.write_bytes(_flipped(ledger.read_bytes(), 100))
     assert isinstance(_verb(str(path)).exception, CertificateError)
     assert isinstance(_verb(str(path.parent / "missing.json")).exception, DataError)
+
+
+@pytest.mark.parametrize("fact", [{"records": 23}, {"noise_multiplier": 99.0}, {"unit": "client"}])
+def test_the_terms_are_those_of_the_ledger(consortium: Callable[..., Any], fact: dict[str, Any]) -> None:
+    path = _of_silo(_finished(consortium))
+    body = verify(path.read_bytes(), _beside(path)).body
+    lie = {name: value for name, value in body.items() if name not in ("signature", "public_key", "format")}
+    with pytest.raises(CertificateError, match="terms"):
+        verify(sign({**lie, **fact}, Ed25519PrivateKey.generate()), _beside(path))
+
+
+@pytest.mark.parametrize("lie", [{"largest_epsilon": 0.1}, {"insecure_reproducible": True}])
+def test_a_server_cannot_say_less_of_its_silos_than_they_do(
+    consortium: Callable[..., Any], lie: dict[str, Any]
+) -> None:
+    made = _finished(consortium)
+    body = dict(verify((made.directory / "server" / "certificate.json").read_bytes()).body)
+    for name in ("signature", "public_key", "format"):
+        body.pop(name)
+    key = Ed25519PrivateKey.generate()
+    verify(sign(body, key))
+    with pytest.raises(CertificateError, match="its silos"):
+        verify(sign({**body, **lie}, key))
+
+
+def test_a_certificate_cannot_hide_that_a_run_relied_on_a_shuffler(consortium: Callable[..., Any]) -> None:
+    shuffled = {"algorithm": "shuffled-mb-sgd", "sampling": "without-replacement", "batch": 4.0}
+    shuffled |= dict.fromkeys(("snapshot_probability", "compressor"), "leave out")
+    path = _of_silo(_finished(consortium, **shuffled))
+    body = verify(path.read_bytes(), _beside(path)).body
+    lie = {name: value for name, value in body.items() if name not in ("signature", "public_key", "format")}
+    with pytest.raises(CertificateError, match="relied on somebody"):
+        verify(sign({**lie, "adversary": "server"}, Ed25519PrivateKey.generate()), _beside(path))

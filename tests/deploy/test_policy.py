@@ -154,3 +154,12 @@ def test_records_of_another_shape_are_refused(consortium: Callable[..., Any]) ->
         admit(job, made.policies["site-0"], "site-0", made.federation.client(0))
     with pytest.raises(RequestError, match="one client"):
         admit(made.job, made.policies["site-0"], "site-0", made.federation)
+
+
+def test_rounds_for_which_one_pass_has_no_records_are_refused(consortium: Callable[..., Any]) -> None:
+    """Also where nobody takes part in all of them: round 3 would be charged, and nothing but noise."""
+    plain = dict.fromkeys(("snapshot_probability", "compressor"), "leave out")
+    settings = {"algorithm": "noisy-mb-sgd", "sampling": "one-pass", "batch": 8.0, "cohort": 1, **plain}
+    consortium(rounds=3, **settings).silo("site-0")
+    with pytest.raises(RequestError, match="only 3 disjoint batches"):
+        consortium(rounds=4, **settings).silo("site-0")

@@ -173,3 +173,23 @@ def test_models_have_losses_for_a_report() -> None:
     cohort = Cohort(federation, torch.zeros(1, dtype=torch.int64), 0, Randomness(0))
     found = REPORT.measure(model, torch.zeros(model.dim), cohort, 1e-9, SeededGaussian())
     assert found == pytest.approx(math.log(2), abs=1e-5)
+
+
+@pytest.mark.parametrize("stricter", [{"delta": 1e-6}, {"adjacency": "replace-one"}])
+def test_what_reports_may_cost_is_counted_by_the_policy(
+    consortium: Callable[..., Any], stricter: dict[str, Any]
+) -> None:
+    """A job with a large delta of its own, or a weaker adjacency, makes them no cheaper."""
+    made = consortium(report=REPORT, delta=1e-2, adjacency="add-remove", policy={"epsilon": 50.0})
+    policy = made.policies["site-0"]
+    admit(made.job, policy, "site-0", made.federation.client(0))
+    with pytest.raises(RequestError, match=r"allows report_epsilon = 0\.5"):
+        admit(made.job, replace(policy, **stricter), "site-0", made.federation.client(0))
+
+
+def test_reports_beside_coins_are_refused_with_the_reason(consortium: Callable[..., Any]) -> None:
+    coins = {"algorithm": "shuffled-accelerated", "epsilon": 8.0, "stages": 2, "strong_convexity": 0.1}
+    coins |= {"projection": "ball:5", "rounds": 3, "sampling": "without-replacement", "batch": 4.0}
+    coins |= dict.fromkeys(("snapshot_probability", "compressor"), "leave out")
+    with pytest.raises(RequestError, match="leave report out"):
+        consortium(report=REPORT, **coins)

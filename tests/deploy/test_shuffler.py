@@ -314,3 +314,41 @@ def test_the_ledger_charges_what_the_crowd_hides(consortium: Callable[..., Any])
     algorithm, terms = made.job.algorithm, made.silo("site-0").terms
     expected = algorithm.trust.event(algorithm.work, 3, 24, terms.noise_multiplier, made.job.rounds)
     assert events.to_dict(account.event()) == events.to_dict(events.composed([expected]))
+
+
+@BOTH
+def test_one_promise_for_all_who_hide_each_other(
+    consortium: Callable[..., Any], settings: dict[str, Any]
+) -> None:
+    """Others with a larger epsilon would add less noise than the account of the first takes them to add."""
+    with pytest.raises(RequestError, match="one epsilon and delta for all"):
+        consortium(**{**settings, "epsilon": [1.0, 8.0, 8.0]})
+    same = consortium(**{**settings, "epsilon": [settings["epsilon"]] * 3})
+    assert (
+        same.silo("site-0").terms.noise_multiplier == consortium(**settings).silo("site-0").terms.noise_multiplier
+    )
+
+
+@BOTH
+def test_a_policy_may_allow_for_more_than_any_job_may_ask(
+    consortium: Callable[..., Any], settings: dict[str, Any]
+) -> None:
+    """The policy's epsilon is for many runs; what theorems want to be small is that of one."""
+    assert consortium(policy={"epsilon": 30.0}, **settings).silo("site-0").terms.epsilon <= settings["epsilon"]
+    with pytest.raises(RequestError, match="is above"):
+        consortium(**{**settings, "epsilon": 30.0})
+
+
+@BOTH
+def test_a_shuffler_that_is_away_for_a_moment_does_not_stop_the_run(
+    consortium: Callable[..., Any], settings: dict[str, Any]
+) -> None:
+    made = consortium(**settings)
+    asked: Counter[str] = Counter()
+
+    def faults(site: str) -> str:
+        asked[site] += 1
+        return "lose-answer" if site == SHUFFLER and asked[site] % 3 else "none"
+
+    made.server(made.backend(faults)).run()
+    assert asked[SHUFFLER] == 3 * made.job.rounds

@@ -24,6 +24,7 @@ from tacit.deploy.silo import Silo
 from tacit.errors import DataError, RequestError
 from tacit.federation import Federation
 from tacit.privacy import accounting
+from tacit.privacy.groups import group_epsilon
 from tacit.privacy.ledger import Ledger, Page
 
 MOMENTS = ("before memory", "after memory", "before ledger", "after ledger")
@@ -344,3 +345,49 @@ def test_secret_coins_are_drawn_once_a_run_and_survive_a_restart(consortium: Cal
     (first,), (second,) = secrets.values()
     assert None not in (first, second)
     assert first != second
+
+
+def test_the_promise_to_the_whole_site_is_not_had_anew_with_every_run(consortium: Callable[..., Any]) -> None:
+    """Its records could bear many such runs, the site as a whole only one."""
+    full = {"algorithm": "soteriafl-gd", "sampling": "full", "compressor": "identity"}
+    full |= dict.fromkeys(("snapshot_probability", "batch"), "leave out")
+    made = consortium(records=8, rounds=2, client_epsilon=4.0, policy={"epsilon": 8.0}, **full)
+    silo = made.silo("site-0")
+    assert silo.terms.epsilon < 1.0
+    runs = [_codes(silo, *(made.request(r, run=run * 32) for r in range(2))) for run in "ab"]
+    assert runs == [[Code.OK] * 2, [Code.BUDGET_SPENT] * 2]
+    policy, account = made.policies["site-0"], _account(made.directory / "site-0")
+    assert group_epsilon(account.event(), 8, policy.delta, policy.adjacency) <= 4.0
+    # Another job is another promise, to which the silo's people have agreed.
+    other = replace(made, job=replace(made.job, recipe=replace(made.job.recipe, step=0.25)))
+    assert _codes(other.silo("site-0"), other.request(0, run="c" * 32)) == [Code.OK]
+
+
+def test_runs_that_protected_records_are_not_taken_for_protection_of_sites(
+    consortium: Callable[..., Any],
+) -> None:
+    made = consortium(policy={"epsilon": 50.0})
+    assert _codes(made.silo("site-0"), made.request(0)) == [Code.OK]
+    whole = {
+        "algorithm": "dp-fedavg",
+        "adversary": "server",
+        "local_steps": 2,
+        "local_step": 0.1,
+        "momentum": 0.0,
+    }
+    whole |= dict.fromkeys(("snapshot_probability", "batch", "compressor"), "leave out") | {"sampling": "full"}
+    later = consortium(policy={"epsilon": 50.0}, **whole)
+    assert later.policies["site-0"].unit == "client"
+    with pytest.raises(RequestError, match="protected single records"):
+        later.silo("site-0")
+    later.silo("site-1")
+
+
+def test_a_run_on_other_terms_is_not_vouched_for(consortium: Callable[..., Any]) -> None:
+    """Neither its noise nor its records are those of today."""
+    made = consortium()
+    assert _codes(made.silo("site-0"), made.request(0)) == [Code.OK]
+    fewer = Federation.from_clients([(made.federation.features[:20], made.federation.targets[:20])], classes=2)
+    silo = Silo(admit(made.job, made.policies["site-0"], "site-0", fewer), made.directory / "site-0")
+    assert _codes(silo, made.request(0, kind="certify")) == [Code.STATE_LOST]
+    assert _codes(made.silo("site-0"), made.request(0, kind="certify")) == [Code.OK]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -37,7 +38,7 @@ def verify(
     body = found.body
     if body.get("insecure_reproducible"):
         print("TRIAL: its noise followed from a seed. It protected nobody.")
-    print(body.get("promise") or _run_line(dict(body)))
+    print(body.get("promise") or _run_line(body))
     print(f"Holds. Checked: {', '.join(found.checked)}.")
     if found.not_checked:
         print(f"Not here, not checked: {', '.join(found.not_checked)}.")
@@ -49,11 +50,13 @@ def _may_be_named(path: Path) -> bool:
     return path.is_file() and path.name in ("ledger.jsonl", "job.toml", "model.safetensors")
 
 
-def _run_line(body: dict[str, object]) -> str:
-    silos = body["silos"]
-    named = len(silos) if isinstance(silos, dict) else 0
-    signed = sum(silo is not None for silo in silos.values()) if isinstance(silos, dict) else 0
+def _run_line(body: Mapping[str, Any]) -> str:
+    from tacit.privacy.terms import Adversary
+
+    signed = [silo for silo in body["silos"].values() if silo is not None]
+    against = " or ".join(sorted({Adversary(silo.get("adversary")).description for silo in signed}))
     return (
-        f"{body['algorithm']}: {body['rounds']} rounds of {named} silos, {signed} of which signed what they "
-        f"released; the largest epsilon of a silo is {body['largest_epsilon']}."
+        f"{body['algorithm']}: {body['rounds']} rounds of {len(body['silos'])} silos, {len(signed)} of which "
+        f"signed what they released; the largest epsilon of a silo is {body['largest_epsilon']}, "
+        f"against {against or 'nobody'}."
     )

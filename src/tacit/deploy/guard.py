@@ -17,6 +17,9 @@ from tacit.deploy.report import Report
 from tacit.errors import RequestError
 from tacit.federation import Federation
 from tacit.privacy import Target, accounting, events
+from tacit.privacy.composition import CannotAnswerError
+from tacit.privacy.groups import group_epsilon
+from tacit.privacy.ledger import Account, affords
 from tacit.server.participation import Attendance
 
 
@@ -61,12 +64,33 @@ class Terms:
             return event
         return events.composed([event, report.event(self.report_noise, releases, self.job.report_kind)])
 
+    def afford(self, account: Account, run: str, releases: int) -> bool:
+        """Whether the policy, and what the job promises to the whole site, can bear so many releases of a run.
+
+        That promise is for all runs of the job: otherwise a server could have it anew by calling a run otherwise.
+        """
+        whole, ends = self.job.client_target(), (self.event(self.planned), self.event(releases))
+        if not affords(self.policy.target, account, run, ends[1], ends[0]):
+            return False
+        spent = (account.event({run: end}, job=self.job.digest) for end in ends)
+        return whole is None or any(self._whole_site(event, whole) <= whole.epsilon for event in spent)
+
+    def _whole_site(self, event: DpEvent, whole: Target) -> float:
+        try:
+            return group_epsilon(event, self.records, whole.delta, whole.adjacency)
+        except CannotAnswerError:
+            return math.inf
+
     def exposures(self, releases: int) -> tuple[Exposure, ...]:
         """What they are to those who see more than the promise allows for."""
         algorithm, cohort = self.job.algorithm, len(self.job.cohort(0))
         attended = Attendance(self.job.rounds, releases, cohort)
         seen = algorithm.trust.exposures(algorithm.work, self.records, self.noise_multiplier, attended)
         return tuple(replace(one, event=self._with_reports(one.event, releases)) for one in seen)
+
+    def opening(self, run: str) -> dict[str, Any]:
+        """The line of the ledger that begins a run on these terms."""
+        return {"kind": "open", "run": run, "job": self.job.digest, **self.facts()}
 
     def facts(self) -> dict[str, Any]:
         """What ledger and certificate say of these terms, in plain numbers and words."""
@@ -99,7 +123,9 @@ def admit(job: Job, policy: Policy, site: str, records: Federation) -> Terms:
     federation = job.at_site(site, records)
     check_trust(job)
     policy.check(job, federation.records)
-    planned = job.most_releases()
+    planned, work = job.most_releases(), job.algorithm.work
+    # One pass goes by the number of the round, whoever takes part in it.
+    work.sampling.check_rounds(federation.sizes, job.rounds * work.batches_per_round)
     if job.shuffled:
         _check_alike(job, federation)
     target, whole = job.target(site), job.client_target()
@@ -107,6 +133,9 @@ def admit(job: Job, policy: Policy, site: str, records: Federation) -> Terms:
         stricter = protect_clients(job.algorithm, federation, releases=planned, privacy=target, clients=whole)
         target = stricter if isinstance(stricter, Target) else target
     report_noise = job.report_noise(target)
+    if job.report is not None:
+        reports = job.report.event(report_noise, planned, job.report_kind)
+        policy.check_reports(accounting.epsilon(reports, policy.delta, policy.adjacency))
     asked, own = (job.noise_multiplier(one, federation, report_noise) for one in (target, policy.target))
     if asked < own:
         raise RequestError(
@@ -114,7 +143,6 @@ def admit(job: Job, policy: Policy, site: str, records: Federation) -> Terms:
             f"epsilon = {policy.epsilon:g}, delta = {policy.delta:g}, {policy.adjacency} over {planned} rounds "
             f"of {federation.records} records need {own:.6g}"
         )
-    work = job.algorithm.work
     std = float(work.noise_stds(federation.sizes, federation.sizes.double() * 0 + asked)[0])
     terms = Terms(job, policy, site, federation, planned, asked, std, report_noise, epsilon=math.inf)
     return replace(terms, epsilon=accounting.epsilon(terms.event(planned), policy.delta, policy.adjacency))

@@ -32,6 +32,7 @@ from tacit.algorithms.calibrate import calibrate
 from tacit.algorithms.registry import algorithm_entry
 from tacit.algorithms.shuffled import settled
 from tacit.algorithms.shuffler import Shuffler, check_target
+from tacit.client.coin_gradient import CoinGradient
 from tacit.deploy.frames import is_site_name
 from tacit.deploy.report import Report, report_values
 from tacit.engine.choices import recipe_names
@@ -178,7 +179,13 @@ class Job:
         """The composition, with all that the parties must agree on."""
         if not self.shuffled:
             return self._parts
-        target = self.target(self.sites[0])
+        target, *others = {self.target(site) for site in self.sites}
+        if others:
+            # Whoever adds less noise than a silo thinks hides it less than its account says.
+            raise RequestError(
+                "a promise about a crowd is one promise: behind a shuffler give one epsilon and delta for all"
+            )
+        check_target(self._parts.work, target)
         return settled(self._parts, self.noise_multiplier(target, self.blank(), self.report_noise(target)))
 
     def noise_multiplier(self, target: Target, records: Federation, report_noise: float) -> float:
@@ -188,11 +195,14 @@ class Job:
         """
         parts, releases = self._parts, self.most_releases()
         if self.shuffled:
-            check_target(parts.work, target)
             records = self.blank()
         alone = float(calibrate(parts, records, releases=releases, privacy=target).noise_multipliers[0])
         if self.report is None:
             return alone
+        if isinstance(parts.work, CoinGradient):
+            raise RequestError(
+                f"no accountant here adds reports to the coins of {self.recipe.algorithm!r}: leave report out"
+            )
         reports = self.report.event(report_noise, releases, self.report_kind)
         event = partial(parts.trust.event, parts.work, len(self.sites), int(records.sizes[0]), releases=releases)
         return calibrate_noise(

@@ -13,7 +13,8 @@
     clip-norm = 1.0
 
 (epsilon, delta) is for the whole collaboration: for all runs that the silo's ledger will ever hold. It holds
-against the server and everybody else; with adversary = "shuffler", only as long as the shuffler helps nobody.
+against the server and everybody else; with adversary = "shuffler", only against a server that neither the
+shuffler nor another silo helps.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import tomli_w
 from tacit.deploy.job import Job
 from tacit.errors import RequestError, count, positive, unknown_name
 from tacit.privacy import Adjacency, Adversary, Target, Unit
+from tacit.privacy.ledger import Account
 
 TRUSTED = (Adversary.SERVER, Adversary.SHUFFLER)
 """Against whom a promise may be made in a deployment."""
@@ -146,11 +148,8 @@ class Policy:
                 f"algorithm {recipe.algorithm!r} keeps its promise only against {job.adversary.description}; "
                 f"adversary = '{self.adversary}' in the policy trusts less"
             )
-        if job.report is not None and job.report.epsilon > self.report_epsilon:
-            raise RequestError(
-                f"the job asks for reports of the loss that cost epsilon = {job.report.epsilon:g}; the policy "
-                f"allows report_epsilon = {self.report_epsilon:g}"
-            )
+        if job.report is not None:
+            self.check_reports(job.report.epsilon)
         if records < self.min_records:
             raise RequestError(f"the policy wants at least {self.min_records} records, and there are {records}")
         if job.insecure and not self.insecure_reproducible:
@@ -161,6 +160,27 @@ class Policy:
         if job.unit is not self.unit:
             raise RequestError(
                 f"algorithm {recipe.algorithm!r} protects one {job.unit}, the policy wants one {self.unit}"
+            )
+
+    def check_past(self, account: Account) -> None:
+        """Refuse a policy that the runs of a ledger have broken already."""
+        if self.unit is Unit.CLIENT and account.units - {str(Unit.CLIENT)}:
+            raise RequestError(
+                "the ledger holds runs that protected single records, so that unit = 'client' in the policy can "
+                "no longer be kept for the whole collaboration: say unit = 'record'"
+            )
+        if self.adversary is Adversary.SERVER and account.adversaries - {str(Adversary.SERVER)}:
+            raise RequestError(
+                "the ledger holds runs that relied on a shuffler, so that adversary = 'server' in the policy "
+                "can no longer be kept for the whole collaboration: say adversary = 'shuffler'"
+            )
+
+    def check_reports(self, epsilon: float) -> None:
+        """Refuse reports of the loss that cost more than they may."""
+        if epsilon > self.report_epsilon:
+            raise RequestError(
+                f"the job asks for reports of the loss that cost epsilon = {epsilon:g}; the policy allows "
+                f"report_epsilon = {self.report_epsilon:g}"
             )
 
     @staticmethod

@@ -103,6 +103,7 @@ class Mixed:
     key: X25519PrivateKey
     backend: Backend
     deadline_seconds: float
+    attempts: int
 
     @property
     def sent_bytes(self) -> int:
@@ -122,25 +123,33 @@ class Mixed:
         digest, each = point_digest(request.body), self.mixing.covered_bytes
         covered = b"".join(sent[:each] for sent in read.values())
         asked = Request("mix", request.run, request.round, request.job, body=digest + covered)
-        answers = self.backend.run_round(
-            asked.encode(), sites=[SHUFFLER], quorum=1, deadline_seconds=self.deadline_seconds
-        )
-        reply = answer_to(
-            answers.get(SHUFFLER, SiteError(Code.NO_ANSWER)), SHUFFLER, asked, self.mixing.mixed_bytes
-        )
-        if isinstance(reply, Code) or len(reply.body) != self.mixing.mixed_bytes:
-            code = reply if isinstance(reply, Code) else Code.BAD_MESSAGE
-            raise QuorumError(f"round {request.round}: the shuffler: {code}; nothing of this round was seen")
+        mixed = self._mixed(asked)
         context = context_of(request.job, request.run, request.round, digest)
         try:
-            return self.mixing.total(list(read.values()), reply.body, self.key, context)
+            return self.mixing.total(list(read.values()), mixed, self.key, context)
         except MessageError as error:
             raise QuorumError(
                 f"round {request.round}: {error}; a silo broke the rules, nobody can see which"
             ) from error
 
+    def _mixed(self, asked: Request) -> bytes:
+        """The shuffler's answer; it mixes as often as it is asked, and always the same."""
+        code = Code.NO_ANSWER
+        for _ in range(self.attempts):
+            answers = self.backend.run_round(
+                asked.encode(), sites=[SHUFFLER], quorum=1, deadline_seconds=self.deadline_seconds
+            )
+            answer = answers.get(SHUFFLER, SiteError(Code.NO_ANSWER))
+            reply = answer_to(answer, SHUFFLER, asked, self.mixing.mixed_bytes)
+            if isinstance(reply, Reply) and len(reply.body) == self.mixing.mixed_bytes:
+                return reply.body
+            code = reply if isinstance(reply, Code) else Code.BAD_MESSAGE
+        raise QuorumError(f"round {asked.round}: the shuffler: {code}; nothing of this round was seen")
 
-def reader_for(job: Job, backend: Backend, key: X25519PrivateKey | None, deadline_seconds: float) -> Reader:
+
+def reader_for(
+    job: Job, backend: Backend, key: X25519PrivateKey | None, deadline_seconds: float, attempts: int
+) -> Reader:
     """How the server of a job reads; one that needs a shuffler needs the server's key for sealed messages."""
     mixing = mixing_of(job.algorithm)
     if mixing is None:
@@ -150,4 +159,4 @@ def reader_for(job: Job, backend: Backend, key: X25519PrivateKey | None, deadlin
             f"algorithm {job.recipe.algorithm!r} needs a shuffler, and the server a key for what it mixes: "
             "provision the consortium with this version, which makes both"
         )
-    return Mixed(job, mixing, key, backend, deadline_seconds)
+    return Mixed(job, mixing, key, backend, deadline_seconds, attempts)

@@ -132,11 +132,11 @@ class Server:
             raise RequestError(f"quorum = {self.quorum} is more than the {len(self.job.sites)} sites there are")
         check_trust(self.job)
         # Refuses what it could not read.
-        reader_for(self.job, self.backend, self.key, self.deadline_seconds)
+        reader_for(self.job, self.backend, self.key, self.deadline_seconds, self.attempts)
 
     @cached_property
     def _reader(self) -> Reader:
-        return reader_for(self.job, self.backend, self.key, self.deadline_seconds)
+        return reader_for(self.job, self.backend, self.key, self.deadline_seconds, self.attempts)
 
     def run(self) -> Finished:
         """All rounds that are still missing, then the certificates."""

@@ -36,8 +36,8 @@ from tacit.engine.round import ClientState, client_round, client_start
 from tacit.engine.threads import suitable_threads
 from tacit.errors import DataError, MessageError, RequestError
 from tacit.federation import Federation
-from tacit.privacy import Adversary, events
-from tacit.privacy.ledger import Ledger, LedgerBusyError, Page, RunAccount, affords
+from tacit.privacy import events
+from tacit.privacy.ledger import Ledger, LedgerBusyError, Page, RunAccount
 
 Result = TypeVar("Result")
 Moment = Callable[[str], None]
@@ -79,11 +79,7 @@ class Silo:
         state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._ledger = Ledger(state_dir / "ledger.sqlite")
         with self._ledger.page() as page:
-            if terms.policy.adversary is Adversary.SERVER and page.account.adversaries - {str(Adversary.SERVER)}:
-                raise RequestError(
-                    "the ledger holds runs that relied on a shuffler, so that adversary = 'server' in the policy "
-                    "can no longer be kept for the whole collaboration: say adversary = 'shuffler'"
-                )
+            terms.policy.check_past(page.account)
 
     @classmethod
     def open(
@@ -172,16 +168,13 @@ class Silo:
 
     def _first_time(self, asked: Request, point: Tensor, page: Page, account: RunAccount | None) -> Reply:
         terms, releases = self._terms, 1 if account is None else account.releases + 1
-        opened = {"kind": "open", "run": asked.run, "job": terms.job.digest, **terms.facts()}
+        opened = terms.opening(asked.run)
         if account is None:
             page.append(opened)
         elif account.opened != opened:
             # Earlier releases of this run had other terms: no event could cover both.
             raise _RefusedError(Code.STATE_LOST)
-        event = terms.event(releases)
-        if releases > terms.planned or not affords(
-            terms.policy.target, page.account, asked.run, event, terms.event(terms.planned)
-        ):
+        if releases > terms.planned or not terms.afford(page.account, asked.run, releases):
             raise _RefusedError(Code.BUDGET_SPENT)
         memory = self._compute(asked, point, account, releases)
         files = self._files(asked.run)
@@ -194,7 +187,7 @@ class Silo:
                 "run": asked.run,
                 "round": asked.round,
                 "releases": releases,
-                "event": events.to_dict(event),
+                "event": events.to_dict(terms.event(releases)),
                 "point": hashlib.sha256(asked.body).hexdigest(),
                 "message": hashlib.sha256(memory.message).hexdigest(),
                 "memory": digest,
@@ -298,5 +291,10 @@ class Silo:
             parameters = point_from_bytes(asked.body, job.algorithm.work.model.dim)
         except MessageError as error:
             raise _RefusedError(Code.BAD_POINT) from error
+        with self._ledger.page() as page:
+            account = page.account.run(asked.run)
+        if account is not None and account.opened != self._terms.opening(asked.run):
+            # It would vouch for the noise and the records of today, and the run had others.
+            raise _RefusedError(Code.STATE_LOST)
         certificate, releases = testify(self._terms, self._ledger, asked.run, parameters, self._directory)
         return self._message(asked, releases, certificate)

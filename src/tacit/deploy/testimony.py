@@ -124,7 +124,7 @@ def _whole_site(terms: Terms, event: DpEvent) -> dict[str, Any]:
     whole = terms.job.client_target()
     if whole is None:
         return {}
-    cost = group_epsilon(event, terms.records, whole.delta, whole.adjacency)
+    cost = group_epsilon(event, terms.records, whole.delta, terms.policy.adjacency)
     return {"run_for_the_whole_site": {"epsilon": finite_or_none(cost), "delta": whole.delta}}
 
 

@@ -24,7 +24,7 @@ from tacit.errors import DataError, TacitError
 from tacit.privacy import accounting, events
 from tacit.privacy.groups import group_epsilon
 from tacit.privacy.ledger import read_export
-from tacit.privacy.terms import Adjacency
+from tacit.privacy.terms import Adjacency, Adversary
 
 FORMAT = "tacit-certificate-1"
 _SLACK = 1e-6
@@ -94,6 +94,7 @@ def verify(
         for site, silo in _silos(body):
             _check_part_of_run(body, site, silo)
             checked.append(f"certificate of {site}")
+        _check_summary(body)
     else:
         _check_epsilons(body)
         checked.append("epsilon")
@@ -172,6 +173,11 @@ def _check_ledger(body: Mapping[str, Any], content: bytes) -> None:
     head = {"lines": account.lines, "hash": account.hash}
     if head != body["ledger"] or (run.releases if run else 0) != body["rounds_answered"]:
         raise CertificateError("the ledger is not the one that was signed")
+    # Of the adversary a certificate says what holds for all runs together.
+    if body.get("adversary") == Adversary.SERVER and account.adversaries - {str(Adversary.SERVER)}:
+        raise CertificateError("runs in the ledger relied on somebody beside the silo: it does not say so")
+    if run and any(body.get(name) != run.opened[name] for name in set(run.opened) - {"kind", "adversary"}):
+        raise CertificateError("the terms are not those of the run in the ledger")
     spent = events.to_dict(run.event if run else events.nothing()), events.to_dict(account.event())
     if spent != (body["events"]["run"], body["events"]["collaboration"]):
         raise CertificateError("the events are not those of the ledger")
@@ -182,6 +188,15 @@ def _silos(body: Mapping[str, Any]) -> list[tuple[str, Any]]:
     if not isinstance(silos, dict):
         raise CertificateError("it is the certificate of a run, but has no certificates of silos")
     return [(site, silo) for site, silo in silos.items() if silo is not None]
+
+
+def _check_summary(body: Mapping[str, Any]) -> None:
+    """What a server says in one line about all silos is what they have signed."""
+    silos = [silo for _, silo in _silos(body)]
+    if body.get("largest_epsilon") != max((silo["epsilon"]["collaboration"] for silo in silos), default=None):
+        raise CertificateError("its largest epsilon is not that of its silos")
+    if any(silo.get("insecure_reproducible") != body.get("insecure_reproducible") for silo in silos):
+        raise CertificateError("it does not say of its silos' noise whether it protected anybody")
 
 
 def _check_part_of_run(body: Mapping[str, Any], site: str, silo: Any) -> None:

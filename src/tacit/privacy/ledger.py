@@ -69,9 +69,14 @@ class Account:
         """Against whom its runs promise something."""
         return {str(account.opened.get("adversary")) for _, account in self.runs}
 
-    def event(self, instead: Mapping[str, DpEvent] | None = None) -> DpEvent:
-        """All releases of all runs; `instead` replaces those of the runs that it names."""
-        spent = {run: account.event for run, account in self.runs}
+    @property
+    def units(self) -> set[str]:
+        """Whom its runs protect."""
+        return {str(account.opened.get("unit")) for _, account in self.runs}
+
+    def event(self, instead: Mapping[str, DpEvent] | None = None, *, job: str | None = None) -> DpEvent:
+        """All releases of all runs, or of one job's; `instead` replaces those of the runs that it names."""
+        spent = {run: account.event for run, account in self.runs if job in (None, account.opened.get("job"))}
         return events.composed({**spent, **(instead or {})}.values())
 
     def after(self, body: str) -> Account:
