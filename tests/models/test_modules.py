@@ -268,6 +268,13 @@ def test_records_are_never_taken_for_features() -> None:
     torch.testing.assert_close(gradients.rows(0, 3), torch.tensor([[1.0, 1.0], [4.0, 2.0], [9.0, 3.0]]))
 
 
+def test_rows_are_never_pooled_with_the_rows_of_other_records() -> None:
+    model = ModuleModel(nn.Sequential(nn.Linear(3, 4), nn.MaxPool2d(2)), loss="squared")
+    batch = Batch(torch.randn(6, 3), torch.zeros(6), torch.tensor([6]))
+    with pytest.raises((RuntimeError, ValueError)):
+        model.gradients(torch.ones(model.dim), batch)
+
+
 def test_inputs_that_are_changed_in_place_are_not_mistaken_for_what_the_layer_saw() -> None:
     class ChangesItsInput(nn.Module):
         def __init__(self) -> None:
