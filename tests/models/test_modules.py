@@ -232,6 +232,9 @@ def test_only_chains_of_known_layers_see_all_records() -> None:
     hooked = nn.Sequential(nn.Linear(2, 2))
     hooked[0].register_forward_hook(lambda module, inputs, output: output - output.mean(0))
     assert not keeps_records_apart(hooked)
+    patched = nn.Sequential(nn.Linear(2, 2))
+    patched[0].forward = lambda inputs: inputs - inputs.mean(0)  # type: ignore[method-assign]  # as wrappers do
+    assert not keeps_records_apart(patched)
 
 
 def test_a_chain_trains_every_parameter_in_one_place() -> None:

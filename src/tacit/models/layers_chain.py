@@ -35,7 +35,8 @@ def keeps_records_apart(module: nn.Module) -> bool:
     >>> keeps_records_apart(nn.Sequential(nn.Flatten(0), nn.Linear(4, 2)))
     False
     """
-    if module._forward_hooks or module._forward_pre_hooks:
+    # With hooks, or a forward of its own, it is not PyTorch's layer any more.
+    if module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module):
         return False
     if type(module) is nn.Sequential:
         return all(keeps_records_apart(layer) for layer in module)
