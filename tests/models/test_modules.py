@@ -264,6 +264,17 @@ def test_a_chain_may_be_told_to_work_in_place() -> None:
         torch.testing.assert_close(gradients.rows(0, 5), _by_vmap(model, point, batch))
 
 
+@pytest.mark.parametrize("first", [nn.ReLU(inplace=True), nn.LeakyReLU(inplace=True)])
+def test_a_first_layer_in_place_leaves_the_records_alone(first: nn.Module) -> None:
+    model = ModuleModel(nn.Sequential(first, nn.Flatten(), nn.Linear(144, CLASSES)))
+    batch, untouched = _batch([2, 3], torch.float32), _batch([2, 3], torch.float32)
+    point = _point(model, None, torch.float32)
+    model.gradients(point, batch)
+    model.outputs(point, batch.features)
+    model.losses(point, batch)
+    assert torch.equal(batch.features, untouched.features)
+
+
 def test_records_are_never_taken_for_features() -> None:
     model = ModuleModel(nn.Sequential(nn.Linear(1, 1)), loss="squared")
     batch = Batch(torch.tensor([1.0, 2.0, 3.0]), torch.zeros(3), torch.tensor([3]))

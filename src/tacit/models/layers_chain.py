@@ -84,7 +84,8 @@ class Chain:
                 inputs, back = _differentiable(layer, inputs)
                 backs.append(back)
             else:
-                inputs = layer(inputs)
+                # Never in place, which would be the records' own.
+                inputs = torch.relu(inputs) if isinstance(layer, nn.ReLU) else layer(inputs)
         errors: Tensor | None = slopes(inputs)
         for way_back in reversed(backs):
             assert errors is not None, "only the first layer sends no errors on"
