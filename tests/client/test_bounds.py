@@ -90,6 +90,16 @@ def test_the_bound_holds_where_squares_vanish_and_where_inputs_overflow() -> Non
     assert torch.equal(ClipNorm(1.0).sums(infinite), torch.zeros(1, 3))
 
 
+@pytest.mark.parametrize("bound", [ClipNorm(1.0), Normalise(1.0)])
+def test_the_bound_holds_where_scales_leave_single_precision(bound: Bound) -> None:
+    """A scale of 0.8e-45 would be rounded to 1.4e-45."""
+    sizes = torch.logspace(15, 24, 500)
+    gradients = OuterGradients((OuterLayer(sizes[:, None], sizes[:, None], False),), torch.ones(500).long())
+    each = bound.sums(gradients).abs()
+    assert float(each.max()) <= 1.0
+    assert float(each[sizes < 1e18].min()) > 0.999
+
+
 @pytest.mark.parametrize("value", [3e-44, 1e13])
 def test_bounds_beyond_single_precision_are_refused(value: float) -> None:
     for kind in (ClipNorm, Normalise, ClipEachCoordinate):

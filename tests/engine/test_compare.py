@@ -92,5 +92,16 @@ def test_a_killed_sweep_goes_on_and_ends_as_if_it_had_not_been(tmp_path: Path) -
         ours, whole = (stored_summary(place / "points" / name) for place in (out, other))
         assert ours is not None
         assert whole is not None
-        told = {key for key in ours if key != "run_dir" and "seconds" not in key}
+        told = {key for key in ours if key not in ("run_dir", "peak_memory_mb") and "seconds" not in key}
         assert {key: ours[key] for key in told} == {key: whole[key] for key in told}
+
+
+def test_the_users_own_files_are_compared_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ProcessPoolExecutor", Pool)
+    rows = "".join(f"{k / 30},{k % 7},{k % 2}\n" for k in range(30))
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.csv").write_text("x,z,y\n" + rows)
+    files = ",".join(str(tmp_path / f"{name}.csv") for name in ("a", "b"))
+    base = Recipe(data=files, data_settings={"target": "y"}, rounds=2, epsilon=2.0, batch=0.2, step=0.1)
+    rivals = compare(base, ["ldp-sgd", "cdp-sgd"], out=tmp_path / "out", seeds=2)
+    assert len(rivals) == 2

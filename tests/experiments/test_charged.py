@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from tacit.cli.app import app
@@ -57,6 +58,18 @@ def test_the_best_of_a_random_search_is_shown_with_its_price(tmp_path: Path) -> 
     (table,) = cost_table(found)
     assert table.rows[0] == (1.0, "true", "a", 3, 1.0, price["model"], price["server"])
     assert cost_table({("x",): [{"loss": 1}]}) == ()
+
+
+def unlike(settings: Settings, data_dir: Path | None) -> Result:
+    run = repeated(gaussian(40.0), settings["rounds"])
+    return {"adjacency": "replace-one", "events": [{"event": to_dict(run), "delta": 1e-5}]}
+
+
+def test_runs_that_release_different_things_are_not_chosen_from(tmp_path: Path) -> None:
+    """The theorem is about one run's law; the best one's own event need not bound that of the others."""
+    points = grid({}, rounds=list(range(1, 9)))
+    with Runner(tmp_path, workers=1) as runner, pytest.raises(RequestError, match="different things"):
+        selected(runner, unlike, {"a": points}, seeds=range(4), score=lambda result: 0.0)
 
 
 def test_an_experiment_without_such_tuning_refuses(tmp_path: Path) -> None:

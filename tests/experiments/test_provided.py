@@ -84,6 +84,13 @@ def test_features_of_another_kind_are_refused(tmp_path: Path, changes: dict[str,
         norm_features.read_features(tmp_path / "f" / norm_features.FILE)
 
 
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut short", b"\x93NUMPY", b"no archive"])
+def test_a_file_that_is_no_archive_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / norm_features.FILE).write_bytes(content)
+    with pytest.raises(DataError, match=norm_features.FILE):
+        norm_features.read_features(tmp_path / norm_features.FILE)
+
+
 def test_a_run_on_images_like_cifar(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = torch.Generator().manual_seed(0)
     images = torch.rand(10 * 50, 3072, generator=generator)

@@ -232,6 +232,9 @@ def test_only_chains_of_known_layers_see_all_records() -> None:
     hooked = nn.Sequential(nn.Linear(2, 2))
     hooked[0].register_forward_hook(lambda module, inputs, output: output - output.mean(0))
     assert not keeps_records_apart(hooked)
+    patched = nn.Sequential(nn.Linear(2, 2))
+    patched[0].forward = lambda inputs: inputs - inputs.mean(0)  # type: ignore[method-assign]  # as wrappers do
+    assert not keeps_records_apart(patched)
 
 
 def test_a_chain_trains_every_parameter_in_one_place() -> None:
@@ -261,11 +264,29 @@ def test_a_chain_may_be_told_to_work_in_place() -> None:
         torch.testing.assert_close(gradients.rows(0, 5), _by_vmap(model, point, batch))
 
 
+@pytest.mark.parametrize("first", [nn.ReLU(inplace=True), nn.LeakyReLU(inplace=True)])
+def test_a_first_layer_in_place_leaves_the_records_alone(first: nn.Module) -> None:
+    model = ModuleModel(nn.Sequential(first, nn.Flatten(), nn.Linear(144, CLASSES)))
+    batch, untouched = _batch([2, 3], torch.float32), _batch([2, 3], torch.float32)
+    point = _point(model, None, torch.float32)
+    model.gradients(point, batch)
+    model.outputs(point, batch.features)
+    model.losses(point, batch)
+    assert torch.equal(batch.features, untouched.features)
+
+
 def test_records_are_never_taken_for_features() -> None:
     model = ModuleModel(nn.Sequential(nn.Linear(1, 1)), loss="squared")
     batch = Batch(torch.tensor([1.0, 2.0, 3.0]), torch.zeros(3), torch.tensor([3]))
     gradients = model.gradients(torch.tensor([1.0, 0.0]), batch)
     torch.testing.assert_close(gradients.rows(0, 3), torch.tensor([[1.0, 1.0], [4.0, 2.0], [9.0, 3.0]]))
+
+
+def test_rows_are_never_pooled_with_the_rows_of_other_records() -> None:
+    model = ModuleModel(nn.Sequential(nn.Linear(3, 4), nn.MaxPool2d(2)), loss="squared")
+    batch = Batch(torch.randn(6, 3), torch.zeros(6), torch.tensor([6]))
+    with pytest.raises((RuntimeError, ValueError)):
+        model.gradients(torch.ones(model.dim), batch)
 
 
 def test_inputs_that_are_changed_in_place_are_not_mistaken_for_what_the_layer_saw() -> None:

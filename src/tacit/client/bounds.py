@@ -26,6 +26,9 @@ Their relative error was at most 3e-6 for random gradients of 10^5 parameters; t
 _LEAST, _MOST = 1e-12, 1e12
 """Outside this range, noise in proportion to the bound would vanish or overflow in single precision."""
 
+_LEAST_SCALE = torch.finfo(torch.float32).tiny
+"""Smaller scales lose digits in single precision, up to twice their value: such a gradient counts as zero."""
+
 
 def _check_bound(setting: str, value: float) -> None:
     if not _LEAST <= positive(setting, value) <= _MOST:
@@ -71,7 +74,7 @@ class ClipNorm:
         """min(1, C / ||g||)."""
         norms = gradients.norms()
         scales = (self.clip_norm * SHAVE / norms).clamp(max=1.0)
-        return torch.where(torch.isfinite(norms), scales, 0.0)
+        return torch.where(scales >= _LEAST_SCALE, scales, 0.0)
 
     def sums(self, gradients: Gradients) -> Tensor:
         """One pass for the norms, one weighted sum."""
@@ -94,9 +97,10 @@ class Normalise:
     def scales(self, gradients: Gradients) -> Tensor:
         """C / ||g||."""
         norms = gradients.norms()
+        scales = self.length * SHAVE / norms
         # Scales must fit into single precision: a shorter gradient counts as zero.
-        usable = torch.isfinite(norms) & (norms > self.length * 1e-30)
-        return torch.where(usable, self.length * SHAVE / norms, 0.0)
+        usable = (scales >= _LEAST_SCALE) & (norms > self.length * 1e-30)
+        return torch.where(usable, scales, 0.0)
 
     def sums(self, gradients: Gradients) -> Tensor:
         """One pass for the norms, one weighted sum."""

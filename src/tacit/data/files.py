@@ -41,7 +41,7 @@ def read_file(path: str | os.PathLike[str], target: str | None = None) -> tuple[
         encoded, _ = encode_columns([frame], [name for name in frame.columns if name != target])
         return encoded[0], target_values([frame[target]])[0][0]
     if kind == "arrays":
-        features, targets = _arrays(source, ["X", target or "y"])
+        features, targets = read_arrays(source, ["X", target or "y"])
         return features, targets
     return read_svmlight([_existing(source)])[0]
 
@@ -77,7 +77,7 @@ def from_files(
 def _pairs(sources: list[Path], kind: str, target: str) -> list[tuple[Vector, Vector]]:
     if kind == "svmlight":
         return read_svmlight([_existing(source) for source in sources])
-    return [(arrays[0], arrays[1]) for arrays in (_arrays(source, ["X", target]) for source in sources)]
+    return [(arrays[0], arrays[1]) for arrays in (read_arrays(source, ["X", target]) for source in sources)]
 
 
 def _from_arrays(
@@ -85,7 +85,7 @@ def _from_arrays(
 ) -> Federation:
     if _kind(sources) == "svmlight":
         raise RequestError(f"client={client!r}: LIBSVM files have no columns; give one file for each client")
-    parts = [_arrays(source, ["X", target, client]) for source in sources]
+    parts = [read_arrays(source, ["X", target, client]) for source in sources]
     try:
         features, targets, labels = (np.concatenate(column) for column in zip(*parts, strict=True))
     except ValueError as error:
@@ -162,7 +162,8 @@ def _table(source: Path, target: str) -> pd.DataFrame:
     return frame
 
 
-def _arrays(source: Path, names: Sequence[str]) -> list[Vector]:
+def read_arrays(source: Path, names: Sequence[str]) -> list[Vector]:
+    """The arrays of these names of an .npz file, no pickle."""
     try:
         # Opened here, because numpy forgets to close a file that turns out not to be an archive.
         with _existing(source).open("rb") as file, np.load(file, allow_pickle=False) as archive:
@@ -170,7 +171,7 @@ def _arrays(source: Path, names: Sequence[str]) -> list[Vector]:
             if missing:
                 raise DataError(f"{source} has no array {missing[0]!r}; it has {', '.join(archive.files)}")
             return [archive[name] for name in names]
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile) as error:
         if isinstance(error, DataError):
             raise
         raise DataError(f"{source} cannot be read as npz: {error}") from error

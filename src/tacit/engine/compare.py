@@ -24,7 +24,7 @@ from tacit.engine.choices import OPTIONAL_SETTINGS, recipe_names
 from tacit.engine.execute import execute, stored_summary
 from tacit.engine.history import History, Row
 from tacit.engine.recipe import Recipe
-from tacit.engine.records import unweighted
+from tacit.engine.records import names_files, unweighted
 from tacit.errors import DataError, RequestError, TacitError, unknown_name
 from tacit.federation import Federation
 
@@ -76,8 +76,9 @@ def points(
         if not algorithm_entry(algorithm).private:
             # Beside private algorithms, as the floor that privacy is paid against; marked wherever it is shown.
             recipe = replace(recipe, privacy="none", epsilon=None, delta=None)
-        # The data do not change with the seed: a comparison is over the algorithms' randomness.
-        recipe = replace(recipe, data_settings={"seed": base.seed, **recipe.data_settings})
+        if not names_files(recipe):
+            # The data do not change with the seed: a comparison is over the algorithms' randomness.
+            recipe = replace(recipe, data_settings={"seed": base.seed, **recipe.data_settings})
         digest = hashlib.sha256(recipe.to_toml().encode()).hexdigest()[:16]
         made.append(Point(algorithm, tuple(tuned.items()), recipe, out / "points" / f"{algorithm}-{digest}"))
     return made
@@ -177,9 +178,11 @@ def _one_thread() -> None:
 def _run_one(recipe: Recipe, directory: Path, data_dir: Path | None) -> dict[str, Any]:
     """A summary, or what went wrong: a step that is too large must not end the whole comparison."""
     try:
-        federation = _records(
-            recipe.data, recipe.clients, recipe.partition, json.dumps(recipe.data_settings), data_dir
-        )
+        federation = None
+        # Files are read each time: they may have changed.
+        if not names_files(recipe):
+            settings = json.dumps(recipe.data_settings)
+            federation = _records(recipe.data, recipe.clients, recipe.partition, settings, data_dir)
         return execute(recipe, directory, resume=True, data_dir=data_dir, federation=federation)
     except RequestError:
         raise

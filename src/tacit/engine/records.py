@@ -31,16 +31,21 @@ def weighted(recipe: Recipe, federation: Federation) -> Federation:
 def unweighted(recipe: Recipe, data_dir: Path | None) -> Federation:
     """The records alone. They follow from the data's own settings, or from the seed where those have none."""
     makers = {"quadratic": quadratic_federation}
-    known = inspect.signature(from_files if "." in recipe.data else makers.get(recipe.data, load)).parameters
+    known = inspect.signature(from_files if names_files(recipe) else makers.get(recipe.data, load)).parameters
     for name in recipe.data_settings:
         if name not in known or name in ("name", "clients", "partition", "data_dir", "paths", "options"):
             raise unknown_name("setting of data", f"data.{name}", [f"data.{key}" for key in known])
     if recipe.data == "quadratic":
         return quadratic_federation(clients=recipe.clients or 100, **recipe.data_settings)
-    if "." in recipe.data:
+    if names_files(recipe):
         return _own_files(recipe)
     settings: dict[str, Any] = {"seed": recipe.seed, **recipe.data_settings}
     return load(recipe.data, clients=recipe.clients, partition=recipe.partition, data_dir=data_dir, **settings)
+
+
+def names_files(recipe: Recipe) -> bool:
+    """Whether the records are the user's own files, which no seed changes."""
+    return "." in recipe.data
 
 
 def _own_files(recipe: Recipe) -> Federation:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tacit.errors import RequestError
 from tacit.experiments.cells import Cell, Result, Runner, Settings, Work
 from tacit.experiments.experiment import Table
 from tacit.experiments.tuning import Score, Series
@@ -31,7 +32,8 @@ def selected(
 
     Guarantee: each run is at a point drawn from the grid with its own noise, their number is random and is not
     told, and the best one is the result, so that `selection_epsilon` holds for who sees that alone. `score` must
-    look at public records alone. Seeds repeat the whole, for the reader: a promise is about one of them.
+    look at public records alone, and every point must release the same: other runs are refused. Seeds repeat the
+    whole, for the reader: a promise is about one of them.
     """
     searches: list[tuple[Series, list[Cell]]] = []
     for place, (name, points) in enumerate(grids.items()):
@@ -59,8 +61,11 @@ def selected(
     runner([cell for _, cells in searches for cell in cells])
     found: dict[Series, list[Result]] = {}
     for name, cells in searches:
-        best = min(runner(cells), key=score)
+        results = runner(cells)
+        best = min(results, key=score)
         if "error" not in best:
+            if any(result.get("events", best["events"]) != best["events"] for result in results):
+                raise RequestError(f"{name}: the best of runs that release different things has no epsilon")
             found.setdefault(name, []).append({**best, "tuning": _cost(best, len(grids[name]))})
     return found
 
@@ -98,6 +103,6 @@ def cost_table(found: Mapping[Any, Sequence[Result]]) -> tuple[Table, ...]:
     columns = ("runs on average", "epsilon of one run", "of the choice", "of so many runs")
     caption = (
         "What tuning costs: the choice, against who sees the chosen model alone (Papernot & Steinke 2022, "
-        "Theorem 2), and all runs, against the server, who sees every message"
+        "Theorem 2), and as many runs as there are on average, against the server, who sees every message"
     )
     return (Table(caption, ("label", "mode", "algorithm", *columns), lines),) if lines else ()

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.data import parse_partition
+from tacit.data.files import read_arrays
 from tacit.errors import DataError
 from tacit.experiments.cells import Result, Runner, Settings
 from tacit.experiments.experiment import Experiment, Findings, Scale, Table
@@ -47,11 +48,7 @@ PRINTED = {
 
 def read_features(path: Path) -> dict[str, NDArray[Any]]:
     """The four arrays of the file: features (records, d), labels 0, 1, ... (records,), to train and to test."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in ARRAYS}
-    except (OSError, ValueError, KeyError) as error:
-        raise DataError(f"{path} must hold the arrays {', '.join(ARRAYS)}, saved by np.savez: {error}") from error
+    arrays = dict(zip(ARRAYS, read_arrays(path, ARRAYS), strict=True))
     for part in ("train", "test"):
         features, labels = arrays[f"{part}_features"], arrays[f"{part}_labels"]
         if features.ndim != 2 or labels.shape != features.shape[:1] or labels.dtype.kind not in "iu":

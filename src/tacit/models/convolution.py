@@ -151,7 +151,11 @@ def halves(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> bool:
-    """Whether this is the pooling that nearly everybody uses: 2 x 2, without overlap."""
+    """Whether this is the pooling that nearly everybody uses: 2 x 2, without overlap, of images.
+
+    Of a batch of mere rows it would take the largest over two records; PyTorch refuses to.
+    """
     steps = stride or kernel_size
     pairs = (pair(kernel_size), pair(steps), pair(padding), pair(dilation))
-    return pairs == ((2, 2), (2, 2), (0, 0), (1, 1)) and not ceil_mode and not return_indices
+    plain = pairs == ((2, 2), (2, 2), (0, 0), (1, 1)) and not ceil_mode and not return_indices
+    return plain and input.dim() in (3, 4)

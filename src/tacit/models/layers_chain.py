@@ -35,7 +35,8 @@ def keeps_records_apart(module: nn.Module) -> bool:
     >>> keeps_records_apart(nn.Sequential(nn.Flatten(0), nn.Linear(4, 2)))
     False
     """
-    if module._forward_hooks or module._forward_pre_hooks:
+    # With hooks, or a forward of its own, it is not PyTorch's layer any more.
+    if module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module):
         return False
     if type(module) is nn.Sequential:
         return all(keeps_records_apart(layer) for layer in module)
@@ -83,7 +84,8 @@ class Chain:
                 inputs, back = _differentiable(layer, inputs)
                 backs.append(back)
             else:
-                inputs = layer(inputs)
+                # Never in place, which would be the records' own.
+                inputs = torch.relu(inputs) if isinstance(layer, nn.ReLU) else layer(inputs)
         errors: Tensor | None = slopes(inputs)
         for way_back in reversed(backs):
             assert errors is not None, "only the first layer sends no errors on"

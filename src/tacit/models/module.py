@@ -105,7 +105,7 @@ class ModuleModel:
         state = self._state(point)
         # What a network makes of many records at once does not stay near the processor: twice the time.
         parts = features.split(EVALUATED_AT_A_TIME) if self._capture.chain else (features,)
-        said = [functional_call(self.module, state, (part,)) for part in parts]
+        said = [self._called(state, part) for part in parts]
         return said[0] if len(said) == 1 else torch.cat(said)
 
     def losses(self, point: Tensor, batch: Batch) -> Tensor:
@@ -152,8 +152,12 @@ class ModuleModel:
         return self._capture.gradients(point, batch)
 
     def _record_losses(self, parameters: Mapping[str, Tensor], features: Tensor, targets: Tensor) -> Tensor:
-        outputs = functional_call(self.module, dict(parameters), (features,))
-        return self._named()[0](outputs, targets)
+        return self._named()[0](self._called(dict(parameters), features), targets)
+
+    def _called(self, state: dict[str, Tensor], features: Tensor) -> Tensor:
+        """What the module says; of a copy, since what it does in place must not be done to the records."""
+        said: Tensor = functional_call(self.module, state, (features.clone(),))
+        return said
 
     def _slopes(self, outputs: Tensor, targets: Tensor) -> Tensor:
         with torch.enable_grad():
