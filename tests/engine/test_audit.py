@@ -85,9 +85,7 @@ class NoiseOfTheFirstRound(PrivateGradient):
     def run(self, point: Tensor, cohort: Cohort, state: State, noise_multipliers: Tensor) -> tuple[Tensor, State]:
         estimate, state = self.estimator.estimate(BoundedModel(self.model, self.bound), point, cohort, state)
         stds = self.noise_stds(cohort.sizes, noise_multipliers)
-        return estimate + gaussian_rows(
-            stds, self.model.dim, cohort.generators_of_run(Purpose.NOISE)
-        ), state
+        return estimate + gaussian_rows(stds, self.model.dim, cohort.generators_of_run(Purpose.NOISE)), state
 
 
 @dataclass(frozen=True)
