@@ -35,6 +35,15 @@ def test_results_come_in_order_and_no_cell_runs_twice(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text().split() == ["3", "1", "2"]
 
 
+def test_what_runs_cost_is_known_also_when_an_earlier_call_did_them(tmp_path: Path) -> None:
+    spent = []
+    for _ in range(2):
+        with Runner(tmp_path / "cells", workers=1) as runner:
+            runner(cells(tmp_path, 1, 2, 1))
+            spent.append(runner.processor_seconds)
+    assert spent[0] == spent[1] > 0
+
+
 def test_what_was_done_before_a_failure_is_kept(tmp_path: Path) -> None:
     with Runner(tmp_path / "cells", workers=1) as runner, pytest.raises(RequestError, match="no"):
         runner([*cells(tmp_path, 1), Cell(refuse, {})])

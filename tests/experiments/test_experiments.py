@@ -68,7 +68,7 @@ TOY = Experiment("toy", "A toy", "papers/none", toy)
 
 
 def test_everything_is_written(tmp_path: Path) -> None:
-    files = write_outputs(findings(), Made(TOY, Scale(quick=True), 12.3), tmp_path)
+    files = write_outputs(findings(), Made(TOY, Scale(quick=True), 12.3, 20.0), tmp_path)
     assert pd.read_csv(files["results"]).shape == (2, 2)
     assert pd.read_parquet(files["parquet"]).shape == (2, 2)
     assert (tmp_path / "line.png").stat().st_size > 1000
@@ -80,12 +80,13 @@ def test_everything_is_written(tmp_path: Path) -> None:
 
 
 def test_the_summary_names_seeds_versions_time_and_departures() -> None:
-    text = summary(findings(), Made(TOY, Scale(), 12.3))
+    text = summary(findings(), Made(TOY, Scale(), 12.3, 20.0))
     for words in (
         "seeds: [0, 1]",
         "tacit 0",
         "torch",
         "12 s",
+        "processor time: 20 s",
         "We do it otherwise.",
         "| 1.5 | one |",
         "not included",

@@ -91,7 +91,7 @@ def _run(
         with Runner(out / "cells", data_dir=data_dir, workers=workers, progress=progress) as runner:
             for experiment in chosen:
                 bar.update(task, description=experiment.name)
-                began = time.perf_counter()
+                began, spent = time.perf_counter(), runner.processor_seconds
                 try:
                     findings = experiment.run(runner, scale)
                 except DataError as error:
@@ -99,7 +99,8 @@ def _run(
                         raise
                     done.append({"experiment": experiment.name, "skipped": str(error)})
                     continue
-                made = Made(experiment, scale, time.perf_counter() - began)
+                took = time.perf_counter() - began
+                made = Made(experiment, scale, took, runner.processor_seconds - spent)
                 files = write_outputs(findings, made, out / experiment.name)
                 claims = [
                     {"claim": c.text, "held": c.held, "verdict": c.verdict, "evidence": c.evidence}
@@ -110,6 +111,7 @@ def _run(
                         "experiment": experiment.name,
                         "title": experiment.title,
                         "seconds": made.seconds,
+                        "processor_seconds": made.processor_seconds,
                         "claims": claims,
                         "files": files,
                     }

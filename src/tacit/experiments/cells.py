@@ -12,6 +12,7 @@ import inspect
 import json
 import multiprocessing
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
@@ -66,6 +67,8 @@ class Runner:
         self._progress = progress
         self._pool: ProcessPoolExecutor | None = None
         self._asked = self._done = 0
+        self.processor_seconds = 0.0
+        """what all runs that were asked for have cost, those included that were already there"""
 
     def __enter__(self) -> Runner:
         return self
@@ -95,7 +98,9 @@ class Runner:
             finally:
                 for future in running:
                     future.cancel()
-        return [{**_read(paths[cell.digest]), "settings": dict(cell.settings)} for cell in cells]
+        results = {digest: _read(path) for digest, path in paths.items()}
+        self.processor_seconds += sum(result.get("processor_seconds", 0.0) for result in results.values())
+        return [{**results[cell.digest], "settings": dict(cell.settings)} for cell in cells]
 
     def _processes(self) -> ProcessPoolExecutor:
         if self._pool is None:
@@ -117,8 +122,10 @@ def _one_thread() -> None:
 
 
 def _run(cell: Cell, path: Path, data_dir: Path | None) -> None:
+    began = time.process_time()
     result = cell.work(cell.settings, data_dir)
-    write_atomically(path, json.dumps({"asked": dict(cell.settings), **result}).encode())
+    cost = {"processor_seconds": time.process_time() - began}
+    write_atomically(path, json.dumps({"asked": dict(cell.settings), **cost, **result}).encode())
 
 
 def _read(path: Path) -> Result:

@@ -36,6 +36,8 @@ class Made:
     experiment: Experiment
     scale: Scale
     seconds: float
+    processor_seconds: float
+    """of all its runs, also of those that an earlier call had done"""
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -44,7 +46,8 @@ class Made:
             "experiment": self.experiment.name,
             "paper": self.experiment.paper,
             "mode": "quick" if self.scale.quick else "full",
-            "wall time": f"{self.seconds:.0f} s, without what earlier runs had already done",
+            "wall time": f"{self.seconds:.0f} s, without what earlier calls had already done",
+            "processor time": f"{self.processor_seconds:.0f} s for all runs, whenever they were done",
             "versions": f"tacit {__version__}, torch {torch.__version__}, Python {platform.python_version()}",
         }
 
