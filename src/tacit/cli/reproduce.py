@@ -91,7 +91,8 @@ def _run(
         with Runner(out / "cells", data_dir=data_dir, workers=workers, progress=progress) as runner:
             for experiment in chosen:
                 bar.update(task, description=experiment.name)
-                began, spent = time.perf_counter(), runner.processor_seconds
+                began = time.perf_counter()
+                runner.costs.clear()
                 try:
                     findings = experiment.run(runner, scale)
                 except DataError as error:
@@ -100,7 +101,7 @@ def _run(
                     done.append({"experiment": experiment.name, "skipped": str(error)})
                     continue
                 took = time.perf_counter() - began
-                made = Made(experiment, scale, took, runner.processor_seconds - spent)
+                made = Made(experiment, scale, took, sum(runner.costs.values()))
                 files = write_outputs(findings, made, out / experiment.name)
                 claims = [
                     {"claim": c.text, "held": c.held, "verdict": c.verdict, "evidence": c.evidence}

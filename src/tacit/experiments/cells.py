@@ -67,8 +67,9 @@ class Runner:
         self._progress = progress
         self._pool: ProcessPoolExecutor | None = None
         self._asked = self._done = 0
-        self.processor_seconds = 0.0
-        """what all runs that were asked for have cost, those included that were already there"""
+        self.costs: dict[str, float] = {}
+        """the processor seconds of every run that was asked for, by digest, also of those that were already there;
+        for who counts anew to clear"""
 
     def __enter__(self) -> Runner:
         return self
@@ -99,7 +100,7 @@ class Runner:
                 for future in running:
                     future.cancel()
         results = {digest: _read(path) for digest, path in paths.items()}
-        self.processor_seconds += sum(result.get("processor_seconds", 0.0) for result in results.values())
+        self.costs |= {digest: result.get("processor_seconds", 0.0) for digest, result in results.items()}
         return [{**results[cell.digest], "settings": dict(cell.settings)} for cell in cells]
 
     def _processes(self) -> ProcessPoolExecutor:
