@@ -68,7 +68,7 @@ class Runner:
         self._pool: ProcessPoolExecutor | None = None
         self._asked = self._done = 0
         self.costs: dict[str, float] = {}
-        """the processor seconds of every run that was asked for, by digest, also of those that were already there;
+        """processor seconds of every run that was asked for, by digest, also of those that were already there;
         for who counts anew to clear"""
 
     def __enter__(self) -> Runner:
