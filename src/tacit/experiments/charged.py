@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -58,10 +59,10 @@ def selected(
                     ],
                 )
             )
-    runner([cell for _, cells in searches for cell in cells])
+    every = iter(runner([cell for _, cells in searches for cell in cells]))
     found: dict[Series, list[Result]] = {}
     for name, cells in searches:
-        results = runner(cells)
+        results = list(islice(every, len(cells)))
         best = min(results, key=score)
         if "error" not in best:
             if any(result.get("events", best["events"]) != best["events"] for result in results):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from tacit.experiments.cells import Result
 from tacit.experiments.intervals import mean_and_interval
 from tacit.report.curves import COLOURS
 
@@ -16,8 +17,19 @@ if TYPE_CHECKING:
 
 _LEGEND_INCHES = 2.4
 """The width of a legend's longest entry."""
+Found = TypeVar("Found", bound=Hashable)
 Curves = Mapping[str, tuple[Sequence[float], Sequence[Sequence[float]]]]
 """By legend: x, and y for every seed."""
+
+
+def finished(found: Mapping[Found, Sequence[Result]]) -> dict[Found, list[Result]]:
+    """The runs that can be shown: with another seed than the one it was tuned with, a run may have diverged.
+
+    >>> finished({"a": [{"loss": 1.0}, {"error": "diverged"}], "b": [{"error": "diverged"}]})
+    {'a': [{'loss': 1.0}]}
+    """
+    kept = {key: [result for result in results if "error" not in result] for key, results in found.items()}
+    return {key: results for key, results in kept.items() if results}
 
 
 def panels(rows: int, columns: int, *, height: float = 2.9) -> tuple[Figure, Any]:
@@ -48,8 +60,13 @@ def modes_panel(
     ax: Axes,
     curves: Mapping[tuple[str, str], tuple[Sequence[float], Sequence[Sequence[float]]]],
     colours: Sequence[str],
+    worth: Mapping[tuple[str, str], float] | None = None,
 ) -> None:
-    """One line for every (mode, method), mean of the seeds: a colour for each method, dashed as published."""
+    """One line for every (mode, method), mean of the seeds: a colour for each method, dashed as published.
+
+    `worth` has real epsilons for the legend.
+    """
+    real = {key: f", epsilon {epsilon:.3g}" for key, epsilon in (worth or {}).items()}
     for (mode, method), (x, values) in curves.items():
         mean = np.array([[np.nan if v is None else v for v in one] for one in values], dtype=float).mean(0)
         shown = np.array(x, dtype=float) > 0
@@ -59,14 +76,20 @@ def modes_panel(
             "-" if mode == "true" else "--",
             color=COLOURS[list(colours).index(method) % len(COLOURS)],
             linewidth=1.4,
-            label=f"{method}, {mode}",
+            label=f"{method}, {mode}{real.get((mode, method), '')}",
         )
 
 
 def intervals_panel(
-    ax: Axes, series: Mapping[tuple[str, str], Mapping[float, Sequence[float]]], colours: Sequence[str]
+    ax: Axes,
+    series: Mapping[tuple[str, str], Mapping[float, Sequence[float]]],
+    colours: Sequence[str],
+    worth: Mapping[str, Mapping[float, float]],
 ) -> None:
-    """Error against epsilon with 90% intervals: a colour for each method, a line style for each mode."""
+    """Error against epsilon with 90% intervals: a colour for each method, a line style for each mode.
+
+    Below every label stands what a method's published noise is really `worth` there, a line for each method.
+    """
     for (mode, method), by_epsilon in series.items():
         colour = COLOURS[list(colours).index(method) % len(COLOURS)]
         if mode == "no privacy":
@@ -78,7 +101,7 @@ def intervals_panel(
         ax.errorbar(
             x,
             [m for m, _ in stats],
-            [h for _, h in stats],
+            [h or 0.0 for _, h in stats],
             color=colour,
             capsize=2,
             linewidth=1.3,
@@ -89,9 +112,10 @@ def intervals_panel(
         )
     ticks = sorted({label for (mode, _), found in series.items() if mode != "no privacy" for label in found})
     ax.set_xscale("log")
-    ax.set_xticks(ticks, [f"{label:g}" for label in ticks])
+    below = [[f"{label:g}", *(f"{real[label]:.2g}" for real in worth.values())] for label in ticks]
+    ax.set_xticks(ticks, ["\n".join(lines) for lines in below], fontsize=7.5)
     ax.set_xticks([], minor=True)
-    ax.set_xlabel("epsilon (label)")
+    ax.set_xlabel(f"epsilon: the label; as published really, {', '.join(worth)}", fontsize=8.5)
 
 
 def path_panel(ax: Axes, paths: Mapping[str, Sequence[Sequence[float]]]) -> None:

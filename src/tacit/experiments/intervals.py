@@ -9,15 +9,17 @@ from statistics import fmean, stdev
 from scipy import stats
 
 
-def mean_and_interval(values: Sequence[float], level: float = 0.9) -> tuple[float, float]:
-    """The mean, and half the width of its confidence interval by Student's t; 0 for a single value.
+def mean_and_interval(values: Sequence[float], level: float = 0.9) -> tuple[float, float | None]:
+    """The mean, and half the width of its confidence interval by Student's t.
+
+    None instead of a width for a single value, which tells nothing of it, and where a value is infinite.
 
     >>> mean, half = mean_and_interval([1.0, 2.0, 3.0])
     >>> mean, round(half, 3)
     (2.0, 1.686)
     """
-    if len(values) < 2:
-        return fmean(values), 0.0
+    if len(values) < 2 or not all(map(math.isfinite, values)):
+        return fmean(values), None
     quantile = float(stats.t.ppf((1 + level) / 2, len(values) - 1))
     return fmean(values), quantile * stdev(values) / math.sqrt(len(values))
 

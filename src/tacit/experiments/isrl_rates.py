@@ -141,7 +141,7 @@ def _rates(runner: Runner, scale: Scale) -> Findings:
         ax.errorbar(
             values,
             means,
-            halves,
+            [half or 0.0 for half in halves],
             marker="o",
             markersize=3,
             color=COLOURS[0],

@@ -21,7 +21,7 @@ from tacit.client.sampling import Full
 from tacit.data import load
 from tacit.experiments.cells import Result, Runner, Settings, Work
 from tacit.experiments.experiment import Claim, Experiment, Findings, Picture, Scale, Table, no_larger
-from tacit.experiments.figures import modes_panel, panels
+from tacit.experiments.figures import finished, modes_panel, panels
 from tacit.experiments.intervals import mean_and_interval
 from tacit.experiments.simulated import Job, watched
 from tacit.experiments.tuning import grid, tuned
@@ -141,7 +141,7 @@ def _table_2a(runner: Runner, scale: Scale) -> Findings:
                 results[0]["history"]["round"],
                 [result["history"]["seen"] for result in results],
             )
-            for (bound, at), results in found.items()
+            for (bound, at), results in finished(found).items()
             if at in (epsilon, None)
         }
         modes_panel(ax, curves, tuple(NAMES.values()))

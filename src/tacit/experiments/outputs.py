@@ -92,11 +92,15 @@ def _page(findings: Findings, made: Made, images: Sequence[Image]) -> str:
 
 
 def _claim(claim: Claim) -> Folded:
-    return Folded(f"{claim.verdict}: {claim.text}", tuple((claim.evidence or "no evidence").split("; ")))
+    return Folded(f"{claim.verdict}: {claim.text}", _evidence(claim))
 
 
-def _told(claim: Claim) -> str:
-    return f"{claim.verdict}: {claim.text} Evidence: {claim.evidence or 'none'}."
+def _told(claim: Claim) -> list[str]:
+    return [f"- {claim.verdict}: {claim.text}", *(f"  - {line}" for line in _evidence(claim))]
+
+
+def _evidence(claim: Claim) -> tuple[str, ...]:
+    return tuple((claim.evidence or "no evidence").split("; "))
 
 
 def _lines(findings: Findings, made: Made) -> list[str]:
@@ -114,7 +118,7 @@ def summary(findings: Findings, made: Made) -> str:
         f"# {made.experiment.title}\n",
         f"`tacit reproduce {made.experiment.name}`: {made.experiment.paper}.\n",
     ]
-    parts += ["## Claims\n", *(f"- {_told(claim)}" for claim in findings.claims), ""]
+    parts += ["## Claims\n", *(line for claim in findings.claims for line in _told(claim)), ""]
     for table in findings.tables:
         parts += [f"## {table.caption}\n", _markdown(table), ""]
     parts += ["## Departures from the paper\n", *(f"- {line}" for line in findings.departures), ""]

@@ -21,11 +21,11 @@ from tacit.experiments.experiment import (
     Table,
     no_larger,
 )
-from tacit.experiments.figures import legend_below, modes_panel, panels
+from tacit.experiments.figures import finished, legend_below, modes_panel, panels
 from tacit.experiments.simulated import last
 from tacit.experiments.soteriafl_runs import (
     A9A,
-    BEYOND,
+    ALGORITHMS,
     DELTA,
     NETWORK,
     OF_THE_PAPER,
@@ -94,6 +94,7 @@ def _line(found: dict[Key, list[Result]], key: Key) -> tuple[Any, ...]:
         fmean(last(result, "train_loss") for result in results),
         metric,
         results[0]["history"]["uplink_bits_per_client"][-1] / 8000,
+        len(results),
     )
 
 
@@ -112,6 +113,7 @@ COLUMNS = (
     "loss",
     "test accuracy",
     "kB a client",
+    "runs",
 )
 
 
@@ -119,7 +121,7 @@ def _claims(found: dict[Key, list[Result]], labels: Sequence[float]) -> tuple[Cl
     promise, frugal, shifted, compressed = [], [], [], []
     for label in labels:
         bits = _equal_bits(found, label)
-        for name in (*OF_THE_PAPER, *BEYOND):
+        for name in ALGORITHMS:
             ours = found.get((label, TRUE, TRUE_FOR[name]))
             theirs = found.get((label, PUBLISHED, name))
             if ours is not None and theirs is not None:
@@ -197,12 +199,40 @@ def _departures(task: Task, scale: Scale) -> tuple[str, ...]:
             (
                 f"Quick: a {'tenth' if shrink == 10 else 'half'} of the rounds (at least 10), fewer steps, "
                 "one seed; "
-                "noise and real epsilons are those of that many rounds. Without SoteriaFL-GD and -SAGA.",
+                "noise and real epsilons are those of that many rounds.",
             )
             if scale.quick
             else ()
         ),
     )
+
+
+SHOWN = (("grad_norm_sq_mean", "utility"), ("train_loss", "training loss"), ("test_metric", "test accuracy"))
+AGAINST = (("round", "communication rounds"), ("uplink_bits_per_client", "bits sent by a client"))
+
+
+def _picture(found: dict[Key, list[Result]], label: float) -> Picture:
+    figure, axes = panels(len(SHOWN), len(AGAINST))
+    own = {(mode, name): results for (at, mode, name), results in found.items() if at == label}
+    worth = {key: results[0]["epsilon"] for key, results in own.items()}
+    for row, (column, words) in zip(axes, SHOWN, strict=True):
+        for ax, (x, x_words) in zip(row, AGAINST, strict=True):
+            curves = {
+                key: (results[0]["history"][x], [one["history"][column] for one in results])
+                for key, results in own.items()
+            }
+            modes_panel(ax, curves, ALGORITHMS, worth)
+            ax.set_xlabel(x_words)
+        row[0].set_ylabel(words)
+        row[1].set_xscale("log")
+    for ax in axes[0]:
+        ax.set_yscale("log")
+    legend_below(figure, axes[0][0])
+    caption = (
+        f"Label {label:g}. Dashed: as published, with the epsilon that its noise really gives. Solid: true. Left "
+        "against rounds, right against bits."
+    )
+    return Picture(f"curves-label-{label:g}", figure, caption)
 
 
 def _figure(task: Task, labels: tuple[float, ...], runner: Runner, scale: Scale) -> Findings:
@@ -229,30 +259,7 @@ def _figure(task: Task, labels: tuple[float, ...], runner: Runner, scale: Scale)
     found |= selected(
         runner, run, charged, seeds=seeds, score=lambda result: -last(result, "test_metric"), final=shown(task)
     )
-    quantities = [("grad_norm_sq_mean", "utility", True)]
-    if task is NETWORK:
-        quantities.append(("test_metric", "test accuracy", False))
-    figure, axes = panels(len(labels) * len(quantities), 2)
-    for place, (label, (column, words, logarithmic)) in enumerate(
-        (label, quantity) for label in labels for quantity in quantities
-    ):
-        for side, (x, x_label) in enumerate(
-            (("round", "communication rounds"), ("uplink_bits_per_client", "bits sent by a client"))
-        ):
-            ax = axes[place][side]
-            curves = {
-                (mode, name): (r[0]["history"][x], [one["history"][column] for one in r])
-                for (at, mode, name), r in found.items()
-                if at == label
-            }
-            modes_panel(ax, curves, (*OF_THE_PAPER, *BEYOND))
-            ax.set_xlabel(x_label)
-            if logarithmic:
-                ax.set_yscale("log")
-            if side:
-                ax.set_xscale("log")
-        axes[place][0].set_ylabel(f"{words}, label {label:g}")
-    legend_below(figure, axes[0][0])
+    found = finished(found)
     rows = [
         {
             **result["settings"],
@@ -268,11 +275,7 @@ def _figure(task: Task, labels: tuple[float, ...], runner: Runner, scale: Scale)
     ]
     return Findings(
         rows,
-        (
-            Picture(
-                "curves", figure, "Dashed: as published. Solid: true. Left against rounds, right against bits."
-            ),
-        ),
+        tuple(_picture(found, label) for label in labels),
         (Table("Means over the seeds", COLUMNS, tuple(_line(found, key) for key in found)), *cost_table(found)),
         _claims(found, labels),
         _departures(task, scale),

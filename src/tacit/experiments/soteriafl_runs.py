@@ -27,7 +27,7 @@ from tacit.theory.soteriafl import published_noise_std
 DELTA = 1e-3
 STEPS = (0.01, 0.03, 0.06, 0.1, 0.3, 0.6, 1.0)
 OF_THE_PAPER = ("ldp-sgd", "ldp-svrg", "cdp-sgd", "soteriafl-sgd", "soteriafl-svrg")
-BEYOND = ("soteriafl-gd", "soteriafl-saga")
+ALGORITHMS = (*OF_THE_PAPER, "soteriafl-gd", "soteriafl-saga")
 REHEARSED = "soteriafl-sgd"
 """What the planner tries; the others take its rounds and clip norm."""
 TRUE_FOR = {
@@ -162,10 +162,6 @@ def shown(task: Task) -> dict[str, Any]:
     return {} if task is NETWORK else {"evaluations": None}
 
 
-def _algorithms(scale: Scale) -> tuple[str, ...]:
-    return OF_THE_PAPER if scale.quick else (*OF_THE_PAPER, *BEYOND)
-
-
 def rehearsals(task: Task, labels: Sequence[float], scale: Scale) -> dict[Any, list[dict[str, Any]]]:
     """For every label the rounds and clip norms that one algorithm tries on synthetic records, for all."""
     made: dict[Any, list[dict[str, Any]]] = {}
@@ -189,10 +185,10 @@ def grids(
     made: dict[Any, list[dict[str, Any]]] = {}
     for label in labels:
         base = _base(task, label, scale)
-        for name in _algorithms(scale):
+        for name in ALGORITHMS:
             published = {**base, "mode": PUBLISHED, "algorithm": name, "clip_norm": task.clip_norm}
             made[label, PUBLISHED, name] = [published]
-        for name in dict.fromkeys(TRUE_FOR[name] for name in _algorithms(scale)):
+        for name in dict.fromkeys(TRUE_FOR[name] for name in ALGORITHMS):
             made[label, TRUE, name] = [{**base, "mode": TRUE, "algorithm": name, **plans[label]}]
     steps = _steps(task, scale)
     return {key: grid({**point, "evaluations": scale.pick(5, 25)}, step=steps) for key, (point,) in made.items()}

@@ -39,8 +39,9 @@ def tuned(
         best = min(points, key=lambda point: fmean(scores[name, id(point)]))
         if math.isfinite(fmean(scores[name, id(best)])):
             chosen[name] = best
+    # Seed by seed, because a process remembers the split of the last ones.
     repeats = [
-        (name, {**point, **(final or {}), "seed": seed}) for name, point in chosen.items() for seed in seeds
+        (name, {**point, **(final or {}), "seed": seed}) for seed in seeds for name, point in chosen.items()
     ]
     found: dict[Series, list[Result]] = {name: [] for name in chosen}
     for (name, _), result in zip(repeats, runner([Cell(work, point) for _, point in repeats]), strict=True):

@@ -1,0 +1,102 @@
+"""Every kind of experiment makes its page from its runs, also where some diverged; the runs here are made up."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tacit.experiments.cells import Cell, Result
+from tacit.experiments.experiment import PUBLISHED, Findings, Scale
+from tacit.experiments.outputs import Made, summary, write_outputs
+from tacit.experiments.registry import experiment_named
+from tacit.experiments.simulated import KEPT
+
+MAY_DIVERGE = ("soteriafl-fig1", "isrl-fig5", "norm-table2a", "fed-spa-table1", "fed-spa-fig1")
+CANNOT_DIVERGE = ("norm-fig1", "norm-fig2", "soteriafl-tables", "isrl-fig3-table", "isrl-rates")
+"""Bounded steps on quadratics, in a ball, or no runs at all."""
+
+
+class MadeUp:
+    """Stands in for a runner; runs with some seed may diverge."""
+
+    data_dir = None
+
+    def __init__(self, diverges_with: int | None = None) -> None:
+        self.diverges_with = diverges_with
+
+    def __call__(self, cells: Sequence[Cell]) -> list[Result]:
+        return [{**self._result(cell), "settings": dict(cell.settings)} for cell in cells]
+
+    def _result(self, cell: Cell) -> dict[str, Any]:
+        settings = cell.settings
+        facts = {"batch": 7.0, "scale": 1.0, "least": 0.0, "upper": 2.0, "lower": 0.0}
+        if "rehearsal" not in settings and settings.get("seed") == self.diverges_with:
+            return {**facts, "error": "it diverged"}
+        rounds = settings.get("rounds", 10)
+        draw = random.Random(cell.digest)
+        history: dict[str, list[Any]] = {name: [draw.random() for _ in range(rounds + 1)] for name in KEPT}
+        history["round"] = list(range(rounds + 1))
+        history["uplink_bits_per_client"] = [100.0 * t for t in range(rounds + 1)]
+        history["seen"] = history["test_metric"]
+        if cell.work.__name__ == "walk":
+            history["seen"] = [[draw.random() for _ in range(4)] for _ in range(rounds + 1)]
+        published = settings.get("mode") == PUBLISHED
+        return {
+            **facts,
+            "epsilon": 43.21 if published else settings.get("label") or settings.get("epsilon") or 5.0,
+            "beside": {},
+            "adjacency": "add-remove",
+            "step": 0.1,
+            "noise_multiplier": 1.0,
+            "noise_std": 0.1,
+            "seconds": 0.5,
+            "rounds": rounds,
+            "uplink_bits_per_client": 800.0,
+            "history": history,
+        }
+
+
+def found(name: str, runner: MadeUp, scale: Scale) -> Findings:
+    return experiment_named(name).run(runner, scale)  # type: ignore[arg-type]  # whatever runs cells
+
+
+@pytest.mark.parametrize("name", MAY_DIVERGE + CANNOT_DIVERGE)
+def test_a_page_comes_of_every_experiment(name: str, tmp_path: Path) -> None:
+    findings = found(name, MadeUp(), Scale(quick=True))
+    assert findings.claims
+    assert findings.departures
+    files = write_outputs(findings, Made(experiment_named(name), Scale(quick=True), 1.0, 2.0), tmp_path)
+    page = Path(files["page"]).read_text()
+    assert page.count("data:image/svg+xml") == len(findings.pictures)
+    for path in files.values():
+        assert Path(path).stat().st_size > 0
+
+
+@pytest.mark.parametrize("name", MAY_DIVERGE)
+def test_runs_that_diverge_do_not_take_the_page_with_them(name: str) -> None:
+    findings = found(name, MadeUp(diverges_with=1), Scale(quick=True, seeds=2))
+    assert findings.claims[0].text in summary(findings, Made(experiment_named(name), Scale(), 1.0, 2.0))
+
+
+def test_the_real_epsilon_stands_beside_the_label_in_the_figure() -> None:
+    (curves,) = found("soteriafl-fig1", MadeUp(), Scale(quick=True)).pictures
+    legend = [text.get_text() for text in curves.figure.legends[0].get_texts()]
+    assert "cdp-sgd, as published, epsilon 43.2" in legend
+    assert "cdp-sgd, true, epsilon 1" in legend
+    for name in ("isrl-fig6", "fed-spa-fig1"):
+        (picture,) = found(name, MadeUp(), Scale(quick=True)).pictures
+        ticks = [label.get_text().split("\n") for label in picture.figure.axes[0].get_xticklabels()]
+        assert all(len(lines) == 3 and set(lines[1:]) == {"43"} for lines in ticks), "a line for each method"
+
+
+def test_soteriafl_shows_utility_loss_and_accuracy_against_rounds_and_bits() -> None:
+    pictures = found("soteriafl-fig3", MadeUp(), Scale(quick=True)).pictures
+    assert [picture.name for picture in pictures] == [f"curves-label-{label}" for label in (1, 5, 10)]
+    for picture in pictures:
+        axes = picture.figure.axes
+        assert [ax.get_ylabel() for ax in axes[::2]] == ["utility", "training loss", "test accuracy"]
+        assert all(len(ax.lines) == 7 + 3 for ax in axes), "seven as published, three true"
