@@ -113,7 +113,7 @@ def test_fedavg_compositions(name: str, bound: object) -> None:
     ("name", "uplink", "server"),
     [
         ("fed-spa", Direct(RandK(fraction=0.2)), Adaptive(0.1, schedule=Exponential(0.99))),
-        ("dp-fed", Direct(Identity()), Descent(0.1, schedule=Exponential(0.99))),
+        ("dp-fed", Direct(Identity()), Descent(0.1)),
         ("cpsgd", Direct(WholeSteps(16)), Descent(0.1, schedule=Exponential(0.99))),
     ],
 )

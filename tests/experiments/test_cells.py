@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tacit.errors import DataError, RequestError
+from tacit.errors import RequestError, TacitError
 from tacit.experiments.cells import Cell, Result, Runner, Settings
 
 
@@ -61,7 +61,7 @@ def test_a_corrupted_result_is_an_error(tmp_path: Path) -> None:
     path.parent.mkdir()
     for text in ("{", "[]"):
         path.write_text(text)
-        with Runner(tmp_path / "cells", workers=1) as runner, pytest.raises(DataError, match="corrupted"):
+        with Runner(tmp_path / "cells", workers=1) as runner, pytest.raises(TacitError, match="corrupted"):
             runner([cell])
 
 

@@ -12,7 +12,7 @@ from tacit.algorithms.isrl_dp import noisy_local_sgd, noisy_mb_sgd
 from tacit.client.bounds import ClipNorm
 from tacit.client.sampling import Full, Sampling, WithReplacement, build_sampling
 from tacit.errors import RequestError
-from tacit.experiments.simulated import Job, as_published, last, promised, simulated
+from tacit.experiments.simulated import Job, as_published, last, promised, simulated, taken_as_public, watched
 from tacit.federation import Federation
 from tacit.models.linear import logistic_regression
 from tacit.privacy import Target, epsilon
@@ -95,3 +95,19 @@ def test_a_run_that_diverges_is_a_result(federation: Federation) -> None:
     assert "finite" in found["error"]
     assert found["batch"] == 3
     assert last(found, "train_loss") == float("inf")
+
+
+def test_who_leaves_off_early_has_the_noise_of_all_rounds(federation: Federation) -> None:
+    job = Job(algorithm(Full()), federation, 12, Target(1.0, 1e-4), 0, 4)
+    whole, part = watched(job, len), watched(replace(job, stop_after=5), len)
+    assert whole["history"]["round"] == [0, 4, 8, 12]
+    assert part["history"]["round"] == [0, 4, 5]
+    assert part["noise_std"] == whole["noise_std"]
+    assert part["epsilon"] == whole["epsilon"]
+
+
+def test_what_is_taken_as_public_is_told(federation: Federation) -> None:
+    looked = replace(federation, peeks=("the mean of every column",))
+    found = simulated(Job(algorithm(Full()), looked, 1, Target(1.0, 1e-4), 0, 1))
+    assert "the mean of every column" in taken_as_public([[found], [found]])["taken as public"]
+    assert taken_as_public([[{"error": "it diverged"}]]) == {}

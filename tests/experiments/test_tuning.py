@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from tacit.experiments.cells import Result, Runner, Settings
@@ -74,7 +75,8 @@ def test_steps_are_evenly_spaced_in_their_logarithm() -> None:
 
 
 def test_intervals_widen_with_spread() -> None:
-    assert mean_and_interval([2.0]) == (2.0, 0.0)
+    assert mean_and_interval([2.0]) == (2.0, None), "one value tells nothing of its spread"
+    assert mean_and_interval([math.inf, 1.0]) == (math.inf, None)
     assert mean_and_interval([1.0, 3.0])[1] > mean_and_interval([1.9, 2.1])[1] > 0
 
 

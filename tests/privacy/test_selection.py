@@ -11,11 +11,11 @@ import pytest
 from scipy.special import logsumexp
 
 from tacit.errors import RequestError
-from tacit.privacy import Adjacency
+from tacit.privacy import Adjacency, calibrate_noise
 from tacit.privacy.accounting import epsilon
 from tacit.privacy.events import InexactNoiseDpEvent, composed, gaussian, poisson, repeated
 from tacit.privacy.rdp import rdp_epsilon, renyi_divergence
-from tacit.privacy.selection import RandomTrials, selection_divergence, selection_epsilon
+from tacit.privacy.selection import RandomTrials, run_epsilon, selection_divergence, selection_epsilon
 
 
 def divergence(p: np.ndarray, q: np.ndarray, order: float) -> float:
@@ -80,3 +80,37 @@ def test_what_has_no_curve_is_refused() -> None:
         RandomTrials(1.0)
     with pytest.raises(RequestError, match="order above 1"):
         renyi_divergence(gaussian(1.0), 1.0)
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize("rate", [0.05, 1.0])
+@pytest.mark.parametrize("asked", [0.3, 5.0])
+def test_runs_with_the_epsilon_that_is_left_keep_the_promise(
+    adjacency: Adjacency, rate: float, asked: float
+) -> None:
+    def run(noise: float) -> dp_accounting.DpEvent:
+        return repeated(poisson(rate, noise) if rate < 1 else gaussian(noise), 20)
+
+    def noise_for(wanted: float) -> float:
+        return calibrate_noise(run, epsilon=wanted, delta=1e-5, adjacency=adjacency)
+
+    trials = RandomTrials(7.0)
+    left = run_epsilon(run(noise_for(asked)), trials, asked, 1e-5, adjacency)
+    assert 0 < left < asked
+    price = selection_epsilon(run(noise_for(left)), trials, 1e-5, adjacency)
+    assert 0.99 * asked < price <= asked
+    assert selection_epsilon(run(noise_for(1.05 * left)), trials, 1e-5, adjacency) > asked, "no more is left"
+
+
+def test_a_choice_that_no_noise_makes_private_enough_is_refused() -> None:
+    with pytest.raises(RequestError, match="epsilon"):
+        run_epsilon(gaussian(1.0), RandomTrials(10.0), 1e-3, 1e-5)
+    quiet = repeated(gaussian(300.0), 2)
+    assert run_epsilon(quiet, RandomTrials(10.0), 5.0, 1e-5) == epsilon(quiet, 1e-5), "nothing to give up"
+
+
+def test_the_number_of_trials_is_rarely_above_its_quantile() -> None:
+    trials = RandomTrials(5.0)
+    drawn = np.array([trials.draw(np.random.default_rng(seed)) for seed in range(20_000)])
+    assert (drawn > trials.quantile(0.01)).mean() <= 0.0125
+    assert trials.quantile(1e-5) > trials.quantile(1e-2) > 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -17,7 +18,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 
 
 def page() -> str:
-    rows = (("b", 10.0, 1e-3), ("c", 9.0, None), ("a", 100.0, 2e-5))
+    rows = (("b", 10.0, 1e-3), ("c", 9.0, None), ("a", math.inf, 2e-5))
     grid = Grid("scores", ("name", "points", "a quantity with quite a long name"), rows)
     folded = Folded("why", ("<i>", "so"))
     blocks = [Words(("one <b>line</b>",)), Words(("x", "y")), folded, Image(SVG, 'a "box"'), grid]
@@ -54,6 +55,7 @@ addEventListener("load", () => {
   buttons[1].click(); seen.down = shown();
   buttons[0].click(); seen.words = shown();
   buttons[2].click(); seen.gaps = shown();
+  buttons[2].click(); seen.gaps_down = shown();
   seen.focus = buttons.every(b => { b.focus(); return document.activeElement === b; });
   seen.region = [...document.querySelectorAll(".wide, summary")].every(
     part => { part.focus(); return document.activeElement === part; });
@@ -102,7 +104,7 @@ def test_in_a_browser(tmp_path: Path, width: int) -> None:
     assert found is not None, done.stdout[-2000:]
     seen = json.loads(found.group(1).replace("&amp;", "&"))
     assert (seen["start"], seen["up"], seen["down"], seen["words"]) == ("bca", "cba", "abc", "abc")
-    assert seen["gaps"] == "abc"
+    assert (seen["gaps"], seen["gaps_down"]) == ("abc", "bac"), "blank cells last, whichever way"
     assert seen["sort"] == "ascending"
     assert seen["focus"]
     assert seen["region"]

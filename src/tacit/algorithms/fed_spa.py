@@ -92,12 +92,13 @@ def dp_fed(
 ) -> Algorithm:
     """DP-Fed: FedAvg whose local gradients are bounded record by record and noisy (section 5).
 
-    With `step` 1 the server averages the clients' models, equation (3).
+    With `step` 1 the server averages the clients' models, equation (3), in every round alike: `schedule` is that
+    of the local step.
     """
     work = SparseLocalSteps(
         model, sampling, bound, Everything(), local_steps, local_step, schedule, before=before
     )
-    return Algorithm("dp-fed", work, Direct(Identity()), Descent(step, schedule=schedule))
+    return Algorithm("dp-fed", work, Direct(Identity()), Descent(step))
 
 
 def cpsgd(

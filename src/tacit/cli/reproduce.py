@@ -14,12 +14,13 @@ from tacit.cli import options as o
 from tacit.errors import DataError, RequestError
 
 if TYPE_CHECKING:
+    from tacit.experiments.cells import Runner
     from tacit.experiments.experiment import Experiment, Scale
 
 HELP = """Run a table or figure of the papers: as published, with the epsilon that this really gives, and true.
 
-Finished runs are kept in --out and never run again. With --all, an experiment whose data are not there is
-skipped."""
+Finished runs are kept in --out and never run again; the pages of --quick and --charge-tuning go into folders of
+their own there. With --all, an experiment whose data are not there is skipped."""
 
 
 def reproduce(
@@ -37,7 +38,9 @@ def reproduce(
     as_json: o.Json = False,
 ) -> None:
     """Run experiments and write their pages."""
+    from tacit.experiments.cells import Runner
     from tacit.experiments.experiment import Scale
+    from tacit.experiments.overview import write_overview
     from tacit.experiments.registry import EXPERIMENTS, experiment_named
 
     if show:
@@ -46,80 +49,88 @@ def reproduce(
     if (name is None) != everything:
         raise RequestError("name one experiment, or say --all; `tacit reproduce --list` lists them")
     chosen = list(EXPERIMENTS.values()) if name is None else [experiment_named(name)]
-    if charge_tuning:
-        refused = [one.name for one in chosen if not one.can_charge]
-        if name is not None and refused:
-            raise RequestError(f"{name} has no tuning that --charge-tuning could charge; leave it out")
-        chosen = [one for one in chosen if one.can_charge]
-    done = _run(
-        chosen, Scale(quick, seeds, charge_tuning), out, workers, data_dir, as_json, everything=everything
-    )
+    uncharged = [one for one in chosen if charge_tuning and not one.can_charge]
+    if name is not None and uncharged:
+        raise RequestError(f"{name} has no tuning that --charge-tuning could charge; leave it out")
+    scale = Scale(quick, seeds, charge_tuning)
+    pages = out / scale.folder
+    bar = _Bar(quiet=as_json and not sys.stderr.isatty())
+    with bar, Runner(out / "cells", data_dir=data_dir, workers=workers, progress=bar.progress) as runner:
+        done = []
+        for one in chosen:
+            bar.name(one.name)
+            done.append(
+                {"experiment": one.name, "skipped": "it has no tuning that --charge-tuning could charge"}
+                if one in uncharged
+                else _one(one, runner, scale, pages, alone=name is not None)
+            )
+    if everything:
+        write_overview(done, pages)
     if as_json:
         print(json.dumps(done))
     else:
         _show(done)
         if everything:
-            print(f"All of them: {out / 'index.html'}")
+            print(f"All of them: {pages / 'index.html'}")
+    if any("failed" in one for one in done):
+        raise typer.Exit(1)
 
 
-def _run(
-    chosen: list[Experiment],
-    scale: Scale,
-    out: Path,
-    workers: int | None,
-    data_dir: Path | None,
-    as_json: bool,
-    *,
-    everything: bool,
-) -> list[dict[str, Any]]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+class _Bar:
+    """A progress bar over the runs of all experiments."""
 
-    from tacit.experiments.cells import Runner
+    def __init__(self, *, quiet: bool) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+        self._bar = Progress(*columns, console=Console(stderr=True), disable=quiet)
+        self._task = self._bar.add_task("reproduce", total=None)
+
+    def __enter__(self) -> None:
+        self._bar.start()
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.stop()
+
+    def name(self, experiment: str) -> None:
+        """Say which experiment is running."""
+        self._bar.update(self._task, description=experiment)
+
+    def progress(self, finished: int, asked: int) -> None:
+        """So many runs of so many are done."""
+        self._bar.update(self._task, completed=finished, total=asked)
+
+
+def _one(experiment: Experiment, runner: Runner, scale: Scale, pages: Path, *, alone: bool) -> dict[str, Any]:
+    """Run an experiment and write its page. Among others, one that fails does not take them with it."""
     from tacit.experiments.outputs import Made, write_outputs
-    from tacit.experiments.overview import write_overview
 
-    done: list[dict[str, Any]] = []
-    columns = TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    quiet = as_json and not sys.stderr.isatty()
-    with Progress(*columns, console=Console(stderr=True), disable=quiet) as bar:
-        task = bar.add_task("reproduce", total=None)
-
-        def progress(finished: int, asked: int) -> None:
-            bar.update(task, completed=finished, total=asked)
-
-        with Runner(out / "cells", data_dir=data_dir, workers=workers, progress=progress) as runner:
-            for experiment in chosen:
-                bar.update(task, description=experiment.name)
-                began = time.perf_counter()
-                runner.costs.clear()
-                try:
-                    findings = experiment.run(runner, scale)
-                except DataError as error:
-                    if not everything:
-                        raise
-                    done.append({"experiment": experiment.name, "skipped": str(error)})
-                    continue
-                took = time.perf_counter() - began
-                made = Made(experiment, scale, took, sum(runner.costs.values()))
-                files = write_outputs(findings, made, out / experiment.name)
-                claims = [
-                    {"claim": c.text, "held": c.held, "verdict": c.verdict, "evidence": c.evidence}
-                    for c in findings.claims
-                ]
-                done.append(
-                    {
-                        "experiment": experiment.name,
-                        "title": experiment.title,
-                        "seconds": made.seconds,
-                        "processor_seconds": made.processor_seconds,
-                        "claims": claims,
-                        "files": files,
-                    }
-                )
-    if everything:
-        write_overview(done, out)
-    return done
+    began = time.perf_counter()
+    runner.costs.clear()
+    try:
+        findings = experiment.run(runner, scale)
+        made = Made(experiment, scale, time.perf_counter() - began, sum(runner.costs.values()))
+        files = write_outputs(findings, made, pages / experiment.name)
+    except DataError as error:
+        if alone:
+            raise
+        return {"experiment": experiment.name, "skipped": str(error)}
+    except Exception as error:
+        if alone:
+            raise
+        return {"experiment": experiment.name, "failed": f"{type(error).__name__}: {error}"}
+    claims = [
+        {"claim": c.text, "held": c.held, "verdict": c.verdict, "evidence": c.evidence} for c in findings.claims
+    ]
+    return {
+        "experiment": experiment.name,
+        "title": experiment.title,
+        "seconds": made.seconds,
+        "processor_seconds": made.processor_seconds,
+        "claims": claims,
+        "files": files,
+    }
 
 
 def _list(experiments: list[Experiment], as_json: bool) -> None:
@@ -147,8 +158,8 @@ def _show(done: list[dict[str, Any]]) -> None:
 
     console = Console()
     for one in done:
-        if "skipped" in one:
-            console.print(Text.assemble((one["experiment"], "bold"), ": skipped: ", one["skipped"]))
+        if left := [(how, one[how]) for how in ("skipped", "failed") if how in one]:
+            console.print(Text.assemble((one["experiment"], "bold"), f": {left[0][0]}: {left[0][1]}"))
             continue
         console.print(
             Text.assemble((one["experiment"], "bold"), f" ({one['seconds']:.0f} s): {one['files']['page']}")

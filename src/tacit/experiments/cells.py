@@ -16,13 +16,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from tacit._version import __version__
 from tacit.engine.files import write_atomically
-from tacit.errors import DataError, count
+from tacit.errors import TacitError, count
 from tacit.experiments.dependencies import code_digest
 
 Settings = Mapping[str, Any]
@@ -40,10 +41,10 @@ class Cell:
 
     @property
     def digest(self) -> str:
-        """A name: equal for equal work, settings, version of tacit and code that the work imports."""
+        """A name: equal for equal work, settings, versions of tacit and PyTorch, and code that it imports."""
         code = code_digest(Path(inspect.getfile(self.work)))
         name = f"{self.work.__module__}.{self.work.__qualname__}"
-        said = json.dumps([name, dict(self.settings), __version__, code], sort_keys=True)
+        said = json.dumps([name, dict(self.settings), __version__, version("torch"), code], sort_keys=True)
         return hashlib.sha256(said.encode()).hexdigest()[:20]
 
 
@@ -133,7 +134,7 @@ def _read(path: Path) -> Result:
     try:
         result = json.loads(path.read_text())
     except ValueError as error:
-        raise DataError(f"{path} is corrupted: {error}; delete it, and the run is done again") from error
+        raise TacitError(f"{path} is corrupted: {error}; delete it, and the run is done again") from error
     if not isinstance(result, dict):
-        raise DataError(f"{path} is corrupted: not a JSON object; delete it, and the run is done again")
+        raise TacitError(f"{path} is corrupted: not a JSON object; delete it, and the run is done again")
     return result

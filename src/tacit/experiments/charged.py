@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 import numpy as np
+from dp_accounting import DpEvent
 
 from tacit.errors import RequestError
 from tacit.experiments.cells import Cell, Result, Runner, Settings, Work
@@ -15,7 +15,7 @@ from tacit.experiments.experiment import Table
 from tacit.experiments.tuning import Score, Series
 from tacit.privacy import Adjacency, accounting
 from tacit.privacy.events import from_dict, repeated
-from tacit.privacy.selection import RandomTrials, selection_epsilon
+from tacit.privacy.selection import RandomTrials, run_epsilon, selection_epsilon
 
 _SEEDS_APART = 10_000
 
@@ -32,33 +32,30 @@ def selected(
     """For every series and seed a private selection: the best of as many runs as there are points, on average.
 
     Guarantee: each run is at a point drawn from the grid with its own noise, their number is random and is not
-    told, and the best one is the result, so that `selection_epsilon` holds for who sees that alone. `score` must
-    look at public records alone, and every point must release the same: other runs are refused. Seeds repeat the
-    whole, for the reader: a promise is about one of them.
+    told, and the best one is the result, so that `selection_epsilon` holds for who sees that alone: it is at most
+    the epsilon that a single run at the grid's first point would have. `score` must look at public records alone,
+    and every point must release the same: other runs are refused. Seeds repeat the whole, for the reader: a
+    promise is about one of them.
     """
+    probes = runner([Cell(work, {**points[0], **(final or {}), "seed": seeds[0]}) for points in grids.values()])
     searches: list[tuple[Series, list[Cell]]] = []
-    for place, (name, points) in enumerate(grids.items()):
+    for place, ((name, points), probe) in enumerate(zip(grids.items(), probes, strict=True)):
         trials = _trials(len(points))
+        allowed = _allowed(probe, trials)
         for seed in seeds:
             generator = np.random.default_rng((seed, place))
-            searches.append(
-                (
-                    name,
-                    [
-                        Cell(
-                            work,
-                            {
-                                **points[int(generator.integers(len(points)))],
-                                **(final or {}),
-                                "seed": _SEEDS_APART * (seed + 1) + k,
-                                # The records stay the same from run to run.
-                                "split": seed,
-                            },
-                        )
-                        for k in range(trials.draw(generator))
-                    ],
-                )
-            )
+            settings = [
+                {
+                    **points[int(generator.integers(len(points)))],
+                    **(final or {}),
+                    "run_epsilon": allowed,
+                    "seed": _SEEDS_APART * (seed + 1) + k,
+                    # The records stay the same from run to run.
+                    "split": seed,
+                }
+                for k in range(trials.draw(generator))
+            ]
+            searches.append((name, [Cell(work, one) for one in settings]))
     every = iter(runner([cell for _, cells in searches for cell in cells]))
     found: dict[Series, list[Result]] = {}
     for name, cells in searches:
@@ -71,39 +68,65 @@ def selected(
     return found
 
 
+def real_epsilon(result: Result) -> float:
+    """What a result is worth to who sees the chosen model: with what its tuning costs, where that is charged."""
+    return float(result.get("tuning", {}).get("model", result["epsilon"]))
+
+
+def _allowed(probe: Result, trials: RandomTrials) -> float:
+    """The epsilon of one run, so that the choice has that of the probe, for every client."""
+    if "error" in probe:
+        raise RequestError(
+            f"the first point of a grid diverged, so that nothing is known of its runs: {probe['error']}"
+        )
+    adjacency = Adjacency(probe["adjacency"])
+    return min(run_epsilon(event, trials, probe["epsilon"], delta, adjacency) for event, delta in _events(probe))
+
+
+def _events(result: Result) -> list[tuple[DpEvent, float]]:
+    return [(from_dict(one["event"]), float(one["delta"])) for one in result["events"]]
+
+
 def _trials(points: int) -> RandomTrials:
     return RandomTrials(max(2.0, points))
 
 
 def _cost(result: Result, points: int) -> dict[str, Any]:
     adjacency, trials = Adjacency(result["adjacency"]), _trials(points)
-    # Of the mean: the number itself must stay secret for the promise about the chosen model.
-    runs = math.ceil(trials.mean)
-    events = [(from_dict(one["event"]), float(one["delta"])) for one in result["events"]]
+    events = _events(result)
+    # How many there were must stay secret for the promise about the chosen model. With a probability of at most
+    # the smallest delta there are more than these, which adds to the delta against the server.
+    most = trials.quantile(min(delta for _, delta in events))
     return {
-        "runs": runs,
+        "runs": trials.mean,
         "model": max(selection_epsilon(event, trials, delta, adjacency) for event, delta in events),
-        "server": max(accounting.epsilon(repeated(event, runs), delta, adjacency) for event, delta in events),
+        "most": most,
+        "server": max(accounting.epsilon(repeated(event, most), delta, adjacency) for event, delta in events),
     }
 
 
-def cost_table(found: Mapping[Any, Sequence[Result]]) -> tuple[Table, ...]:
-    """What the selections cost, against whom; nothing without selections."""
+def cost_table(
+    found: Mapping[Any, Sequence[Result]], series: Sequence[str] = ("label", "mode", "algorithm")
+) -> tuple[Table, ...]:
+    """What the selections cost, against whom; nothing without selections. `series` names the parts of a key."""
     lines = tuple(
-        (
-            *name,
-            result["tuning"]["runs"],
-            result["epsilon"],
-            result["tuning"]["model"],
-            result["tuning"]["server"],
+        dict.fromkeys(
+            (*name, result["epsilon"], *(result["tuning"][what] for what in ("runs", "model", "most", "server")))
+            for name, results in found.items()
+            for result in results
+            if "tuning" in result
         )
-        for name, results in found.items()
-        for result in results
-        if "tuning" in result
     )
-    columns = ("runs on average", "epsilon of one run", "of the choice", "of so many runs")
+    columns = (
+        "epsilon of one run",
+        "runs on average",
+        "epsilon of the choice",
+        "runs at most",
+        "epsilon of so many runs",
+    )
     caption = (
         "What tuning costs: the choice, against who sees the chosen model alone (Papernot & Steinke 2022, "
-        "Theorem 2), and as many runs as there are on average, against the server, who sees every message"
+        "Theorem 2); and the most runs that there are but for a probability of delta, against the server, who "
+        "sees every message (at twice the delta)"
     )
-    return (Table(caption, ("label", "mode", "algorithm", *columns), lines),) if lines else ()
+    return (Table(caption, (*series, *columns), lines),) if lines else ()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tacit.errors import count
 from tacit.experiments.cells import Runner
+from tacit.experiments.intervals import mean_and_interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,6 +29,13 @@ class Scale:
     charge_tuning: bool = False
     """choose the true mode's settings by private selection, and count what that costs"""
 
+    @property
+    def folder(self) -> str:
+        """Where its pages go, so that none overwrites another: "." for the whole."""
+        return (
+            "-".join(name for name, on in (("quick", self.quick), ("charged", self.charge_tuning)) if on) or "."
+        )
+
     def pick(self, quick: _Choice, full: _Choice) -> _Choice:
         """One of two values."""
         return quick if self.quick else full
@@ -42,7 +51,7 @@ class Claim:
 
     text: str
     held: bool | None
-    """None where the runs cannot tell: nothing to compare, or nothing but ties"""
+    """None where the runs cannot tell: nothing to compare, nothing but ties, or what could be chance"""
     evidence: str
 
     @property
@@ -51,17 +60,51 @@ class Claim:
         return {True: "Borne out", False: "NOT borne out", None: "Not decided"}[self.held]
 
 
-def no_larger(pairs: Sequence[tuple[float, float]], *, slack: float = 0.0) -> bool | None:
-    """Whether the first of every pair is at most the second, up to a relative slack.
+Pair = tuple[Sequence[float], Sequence[float]]
+"""What two sides measured, seed by seed; the smaller is the better."""
 
-    None without pairs, and where every pair is a tie: runs that learned nothing bear nothing out.
 
-    >>> no_larger([(1.0, 2.0), (3.0, 3.0)]), no_larger([(2.0, 1.0)]), no_larger([(1.0, 1.0)]), no_larger([])
-    (True, False, None, None)
+def at_most(pairs: Sequence[Pair], *, slack: float = 0.0) -> bool | None:
+    """Whether the first of every pair is at most the second on the mean over the seeds, up to a relative slack.
+
+    False if the opposite is seen somewhere beyond chance: where the 90% interval of the differences lies above
+    zero (a single seed has none: there the sign counts). None if it is seen within chance only, without pairs,
+    and where every pair is a tie: runs that learned nothing bear nothing out.
+
+    >>> at_most([([1.0], [2.0]), ([3.0], [3.0])]), at_most([([2.0], [1.0])]), at_most([([1.0], [1.0])])
+    (True, False, None)
+    >>> at_most([([1.0, 5.0], [2.0, 3.0])]), at_most([([4.0, 5.0], [2.0, 3.1])])
+    (None, False)
     """
-    if all(first == second for first, second in pairs):
+    if all(list(first) == list(second) for first, second in pairs):
         return None
-    return all(first <= second * (1 + slack) for first, second in pairs)
+    opposite = [pair for pair in pairs if fmean(pair[0]) > fmean(pair[1]) * (1 + slack)]
+    if not opposite:
+        return True
+    return None if all(_within_chance(*pair) for pair in opposite) else False
+
+
+def _differences(first: Sequence[float], second: Sequence[float]) -> tuple[float, float | None]:
+    """The mean difference with half of its 90% interval, seed by seed where both sides have the same seeds."""
+    if len(first) != len(second):
+        return fmean(first) - fmean(second), None
+    return mean_and_interval([a - b if a != b else 0.0 for a, b in zip(first, second, strict=True)])
+
+
+def _within_chance(first: Sequence[float], second: Sequence[float]) -> bool:
+    mean, half = _differences(first, second)
+    return half is not None and abs(mean) <= half
+
+
+def against(first: Sequence[float], second: Sequence[float], form: str = ".3g") -> str:
+    """Both means, and in brackets how far apart they are where seeds tell how much of that is chance.
+
+    >>> against([1.0, 2.0], [2.0, 4.0], ".1f")
+    '1.5 against 3.0 (-1.5 +- 3.2)'
+    """
+    mean, half = _differences(first, second)
+    apart = "" if half is None else f" ({mean:+.2g} +- {half:.2g})"
+    return f"{fmean(first):{form}} against {fmean(second):{form}}{apart}"
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ global step 0.01 (adaptive), both falling with 1/sqrt(t), delta 1e-3.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tacit.experiments.cells import Cell, Runner
@@ -18,7 +19,8 @@ from tacit.experiments.experiment import (
     Picture,
     Scale,
     Table,
-    no_larger,
+    against,
+    at_most,
 )
 from tacit.experiments.fed_spa_runs import (
     AGENTS,
@@ -27,8 +29,10 @@ from tacit.experiments.fed_spa_runs import (
     CPSGD_STEP,
     DELTA,
     SAME_BATCHES,
+    as_planned,
     compared,
     departures,
+    planned,
     promise,
     rows_of,
     run,
@@ -68,19 +72,28 @@ def _base(scale: Scale) -> dict[str, Any]:
 def _table_1(runner: Runner, scale: Scale) -> Findings:
     seeds, modes = scale.trials(1, 3), (PUBLISHED, SAME_BATCHES, TRUE)
     schemes = [*schemes_of(scale, modes), (TRUE, "cpsgd", 0.5)]
-    rows = compared(runner, _base(scale), schemes, seeds)
-    table, means = table_of("Best accuracy on MNIST", rows, schemes, PRINTED)
-    ordered = [(mode, means[mode, "fed-spa", 1.0], means[mode, "dp-fed", 1.0]) for mode in modes]
+    rows = compared(runner, _base(scale), schemes, seeds, scale)
+    table, seen = table_of("Best accuracy on MNIST", rows, schemes, PRINTED)
+
+    def order(which: Sequence[str]) -> list[tuple[str, list[float], list[float]]]:
+        return [(mode, seen[mode, "fed-spa", 1.0], seen[mode, "dp-fed", 1.0]) for mode in which]
+
     return Findings(
         rows,
         (),
         (table,),
         (
             promise(rows),
-            Claim(
-                "Without compression Fed-SPA is more accurate than DP-Fed (paper, Table 1).",
-                no_larger([(b, a) for _, a, b in ordered]),
-                "; ".join(f"{mode}: {a:.4f} against {b:.4f}" for mode, a, b in ordered),
+            *(
+                Claim(
+                    f"{when}, without compression, Fed-SPA is more accurate than DP-Fed{source}.",
+                    at_most([(b, a) for _, a, b in order(which)]),
+                    "; ".join(f"{mode}: {against(a, b, '.4f')}" for mode, a, b in order(which)),
+                )
+                for when, which, source in (
+                    ("As published", (PUBLISHED,), " (paper, Table 1)"),
+                    ("At a true epsilon", (SAME_BATCHES, TRUE), ""),
+                )
             ),
         ),
         (
@@ -88,8 +101,9 @@ def _table_1(runner: Runner, scale: Scale) -> Findings:
             "local steps.",
             f"cpSGD runs in the true mode alone: 16 bits a coordinate, batches of {CPSGD_BATCH}, steps of "
             f"{CPSGD_STEP:g}, every agent in every round, at the same epsilon against the server. The paper's "
-            "own accounting of it holds for sums.",
-            *departures(scale, QUICK),
+            "own accounting of it holds for sums, and gives epsilons of 3.63 and 2.26 beside its accuracies of "
+            "0.8732 and 0.8848.",
+            *departures("mnist", scale, QUICK),
         ),
         {"agents": AGENTS, "in a round": COHORT, "delta": DELTA, "seeds": seeds, **_base(scale)},
     )
@@ -98,8 +112,17 @@ def _table_1(runner: Runner, scale: Scale) -> Findings:
 def _figure_1(runner: Runner, scale: Scale) -> Findings:
     ratios, seeds = scale.pick((0.1, 1.0), (0.05, 0.2, 0.8, 1.0)), scale.trials(1, 3)
     labels = scale.pick((0.5, 2.0), (0.25, 0.5, 1.0, 2.0))
+    plans = planned(runner, _base(scale), labels, scale)
     points = [
-        {**_base(scale), "mode": mode, "algorithm": "fed-spa", "ratio": p, "label": label, "seed": seed}
+        {
+            **_base(scale),
+            **as_planned(plans[label], mode, "fed-spa"),
+            "mode": mode,
+            "algorithm": "fed-spa",
+            "ratio": p,
+            "label": label,
+            "seed": seed,
+        }
         for mode in (PUBLISHED, TRUE)
         for p in ratios
         for label in labels
@@ -137,7 +160,7 @@ def _figure_1(runner: Runner, scale: Scale) -> Findings:
         (promise(rows),),
         (
             "The epsilons and some of the ratios of the figure stand in its image: these are ours.",
-            *departures(scale, QUICK),
+            *departures("mnist", scale, QUICK),
         ),
         {"agents": AGENTS, "in a round": COHORT, "delta": DELTA, "seeds": seeds, **_base(scale)},
     )

@@ -42,7 +42,7 @@ def _table_2(runner: Runner, scale: Scale) -> Findings:
         "local_step": 0.1,
         "evaluations": 20,
     }
-    rows = compared(runner, base, schemes, seeds)
+    rows = compared(runner, base, schemes, seeds, scale)
     table, _ = table_of("Best accuracy on CIFAR-10", rows, schemes, PRINTED)
     return Findings(
         rows,
@@ -52,7 +52,7 @@ def _table_2(runner: Runner, scale: Scale) -> Findings:
         (
             "cpSGD is left out: it diverges or stays below 40% in the paper.",
             "200 rounds, as the text says, where the paper's costs are those of 100.",
-            *departures(scale, "Quick: 2 rounds of 10 local steps: it shows that it runs, no more."),
+            *departures("cifar-10", scale, "Quick: 2 rounds of 10 local steps: it shows that it runs, no more."),
         ),
         {"agents": AGENTS, "in a round": COHORT, "delta": DELTA, "seeds": seeds, **base},
     )

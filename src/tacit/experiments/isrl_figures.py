@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from statistics import fmean
 from typing import Any
 
 from tacit.experiments.cells import Result, Runner
-from tacit.experiments.charged import cost_table, selected
+from tacit.experiments.charged import cost_table, real_epsilon, selected
 from tacit.experiments.experiment import (
     PUBLISHED,
     TRUE,
@@ -19,7 +20,8 @@ from tacit.experiments.experiment import (
     Picture,
     Scale,
     Table,
-    no_larger,
+    against,
+    at_most,
 )
 from tacit.experiments.figures import intervals_panel, legend_below, panels
 from tacit.experiments.intervals import mean_and_interval
@@ -41,7 +43,7 @@ from tacit.experiments.isrl_runs import (
     rehearsals,
     run,
 )
-from tacit.experiments.simulated import last
+from tacit.experiments.simulated import last, taken_as_public
 from tacit.experiments.tuning import rehearsed, tuned
 
 PAPER = "papers/001 (Lowy & Razaviyayn 2023)"
@@ -73,7 +75,7 @@ def _worth(found: Found) -> dict[str, dict[float, float]]:
 
 
 def _largest_epsilon(results: Sequence[Result]) -> float:
-    return max((r["epsilon"] for r in results if r.get("epsilon") is not None), default=math.inf)
+    return max((real_epsilon(r) for r in results if r.get("epsilon") is not None), default=math.inf)
 
 
 def _line(panel: Panel, key: tuple[float, str, str], results: Sequence[Result]) -> tuple[Any, ...]:
@@ -113,36 +115,37 @@ COLUMNS = (
 )
 
 
-def _claims(panels_found: dict[Panel, Found]) -> tuple[Claim, ...]:
-    promise, order = [], []
+def _claims(task: Task, panels_found: dict[Panel, Found]) -> tuple[Claim, ...]:
+    promise: list[tuple[str, list[float], list[float]]] = []
+    order: list[tuple[str, list[float], list[float]]] = []
     for (n, m), found in panels_found.items():
         for (label, mode, method), results in found.items():
             if mode != PUBLISHED:
                 continue
-            theirs, where = fmean(_errors(results)), f"N {n}, M {m}, label {label:g}"
-            real = _largest_epsilon(results)
+            theirs, where = _errors(results), f"N {n}, M {m}, label {label:g}"
             ours = found.get((label, TRUE, method))
             if ours is not None:
-                promise.append((f"{where}, {method}", fmean(_errors(ours)), theirs, real))
+                real = f"a real epsilon of {_largest_epsilon(results):.3g}"
+                promise.append((f"{where}, {method}, {real}", _errors(ours), theirs))
             other = found.get((label, PUBLISHED, LOCAL))
             if method == MB and other is not None:
-                order.append((where, theirs, fmean(_errors(other))))
+                order.append((where, theirs, _errors(other)))
+    smaller = sum(fmean(a) < fmean(b) for _, a, b in order)
+    told = "; ".join(f"{where}: {against(a, b, '.3f')}" for where, a, b in order)
+    beats = "As published, ISRL-DP MB-SGD has a smaller error than ISRL-DP Local SGD"
+    if task is INSURANCE:
+        # Appendix I.2: "in most tested setups"; towards epsilon 3 it is the other way round there, too.
+        in_order = Claim(f"{beats} in most settings.", 2 * smaller > len(order) if order else None, told)
+    else:
+        in_order = Claim(f"{beats}.", at_most([(a, b) for _, a, b in order]), told)
     return (
         Claim(
-            "At the epsilon that the paper claims, the true mode of a method reaches at least the error of "
-            "the same "
-            "method as published at its real epsilon.",
-            no_larger([(ours, theirs) for _, ours, theirs, _ in promise]),
-            "; ".join(
-                f"{where}: {ours:.3f} against {theirs:.3f} at a real epsilon of {real:.3g}"
-                for where, ours, theirs, real in promise
-            ),
+            "At the epsilon that the paper claims, the true mode of a method reaches at least the error of the "
+            "same method as published at its real epsilon.",
+            at_most([(ours, theirs) for _, ours, theirs in promise]),
+            "; ".join(f"{where}: {against(ours, theirs, '.3f')}" for where, ours, theirs in promise),
         ),
-        Claim(
-            "As published, ISRL-DP MB-SGD has a smaller error than ISRL-DP Local SGD.",
-            no_larger([(a, b) for _, a, b in order]),
-            "; ".join(f"{where}: {a:.3f} against {b:.3f}" for where, a, b in order),
-        ),
+        replace(in_order, evidence=f"smaller at {smaller} of {len(order)}; {in_order.evidence}"),
     )
 
 
@@ -153,33 +156,39 @@ def _departures(task: Task, scale: Scale, seeds: Sequence[int], tuning: Sequence
         "mnist": (
             "A digit's records are divided among its five silos instead of copied to all, and the test set is "
             "MNIST's own; a trial draws the silos' records anew. Scores are not cut to [-15, 15].",
-            "PCA looks at the private records, in both modes, and is named as public.",
+            "35 rounds, which the paper says for the insurance data alone.",
+            'A trial is one run; the paper computes the error with w_R "averaged over the 3 runs". If that '
+            "means the models, its noise is smaller by sqrt(3), and it has three releases.",
+            "The L of the published noise, twice the longest record, is read from the records: no epsilon here "
+            "covers that.",
         ),
         "insurance": (
             "The N and M of the figures stand in the images: these are those of the authors' code (10 with 5, 3 "
-            "with 2, and 5). It adds the silos' gradients up, so that its steps are M times as long as the "
-            "paper's; here they are the paper's, on the mean.",
+            "with 2, and 5, for which we take an M of 3). It adds the silos' gradients up, so that its "
+            "steps are M times as long as the paper's; here they are the paper's, on the mean.",
             "No clip norm of 1e32: without a bound there is no promise. Non-private methods are not clipped.",
+            "The figure ends at a relative error of 2.",
         ),
         "obesity": (
             "100 rounds, as in the authors' code; the paper does not say.",
+            '202 records a silo: what the smallest has left for training. The paper says "balanced".',
             "The steps of Local SGD start at e^-9 instead of e^-7: the paper says that it sometimes needed "
-            "smaller "
-            "ones.",
+            "smaller ones.",
         ),
     }[task.data]
+    charges = f", and charges up to {LARGEST_CHARGE:g}: guesses" if task is INSURANCE else ": a guess"
     return (
         *own,
         "Every record's gradient is clipped by itself; the authors' code clips the mean (insurance) or sums "
-        "gradients "
-        "(obesity).",
+        "gradients (obesity).",
         "As published: noise variance 8 L^2 R ln(1/delta)/(n label)^2 (R K for Local SGD), batches of "
         "K = n sqrt(label)/(2 sqrt(R)) drawn with replacement, rounded down; L is "
         + {None: "twice the longest record", 0.0: "the clip norm"}.get(task.lipschitz, f"{task.lipschitz}")
         + ". Local SGD's real epsilon counts every local step as a release, the only bound that is proved.",
+        "Methods without privacy run once, with the batch of the largest label, and not for every label.",
         f"True: full batches, which need the least noise; Local SGD takes {TRUE_LOCAL_STEPS} full-batch steps. "
         f"The planner tries {rounds} rounds and clip norms {clips} on synthetic records of the same shape "
-        f"(of norm {task.record_norm:g}, and charges up to {LARGEST_CHARGE:g}: guesses from what is public), "
+        f"(of norm {task.record_norm:g}{charges} from what is public), "
         "dealt by target, with MB-SGD, and takes what has the lowest training loss there, for all methods "
         "(one-pass keeps the paper's rounds); that looks at no private record. Steps are tuned as in the "
         "other mode.",
@@ -187,8 +196,7 @@ def _departures(task: Task, scale: Scale, seeds: Sequence[int], tuning: Sequence
         "against a server that gets the messages mixed; among so few silos mixing proves no more than the noise "
         "of a message alone does, so it is MB-SGD again wherever all silos have the same size.",
         f"Settings are chosen by the training loss on {len(tuning)} split(s), once and not in every trial, "
-        "and used "
-        f"in all {len(seeds)} trials; steps are evenly spaced in their logarithm.",
+        f"and used in all {len(seeds)} trials; steps are evenly spaced in their logarithm.",
         *((_quick_words(task.quick),) if scale.quick else ()),
     )
 
@@ -264,7 +272,7 @@ def _figure(task: Task, shown: tuple[Panel, ...], runner: Runner, scale: Scale) 
             Table("Test errors: means over the trials", COLUMNS, lines),
             *(table for by_key in found.values() for table in cost_table(by_key)),
         ),
-        _claims(found),
+        _claims(task, found),
         _departures(task, scale, seeds, tuning),
         {
             "delta": "1/n^2",
@@ -272,9 +280,10 @@ def _figure(task: Task, shown: tuple[Panel, ...], runner: Runner, scale: Scale) 
             "seeds": seeds,
             "tuning seeds": tuning,
             "neighbours": "one record replaced",
+            **taken_as_public(results for by_key in found.values() for results in by_key.values()),
         },
         tuned=True,
-        charged=scale.charge_tuning,
+        charged=any("tuning" in r for by_key in found.values() for results in by_key.values() for r in results),
     )
 
 
@@ -293,7 +302,6 @@ EXPERIMENTS = (
         f"{PAPER}, Figure 7",
         partial(_figure, MNIST, ((25, 18),)),
         "mnist",
-        True,
     ),
     Experiment(
         "isrl-fig5",

@@ -219,7 +219,8 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
     if settings["mode"] == TRUE:
         # Behind a shuffler all messages have the same noise: that of the smallest silo's delta.
         together = settings["method"] == SHUFFLED
-        privacy = Target(label, _delta(smallest)) if together else promised(label, federation, _delta)
+        epsilon = settings.get("run_epsilon", label)
+        privacy = Target(epsilon, _delta(smallest)) if together else promised(epsilon, federation, _delta)
     elif settings["mode"] == PUBLISHED:
         local = settings["method"] == LOCAL
 

@@ -6,6 +6,7 @@ of five-class shards, softmax regression, otherwise as Table 2(a). They are read
 
 from __future__ import annotations
 
+import hashlib
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,22 @@ from tacit.data import parse_partition
 from tacit.data.files import read_arrays
 from tacit.errors import DataError
 from tacit.experiments.cells import Result, Runner, Settings
-from tacit.experiments.experiment import Experiment, Findings, Scale, Table
-from tacit.experiments.intervals import mean_and_interval
-from tacit.experiments.norm_table import CLIPS, DELTA, ROUNDS, STEPS, accuracy, better, compared, run_on
+from tacit.experiments.charged import cost_table
+from tacit.experiments.experiment import Experiment, Findings, Scale
+from tacit.experiments.norm_table import (
+    CLIPS,
+    DELTA,
+    NEIGHBOURS,
+    ROUNDS,
+    STEPS,
+    accuracy,
+    accuracy_table,
+    better,
+    compared,
+    run_on,
+)
 from tacit.experiments.provided import provided
+from tacit.experiments.simulated import taken_as_public
 from tacit.federation import Federation
 
 FILE = "features.npz"
@@ -59,7 +72,7 @@ def read_features(path: Path) -> dict[str, NDArray[Any]]:
 
 
 @lru_cache(maxsize=1)
-def _federation(folder: str, clients: int, seed: int, data_dir: Path | None) -> Federation:
+def _federation(folder: str, digest: str, clients: int, seed: int, data_dir: Path | None) -> Federation:
     arrays = read_features(_file(folder, data_dir))
     parts = parse_partition("shards:5").split(arrays["train_labels"], clients, np.random.default_rng(seed))
     test = (arrays["test_features"], arrays["test_labels"])
@@ -73,7 +86,8 @@ def _file(folder: str, data_dir: Path | None) -> Path:
 
 def run(settings: Settings, data_dir: Path | None) -> Result:
     """One run."""
-    federation = _federation(settings["folder"], settings["clients"], settings["seed"], data_dir)
+    split = settings.get("split", settings["seed"])
+    federation = _federation(settings["folder"], settings["digest"], settings["clients"], split, data_dir)
     return run_on(federation, settings)
 
 
@@ -81,24 +95,15 @@ def _table(folder: str, runner: Runner, scale: Scale) -> Findings:
     records = len(read_features(_file(folder, runner.data_dir))["train_labels"])
     clients, seeds = min(scale.pick(500, CLIENTS), records // 5), scale.trials(1, 3)
     clips, steps = scale.pick((31.25, 125.0), CLIPS), scale.pick((0.04, 0.2), STEPS)
-    base = {"folder": folder, "clients": clients, "rounds": scale.pick(10, ROUNDS)}
-    found = compared(runner, run, base, seeds, steps=steps, clips=clips)
-    lines = tuple(
-        (
-            epsilon,
-            bound,
-            results[0]["settings"]["clip_norm"],
-            results[0]["settings"]["step"],
-            *mean_and_interval([accuracy(result) for result in results]),
-            PRINTED[folder][bound, epsilon],
-        )
-        for (bound, epsilon), results in found.items()
-    )
-    columns = ("epsilon", "bound", "C", "step", "accuracy", "half of the 90% interval", "paper")
+    # With other features, other runs.
+    digest = hashlib.sha256(_file(folder, runner.data_dir).read_bytes()).hexdigest()
+    base = {"folder": folder, "digest": digest, "clients": clients, "rounds": scale.pick(10, ROUNDS)}
+    charge = scale.charge_tuning
+    found = compared(runner, run, base, seeds, steps=steps, clips=clips, charge=charge)
     return Findings(
         [{**one["settings"], "test_accuracy": accuracy(one)} for results in found.values() for one in results],
         (),
-        (Table("Test accuracy", columns, lines),),
+        (accuracy_table(found, PRINTED[folder]), *cost_table(found, ("bound", "epsilon"))),
         (better(found),),
         (
             "The features are the user's own; the paper's come from a network that is not distributed with it.",
@@ -107,8 +112,16 @@ def _table(folder: str, runner: Runner, scale: Scale) -> Findings:
             "Settings are chosen by the accuracy that is shown, on the first seed.",
             *((f"Quick: {clients} clients, few clip norms and steps.",) if scale.quick else ()),
         ),
-        {"clients": clients, "rounds": base["rounds"], "delta": DELTA, "seeds": seeds},
+        {
+            "clients": clients,
+            "rounds": base["rounds"],
+            "delta": DELTA,
+            "seeds": seeds,
+            "neighbours": NEIGHBOURS,
+            **taken_as_public(found.values()),
+        },
         tuned=True,
+        charged=charge,
     )
 
 
@@ -119,6 +132,7 @@ EXPERIMENTS = tuple(
         f"papers/004 (Das, Hashemi, Sanghavi & Dhillon), Table 2({letter})",
         partial(_table, f"{data}-features"),
         f"{data}-features",
+        True,
     )
     for letter, data in (("b", "cifar-10"), ("c", "cifar-100"))
 )

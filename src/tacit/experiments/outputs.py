@@ -22,10 +22,11 @@ TUNING = (
     "any epsilon here; --charge-tuning counts it where it can be."
 )
 CHARGED = (
-    "The steps of the true mode were chosen by a random search, if all clients take part in every round; what "
-    "it costs is in the table of what tuning costs, and every other epsilon here is that of a single run. The "
+    "The true mode was tuned by a random search, so noisy that the choice has the epsilon of the label against "
+    "who sees the chosen model alone; what it is against the server is in the table of what tuning costs. The "
     "search compares accuracies on the test records, which are taken as public: nothing is promised to them. "
-    "What is published is tuned as in the paper, and not charged."
+    "What is published is tuned as in the paper, and not charged; nor is the true mode where only some clients "
+    "take part in a round."
 )
 
 
@@ -82,7 +83,7 @@ def write_outputs(findings: Findings, made: Made, directory: Path) -> dict[str, 
 def _page(findings: Findings, made: Made, images: Sequence[Image]) -> str:
     tables = [Grid(table.caption, table.columns, table.rows) for table in findings.tables]
     sections = [
-        Section("Figures", images),
+        *([Section("Figures", images)] if images else []),
         Section("Claims", [_claim(claim) for claim in findings.claims]),
         Section("Numbers", tables),
         Section("Departures from the paper", [Words(findings.departures or ("None.",))]),

@@ -13,8 +13,9 @@ from tacit.report.page import Grid, Link, Section, Words, render_page
 
 def write_overview(done: Sequence[Mapping[str, Any]], directory: Path) -> Path:
     """Write the page for what `tacit reproduce` did, beside the experiments' own directories."""
-    ran = [one for one in done if "skipped" not in one]
+    ran = [one for one in done if "files" in one]
     left_out = tuple(f"{one['experiment']}: {one['skipped']}" for one in done if "skipped" in one)
+    failed = tuple(f"{one['experiment']}: {one['failed']}" for one in done if "failed" in one)
     verdicts = tuple(
         (_link(one, directory), claim["verdict"], claim["claim"]) for one in ran for claim in one["claims"]
     )
@@ -23,8 +24,11 @@ def write_overview(done: Sequence[Mapping[str, Any]], directory: Path) -> Path:
         Section("Verdicts", [Grid("Every claim", ("experiment", "verdict", "claim"), verdicts)]),
         Section("Experiments", [Grid("Every page", ("experiment", "what", "seconds"), times)]),
     ]
-    if left_out:
-        sections.append(Section("Left out", [Words(left_out)]))
+    sections += [
+        Section(heading, [Words(lines)])
+        for heading, lines in (("Left out", left_out), ("Failed", failed))
+        if lines
+    ]
     counts = Counter(verdict for _, verdict, _ in verdicts)
     told = ", ".join(f"{verdict} {many}" for verdict, many in sorted(counts.items()))
     lead = f"Experiments: {len(ran)}. Claims: {told or 'none'}."

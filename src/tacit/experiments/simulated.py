@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from tacit.algorithms.calibrate import Calibration, Privacy, attendance, calibra
 from tacit.engine.simulate import MEMORY_LIMIT_BYTES, simulate
 from tacit.engine.simulation import Simulation
 from tacit.errors import DivergedError, RequestError
+from tacit.experiments.cells import Result
 from tacit.federation import Federation
 from tacit.noise.randomness import Randomness
 from tacit.privacy import Adjacency, Target, accounting
@@ -53,6 +54,8 @@ class Job:
     evaluate_every: int
     facts: dict[str, Any] = field(default_factory=dict)
     """what else the result has to say"""
+    stop_after: int | None = None
+    """rounds after which `watched` leaves off, with the noise of all of them"""
 
 
 def simulated(job: Job) -> dict[str, Any]:
@@ -84,13 +87,14 @@ def watched(job: Job, look: Callable[[Tensor], Any]) -> dict[str, Any]:
     calibration = calibrate(job.algorithm, job.federation, releases=times, privacy=job.privacy, attended=attended)
     simulation = Simulation(job.algorithm, job.federation, calibration, randomness, MEMORY_LIMIT_BYTES)
     state = simulation.start()
+    end = job.stop_after or job.rounds
     rounds, seen = [], []
     try:
         while True:
-            if state.round % job.evaluate_every == 0 or state.round == job.rounds:
+            if state.round % job.evaluate_every == 0 or state.round == end:
                 rounds.append(state.round)
                 seen.append(look(job.algorithm.server.output(state.server.update)))
-            if state.round == job.rounds:
+            if state.round == end:
                 break
             state = simulation.advance(state, simulation.cohort(state.round))
     except DivergedError as error:
@@ -116,6 +120,7 @@ def _promise(calibration: Calibration, times: int) -> dict[str, Any]:
         "epsilon": None if guarantee is None else guarantee.epsilon,
         "adjacency": None if guarantee is None else str(guarantee.adjacency),
         "beside": {name: _finite(value) for name, value in beside.items()},
+        "public": [] if guarantee is None else list(guarantee.public),
         "events": [
             {"event": to_dict(calibration.event(group, times)), "delta": group.target.delta}
             for group in calibration.groups
@@ -163,6 +168,12 @@ def as_published(
 def promised(epsilon: float, federation: Federation, delta: BySize) -> tuple[Target, ...]:
     """The same epsilon for every client, with the delta of its size."""
     return tuple(Target(epsilon, delta(size)) for size in federation.sizes.tolist())
+
+
+def taken_as_public(found: Iterable[Sequence[Result]]) -> dict[str, str]:
+    """What the promises take as public, which no epsilon covers: a line for a page."""
+    named = dict.fromkeys(what for results in found for result in results for what in result.get("public", ()))
+    return {"taken as public": "; ".join(named)} if named else {}
 
 
 def last(result: dict[str, Any], column: str) -> float:

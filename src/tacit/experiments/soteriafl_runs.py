@@ -93,11 +93,13 @@ def _federation(data: str, data_dir: Path | None, rehearsal: bool) -> Federation
 
 
 def _batch(task: Task, algorithm: str, label: float) -> tuple[str, float | None]:
-    """How records are drawn as published: Corollary 2's batch for variance reduction, everything for GD."""
+    """How records are drawn as published: the batches of Corollaries 2 and 3 for SVRG and SAGA, all for GD."""
     if algorithm.endswith("-gd"):
         return "full", None
-    if algorithm.endswith(("svrg", "saga")):
+    if algorithm.endswith("svrg"):
         return "poisson", math.floor(task.records ** (2 / 3) / 4)
+    if algorithm.endswith("saga"):
+        return "poisson", math.floor(3 * task.records ** (2 / 3))
     return "poisson", task.labels[label][0]
 
 
@@ -127,7 +129,7 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
             "snapshot_probability": min(drawn / task.records, 1 / (8 * math.sqrt(drawn))),
         },
     )
-    privacy: Any = Target(label, DELTA)
+    privacy: Any = Target(settings.get("run_epsilon", label), DELTA)
     if settings["mode"] == PUBLISHED:
 
         def multiplier(size: int) -> float:
@@ -158,8 +160,12 @@ def _base(task: Task, label: float, scale: Scale) -> dict[str, Any]:
 
 
 def shown(task: Task) -> dict[str, Any]:
-    """What the runs that are shown do otherwise: look at every round, where that is cheap."""
-    return {} if task is NETWORK else {"evaluations": None}
+    """What the runs that are shown do otherwise: look at every round, where that is cheap.
+
+    Else twenty times: a message has a twentieth of the coordinates, so that the round for which its whole run's
+    bits would pay without compression is among them.
+    """
+    return {"evaluations": 20 if task is NETWORK else None}
 
 
 def rehearsals(task: Task, labels: Sequence[float], scale: Scale) -> dict[Any, list[dict[str, Any]]]:
@@ -191,4 +197,4 @@ def grids(
         for name in dict.fromkeys(TRUE_FOR[name] for name in ALGORITHMS):
             made[label, TRUE, name] = [{**base, "mode": TRUE, "algorithm": name, **plans[label]}]
     steps = _steps(task, scale)
-    return {key: grid({**point, "evaluations": scale.pick(5, 25)}, step=steps) for key, (point,) in made.items()}
+    return {key: grid({**point, "evaluations": scale.pick(5, 20)}, step=steps) for key, (point,) in made.items()}

@@ -15,18 +15,23 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from dp_accounting import DpEvent
-from scipy import optimize
+from scipy import optimize, stats
 
 from tacit.errors import RequestError
 from tacit.privacy.accounting import check_delta
+from tacit.privacy.accounting import epsilon as epsilon_of
+from tacit.privacy.events import from_dict, to_dict
 from tacit.privacy.rdp import renyi_divergence
 from tacit.privacy.terms import Adjacency
 
 _ORDERS = np.exp(np.linspace(math.log(0.02), math.log(500.0), 60)) + 1
 """Orders above one that are tried; every one gives a valid bound."""
+
+_MOST_NOISE = math.log(1e3)
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,14 @@ class RandomTrials:
             return math.log(math.expm1(-log_stop) / -log_stop / self.mean)
 
         return math.exp(optimize.brentq(excess, -700.0, -1e-9))
+
+    def quantile(self, chance: float) -> int:
+        """The number of runs that is exceeded with at most this probability.
+
+        >>> RandomTrials(10.0).quantile(1e-3)
+        148
+        """
+        return int(stats.logser.isf(chance, 1 - self.stop))
 
     def draw(self, generator: np.random.Generator) -> int:
         """A number of runs."""
@@ -102,3 +115,50 @@ def selection_epsilon(
         return divergence + math.log(above_one / order) - math.log(order * delta) / above_one
 
     return max(0.0, min(bound(order) for order in map(float, _ORDERS)))
+
+
+def run_epsilon(
+    event: DpEvent,
+    trials: RandomTrials,
+    epsilon: float,
+    delta: float,
+    adjacency: Adjacency = Adjacency.REPLACE_ONE,
+) -> float:
+    """What one run may have, so that showing the best of several has `epsilon`: the event with more noise.
+
+    Guarantee: runs like `event`, with noise for the epsilon that is returned or less, have a `selection_epsilon`
+    of at most `epsilon`.
+
+    >>> from tacit.privacy.events import gaussian, repeated
+    >>> run = repeated(gaussian(30.0), 10)
+    >>> allowed = run_epsilon(run, RandomTrials(10.0), 0.77, 1e-5)
+    >>> round(allowed, 2)
+    0.38
+    """
+
+    def excess(log_factor: float) -> float:
+        return selection_epsilon(_noisier(event, math.exp(log_factor)), trials, delta, adjacency) - epsilon
+
+    if excess(0.0) <= 0:
+        return epsilon_of(event, delta, adjacency)
+    if excess(_MOST_NOISE) > 0:
+        raise RequestError(
+            f"no run is private enough for the best of {trials.mean:g} to have epsilon {epsilon:g}"
+        )
+    # Rounded up by the tolerance, so that the excess is not above zero.
+    factor = math.exp(optimize.brentq(excess, 0.0, _MOST_NOISE, xtol=1e-4) + 2e-4)
+    return epsilon_of(_noisier(event, factor), delta, adjacency)
+
+
+def _noisier(event: DpEvent, factor: float) -> DpEvent:
+    """The same releases with noise that is larger by a factor."""
+
+    def scaled(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {
+                key: factor * inner if key == "noise_multiplier" else scaled(inner)
+                for key, inner in value.items()
+            }
+        return [scaled(inner) for inner in value] if isinstance(value, list) else value
+
+    return from_dict(scaled(to_dict(event)))

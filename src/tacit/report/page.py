@@ -139,9 +139,9 @@ def _list(lines: Sequence[str]) -> str:
 
 
 def _cell(value: Any) -> str:
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    number = isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
     text = show_value(value)
-    kind = f' data-key="{value!r}" class="number"' if number else ""
+    kind = f' data-key="{value!r}" class="number"'.replace("inf", "Infinity") if number else ""
     if len(text) >= _LONG_CHARACTERS:
         kind = ' class="long"'
     shown = _text(text)
@@ -187,12 +187,12 @@ for (const button of document.querySelectorAll("th button")) {
     const down = heading.getAttribute("aria-sort") === "ascending";
     for (const other of row.children) other.setAttribute("aria-sort", "none");
     heading.setAttribute("aria-sort", down ? "descending" : "ascending");
-    const key = tr => tr.children[column].dataset.key;
+    const cell = tr => tr.children[column], key = tr => cell(tr).dataset.key, blank = tr => !cell(tr).textContent;
     const compare = (a, b) => key(a) !== undefined && key(b) !== undefined ? key(a) - key(b)
-      : (key(b) !== undefined) - (key(a) !== undefined)
-        || a.children[column].textContent.localeCompare(b.children[column].textContent);
+      : (key(b) !== undefined) - (key(a) !== undefined) || cell(a).textContent.localeCompare(cell(b).textContent);
     const body = table.tBodies[0];
-    body.append(...[...body.rows].sort((a, b) => down ? compare(b, a) : compare(a, b)));
+    // Blank cells stay last, whichever way.
+    body.append(...[...body.rows].sort((a, b) => blank(a) - blank(b) || (down ? compare(b, a) : compare(a, b))));
   });
 }
 """
