@@ -20,6 +20,7 @@ from tacit.experiments import (
     isrl_rates,
     isrl_runs,
     norm_quadratic,
+    norm_quadratic_runs,
     registry,
     soteriafl,
     soteriafl_runs,
@@ -154,7 +155,7 @@ def test_seeds_are_those_that_were_asked_for() -> None:
 
 @pytest.mark.parametrize(("start", "share"), [("I1", 1.0), ("I2", 0.2)])
 def test_the_quadratic_starts_as_far_from_its_minimum_as_the_paper_says(start: str, share: float) -> None:
-    federation, minimum = norm_quadratic._problem(start, 0)
+    federation, minimum = norm_quadratic_runs._problem(start, 0)
     _, slope = objective(Quadratic(200, 20), minimum, federation)
     assert float(slope.abs().max()) < 1e-4
     # Coordinates of the way are uniform on (0, share): mean square share^2 / 3.
@@ -165,7 +166,7 @@ def test_the_quadratic_starts_as_far_from_its_minimum_as_the_paper_says(start: s
 
 def test_normalising_and_clipping_get_the_same_noise() -> None:
     settings = {"start": "I1", "clip_norm": 0.01, "step": 0.001, "rounds": 2, "seed": 1}
-    runs = [norm_quadratic.run({**settings, "bound": bound}, None) for bound in norm_quadratic.NAMES]
+    runs = [norm_quadratic_runs.run({**settings, "bound": bound}, None) for bound in norm_quadratic.NAMES]
     # No update is shorter than this C, where both bounds are the same map.
     assert runs[0]["history"]["train_loss"] == pytest.approx(runs[1]["history"]["train_loss"], rel=1e-6)
     assert runs[0]["epsilon"] <= 5.0
@@ -173,9 +174,9 @@ def test_normalising_and_clipping_get_the_same_noise() -> None:
 
 def test_paths_begin_at_the_start() -> None:
     settings = {"start": "I2", "clip_norm": 50.0, "step": 0.001, "rounds": 2, "seed": 0, "bound": "clip"}
-    points = torch.tensor(norm_quadratic.walk(settings, None)["history"]["seen"])
+    points = torch.tensor(norm_quadratic_runs.walk(settings, None)["history"]["seen"])
     assert points.shape == (3, 200)
-    torch.testing.assert_close(points[0], -norm_quadratic._problem("I2", 0)[1])
+    torch.testing.assert_close(points[0], -norm_quadratic_runs._problem("I2", 0)[1])
 
 
 def test_published_grids_keep_the_papers_settings_and_true_ones_the_labels() -> None:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_LEGEND_INCHES = 2.4
-"""The width of a legend's longest entry."""
+_LEGEND_INCHES, _LETTER_INCHES = 0.7, 0.062
+"""The width of a legend's entry without its words, and of a letter of them."""
 Found = TypeVar("Found", bound=Hashable)
 Curves = Mapping[str, tuple[Sequence[float], Sequence[Sequence[float]]]]
 """By legend: x, and y for every seed."""
@@ -112,10 +112,14 @@ def intervals_panel(
         )
     ticks = sorted({label for (mode, _), found in series.items() if mode != "no privacy" for label in found})
     ax.set_xscale("log")
-    below = [[f"{label:g}", *(f"{real[label]:.2g}" for real in worth.values())] for label in ticks]
+    below = [[f"{label:g}", *(_short(real[label]) for real in worth.values())] for label in ticks]
     ax.set_xticks(ticks, ["\n".join(lines) for lines in below], fontsize=7.5)
     ax.set_xticks([], minor=True)
     ax.set_xlabel(f"epsilon: the label; as published really, {', '.join(worth)}", fontsize=8.5)
+
+
+def _short(epsilon: float) -> str:
+    return f"{epsilon:.2g}" if epsilon < 10 else f"{epsilon:.0f}"
 
 
 def path_panel(ax: Axes, paths: Mapping[str, Sequence[Sequence[float]]]) -> None:
@@ -136,5 +140,6 @@ def path_panel(ax: Axes, paths: Mapping[str, Sequence[Sequence[float]]]) -> None
 def legend_below(figure: Figure, ax: Axes) -> None:
     """One legend for all panels, in as many columns as fit."""
     handles, labels = ax.get_legend_handles_labels()
-    columns = max(1, int(figure.get_figwidth() / _LEGEND_INCHES))
+    widest = _LEGEND_INCHES + _LETTER_INCHES * max(map(len, labels), default=0)
+    columns = max(1, int(figure.get_figwidth() / widest))
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)

@@ -22,7 +22,6 @@ from tacit.experiments.charged import cost_table
 from tacit.experiments.experiment import Experiment, Findings, Scale
 from tacit.experiments.norm_table import (
     CLIPS,
-    DELTA,
     NEIGHBOURS,
     ROUNDS,
     STEPS,
@@ -30,8 +29,8 @@ from tacit.experiments.norm_table import (
     accuracy_table,
     better,
     compared,
-    run_on,
 )
+from tacit.experiments.norm_table_runs import DELTA, run_on
 from tacit.experiments.provided import provided
 from tacit.experiments.simulated import taken_as_public
 from tacit.federation import Federation

@@ -8,32 +8,20 @@ weight decay 1e-4, server momentum 0.8, server step half the local step, both sh
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import lru_cache
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.fedavg import dp_fedavg, dp_normfedavg, fedavg
-from tacit.algorithms.trust import Aggregator
-from tacit.client.sampling import Full
-from tacit.data import load
 from tacit.experiments.cells import Result, Runner, Settings, Work
 from tacit.experiments.charged import cost_table, selected
 from tacit.experiments.experiment import Claim, Experiment, Findings, Picture, Scale, Table, against, at_most
 from tacit.experiments.figures import finished, modes_panel, panels
 from tacit.experiments.intervals import mean_and_interval
-from tacit.experiments.simulated import Job, taken_as_public, watched
+from tacit.experiments.norm_table_runs import DELTA, run
+from tacit.experiments.simulated import taken_as_public
 from tacit.experiments.tuning import grid, tuned
-from tacit.federation import Federation
-from tacit.models.linear import softmax_regression
-from tacit.privacy import Adjacency, Target
-from tacit.schedules import parse_schedule
-from tacit.server.participation import PoissonClients
 
 PAPER = "papers/004 (Das, Hashemi, Sanghavi & Dhillon), Table 2(a)"
-DELTA, ROUNDS = 1e-5, 100
+ROUNDS = 100
 CLIPS = (500.0, 250.0, 125.0, 62.5, 31.25, 15.625)
 STEPS = (0.001, 0.002, 0.004, 0.008, 0.01, 0.02, 0.04, 0.08, 0.1, 0.2, 0.4, 0.8)
 NEIGHBOURS = "one client more or less, against who sees sums and not the participants"
@@ -46,49 +34,6 @@ PRINTED = {
     ("none", None): 0.8343,
 }
 """The paper's accuracies."""
-
-
-@lru_cache(maxsize=2)
-def _federation(clients: int, seed: int, data_dir: Path | None) -> Federation:
-    return load("fashion-mnist", clients=clients, partition="shards:5", data_dir=data_dir, seed=seed)
-
-
-def _algorithm(settings: Settings, federation: Federation) -> Algorithm:
-    step, expected = settings["step"], federation.clients / 5
-    shared: dict[str, Any] = {
-        "sampling": Full(),
-        "local_steps": 20,
-        "local_step": step,
-        "step": 0.5 * step,
-        "schedule": parse_schedule("exponential:0.99"),
-        "momentum": 0.8,
-        "output": lambda update: update,
-    }
-    features, classes = federation.feature_shape[0], federation.classes
-    assert classes is not None, "labels are whole numbers"
-    model = softmax_regression(features=features, classes=classes, ridge=1e-4)
-    if settings["bound"] == "none":
-        parts = fedavg(model, **shared)
-    else:
-        make = {"clip": dp_fedavg, "normalise": dp_normfedavg}[settings["bound"]]
-        parts = make(model, clip_norm=settings["clip_norm"], trust=Aggregator(expected), **shared)
-    return replace(parts, participation=PoissonClients(expected))
-
-
-def run(settings: Settings, data_dir: Path | None) -> Result:
-    """One run."""
-    split = settings.get("split", settings["seed"])
-    return run_on(_federation(settings["clients"], split, data_dir), settings)
-
-
-def run_on(federation: Federation, settings: Settings) -> Result:
-    """One run on these clients."""
-    algorithm, epsilon = _algorithm(settings, federation), settings["epsilon"]
-    privacy: Any = "none"
-    if epsilon is not None:
-        privacy = Target(settings.get("run_epsilon", epsilon), DELTA, Adjacency.ADD_REMOVE)
-    job = Job(algorithm, federation, settings["rounds"], privacy, settings["seed"], evaluate_every=1)
-    return watched(job, lambda point: algorithm.work.model.metric(point, federation.test_batch()))
 
 
 def grids_of(

@@ -1,0 +1,76 @@
+"""The runs of DP-NormFedAvg's quadratic (papers/004, appendix F)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.fedavg import dp_fedavg, dp_normfedavg
+from tacit.algorithms.trust import Aggregator
+from tacit.client.sampling import Full
+from tacit.engine.objective import objective
+from tacit.experiments.cells import Result, Settings
+from tacit.experiments.simulated import Job, simulated, watched
+from tacit.federation import Federation
+from tacit.models.quadratic import Quadratic, quadratic_federation, quadratic_minimiser
+from tacit.noise.randomness import Purpose, Randomness
+from tacit.privacy import Adjacency, Target
+from tacit.schedules import Constant
+from tacit.server.participation import PoissonClients
+
+TARGET = Target(5.0, 1e-6, Adjacency.ADD_REMOVE)
+CLIENTS, DIM, LOCAL_STEPS = 100, 200, 20
+STARTS = {"I1": 1.0, "I2": 0.2}
+"""How long the uniform vector is that leads from the minimum to the start."""
+
+
+@lru_cache(maxsize=4)
+def _problem(start: str, seed: int) -> tuple[Federation, Tensor]:
+    """The quadratic, moved so that the paper's start is at zero, and its minimum."""
+    federation = quadratic_federation(clients=CLIENTS, dim=DIM, rank=20, seed=seed)
+    minimum = quadratic_minimiser(federation)
+    uniform = Randomness(seed).generator(Purpose.INIT).random(DIM)
+    away = STARTS[start] * torch.from_numpy(uniform)
+    features = federation.features.double().clone()
+    features[:, :, -1] -= minimum + away
+    return replace(federation, features=features.float()), -away.float()
+
+
+def _algorithm(settings: Settings) -> Algorithm:
+    make = {"clip": dp_fedavg, "normalise": dp_normfedavg}[settings["bound"]]
+    parts = make(
+        Quadratic(DIM, 20),
+        clip_norm=settings["clip_norm"],
+        sampling=Full(),
+        local_steps=LOCAL_STEPS,
+        local_step=settings["step"],
+        step=settings["step"],
+        schedule=Constant(),
+        momentum=0.0,
+        output=lambda update: update,
+        trust=Aggregator(float(CLIENTS)),
+    )
+    return replace(parts, participation=PoissonClients(float(CLIENTS)))
+
+
+def run(settings: Settings, data_dir: Path | None) -> Result:
+    """One run: how far the loss is from its minimum, and signal against noise."""
+    federation, minimum = _problem(settings["start"], settings["seed"])
+    algorithm = _algorithm(settings)
+    least = float(objective(algorithm.work.model, minimum, federation)[0])
+    rounds = settings["rounds"]
+    job = Job(algorithm, federation, rounds, TARGET, settings["seed"], max(1, rounds // 25), {"least": least})
+    return simulated(job)
+
+
+def walk(settings: Settings, data_dir: Path | None) -> Result:
+    """One run: where the point is after every few rounds, seen from the minimum."""
+    federation, minimum = _problem(settings["start"], settings["seed"])
+    every = max(1, settings["rounds"] // 100)
+    job = Job(_algorithm(settings), federation, settings["rounds"], TARGET, settings["seed"], every)
+    return watched(job, lambda point: (point - minimum).tolist())
