@@ -128,6 +128,21 @@ def test_run_prints_one_json_object_and_leaves_a_run_directory(tmp_path: Path) -
         (["run", "--data=a9a", "--data-dir=nowhere"], "data_dir='nowhere' is not a directory"),
         (["compare", "--algorithm=cdp-sgd,nothing"], "unknown algorithm 'nothing'"),
         (["compare", "--grid=stp=1,2"], "unknown setting 'stp'"),
+        (["plan", "--records=10"], "needs --clients, --records and --dim"),
+        (["plan", "--clients=2", "--records=9", "--dim=2"], "needs --classes, or a --model"),
+        (["plan", "--clients=2", "--records=9", "--dim=2", "--data=digits"], "leave out the recipe file, --data"),
+        (["plan", "--clients=2", "--records=9", "--dim=2", "--model=svm", "--set=data=digits"], "has none"),
+        (["plan", "--choose", "--rounds=5"], "leave out --rounds"),
+        (
+            [
+                "plan",
+                "--choose",
+                "--algorithm=noisy-mb-sgd,cdp-sgd",
+                "--set=projection=ball:5",
+                "--out=mixed.toml",
+            ],
+            "cannot be ranked together",
+        ),
         (["run", "--clients=ten"], "--clients"),
         (["run", "--batch=inf", "--set=sampling=poisson", "--algorithm=ldp-sgd"], "batch must be"),
         (["run", "--set=step=0"], "step must be"),
@@ -203,8 +218,56 @@ def test_compare_tunes_each_algorithm_and_never_runs_a_point_twice(inside: Insid
     assert {"comparison.csv", "comparison.png", "comparison.svg"} <= {
         p.name for p in (tmp_path / "here").iterdir()
     }
-    assert inside(*arguments).stdout == done.stdout
+    again = json.loads(inside(*arguments).stdout)
+    assert (again["rows"], again["points"], again["points_already_there"]) == (rows, 6, 6)
+    assert json.loads(done.stdout)["points_already_there"] == 0
     assert summaries == {p: p.stat().st_mtime_ns for p in (tmp_path / "here").rglob("summary.json")}
+
+
+def test_the_same_comparison_finds_its_own_directory(inside: Inside, tmp_path: Path) -> None:
+    arguments = ["compare", "--algorithm=ldp-sgd", *SMALL, "--grid=step=0.1,1e42", "--workers=1"]
+    first, second, other = inside(*arguments), inside(*arguments), inside(*arguments, "--epsilon=1")
+    assert "0 of 2 points were already there" in first.stdout
+    assert "ldp-sgd diverged at step 1e+42, seed 0" in first.stdout
+    assert "2 of 2 points were already there" in second.stdout
+    assert "0 of 2 points were already there" in other.stdout
+    assert len(list((tmp_path / "runs").iterdir())) == 2
+
+
+def test_what_diverged_has_a_row_without_numbers(inside: Inside) -> None:
+    arguments = [
+        "compare", "--algorithm=ldp-sgd,accelerated-mb-sgd", *SMALL, "--set=stages=[[4, 10.0]]",
+        "--set=step=1e42", "--workers=1", "--out=here",
+    ]  # fmt: skip
+    lost, kept = json.loads(inside(*arguments, "--json").stdout)["rows"]
+    assert (lost["seeds"], lost["train_loss"], lost["epsilon"], lost["diverged"]) == (
+        0,
+        None,
+        None,
+        [{"seed": 0}],
+    )
+    assert kept["train_loss"] is not None
+    assert "diverged" in inside(*arguments).stdout
+
+
+def test_a_plan_without_data_says_so_and_its_recipe_waits_for_them(inside: Inside, tmp_path: Path) -> None:
+    arguments = [
+        "plan", "--clients=3", "--records=100", "--dim=5", "--model=logistic", "--epsilon=2",
+        "--algorithm=ldp-sgd",
+    ]  # fmt: skip
+    assert "no data was looked at" in " ".join(inside(*arguments).stdout.split())
+    done = inside(*arguments, "--choose", "--out=plan.toml")
+    assert "no data was looked at: 3 clients of 100 records, 5 features" in " ".join(done.stdout.split())
+    unfilled = inside("run", "plan.toml")
+    assert unfilled.returncode == 2
+    assert "unknown data set 'fill-in-your-data'" in " ".join(unfilled.stderr.split())
+    filled = inside("run", "plan.toml", "--data=breast-cancer", "--rounds=2", "--json", "--out=here")
+    assert 0 < json.loads(filled.stdout)["epsilon"] <= 2
+    sheet = json.loads(inside(*arguments, "--choose", "--json").stdout)
+    assert sheet["shape"] == {
+        "clients": 3, "records_per_client": 100, "features": 5, "classes": 2, "feature_norm": 1.0,
+    }  # fmt: skip
+    assert sheet["recipe"] == (tmp_path / "plan.toml").read_text()
 
 
 def test_compare_at_several_epsilons_shows_twins_as_not_private(inside: Inside, tmp_path: Path) -> None:

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
 from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tacit.engine import compare as module
-from tacit.engine.compare import compare
+from tacit.engine import identity
+from tacit.engine.compare import at_bits, compare, equal_bits
 from tacit.engine.execute import stored_summary
+from tacit.engine.history import History, Row
+from tacit.engine.lock import held
 from tacit.engine.recipe import Recipe
+from tacit.errors import DivergedError, RequestError, TacitError
 
 BASE = Recipe(data="digits", clients=3, rounds=2, epsilon=2.0, batch=0.2)
 GRID: dict[str, list[Any]] = {"step": [0.05, 0.1, 0.2, 0.4]}
@@ -26,6 +33,7 @@ class Pool:
     """Runs at once, and notes how many it was asked to run at the same time."""
 
     asked: int | None = None
+    cancelled = False
 
     def __init__(self, workers: int, **_: object) -> None:
         Pool.asked = workers
@@ -38,8 +46,14 @@ class Pool:
 
     def submit(self, work: Any, *arguments: Any) -> Future[Any]:
         done: Future[Any] = Future()
-        done.set_result(work(*arguments))
+        try:
+            done.set_result(work(*arguments))
+        except Exception as error:
+            done.set_exception(error)
         return done
+
+    def shutdown(self, *, cancel_futures: bool) -> None:
+        Pool.cancelled = cancel_futures
 
 
 def test_every_core_has_a_process_unless_there_are_fewer_points(
@@ -105,3 +119,151 @@ def test_the_users_own_files_are_compared_on(tmp_path: Path, monkeypatch: pytest
     base = Recipe(data=files, data_settings={"target": "y"}, rounds=2, epsilon=2.0, batch=0.2, step=0.1)
     rivals = compare(base, ["ldp-sgd", "cdp-sgd"], out=tmp_path / "out", seeds=2)
     assert len(rivals) == 2
+
+
+def test_what_diverged_is_shown_as_such_and_never_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid: dict[str, list[Any]] = {"step": [0.1, 1e42]}
+    (first,) = compare(BASE, ["ldp-sgd"], out=tmp_path, grid=grid, workers=1)
+    assert [dict(point.tuned) for point in first.diverged] == [{"step": 1e42}]
+    assert first.tuned == {"step": 0.1}
+    assert len(first.points) == 2
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("run again")
+
+    monkeypatch.setattr(module, "_run_one", refuse)
+    (again,) = compare(BASE, ["ldp-sgd"], out=tmp_path, grid=grid, workers=1)
+    assert again == first
+
+
+def test_an_algorithm_that_always_diverged_does_not_hide_the_others(tmp_path: Path) -> None:
+    base = replace(BASE, step=1e42)
+    with pytest.raises(DivergedError, match=r"nothing is left to compare: ldp-sgd: .* use a smaller step"):
+        compare(base, ["ldp-sgd"], out=tmp_path, workers=1)
+    # Stages have steps of their own.
+    staged = replace(base, stages=[[2, 10.0]])
+    lost, kept = compare(staged, ["ldp-sgd", "accelerated-mb-sgd"], out=tmp_path, workers=1)
+    assert (lost.summaries, len(lost.diverged)) == ([], 1)
+    assert (len(kept.summaries), kept.diverged) == (1, ())
+
+
+def test_a_wrong_point_cancels_what_waits_and_keeps_what_is_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(Pool, "cancelled", False)
+    with pytest.raises(RequestError, match="step must be"):
+        compare(BASE, ["ldp-sgd"], out=tmp_path, grid={"step": [0.1, -1.0]}, workers=2)
+    assert Pool.cancelled
+    assert len(list(tmp_path.rglob("summary.json"))) == 1
+
+
+def test_a_process_that_was_killed_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: object) -> None:
+        raise BrokenProcessPool
+
+    monkeypatch.setattr(module, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(module, "_run_one", killed)
+    with pytest.raises(TacitError, match="start it again to go on"):
+        compare(BASE, ["ldp-sgd"], out=tmp_path, grid=GRID, workers=2)
+
+
+HEARTBEAT = """
+import multiprocessing, sys, time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from tacit.engine.compare import _begin_worker
+def beat(path):
+    while True:
+        Path(path).write_text(str(time.time()))
+        time.sleep(0.02)
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context, initializer=_begin_worker) as pool:
+        pool.submit(beat, sys.argv[1]).result()
+"""
+
+
+def test_workers_end_with_a_parent_that_was_killed(tmp_path: Path) -> None:
+    script, beat = tmp_path / "parent.py", tmp_path / "beat"
+    script.write_text(HEARTBEAT)
+    parent = subprocess.Popen([sys.executable, str(script), str(beat)], start_new_session=True)
+    try:
+        for _ in range(1200):
+            if beat.is_file() or parent.poll() is not None:
+                break
+            time.sleep(0.05)
+        assert beat.is_file()
+        os.kill(parent.pid, signal.SIGKILL)
+        parent.wait()
+        time.sleep(0.5)
+        last = beat.stat().st_mtime_ns
+        time.sleep(0.5)
+        assert beat.stat().st_mtime_ns == last, "the worker still works"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(parent.pid, signal.SIGKILL)
+
+
+def test_points_of_a_grid_that_are_the_same_run_are_run_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, runs = module._run_one, []
+
+    def noted(*arguments: Any) -> dict[str, Any]:
+        runs.append(arguments)
+        return plain(*arguments)
+
+    monkeypatch.setattr(module, "_run_one", noted)
+    reports: list[tuple[int, int]] = []
+    grid: dict[str, list[Any]] = {"compressor": ["natural", "rand-k:0.5"]}
+    compare(BASE, ["ldp-sgd"], out=tmp_path, grid=grid, workers=1, progress=lambda *seen: reports.append(seen))
+    assert len(runs) == 1, "it sends everything, whatever the compressor"
+    assert reports[-1] == (1, 1)
+
+
+def test_two_comparisons_do_not_share_a_directory_at_the_same_time(tmp_path: Path) -> None:
+    with held(tmp_path, "by the test"), pytest.raises(RequestError, match="another comparison is running there"):
+        compare(BASE, ["ldp-sgd"], out=tmp_path)
+
+
+def test_a_result_is_that_of_its_code_its_libraries_and_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = tmp_path / "mine.csv"
+    mine.write_text("x,y\n1,0\n")
+    model = tmp_path / "my_model_of_compare.py"
+    model.write_text("one = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    recipe = Recipe(data=str(mine), model="module:my_model_of_compare:one")
+    seen = [identity.result_digest(recipe)]
+    assert identity.result_digest(recipe) == seen[0]
+    assert identity.result_digest(replace(recipe, seed=1)) != seen[0]
+    mine.write_text("x,y\n1,00\n")
+    seen.append(identity.result_digest(recipe))
+    model.write_text("one = 10\n")
+    seen.append(identity.result_digest(recipe))
+    monkeypatch.setattr(identity, "version", lambda name: "another")
+    seen.append(identity.result_digest(recipe))
+    monkeypatch.setattr(identity, "code_digest", lambda: "another")
+    seen.append(identity.result_digest(recipe))
+    assert len(set(seen)) == len(seen)
+
+
+def _history(every: int, rounds: int, bits: int) -> History:
+    row = Row(0, 1.0, 1.0, 1.0, None, 0, 0, 0, None, 0.0)
+    return History(
+        tuple(replace(row, round=t, uplink_bits_per_client=t * bits) for t in range(0, rounds + 1, every))
+    )
+
+
+def test_equal_bits_are_not_compared_at_a_round_that_was_not_evaluated() -> None:
+    history = _history(10, 20, 100)
+    found = [at_bits(history, bits) for bits in (99, 300, 999, 1000, 1099, 1100, 2000, 5000)]
+    assert [row and row.round for row in found] == [None, None, None, 10, 10, None, 20, 20]
+    # 2000 bits pay for round 6 of the long messages, which were looked at after round 5; 1800 for round 5.
+    short, long = _history(10, 100, 20), _history(5, 50, 301)
+    assert equal_bits([short, long]) == 1800
+    assert equal_bits([short, _history(5, 50, 5000)]) is None, "not one long message was sent"

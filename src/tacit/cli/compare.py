@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 import sys
-import time
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,10 +16,12 @@ from tacit.cli import options as o
 
 if TYPE_CHECKING:
     from tacit.engine.compare import Outcome
+    from tacit.engine.recipe import Recipe
 
 HELP = """Compare algorithms on the same data at the same privacy, over several seeds.
 
-With --grid, every algorithm is tuned on its own. Finished points are kept in --out and never run again."""
+With --grid, every algorithm is tuned on its own. Finished points are kept in --out and never run again: after a
+kill, the same command goes on where it was."""
 
 
 def compare(
@@ -61,8 +64,8 @@ def compare(
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from tacit.algorithms.registry import ALGORITHMS, algorithm_entry
+    from tacit.engine.compare import ENDED, recipe_for
     from tacit.engine.compare import compare as run_comparison
-    from tacit.engine.compare import recipe_for
 
     given = o.given(
         data=data, clients=clients, partition=partition, model=model, epsilon=epsilon, delta=delta,
@@ -78,7 +81,8 @@ def compare(
     bases = [base if at is None else base.with_settings({setting: value}) for value in values]
     for key, choices in axes.items():
         recipe_for(names[0], base).with_settings({key: choices[0]})
-    directory = out or Path("runs") / f"compare-{base.data}-{time.strftime('%Y%m%d-%H%M%S')}"
+    directory = out or _default_directory(base, [names, axes, seeds, select, at, base.to_toml()])
+    there = {path.parent for ended in ENDED for path in directory.glob(f"points/*/{ended}")}
     columns = TextColumn("[bold]compare"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     quiet = as_json and not sys.stderr.isatty()
     with Progress(*columns, console=Console(stderr=True), disable=quiet) as bar:
@@ -105,10 +109,21 @@ def compare(
         for row in table_rows(outcomes)
     ]
     figure = _save(found, rows, directory, setting, values)
+    points = {path for outcomes in found for outcome in outcomes for path in outcome.points}
     if as_json:
-        print(json.dumps({"rows": rows, "out": str(directory), "figure": str(figure)}))
+        sheet = {"rows": rows, "points": len(points), "points_already_there": len(points & there)}
+        print(json.dumps({**sheet, "out": str(directory), "figure": str(figure)}))
     else:
         _show(rows, figure, tuned=bool(axes))
+        print(f"{len(points & there)} of {len(points)} points were already there")
+
+
+def _default_directory(base: Recipe, asked: list[Any]) -> Path:
+    """Named by what was asked for, so that the same command finds what it has finished."""
+    from tacit.engine.records import names_files
+
+    digest = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:12]
+    return Path("runs") / f"compare-{'files' if names_files(base) else base.data}-{digest}"
 
 
 def _axis(option: str, text: str) -> tuple[str, list[Any]]:
@@ -119,37 +134,38 @@ def _axis(option: str, text: str) -> tuple[str, list[Any]]:
 
 
 def table_rows(outcomes: list[Outcome]) -> list[dict[str, Any]]:
-    """One row an algorithm: means over the seeds, at the end and at the bits that all of them reached."""
+    """One row an algorithm: means over the seeds, at the end and at the same bits for all of them."""
+    from tacit.engine.compare import equal_bits
+
+    common = equal_bits([history for outcome in outcomes for history in outcome.histories])
+    return [_table_row(outcome, common) for outcome in outcomes]
+
+
+def _table_row(outcome: Outcome, common: int | None) -> dict[str, Any]:
     from tacit.engine.compare import at_bits
 
-    common = min(o.histories[0][-1].uplink_bits_per_client for o in outcomes)
-    rows = []
-    for outcome in outcomes:
-        first = outcome.summaries[0]
-        same_bits = [at_bits(history, common) for history in outcome.histories]
-        metrics = [row.test_metric for row in same_bits if row.test_metric is not None]
-        rows.append(
-            {
-                "algorithm": outcome.algorithm,
-                "tuned": outcome.tuned,
-                "seeds": len(outcome.summaries),
-                "epsilon": first["epsilon"],
-                "delta": first["delta"],
-                "privacy": first["privacy"],
-                "noise_multiplier": first["noise_multiplier"],
-                "rounds": first["rounds"],
-                "uplink_bits_per_client": first["uplink_bits_per_client"],
-                "train_loss": mean(s["train_loss"] for s in outcome.summaries),
-                "grad_norm_sq_mean": mean(s["grad_norm_sq_mean"] for s in outcome.summaries),
-                "test_metric": _mean_or_none([s["test_metric"] for s in outcome.summaries]),
-                "test_metric_name": first["test_metric_name"],
-                "equal_bits": common,
-                "grad_norm_sq_mean_at_equal_bits": mean(row.grad_norm_sq_mean for row in same_bits),
-                "train_loss_at_equal_bits": mean(row.train_loss for row in same_bits),
-                "test_metric_at_equal_bits": _mean_or_none(list(metrics)),
-            }
-        )
-    return rows
+    first: dict[str, Any] = outcome.summaries[0] if outcome.summaries else {}
+    same_bits = [] if common is None else [at_bits(history, common) for history in outcome.histories]
+    rows = [row for row in same_bits if row is not None]
+    return {
+        "algorithm": outcome.algorithm,
+        "tuned": outcome.tuned,
+        "seeds": len(outcome.summaries),
+        "diverged": [{**dict(point.tuned), "seed": point.recipe.seed} for point in outcome.diverged],
+        **{name: first.get(name) for name in ("epsilon", "delta", "privacy", "noise_multiplier", "rounds")},
+        "uplink_bits_per_client": first.get("uplink_bits_per_client"),
+        **{
+            name: _mean_or_none([summary[name] for summary in outcome.summaries])
+            for name in ("train_loss", "grad_norm_sq_mean", "test_metric")
+        },
+        "test_metric_name": first.get("test_metric_name"),
+        "equal_bits": common,
+        "round_at_equal_bits": rows[0].round if rows else None,
+        **{
+            f"{name}_at_equal_bits": _mean_or_none([getattr(row, name) for row in rows])
+            for name in ("grad_norm_sq_mean", "train_loss", "test_metric")
+        },
+    }
 
 
 def _mean_or_none(values: list[Any]) -> float | None:
@@ -164,28 +180,35 @@ def _save(
     from tacit.report.curves import plot_at, plot_histories
 
     pd.DataFrame(rows).to_csv(directory / "comparison.csv", index=False)
-    metric = rows[0]["test_metric_name"]
+    metric = _metric_name(rows)
     if setting:
-        column = "train_loss" if rows[0]["test_metric"] is None else "test_metric"
+        column = "train_loss" if all(row["test_metric"] is None for row in rows) else "test_metric"
         ends = {
-            outcomes[0].algorithm: [[summary[column] for summary in outcome.summaries] for outcome in outcomes]
+            outcomes[0].algorithm: [
+                [summary[column] for summary in outcome.summaries] or [math.nan] for outcome in outcomes
+            ]
             for outcomes in map(list, zip(*found, strict=True))
         }
         figure = plot_at(ends, values, setting, "training loss" if column == "train_loss" else f"test {metric}")
     else:
-        figure = plot_histories({outcome.algorithm: outcome.histories for outcome in found[0]}, metric)
+        figure = plot_histories({o.algorithm: o.histories for o in found[0] if o.histories}, metric)
     path = directory / "comparison.png"
     figure.savefig(path, dpi=140)
     figure.savefig(path.with_suffix(".svg"))
     return path
 
 
+def _metric_name(rows: list[dict[str, Any]]) -> str:
+    """Of those that did not diverge; comparisons without any of these end before."""
+    return str(next(row["test_metric_name"] for row in rows if row["seeds"]))
+
+
 def _show(rows: list[dict[str, Any]], figure: Path, *, tuned: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    metric = rows[0]["test_metric_name"]
-    table = Table(title=f"mean of {rows[0]['seeds']} seed(s)", title_justify="left")
+    metric = _metric_name(rows)
+    table = Table(title=f"mean of {max(row['seeds'] for row in rows)} seed(s)", title_justify="left")
     shown = [_cells(row, metric, tuned) for row in rows]
     for heading in shown[0]:
         table.add_column(heading, justify="left" if heading in ("algorithm", "at", "tuned to") else "right")
@@ -196,26 +219,44 @@ def _show(rows: list[dict[str, Any]], figure: Path, *, tuned: bool) -> None:
     console.print(
         f"[dim]utility = mean of the squared gradient norm over the evaluated rounds; figure: {figure}[/]"
     )
+    if "at" not in rows[0]:
+        console.print(f"[dim]{_equal_bits_sentence(rows)}[/]", highlight=False)
+    for row in rows:
+        for point in row["diverged"]:
+            where = ", ".join(f"{key} {value}" for key, value in {**row.get("at", {}), **point}.items())
+            console.print(f"[yellow]{row['algorithm']} diverged[/] at {where}")
     if tuned:
         console.print("[dim]Tuning looked at the data many times; its privacy cost is not in these epsilons.[/]")
 
 
+def _equal_bits_sentence(rows: list[dict[str, Any]]) -> str:
+    if rows[0]["equal_bits"] is None:
+        return "equal bits: no two rounds of the same bits were evaluated; --set evaluate_every=1 evaluates all"
+    rounds = ", ".join(f"{row['algorithm']} {row['round_at_equal_bits']}" for row in rows if row["seeds"])
+    return f"equal bits: {rows[0]['equal_bits'] / 8000:.1f} kB a client, which pay for rounds: {rounds}"
+
+
 def _cells(row: dict[str, Any], metric: str, tuned: bool) -> dict[str, str]:
-    value = row["test_metric"]
+    bits = row["uplink_bits_per_client"]
+    epsilon = "" if row["epsilon"] is None else f"{row['epsilon']:.3g}"
     cells = {
         "algorithm": row["algorithm"],
-        "epsilon": "[red]not private[/]" if row["epsilon"] is None else f"{row['epsilon']:.3g}",
-        "loss": f"{row['train_loss']:.4g}",
-        metric: "" if value is None else f"{value:.4g}",
+        "epsilon": "[red]not private[/]" if row["privacy"] == "none" else epsilon,
+        "loss": _number(row["train_loss"], ".4g") if row["seeds"] else "[yellow]diverged[/]",
+        metric: _number(row["test_metric"], ".4g"),
     }
     if "at" in row:
         cells = {f"at {key}": str(value) for key, value in row["at"].items()} | cells
     else:
         cells |= {
-            "utility": f"{row['grad_norm_sq_mean']:.3e}",
-            "kB a client": f"{row['uplink_bits_per_client'] / 8000:.1f}",
-            "utility, equal bits": f"{row['grad_norm_sq_mean_at_equal_bits']:.3e}",
+            "utility": _number(row["grad_norm_sq_mean"], ".3e"),
+            "kB a client": "" if bits is None else f"{bits / 8000:.1f}",
+            "utility, equal bits": _number(row["grad_norm_sq_mean_at_equal_bits"], ".3e"),
         }
     if tuned:
         cells["tuned to"] = ", ".join(f"{key} {value}" for key, value in row["tuned"].items())
     return cells
+
+
+def _number(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)

@@ -13,15 +13,21 @@ from tacit.errors import RequestError
 
 if TYPE_CHECKING:
     from tacit.engine.needs import Needs
+    from tacit.engine.planner import Candidate
     from tacit.engine.recipe import Recipe
+    from tacit.federation import Federation
 
 _SHOWN = 20
 """How many candidates people get to see; --json has all."""
 
+YOUR_DATA = "fill-in-your-data"
+"""What a recipe calls the records of a plan that was made without any."""
+
 HELP = """What noise each algorithm would need for a promise, before anything is run.
 
 First as planned, then over a grid of batches at the same rounds: smaller batches do not need less noise, and very
-small ones need far more. With --choose, the planner: candidates by what the theory promises for them."""
+small ones need far more. With --choose, the planner: candidates by what the theory promises for them. Without any
+data at hand, give their shape instead: --clients, --records and --dim."""
 
 
 def plan(
@@ -32,6 +38,11 @@ def plan(
     data: o.Data = None,
     data_dir: o.DataDir = None,
     clients: o.Clients = None,
+    records: Annotated[int | None, typer.Option(help="Without data: how many records every client has.")] = None,
+    dim: Annotated[int | None, typer.Option(help="Without data: how many features a record has.")] = None,
+    classes: Annotated[
+        int | None, typer.Option(help="Without data: how many classes there are, if the model does not say.")
+    ] = None,
     partition: o.Partition = None,
     model: o.Model = None,
     epsilon: o.Epsilon = None,
@@ -41,13 +52,16 @@ def plan(
     clip_norm: o.ClipNorm = None,
     compressor: o.Compressor = None,
     choose: Annotated[
-        bool, typer.Option("--choose", help="Choose batch, rounds, step, compressor and clip norm by theory.")
+        bool, typer.Option("--choose", help="Choose batch, rounds, step, compressor and clip norm.")
     ] = False,
     bit_budget: Annotated[
         float | None, typer.Option(help="With --choose: the most bits that a client may send in the whole run.")
     ] = None,
     trials: Annotated[
-        int, typer.Option(help="With --choose: try so many of the best on synthetic data of the same shape.")
+        int,
+        typer.Option(
+            help="With --choose: try so many of the best, with smaller clip norms too, on synthetic data."
+        ),
     ] = 0,
     out: Annotated[
         Path | None, typer.Option(help="With --choose: write the recipe that was chosen into this file.")
@@ -63,17 +77,83 @@ def plan(
         rounds=rounds, batch=batch, clip_norm=clip_norm, compressor=compressor,
     )  # fmt: skip
     names = [name for text in algorithm or [] for name in o.parse_list("--algorithm", text)]
-    recipe = o.recipe_from(recipe_file, given, settings)
+    stand_in = None
+    if (records, dim, classes) == (None, None, None):
+        recipe = o.recipe_from(recipe_file, given, settings)
+    else:
+        recipe = _recipe_without_data(recipe_file, given, settings)
+        stand_in = _stand_in(recipe, records, dim, classes)
     if choose:
-        _choose(recipe, names, bit_budget, trials, out, data_dir, as_json)
+        for option in ("rounds", "batch", "compressor"):
+            if option in given:
+                raise RequestError(f"--choose chooses the {option}: leave out --{option}, or leave out --choose")
+        _choose(recipe, names, bit_budget, trials, out, stand_in, data_dir, as_json)
         return
     if bit_budget is not None or trials or out is not None:
         raise RequestError("--bit-budget, --trials and --out go with --choose")
-    needs = noise_needs(recipe, algorithms=names, data_dir=data_dir)
+    needs = noise_needs(recipe, algorithms=names, federation=stand_in, data_dir=data_dir)
     if as_json:
-        print(json.dumps(_sheet(needs)))
+        print(json.dumps({**_sheet(needs), "shape": _shape(recipe, stand_in)}))
     else:
         _show(needs)
+        _say_shape(recipe, stand_in)
+
+
+def _recipe_without_data(recipe_file: Path | None, given: dict[str, Any], settings: list[str] | None) -> Recipe:
+    from tacit.engine.recipe import Recipe
+
+    if recipe_file is not None or "data" in given or "partition" in given:
+        raise RequestError(
+            "--records, --dim and --classes are for a plan without data: leave out the recipe file, --data and "
+            "--partition, or leave out those"
+        )
+    recipe = o.recipe_from(None, given, settings, Recipe(data=YOUR_DATA, feature_norm=1.0))
+    if recipe.data != YOUR_DATA or recipe.bound_from is not None:
+        raise RequestError("data and bound_from are for records, and a plan of a given shape has none")
+    return recipe
+
+
+def _stand_in(recipe: Recipe, records: int | None, dim: int | None, classes: int | None) -> Federation:
+    from tacit.engine.shape import records_of_shape
+    from tacit.models.registry import MODELS
+
+    if recipe.clients is None or records is None or dim is None:
+        raise RequestError("a plan without data needs --clients, --records and --dim")
+    task = MODELS[recipe.model].task if recipe.model in MODELS else None
+    if classes is None and task == "two classes":
+        classes = 2
+    elif classes is None and task != "regression":
+        raise RequestError("a plan without data needs --classes, or a --model for two classes or regression")
+    return records_of_shape(clients=recipe.clients, records=records, features=dim, classes=classes)
+
+
+def _shape(recipe: Recipe, stand_in: Federation | None) -> dict[str, Any] | None:
+    """What was given in place of data, None if there were data."""
+    if stand_in is None:
+        return None
+    return {
+        "clients": stand_in.clients,
+        "records_per_client": int(stand_in.sizes[0]),
+        "features": stand_in.feature_shape[0],
+        "classes": stand_in.classes,
+        "feature_norm": recipe.feature_norm,
+    }
+
+
+def _shape_sentence(recipe: Recipe, stand_in: Federation) -> str:
+    labels = "real targets" if stand_in.classes is None else f"{stand_in.classes} classes"
+    records, features = int(stand_in.sizes[0]), stand_in.feature_shape[0]
+    return (
+        f"The shape was given and no data was looked at: {stand_in.clients:,} clients of {records:,} records, "
+        f"{features:,} features of norm at most {recipe.feature_norm:g} (feature_norm), {labels}."
+    )
+
+
+def _say_shape(recipe: Recipe, stand_in: Federation | None) -> None:
+    from rich.console import Console
+
+    if stand_in is not None:
+        Console().print(f"[dim]{_shape_sentence(recipe, stand_in)}[/]", highlight=False)
 
 
 def _choose(
@@ -82,58 +162,76 @@ def _choose(
     bit_budget: float | None,
     trials: int,
     out: Path | None,
+    stand_in: Federation | None,
     data_dir: Path | None,
     as_json: bool,
 ) -> None:
     from tacit.engine.compare import recipe_for
     from tacit.engine.files import write_atomically
-    from tacit.engine.planner import candidates, try_out
+    from tacit.engine.planner import candidates
+    from tacit.engine.trials import try_out
 
-    found = candidates(recipe, algorithms=names or None, bit_budget=bit_budget, data_dir=data_dir)
-    tried = try_out(found, recipe, most=trials, data_dir=data_dir) if trials else []
-    best = tried[0].candidate if tried else found[0]
-    chosen = recipe_for(best.algorithm, best.recipe(recipe))
-    if out is not None:
-        write_atomically(out, chosen.to_toml().encode())
+    found = candidates(
+        recipe, algorithms=names or None, bit_budget=bit_budget, federation=stand_in, data_dir=data_dir
+    )
+    tried = try_out(found, recipe, most=trials, federation=stand_in, data_dir=data_dir) if trials else []
     losses = {trial.candidate: trial.train_loss for trial in tried}
-    rows = [{**c.to_dict(), "synthetic_train_loss": losses.get(c)} for c in found]
+    ranked = [*losses, *(candidate for candidate in found if candidate not in losses)]
+    chosen = recipe_for(ranked[0].algorithm, ranked[0].recipe(recipe)).to_toml()
+    if stand_in is not None:
+        chosen = (
+            f"# {_shape_sentence(recipe, stand_in)}\n"
+            "# Set data to a data set or your own files before you run it; their sizes decide on the noise.\n"
+            f"{chosen}"
+        )
+    if out is not None:
+        write_atomically(out, chosen.encode())
     if as_json:
-        print(json.dumps({"chosen": best.to_dict(), "recipe": chosen.to_toml(), "candidates": rows}))
+        rows = [{**c.to_dict(), "synthetic_train_loss": losses.get(c)} for c in ranked]
+        sheet = {"chosen": ranked[0].to_dict(), "recipe": chosen, "shape": _shape(recipe, stand_in)}
+        print(json.dumps({**sheet, "candidates": rows}))
         return
-    _show_candidates(rows, best.to_dict(), out)
+    _show_candidates(ranked, losses)
+    _say_shape(recipe, stand_in)
+    if out is not None:
+        print(f"The chosen recipe: {out}" + (f" (fill in data = {YOUR_DATA!r})" if stand_in is not None else ""))
 
 
-def _show_candidates(rows: list[dict[str, Any]], best: dict[str, Any], out: Path | None) -> None:
+def _show_candidates(ranked: list[Candidate], losses: dict[Candidate, float]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    title = f"bound on the {best['quantity']}, best first"
-    table = Table(title=title, title_justify="left", box=None, padding=(0, 1))
-    headings = ["algorithm", "rounds", "batch", "compressor", "step", "noise std", "kB", "bound"]
-    tried = any(row["synthetic_train_loss"] is not None for row in rows)
-    for heading in headings + (["trial loss"] if tried else []):
+    best = ranked[0]
+    order = "those tried first, by their loss" if losses else "best first"
+    title = f"bound on the {best.quantity}, {order}"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, collapse_padding=True)
+    headings = ["algorithm", "rounds", "batch", "compressor", "step", "clip", "noise", "kB", "bound"]
+    for heading in headings + (["loss"] if losses else []):
         table.add_column(
             heading, justify="left" if heading in ("algorithm", "compressor") else "right", no_wrap=True
         )
-    for row in rows[:_SHOWN]:
-        chosen = all(row[name] == value for name, value in best.items())
+    for row in ranked[:_SHOWN]:
         cells = [
-            row["algorithm"], str(row["rounds"]), "full" if row["batch"] is None else f"{row['batch']:.0%}",
-            row["compressor"] or "", f"{row['step']:.3g}", f"{row['noise_std']:.3g}",
-            f"{row['uplink_bits_per_client'] / 8000:.0f}", f"{row['bound']:.3g}",
+            row.algorithm, str(row.rounds), "full" if row.batch is None else f"{row.batch:.0%}",
+            row.compressor or "", f"{row.step:.3g}", f"{row.clip_norm:.3g}", f"{row.noise_std:.3g}",
+            f"{row.uplink_bits_per_client / 8000:.0f}", "none" if row.bound is None else f"{row.bound:.3g}",
         ]  # fmt: skip
-        if tried:
-            loss = row["synthetic_train_loss"]
-            cells.append("" if loss is None else f"{loss:.4g}")
-        table.add_row(*cells, style="bold green" if chosen else None)
+        if losses:
+            cells.append(f"{losses[row]:.4g}" if row in losses else "")
+        table.add_row(*cells, style="bold green" if row is best else None)
     console = Console()
     console.print(table)
-    console.print(
-        f"[dim]{len(rows)} candidates, all at the promised epsilon; clip norm {best['clip_norm']:g}; bounds are "
-        "worst cases, trials are on synthetic data. Nothing private was looked at.[/]"
-    )
-    if out is not None:
-        console.print(f"The chosen recipe: {out}")
+    notes = [f"{len(ranked)} candidates, all at the promised epsilon. Bounds are worst cases."]
+    if losses:
+        notes.append(
+            "Losses are of trials on synthetic data, from one seed. Where a bound is none, the clip norm "
+            "shortens gradients, which the theory does not cover: the trial alone speaks for it."
+        )
+    if best.lipschitz is None:
+        notes.append(
+            "The loss has no Lipschitz constant: bounds hold if no gradient is longer than the clip norm."
+        )
+    console.print(f"[dim]{' '.join(notes)} Nothing private was looked at.[/]", highlight=False)
 
 
 def _sheet(needs: Needs) -> dict[str, Any]:

@@ -1,19 +1,22 @@
 """Several algorithms on the same data at the same privacy: a grid of runs, each of which is done once.
 
-A point of the grid is a recipe; its run directory is named by a digest of it, so that a comparison that was
-killed goes on where it was and a finished point is never run again.
+A point of the grid is a recipe; its run directory is named by a digest of it and of all else that its result
+depends on, so that a comparison that was killed goes on where it was, a finished point is never run again, and
+another version of the code or of the user's files never shows what was found before.
 """
 
 from __future__ import annotations
 
 import csv
-import hashlib
 import itertools
 import json
+import math
 import multiprocessing
 import os
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
@@ -22,14 +25,20 @@ from typing import Any
 from tacit.algorithms.registry import algorithm_entry
 from tacit.engine.choices import OPTIONAL_SETTINGS, recipe_names
 from tacit.engine.execute import execute, stored_summary
+from tacit.engine.files import write_atomically
 from tacit.engine.history import History, Row
+from tacit.engine.identity import result_digest
+from tacit.engine.lock import held
 from tacit.engine.recipe import Recipe
 from tacit.engine.records import names_files, unweighted
-from tacit.errors import DataError, RequestError, TacitError, unknown_name
+from tacit.errors import DataError, DivergedError, RequestError, TacitError, unknown_name
 from tacit.federation import Federation
 
 SELECTORS = ("grad_norm_sq_mean", "train_loss", "test_metric")
 """What a grid's best point may be judged by."""
+
+ENDED = ("summary.json", "diverged.json")
+"""The file that the directory of a point gets last: how it ended."""
 
 MORE_IS_BETTER = frozenset(["accuracy"])
 """Test metrics of which more is better; of all other numbers less is."""
@@ -52,7 +61,12 @@ class Outcome:
     algorithm: str
     tuned: dict[str, Any]
     summaries: list[dict[str, Any]]
+    """none where every point diverged, or one of the seeds did at the best: the rest would flatter"""
     histories: list[History]
+    points: tuple[Path, ...] = ()
+    """the directories of all that was run for it"""
+    diverged: tuple[Point, ...] = ()
+    """those of its points that left the finite numbers"""
 
 
 def recipe_for(algorithm: str, base: Recipe) -> Recipe:
@@ -79,7 +93,7 @@ def points(
         if not names_files(recipe):
             # The data do not change with the seed: a comparison is over the algorithms' randomness.
             recipe = replace(recipe, data_settings={"seed": base.seed, **recipe.data_settings})
-        digest = hashlib.sha256(recipe.to_toml().encode()).hexdigest()[:16]
+        digest = result_digest(recipe)[:16]
         made.append(Point(algorithm, tuple(tuned.items()), recipe, out / "points" / f"{algorithm}-{digest}"))
     return made
 
@@ -99,7 +113,8 @@ def compare(
     """Run every algorithm at every grid point (first seed only), then at its best point with all seeds.
 
     The best point of an algorithm is the one with the best `select` at the end. Choosing it looks at private
-    data several times; that is not part of any printed epsilon.
+    data several times; that is not part of any printed epsilon. What is finished in `out` is not run again, nor
+    is what diverged there.
     """
     if select not in SELECTORS:
         raise unknown_name("select", select, SELECTORS)
@@ -107,37 +122,51 @@ def compare(
         raise RequestError(f"seeds must be at least 1, not {seeds}")
     grid, seed_numbers = grid or {}, range(base.seed, base.seed + seeds)
     tried = points(base, algorithms, grid, seed_numbers[:1], out)
-    later = len(algorithms) * (seeds - 1)
-    done = _run_all(tried, data_dir, workers, lambda k: progress(k, len(tried) + later) if progress else None)
-    best = {name: _best([p for p in tried if p.algorithm == name], done, select) for name in algorithms}
-    repeats = [
-        p
-        for p in points(base, algorithms, grid, seed_numbers[1:], out)
-        if dict(p.tuned) == dict(best[p.algorithm].tuned)
-    ]
-    done |= _run_all(
-        repeats,
-        data_dir,
-        workers,
-        lambda k: progress(len(tried) + k, len(tried) + later) if progress else None,
-    )
+    runs = len({point.directory for point in tried})
+
+    def report(done: int) -> None:
+        if progress:
+            progress(done, runs + len(algorithms) * (seeds - 1))
+
+    with held(out, "another comparison is running there: wait for it, or choose another --out"):
+        done = _run_all(tried, data_dir, workers, report)
+        best = {name: _best([p for p in tried if p.algorithm == name], done, select) for name in algorithms}
+        repeats = [
+            point
+            for point in points(base, algorithms, grid, seed_numbers[1:], out)
+            if (found := best[point.algorithm]) is not None and point.tuned == found.tuned
+        ]
+        done |= _run_all(repeats, data_dir, workers, lambda k: report(runs + k))
     outcomes = []
     for name in algorithms:
-        chosen = [best[name], *(p for p in repeats if p.algorithm == name)]
-        summaries = [done[p.directory] for p in chosen]
-        failed = [s for s in summaries if "error" in s]
-        if failed:
-            raise DataError(f"{name}: {failed[0]['error']}")
-        histories = [read_history(p.directory / "history.csv") for p in chosen]
-        outcomes.append(Outcome(name, dict(best[name].tuned), summaries, histories))
+        mine = [p for p in (*tried, *repeats) if p.algorithm == name]
+        chosen = [p for p in mine if p is best[name] or p in repeats]
+        diverged = tuple(p for p in mine if "diverged" in done[p.directory])
+        usable = [] if any(p in diverged for p in chosen) else chosen
+        outcomes.append(
+            Outcome(
+                name,
+                dict(chosen[0].tuned) if chosen else {},
+                [done[p.directory] for p in usable],
+                [read_history(p.directory / "history.csv") for p in usable],
+                points=tuple(p.directory for p in mine),
+                diverged=diverged,
+            )
+        )
+    if not any(outcome.summaries for outcome in outcomes):
+        first = done[outcomes[0].diverged[0].directory]["diverged"]
+        raise DivergedError(f"nothing is left to compare: {outcomes[0].algorithm}: {first}")
     return outcomes
 
 
-def _best(candidates: list[Point], done: dict[Path, dict[str, Any]], select: str) -> Point:
-    usable = [p for p in candidates if done[p.directory].get(select) is not None]
-    if not usable:
-        first = done[candidates[0].directory].get("error", f"no {select}")
-        raise RequestError(f"{candidates[0].algorithm}: no grid point gave a result: {first}")
+def _best(candidates: list[Point], done: dict[Path, dict[str, Any]], select: str) -> Point | None:
+    """The point with the best finite number, or None where all of them diverged."""
+    ended = [p for p in candidates if "diverged" not in done[p.directory]]
+    usable = [p for p in ended if (number := done[p.directory][select]) is not None and math.isfinite(number)]
+    if ended and not usable:
+        raise RequestError(f"{ended[0].algorithm}: select = {select!r} is not known of any of its points")
+    if not ended:
+        return None
     more = select == "test_metric" and done[usable[0].directory]["test_metric_name"] in MORE_IS_BETTER
     return (max if more else min)(usable, key=lambda p: done[p.directory][select])
 
@@ -145,38 +174,69 @@ def _best(candidates: list[Point], done: dict[Path, dict[str, Any]], select: str
 def _run_all(
     todo: list[Point], data_dir: Path | None, workers: int | None, report: Callable[[int], None]
 ) -> dict[Path, dict[str, Any]]:
+    """What every point ended with, by its directory; two points of the grid may be the same run."""
     done: dict[Path, dict[str, Any]] = {}
-    waiting = []
+    waiting: dict[Path, Point] = {}
     for point in todo:
-        finished = stored_summary(point.directory)
+        finished = _ended(point.directory)
         if finished is None:
-            waiting.append(point)
+            waiting[point.directory] = point
         else:
             done[point.directory] = finished
     report(len(done))
     workers = min(workers or os.cpu_count() or 1, len(waiting))
     if workers <= 1:
-        for point in waiting:
+        for point in waiting.values():
             done[point.directory] = _run_one(point.recipe, point.directory, data_dir)
             report(len(done))
         return done
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_one_thread) as pool:
-        running = {pool.submit(_run_one, p.recipe, p.directory, data_dir): p for p in waiting}
-        for future in as_completed(running):
-            done[running[future].directory] = future.result()
-            report(len(done))
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker) as pool:
+        try:
+            running = {pool.submit(_run_one, p.recipe, p.directory, data_dir): p for p in waiting.values()}
+            for future in as_completed(running):
+                done[running[future].directory] = future.result()
+                report(len(done))
+        except BrokenProcessPool as error:
+            raise TacitError(
+                "a process of the comparison was killed, perhaps because memory ran out; what is finished is "
+                "kept: start it again to go on, with fewer --workers if memory was short"
+            ) from error
+        except BaseException:
+            # What runs may end and is kept; what waits would only keep the user waiting.
+            pool.shutdown(cancel_futures=True)
+            raise
     return done
 
 
-def _one_thread() -> None:
+def _begin_worker() -> None:
     import torch
 
     torch.set_num_threads(1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A worker outlives a parent that was killed, and would go on in directories where the next one starts."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "workers have one"
+    parent.join()
+    os._exit(1)
+
+
+def _ended(directory: Path) -> dict[str, Any] | None:
+    """The summary of a point, or {"diverged": why} of one that diverged; None if it has not ended."""
+    path = directory / "diverged.json"
+    if not path.is_file():
+        return stored_summary(directory)
+    try:
+        return {"diverged": json.loads(path.read_text())["diverged"]}
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path} is corrupted: {error}; remove it to run the point again") from error
 
 
 def _run_one(recipe: Recipe, directory: Path, data_dir: Path | None) -> dict[str, Any]:
-    """A summary, or what went wrong: a step that is too large must not end the whole comparison."""
+    """A summary, or that it diverged: a step that is too large must not end the whole comparison."""
     try:
         federation = None
         # Files are read each time: they may have changed.
@@ -184,10 +244,10 @@ def _run_one(recipe: Recipe, directory: Path, data_dir: Path | None) -> dict[str
             settings = json.dumps(recipe.data_settings)
             federation = _records(recipe.data, recipe.clients, recipe.partition, settings, data_dir)
         return execute(recipe, directory, resume=True, data_dir=data_dir, federation=federation)
-    except RequestError:
-        raise
-    except TacitError as error:
-        return {"error": str(error)}
+    except DivergedError as error:
+        result = {"diverged": str(error)}
+        write_atomically(directory / "diverged.json", json.dumps(result).encode())
+        return result
 
 
 @lru_cache(maxsize=1)
@@ -213,6 +273,27 @@ def read_history(path: Path) -> History:
         raise DataError(f"{path} is not a history of tacit: {error}") from error
 
 
-def at_bits(history: History, bits: int) -> Row:
-    """The last evaluated round by which a client had sent at most so many bits."""
-    return [row for row in history if row.uplink_bits_per_client <= bits][-1]
+def equal_bits(histories: Sequence[History]) -> int | None:
+    """The most bits of a client at which all of these can be compared, round by round as paid for; else None."""
+    reached = min(history[-1].uplink_bits_per_client for history in histories)
+    budgets = {row.uplink_bits_per_client for history in histories for row in history}
+    affordable = sorted((bits for bits in budgets if bits <= reached), reverse=True)
+    return next((bits for bits in affordable if all(at_bits(h, bits) is not None for h in histories)), None)
+
+
+def at_bits(history: History, bits: int) -> Row | None:
+    """The last round that so many bits of a client pay for.
+
+    None where they pay for no round, or for one that was not evaluated: an earlier one would be unfair to whoever
+    sends long messages.
+    """
+    rows = list(history)
+    paid = sum(row.uplink_bits_per_client <= bits for row in rows)
+    if paid == 0 or rows[paid - 1].round == 0:
+        return None
+    row = rows[paid - 1]
+    if paid == len(rows):
+        return row
+    further = rows[paid]
+    more = (bits - row.uplink_bits_per_client) * (further.round - row.round)
+    return row if more < further.uplink_bits_per_client - row.uplink_bits_per_client else None

@@ -16,6 +16,7 @@ from tacit.engine.compare import recipe_for
 from tacit.engine.plan import Plan, make_plan
 from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError, probability
+from tacit.federation import Federation
 from tacit.noise.randomness import Randomness
 from tacit.privacy import Unit
 
@@ -73,11 +74,13 @@ def noise_needs(
     *,
     algorithms: Sequence[str] | None = None,
     fractions: Sequence[float] = FRACTIONS,
+    federation: Federation | None = None,
     data_dir: Path | None = None,
 ) -> Needs:
     """The least noise for the recipe's target: for each algorithm as planned, and for each batch of the grid.
 
     Nothing is trained. The grid keeps the rounds of the plan, so that its rows differ in the batch alone.
+    `federation` stands for the recipe's records, where those are not at hand.
     """
     if recipe.privacy == "none":
         raise RequestError("privacy = 'none' in the recipe: no noise is needed for no promise")
@@ -86,7 +89,7 @@ def noise_needs(
     for name in algorithms or [name for name, entry in ALGORITHMS.items() if entry.private]:
         algorithm_entry(name)
         try:
-            plan = make_plan(recipe_for(name, recipe), data_dir=data_dir)
+            plan = make_plan(recipe_for(name, recipe), data_dir=data_dir, federation=federation)
         except RequestError as error:
             # One that does not go with the recipe is no reason to say nothing about the others.
             planned.append(Refused(name, str(error)))

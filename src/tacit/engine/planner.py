@@ -2,7 +2,8 @@
 
 Every candidate is charged by the exact accountant, so that candidates are compared at the same promise. The
 bounds hold for the noise that would really be added. They are worst cases: their order says more than their size,
-and a trial on synthetic data of the same shape says more than both. Nothing here looks at a private record.
+and a trial on synthetic data of the same shape says more than both (`tacit.engine.trials`). Of the records, only
+their numbers are asked for: how many clients, records, features and classes.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from tacit.algorithms.registry import algorithm_entry
 from tacit.client.estimators import Minibatch
 from tacit.client.sampling import Full, Poisson, Sampling
@@ -21,16 +24,12 @@ from tacit.client.work import PrivateGradient
 from tacit.compress import parse_compressor
 from tacit.engine.choices import feature_norm
 from tacit.engine.parts import bound_of
-from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
 from tacit.engine.records import load_federation
-from tacit.engine.rehearsal import synthetic_like
-from tacit.engine.simulate import simulate
 from tacit.engine.targets import privacy_of
-from tacit.errors import DivergedError, RequestError, count, positive
+from tacit.errors import RequestError, positive
 from tacit.federation import Federation
 from tacit.models.linear import LinearModel
-from tacit.models.losses import CrossEntropy, Logistic
 from tacit.models.registry import build_model, default_model
 from tacit.privacy import Target, calibrate_noise
 from tacit.server.projection import parse_projection
@@ -46,6 +45,9 @@ GRADIENT = ("soteriafl-gd", "soteriafl-sgd", "cdp-sgd", "ldp-sgd")
 RISK = ("noisy-mb-sgd", "accelerated-mb-sgd")
 """Bounds on the excess empirical risk of convex losses (papers/001, Lemmas D.6 and E.1)."""
 
+NOT_PLANNED = ("client_epsilon", "cohort", "weights")
+"""Settings that the bounds do not know: they are for one promise and rounds of all clients, who count alike."""
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -58,9 +60,13 @@ class Candidate:
     compressor: str | None
     step: float
     clip_norm: float
+    lipschitz: float | None
+    """the longest that a record's gradient can be; None where the loss has no such constant, and then the bound
+    takes for granted that none is longer than the clip norm"""
     noise_std: float
     uplink_bits_per_client: int
-    bound: float
+    bound: float | None
+    """None for a clip norm that shortens gradients: the theory is silent about that"""
     quantity: str
     """what the bound is on"""
 
@@ -80,18 +86,21 @@ class Candidate:
             batch=self.batch if sampling == "poisson" else None,
             compressor=self.compressor if "compressor" in takes else None,
             step=self.step if self.algorithm != "accelerated-mb-sgd" else None,
+            bound=Recipe.bound,
             clip_norm=self.clip_norm,
+            bound_from=None,
         )
 
 
 @dataclass(frozen=True)
-class _Public:
+class Public:
     """What everybody knows about the problem."""
 
     federation: Federation
     model: LinearModel
     feature_norm: float
     diameter: float | None
+    lipschitz: float | None
     clip_norm: float
     target: Target
     loss_gap: float
@@ -109,64 +118,117 @@ def candidates(
     fractions: Sequence[float] = FRACTIONS,
     compressors: Sequence[str] = COMPRESSORS,
     bit_budget: float | None = None,
+    federation: Federation | None = None,
     data_dir: Path | None = None,
 ) -> list[Candidate]:
     """All candidates, best bound first; `bit_budget` is the most bits that a client may send in the whole run.
 
     Needs public constants: a linear model, `feature_norm` (or `data.unit_norm`), and for the bounds on the excess
     risk a ball in which the model lies. The clip norm is the loss's own Lipschitz constant, which changes no
-    gradient; where it has none, the recipe's.
+    gradient; where it has none, the recipe's. `federation` stands for the recipe's records, where those are not
+    at hand.
     """
     if bit_budget is not None:
         positive("bit_budget", bit_budget)
-    public = _public(recipe, load_federation(recipe, data_dir))
-    names = algorithms or (RISK if public.diameter is not None else GRADIENT)
-    for name in names:
-        if name not in (*GRADIENT, *RISK):
-            raise RequestError(f"algorithm {name!r} has no bound that could be planned by; take one of "
-                               f"{', '.join((*GRADIENT, *RISK))}")  # fmt: skip
-        if name in RISK and public.diameter is None:
-            raise RequestError(f"{name}: give projection = 'ball:RADIUS', the public set in which the model lies")
+    names = _of_one_measure(recipe, algorithms)
+    public = public_numbers(
+        recipe, load_federation(recipe, data_dir) if federation is None else federation, names
+    )
     found = [
         candidate
         for fraction in fractions
         for many in rounds
-        for candidate in _at(public, _sampling(fraction), many, names, compressors)
+        for candidate in _at(public, fraction, many, names, compressors)
         if bit_budget is None or candidate.uplink_bits_per_client <= bit_budget
     ]
     if not found:
         raise RequestError(f"no candidate sends at most bit_budget = {bit_budget:g} bits; allow more")
-    return sorted(found, key=lambda candidate: candidate.bound)
+    return sorted(found, key=lambda candidate: candidate.bound or 0.0)
 
 
-def _sampling(fraction: float) -> Sampling:
-    return Full() if fraction == 1 else Poisson(fraction)
+def _of_one_measure(recipe: Recipe, algorithms: Sequence[str] | None) -> Sequence[str]:
+    """The algorithms to choose from, if their bounds are on the same quantity: others cannot be ranked."""
+    in_ball = parse_projection(recipe.projection or "none").diameter is not None
+    names = algorithms or (RISK if in_ball else GRADIENT)
+    for name in names:
+        if name not in (*GRADIENT, *RISK):
+            raise RequestError(f"algorithm {name!r} has no bound that could be planned by; take one of "
+                               f"{', '.join((*GRADIENT, *RISK))}")  # fmt: skip
+        if name in RISK and not in_ball:
+            raise RequestError(f"{name}: give projection = 'ball:RADIUS', the public set in which the model lies")
+    risk, gradient = ([name for name in names if name in measure] for measure in (RISK, GRADIENT))
+    if risk and gradient:
+        raise RequestError(
+            f"algorithm: the bounds of {', '.join(risk)} are on the excess risk, those of {', '.join(gradient)} "
+            "on the mean squared gradient norm, and cannot be ranked together; plan for one of the two at a time"
+        )
+    return names
 
 
-def _public(recipe: Recipe, federation: Federation) -> _Public:
+def public_numbers(recipe: Recipe, federation: Federation, algorithms: Sequence[str]) -> Public:
+    """What the bounds of these algorithms (of one measure) depend on, or why it is not known."""
+    for setting in NOT_PLANNED:
+        if getattr(recipe, setting) is not None:
+            raise RequestError(
+                f"{setting} = {getattr(recipe, setting)!r}: the planner's bounds are for rounds of all clients, "
+                f"who count alike, and for one promise; leave {setting} out"
+            )
     norm = feature_norm(recipe)
-    model = build_model(recipe.model or default_model(federation), federation, recipe.model_settings)
+    name = recipe.model or default_model(federation)
+    model = build_model(name, federation, recipe.model_settings)
     target = privacy_of(recipe, federation)
     if not isinstance(target, Target):
         raise RequestError("planning needs one epsilon and one delta for all clients")
-    if norm is None or not isinstance(model, LinearModel) or model.smoothness(norm) is None:
+    if not isinstance(model, LinearModel):
         raise RequestError(
-            "planning by theory needs a linear model with a smooth loss and a public bound on its features: give "
-            "feature_norm, or data.unit_norm = true"
+            f"model = {name!r}: planning by theory needs a linear model, whose constants are known; compare "
+            "others by runs (tacit compare --grid)"
         )
-    gap = {CrossEntropy: math.log(model.outputs or 1), Logistic: math.log(2)}.get(type(model.loss))
-    if gap is None and recipe.target_bound is not None:
-        gap = recipe.target_bound**2 / 2
-    if gap is None:
+    if norm is None:
+        raise RequestError(
+            "feature_norm must be given, a public bound on its features' norm, or data.unit_norm = true: the "
+            "model's constants follow from it"
+        )
+    if model.smoothness(norm) is None:
+        raise RequestError(f"model = {name!r}: its loss has a kink; give model.smoothing, which rounds it off")
+    diameter, lipschitz = None, model.lipschitz(norm)
+    if set(algorithms) <= set(RISK):
+        diameter = parse_projection(recipe.projection or "none").diameter
+        assert diameter is not None, "checked where the algorithms were chosen"
+        known = isrl_dp.model_constants(
+            model, feature_norm=norm, diameter=diameter, target_bound=recipe.target_bound
+        )
+        lipschitz = known.record_lipschitz
+    clip = lipschitz or bound_of(recipe).norm(model.dim)
+    gap = _loss_gap(model, federation.classes, recipe.target_bound)
+    return Public(federation, model, norm, diameter, lipschitz, clip, target, gap)
+
+
+def _loss_gap(model: LinearModel, classes: int | None, target_bound: float | None) -> float:
+    """The largest loss where training starts, at zero: losses are never negative."""
+    if classes is not None:
+        targets = torch.tensor([0])
+    elif target_bound is not None:
+        targets = torch.tensor([-1.0, 1.0], dtype=torch.float64) * positive("target_bound", target_bound)
+    else:
         raise RequestError("target_bound must be given: the largest absolute target, a public number")
-    clip = model.lipschitz(norm) or bound_of(recipe).norm(model.dim)
-    diameter = parse_projection(recipe.projection or "none").diameter
-    return _Public(federation, model, norm, diameter, clip, target, gap)
+    scores = torch.zeros(len(targets), model.outputs, dtype=torch.float64)
+    return float(model.loss.values(scores, targets).max())
+
+
+def clipped(candidate: Candidate, public: Public, clip_norm: float) -> Candidate:
+    """A candidate with a smaller clip norm, the noise that this needs, and the step that suits that noise."""
+    fraction = 1.0 if candidate.batch is None else candidate.batch
+    at = replace(public, clip_norm=clip_norm)
+    compressors = (candidate.compressor or "identity",)
+    (smaller,) = _at(at, fraction, candidate.rounds, (candidate.algorithm,), compressors)
+    return replace(smaller, bound=None)
 
 
 def _at(
-    public: _Public, sampling: Sampling, rounds: int, names: Sequence[str], compressors: Sequence[str]
+    public: Public, fraction: float, rounds: int, names: Sequence[str], compressors: Sequence[str]
 ) -> Iterator[Candidate]:
+    sampling: Sampling = Full() if fraction == 1 else Poisson(fraction)
     work = PrivateGradient(public.model, Minibatch(sampling), bound_of(Recipe(clip_norm=public.clip_norm)))
     multiplier = calibrate_noise(
         partial(work.event, public.records, rounds=rounds),
@@ -196,6 +258,7 @@ def _at(
                 compressor=spec if takes_compressor else None,
                 step=step,
                 clip_norm=public.clip_norm,
+                lipschitz=public.lipschitz,
                 noise_std=noise_std,
                 uplink_bits_per_client=bits,
                 bound=bound,
@@ -204,7 +267,7 @@ def _at(
 
 
 def _bound(
-    public: _Public, name: str, rounds: int, batch: int, noise_std: float, omega: float
+    public: Public, name: str, rounds: int, batch: int, noise_std: float, omega: float
 ) -> tuple[float, float]:
     """The theory's bound and the step that it holds for."""
     if name in RISK:
@@ -246,7 +309,7 @@ def _bound(
     return bound, step
 
 
-def _risk(public: _Public, name: str, rounds: int, batch: int, noise_std: float) -> tuple[float, float]:
+def _risk(public: Public, name: str, rounds: int, batch: int, noise_std: float) -> tuple[float, float]:
     problem = isrl_dp.problem_of(
         public.model,
         public.federation,
@@ -267,40 +330,3 @@ def _risk(public: _Public, name: str, rounds: int, batch: int, noise_std: float)
     strength = isrl_dp.best_regularisation(problem, rounds=rounds, variance=variance)
     bound = isrl_dp.regularised_bound(problem, rounds=rounds, variance=variance, regularisation=strength)
     return bound, 1 / (problem.smooth + strength)
-
-
-@dataclass(frozen=True)
-class Trial:
-    """How a candidate did on synthetic data."""
-
-    candidate: Candidate
-    train_loss: float
-
-
-def try_out(
-    found: Sequence[Candidate], recipe: Recipe, *, most: int, data_dir: Path | None = None
-) -> list[Trial]:
-    """The first `most` candidates, run on synthetic data of the recipe's shape; the lowest training loss first.
-
-    As many clients and records, as many features of the same norm, and labels from a random linear teacher.
-    """
-    public = _public(recipe, load_federation(recipe, data_dir))
-    federation = synthetic_like(public.federation, public.feature_norm, seed=recipe.seed)
-    trials = []
-    for candidate in found[: count("trials", most)]:
-        plan = make_plan(candidate.recipe(recipe), federation=federation)
-        try:
-            run = simulate(
-                plan.algorithm,
-                federation,
-                rounds=plan.rounds,
-                privacy=plan.privacy,
-                seed=recipe.seed,
-                evaluate_every=plan.rounds,
-            )
-        except DivergedError:
-            continue
-        trials.append(Trial(candidate, run.last.train_loss))
-    if not trials:
-        raise RequestError("every candidate that was tried diverged on synthetic data; allow others")
-    return sorted(trials, key=lambda trial: trial.train_loss)

@@ -1,0 +1,67 @@
+"""What a result depends on, as a digest: a stored result is used again only if nothing of it has changed."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+
+import tacit
+from tacit.engine.recipe import Recipe
+from tacit.engine.records import names_files
+from tacit.models.registry import ENTRY_POINT
+
+ABOVE = frozenset(["bench", "cli", "deploy", "experiments", "report", "sklearn"])
+"""Rooms above the engine: what is in them cannot change the result of a run."""
+
+
+LIBRARIES = ("dp-accounting", "numpy", "scipy", "torch")
+"""Whose versions may change a result."""
+
+
+def result_digest(recipe: Recipe) -> str:
+    """Equal for equal recipes under the same code, libraries, and content of the user's files that it names.
+
+    Not part of it: what a model of the user's own imports, and named data sets, which do not change.
+    """
+    libraries = [version(name) for name in LIBRARIES]
+    said = hashlib.sha256(f"{code_digest()}|{libraries}|{recipe.to_toml()}".encode())
+    for path in _own_files(recipe):
+        if path.is_file():
+            state = path.stat()
+            said.update(_content(path, state.st_size, state.st_mtime_ns))
+    return said.hexdigest()
+
+
+@lru_cache(maxsize=1)
+def code_digest() -> str:
+    """Changes with every source file of the engine and of all below it."""
+    root = Path(tacit.__file__).parent
+    said = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        name = path.relative_to(root)
+        if name.parts[0] not in ABOVE:
+            said.update(f"{name} {path.stat().st_size}\n".encode() + path.read_bytes())
+    return said.hexdigest()
+
+
+def _own_files(recipe: Recipe) -> list[Path]:
+    """The user's files of records, and that of the user's model."""
+    paths = [Path(name) for name in recipe.data.split(",")] if names_files(recipe) else []
+    if recipe.model is not None and recipe.model.startswith(ENTRY_POINT):
+        module = recipe.model.removeprefix(ENTRY_POINT).partition(":")[0]
+        try:
+            found = importlib.util.find_spec(module)
+        except (ImportError, ValueError):
+            found = None  # Refused by the run itself, which knows how to say it.
+        paths += [Path(found.origin)] if found is not None and found.origin is not None else []
+    return paths
+
+
+@lru_cache(maxsize=256)
+def _content(path: Path, size: int, changed: int) -> bytes:
+    """A digest of a file, read once for all points; its size and time say whether it is still the same."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()

@@ -1,0 +1,30 @@
+"""Planning from numbers that everybody may know, when no data are at hand."""
+
+from __future__ import annotations
+
+import torch
+
+from tacit.errors import count
+from tacit.federation import Federation
+
+
+def records_of_shape(*, clients: int, records: int, features: int, classes: int | None) -> Federation:
+    """A stand-in for records that are not at hand: as many of them for every client, and every number zero.
+
+    For planning, which asks for numbers of records alone, and for trials on records like them. It takes next to
+    no memory.
+
+    >>> records_of_shape(clients=3, records=10, features=5, classes=2)
+    a given shape: 3 clients, 30 records (10 each), 5 features, 2 classes
+    """
+    clients, records = count("clients", clients), count("records", records)
+    features = count("dim", features)
+    kind = torch.float32 if classes is None else torch.int64
+    return Federation(
+        features=torch.zeros(1, 1).expand(clients * records, features),
+        targets=torch.zeros(1, dtype=kind).expand(clients * records),
+        sizes=torch.full((clients,), records),
+        ids=torch.arange(clients),
+        classes=None if classes is None else count("classes", classes, at_least=2),
+        name="a given shape",
+    )
