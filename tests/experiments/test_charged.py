@@ -29,7 +29,7 @@ def run_of(asked: float) -> DpEvent:
 
 def work(settings: Settings, data_dir: Path | None) -> Result:
     asked = settings.get("run_epsilon", 1.0)
-    if "split" in settings:
+    if "priced" not in settings:
         with (Path(settings["log"])).open("a") as file:
             said = [settings["split"], settings["seed"], settings["step"], settings["looks"]]
             file.write(json.dumps(said) + "\n")

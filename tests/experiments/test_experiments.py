@@ -35,6 +35,7 @@ from tacit.experiments.experiment import (
     Picture,
     Scale,
     Table,
+    against,
     at_most,
 )
 from tacit.experiments.figures import panels
@@ -235,6 +236,8 @@ def test_runs_that_tell_nothing_bear_nothing_out() -> None:
     inf = math.inf
     assert at_most([([inf, 1.0], [2.0, 2.0])]) is False, "who diverges is not at most anything"
     assert at_most([([2.0, 2.0], [inf, 1.0])]) is True
+    assert against([inf, 1.0], [1.0, inf]) == "inf against inf"
+    assert against([-inf, 0.8], [0.7, -inf]) == "-inf against -inf"
 
 
 def test_what_may_be_chance_decides_nothing() -> None:
@@ -242,8 +245,10 @@ def test_what_may_be_chance_decides_nothing() -> None:
     assert at_most([wide]) is None
     assert at_most([wide, narrow]) is False
     # Seed by seed: the splits differ more from each other than the methods do.
-    paired = ([1.1, 5.1, 9.1], [1.0, 5.0, 9.0])
+    paired = ([1.1, 5.1, 9.2], [1.0, 5.0, 9.0])
     assert at_most([paired]) is False
+    # Of many looks, one may be out of its own interval by chance.
+    assert at_most([paired, *(([1.0, 2.0, 3.0], [2.0, 3.0, 4.0]),) * 30]) is None
     assert Claim("It is open.", None, "").verdict == "Not decided"
 
 

@@ -33,38 +33,47 @@ def selected(
 
     Guarantee: each run is at a point drawn from the grid with its own noise, their number is random and is not
     told, and the best one is the result, so that `selection_epsilon` holds for who sees that alone: it is at most
-    the epsilon that a single run at the grid's first point would have. `score` must look at public records alone,
-    and every point must release the same: other runs are refused. Seeds repeat the whole, for the reader: a
-    promise is about one of them.
+    the epsilon that a single run at the grid's first point would have, which the work tells without a run where
+    it reads "priced". `score` must look at public records alone, and every point must release the same: other
+    runs are refused. Seeds repeat the whole, for the reader: a promise is about one of them.
     """
-    probes = runner([Cell(work, {**points[0], **(final or {}), "seed": seeds[0]}) for points in grids.values()])
-    searches: list[tuple[Series, list[Cell]]] = []
-    for place, ((name, points), probe) in enumerate(zip(grids.items(), probes, strict=True)):
-        trials = _trials(len(points))
+    # The records stay the same from run to run of a search.
+    asked = [
+        (name, {**points[0], "seed": seed, "split": seed, "priced": True})
+        for name, points in grids.items()
+        for seed in seeds
+    ]
+    searches: list[tuple[Series, float, list[Cell]]] = []
+    probes = runner([Cell(work, one) for _, one in asked])
+    for place, ((name, settings), probe) in enumerate(zip(asked, probes, strict=True)):
+        points, split = grids[name], settings["split"]
+        trials, generator = _trials(len(points)), np.random.default_rng((split, place))
         allowed = _allowed(probe, trials)
-        for seed in seeds:
-            generator = np.random.default_rng((seed, place))
-            settings = [
-                {
-                    **points[int(generator.integers(len(points)))],
-                    **(final or {}),
-                    "run_epsilon": allowed,
-                    "seed": _SEEDS_APART * (seed + 1) + k,
-                    # The records stay the same from run to run.
-                    "split": seed,
-                }
-                for k in range(trials.draw(generator))
-            ]
-            searches.append((name, [Cell(work, one) for one in settings]))
-    every = iter(runner([cell for _, cells in searches for cell in cells]))
+        drawn = [
+            {
+                **points[int(generator.integers(len(points)))],
+                **(final or {}),
+                "run_epsilon": allowed,
+                "seed": _SEEDS_APART * (split + 1) + k,
+                "split": split,
+            }
+            for k in range(trials.draw(generator))
+        ]
+        searches.append((name, probe["epsilon"], [Cell(work, one) for one in drawn]))
+    every = iter(runner([cell for _, _, cells in searches for cell in cells]))
     found: dict[Series, list[Result]] = {}
-    for name, cells in searches:
-        results = list(islice(every, len(cells)))
-        best = min(results, key=score)
-        if "error" not in best:
-            if any(result.get("events", best["events"]) != best["events"] for result in results):
+    for name, epsilon, cells in searches:
+        results = [result for result in islice(every, len(cells)) if "error" not in result]
+        if results:
+            best = min(results, key=score)
+            if any(result["events"] != best["events"] for result in results):
                 raise RequestError(f"{name}: the best of runs that release different things has no epsilon")
-            found.setdefault(name, []).append({**best, "tuning": _cost(best, len(grids[name]))})
+            cost = _cost(best, len(grids[name]))
+            if cost["model"] > epsilon:
+                raise RequestError(
+                    f"{name}: the choice would cost {cost['model']:.4g} where {epsilon:.4g} is asked for"
+                )
+            found.setdefault(name, []).append({**best, "tuning": cost})
     return found
 
 
@@ -75,10 +84,6 @@ def real_epsilon(result: Result) -> float:
 
 def _allowed(probe: Result, trials: RandomTrials) -> float:
     """The epsilon of one run, so that the choice has that of the probe, for every client."""
-    if "error" in probe:
-        raise RequestError(
-            f"the first point of a grid diverged, so that nothing is known of its runs: {probe['error']}"
-        )
     adjacency = Adjacency(probe["adjacency"])
     return min(run_epsilon(event, trials, probe["epsilon"], delta, adjacency) for event, delta in _events(probe))
 
@@ -122,7 +127,7 @@ def cost_table(
         "runs on average",
         "epsilon of the choice",
         "runs at most",
-        "epsilon of so many runs",
+        "epsilon of all runs",
     )
     caption = (
         "What tuning costs: the choice, against who sees the chosen model alone (Papernot & Steinke 2022, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -67,9 +68,10 @@ Pair = tuple[Sequence[float], Sequence[float]]
 def at_most(pairs: Sequence[Pair], *, slack: float = 0.0) -> bool | None:
     """Whether the first of every pair is at most the second on the mean over the seeds, up to a relative slack.
 
-    False if the opposite is seen somewhere beyond chance: where the 90% interval of the differences lies above
-    zero (a single seed has none: there the sign counts). None if it is seen within chance only, without pairs,
-    and where every pair is a tie: runs that learned nothing bear nothing out.
+    False if the opposite is seen somewhere beyond chance: where the interval of the differences, seed by seed,
+    lies above zero, at a level of 90% for all pairs together (Bonferroni). Where there is none, with a single
+    seed or where a run diverged, the sign counts. None if it is seen within chance only, without pairs, and where
+    every pair is a tie: runs that learned nothing bear nothing out.
 
     >>> at_most([([1.0], [2.0]), ([3.0], [3.0])]), at_most([([2.0], [1.0])]), at_most([([1.0], [1.0])])
     (True, False, None)
@@ -78,21 +80,24 @@ def at_most(pairs: Sequence[Pair], *, slack: float = 0.0) -> bool | None:
     """
     if all(list(first) == list(second) for first, second in pairs):
         return None
-    opposite = [pair for pair in pairs if fmean(pair[0]) > fmean(pair[1]) * (1 + slack)]
+    opposite = [pair for pair in pairs if fmean(pair[0]) > fmean(pair[1]) + slack * abs(fmean(pair[1]))]
     if not opposite:
         return True
-    return None if all(_within_chance(*pair) for pair in opposite) else False
+    level = 1 - 0.1 / len(pairs)
+    return None if all(_within_chance(*pair, level) for pair in opposite) else False
 
 
-def _differences(first: Sequence[float], second: Sequence[float]) -> tuple[float, float | None]:
-    """The mean difference with half of its 90% interval, seed by seed where both sides have the same seeds."""
-    if len(first) != len(second):
-        return fmean(first) - fmean(second), None
-    return mean_and_interval([a - b if a != b else 0.0 for a, b in zip(first, second, strict=True)])
+def _differences(
+    first: Sequence[float], second: Sequence[float], level: float = 0.9
+) -> tuple[float, float | None]:
+    """The mean difference with half of its interval, seed by seed where both sides have the same seeds."""
+    if len(first) != len(second) or not all(map(math.isfinite, (*first, *second))):
+        return math.nan, None
+    return mean_and_interval([a - b for a, b in zip(first, second, strict=True)], level)
 
 
-def _within_chance(first: Sequence[float], second: Sequence[float]) -> bool:
-    mean, half = _differences(first, second)
+def _within_chance(first: Sequence[float], second: Sequence[float], level: float) -> bool:
+    mean, half = _differences(first, second, level)
     return half is not None and abs(mean) <= half
 
 

@@ -162,7 +162,11 @@ def planned(runner: Runner, base: Settings, labels: Sequence[float], scale: Scal
     }
     fewer = _fewer_steps(base["data"], scale)
     grids = {label: grid({**tried, "label": label}, fewer_steps=fewer, clip_norm=TRUE_CLIPS) for label in labels}
-    return rehearsed(runner, run, grids, keep=("fewer_steps", "clip_norm"), score=lambda result: -best(result))
+    return rehearsed(runner, run, grids, keep=("fewer_steps", "clip_norm"), score=_last_error)
+
+
+def _last_error(result: Result) -> float:
+    return 1.0 if "error" in result else 1 - float(result["history"]["seen"][-1])
 
 
 def _fewer_steps(data: str, scale: Scale) -> tuple[int, ...]:
@@ -223,7 +227,7 @@ def table_of(
                 p,
                 name,
                 mode,
-                own[0]["epsilon"],
+                max((row["epsilon"] for row in own if row["epsilon"] is not None), default=None),
                 own[0].get("fewer_steps"),
                 own[0].get("clip_norm"),
                 fmean(seen[scheme]),

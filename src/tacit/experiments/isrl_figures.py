@@ -115,7 +115,7 @@ COLUMNS = (
 )
 
 
-def _claims(task: Task, panels_found: dict[Panel, Found]) -> tuple[Claim, ...]:
+def _claims(panels_found: dict[Panel, Found], in_most: bool) -> tuple[Claim, ...]:
     promise: list[tuple[str, list[float], list[float]]] = []
     order: list[tuple[str, list[float], list[float]]] = []
     for (n, m), found in panels_found.items():
@@ -123,19 +123,20 @@ def _claims(task: Task, panels_found: dict[Panel, Found]) -> tuple[Claim, ...]:
             if mode != PUBLISHED:
                 continue
             theirs, where = _errors(results), f"N {n}, M {m}, label {label:g}"
-            ours = found.get((label, TRUE, method))
-            if ours is not None:
-                real = f"a real epsilon of {_largest_epsilon(results):.3g}"
-                promise.append((f"{where}, {method}, {real}", _errors(ours), theirs))
+            # A true series of which no point came to its end did not keep the promise.
+            ours = _errors(found.get((label, TRUE, method), ())) or [math.inf]
+            real = f"a real epsilon of {_largest_epsilon(results):.3g}"
+            promise.append((f"{where}, {method}, {real}", ours, theirs))
             other = found.get((label, PUBLISHED, LOCAL))
             if method == MB and other is not None:
                 order.append((where, theirs, _errors(other)))
     smaller = sum(fmean(a) < fmean(b) for _, a, b in order)
     told = "; ".join(f"{where}: {against(a, b, '.3f')}" for where, a, b in order)
     beats = "As published, ISRL-DP MB-SGD has a smaller error than ISRL-DP Local SGD"
-    if task is INSURANCE:
-        # Appendix I.2: "in most tested setups"; towards epsilon 3 it is the other way round there, too.
-        in_order = Claim(f"{beats} in most settings.", 2 * smaller > len(order) if order else None, told)
+    if in_most:
+        in_order = Claim(
+            f"{beats} in most settings, by means.", 2 * smaller > len(order) if order else None, told
+        )
     else:
         in_order = Claim(f"{beats}.", at_most([(a, b) for _, a, b in order]), told)
     return (
@@ -210,7 +211,10 @@ def _quick_words(size: Size) -> str:
     )
 
 
-def _figure(task: Task, shown: tuple[Panel, ...], runner: Runner, scale: Scale) -> Findings:
+def _figure(
+    task: Task, shown: tuple[Panel, ...], runner: Runner, scale: Scale, *, in_most: bool = False
+) -> Findings:
+    """A figure; `in_most`: the paper has MB-SGD ahead in most of these settings (appendix I.2), not in all."""
     seeds = scale.trials(task.quick.trials, task.full.trials)
     tuning = seeds[:1]
     found: dict[Panel, Found] = {}
@@ -248,7 +252,8 @@ def _figure(task: Task, shown: tuple[Panel, ...], runner: Runner, scale: Scale) 
     rows = [
         {
             **result["settings"],
-            **{name: result.get(name) for name in ("epsilon", "noise_multiplier", "noise_std", "seconds")},
+            **{name: result.get(name) for name in ("noise_multiplier", "noise_std", "seconds")},
+            "epsilon": None if result.get("epsilon") is None else real_epsilon(result),
             "error": value if math.isfinite(value := error(result)) else None,
         }
         for by_key in found.values()
@@ -272,7 +277,7 @@ def _figure(task: Task, shown: tuple[Panel, ...], runner: Runner, scale: Scale) 
             Table("Test errors: means over the trials", COLUMNS, lines),
             *(table for by_key in found.values() for table in cost_table(by_key)),
         ),
-        _claims(task, found),
+        _claims(found, in_most),
         _departures(task, scale, seeds, tuning),
         {
             "delta": "1/n^2",
@@ -315,7 +320,7 @@ EXPERIMENTS = (
         "isrl-fig8",
         "Medical charges in five silos: error against epsilon",
         f"{PAPER}, Figure 8",
-        partial(_figure, INSURANCE, ((5, 5), (5, 3))),
+        partial(_figure, INSURANCE, ((5, 5), (5, 3)), in_most=True),
         "insurance",
         True,
     ),
@@ -323,7 +328,7 @@ EXPERIMENTS = (
         "isrl-fig9",
         "Medical charges in three silos: error against epsilon",
         f"{PAPER}, Figure 9",
-        partial(_figure, INSURANCE, ((3, 3), (3, 2))),
+        partial(_figure, INSURANCE, ((3, 3), (3, 2)), in_most=True),
         "insurance",
         True,
     ),

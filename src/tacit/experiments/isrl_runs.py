@@ -21,7 +21,7 @@ from tacit.data import load
 from tacit.engine.rehearsal import synthetic_like
 from tacit.experiments.cells import Result, Settings
 from tacit.experiments.experiment import PUBLISHED, TRUE, Scale
-from tacit.experiments.simulated import Job, as_published, promised, simulated
+from tacit.experiments.simulated import Job, as_published, priced, promised, simulated
 from tacit.experiments.tuning import evenly, grid
 from tacit.federation import Federation
 from tacit.models.model import Model
@@ -239,7 +239,8 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
             algorithm, federation, rounds=rounds, seed=seed, noise_multiplier=multiplier, delta=_delta
         )
     facts = {"batch": batch if settings["mode"] != TRUE else None, "scale": _naive_error(federation)}
-    return simulated(Job(algorithm, federation, rounds, privacy, seed, rounds, facts))
+    job = Job(algorithm, federation, rounds, privacy, seed, rounds, facts)
+    return priced(job) if settings.get("priced") else simulated(job)
 
 
 def _naive_error(federation: Federation) -> float:

@@ -113,7 +113,11 @@ def accuracy_table(
             results[0]["settings"]["step"],
             *mean_and_interval([accuracy(result) for result in results]),
             printed[bound, epsilon],
-            *(results[0].get("beside", {}).get(observer) for observer in ("cohort", "server")),
+            # Of one run: nothing to set beside the epsilon of a choice.
+            *(
+                None if "tuning" in results[0] else results[0].get("beside", {}).get(observer)
+                for observer in ("cohort", "server")
+            ),
         )
         for (bound, epsilon), results in found.items()
     )

@@ -13,7 +13,7 @@ from tacit.algorithms.trust import Aggregator
 from tacit.client.sampling import Full
 from tacit.data import load
 from tacit.experiments.cells import Result, Settings
-from tacit.experiments.simulated import Job, watched
+from tacit.experiments.simulated import Job, priced, watched
 from tacit.federation import Federation
 from tacit.models.linear import softmax_regression
 from tacit.privacy import Adjacency, Target
@@ -63,4 +63,6 @@ def run_on(federation: Federation, settings: Settings) -> Result:
     if epsilon is not None:
         privacy = Target(settings.get("run_epsilon", epsilon), DELTA, Adjacency.ADD_REMOVE)
     job = Job(algorithm, federation, settings["rounds"], privacy, settings["seed"], evaluate_every=1)
+    if settings.get("priced"):
+        return priced(job)
     return watched(job, lambda point: algorithm.work.model.metric(point, federation.test_batch()))

@@ -22,11 +22,16 @@ TUNING = (
     "any epsilon here; --charge-tuning counts it where it can be."
 )
 CHARGED = (
-    "The true mode was tuned by a random search, so noisy that the choice has the epsilon of the label against "
-    "who sees the chosen model alone; what it is against the server is in the table of what tuning costs. The "
-    "search compares accuracies on the test records, which are taken as public: nothing is promised to them. "
-    "What is published is tuned as in the paper, and not charged; nor is the true mode where only some clients "
-    "take part in a round."
+    "The true mode was tuned by a random search, a new one for every seed, so noisy that the choice has the "
+    "epsilon of the label against who sees the chosen model alone; what all its runs are worth is in the table "
+    "of what tuning costs. The search compares accuracies on the test records, which are taken as public: "
+    "nothing is promised to them. What is published is tuned as in the paper, and not charged; nor is the true "
+    "mode where a fixed number of clients takes part in a round. What is said above of tuning holds for what is "
+    "not charged."
+)
+SIMULATED = (
+    "A simulation from seeds: the epsilons are those of the same procedure with secret coins, of which nobody "
+    "sees more than the promise says. Losses, accuracies and times on this page are no part of it."
 )
 
 
@@ -106,7 +111,7 @@ def _evidence(claim: Claim) -> tuple[str, ...]:
 
 def _lines(findings: Findings, made: Made) -> list[str]:
     facts = {**made.facts, **findings.settings}
-    return [f"{name}: {value}" for name, value in facts.items()] + _tuning(findings)
+    return [f"{name}: {value}" for name, value in facts.items()] + [SIMULATED, *_tuning(findings)]
 
 
 def _tuning(findings: Findings) -> list[str]:

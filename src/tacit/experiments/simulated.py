@@ -109,6 +109,14 @@ def watched(job: Job, look: Callable[[Tensor], Any]) -> dict[str, Any]:
     }
 
 
+def priced(job: Job) -> dict[str, Any]:
+    """What a run of the job would promise, without running it: only the numbers of records are looked at."""
+    attended = _attended(job)
+    times = releases(job.algorithm, attended)
+    calibration = calibrate(job.algorithm, job.federation, releases=times, privacy=job.privacy, attended=attended)
+    return {**job.facts, **_promise(calibration, times)}
+
+
 def _attended(job: Job) -> Attendance:
     return attendance(job.algorithm, job.federation, job.rounds, Randomness(job.seed))
 

@@ -17,7 +17,7 @@ from tacit.data import load
 from tacit.engine.rehearsal import synthetic_like, thrifty_rate
 from tacit.experiments.cells import Result, Settings
 from tacit.experiments.experiment import PUBLISHED, TRUE, Scale
-from tacit.experiments.simulated import Job, as_published, simulated
+from tacit.experiments.simulated import Job, as_published, priced, simulated
 from tacit.experiments.tuning import grid
 from tacit.federation import Federation
 from tacit.models.registry import build_model
@@ -147,7 +147,8 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
             delta=lambda _: DELTA,
         )
     every = max(1, rounds // (settings["evaluations"] or rounds))
-    return simulated(Job(algorithm, federation, rounds, privacy, settings["seed"], every, {"batch": drawn}))
+    job = Job(algorithm, federation, rounds, privacy, settings["seed"], every, {"batch": drawn})
+    return priced(job) if settings.get("priced") else simulated(job)
 
 
 def _steps(task: Task, scale: Scale) -> tuple[float, ...]:

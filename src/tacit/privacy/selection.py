@@ -126,8 +126,8 @@ def run_epsilon(
 ) -> float:
     """What one run may have, so that showing the best of several has `epsilon`: the event with more noise.
 
-    Guarantee: runs like `event`, with noise for the epsilon that is returned or less, have a `selection_epsilon`
-    of at most `epsilon`.
+    Guarantee: runs like `event`, all of whose noise grows together, have a `selection_epsilon` of at most
+    `epsilon` if they have the epsilon that is returned or less.
 
     >>> from tacit.privacy.events import gaussian, repeated
     >>> run = repeated(gaussian(30.0), 10)
