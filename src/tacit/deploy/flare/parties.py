@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import importlib.util
 import json
 import logging
@@ -29,6 +28,7 @@ from tacit.deploy.server import CERTIFICATE_LIMIT, Finished, Server
 from tacit.deploy.shuffler import SHUFFLER, ShufflerParty
 from tacit.deploy.silo import Silo
 from tacit.deploy.status import Board, SiloStatus
+from tacit.engine.lock import held
 from tacit.errors import MessageError, RequestError
 from tacit.federation import Federation
 
@@ -203,11 +203,7 @@ def stopping_in_order() -> Iterator[None]:
 def _alone(party: PartyFolder) -> Iterator[None]:
     """Hold the folder: two processes under one name would answer for each other."""
     party.state.mkdir(mode=0o700, exist_ok=True)
-    with (party.state / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise RequestError(f"{party.folder} is in use by another process: stop that one first") from error
+    with held(party.state, "another process runs for this party: stop that one first"):
         yield
 
 
