@@ -270,7 +270,7 @@ def _figure(task: Task, labels: tuple[float, ...], runner: Runner, scale: Scale)
         score=lambda result: last(result, "grad_norm_sq_mean"),
     )
     points = grids(task, labels, scale, plans)
-    # To look at all records of the network costs as much as several rounds: the minute's version looks five times.
+    # To look at all records of the network costs as much as several rounds: the minute's version does it less.
     final = {} if scale.quick and task is NETWORK else shown(task)
     charged = {key: points.pop(key) for key in list(points) if scale.charge_tuning and key[1] == TRUE}
     found: dict[Any, list[Result]] = tuned(
