@@ -152,8 +152,8 @@ def _figure_1(runner: Runner, scale: Scale) -> Findings:
             Picture(
                 "trade-off",
                 figure,
-                "Accuracy against epsilon. Dashed: as published, at the label's place; "
-                "its real epsilons stand below the label. Solid: true.",
+                "Accuracy against epsilon, the label. Dashed: as published; what this "
+                "noise is really worth stands below the label. Solid: true.",
             ),
         ),
         (Table("Best accuracy", columns, lines),),

@@ -115,7 +115,7 @@ def intervals_panel(
     below = [[f"{label:g}", *(_short(real[label]) for real in worth.values())] for label in ticks]
     ax.set_xticks(ticks, ["\n".join(lines) for lines in below], fontsize=7.5)
     ax.set_xticks([], minor=True)
-    ax.set_xlabel(f"epsilon: the label; as published really, {', '.join(worth)}", fontsize=8.5)
+    ax.set_xlabel(f"label; really: {', '.join(worth)}", fontsize=8.5)
 
 
 def _short(epsilon: float) -> str:

@@ -88,13 +88,13 @@ def _line(panel: Panel, key: tuple[float, str, str], results: Sequence[Result]) 
         mode,
         method,
         None if mode == NO_PRIVACY else _largest_epsilon(results),
+        mean,
+        half,
+        len(results),
         asked["rounds"],
         results[0].get("batch"),
         asked["step"],
         asked["clip_norm"],
-        mean,
-        half,
-        len(results),
     )
 
 
@@ -105,13 +105,13 @@ COLUMNS = (
     "mode",
     "method",
     "real epsilon",
+    "test error",
+    "half of the 90% interval",
+    "trials",
     "rounds",
     "batch or local steps",
     "step",
     "clip norm",
-    "test error",
-    "half of the 90% interval",
-    "trials",
 )
 
 
@@ -269,8 +269,8 @@ def _figure(
             Picture(
                 "errors",
                 figure,
-                "Dashed: as published, at the label's place; its real epsilons stand below the label. Solid: "
-                "true. Dotted: without privacy. Bars: 90% intervals of the mean.",
+                "Epsilon is the label. Dashed: as published; what this noise is really worth stands below the "
+                "label. Solid: true. Dotted: without privacy. Bars: 90% intervals of the mean.",
             ),
         ),
         (
