@@ -273,7 +273,7 @@ def test_a_plan_without_data_says_so_and_its_recipe_waits_for_them(inside: Insid
 def test_compare_at_several_epsilons_shows_twins_as_not_private(inside: Inside, tmp_path: Path) -> None:
     arguments = [
         "compare", "--algorithm=mb-sgd,noisy-mb-sgd", "--data=breast-cancer", "--clients=3", "--rounds=3",
-        "--set=step=0.1", "--at=epsilon=0.5,2", "--seeds=2", "--out=here",
+        "--set=step=0.1", "--at=epsilon=0.5,2", "--seeds=2", "--workers=1", "--out=here",
     ]  # fmt: skip
     done = inside(*arguments, "--json")
     assert done.returncode == 0, done.stderr
@@ -338,7 +338,7 @@ def test_killed_at_any_moment_it_resumes_bit_for_bit(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tacit", "run", *arguments, "--out=killed", "--resume"]
     while kills < 20:
         process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(moments.uniform(1.0, 4.0))
+        time.sleep(moments.uniform(1.0, 3.0))
         killed += process.poll() is None
         os.kill(process.pid, signal.SIGKILL)
         process.wait()

@@ -25,6 +25,9 @@ class Trained:
 
     def predict(self, features: Tensor | np.ndarray) -> Tensor:
         """The predicted target of every record."""
+        if isinstance(features, np.ndarray):
+            # PyTorch warns of arrays that cannot be written to, such as mapped ones.
+            features = np.require(features, requirements="W")
         rows = torch.as_tensor(features, dtype=self.parameters.dtype, device=self.parameters.device)
         return self.model.predict(self.parameters, rows)
 
