@@ -22,7 +22,7 @@ from tacit.experiments import (
     norm_quadratic,
     norm_quadratic_runs,
     registry,
-    soteriafl,
+    soteriafl_claims,
     soteriafl_runs,
 )
 from tacit.experiments.cells import Runner
@@ -254,10 +254,10 @@ def test_what_may_be_chance_decides_nothing() -> None:
 
 def test_equal_bits_are_not_compared_at_a_round_that_was_not_evaluated() -> None:
     history = {"round": [0, 10, 20], "uplink_bits_per_client": [0, 1000, 2000], "loss": [9.0, 4.0, 1.0]}
-    assert soteriafl._at_bits([{"history": history}], 1099, "loss") == [4.0]
-    assert soteriafl._at_bits([{"history": history}], 99, "loss") is None, "not one message was sent"
+    assert soteriafl_claims.after_bits([{"history": history}], 1099, "loss") == [4.0]
+    assert soteriafl_claims.after_bits([{"history": history}], 99, "loss") is None, "not one message was sent"
     # 300 bits pay for three rounds; the start would be unfair.
-    assert soteriafl._at_bits([{"history": history}], 300, "loss") is None
+    assert soteriafl_claims.after_bits([{"history": history}], 300, "loss") is None
 
 
 @pytest.mark.parametrize("ratio", fed_spa_runs.RATIOS)
