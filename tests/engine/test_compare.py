@@ -174,14 +174,14 @@ HEARTBEAT = """
 import multiprocessing, sys, time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from tacit.engine.compare import _begin_worker
+from tacit.engine.workers import begin_worker
 def beat(path):
     while True:
         Path(path).write_text(str(time.time()))
         time.sleep(0.02)
 if __name__ == "__main__":
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context, initializer=_begin_worker) as pool:
+    with ProcessPoolExecutor(1, mp_context=context, initializer=begin_worker) as pool:
         pool.submit(beat, sys.argv[1]).result()
 """
 

@@ -13,7 +13,6 @@ import json
 import math
 import multiprocessing
 import os
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -31,6 +30,7 @@ from tacit.engine.identity import result_digest
 from tacit.engine.lock import held
 from tacit.engine.recipe import Recipe
 from tacit.engine.records import names_files, unweighted
+from tacit.engine.workers import begin_worker
 from tacit.errors import DataError, DivergedError, RequestError, TacitError, unknown_name
 from tacit.federation import Federation
 
@@ -191,7 +191,7 @@ def _run_all(
             report(len(done))
         return done
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker) as pool:
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=begin_worker) as pool:
         try:
             running = {pool.submit(_run_one, p.recipe, p.directory, data_dir): p for p in waiting.values()}
             for future in as_completed(running):
@@ -207,21 +207,6 @@ def _run_all(
             pool.shutdown(cancel_futures=True)
             raise
     return done
-
-
-def _begin_worker() -> None:
-    import torch
-
-    torch.set_num_threads(1)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """A worker outlives a parent that was killed, and would go on in directories where the next one starts."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None, "workers have one"
-    parent.join()
-    os._exit(1)
 
 
 def _ended(directory: Path) -> dict[str, Any] | None:

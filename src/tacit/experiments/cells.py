@@ -23,6 +23,7 @@ from typing import Any
 
 from tacit._version import __version__
 from tacit.engine.files import write_atomically
+from tacit.engine.workers import begin_worker
 from tacit.errors import TacitError, count
 from tacit.experiments.dependencies import code_digest
 
@@ -108,19 +109,13 @@ class Runner:
         if self._pool is None:
             # Threads of PyTorch and forked processes do not go together.
             context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(self._workers, mp_context=context, initializer=_one_thread)
+            self._pool = ProcessPoolExecutor(self._workers, mp_context=context, initializer=begin_worker)
         return self._pool
 
     def _note(self, done: int) -> None:
         self._done += done
         if self._progress is not None:
             self._progress(self._done, self._asked)
-
-
-def _one_thread() -> None:
-    import torch
-
-    torch.set_num_threads(1)
 
 
 def _run(cell: Cell, path: Path, data_dir: Path | None) -> None:
