@@ -19,6 +19,7 @@ from torch import Tensor
 
 from tacit.errors import DataError, RequestError
 from tacit.federation_checks import check_federation, check_index
+from tacit.privacy.terms import RECORD_COUNTS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -274,7 +275,8 @@ class Federation:
     def weighted(self, weights: Sequence[float] | str) -> Federation:
         """The same federation with F = sum_i p_i F_i as its objective (papers/001, appendix H).
 
-        p_i is in proportion to `weights`: one positive number a client, or "records" for p_i = n_i / n.
+        p_i is in proportion to `weights`: one positive number a client, or "records" for p_i = n_i / n. The
+        latter scales every message by all clients' numbers of records, so it is noted in `peeks`.
 
         >>> both = Federation.from_clients([([[0.0], [1.0], [2.0]], [0, 1, 1]), ([[2.0]], [1])])
         >>> both.weighted("records").weights.tolist()
@@ -288,13 +290,15 @@ class Federation:
             given = self.sizes.double() if weights == "records" else None
         else:
             given = torch.tensor([float(weight) for weight in weights], dtype=torch.float64)
+        looks = (RECORD_COUNTS,) if isinstance(weights, str) and weights == "records" else ()
+        peeks = (*(peek for peek in self.peeks if peek != RECORD_COUNTS), *looks)
         if given is None:
-            return dataclasses.replace(self, weights=None)
+            return dataclasses.replace(self, weights=None, peeks=peeks)
         if len(given) != self.clients or not bool((torch.isfinite(given) & (given > 0)).all()):
             raise RequestError(
                 f"weights must be one positive number for each of {self.clients} clients, not {weights!r}"
             )
-        return dataclasses.replace(self, weights=given / given.mean())
+        return dataclasses.replace(self, weights=given / given.mean(), peeks=peeks)
 
     def test_batch(self) -> Batch:
         """The whole test set, as the batch of one client."""

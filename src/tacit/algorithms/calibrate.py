@@ -17,13 +17,15 @@ from dp_accounting import dp_event
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
+from tacit.client.sampling import OnePass
 from tacit.client.sparse_steps import released_before, without_before
-from tacit.client.work import Work
+from tacit.client.work import Work, sizes_are_public
 from tacit.errors import RequestError, count
 from tacit.federation import Federation
 from tacit.noise.randomness import Randomness
 from tacit.privacy import Adversary, Guarantee, Target, accounting, calibrate_noise, events
-from tacit.server.participation import Attendance, Everyone
+from tacit.privacy.terms import RECORD_COUNTS
+from tacit.server.participation import Attendance, Everyone, PoissonClients
 
 Privacy = Target | Sequence[Target] | Literal["none"]
 """What a run promises: one target for all clients, one for each of them, or "none" in so many words."""
@@ -31,11 +33,17 @@ Privacy = Target | Sequence[Target] | Literal["none"]
 
 @dataclass(frozen=True)
 class Group:
-    """Clients with as many records and the same target, and the noise that they add."""
+    """Clients with the same target and, where that is public, number of records; and the noise that they add."""
 
-    records: int
+    records: int | None
+    """of each of them; None where the promise protects that number"""
     target: Target | None
     noise_multiplier: float
+
+    @property
+    def size(self) -> int:
+        """Their records, for an event; one that protects this number does not depend on it."""
+        return 1 if self.records is None else self.records
 
 
 @dataclass(frozen=True)
@@ -61,6 +69,11 @@ class Calibration:
         """What the clients do."""
         return self.algorithm.work
 
+    @property
+    def shows_sizes(self) -> bool:
+        """Whether the clients' numbers of records, and what follows from them, may be told beside the promise."""
+        return self.guarantee is None or sizes_are_public(self.work)
+
     def event(self, group: Group, releases: int) -> dp_event.DpEvent:
         """What so many releases of a client of the group are to the adversary, and what came before the first."""
         if releases == 0:
@@ -69,7 +82,7 @@ class Calibration:
 
     def _event_of(self, work: Work, group: Group, releases: int) -> dp_event.DpEvent:
         clients = len(self.group_of_client)
-        return self.algorithm.trust.event(work, clients, group.records, group.noise_multiplier, releases)
+        return self.algorithm.trust.event(work, clients, group.size, group.noise_multiplier, releases)
 
     def epsilon_after(self, releases: int) -> float | None:
         """What the client that spends most has spent after so many releases."""
@@ -90,7 +103,7 @@ class Calibration:
         groups = [
             {
                 "clients": federation.ids[(self.group_of_client == index).nonzero()[:, 0]].tolist(),
-                "records": group.records,
+                **({} if group.records is None else {"records": group.records}),
                 "noise_multiplier": group.noise_multiplier,
                 "delta": group.target.delta,
                 "epsilon_budget": group.target.epsilon,
@@ -111,21 +124,19 @@ class Calibration:
 
 
 def attendance(algorithm: Algorithm, federation: Federation, rounds: int, randomness: Randomness) -> Attendance:
-    """How often clients take part, from coins that look at no record; so it may be counted in advance.
+    """How often clients take part, from public coins that look at no record; so it may be counted in advance.
 
-    More rounds than the sampling has batches for are refused.
+    Secret coins are not looked at. More rounds than the sampling has batches for are refused.
     """
     batches = count("rounds", rounds) * algorithm.work.batches_per_round
     algorithm.work.sampling.check_rounds(federation.sizes, batches)
     clients = federation.clients
-    if isinstance(algorithm.participation, Everyone):
-        return Attendance(rounds, rounds, clients)
-    taken, largest = torch.zeros(clients, dtype=torch.int64), 0
+    if isinstance(algorithm.participation, Everyone | PoissonClients):
+        return Attendance(rounds, rounds)
+    taken = torch.zeros(clients, dtype=torch.int64)
     for t in range(rounds):
-        cohort = algorithm.participation.cohort(clients, t, randomness)
-        taken[cohort] += 1
-        largest = max(largest, len(cohort))
-    return Attendance(rounds, int(taken.max()), largest)
+        taken[algorithm.participation.cohort(clients, t, randomness)] += 1
+    return Attendance(rounds, int(taken.max()))
 
 
 def releases(algorithm: Algorithm, attended: Attendance) -> int:
@@ -147,14 +158,14 @@ def calibrate(
     the epsilon of every client is at most its target's. With `attended`, `beside` is filled in.
     """
     count("releases", releases)
-    work, trust, sizes, clients = algorithm.work, algorithm.trust, federation.sizes, federation.clients
+    work, trust, clients = algorithm.work, algorithm.trust, federation.clients
     if isinstance(privacy, str):
         if privacy != "none":
             raise RequestError(
                 f"privacy must be a Target(epsilon, delta), one for each client, or 'none', not {privacy!r}"
             )
         zeros = torch.zeros(clients, dtype=torch.float64)
-        distinct, members = torch.unique(sizes, return_inverse=True)
+        distinct, members = torch.unique(federation.sizes, return_inverse=True)
         return Calibration(
             algorithm, zeros, zeros, tuple(Group(size, None, 0.0) for size in distinct.tolist()), members, None
         )
@@ -165,13 +176,14 @@ def calibrate(
         )
     adjacency = targets[0].adjacency
     trust.check(work, algorithm.uplink, algorithm.participation, federation)
+    sizes = _sizes(work, federation)
     if trust.adversary is not Adversary.SERVER and len(set(targets)) > 1:
         raise RequestError("a promise about a crowd is one promise: clients cannot have budgets of their own")
-    keys: dict[tuple[int, Target], int] = {}
-    members = torch.tensor([keys.setdefault(key, len(keys)) for key in zip(sizes.tolist(), targets, strict=True)])
+    keys: dict[tuple[int | None, Target], int] = {}
+    members = torch.tensor([keys.setdefault(key, len(keys)) for key in zip(sizes, targets, strict=True)])
     groups = tuple(
         Group(size, target, calibrate_noise(
-            partial(trust.event, work, clients, size, releases=releases),
+            partial(trust.event, work, clients, size or 1, releases=releases),
             epsilon=target.epsilon,
             delta=target.delta,
             adjacency=adjacency,
@@ -186,9 +198,9 @@ def calibrate(
         deltas=deltas,
         adjacency=adjacency,
         unit=work.unit,
-        public=(*work.public, *federation.peeks),
+        public=tuple(dict.fromkeys((*work.public, *federation.peeks))),
     )
-    spent = [trust.event(work, clients, group.records, group.noise_multiplier, releases) for group in groups]
+    spent = [trust.event(work, clients, group.size, group.noise_multiplier, releases) for group in groups]
     guarantee = promise(tuple(spent[index] for index in members.tolist()), adversary=trust.adversary)
     for kept, target in zip(guarantee.epsilons, targets, strict=True):
         if kept > target.epsilon:
@@ -197,14 +209,35 @@ def calibrate(
             )
     beside: tuple[Guarantee, ...] = ()
     if attended is not None:
-        seen = [trust.exposures(work, group.records, group.noise_multiplier, attended) for group in groups]
+        seen = [trust.exposures(work, clients, group.size, group.noise_multiplier, attended) for group in groups]
         beside = tuple(
             promise(tuple(seen[index][k].event for index in members.tolist()), adversary=exposure.adversary)
             for k, exposure in enumerate(seen[0])
         )
-    return Calibration(
-        algorithm, multipliers, work.noise_stds(sizes, multipliers), groups, members, guarantee, beside
-    )
+    stds = work.noise_stds(torch.tensor([group.size for group in groups])[members], multipliers)
+    return Calibration(algorithm, multipliers, stds, groups, members, guarantee, beside)
+
+
+def _sizes(work: Work, federation: Federation) -> list[int | None]:
+    """The number of records of every client, None where a promise to whole clients protects it.
+
+    What would tell it all the same is refused.
+    """
+    if sizes_are_public(work):
+        return federation.sizes.tolist()
+    if RECORD_COUNTS in federation.peeks:
+        raise RequestError(
+            "weights = 'records' scales every client's messages by the numbers of records of all clients, which "
+            "a promise to whole clients protects: give a number for each client, or say public_sizes = true if "
+            "these numbers are no secret"
+        )
+    if isinstance(work.sampling, OnePass):
+        raise RequestError(
+            "sampling = 'one-pass' needs so many records of every client, and whether a client has them is "
+            "protected by a promise to whole clients: use another sampling, or say public_sizes = true if "
+            "numbers of records are no secret"
+        )
+    return [None] * federation.clients
 
 
 def _targets(privacy: Target | Sequence[Target], clients: int) -> tuple[Target, ...]:

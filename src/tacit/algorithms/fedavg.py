@@ -6,6 +6,8 @@
 
 The guarantee of the two private ones is central: it holds if an aggregator shows only the sum of each round, and
 not who took part (`Aggregator`). With `Nobody` every message carries all the noise that it needs on its own.
+Everything about a client is protected, how many records it has included; `public_sizes` takes these numbers as
+known to everybody, and every promise then says so.
 """
 
 from __future__ import annotations
@@ -50,10 +52,11 @@ def dp_fedavg(
     momentum: float,
     output: Output,
     trust: Trust,
+    public_sizes: bool = False,
 ) -> Algorithm:
     """DP-FedAvg: every client's update is clipped (Algorithm 1, option (i))."""
     bound: Bound = ClipNorm(clip_norm)
-    work = BoundedUpdate(model, sampling, bound, local_steps, local_step, schedule)
+    work = BoundedUpdate(model, sampling, bound, local_steps, local_step, schedule, public_sizes=public_sizes)
     server = output(Descent(step, schedule=schedule, momentum=momentum))
     return Algorithm("dp-fedavg", work, Direct(Identity()), server, trust=trust)
 
@@ -70,9 +73,10 @@ def dp_normfedavg(
     momentum: float,
     output: Output,
     trust: Trust,
+    public_sizes: bool = False,
 ) -> Algorithm:
     """DP-NormFedAvg: every client's update gets the length `clip_norm` (Algorithm 1, option (ii))."""
     bound: Bound = Normalise(clip_norm)
-    work = BoundedUpdate(model, sampling, bound, local_steps, local_step, schedule)
+    work = BoundedUpdate(model, sampling, bound, local_steps, local_step, schedule, public_sizes=public_sizes)
     server = output(Descent(step, schedule=schedule, momentum=momentum))
     return Algorithm("dp-normfedavg", work, Direct(Identity()), server, trust=trust)

@@ -145,7 +145,7 @@ class Shuffler:
         return total
 
     def exposures(
-        self, work: Work, records: int, noise_multiplier: float, attendance: Attendance
+        self, work: Work, clients: int, records: int, noise_multiplier: float, attendance: Attendance
     ) -> tuple[Exposure, ...]:
         """A server that the shuffler helps knows who sent what."""
         return (Exposure(Adversary.SERVER, work.event(records, noise_multiplier, max(1, attendance.most))),)

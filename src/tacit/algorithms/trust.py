@@ -75,9 +75,9 @@ class Trust(Protocol):
         ...
 
     def exposures(
-        self, work: Work, records: int, noise_multiplier: float, attendance: Attendance
+        self, work: Work, clients: int, records: int, noise_multiplier: float, attendance: Attendance
     ) -> tuple[Exposure, ...]:
-        """What is left of the promise against those who see more."""
+        """What is left of the promise against those who see more; never computed from secret coins."""
         ...
 
 
@@ -119,7 +119,7 @@ class Nobody:
         return total
 
     def exposures(
-        self, work: Work, records: int, noise_multiplier: float, attendance: Attendance
+        self, work: Work, clients: int, records: int, noise_multiplier: float, attendance: Attendance
     ) -> tuple[Exposure, ...]:
         """Nobody sees more."""
         return ()
@@ -187,12 +187,14 @@ class Aggregator:
         return total + noise[0].to(total.device)
 
     def exposures(
-        self, work: Work, records: int, noise_multiplier: float, attendance: Attendance
+        self, work: Work, clients: int, records: int, noise_multiplier: float, attendance: Attendance
     ) -> tuple[Exposure, ...]:
-        """Known participants: no credit for coins. A visible message: the client's own share alone."""
-        most = max(1, attendance.most)
-        own = noise_multiplier / math.sqrt(max(attendance.largest_cohort, self.expected))
-        return (
-            Exposure(Adversary.COHORT, events.repeated(events.gaussian(noise_multiplier), most)),
-            Exposure(Adversary.SERVER, work.event(records, own, most)),
-        )
+        """Known participants: no credit for secret coins. A visible message: the client's own share alone.
+
+        Both are laws over the coins, never what the coins of this run were: these numbers are printed beside a
+        promise that rests on nobody knowing them.
+        """
+        rounds, expected = attendance.rounds, min(self.expected, clients)
+        known = events.revealed_batches(rounds, expected / clients, noise_multiplier, 1.0, 0.0)
+        alone = events.repeated(events.shared_noise(clients, expected, noise_multiplier), rounds)
+        return Exposure(Adversary.COHORT, known), Exposure(Adversary.SERVER, alone)

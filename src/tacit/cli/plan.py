@@ -261,8 +261,8 @@ def _show(needs: Needs) -> None:
     for row in needs.planned:
         if isinstance(row, Need):
             planned.add_row(
-                row.algorithm, str(row.rounds), row.sampling, f"{row.batch:g}", f"{row.noise_multiplier:.4g}",
-                f"{row.noise_std:.4g}", f"{row.uplink_bits_per_client / 8000:.1f}",
+                row.algorithm, str(row.rounds), row.sampling, "" if row.batch is None else f"{row.batch:g}",
+                f"{row.noise_multiplier:.4g}", f"{row.noise_std:.4g}", f"{row.uplink_bits_per_client / 8000:.1f}",
             )  # fmt: skip
     console.print(planned)
     for row in needs.planned:

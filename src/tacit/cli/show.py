@@ -57,16 +57,17 @@ def show_summary(summary: dict[str, Any]) -> None:
     table.add_column(style="dim")
     table.add_column()
     sizes = summary["records_per_client"]
-    metric = summary["test_metric"]
+    metric, rate = summary["test_metric"], summary["sampling_rate"]
     rows = {
         "algorithm": f"[bold]{summary['algorithm']}[/] on {summary['data']}",
-        "federation": f"{summary['clients']} clients with {sizes[0]} to {sizes[1]} records, "
-        f"{summary['dim']} parameters",
+        "federation": f"{summary['clients']} clients"
+        + ("" if sizes is None else f" with {sizes[0]} to {sizes[1]} records")
+        + f", {summary['dim']} parameters",
         "privacy": f"[bold green]epsilon {summary['epsilon']:.4g}[/] at delta {summary['delta']:.3g}"
         if private
         else "[bold red]NOT PRIVATE[/] (privacy = none)",
         "noise": f"{summary['noise_multiplier']:.4g} times the clip norm {summary['clip_norm']:g}, "
-        f"{summary['sampling']} batches at rate {summary['sampling_rate']:.3g}"
+        f"{summary['sampling']} batches" + ("" if rate is None else f" at rate {rate:.3g}")
         if private
         else "none",
         "result": f"training loss {summary['train_loss']:.4f}"
@@ -96,7 +97,8 @@ def show_guarantee(summary: dict[str, Any]) -> None:
     if summary["privacy"] != "none":
         parts.append(Text(f"Noise {summary['entropy']}.", style="dim"))
         measured = (
-            "Training loss and gradient norms are measured without noise, for the researcher, and not covered."
+            "Training loss, gradient norms, time and memory are measured without noise, for the researcher, and "
+            "not covered."
         )
         parts.append(Text(measured, style="dim"))
     Console().print(Panel(Group(*parts), title="who is protected against whom", title_align="left"))
@@ -110,7 +112,7 @@ def _own_budgets(rows: list[dict[str, Any]]) -> Table:
     for row in rows[:_MOST_SILOS]:
         table.add_row(
             row["client"],
-            str(row["records"]),
+            str(row.get("records", "")),
             f"{row['epsilon_budget']:g}",
             f"{round_up(row['epsilon']):g}",
             f"{row['delta']:g}",

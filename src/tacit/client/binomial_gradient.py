@@ -13,7 +13,6 @@ from tacit.client.bounds import Bound, ClipEachCoordinate
 from tacit.client.cohort import Cohort
 from tacit.client.estimators import BoundedModel, State
 from tacit.client.sampling import Poisson, Sampling
-from tacit.client.work import RECORD_COUNTS
 from tacit.compress.rotation import Rotation
 from tacit.errors import RequestError
 from tacit.federation import Federation
@@ -21,7 +20,7 @@ from tacit.models.model import Model
 from tacit.noise.additive import Noise, check_size
 from tacit.noise.binomial import Binomial, Grid
 from tacit.noise.randomness import Purpose
-from tacit.privacy.terms import Unit
+from tacit.privacy.terms import RECORD_COUNTS, Unit
 
 _EXCESS_DEVIATIONS = 4.0
 """By how many standard deviations a Poisson batch may exceed its mean before its sum is clipped."""
@@ -44,7 +43,7 @@ class BinomialGradient:
     noise: Binomial
     rotation: Rotation | None = None
     unit: Unit = field(default=Unit.RECORD, init=False)
-    public: tuple[str, ...] = field(default=RECORD_COUNTS, init=False)
+    public: tuple[str, ...] = field(default=(RECORD_COUNTS,), init=False)
     batches_per_round: int = field(default=1, init=False)
 
     def __post_init__(self) -> None:

@@ -26,7 +26,7 @@ from tacit.models.model import Model, penalty_gradient
 from tacit.noise.additive import Noise, SeededGaussian
 from tacit.noise.randomness import Purpose
 from tacit.privacy import events
-from tacit.privacy.terms import Unit
+from tacit.privacy.terms import RECORD_COUNTS, Unit
 from tacit.schedules import Constant, Schedule
 
 
@@ -46,12 +46,18 @@ class BoundedUpdate:
     step_size: float
     schedule: Schedule = field(default_factory=Constant)
     noise: Noise = field(default_factory=SeededGaussian)
+    public_sizes: bool = False
+    """whether the promise takes every client's number of records as known; else it is protected, too"""
     unit: Unit = field(default=Unit.CLIENT, init=False)
-    public: tuple[str, ...] = field(default=("the number of clients",), init=False)
 
     def __post_init__(self) -> None:
         count("local_steps", self.steps)
         positive("local_step", self.step_size)
+
+    @property
+    def public(self) -> tuple[str, ...]:
+        """How many clients there are; their sizes only if the promise says so."""
+        return ("the number of clients", *([RECORD_COUNTS] if self.public_sizes else []))
 
     @property
     def batches_per_round(self) -> int:

@@ -14,7 +14,6 @@ from tacit.client.bounds import Bound
 from tacit.client.cohort import Cohort
 from tacit.client.estimators import BoundedModel, Minibatch, State
 from tacit.client.sampling import OnePass, Sampling
-from tacit.client.work import RECORD_COUNTS
 from tacit.errors import RequestError, count
 from tacit.federation import Federation
 from tacit.models.model import Model
@@ -22,7 +21,7 @@ from tacit.noise.additive import Noise
 from tacit.noise.entropy import Keystream
 from tacit.noise.randomness import Generators, Purpose
 from tacit.privacy import events
-from tacit.privacy.terms import Unit
+from tacit.privacy.terms import RECORD_COUNTS, Unit
 from tacit.shuffle.vector_sum import Source, VectorSum
 
 _LEAST_COINS = 0.5
@@ -70,7 +69,7 @@ class CoinGradient:
     """b, if it is agreed on: messages are g + b bits a coordinate"""
     noise: Noise = field(default_factory=Coins)
     unit: Unit = field(default=Unit.RECORD, init=False)
-    public: tuple[str, ...] = field(default=RECORD_COUNTS, init=False)
+    public: tuple[str, ...] = field(default=(RECORD_COUNTS,), init=False)
     batches_per_round: int = field(default=1, init=False)
 
     def __post_init__(self) -> None:

@@ -13,13 +13,12 @@ from tacit.client.bounds import Bound
 from tacit.client.cohort import Cohort
 from tacit.client.estimators import BoundedModel, State
 from tacit.client.sampling import Sampling
-from tacit.client.work import RECORD_COUNTS
 from tacit.errors import count, positive
 from tacit.federation import Federation
 from tacit.models.model import Model, penalty_gradient
 from tacit.noise.additive import Noise, SeededGaussian, check_size
 from tacit.noise.randomness import Purpose
-from tacit.privacy.terms import Unit
+from tacit.privacy.terms import RECORD_COUNTS, Unit
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class NoisyLocalSteps:
     step_size: float
     noise: Noise = field(default_factory=SeededGaussian)
     unit: Unit = field(default=Unit.RECORD, init=False)
-    public: tuple[str, ...] = field(default=RECORD_COUNTS, init=False)
+    public: tuple[str, ...] = field(default=(RECORD_COUNTS,), init=False)
 
     def __post_init__(self) -> None:
         count("local_steps", self.steps)

@@ -20,7 +20,7 @@ from tacit.client.bounds import Bound
 from tacit.client.cohort import Cohort
 from tacit.client.estimators import State
 from tacit.client.sampling import Sampling
-from tacit.client.work import RECORD_COUNTS, Work
+from tacit.client.work import Work
 from tacit.errors import count, positive
 from tacit.federation import Batch, Federation
 from tacit.models.model import Model, penalty_gradient
@@ -29,7 +29,7 @@ from tacit.noise.randomness import Purpose
 from tacit.privacy import events
 from tacit.privacy.dominate import leaves
 from tacit.privacy.side.release import SideRelease
-from tacit.privacy.terms import Unit
+from tacit.privacy.terms import RECORD_COUNTS, Unit
 from tacit.schedules import Constant, Schedule
 
 
@@ -112,7 +112,7 @@ class SparseLocalSteps:
     def public(self) -> tuple[str, ...]:
         """The number of records, and what the release before assumed."""
         assumed = () if self.before is None else self.before.public
-        return tuple(dict.fromkeys([*RECORD_COUNTS, *assumed]))
+        return tuple(dict.fromkeys([RECORD_COUNTS, *assumed]))
 
     @property
     def batches_per_round(self) -> int:

@@ -17,9 +17,7 @@ from tacit.federation import Federation
 from tacit.models.model import Model, penalty_gradient
 from tacit.noise.additive import Noise, SeededGaussian, check_size
 from tacit.noise.randomness import Purpose
-from tacit.privacy.terms import Unit
-
-RECORD_COUNTS = ("the number of records of every client",)
+from tacit.privacy.terms import RECORD_COUNTS, Unit
 
 
 class Work(Protocol):
@@ -93,6 +91,14 @@ class Work(Protocol):
         ...
 
 
+def sizes_are_public(work: Work) -> bool:
+    """Whether a promise of this work takes the clients' numbers of records as known, so that they may be shown.
+
+    If not, nothing that leaves a client or is published may depend on them, except through its noisy messages.
+    """
+    return RECORD_COUNTS in work.public
+
+
 @dataclass(frozen=True)
 class PrivateGradient:
     """A bounded gradient estimate plus Gaussian noise, plus the penalty's gradient, which is public.
@@ -107,7 +113,7 @@ class PrivateGradient:
     bound: Bound
     noise: Noise = field(default_factory=SeededGaussian)
     unit: Unit = field(default=Unit.RECORD, init=False)
-    public: tuple[str, ...] = field(default=RECORD_COUNTS, init=False)
+    public: tuple[str, ...] = field(default=(RECORD_COUNTS,), init=False)
     batches_per_round: int = field(default=1, init=False)
 
     @property

@@ -11,6 +11,7 @@ from dp_accounting import DpEvent
 from tacit.algorithms.hybrid import protect_clients
 from tacit.algorithms.registry import algorithm_entry
 from tacit.algorithms.trust import Exposure
+from tacit.client.work import sizes_are_public
 from tacit.deploy.job import Job
 from tacit.deploy.policy import TRUSTED, Policy
 from tacit.deploy.report import Report
@@ -20,6 +21,7 @@ from tacit.privacy import Target, accounting, events
 from tacit.privacy.composition import CannotAnswerError
 from tacit.privacy.groups import group_epsilon
 from tacit.privacy.ledger import Account, affords
+from tacit.privacy.terms import RECORD_COUNTS
 from tacit.server.participation import Attendance
 
 
@@ -45,7 +47,7 @@ class Terms:
 
     @property
     def records(self) -> int:
-        """How many records the silo holds; taken as public."""
+        """How many records the silo holds: public, except where whole sites are protected."""
         return self.federation.records
 
     def event(self, releases: int) -> DpEvent:
@@ -83,9 +85,9 @@ class Terms:
 
     def exposures(self, releases: int) -> tuple[Exposure, ...]:
         """What they are to those who see more than the promise allows for."""
-        algorithm, cohort = self.job.algorithm, len(self.job.cohort(0))
-        attended = Attendance(self.job.rounds, releases, cohort)
-        seen = algorithm.trust.exposures(algorithm.work, self.records, self.noise_multiplier, attended)
+        algorithm, sites = self.job.algorithm, len(self.job.sites)
+        attended = Attendance(self.job.rounds, releases)
+        seen = algorithm.trust.exposures(algorithm.work, sites, self.records, self.noise_multiplier, attended)
         return tuple(replace(one, event=self._with_reports(one.event, releases)) for one in seen)
 
     def opening(self, run: str) -> dict[str, Any]:
@@ -101,9 +103,8 @@ class Terms:
             "unit": str(self.policy.unit),
             "adversary": str(self.job.adversary),
             "adjacency": str(self.policy.adjacency),
-            "records": self.records,
             "sampling": work.sampling.name,
-            "sampling_rate": work.sampling.rate(self.records),
+            **self._sizes(),
             "bound": recipe.bound,
             "clip_norm": recipe.clip_norm,
             "noise": work.noise.name,
@@ -113,6 +114,25 @@ class Terms:
             **({} if self.job.report is None else {"report": self._report_facts(self.job.report)}),
             "insecure_reproducible": self.job.insecure,
         }
+
+    def _sizes(self) -> dict[str, Any]:
+        work = self.job.algorithm.work
+        if not sizes_are_public(work):
+            return {}
+        return {"records": self.records, "sampling_rate": work.sampling.rate(self.records)}
+
+    @property
+    def public(self) -> tuple[str, ...]:
+        """What the promise takes as known to everybody."""
+        work, policy = self.job.algorithm.work, self.policy
+        sizes: tuple[str, ...] = ()
+        if policy.public_sizes:
+            # Of this run, or of another one in the ledger, which the same promise is about.
+            sizes = (RECORD_COUNTS,)
+        elif not sizes_are_public(work) and (least := max(policy.min_records, self.job.min_records or 1)) > 1:
+            # Otherwise the site would not take part.
+            sizes = (f"that the site has at least {least} records",)
+        return tuple(dict.fromkeys((*work.public, *sizes, *self.federation.peeks)))
 
     def _report_facts(self, report: Report) -> dict[str, Any]:
         return {**vars(report), "noise_multiplier": self.report_noise}

@@ -51,6 +51,8 @@ class Policy:
     adversary: Adversary = Adversary.SERVER
     """against whom it must hold: the server; or, trusting more, a server that a shuffler does not help"""
     min_records: int = 1
+    public_sizes: bool = False
+    """with unit = "client": whether a job may tell the number of records, which is protected otherwise"""
     report_epsilon: float = 0.0
     """what reports of the mean loss may cost of epsilon in a run; nothing unless said"""
     insecure_reproducible: bool = False
@@ -80,8 +82,9 @@ class Policy:
         count("min_records", self.min_records)
         if self.report_epsilon != 0:
             positive("report_epsilon", self.report_epsilon)
-        if not isinstance(self.insecure_reproducible, bool):
-            raise RequestError(f"insecure_reproducible must be true or false, not {self.insecure_reproducible!r}")
+        for name in ("insecure_reproducible", "public_sizes"):
+            if not isinstance(getattr(self, name), bool):
+                raise RequestError(f"{name} must be true or false, not {getattr(self, name)!r}")
 
     @classmethod
     def for_job(cls, job: Job, site: str, **others: Any) -> Policy:
@@ -93,6 +96,7 @@ class Policy:
             "adjacency": target.adjacency,
             "unit": job.unit,
             "adversary": job.adversary if job.adversary in TRUSTED else Adversary.SERVER,
+            "public_sizes": bool(recipe.public_sizes),
             "report_epsilon": 0.0 if job.report is None else job.report.epsilon,
             "algorithms": (recipe.algorithm,),
             "models": (recipe.model or "",),
@@ -157,6 +161,11 @@ class Policy:
                 f"noise = {recipe.noise!r} follows from a seed, and whoever knows it can subtract it: use "
                 "noise = 'lattice', or say insecure_reproducible = true in the policy of a mere trial"
             )
+        if recipe.public_sizes and not self.public_sizes:
+            raise RequestError(
+                "the job takes the number of records of every site as public, the policy protects it: leave "
+                "public_sizes out of the recipe, or say public_sizes = true in the policy"
+            )
         if job.unit is not self.unit:
             raise RequestError(
                 f"algorithm {recipe.algorithm!r} protects one {job.unit}, the policy wants one {self.unit}"
@@ -168,6 +177,11 @@ class Policy:
             raise RequestError(
                 "the ledger holds runs that protected single records, so that unit = 'client' in the policy can "
                 "no longer be kept for the whole collaboration: say unit = 'record'"
+            )
+        if self.unit is Unit.CLIENT and not self.public_sizes and account.told_sizes:
+            raise RequestError(
+                "the ledger holds runs that told the number of records, so that the policy can no longer protect "
+                "it for the whole collaboration: say public_sizes = true"
             )
         if self.adversary is Adversary.SERVER and account.adversaries - {str(Adversary.SERVER)}:
             raise RequestError(

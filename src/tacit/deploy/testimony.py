@@ -23,6 +23,7 @@ from tacit.privacy import Adversary, Guarantee, accounting, events
 from tacit.privacy.certificate import finite_or_none, load_or_create_key, sign
 from tacit.privacy.groups import group_epsilon
 from tacit.privacy.ledger import Ledger, read_export
+from tacit.privacy.terms import RECORD_COUNTS
 
 _WEAKEST_FIRST = (str(Adversary.SHUFFLER), str(Adversary.SERVER))
 """Promises of several runs together hold against whom all of them hold."""
@@ -31,7 +32,8 @@ _WEAKEST_FIRST = (str(Adversary.SHUFFLER), str(Adversary.SERVER))
 def testify(terms: Terms, ledger: Ledger, run: str, parameters: Tensor, state_dir: Path) -> tuple[bytes, int]:
     """The silo's certificate of a run, and how often it answered; written with all that it names.
 
-    Everything in it is public: it follows from settings, the number of records, and who answered when.
+    Everything in it is public: it follows from settings, who answered when and, unless the promise is to whole
+    sites and protects it, the number of records.
     """
     exported = ledger.export()
     account = read_export(exported)
@@ -125,7 +127,9 @@ def _whole_site(terms: Terms, event: DpEvent) -> dict[str, Any]:
     if whole is None:
         return {}
     cost = group_epsilon(event, terms.records, whole.delta, terms.policy.adjacency)
-    return {"run_for_the_whole_site": {"epsilon": finite_or_none(cost), "delta": whole.delta}}
+    # The messages' noise follows from the number of records, so that is no part of what they hide.
+    said = {"epsilon": finite_or_none(cost), "delta": whole.delta, "public": [RECORD_COUNTS]}
+    return {"run_for_the_whole_site": said}
 
 
 def _sentence(terms: Terms, event: Any, against: Adversary, seen: Sequence[Exposure]) -> str:
@@ -137,7 +141,7 @@ def _sentence(terms: Terms, event: Any, against: Adversary, seen: Sequence[Expos
         delta=policy.delta,
         adjacency=policy.adjacency,
         unit=policy.unit,
-        public=(*terms.job.algorithm.work.public, *terms.federation.peeks),
+        public=terms.public,
     )
     sentences = [promise((event,), adversary=against).sentence()]
     weaker = [promise((one.event,), adversary=one.adversary).sentence() for one in seen]

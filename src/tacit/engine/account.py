@@ -47,7 +47,8 @@ class Spent:
     """What one client has spent, by the ledger."""
 
     client: int
-    records: int
+    records: int | None
+    """None where the promise protects that number, and the ledger does not tell it"""
     rounds: int
     epsilon: float
     delta: float
@@ -74,9 +75,10 @@ class RunAccount:
     differences: tuple[str, ...]
 
     @property
-    def records(self) -> list[int]:
-        """How many records every client holds."""
-        return [one.records for one in self.spent]
+    def records(self) -> list[int] | None:
+        """How many records every client holds, if the ledger tells it."""
+        told = [one.records for one in self.spent if one.records is not None]
+        return told if len(told) == len(self.spent) else None
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data for JSON."""
@@ -166,7 +168,7 @@ class _Book:
     """what every client has released before the first round"""
     release: dict[int, DpEvent]
     """one round of a client, together with what was before"""
-    records: dict[int, int]
+    records: dict[int, int | None]
     deltas: dict[int, float]
     budgets: dict[int, float]
     taken: Counter[int]
@@ -175,7 +177,7 @@ class _Book:
     def read(cls, path: Path, header: dict[str, Any], rounds: list[dict[str, Any]]) -> _Book:
         try:
             release: dict[int, DpEvent] = {}
-            records: dict[int, int] = {}
+            records: dict[int, int | None] = {}
             deltas: dict[int, float] = {}
             budgets: dict[int, float] = {}
             before = events.from_dict(header["before"]) if "before" in header else None
@@ -183,11 +185,12 @@ class _Book:
                 event = events.from_dict(group["release"])
                 if before is not None:
                     event = after(before, event, 1)
+                size = count("records", group["records"]) if "records" in group else None
                 delta, budget = check_delta(group["delta"]), positive("epsilon_budget", group["epsilon_budget"])
                 for client in group["clients"]:
                     if not isinstance(client, int) or client in release:
                         raise RequestError(f"client {client!r} is not a number, or in two groups")
-                    release[client], records[client] = event, count("records", group["records"])
+                    release[client], records[client] = event, size
                     deltas[client], budgets[client] = delta, budget
             if not release:
                 raise RequestError("there are no clients")
@@ -247,11 +250,11 @@ def _members(round: int, who: Any, known: dict[int, DpEvent]) -> list[int]:
 
 def _differences(book: _Book, summary: dict[str, Any]) -> list[str]:
     """Every point in which the summary says something else than the ledger."""
-    sizes = book.records.values()
+    sizes = [size for size in book.records.values() if size is not None]
     ledger = {
         "rounds": book.rounds,
         "clients": len(book.release),
-        "records_per_client": [min(sizes), max(sizes)],
+        "records_per_client": [min(sizes), max(sizes)] if sizes else None,
         "delta": book.delta,
         "adjacency": str(book.adjacency),
         "unit": str(book.unit),

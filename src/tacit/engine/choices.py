@@ -41,6 +41,7 @@ OPTIONAL_SETTINGS = (
     "bound_from",
     "output",
     "adversary",
+    "public_sizes",
 )
 """Settings that only some algorithms take: for the others they must be left out."""
 
@@ -109,6 +110,7 @@ def _open_choices(recipe: Recipe, model: Model, takes: frozenset[str]) -> Recipe
         "momentum": 0.0,
         "output": "last",
         "adversary": "sum",
+        "public_sizes": False,
     }
     return replace(
         recipe, **{name: v for name, v in defaults.items() if name in takes and getattr(recipe, name) is None}

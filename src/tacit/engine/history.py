@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+MEASURED = ("train_loss", "grad_norm_sq", "grad_norm_sq_mean", "signal_to_noise", "seconds", "peak_memory_mb")
+"""What histories and summaries say that no promise covers: measured on the records, or on the machine, without
+noise. It is for the researcher's own eyes."""
+
+
 @dataclass(frozen=True)
 class Row:
     """The run after `round` rounds."""
@@ -25,8 +30,9 @@ class Row:
     test_metric: float | None
     uplink_bits_per_client: int
     uplink_bits_total: int
-    gradient_evaluations: int
-    """record gradients computed so far by all clients, in expectation over the batches"""
+    gradient_evaluations: int | None
+    """record gradients computed so far by all clients, in expectation over the batches; None where the promise
+    protects numbers of records, which it would tell"""
     epsilon: float | None
     """spent so far by the client that spends most; None in a run without privacy"""
     seconds: float

@@ -26,15 +26,18 @@ FRACTIONS = (0.01, 0.1, 0.3, 1.0)
 
 @dataclass(frozen=True)
 class Need:
-    """The noise of one algorithm; numbers that depend on a client's size are those of the smallest client."""
+    """The noise of one algorithm; numbers that depend on a client's size are those of the smallest client.
+
+    Those that would tell it are None where the promise protects it.
+    """
 
     algorithm: str
     rounds: int
     releases: int
     """the most that any one client takes part in"""
     sampling: str
-    batch: float
-    sampling_rate: float
+    batch: float | None
+    sampling_rate: float | None
     noise_multiplier: float
     noise_std: float
     """on every coordinate of what a client sends"""
@@ -141,8 +144,8 @@ def _need(plan: Plan, algorithm: Algorithm) -> Need:
         rounds=plan.rounds,
         releases=times,
         sampling=work.sampling.name,
-        batch=float(work.sampling.batch_sizes(federation.sizes)[smallest]),
-        sampling_rate=work.sampling.rate(size),
+        batch=float(work.sampling.batch_sizes(federation.sizes)[smallest]) if calibration.shows_sizes else None,
+        sampling_rate=work.sampling.rate(size) if calibration.shows_sizes else None,
         noise_multiplier=float(calibration.noise_multipliers[smallest]),
         noise_std=float(calibration.noise_stds[smallest]),
         epsilon=calibration.guarantee.epsilon if calibration.guarantee else float("inf"),

@@ -108,6 +108,7 @@ def algorithm_of(
         "bits": recipe.bits,
         "rotate": recipe.rotate,
         "output": parse_output(recipe.output or "last", rounds, Randomness(recipe.seed)),
+        "public_sizes": bool(recipe.public_sizes),
         "trust": Aggregator(participation.expected) if isinstance(participation, PoissonClients) else Nobody(),
         "shuffler": shuffler_for(participation, federation) if "shuffler" in entry.settings else None,
         "noise": build_noise(recipe.noise),

@@ -43,6 +43,9 @@ class Recipe:
     """against whom client-level algorithms calibrate: "server", or "sum" if an aggregator shows only sums"""
     weights: str | list[float] | dict[str, float] | None = None
     """how much each client counts: "equal", "records", or a number for each"""
+    public_sizes: bool | None = None
+    """whether a promise to whole clients takes their numbers of records as known to everybody; protected unless
+    said"""
     # how
     rounds: int | None = None
     sampling: str | None = None

@@ -16,7 +16,7 @@ from tacit.algorithms.calibrate import Calibration, Privacy
 from tacit.client.sparse_steps import SparseLocalSteps
 from tacit.client.work import Work
 from tacit.engine.files import write_atomically
-from tacit.engine.history import History, Row
+from tacit.engine.history import MEASURED, History, Row
 from tacit.engine.trained import Trained
 from tacit.federation import Federation
 from tacit.privacy import Guarantee, Target
@@ -91,7 +91,7 @@ class Run:
             rows.append(
                 {
                     "client": name,
-                    "records": group.records,
+                    **({} if group.records is None else {"records": group.records}),
                     "epsilon_budget": group.target.epsilon,
                     "epsilon": epsilon,
                     "delta": group.target.delta,
@@ -103,17 +103,18 @@ class Run:
         return rows
 
     def summary(self, directory: Path | None = None) -> dict[str, Any]:
-        """The run as one flat JSON object."""
+        """The run as one flat JSON object. Numbers of records are None where the promise protects them."""
         federation, work, last = self.federation, self.algorithm.work, self.last
         guarantee, sizes = self.guarantee, federation.sizes
+        shows_sizes = self.calibration.shows_sizes
         smallest = int(sizes.argmin())
         stds, multipliers = self.calibration.noise_stds, self.calibration.noise_multipliers
         return {
             "algorithm": self.algorithm.name,
             "data": federation.name,
             "clients": federation.clients,
-            "records": federation.records,
-            "records_per_client": [int(sizes.min()), int(sizes.max())],
+            "records": federation.records if shows_sizes else None,
+            "records_per_client": [int(sizes.min()), int(sizes.max())] if shows_sizes else None,
             "dim": work.model.dim,
             "rounds": self.rounds,
             "privacy": "none" if guarantee is None else str(guarantee.unit),
@@ -131,7 +132,7 @@ class Run:
             else "seeded: a simulation, not private to whoever knows the seed",
             "sampling": work.sampling.name,
             # Clients of different sizes may differ in these: they are those of the smallest client.
-            "sampling_rate": work.sampling.rate(int(sizes[smallest])),
+            "sampling_rate": work.sampling.rate(int(sizes[smallest])) if shows_sizes else None,
             "clip_norm": bound if math.isfinite(bound := work.bound.norm(_bounded_numbers(work))) else None,
             "noise_std": float(stds[smallest]),
             "noise_multiplier": float(multipliers[smallest]),
@@ -150,6 +151,7 @@ class Run:
             "seed": self.seed,
             "seconds": self.seconds,
             "peak_memory_mb": self.peak_memory_mb,
+            "not_covered": [] if guarantee is None else list(MEASURED),
             "run_dir": None if directory is None else str(directory),
         }
 

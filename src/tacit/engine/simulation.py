@@ -207,7 +207,7 @@ class Simulation:
             test_metric=seen.test_metric,
             uplink_bits_per_client=state.uplink_bits // self.federation.clients,
             uplink_bits_total=state.uplink_bits,
-            gradient_evaluations=round(state.evaluations),
+            gradient_evaluations=round(state.evaluations) if self.calibration.shows_sizes else None,
             epsilon=self.calibration.epsilon_after(int(state.releases.max())),
             signal_to_noise=state.signal_to_noise,
             seconds=seconds,

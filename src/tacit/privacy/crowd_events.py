@@ -51,6 +51,27 @@ class CoinSumDpEvent(DpEvent):  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
+class SharedNoiseDpEvent(DpEvent):  # type: ignore[misc]
+    """One round of clients who take part by coins and share noise, to someone who sees every message.
+
+    Each of `clients` takes part with probability `expected / clients`. A cohort of m adds noise of
+    `noise_multiplier / sqrt(max(m, expected))` bounds a message. The adversary knows who took part, so a client's
+    own share of the noise is all that protects it, and only the chance of not taking part counts.
+    """
+
+    clients: int
+    expected: float
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        keep_whole(self, "clients")
+        keep_numbers(self, "expected", "noise_multiplier")
+        positive("noise_multiplier", self.noise_multiplier)
+        if positive("expected", self.expected) > self.clients:
+            raise RequestError(f"expected must be at most the {self.clients} clients, not {self.expected!r}")
+
+
+@dataclass(frozen=True)
 class OnceDpEvent(DpEvent):  # type: ignore[misc]
     """A whole run over disjoint batches, cut without a look at the data: a record counts in one round only.
 

@@ -16,7 +16,7 @@ from scipy import stats
 
 from tacit.errors import RequestError
 from tacit.privacy import events
-from tacit.privacy.crowd_events import CoinSumDpEvent, OnceDpEvent, ShuffledDpEvent
+from tacit.privacy.crowd_events import CoinSumDpEvent, OnceDpEvent, SharedNoiseDpEvent, ShuffledDpEvent
 from tacit.privacy.pairs import FixedSizePair, MixturePair, Pair, RevealedPair
 from tacit.privacy.terms import Adjacency
 
@@ -24,6 +24,10 @@ _GROUPS = 512
 """Most levels of a revealed number of inclusions; beyond, neighbouring levels are merged into the worst of
 them.
 """
+
+
+_COHORTS = 64
+"""Most sizes of a cohort that are told apart; beyond, neighbouring sizes are merged into the largest of them."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +118,11 @@ def _release(
         case events.RevealedBatchesDpEvent(rounds, rate, z, inside, outside):
             told = _revealed(rounds, rate, sides * inside / z, sides * outside / z, log_tail)
             return 0.0, told, told
+        case SharedNoiseDpEvent(clients, expected, z) if expected == clients:
+            return sides * math.sqrt(clients) / z, None, None
+        case SharedNoiseDpEvent(clients, expected, z):
+            told = _shared(clients, expected, sides / z, log_tail)
+            return 0.0, told, told
         case ShuffledDpEvent(records=records, batch=batch, noise_multiplier=z) if batch == records:
             # As if the shuffler told who sent what; `mixed` takes credit for a shuffler that does not.
             return sides / z, None, None
@@ -203,6 +212,28 @@ def _revealed(rounds: int, rate: float, inside: float, outside: float, log_tail:
         tuple(float(s) for s in shifts[told]),
         atom=float(weights[shifts == 0].sum()),
         unbounded=float(inclusions.sf(high)),
+    )
+
+
+def _shared(clients: int, expected: float, shift: float, log_tail: float) -> Pair:
+    """With chance q a message of shift sqrt(max(m, r)) in a cohort of m = 1 + Bin(n - 1, q) clients, m told.
+
+    `shift` is that of the whole noise on the sum.
+    """
+    rate = expected / clients
+    others = stats.binom(clients - 1, rate)
+    high = _least(lambda k: others.logsf(k) <= log_tail, clients - 1)
+    # In a cohort of up to `expected` clients everyone adds the same noise.
+    first = min(high, max(0, math.floor(expected) - 1))
+    # Cohorts that are merged are charged as the largest of them.
+    tops = np.unique(np.linspace(first, high, min(_COHORTS, high - first + 1)).astype(int))
+    chances = np.add.reduceat(others.pmf(np.arange(high + 1)), np.append(0, tops[:-1] + 1))
+    kept = chances > 0
+    return RevealedPair(
+        tuple(float(chance) for chance in rate * chances[kept]),
+        tuple(float(size) for size in shift * np.sqrt(np.maximum(tops + 1, expected)[kept])),
+        atom=1 - rate,
+        unbounded=rate * float(others.sf(high)),
     )
 
 

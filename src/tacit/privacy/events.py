@@ -16,7 +16,7 @@ import dp_accounting
 from dp_accounting import DpEvent
 
 from tacit.errors import RequestError, count, positive, probability, unknown_name
-from tacit.privacy.crowd_events import CoinSumDpEvent, OnceDpEvent, ShuffledDpEvent
+from tacit.privacy.crowd_events import CoinSumDpEvent, OnceDpEvent, SharedNoiseDpEvent, ShuffledDpEvent
 from tacit.privacy.plain_numbers import batch_of, flag, keep_numbers, keep_whole, number, whole
 
 
@@ -180,6 +180,11 @@ def coin_sum(dim: int, clients: int, coins: int, reach: float) -> DpEvent:
     return CoinSumDpEvent(dim, clients, coins, reach)
 
 
+def shared_noise(clients: int, expected: float, noise_multiplier: float) -> DpEvent:
+    """One round of a cohort drawn by coins whose members share the noise, to someone who sees every message."""
+    return SharedNoiseDpEvent(clients, expected, noise_multiplier)
+
+
 def non_private() -> DpEvent:
     """A release without any guarantee; its epsilon is infinite."""
     return dp_accounting.NonPrivateDpEvent()
@@ -217,6 +222,7 @@ _READERS: dict[str, Callable[..., DpEvent]] = {
     "inexact-noise": inexact_noise,
     "shuffled": shuffled,
     "coin-sum": coin_sum,
+    "shared-noise": shared_noise,
     "non-private": non_private,
     "nothing": nothing,
 }
@@ -229,6 +235,7 @@ _PLAIN = {
     InexactNoiseDpEvent: "inexact-noise",
     ShuffledDpEvent: "shuffled",
     CoinSumDpEvent: "coin-sum",
+    SharedNoiseDpEvent: "shared-noise",
     dp_accounting.NonPrivateDpEvent: "non-private",
     dp_accounting.NoOpDpEvent: "nothing",
 }

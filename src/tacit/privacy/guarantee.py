@@ -13,7 +13,7 @@ from dp_accounting import DpEvent
 from tacit.errors import DataError, positive
 from tacit.privacy.accounting import check_delta, epsilon
 from tacit.privacy.events import to_dict
-from tacit.privacy.terms import Adjacency, Adversary, Unit
+from tacit.privacy.terms import RECORD_COUNTS, Adjacency, Adversary, Unit
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Guarantee:
     adjacency: Adjacency = Adjacency.REPLACE_ONE
     unit: Unit = Unit.RECORD
     adversary: Adversary = Adversary.SERVER
-    public: tuple[str, ...] = ("the number of records of every client",)
+    public: tuple[str, ...] = (RECORD_COUNTS,)
     deltas: tuple[float, ...] | None = field(default=None, repr=False)
     groups: tuple[ClientGroup, ...] = field(init=False)
     group_of_client: tuple[int, ...] = field(init=False, repr=False)
@@ -134,6 +134,8 @@ class Guarantee:
             )
         if self.unit is Unit.RECORD:
             one, other = "any one record of a client", "been a different one"
+        elif RECORD_COUNTS in self.public:
+            one, other = "all records of any one client", "been others, as many as they are"
         else:
             one, other = "all the data of any one client", "been different"
         change = other if self.adjacency is Adjacency.REPLACE_ONE else "not been used"

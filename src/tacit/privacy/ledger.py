@@ -74,6 +74,12 @@ class Account:
         """Whom its runs protect."""
         return {str(account.opened.get("unit")) for _, account in self.runs}
 
+    @property
+    def told_sizes(self) -> bool:
+        """Whether a run that protected whole clients has told how many records there are."""
+        opened = [account.opened for _, account in self.runs]
+        return any(one.get("unit") == "client" and "records" in one for one in opened)
+
     def event(self, instead: Mapping[str, DpEvent] | None = None, *, job: str | None = None) -> DpEvent:
         """All releases of all runs, or of one job's; `instead` replaces those of the runs that it names."""
         spent = {run: account.event for run, account in self.runs if job in (None, account.opened.get("job"))}

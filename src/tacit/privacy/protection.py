@@ -227,7 +227,8 @@ def _whole_client(guarantee: Guarantee, records: Sequence[int]) -> Protection:
         "all records of a client",
         epsilon,
         f"For all records of a client at once the same adversary learns no more than "
-        f"{_told(epsilon, guarantee.delta)}: record-level promises hide people, not institutions.",
+        f"{_told(epsilon, guarantee.delta)}: record-level promises hide people, not institutions. How many "
+        "records the client has is taken as public.",
     )
 
 

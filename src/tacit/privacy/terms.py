@@ -6,6 +6,9 @@ import enum
 
 from tacit.errors import unknown_name
 
+RECORD_COUNTS = "the number of records of every client"
+"""What promises to records take as public. Promises to whole clients protect it, unless they name it too."""
+
 
 class _Word(enum.StrEnum):
     """A closed list of words that can be read from text, with an error that lists them."""
@@ -16,10 +19,12 @@ class _Word(enum.StrEnum):
 
 
 class Adjacency(_Word):
-    """Which two data sets must be hard to tell apart. The number of records of a client is public in both.
+    """Which two data sets must be hard to tell apart.
 
     `REPLACE_ONE`: one record has other content, as in the papers. `ADD_REMOVE`: one record contributes
-    nothing (zero-out), the weaker promise that most published epsilons make.
+    nothing (zero-out), the weaker promise that most published epsilons make. Every client has as many records in
+    both. Where whole clients are the unit, all records of one client are different, or contribute nothing, and
+    there may be more or fewer of them.
 
     >>> Adjacency("replace-one") is Adjacency.REPLACE_ONE
     True

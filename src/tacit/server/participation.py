@@ -19,12 +19,11 @@ from tacit.noise.randomness import Purpose, Randomness
 
 @dataclass(frozen=True)
 class Attendance:
-    """How often clients took part."""
+    """How often clients take part, as far as everybody may know it."""
 
     rounds: int
     most: int
-    """rounds of the client that took part most often"""
-    largest_cohort: int
+    """rounds of the client that takes part most often; all of them where coins are secret"""
 
 
 class Participation(Protocol):

@@ -89,6 +89,8 @@ class FederatedEstimator(Federated):
         if self.task not in TASKS:
             raise unknown_name("task", str(self.task), TASKS)
         private = self.privacy != "none"
+        # How many records a client has is part of what a promise to whole clients protects.
+        sizes = [federation.clients] if self.privacy == "client" else federation.sizes.tolist()
         seed, noise = seed_and_noise(self.random_state, private)
         recipe = Recipe(
             algorithm=self.algorithm,
@@ -96,7 +98,7 @@ class FederatedEstimator(Federated):
             model=self.model,
             privacy=self.privacy,
             epsilon=budgets(self.epsilon, self.clients_) if private else None,
-            delta=default_delta(self.delta, federation.sizes.tolist()) if private else None,
+            delta=default_delta(self.delta, sizes) if private else None,
             noise=noise,
             seed=seed,
         )

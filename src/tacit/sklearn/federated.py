@@ -40,7 +40,8 @@ class Federated(BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, clients: Any = None) -> Self:
         """Train; `clients` has one label a record that says who holds it, None if one silo holds all of them.
 
-        The number of records of every client, and which class labels occur, are taken as public.
+        The number of records of every client (unless whole clients are protected), and which class labels occur,
+        are taken as public.
         """
         classifies = is_classifier(self)
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=not classifies)

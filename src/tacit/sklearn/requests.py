@@ -63,7 +63,10 @@ def budgets(epsilon: float | Mapping[Any, float] | None, labels: Array) -> float
 
 
 def default_delta(delta: float | None, sizes: Sequence[int]) -> float:
-    """The delta that is asked for; else 1e-5, or 1/n^2 of the largest client if that is smaller."""
+    """The delta that is asked for; else 1e-5, or 1/n^2 of the largest client if that is smaller.
+
+    `sizes` are numbers of what is protected, and public: of each client's records, or of the clients.
+    """
     return min(LARGEST_DELTA, 1 / max(sizes) ** 2) if delta is None else delta
 
 

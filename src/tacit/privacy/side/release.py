@@ -20,6 +20,7 @@ from tacit.noise.randomness import Generators, Purpose, Randomness
 from tacit.privacy.calibrate import calibrate_noise
 from tacit.privacy.events import gaussian, repeated
 from tacit.privacy.guarantee import Guarantee, Target
+from tacit.privacy.terms import RECORD_COUNTS
 
 Value = TypeVar("Value")
 
@@ -133,7 +134,7 @@ class NoisyMeans:
             noise_std=self.noise_std,
             clients=self.federation.clients,
             target=self.target,
-            public=("the number of records of every client", *self.federation.peeks, *assumed),
+            public=tuple(dict.fromkeys((RECORD_COUNTS, *self.federation.peeks, *assumed))),
             seeded=self.seed is not None,
         )
 
