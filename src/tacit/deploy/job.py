@@ -259,7 +259,7 @@ class Job:
 
     def randomness(self, secret: int | None = None) -> Randomness:
         """The public coins of the recipe's seed; what a silo draws for itself follows from its own secret."""
-        return Randomness(self.recipe.seed, secret)
+        return Randomness(self.recipe.seed, secret, self.recipe.stream or "")
 
     def start(self) -> Tensor:
         """The first model, the same at every party."""

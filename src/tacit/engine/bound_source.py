@@ -86,8 +86,10 @@ def _private_norm(
         target = split_target(strictest, float(share))
     except ValueError as error:
         raise RequestError(f"bound_from = {recipe.bound_from!r}: the share must be between 0 and 1") from error
+    # The name is part of the noise's address: another stream, another release.
+    name = f"gradient norms {recipe.stream or ''}".strip()
     return clip_norm_from_quantile(
-        model, federation, lower=LOWEST, upper=HIGHEST, target=target, seed=recipe.seed
+        model, federation, lower=LOWEST, upper=HIGHEST, name=name, target=target, seed=recipe.seed
     )
 
 

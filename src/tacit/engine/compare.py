@@ -26,7 +26,7 @@ from tacit.engine.choices import OPTIONAL_SETTINGS, recipe_names
 from tacit.engine.execute import execute, stored_summary
 from tacit.engine.files import write_atomically
 from tacit.engine.history import History, Row
-from tacit.engine.identity import result_digest
+from tacit.engine.identity import own_stream, result_digest
 from tacit.engine.lock import held
 from tacit.engine.recipe import Recipe
 from tacit.engine.records import names_files, unweighted
@@ -93,6 +93,9 @@ def points(
         if not names_files(recipe):
             # The data do not change with the seed: a comparison is over the algorithms' randomness.
             recipe = replace(recipe, data_settings={"seed": base.seed, **recipe.data_settings})
+        # At one seed all runs share the start and public coins, but no noise: what two of them release together
+        # is protected as two releases are.
+        recipe = own_stream(recipe)
         digest = result_digest(recipe)[:16]
         made.append(Point(algorithm, tuple(tuned.items()), recipe, out / "points" / f"{algorithm}-{digest}"))
     return made

@@ -56,6 +56,7 @@ def execute(
         rounds=plan.rounds,
         privacy=plan.privacy,
         seed=plan.recipe.seed,
+        stream=plan.recipe.stream or "",
         evaluate_every=plan.recipe.evaluate_every,
         checkpoint_every=plan.recipe.checkpoint_every,
         memory_limit_bytes=plan.recipe.memory_limit_bytes,

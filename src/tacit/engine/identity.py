@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+from dataclasses import replace
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -16,6 +17,9 @@ from tacit.models.registry import ENTRY_POINT
 ABOVE = frozenset(["bench", "cli", "deploy", "experiments", "report", "sklearn"])
 """Rooms above the engine: what is in them cannot change the result of a run."""
 
+
+EXECUTION = ("evaluate_every", "checkpoint_every", "memory_limit_mb", "device")
+"""Settings that change nothing of what clients release, but for rounding."""
 
 LIBRARIES = ("dp-accounting", "numpy", "scipy", "torch")
 """Whose versions may change a result."""
@@ -33,6 +37,15 @@ def result_digest(recipe: Recipe) -> str:
             state = path.stat()
             said.update(_content(path, state.st_size, state.st_mtime_ns))
     return said.hexdigest()
+
+
+def own_stream(recipe: Recipe) -> Recipe:
+    """The recipe with a stream of its seed that no other recipe has.
+
+    Recipes that differ only in how they are run and watched release the same messages, and share it.
+    """
+    asked = replace(recipe, **{name: getattr(Recipe, name) for name in EXECUTION})
+    return replace(recipe, stream=hashlib.sha256(asked.to_toml().encode()).hexdigest()[:16])
 
 
 @lru_cache(maxsize=1)

@@ -99,6 +99,9 @@ class Recipe:
     """"gaussian" from the seed, for research, or "lattice" from the operating system's entropy"""
     # the run
     seed: int = 0
+    stream: str | None = None
+    """which of the seed's streams noise, batches and secret coins come from; runs of one seed and stream share
+    them. `tacit compare` gives every run its own"""
     evaluate_every: int | None = None
     checkpoint_every: int | None = None
     memory_limit_mb: int = 1024

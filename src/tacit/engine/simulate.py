@@ -38,6 +38,7 @@ def simulate(
     rounds: int,
     privacy: Privacy,
     seed: int = 0,
+    stream: str = "",
     evaluate_every: int | None = None,
     out: Path | str | None = None,
     checkpoint_every: int | None = None,
@@ -53,13 +54,14 @@ def simulate(
     few seconds), and a run that was killed goes on from its last checkpoint: the result is the same, bit for
     bit. Cohorts are worked on in chunks of about `memory_limit_bytes`. The same seed gives the same bits.
 
-    Noise from a seed is for research: whoever knows the seed can subtract it. With lattice noise everything that
-    a client draws for itself comes from the operating system, and a run cannot be repeated.
+    Noise from a seed is for research: whoever knows the seed can subtract it. Two runs with the same seed share
+    their noise, unless `stream` differs; then they share only the start and public coins. With lattice noise
+    everything that a client draws for itself comes from the operating system, and a run cannot be repeated.
     """
     count("rounds", rounds)
     forget_peak()
     every = max(1, rounds // EVALUATIONS) if evaluate_every is None else count("evaluate_every", evaluate_every)
-    randomness = Randomness(seed, fresh_secret() if algorithm.work.noise.secret else None)
+    randomness = Randomness(seed, fresh_secret() if algorithm.work.noise.secret else None, stream)
     federation = federation.to(device)
     attended = attendance(algorithm, federation, rounds, randomness)
     calibration = calibrate(

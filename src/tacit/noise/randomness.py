@@ -86,6 +86,9 @@ class Randomness:
     seed: int
     secret: int | None = field(default=None, repr=False)
     """a second key, for what the clients draw for themselves; the seed's unless given"""
+    stream: str = ""
+    """which of the seed's streams clients draw from for themselves. Two runs with the same seed and stream share
+    their noise and their batches, so the difference of their messages may have no noise at all"""
 
     def __post_init__(self) -> None:
         for name, key in (("seed", self.seed), ("secret", self.secret or 0)):
@@ -117,8 +120,11 @@ class Randomness:
         return hashlib.sha256(self._number(purpose).to_bytes(16, "little") + place).digest()
 
     def _number(self, purpose: Purpose) -> int:
-        own = self.secret is not None and purpose in _PRIVATE
-        return _secret_key(self.secret, purpose) if own and self.secret is not None else self.seed
+        if purpose not in _PRIVATE:
+            return self.seed
+        if self.secret is not None:
+            return _secret_key(self.secret, purpose)
+        return _stream_key(self.seed, self.stream, purpose) if self.stream else self.seed
 
 
 @dataclass(frozen=True)
@@ -179,6 +185,12 @@ def _secret_key(secret: int, purpose: Purpose) -> int:
     that draws batches and noise.
     """
     digest = hashlib.sha256(secret.to_bytes(16, "little") + bytes([purpose])).digest()
+    return int.from_bytes(digest[:16], "little")
+
+
+@lru_cache(maxsize=64)
+def _stream_key(seed: int, stream: str, purpose: Purpose) -> int:
+    digest = hashlib.sha256(seed.to_bytes(16, "little") + bytes([purpose]) + stream.encode()).digest()
     return int.from_bytes(digest[:16], "little")
 
 

@@ -55,7 +55,8 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinear):  # type: ig
         30 (1 for `FederatedRidge`).
     rounds : how many times the clients are asked. The noise of a round grows with their root.
     weights : "records" for p_i = n_i/n, "equal" for the same p_i, or one number a client, in order of `clients_`.
-    random_state : None for noise from the operating system; a number for repeatable noise, in experiments.
+    random_state : None for noise from the operating system; a number for repeatable noise, in experiments. Fits
+        with the same number share their noise, those of a grid search included: together they are not private.
 
     Attributes
     ----------

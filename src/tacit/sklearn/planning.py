@@ -18,6 +18,7 @@ def run_recipe(recipe: Recipe, federation: Federation) -> Run:
         rounds=planned.rounds,
         privacy=planned.privacy,
         seed=planned.recipe.seed,
+        stream=planned.recipe.stream or "",
         evaluate_every=planned.recipe.evaluate_every,
         memory_limit_bytes=planned.recipe.memory_limit_bytes,
         device=planned.recipe.device,
