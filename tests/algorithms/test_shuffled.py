@@ -69,7 +69,7 @@ def test_the_noise_is_what_the_shuffled_event_needs() -> None:
         data,
         releases=5,
         privacy=target,
-        attended=Attendance(5, 5, 400),
+        attended=Attendance(5, 5),
     )
     assert made.guarantee is not None
     run = ShuffledGaussian(float(made.noise_multipliers[0]), clients=400, rounds=5)
@@ -116,7 +116,7 @@ def test_as_few_coins_as_the_protocol_needs(sampling: Sampling, batch: int, char
     assert made.guarantee is not None
     protocol = replace(fewest, coins=ready.work.coins)
     assert made.guarantee.epsilon == protocol.noise(rounds=charged).epsilon(1e-5) <= 2.0
-    exposed = algorithm.trust.exposures(ready.work, 6, float(made.noise_multipliers[0]), Attendance(3, 3, 40))
+    exposed = algorithm.trust.exposures(ready.work, 40, 6, float(made.noise_multipliers[0]), Attendance(3, 3))
     assert epsilon(exposed[0].event, 1e-5) == protocol.noise(honest=1, rounds=charged).epsilon(1e-5)
 
 

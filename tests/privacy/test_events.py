@@ -37,6 +37,7 @@ def releases(draw: st.DrawFn) -> object:
                 events.revealed_batches(rounds, rate, noise, inside, outside),
                 events.one_pass(noise, rounds),
                 events.shuffled(draw(sizes), records, batch, noise),
+                events.shared_noise(records, records * rate, noise),
                 events.coin_sum(draw(sizes), draw(sizes), rounds, inside),
                 events.once(events.shuffled(draw(sizes), records, batch, noise), rounds),
                 events.non_private(),
@@ -82,6 +83,7 @@ def test_numbers_of_numpy_become_plain() -> None:
         lambda z: events.revealed_batches(3, 0.1, z, 2.0, 0.1),
         lambda z: events.one_pass(z, 3),
         lambda z: events.shuffled(9, 10, 2, z),
+        lambda z: events.shared_noise(9, 2.5, z),
     ],
 )
 def test_bad_noise_is_refused_by_name(make: object, noise: object) -> None:
@@ -98,6 +100,12 @@ def test_bad_rates_are_refused_by_name(rate: object) -> None:
     ):
         with pytest.raises(RequestError, match="sampling_rate"):
             make()
+
+
+@pytest.mark.parametrize("expected", [0.0, -1.0, 9.5, math.inf, "3", True])
+def test_a_cohort_that_cannot_be_expected_is_refused(expected: object) -> None:
+    with pytest.raises(RequestError, match="expected"):
+        events.shared_noise(9, expected, 1.0)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("rounds", [0, -1, 1.5, 2.0, "3", True])

@@ -75,6 +75,7 @@ cases = st.one_of(
     st.builds(events.two_level, rates, noises, st.just(1.7), st.floats(0.0, 0.5)),
     st.builds(events.without_replacement, st.just(500), st.integers(1, 500), noises),
     st.builds(events.with_replacement, st.just(500), st.integers(1, 60), noises),
+    st.builds(events.shared_noise, st.just(50), st.floats(0.5, 50.0), noises),
     st.builds(events.revealed_batches, st.integers(1, 50), rates, noises, st.just(1.7), st.floats(0.0, 0.5)),
 )
 

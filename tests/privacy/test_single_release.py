@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 
@@ -108,6 +109,40 @@ def test_revealed_batches_average_the_gaussian_mechanism(outside: float, adjacen
     )
     event = events.revealed_batches(rounds, rate, noise, inside, outside)
     assert_tight_upper_bound(delta(event, 1.0, adjacency), float(true))
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize(
+    ("clients", "expected", "noise"), [(5, 2.5, 3.0), (4, 0.5, 1.5), (6, 6.0, 5.0), (1, 0.3, 2.0)]
+)
+def test_shared_noise_averages_over_all_cohorts(
+    clients: int, expected: float, noise: float, adjacency: Adjacency
+) -> None:
+    """All cohorts of three rounds, written out: whether the client is in, and how many others are."""
+    rate, sides, rounds = expected / clients, 2 if adjacency is REPLACE else 1, 3
+    cohorts = [(1 - rate, 0.0)] + [
+        (rate * stats.binom.pmf(others, clients - 1, rate), max(others + 1, expected))
+        for others in range(clients)
+    ]
+    event = events.repeated(events.shared_noise(clients, expected, noise), rounds)
+    for epsilon in (0.5, 2.0):
+        true = sum(
+            math.prod(chance for chance, _ in run)
+            * gaussian_delta(sides * math.sqrt(sum(size for _, size in run)) / noise, epsilon)
+            for run in itertools.product(cohorts, repeat=rounds)
+            if any(size for _, size in run)
+        )
+        assert_tight_upper_bound(delta(event, epsilon, adjacency), float(true))
+
+
+def test_merged_cohorts_are_charged_as_the_largest() -> None:
+    """With a thousand clients sizes are merged, and far ends are given up: both only upwards, and not far."""
+    clients, expected, noise = 1000, 100.0, 30.0
+    others = np.arange(clients)
+    shifts = 2 * np.sqrt(np.maximum(others + 1, expected)) / noise
+    chances = 0.1 * stats.binom.pmf(others, clients - 1, 0.1)
+    true = sum(w * gaussian_delta(s, 1.0) for w, s in zip(chances, shifts, strict=True) if w > 1e-30)
+    assert_tight_upper_bound(delta(events.shared_noise(clients, expected, noise), 1.0), float(true))
 
 
 def two_releases(upper: Law, lower: Law, epsilon: float) -> float:

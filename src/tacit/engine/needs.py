@@ -26,9 +26,10 @@ FRACTIONS = (0.01, 0.1, 0.3, 1.0)
 
 @dataclass(frozen=True)
 class Need:
-    """The noise of one algorithm; numbers that depend on a client's size are those of the smallest client.
+    """The noise of one algorithm; numbers in which clients differ are those of the smallest one.
 
-    Those that would tell it are None where the promise protects it.
+    Where the promise protects numbers of records, they are those of the first client, and those that would tell
+    its size are None.
     """
 
     algorithm: str
@@ -137,17 +138,18 @@ def _need(plan: Plan, algorithm: Algorithm) -> Need:
     attended = attendance(algorithm, federation, plan.rounds, Randomness(plan.recipe.seed))
     times = releases(algorithm, attended)
     calibration = calibrate(algorithm, federation, releases=times, privacy=plan.privacy)
-    smallest = int(federation.sizes.argmin())
-    size = int(federation.sizes[smallest])
+    shown = calibration.shows_sizes
+    one = int(federation.sizes.argmin()) if shown else 0
+    size = int(federation.sizes[one])
     return Need(
         algorithm=algorithm.name,
         rounds=plan.rounds,
         releases=times,
         sampling=work.sampling.name,
-        batch=float(work.sampling.batch_sizes(federation.sizes)[smallest]) if calibration.shows_sizes else None,
-        sampling_rate=work.sampling.rate(size) if calibration.shows_sizes else None,
-        noise_multiplier=float(calibration.noise_multipliers[smallest]),
-        noise_std=float(calibration.noise_stds[smallest]),
+        batch=float(work.sampling.batch_sizes(federation.sizes)[one]) if shown else None,
+        sampling_rate=work.sampling.rate(size) if shown else None,
+        noise_multiplier=float(calibration.noise_multipliers[one]),
+        noise_std=float(calibration.noise_stds[one]),
         epsilon=calibration.guarantee.epsilon if calibration.guarantee else float("inf"),
         uplink_bits_per_client=8 * times * algorithm.uplink.compressor.message_bytes(work.model.dim),
     )

@@ -107,7 +107,8 @@ class Run:
         federation, work, last = self.federation, self.algorithm.work, self.last
         guarantee, sizes = self.guarantee, federation.sizes
         shows_sizes = self.calibration.shows_sizes
-        smallest = int(sizes.argmin())
+        # Which client is the smallest tells something of its size, too.
+        one = int(sizes.argmin()) if shows_sizes else 0
         stds, multipliers = self.calibration.noise_stds, self.calibration.noise_multipliers
         return {
             "algorithm": self.algorithm.name,
@@ -131,11 +132,11 @@ class Run:
             if work.noise.secret
             else "seeded: a simulation, not private to whoever knows the seed",
             "sampling": work.sampling.name,
-            # Clients of different sizes may differ in these: they are those of the smallest client.
-            "sampling_rate": work.sampling.rate(int(sizes[smallest])) if shows_sizes else None,
+            # Clients may differ in these: they are those of the smallest client, or of the first.
+            "sampling_rate": work.sampling.rate(int(sizes[one])) if shows_sizes else None,
             "clip_norm": bound if math.isfinite(bound := work.bound.norm(_bounded_numbers(work))) else None,
-            "noise_std": float(stds[smallest]),
-            "noise_multiplier": float(multipliers[smallest]),
+            "noise_std": float(stds[one]),
+            "noise_multiplier": float(multipliers[one]),
             "noise_std_range": [float(stds.min()), float(stds.max())],
             "noise_multiplier_range": [float(multipliers.min()), float(multipliers.max())],
             "compressor": self.algorithm.uplink.compressor.spec(),
