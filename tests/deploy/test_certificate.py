@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from typer.testing import CliRunner
 
 from tacit.cli.verify import verify as verify_verb
+from tacit.deploy.frames import Reply
 from tacit.deploy.report import Report
 from tacit.errors import DataError, RequestError
 from tacit.privacy.certificate import CertificateError, load_or_create_key, public_key_hex, sign, verify
@@ -65,12 +67,71 @@ def test_the_promise_to_a_whole_site_is_kept_and_in_the_certificate(consortium: 
     whole = body["run_for_the_whole_site"]
     assert body["epsilon"]["run"] < whole["epsilon"] <= 20.0
     assert whole["delta"] == 1e-3
+    assert whole["public"] == ["the number of records of every client"]
     lie = {name: value for name, value in body.items() if name not in ("signature", "public_key", "format")}
     lie["run_for_the_whole_site"] = {**whole, "epsilon": whole["epsilon"] * 0.9}
     with pytest.raises(CertificateError, match="the whole site"):
         verify(sign(lie, Ed25519PrivateKey.generate()))
     with pytest.raises(RequestError, match="leave out client_epsilon"):
         consortium(report=Report(1, 1.0, 0.1), **settings).silo("site-0")
+
+
+WHOLE_SITES: dict[str, Any] = {
+    "algorithm": "dp-fedavg",
+    "adversary": "server",
+    "local_steps": 2,
+    "local_step": 0.1,
+    "momentum": 0.0,
+    "batch": 4.0,
+    **dict.fromkeys(("snapshot_probability", "compressor"), "leave out"),
+}
+
+
+def _said(made: Any) -> dict[str, Any]:
+    """The certificate of the first silo, but for what is drawn anew in every run."""
+    body = verify(_of_silo(made).read_bytes()).body
+    drawn = ("run", "files", "ledger", "signature", "public_key")
+    return {name: value for name, value in body.items() if name not in drawn}
+
+
+def test_nothing_that_leaves_a_protected_site_tells_how_many_records_it_has(
+    consortium: Callable[..., Any], disk: Path
+) -> None:
+    said, frames = [], []
+    for records in (8, 30):
+        made = replace(
+            consortium(sites=2, rounds=2, records=records, **WHOLE_SITES), directory=disk / str(records)
+        )
+        made.server().run()
+        said.append(_said(made))
+        replies = [Reply.decode(frame, body_limit=2**20) for frame in made.left["site-0"]]
+        # The body of an answer is a noisy message; that of the last is the certificate.
+        frames.append([(replace(reply, run="", body=b""), len(reply.body)) for reply in replies[:-1]])
+    assert said[0] == said[1]
+    assert not {"records", "sampling_rate"} & set(said[0])
+    assert said[0]["promise"].endswith("Taken as public: the number of clients.")
+    assert frames[0] == frames[1]
+
+
+def test_a_site_tells_its_size_only_if_job_and_policy_say_so(consortium: Callable[..., Any]) -> None:
+    told = {**WHOLE_SITES, "public_sizes": True, "sites": 2, "rounds": 2}
+    with pytest.raises(RequestError, match="the policy protects it"):
+        consortium(policy={"public_sizes": False}, **told).silo("site-0")
+    made = _finished(consortium, **told)
+    body = _said(made)
+    assert (body["records"], body["sampling_rate"]) == (24, 4 / 24)
+    assert "the number of records of every client" in body["promise"]
+    assert "as many as they are" in body["promise"]
+    # What was told once cannot be protected any more.
+    later = consortium(policy={"epsilon": 50.0}, **{**WHOLE_SITES, "sites": 2})
+    with pytest.raises(RequestError, match="can no longer protect it"):
+        later.silo("site-0")
+    consortium(policy={"epsilon": 50.0, "public_sizes": True}, **{**WHOLE_SITES, "sites": 2}).silo("site-0")
+
+
+def test_the_least_size_that_a_policy_wants_is_named(consortium: Callable[..., Any]) -> None:
+    body = _said(_finished(consortium, policy={"min_records": 20}, **WHOLE_SITES))
+    assert "that the site has at least 20 records" in body["promise"]
 
 
 def test_no_byte_of_a_certificate_can_be_flipped(consortium: Callable[..., Any]) -> None:

@@ -57,6 +57,7 @@ def _simulated(made: Any) -> Tensor:
         rounds=made.job.rounds,
         privacy=target,
         seed=made.job.recipe.seed,
+        stream=made.job.recipe.stream or "",
         evaluate_every=made.job.rounds,
         memory_limit_bytes=1,
     )
@@ -102,8 +103,14 @@ def _check_promises(made: Any) -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, ACCELERATED, FED_SPA, {"algorithm": "soteriafl-saga", "snapshot_probability": "leave out", "rounds": 8}],
-    ids=["soteriafl-svrg", "accelerated-mb-sgd", "fed-spa", "soteriafl-saga"],
+    [
+        {},
+        {"rounds": 8, "stream": "of a comparison"},
+        ACCELERATED,
+        FED_SPA,
+        {"algorithm": "soteriafl-saga", "snapshot_probability": "leave out", "rounds": 8},
+    ],
+    ids=["soteriafl-svrg", "stream", "accelerated-mb-sgd", "fed-spa", "soteriafl-saga"],
 )
 def test_a_seeded_deployment_equals_the_simulator_bit_for_bit(
     consortium: Callable[..., Any], settings: dict[str, Any]

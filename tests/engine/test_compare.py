@@ -15,14 +15,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor
 
+from tacit.algorithms.calibrate import Calibration
+from tacit.client.cohort import Cohort
 from tacit.engine import compare as module
 from tacit.engine import identity
-from tacit.engine.compare import at_bits, compare, equal_bits
+from tacit.engine.compare import at_bits, compare, equal_bits, points, recipe_for
 from tacit.engine.execute import stored_summary
 from tacit.engine.history import History, Row
 from tacit.engine.lock import held
+from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
+from tacit.engine.round import client_round
+from tacit.engine.simulate import simulate
+from tacit.engine.simulation import Simulation
 from tacit.errors import DivergedError, RequestError, TacitError
 
 BASE = Recipe(data="digits", clients=3, rounds=2, epsilon=2.0, batch=0.2)
@@ -222,6 +230,64 @@ def test_points_of_a_grid_that_are_the_same_run_are_run_once(
     compare(BASE, ["ldp-sgd"], out=tmp_path, grid=grid, workers=1, progress=lambda *seen: reports.append(seen))
     assert len(runs) == 1, "it sends everything, whatever the compressor"
     assert reports[-1] == (1, 1)
+
+
+def _first_messages(recipe: Recipe) -> tuple[Tensor, Tensor, Calibration]:
+    """The start, what every client sends in the first round, and with which noise."""
+    plan, seen = make_plan(recipe), []
+
+    def advance(simulation: Simulation, state: Any, cohort: Tensor, *, measure: bool = False) -> Any:
+        point = simulation.algorithm.server.broadcast(state.server.update, 0)
+        part = Cohort(simulation.federation, cohort, 0, simulation.randomness)
+        multipliers = simulation.calibration.noise_multipliers
+        packets, _ = client_round(simulation.algorithm, point, part, state.clients, multipliers)
+        seen.append((point, packets.dense(), simulation.calibration))
+        raise DivergedError("seen enough")
+
+    with pytest.MonkeyPatch.context() as patch, contextlib.suppress(DivergedError):
+        patch.setattr(Simulation, "advance", advance)
+        simulate(
+            plan.algorithm,
+            plan.federation,
+            rounds=plan.rounds,
+            privacy=plan.privacy,
+            seed=plan.recipe.seed,
+            stream=plan.recipe.stream or "",
+        )
+    return seen[0]
+
+
+def test_runs_at_one_seed_share_the_start_and_no_noise(tmp_path: Path) -> None:
+    """Two epsilons at one seed and start: were the noise shared, two messages would tell the gradient exactly."""
+    base = replace(BASE, sampling="full", batch=None, step=0.1, model="softmax")
+    made = [point.recipe for point in points(base, ["ldp-sgd"], {"epsilon": [1.0, 2.0]}, [0], tmp_path)]
+    quiet = recipe_for("ldp-sgd", replace(base, privacy="none", epsilon=None, delta=None))
+    start, gradient, _ = _first_messages(quiet)
+
+    def error(first: Recipe, second: Recipe) -> float:
+        """How far from the gradient of the first client's records two messages are, solved for it."""
+        (here, one, noise), (there, other, more) = _first_messages(first), _first_messages(second)
+        assert torch.equal(here, start)
+        assert torch.equal(there, start)
+        a, b = (float(found.noise_stds[0]) for found in (noise, more))
+        return float(((b * one - a * other) / (b - a) - gradient)[0].std()) / min(a, b)
+
+    assert error(*made) > 1, "what is left of the noise is no less than that of one message"
+    assert error(*(replace(recipe, stream=None) for recipe in made)) < 1e-4
+    records = [make_plan(recipe).federation for recipe in made]
+    assert torch.equal(records[0].features, records[1].features)
+
+
+def test_every_run_has_a_stream_of_its_own(tmp_path: Path) -> None:
+    made = points(BASE, ["ldp-sgd", "cdp-sgd"], GRID, [0, 1], tmp_path)
+    assert len({point.recipe.stream for point in made}) == len(made) == 16
+    assert {point.recipe.seed for point in made} == {0, 1}
+    # How a run is watched changes nothing of what it releases.
+    watched = points(replace(BASE, evaluate_every=1), ["ldp-sgd", "cdp-sgd"], GRID, [0, 1], tmp_path)
+    assert [point.recipe.stream for point in watched] == [point.recipe.stream for point in made]
+    assert not {point.directory for point in watched} & {point.directory for point in made}
+    # A recipe that is run by itself is as it was: its stream is the seed's own.
+    assert make_plan(replace(BASE, step=0.1)).recipe.stream is None
 
 
 def test_two_comparisons_do_not_share_a_directory_at_the_same_time(tmp_path: Path) -> None:

@@ -57,9 +57,10 @@ def test_seeds_out_of_range_are_refused(seed: int) -> None:
         Randomness(seed)
 
 
-def test_a_secret_changes_what_clients_draw_and_nothing_that_is_public() -> None:
+@pytest.mark.parametrize("closed", [Randomness(3, secret=fresh_secret()), Randomness(3, stream="another")])
+def test_secrets_and_streams_change_what_clients_draw_and_nothing_that_is_public(closed: Randomness) -> None:
     assert len({fresh_secret() for _ in range(50)}) == 50
-    open_, closed = Randomness(3), Randomness(3, secret=fresh_secret())
+    open_ = Randomness(3)
     assert "secret" not in repr(closed)
     private = {
         Purpose.SAMPLE,
@@ -80,6 +81,16 @@ def test_a_secret_changes_what_clients_draw_and_nothing_that_is_public() -> None
     for purpose in Purpose:
         same = open_.generator(purpose).random() == closed.generator(purpose).random()
         assert same == (purpose not in private)
+
+
+def test_streams_of_a_seed_are_told_apart() -> None:
+    made = [Randomness(3), Randomness(3, stream="a"), Randomness(3, stream="b"), Randomness(4, stream="a")]
+    assert len({one.generator(Purpose.NOISE).random() for one in made}) == len(made)
+    assert len({repr(one) for one in made}) == len(made), "a checkpoint of one is not taken up by another"
+    # What comes from the operating system is nobody's stream.
+    secret = fresh_secret()
+    first, second = (Randomness(3, secret, stream).generator(Purpose.NOISE).random() for stream in ("a", "b"))
+    assert first == second
 
 
 def test_rows_are_gaussian_with_their_own_deviation_and_independent() -> None:
