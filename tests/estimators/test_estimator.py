@@ -51,6 +51,19 @@ def test_settings_reach_the_recipe_and_the_model() -> None:
     assert len(run.history) == 2
 
 
+def test_the_default_delta_of_a_promise_to_clients_does_not_tell_their_sizes() -> None:
+    promises = set()
+    for records in (400, 1700):
+        X, y, _ = digits(records)
+        model = FederatedEstimator(
+            algorithm="dp-fedavg", privacy="client", settings={"rounds": 2, "local_steps": 1}, random_state=0
+        )
+        # The last client holds whatever the others do not.
+        model.fit(X, y, clients=np.minimum(np.arange(records) // 20, 9))
+        promises.add((model.guarantee_.delta, model.guarantee_.sentence()))
+    assert len(promises) == 1
+
+
 def test_a_network_predicts_probabilities() -> None:
     X, y, clients = digits(900)
     settings = {
