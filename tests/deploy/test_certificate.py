@@ -121,7 +121,7 @@ def test_a_site_tells_its_size_only_if_job_and_policy_say_so(consortium: Callabl
     body = _said(made)
     assert (body["records"], body["sampling_rate"]) == (24, 4 / 24)
     assert "the number of records of every client" in body["promise"]
-    assert "as many as they are" in body["promise"]
+    assert "as many of them" in body["promise"]
     # What was told once cannot be protected any more.
     later = consortium(policy={"epsilon": 50.0}, **{**WHOLE_SITES, "sites": 2})
     with pytest.raises(RequestError, match="can no longer protect it"):

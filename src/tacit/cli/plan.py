@@ -282,7 +282,8 @@ def _show(needs: Needs) -> None:
         grid.add_row(name, *cells)
     if fractions:
         console.print(grid)
-    console.print("[dim]of the smallest client; on every coordinate of what it sends (of a local step)[/]")
+    note = "of the smallest client, if sizes are public; on every coordinate of what it sends (of a local step)"
+    console.print(f"[dim]{note}[/]")
 
 
 def _number(value: object) -> str:

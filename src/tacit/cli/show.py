@@ -97,8 +97,8 @@ def show_guarantee(summary: dict[str, Any]) -> None:
     if summary["privacy"] != "none":
         parts.append(Text(f"Noise {summary['entropy']}.", style="dim"))
         measured = (
-            "Training loss, gradient norms, time and memory are measured without noise, for the researcher, and "
-            "not covered."
+            "Training loss, gradient norms, signal-to-noise ratio, time and memory are measured without noise, "
+            "for the researcher, and not covered."
         )
         parts.append(Text(measured, style="dim"))
     Console().print(Panel(Group(*parts), title="who is protected against whom", title_align="left"))

@@ -135,9 +135,9 @@ class Guarantee:
         if self.unit is Unit.RECORD:
             one, other = "any one record of a client", "been a different one"
         elif RECORD_COUNTS in self.public:
-            one, other = "all records of any one client", "been others, as many as they are"
+            one, other = "all records of any one client", "been different ones, as many of them"
         else:
-            one, other = "all the data of any one client", "been different"
+            one, other = "all the data of any one client", "been different, their number included"
         change = other if self.adjacency is Adjacency.REPLACE_ONE else "not been used"
         worst, least = _rounded_up(self.epsilon), _rounded_up(min(group.epsilon for group in self.groups))
         factor = f" = {_rounded_up(math.exp(worst)):g}" if worst < 20 else ""
