@@ -232,6 +232,15 @@ def test_recipes() -> None:
             make_plan(Recipe(algorithm=algorithm, data="digits", rounds=2, **setting))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("asked", [30.0, 36.0, 100.0])
+def test_cpsgd_keeps_any_epsilon_however_large(asked: float) -> None:
+    """Its noise is cut at its far ends, so it may keep less than was asked for, and needs no other request."""
+    plan = make_plan(Recipe(algorithm="cpsgd", data="digits", clients=5, rounds=5, step=0.1, epsilon=asked))
+    made = calibrate(plan.algorithm, plan.federation, releases=5, privacy=plan.privacy)
+    assert made.guarantee is not None
+    assert 20 < made.guarantee.epsilon <= asked
+
+
 def test_cpsgd_needs_rows_that_stay_on_their_grid(federation: Federation) -> None:
     settings: dict[str, Any] = {"bound": ClipNorm(1.0), "sampling": Full(), "step": 0.5, "schedule": Constant()}
     with pytest.raises(RequestError, match="penalty"):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 
 import pytest
+from dp_accounting import DpEvent
 
 from tacit.errors import RequestError
 from tacit.privacy import calibrate_noise, delta, epsilon, rdp_epsilon
+from tacit.privacy.composition import CannotAnswerError
 from tacit.privacy.events import composed, from_dict, gaussian, inexact_noise, poisson, repeated, to_dict
 
 IDEAL = repeated(poisson(0.1, 2.0), 50)
@@ -36,6 +38,27 @@ def test_calibration_pays_for_it() -> None:
     z = calibrate_noise(event, epsilon=1.0, delta=1e-5)
     assert epsilon(event(z), 1e-5) <= 1.0
     assert z > calibrate_noise(lambda z: repeated(gaussian(z), 30), epsilon=0.91, delta=1e-5)
+
+
+def test_noise_that_is_cut_early_keeps_less_than_a_large_epsilon() -> None:
+    """Beyond what the cut allows, the least noise is that of the largest epsilon which can be kept at all."""
+
+    def real(z: float) -> DpEvent:
+        return composed([repeated(poisson(0.1, z), 5), inexact_noise(2e-18, 1e-18)])
+
+    kept = []
+    for asked in (20.0, 36.0, 200.0):
+        noise = calibrate_noise(real, epsilon=asked, delta=1e-5)
+        kept.append(epsilon(real(noise), 1e-5))
+        assert kept[-1] <= asked
+        # Less noise keeps nothing, or more than was asked for.
+        try:
+            assert epsilon(real(0.98 * noise), 1e-5) > asked
+        except CannotAnswerError:
+            assert asked > 20
+    # ln(delta / 1000) - ln(cut)
+    assert kept[0] == pytest.approx(20.0, rel=5e-3)
+    assert kept[1] == kept[2] == pytest.approx(math.log(1e-8 / 1e-18), rel=5e-3)
 
 
 def test_it_survives_the_ledger_and_refuses_nonsense() -> None:

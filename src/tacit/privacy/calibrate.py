@@ -17,6 +17,7 @@ from tacit.privacy.accounting import best_split, check_delta, log_delta
 from tacit.privacy.accounting import epsilon as epsilon_of
 from tacit.privacy.dominate import is_private, splits_noise
 from tacit.privacy.events import to_dict
+from tacit.privacy.inexact import Surcharge
 from tacit.privacy.terms import Adjacency
 
 _Setting = TypeVar("_Setting", int, float)
@@ -137,7 +138,11 @@ def _least_noise(
     def excess(log_noise: float, split: float, rough: bool) -> float:
         # delta is smooth in the noise where epsilon has a kink, at zero.
         event = make_event(math.exp(log_noise))
-        found = log_delta(event, epsilon, adjacency, log_floor=target, split=split, rough=rough)
+        # Noise that is cut keeps no larger epsilon than this at all; less noise would keep none.
+        kept = min(epsilon, Surcharge.of(event).largest_epsilon(target))
+        if kept < 0:
+            return -target
+        found = log_delta(event, kept, adjacency, log_floor=target, split=split, rough=rough)
         return max(found, 4 * target) - target
 
     coarse = partial(excess, split=_TYPICAL_SPLIT, rough=True)
@@ -210,5 +215,5 @@ def _keeper(
 def _out_of_reach(what: str, epsilon: float, delta: float) -> RequestError:
     return RequestError(
         f"no {what} keeps epsilon = {epsilon!r} at delta = {delta!r}; "
-        "ask for a larger epsilon, or for less of what is fixed (rounds, batch, other releases)"
+        "ask for a larger epsilon or delta, or for less of what is fixed (rounds, batch, other releases)"
     )

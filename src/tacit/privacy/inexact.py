@@ -6,6 +6,9 @@ that is never drawn. For neighbours x and y, M the ideal mechanism and M' the re
     P(M'(x) in S) <= w P(M(x) in S) <= w (e^eps P(M(y) in S) + delta) <= w (e^eps (w P(M'(y) in S) + c) + delta),
 
 so (eps, delta) becomes (eps + 2 ln w, w (delta + e^eps c)).
+
+The last term grows with eps. Where it is too large, noise that keeps a smaller epsilon at the same delta is what
+there is: whoever keeps that keeps the larger one as well.
 """
 
 from __future__ import annotations
@@ -45,9 +48,15 @@ class Surcharge:
         """The epsilon of the real noise, if that of the ideal one at `ideal_delta(delta)` is `ideal`."""
         if not self.epsilon or math.isinf(ideal):
             return ideal
-        if ideal + math.log(self.cut_mass) > math.log(_SHARE * delta) - self.epsilon / 2:
+        if ideal + self.epsilon > self.largest_epsilon(math.log(delta)):
             raise CannotAnswerError(f"epsilon {ideal:.3g} is too large for noise that is cut at its far ends")
         return ideal + self.epsilon
+
+    def largest_epsilon(self, log_delta: float) -> float:
+        """The largest epsilon at which what is never drawn takes no more than its part of delta."""
+        if not self.epsilon:
+            return math.inf
+        return math.log(_SHARE) + log_delta + self.epsilon / 2 - math.log(self.cut_mass)
 
     def real_log_delta(self, ideal: float, epsilon: float) -> float:
         """log(delta) of the real noise at `epsilon`, from that of the ideal one at `epsilon - self.epsilon`."""
