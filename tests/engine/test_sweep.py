@@ -9,6 +9,7 @@ import pytest
 
 from tacit.engine import compare as sweeps
 from tacit.engine.execute import execute
+from tacit.engine.identity import own_stream
 from tacit.engine.recipe import Recipe
 from tacit.federation import Federation
 from tacit.privacy.groups import _group_epsilon
@@ -33,7 +34,7 @@ def test_runs_of_a_sweep_share_their_records_and_their_accounts(
     (outcome,) = sweeps.compare(BASE, ["soteriafl-sgd"], out=tmp_path, grid=grid, seeds=2, workers=1)
     assert len(read) == 1
     assert _group_epsilon.cache_info().misses == len(set(read[0].sizes.tolist()))
-    tuned = replace(BASE, step=outcome.tuned["step"], seed=1, data_settings={"seed": 0})
+    tuned = own_stream(replace(BASE, step=outcome.tuned["step"], seed=1, data_settings={"seed": 0}))
     alone = execute(tuned, tmp_path / "alone")
     for name in ("train_loss", "epsilon", "noise_std", "protection", "test_metric"):
         assert outcome.summaries[1][name] == alone[name]

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 HELP = """Compare algorithms on the same data at the same privacy, over several seeds.
 
-With --grid, every algorithm is tuned on its own. Finished points are kept in --out and never run again: after a
-kill, the same command goes on where it was."""
+All runs at one seed share the data and the start, and each draws its own noise. With --grid, every algorithm is
+tuned on its own. Finished points are kept in --out and never run again: after a kill, the same command goes on
+where it was."""
 
 
 def compare(
