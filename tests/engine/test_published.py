@@ -28,6 +28,7 @@ from tacit.engine import simulation
 from tacit.engine.history import MEASURED
 from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe, parse_setting
+from tacit.engine.round import client_round
 from tacit.errors import RequestError
 from tacit.federation import Federation
 from tacit.noise.randomness import Randomness
@@ -73,25 +74,17 @@ def call(
 def replayed(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Keeps all messages; from the call on, they are sent again in place of new ones."""
     kept: list[Any] = []
-    real, again = simulation.client_round, False
+    waiting: list[Any] = []
 
-    def client_round(algorithm: Any, point: Any, cohort: Any, state: Any, multipliers: Any) -> Any:
-        packets, after = real(algorithm, point, cohort, state, multipliers)
-        if again:
-            packets = messages.pop(0)
-        else:
-            kept.append(packets)
+    def noted(*arguments: Any) -> Any:
+        packets, after = client_round(*arguments)
+        if waiting:
+            return waiting.pop(0), after
+        kept.append(packets)
         return packets, after
 
-    messages: list[Any] = []
-
-    def replay() -> None:
-        nonlocal again
-        again = True
-        messages[:] = kept
-
-    monkeypatch.setattr(simulation, "client_round", client_round)
-    return replay
+    monkeypatch.setattr(simulation, "client_round", noted)
+    return lambda: waiting.extend(kept)
 
 
 def published(directory: Path, printed: str) -> Files:
@@ -228,15 +221,14 @@ def messages(federation: Federation, **changes: Any) -> Tensor:
     )
     plan = make_plan(recipe, federation=federation)
     seen: list[Tensor] = []
-    real = simulation.client_round
 
-    def client_round(*arguments: Any) -> Any:
-        packets, state = real(*arguments)
+    def noted(*arguments: Any) -> Any:
+        packets, state = client_round(*arguments)
         seen.append(packets.dense())
         return packets, state
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(simulation, "client_round", client_round)
+        patch.setattr(simulation, "client_round", noted)
         tacit.simulate(plan.algorithm, plan.federation, rounds=1, privacy=plan.privacy)
     return torch.cat(seen)
 
