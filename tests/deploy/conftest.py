@@ -15,10 +15,12 @@ from typing import Any
 
 import pytest
 import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from tacit.deploy.frames import Request, point_to_bytes
 from tacit.deploy.guard import admit
+from tacit.deploy.identities import Identities
 from tacit.deploy.in_process import NO_FAULT, InProcessBackend
 from tacit.deploy.job import Job
 from tacit.deploy.mixing import Covers, PublicKeys
@@ -29,6 +31,8 @@ from tacit.deploy.seam import Party
 from tacit.deploy.server import Server
 from tacit.deploy.shuffler import SHUFFLER, ShufflerParty
 from tacit.deploy.silo import Silo
+from tacit.deploy.silo_checks import Trusted
+from tacit.deploy.verification import Verified, verify
 from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
 from tacit.federation import Federation
@@ -63,6 +67,8 @@ class Consortium:
 
     sealing: dict[str, X25519PrivateKey] = field(default_factory=dict)
     """private keys for sealed messages, where there is a shuffler"""
+    signing: dict[str, Ed25519PrivateKey] = field(default_factory=dict)
+    """private keys for certificates and ledger heads"""
 
     @property
     def keys(self) -> PublicKeys:
@@ -73,7 +79,7 @@ class Consortium:
         records = self.federation.client(self.job.sites.index(site))
         covers = Covers(site, self.sealing[site], self.keys) if self.sealing else None
         terms = admit(self.job, self.policies[site], site, records)
-        return Silo(terms, self.directory / site, covers=covers, at=at)
+        return Silo(terms, self.directory / site, key=self.signing[site], covers=covers, at=at)
 
     def shuffler(self) -> ShufflerParty:
         return ShufflerParty(self.job, self.sealing[SHUFFLER], self.keys)
@@ -90,7 +96,12 @@ class Consortium:
     def server(self, backend: Any = None, **settings: Any) -> Server:
         key = self.sealing.get("server")
         options: dict[str, Any] = {"quorum": 1, "deadline_seconds": 1.0, "key": key, **settings}
+        options.setdefault("signer", self.signing["server"])
         return Server(self.job, backend or self.backend(), self.directory / "server", **options)
+
+    def verified(self, certificate: bytes, files: dict[str, bytes] | None = None) -> Verified:
+        """Checked against the job that everybody agreed to."""
+        return verify(certificate, files, Trusted(job=self.job.text.encode()))
 
     def request(self, round: int = 0, *, point: float = 0.0, run: str = RUN, **others: Any) -> bytes:
         dim = self.job.algorithm.work.model.dim
@@ -140,12 +151,14 @@ def consortium(disk: Path) -> Callable[..., Consortium]:
         federation = Federation.from_arrays(features, targets, owners, classes=2)
         names = tuple(f"site-{i}" for i in range(sites))
         shuffled = choices["algorithm"].startswith("shuffled-")
-        job = Job(recipe, names, (FEATURES,), 2, records if shuffled else None, report)
+        signing = {party: Ed25519PrivateKey.generate() for party in ("server", *names)}
+        known = Identities.of(signing["server"], {site: signing[site] for site in names})
+        job = Job(recipe, names, (FEATURES,), 2, records if shuffled else None, report, known)
         parties = ("server", SHUFFLER, *names) if shuffled else ()
         trial = {"insecure_reproducible": job.insecure, **(policy or {})}
         policies = {site: Policy.for_job(job, site, **trial) for site in job.sites}
         sealing = {party: X25519PrivateKey.generate() for party in parties}
-        return Consortium(job, federation, disk, policies, sealing=sealing)
+        return Consortium(job, federation, disk, policies, sealing=sealing, signing=signing)
 
     return make
 

@@ -30,6 +30,7 @@ from tacit.deploy.sealing import public_bytes
 from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError
 from tacit.federation import Federation
+from tacit.privacy.certificate import public_key_hex
 
 RECIPE = Recipe(
     algorithm="soteriafl-sgd",
@@ -66,9 +67,12 @@ def test_every_party_has_its_own_keys_and_nobody_elses(folders: dict[str, Path])
     keys = {path: path.read_bytes() for folder in folders.values() for path in folder.rglob("*.key")}
     assert sorted(str(path.relative_to(folders["server"].parent)) for path in keys) == [
         "berlin/engine/startup/client.key",
+        "berlin/signing.key",
         "lyon/engine/startup/client.key",
+        "lyon/signing.key",
         "server/admin/startup/client.key",
         "server/engine/startup/server.key",
+        "server/signing.key",
     ]
     assert len(set(keys.values())) == len(keys)
     everything = [path for path in folders["server"].parent.rglob("*") if path.is_file()]
@@ -125,12 +129,22 @@ def test_what_a_party_finds_in_its_folder(folders: dict[str, Path]) -> None:
     assert not (folders["server"] / "policy.toml").exists()
 
 
+def test_the_job_names_everybodys_signing_key_and_all_have_the_same_job(folders: dict[str, Path]) -> None:
+    opened = {party: PartyFolder.open(folder) for party, folder in folders.items()}
+    (digest,) = {party.job.digest for party in opened.values()}
+    known = opened["lyon"].job.identities
+    assert known is not None
+    own = {name: public_key_hex(party.signing_key()) for name, party in opened.items()}
+    assert own == {"server": known.server, **known.silos}
+    assert digest in (folders["lyon"] / "README.md").read_text()
+
+
 def test_a_shuffler_has_a_folder_and_keys_of_its_own(tmp_path: Path) -> None:
     job = Job(deployed(SHUFFLED), ("berlin", "lyon"), (4,), 3, min_records=50)
     folders = provision(_consortium(job=job), tmp_path / "out")
     assert list(folders) == ["server", "berlin", "lyon", "shuffler"]
     keys = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*.key")}
-    assert len(set(keys.values())) == len(keys) == 9
+    assert len(set(keys.values())) == len(keys) == 12
     assert (folders["shuffler"] / "engine" / "startup" / "client.crt").exists()
     assert not (folders["shuffler"] / "policy.toml").exists()
     assert "tacit shuffler ." in (folders["shuffler"] / "README.md").read_text()

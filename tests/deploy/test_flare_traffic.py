@@ -113,7 +113,7 @@ def test_a_secret_in_a_record_and_in_an_exception_is_in_no_byte_that_leaves(
         for path in parties.folders["server"].rglob("*"):
             assert not path.is_file() or secret not in path.read_bytes(), (path, secret)
     # That the net has no holes: the messages themselves are in it.
-    assert sum(b"TCT2" in frame for frame in caught["silo-1"]) >= 4
+    assert sum(b"TCT3" in frame for frame in caught["silo-1"]) >= 4
 
 
 @pytest.mark.parametrize("algorithm", ["noisy-mb-sgd", "shuffled-mb-sgd"])
@@ -131,7 +131,7 @@ def test_a_message_weighs_at_most_a_kibibyte_more_on_the_wire(
     mixing = mixing_of(job.algorithm)
     body = message_bytes if mixing is None else mixing.sent_bytes
     for site in ("silo-1", "silo-2"):
-        frames = [frame for frame in caught[site] if b"TCT2" in frame and len(frame) < 3000 + body]
+        frames = [frame for frame in caught[site] if b"TCT3" in frame and len(frame) < 3000 + body]
         assert len(frames) >= job.rounds
         # FLARE's frame: 16 bytes, the length of its header in two of them; the header (routing, and a token with
         # an RSA signature, in every message of a silo whatever it holds); then what is sent.

@@ -19,6 +19,7 @@ from tacit.deploy.frames import (
     point_to_bytes,
     unpack,
 )
+from tacit.deploy.heads import Head
 from tacit.deploy.seam import Code
 from tacit.errors import MessageError
 
@@ -28,7 +29,15 @@ SITES = st.from_regex(r"[a-z0-9][a-z0-9-]{0,62}", fullmatch=True)
 
 @given(st.integers(0, 2**31 - 1), st.dictionaries(SITES, st.integers(0, 2**31 - 1)), st.binary(max_size=99))
 def test_a_request_comes_back(round: int, accepted: dict[str, int], body: bytes) -> None:
-    request = Request("round", RUN, round, JOB, accepted, body)
+    heads = {site: Head(JOB, RUN, round, last, JOB, "ef" * 64) for site, last in accepted.items()}
+    request = Request("round", RUN, round, JOB, accepted, body, heads)
+    assert Request.decode(request.encode()) == request
+
+
+def test_ten_thousand_sites_fit_into_a_request() -> None:
+    sites = [f"{number:063d}" for number in range(10_000)]
+    heads = dict.fromkeys(sites, Head(JOB, RUN, 2**31 - 1, 2**53 - 1, JOB, "ef" * 64))
+    request = Request("round", RUN, 0, JOB, dict.fromkeys(sites, 2**31 - 1), b"", heads)
     assert Request.decode(request.encode()) == request
 
 
@@ -36,10 +45,10 @@ def test_a_request_comes_back(round: int, accepted: dict[str, int], body: bytes)
 def test_an_answer_comes_back_and_weighs_little(
     code: Code, site: str, round: int, epsilon: float, body: bytes
 ) -> None:
-    for loss in (None, 0.0, -1.5):
-        reply = Reply(code, site, RUN, round, 3, 2**31 - 1, epsilon, True, body, loss)
+    for loss, head in ((None, b""), (0.0, bytes(104)), (-1.5, b"\xff" * 104)):
+        reply = Reply(code, site, RUN, round, 3, 2**31 - 1, epsilon, True, body, loss, head)
         assert Reply.decode(reply.encode(), body_limit=99) == reply
-        assert len(reply.encode()) == len(body) + 74 + len(site)
+        assert len(reply.encode()) == len(body) + 74 + len(head) + len(site)
 
 
 @given(st.data())
@@ -81,6 +90,10 @@ def test_limits_hold_before_anything_is_read() -> None:
         {"kind": "round", "run": RUN, "round": 0, "job": JOB, "accepted": {"../x": 1}},
         {"kind": "round", "run": RUN, "round": 0, "job": JOB, "accepted": {"a": 1.5}},
         {"kind": "round", "run": RUN, "round": 0, "job": JOB, "accepted": {}, "noise_multiplier": 0.0},
+        {"kind": "round", "run": RUN, "round": 0, "job": JOB, "accepted": {}, "heads": []},
+        {"kind": "round", "run": RUN, "round": 0, "job": JOB, "accepted": {}, "heads": {"a": "AAAA"}},
+        {"kind": "round", "run": RUN, "round": 0, "job": JOB, "accepted": {}, "heads": {"a": 3}},
+        {"kind": "round", "run": RUN, "round": 0, "job": JOB, "accepted": {}, "heads": {"../x": "A" * 208}},
     ],
 )
 def test_a_request_has_sound_fields_and_no_others(header: dict[str, object]) -> None:
@@ -94,7 +107,7 @@ def test_a_header_that_is_no_object_is_refused(header: bytes) -> None:
         Request.decode(pack(header, b""))
 
 
-@given(st.binary(max_size=110))
+@given(st.binary(max_size=220))
 def test_an_answer_of_junk_under_a_sound_digest_is_refused_or_sound(header: bytes) -> None:
     with contextlib.suppress(MessageError):
         reply = Reply.decode(pack(header, b""), body_limit=10)

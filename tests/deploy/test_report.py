@@ -25,7 +25,6 @@ from tacit.models.registry import build_model
 from tacit.noise.additive import LatticeGaussian, SeededGaussian
 from tacit.noise.randomness import Randomness
 from tacit.privacy import Target, accounting, events
-from tacit.privacy.certificate import verify
 
 REPORT = Report(every=2, loss_bound=2.0, epsilon=0.5)
 
@@ -98,7 +97,7 @@ def test_reports_come_with_every_second_message_and_are_in_ledger_and_certificat
     assert all(math.isfinite(loss) for report in seen for loss in report.losses.values())
     logged = [json.loads(line) for line in (made.directory / "server" / "rounds.jsonl").read_text().splitlines()]
     assert ["losses" in line for line in logged] == [False, True] * 3
-    silo = verify(finished.certificate).body["silos"]["site-1"]
+    silo = made.verified(finished.certificate).body["silos"]["site-1"]
     assert silo["report"] == {**vars(REPORT), "noise_multiplier": made.silo("site-1").terms.report_noise}
     assert silo["epsilon"]["run"] <= 4.0
     with made.silo("site-1").ledger.page() as page:

@@ -140,7 +140,8 @@ def test_other_records_under_an_old_run_are_refused(consortium: Callable[..., An
     made = consortium()
     assert _codes(made.silo("site-0"), made.request(0)) == [Code.OK]
     fewer = Federation.from_clients([(made.federation.features[:20], made.federation.targets[:20])], classes=2)
-    silo = Silo(admit(made.job, made.policies["site-0"], "site-0", fewer), made.directory / "site-0")
+    terms = admit(made.job, made.policies["site-0"], "site-0", fewer)
+    silo = Silo(terms, made.directory / "site-0", key=made.signing["site-0"])
     assert _codes(silo, made.request(1)) == [Code.STATE_LOST]
 
 
@@ -325,7 +326,8 @@ def test_a_silo_opens_from_the_texts_that_its_people_read(consortium: Callable[.
     made = consortium()
     policy = made.policies["site-1"].to_toml()
     records = made.federation.client(1)
-    silo = Silo.open(made.job.text, policy, records, made.directory / "silo", site="site-1")
+    key = made.signing["site-1"]
+    silo = Silo.open(made.job.text, policy, records, made.directory / "silo", site="site-1", key=key)
     assert silo.terms.policy == Policy.from_toml(policy)
     assert _codes(silo, made.request(0)) == [Code.OK]
 
@@ -388,6 +390,7 @@ def test_a_run_on_other_terms_is_not_vouched_for(consortium: Callable[..., Any])
     made = consortium()
     assert _codes(made.silo("site-0"), made.request(0)) == [Code.OK]
     fewer = Federation.from_clients([(made.federation.features[:20], made.federation.targets[:20])], classes=2)
-    silo = Silo(admit(made.job, made.policies["site-0"], "site-0", fewer), made.directory / "site-0")
+    terms = admit(made.job, made.policies["site-0"], "site-0", fewer)
+    silo = Silo(terms, made.directory / "site-0", key=made.signing["site-0"])
     assert _codes(silo, made.request(0, kind="certify")) == [Code.STATE_LOST]
     assert _codes(made.silo("site-0"), made.request(0, kind="certify")) == [Code.OK]

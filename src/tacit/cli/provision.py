@@ -18,7 +18,7 @@ def provision(
 ) -> None:
     """Provision a consortium."""
     from tacit.deploy.flare.parties import require_flare
-    from tacit.deploy.provision import Consortium
+    from tacit.deploy.provision import Consortium, PartyFolder
     from tacit.deploy.provision import provision as write_folders
 
     require_flare()
@@ -27,3 +27,5 @@ def provision(
     for party, folder in folders.items():
         verb = "silo . --data RECORDS" if party in consortium.job.sites else f"{party} ."
         typer.echo(f"{party}: {folder}   (there: tacit {verb})")
+    typer.echo(f"job {PartyFolder.open(folders['server']).job.digest}")
+    typer.echo("All parties should compare that digest: it covers the keys by which certificates are known.")

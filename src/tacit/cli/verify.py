@@ -2,61 +2,131 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import textwrap
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-HELP = """Check a certificate: its signature, its epsilons from its events, and the files beside it."""
+from tacit.cli import options as o
+
+if TYPE_CHECKING:
+    from tacit.deploy.verification import Verified
+
+HELP = """Check a certificate: whose keys signed it, and every number and sentence in it.
+
+The keys are those of the job. A job that lies beside the certificate was put there by whoever made the
+certificate: compare its digest with that of the job that your silo signed up for, or give your own with --job."""
+
+_WIDTH = 80
 
 
 def verify(
     certificate: Annotated[Path, typer.Argument(help="certificate.json, of a silo or of a run.")],
+    job: Annotated[
+        Path | None,
+        typer.Option(help="Your own copy of job.toml: its keys count. [dim]the one beside it unless given[/]"),
+    ] = None,
     key: Annotated[
         str | None, typer.Option(help="The public key that must have signed it, 64 hexadecimal digits.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, nothing else.")] = False,
+    unknown_keys: Annotated[
+        bool,
+        typer.Option("--unknown-keys", help="Check that the numbers add up, whoever signed. Proves no identity."),
+    ] = False,
+    as_json: o.Json = False,
 ) -> None:
     """Check one certificate; exit with 1 if anything is wrong."""
-    import json
-
+    from tacit.deploy.silo_checks import Trusted
+    from tacit.deploy.verification import BESIDE
+    from tacit.deploy.verification import verify as check
     from tacit.errors import DataError
-    from tacit.privacy.certificate import verify as check
+    from tacit.privacy.certificate import CertificateError
 
     try:
         content = certificate.read_bytes()
-        beside = {path.name: path.read_bytes() for path in certificate.parent.iterdir() if _may_be_named(path)}
+        paths = [path for name in BESIDE if (path := certificate.parent / name).is_file()]
+        beside = {path.name: path.read_bytes() for path in paths}
+        trusted = Trusted(None if job is None else job.read_bytes(), key, unknown_keys)
     except OSError as error:
         raise DataError(f"cannot read {error.filename}: {error.strerror}") from error
-    found = check(content, beside, public_key=key)
+    try:
+        found = check(content, beside, trusted)
+    except CertificateError as error:
+        if not as_json:
+            raise CertificateError(f"{certificate} does not hold: {error}") from error
+        print(json.dumps({"valid": False, "reason": str(error)}))
+        raise typer.Exit(1) from error
     if as_json:
-        print(
-            json.dumps({"valid": True, "checked": found.checked, "not_checked": found.not_checked, **found.body})
-        )
+        print(json.dumps(_told(found)))
         return
+    _show(found, own_job=job is not None)
+
+
+def _told(found: Verified) -> dict[str, Any]:
+    return {
+        "valid": True,
+        "identified": found.identified,
+        "keys_checked_against": found.keys,
+        "checked": found.checked,
+        "only_stated": found.only_stated,
+        "not_checked": found.not_checked,
+        "held_against_others": found.held_against_others,
+        "certificate": found.body,
+    }
+
+
+def _show(found: Verified, *, own_job: bool) -> None:
     body = found.body
-    if body.get("insecure_reproducible"):
-        print("TRIAL: its noise followed from a seed. It protected nobody.")
-    print(body.get("promise") or _run_line(body))
-    print(f"Holds. Checked: {', '.join(found.checked)}.")
-    if found.not_checked:
-        print(f"Not here, not checked: {', '.join(found.not_checked)}.")
-    if key is None:
-        print(f"Signed with the key {body['public_key']}: compare it with one that you know, or give --key.")
+    if body["insecure_reproducible"]:
+        _say("TRIAL: its noise followed from a seed. It protected nobody.")
+    for line in _promises(body):
+        _say(line)
+    _say("")
+    if not found.identified:
+        _say("Its numbers add up, whoever signed it. Nobody vouches for the keys: anyone can have made it.")
+    else:
+        _say(f"It holds. Its keys are checked against {found.keys}.")
+    if found.identified and found.keys.startswith("job ") and not own_job:
+        _say(
+            "Whoever made the certificate chose that job: compare its digest with that of the job that your silo "
+            "signed up for, which `tacit silo` prints, or give your own copy with --job."
+        )
+    _list("ATTENTION, evidence against other silos:", found.held_against_others)
+    _list("Checked:", found.checked)
+    _list("Not checked:", found.not_checked)
+    _list("Only stated by who signed; nobody else can check it:", found.only_stated)
 
 
-def _may_be_named(path: Path) -> bool:
-    return path.is_file() and path.name in ("ledger.jsonl", "job.toml", "model.safetensors")
-
-
-def _run_line(body: Mapping[str, Any]) -> str:
-    from tacit.privacy.terms import Adversary
-
-    signed = [silo for silo in body["silos"].values() if silo is not None]
-    against = " or ".join(sorted({Adversary(silo.get("adversary")).description for silo in signed}))
-    return (
-        f"{body['algorithm']}: {body['rounds']} rounds of {len(body['silos'])} silos, {len(signed)} of which "
-        f"signed what they released; the largest epsilon of a silo is {body['largest_epsilon']}, "
-        f"against {against or 'nobody'}."
+def _promises(body: Mapping[str, Any]) -> Iterable[str]:
+    if body["kind"] == "silo":
+        yield f"{body['site']}, run {body['run']}: answered {body['rounds_answered']} rounds. {body['promise']}"
+        return
+    signed = {site: silo for site, silo in body["silos"].items() if silo is not None}
+    yield (
+        f"{body['algorithm']}, run {body['run']}: {body['rounds']} rounds, {len(signed)} of {len(body['silos'])} "
+        f"silos signed what they released. The largest epsilon of a silo is {_rounded(body['largest_epsilon'])}."
     )
+    alike: dict[tuple[int, str], list[str]] = {}
+    for site, silo in signed.items():
+        alike.setdefault((silo["rounds_answered"], silo["promise"]), []).append(site)
+    for (rounds, promise), sites in alike.items():
+        yield f"{', '.join(sites)}: answered {rounds} rounds{' each' if len(sites) > 1 else ''}. {promise}"
+
+
+def _rounded(epsilon: float | None) -> str:
+    return "unknown" if epsilon is None else f"{epsilon:.4g}"
+
+
+def _list(title: str, lines: Iterable[str]) -> None:
+    lines = list(lines)
+    if lines:
+        _say(title)
+    for line in lines:
+        _say(line, "  - ", "    ")
+
+
+def _say(text: str, first: str = "", then: str = "") -> None:
+    print(textwrap.fill(text, _WIDTH, initial_indent=first, subsequent_indent=then, break_on_hyphens=False))

@@ -1,16 +1,17 @@
 """Requests and answers as bytes: plain numbers and words, then raw bytes. Never pickle.
 
     offset  bytes  field
-    0       4      b"TCT2": mark and version
+    0       4      b"TCT3": mark and version
     4       4      length of the header
     8       4      length of the body
     12      16     the first half of the SHA-256 of everything else
     28             header; then the body
 
 The header of a request is JSON. That of an answer is packed, because a message may be short and its frame must be
-shorter: code (1 byte), flags (1), run (16), round, releases, planned (4 each), epsilon (8), loss (8), and the
-site's name. All numbers are little-endian. Lengths are compared with the limits, and with the length of the
-frame, before anything is read. The digest finds damage, not forgery: who sent a frame is the network's to say.
+shorter: code (1 byte), flags (1), run (16), round, releases, planned (4 each), epsilon (8), loss (8), the signed
+head of the silo's ledger (104, if it has one to show), and the site's name. All numbers are little-endian.
+Lengths are compared with the limits, and with the length of the frame, before anything is read. The digest finds
+damage, not forgery: who sent a frame is the network's to say.
 """
 
 from __future__ import annotations
@@ -28,21 +29,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tacit.deploy.heads import HEAD_BYTES, Head
 from tacit.deploy.seam import Code
 from tacit.errors import MessageError
 
-_MARK = b"TCT2"
+_MARK = b"TCT3"
 _LENGTHS = struct.Struct("<4sII")
 _DIGEST_BYTES = 16
 OVERHEAD_BYTES = _LENGTHS.size + _DIGEST_BYTES
-REQUEST_HEADER_LIMIT = 2**20
-"""Room for the acknowledgements of ten thousand sites."""
+REQUEST_HEADER_LIMIT = 2**22
+"""Room for the acknowledgements and ledger heads of ten thousand sites."""
 
 BODY_LIMIT = 2**30
 _ANSWER = struct.Struct("<BB16sIIIdd")
-ANSWER_HEADER_LIMIT = _ANSWER.size + 63
+ANSWER_HEADER_LIMIT = _ANSWER.size + HEAD_BYTES + 63
 _CODES = tuple(Code)
-_HAS_RUN, _INSECURE, _HAS_LOSS = 1, 2, 4
+_HAS_RUN, _INSECURE, _HAS_LOSS, _HAS_HEAD = 1, 2, 4, 8
 _RUN = re.compile(r"[0-9a-f]{32}\Z")
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
@@ -97,10 +99,11 @@ class Request:
     """What the server asks all sites of a round, or a shuffler ("mix").
 
     `accepted` has, for every site, the last round whose message the server used (no entry: none). A silo that
-    reads it knows whether its own last message counted, whatever was lost on the way.
+    reads it knows whether its own last message counted, whatever was lost on the way. `heads` has the newest
+    signed head of every site's ledger; a request of kind "heads" asks for those that a silo has witnessed.
     """
 
-    kind: Literal["round", "mix", "certify"]
+    kind: Literal["round", "mix", "certify", "heads"]
     run: str
     """32 hexadecimal digits, drawn when the run began"""
     round: int
@@ -109,6 +112,7 @@ class Request:
     accepted: Mapping[str, int] = field(default_factory=dict)
     body: bytes = b""
     """the point, or for "certify" the final model: float32; for "mix" what `tacit.deploy.mixing` says"""
+    heads: Mapping[str, Head] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         """As a frame."""
@@ -118,6 +122,7 @@ class Request:
             "round": self.round,
             "job": self.job,
             "accepted": dict(self.accepted),
+            **({"heads": heads_to_values(self.heads)} if self.heads else {}),
         }
         return pack(json.dumps(header, sort_keys=True, separators=(",", ":")).encode(), self.body)
 
@@ -129,10 +134,10 @@ class Request:
             header = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise MessageError("the header of a request is not JSON") from error
-        if not isinstance(header, dict) or set(header) != {"kind", "run", "round", "job", "accepted"}:
+        if not isinstance(header, dict) or set(header) - {"heads"} != {"kind", "run", "round", "job", "accepted"}:
             raise MessageError("the header of a request must have kind, run, round, job and accepted")
         kind, accepted = header["kind"], header["accepted"]
-        if kind not in ("round", "mix", "certify") or not isinstance(accepted, dict):
+        if kind not in ("round", "mix", "certify", "heads") or not isinstance(accepted, dict):
             raise MessageError("not a request of a known kind")
         if not all(is_site_name(site) and _is_round(last) for site, last in accepted.items()):
             raise MessageError("the acknowledgements of a request are not rounds of sites")
@@ -140,7 +145,20 @@ class Request:
             raise MessageError("a request does not say for which job it is")
         if not _matches(_RUN, header["run"]) or not _is_round(header["round"]):
             raise MessageError("a request has no sound run or round")
-        return cls(kind, header["run"], header["round"], header["job"], accepted, body)
+        heads = heads_from_values(header.get("heads", {}))
+        return cls(kind, header["run"], header["round"], header["job"], accepted, body, heads)
+
+
+def heads_to_values(heads: Mapping[str, Head]) -> dict[str, str]:
+    """Heads by site, as JSON carries them."""
+    return {site: head.to_text() for site, head in heads.items()}
+
+
+def heads_from_values(values: object) -> dict[str, Head]:
+    """The inverse, for values that may come from anyone."""
+    if not isinstance(values, dict) or not all(is_site_name(site) for site in values):
+        raise MessageError("ledger heads are not by site")
+    return {site: Head.from_text(text) for site, text in values.items()}
 
 
 @dataclass(frozen=True)
@@ -162,13 +180,16 @@ class Reply:
 
     loss: float | None = None
     """the mean loss of its records at the point, with noise of its own; None where none is released"""
+    head: bytes = b""
+    """the head of its ledger, this message included, signed for this run and round (`Head.on_answer`)"""
 
     def encode(self) -> bytes:
         """As a frame."""
         flags = _HAS_RUN * (self.run != "") + _INSECURE * self.insecure + _HAS_LOSS * (self.loss is not None)
+        flags += _HAS_HEAD * (self.head != b"")
         numbers = (self.round, self.releases, self.planned, self.epsilon, self.loss or 0.0)
         header = _ANSWER.pack(_CODES.index(self.code), flags, bytes.fromhex(self.run), *numbers)
-        return pack(header + self.site.encode(), self.body)
+        return pack(header + self.head + self.site.encode(), self.body)
 
     @classmethod
     def decode(cls, frame: bytes, *, body_limit: int) -> Self:
@@ -177,18 +198,18 @@ class Reply:
         if len(header) <= _ANSWER.size:
             raise MessageError("the header of an answer is too short")
         code, flags, run, round, releases, planned, epsilon, loss = _ANSWER.unpack_from(header)
-        site = header[_ANSWER.size :].decode("ascii", errors="replace")
+        named = _ANSWER.size + HEAD_BYTES * bool(flags & _HAS_HEAD)
+        site = header[named:].decode("ascii", errors="replace")
         if code >= len(_CODES) or not is_site_name(site):
             raise MessageError("an answer has no known code, or no site")
-        if flags >= 2 * _HAS_LOSS or not all(map(_is_round, (round, releases, planned))):
+        if flags >= 2 * _HAS_HEAD or not all(map(_is_round, (round, releases, planned))):
             raise MessageError("an answer has no sound numbers")
         if not 0 <= epsilon < 1e300 or not math.isfinite(loss):
             raise MessageError("an answer has no sound epsilon or loss")
         said = run.hex() if flags & _HAS_RUN else ""
         given = loss if flags & _HAS_LOSS else None
-        return cls(
-            _CODES[code], site, said, round, releases, planned, epsilon, bool(flags & _INSECURE), body, given
-        )
+        insecure, head = bool(flags & _INSECURE), header[_ANSWER.size : named]
+        return cls(_CODES[code], site, said, round, releases, planned, epsilon, insecure, body, given, head)
 
 
 def point_to_bytes(point: Tensor) -> bytes:

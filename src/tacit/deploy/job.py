@@ -10,8 +10,11 @@ like, because no party can see the records of another:
     feature_shape = [64]
     classes = 10
     min_records = 100       # behind a shuffler only: what every site must have, because all count as the smallest
+    [consortium.identities]
+    server = "5b7e..."      # public signing keys, made by `tacit provision`: whose certificates are whose
+    silos = { hospital-a = "90ac...", hospital-b = "17d3..." }
 
-Its digest is in every request: a silo answers for the job it holds, and for no other.
+Its digest is in every request and certificate: a silo answers for the job it holds, and for no other.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ from tacit.algorithms.shuffled import settled
 from tacit.algorithms.shuffler import Shuffler, check_target
 from tacit.client.coin_gradient import CoinGradient
 from tacit.deploy.frames import is_site_name
+from tacit.deploy.identities import Identities
 from tacit.deploy.report import Report, report_values
 from tacit.engine.choices import recipe_names
 from tacit.engine.parts import algorithm_of
@@ -78,6 +82,8 @@ class Job:
     """how many records every site has at least; behind a shuffler all are charged as if they had no more"""
     report: Report | None = None
     """the mean losses that sites send along, if they do"""
+    identities: Identities | None = None
+    """the parties' public signing keys; None in a draft that nobody has provisioned yet"""
 
     def __post_init__(self) -> None:
         for site in self.sites:
@@ -93,6 +99,8 @@ class Job:
             raise RequestError("feature_shape must be the shape of one record's features, such as [64]")
         if self.min_records is not None:
             count("min_records", self.min_records)
+        if self.identities is not None:
+            self.identities.check(self.sites)
         if self.report is not None and self.unit is not Unit.RECORD:
             raise RequestError(
                 f"reports protect one record, {self.recipe.algorithm!r} one client: leave report out"
@@ -130,6 +138,7 @@ class Job:
         optional = {"classes": self.classes, "min_records": self.min_records}
         table |= {name: value for name, value in optional.items() if value is not None}
         table |= report_values(self.report)
+        table |= {} if self.identities is None else {"identities": self.identities.to_values()}
         return self.recipe.to_toml() + "\n" + tomli_w.dumps({"consortium": table})
 
     @classmethod
@@ -142,7 +151,7 @@ class Job:
         table = values.pop("consortium", None)
         if not isinstance(table, dict):
             raise RequestError(f"{source} has no table [consortium] with sites and feature_shape")
-        known = ["sites", "feature_shape", "classes", "min_records", "report"]
+        known = ["sites", "feature_shape", "classes", "min_records", "report", "identities"]
         for name in table:
             if name not in known:
                 raise unknown_name(f"setting of [consortium] in {source}", name, known)
@@ -152,7 +161,8 @@ class Job:
         recipe = Recipe.from_toml(tomli_w.dumps(values), source)
         sites, shape = tuple(table["sites"]), tuple(table["feature_shape"])
         report = Report.from_values(table["report"]) if "report" in table else None
-        return cls(recipe, sites, shape, table.get("classes"), table.get("min_records"), report)
+        named = Identities.from_values(table["identities"]) if "identities" in table else None
+        return cls(recipe, sites, shape, table.get("classes"), table.get("min_records"), report, named)
 
     @cached_property
     def digest(self) -> str:

@@ -31,9 +31,11 @@ from pathlib import Path
 from typing import Any
 
 import tomli_w
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from tacit.deploy.flare.kits import Network, write_kits
+from tacit.deploy.identities import SIGNING_KEY, Identities, read_signing_key
 from tacit.deploy.job import Job
 from tacit.deploy.mixing import PublicKeys
 from tacit.deploy.policy import Policy
@@ -129,11 +131,14 @@ def deployed(recipe: Recipe) -> Recipe:
 def provision(consortium: Consortium, out: Path) -> dict[str, Path]:
     """Write the folder of every party, and return them by name ("server" among them, "shuffler" if there is one).
 
+    The job that they all get names the public signing keys of the server and of every silo, which are made here.
     Guarantee: every folder is readable by its owner only and holds that party's private keys alone.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RequestError(f"--out {out} is not an empty directory: keys are never written over")
-    job = consortium.job
+    signing = {party: Ed25519PrivateKey.generate() for party in ("server", *consortium.job.sites)}
+    silos = {site: signing[site] for site in consortium.job.sites}
+    job = replace(consortium.job, identities=Identities.of(signing["server"], silos))
     clients = (*job.sites, SHUFFLER) if job.shuffled else job.sites
     folders = {party: out / party for party in ("server", *clients)}
     policies = {site: Policy.for_job(job, site, insecure_reproducible=job.insecure) for site in job.sites}
@@ -141,13 +146,15 @@ def provision(consortium: Consortium, out: Path) -> dict[str, Path]:
         folder.mkdir(mode=0o700, parents=True)
     network = Network(consortium.name, consortium.host, consortium.port, consortium.admin_port, clients)
     write_kits(network, {client: folders[client] for client in clients}, folders["server"])
+    for party, key in signing.items():
+        write_key(folders[party] / SIGNING_KEY, key)
     if job.shuffled:
         _write_sealing_keys(folders)
     settings = {f.name: getattr(consortium, f.name) for f in fields(Consortium) if f.name != "job"}
     for party, folder in folders.items():
         write_atomically(folder / "job.toml", job.text.encode())
         write_atomically(folder / "party.toml", tomli_w.dumps({"party": party, **settings}).encode())
-        write_atomically(folder / "README.md", _readme(party, consortium).encode())
+        write_atomically(folder / "README.md", _readme(party, replace(consortium, job=job)).encode())
         if party in policies:
             write_atomically(
                 folder / "policy.toml", (_POLICY_HEAD + policies[party].to_toml()).encode(), mode=0o600
@@ -223,6 +230,10 @@ class PartyFolder:
             raise RequestError(f"cannot read the public keys {path}: {error}") from error
         return read_key(self.folder / _SEALING_KEY), PublicKeys.from_values(values)
 
+    def signing_key(self) -> Ed25519PrivateKey:
+        """The party's own key for certificates and ledger heads."""
+        return read_signing_key(self.folder / SIGNING_KEY)
+
     @property
     def state(self) -> Path:
         """Where the party keeps what must survive a restart."""
@@ -282,7 +293,12 @@ what the server has seen knows whose a message is, also later: never give it awa
     return f"""\
 # {consortium.name}: the silo {party}
 
-1. Read `job.toml`, which all parties agreed to, and `policy.toml`, which is yours to change.
+1. Read `job.toml`, which all parties agreed to, and `policy.toml`, which is yours to change. The job's digest is
+
+       {job.digest}
+
+   Compare it with the other silos, over a channel that the server does not control: it covers the keys by which
+   everybody's certificates are known. `tacit verify` says on which job a certificate rests.
 2. On your machine, with `pip install 'tacit[deploy]'` and your records in a file or behind a Python function:
 
        tacit silo . --data records.csv --target COLUMN

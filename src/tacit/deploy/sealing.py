@@ -11,6 +11,7 @@ from pathlib import Path
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -66,7 +67,7 @@ def public_bytes(key: X25519PrivateKey) -> bytes:
     return key.public_key().public_bytes_raw()
 
 
-def write_key(path: Path, key: X25519PrivateKey) -> None:
+def write_key(path: Path, key: X25519PrivateKey | Ed25519PrivateKey) -> None:
     """Keep a private key in a file that only its owner can read."""
     write_atomically(
         path,

@@ -41,6 +41,10 @@ class Code(enum.StrEnum):
     """what the silo remembered of this run is gone; it cannot take part in it again"""
     FAILED = "failed"
     """anything else; the reason stays in the silo's own log"""
+    STATE_RESTORED = "state-restored"
+    """the silo has signed a ledger that it no longer holds: its state was set back to an older copy"""
+    LEDGER_CONFLICT = "ledger-conflict"
+    """the signed heads of another silo's ledger contradict each other"""
     # the shuffler's
     TOO_FEW = "too-few"
     """there is not one message of each silo of the round, and fewer are not mixed"""

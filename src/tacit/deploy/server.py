@@ -27,24 +27,29 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from torch import Tensor
 
 from tacit._version import __version__
-from tacit.deploy.frames import Reply, Request, point_to_bytes
+from tacit.deploy.frames import Reply, Request, heads_from_values, point_to_bytes
 from tacit.deploy.guard import check_trust
+from tacit.deploy.heads import Heads
+from tacit.deploy.identities import check_own_key
 from tacit.deploy.job import Job
 from tacit.deploy.reading import QuorumError, Reader, answer_to, reader_for
 from tacit.deploy.run_state import RunState
 from tacit.deploy.seam import Answer, Backend, Code, SiteError
+from tacit.deploy.silo_checks import Trusted, check_silo, read_basis
 from tacit.deploy.testimony import testify_run
 from tacit.engine import checkpoint as checkpoints
 from tacit.engine.round import server_round, server_start
-from tacit.errors import RequestError, TacitError, count, positive
-from tacit.privacy.certificate import CertificateError, verify
+from tacit.errors import MessageError, RequestError, TacitError, count, positive
+from tacit.privacy.certificate import CertificateError, read_signed
 
 _LOG = logging.getLogger("tacit.deploy.server")
-CERTIFICATE_LIMIT = 2**20
+CERTIFICATE_LIMIT = 2**23
+_HEADS_LIMIT = 2**22
 
 
 class DivergedError(TacitError):
@@ -117,6 +122,8 @@ class Server:
     quorum: int
     """how many usable answers a round needs"""
     deadline_seconds: float
+    signer: Ed25519PrivateKey
+    """the server's own key, for the certificate of the run"""
     attempts: int = 3
     """how often a round is asked for before the run stops for want of a quorum"""
     progress: Callable[[RoundReport], None] = lambda report: None
@@ -131,6 +138,7 @@ class Server:
         if count("quorum", self.quorum) > len(self.job.sites):
             raise RequestError(f"quorum = {self.quorum} is more than the {len(self.job.sites)} sites there are")
         check_trust(self.job)
+        check_own_key(self.job.identities, "server", self.signer)
         # Refuses what it could not read.
         reader_for(self.job, self.backend, self.key, self.deadline_seconds, self.attempts)
 
@@ -138,9 +146,15 @@ class Server:
     def _reader(self) -> Reader:
         return reader_for(self.job, self.backend, self.key, self.deadline_seconds, self.attempts)
 
+    @cached_property
+    def _heads(self) -> Heads:
+        identities = check_own_key(self.job.identities, "server", self.signer)
+        return Heads(self.job.digest, identities.silos)
+
     def run(self) -> Finished:
         """All rounds that are still missing, then the certificates."""
         state = self._load()
+        self._ask_for_heads(Request("heads", state.run, state.round, self.job.digest))
         while state.round < self.job.rounds:
             started = time.monotonic()
             state, report = self._advance(state)
@@ -148,6 +162,24 @@ class Server:
             report = replace(report, seconds=time.monotonic() - started)
             self._note(report)
         return self._finish(state)
+
+    def _ask_for_heads(self, request: Request) -> None:
+        """Gather the ledger heads that silos have witnessed: one whose state was set back shall see its own."""
+        answers = self.backend.run_round(
+            request.encode(),
+            sites=self.job.sites,
+            quorum=min(self.quorum, len(self.job.sites)),
+            deadline_seconds=self.deadline_seconds,
+        )
+        for site, answer in answers.items():
+            reply = answer_to(answer, site, request, _HEADS_LIMIT)
+            if isinstance(reply, Code):
+                _LOG.warning("ledger heads of %s: %s", site, reply)
+                continue
+            try:
+                self._heads.told(site, heads_from_values(json.loads(reply.body)["heads"]))
+            except (MessageError, ValueError, KeyError, TypeError, RecursionError):
+                _LOG.warning("ledger heads of %s: %s", site, Code.BAD_MESSAGE)
 
     def _load(self) -> RunState:
         saved = checkpoints.latest(self._checkpoints, self._fingerprint)
@@ -208,13 +240,16 @@ class Server:
         self, request: Request, sites: tuple[str, ...], state: RunState
     ) -> tuple[dict[str, _Message], dict[str, Code]]:
         """Usable messages by site, and what was wrong with the others; asks again while there are too few."""
-        frame, quorum = request.encode(), self._reader.quorum(self.quorum, len(sites))
+        quorum = self._reader.quorum(self.quorum, len(sites))
         messages: dict[str, _Message] = {}
         problems: dict[str, Code] = {}
         for _ in range(self.attempts):
             missing = [site for site in sites if site not in messages]
             answers = self.backend.run_round(
-                frame, sites=missing, quorum=quorum - len(messages), deadline_seconds=self.deadline_seconds
+                replace(request, heads=self._heads.newest()).encode(),
+                sites=missing,
+                quorum=quorum - len(messages),
+                deadline_seconds=self.deadline_seconds,
             )
             for site in missing:
                 read = self._message(answers.get(site, SiteError(Code.NO_ANSWER)), site, request, state)
@@ -224,6 +259,9 @@ class Server:
                 else:
                     problems[site] = read
                     _LOG.warning("round %d: %s: %s", request.round, site, read)
+            if Code.LEDGER_CONFLICT in problems.values():
+                # Whoever objects has evidence, which the silo in question should see.
+                self._ask_for_heads(replace(request, kind="heads", body=b""))
             if len(messages) >= quorum:
                 return messages, problems
         raise QuorumError(_too_few(request.round, len(messages), quorum, problems))
@@ -235,6 +273,8 @@ class Server:
             return reply
         if state.digests.get(site) == _digest(reply.body):
             return Code.REPLAYED
+        if not self._heads.answered(site, reply.head, run=request.run, round=request.round):
+            return Code.BAD_MESSAGE
         content = self._reader.read(reply.body)
         return Code.BAD_MESSAGE if content is None else _Message(reply, content)
 
@@ -248,7 +288,10 @@ class Server:
             if not missing:
                 break
             answers = self.backend.run_round(
-                request.encode(), sites=missing, quorum=len(missing), deadline_seconds=self.deadline_seconds
+                replace(request, heads=self._heads.newest()).encode(),
+                sites=missing,
+                quorum=len(missing),
+                deadline_seconds=self.deadline_seconds,
             )
             for site in missing:
                 silos[site] = self._certificate(answers.get(site, SiteError(Code.NO_ANSWER)), site, request)
@@ -257,7 +300,7 @@ class Server:
             "messages_used": dict(state.answered),
             "problems": dict(state.problems),
         }
-        certificate = testify_run(self.job, state.run, parameters, silos, facts, self.directory)
+        certificate = testify_run(self.job, state.run, parameters, silos, facts, self.signer, self.directory)
         return Finished(state.run, parameters, certificate, dict(state.problems), dict(state.answered))
 
     def _certificate(self, answer: Answer, site: str, request: Request) -> bytes | None:
@@ -266,12 +309,15 @@ class Server:
             _LOG.warning("certificate of %s: %s", site, read)
             return None
         try:
-            body = verify(read.body).body
+            body = read_signed(read.body)
+            mine = (body.get("kind"), body.get("site"), body.get("run"), body.get("job"))
+            if mine != ("silo", site, request.run, request.job):
+                raise CertificateError("it is about another site, run or job")
+            check_silo(body, read_basis(body, None, Trusted(job=self.job.text.encode())))
         except CertificateError as error:
             _LOG.warning("certificate of %s: %s", site, error)
             return None
-        mine = (body.get("kind"), body.get("site"), body.get("run"), body.get("job"))
-        return read.body if mine == ("silo", site, request.run, request.job) else None
+        return read.body
 
 
 def _digest(message: bytes) -> str:

@@ -8,11 +8,15 @@ Nothing leaves before its line in the ledger is on the disk. What goes wrong bec
 written into the silo's own `errors.log`. A round whose computation fails may fail because of a record, and that
 it failed is then a message without noise. So the silo stops for good there, until its own people have looked at
 it and removed the file `halted`: a server cannot ask again and again for points at which it fails.
+
+Every answer carries the head of the ledger, signed, and every request the newest heads of all silos. A silo keeps
+those of the others as their witness, and stops when it is shown one of its own that its ledger does not have.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import traceback
 from collections.abc import Callable
@@ -20,17 +24,20 @@ from pathlib import Path
 from typing import TypeVar
 
 import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from torch import Tensor
 
 from tacit.client.cohort import Cohort
 from tacit.deploy.frames import Reply, Request, point_from_bytes
 from tacit.deploy.guard import Terms, admit
+from tacit.deploy.heads import Head
 from tacit.deploy.job import Job
 from tacit.deploy.memory import Memory, MemoryFiles, new_secret
 from tacit.deploy.mixing import Covers, context_of, mixing_of, point_digest
+from tacit.deploy.notary import Notary
 from tacit.deploy.policy import Policy
 from tacit.deploy.seam import Code
-from tacit.deploy.testimony import testify
+from tacit.deploy.witness import HeadsError
 from tacit.engine.files import write_atomically
 from tacit.engine.round import ClientState, client_round, client_start
 from tacit.engine.threads import suitable_threads
@@ -39,6 +46,7 @@ from tacit.federation import Federation
 from tacit.privacy import events
 from tacit.privacy.ledger import Ledger, LedgerBusyError, Page, RunAccount
 
+_LOG = logging.getLogger("tacit.deploy.silo")
 Result = TypeVar("Result")
 Moment = Callable[[str], None]
 """Called with a name before and after every durable write; tests die there."""
@@ -55,7 +63,8 @@ class Silo:
 
     Guarantee: all messages that ever leave silos with this `state_dir` together keep the policy's (epsilon,
     delta), whatever requests arrive, in whatever order, however often the process dies in between, and whoever
-    sends them. (Not if the directory is set back to an older copy: do not restore it from a backup.)
+    sends them. (Not if the directory is set back to an older copy: do not restore it from a backup. The silo
+    notices once somebody shows it a head that it signed since.)
     """
 
     def __init__(
@@ -63,10 +72,12 @@ class Silo:
         terms: Terms,
         state_dir: Path,
         *,
+        key: Ed25519PrivateKey,
         covers: Covers | None = None,
         at: Moment = lambda moment: None,
     ) -> None:
         self._terms = terms
+        self._notary = Notary(terms, key, state_dir)
         self._directory = state_dir
         self._at = at
         self._stopped = False
@@ -80,6 +91,7 @@ class Silo:
         self._ledger = Ledger(state_dir / "ledger.sqlite")
         with self._ledger.page() as page:
             terms.policy.check_past(page.account)
+            self._notary.check(page)
 
     @classmethod
     def open(
@@ -90,11 +102,12 @@ class Silo:
         state_dir: Path,
         *,
         site: str,
+        key: Ed25519PrivateKey,
         covers: Covers | None = None,
     ) -> Silo:
         """A silo for a job, with its own policy and its own records; a job that it must refuse is an error."""
         terms = admit(Job.from_text(job_text), Policy.from_toml(policy_text), site, records)
-        return cls(terms, state_dir, covers=covers)
+        return cls(terms, state_dir, key=key, covers=covers)
 
     @property
     def terms(self) -> Terms:
@@ -115,8 +128,12 @@ class Silo:
         if asked.kind == "mix":
             return self._bare(Code.MALFORMED, asked).encode()
         try:
-            reply = self._certified(asked) if asked.kind == "certify" else self._answered(asked)
+            reply = self._replied(asked)
         except _RefusedError as refused:
+            reply = self._bare(refused.code, asked)
+        except HeadsError as refused:
+            # Names and numbers of lines, and nothing of any record.
+            _LOG.error("%s", refused)
             reply = self._bare(refused.code, asked)
         except LedgerBusyError:
             reply = self._bare(Code.BUSY, asked)
@@ -125,6 +142,15 @@ class Silo:
             self._keep_to_ourselves(traceback.format_exc())
             reply = self._bare(Code.FAILED, asked)
         return reply.encode()
+
+    def _replied(self, asked: Request) -> Reply:
+        match asked.kind:
+            case "certify":
+                return self._certified(asked)
+            case "heads":
+                return self._bore_witness(asked)
+            case _:
+                return self._answered(asked)
 
     def _bare(self, code: Code, asked: Request) -> Reply:
         return Reply(code, self._terms.site, asked.run, asked.round, insecure=self._terms.job.insecure)
@@ -151,20 +177,22 @@ class Silo:
         with self._ledger.page() as page:
             if self._stopped or self._halted.exists():
                 raise _RefusedError(Code.FAILED)
+            self._notary.take(asked, page)
             account = page.account.run(asked.run)
             last = None if account is None else account.last
             if last is not None and asked.round <= last["round"]:
-                return self._again(asked, last["releases"], last["round"], last["point"], last["memory"])
+                return self._again(asked, page, last["releases"], last["round"], last["point"], last["memory"])
             return self._first_time(asked, point, page, account)
 
-    def _again(self, asked: Request, releases: int, round: int, point: str, memory: str) -> Reply:
+    def _again(self, asked: Request, page: Page, releases: int, round: int, point: str, memory: str) -> Reply:
         """The bytes of before: a second draw of noise for one round would cost twice."""
         if asked.round < round:
             raise _RefusedError(Code.PAST_ROUND)
         if hashlib.sha256(asked.body).hexdigest() != point:
             raise _RefusedError(Code.CHANGED_POINT)
         remembered = self._remembered(asked.run, round, memory)
-        return self._message(asked, releases, remembered.message, remembered.loss)
+        head = self._notary.head(asked.run, page)
+        return self._message(asked, releases, remembered.message, remembered.loss, head)
 
     def _first_time(self, asked: Request, point: Tensor, page: Page, account: RunAccount | None) -> Reply:
         terms, releases = self._terms, 1 if account is None else account.releases + 1
@@ -197,7 +225,8 @@ class Silo:
         page.commit()
         self._at("after ledger")
         files.keep_only(asked.round)
-        return self._message(asked, releases, memory.message, memory.loss)
+        head = self._notary.head(asked.run, page)
+        return self._message(asked, releases, memory.message, memory.loss, head)
 
     def _compute(self, asked: Request, point: Tensor, account: RunAccount | None, releases: int) -> Memory:
         """One round of this silo alone."""
@@ -267,7 +296,14 @@ class Silo:
     def _files(self, run: str) -> MemoryFiles:
         return MemoryFiles(self._directory / "runs" / run)
 
-    def _message(self, asked: Request, releases: int, body: bytes, loss: float | None = None) -> Reply:
+    def _message(
+        self,
+        asked: Request,
+        releases: int,
+        body: bytes,
+        loss: float | None = None,
+        head: Head | None = None,
+    ) -> Reply:
         terms = self._terms
         return Reply(
             Code.OK,
@@ -280,10 +316,19 @@ class Silo:
             terms.job.insecure,
             body,
             loss,
+            head.on_answer() if head else b"",
         )
 
+    def _bore_witness(self, asked: Request) -> Reply:
+        """The heads that this silo has seen of all ledgers, its own among them."""
+        if asked.job != self._terms.job.digest:
+            raise _RefusedError(Code.OTHER_JOB)
+        with self._ledger.page() as page:
+            self._notary.take(asked, page)
+            return self._message(asked, 0, self._notary.heads(asked.run, page))
+
     def _certified(self, asked: Request) -> Reply:
-        """A certificate of what this silo released in a run, for the model that came of it."""
+        """A certificate of what this silo released in a run."""
         job = self._terms.job
         if asked.job != job.digest:
             raise _RefusedError(Code.OTHER_JOB)
@@ -292,9 +337,10 @@ class Silo:
         except MessageError as error:
             raise _RefusedError(Code.BAD_POINT) from error
         with self._ledger.page() as page:
+            self._notary.take(asked, page)
             account = page.account.run(asked.run)
-        if account is not None and account.opened != self._terms.opening(asked.run):
-            # It would vouch for the noise and the records of today, and the run had others.
-            raise _RefusedError(Code.STATE_LOST)
-        certificate, releases = testify(self._terms, self._ledger, asked.run, parameters, self._directory)
-        return self._message(asked, releases, certificate)
+            if account is not None and account.opened != self._terms.opening(asked.run):
+                # It would vouch for the noise and the records of today, and the run had others.
+                raise _RefusedError(Code.STATE_LOST)
+            certificate = self._notary.certificate(asked.run, parameters, page)
+            return self._message(asked, account.releases if account else 0, certificate)

@@ -172,8 +172,7 @@ class Ledger:
     def export(self) -> bytes:
         """All lines, one JSON object each: body and hash."""
         with self.page() as page:
-            rows = page.connection.execute("SELECT body, hash FROM lines ORDER BY number").fetchall()
-        return b"".join(json.dumps({"body": body, "hash": hash}).encode() + b"\n" for body, hash in rows)
+            return page.export()
 
 
 class Page:
@@ -182,6 +181,18 @@ class Page:
     def __init__(self, connection: sqlite3.Connection, account: Account) -> None:
         self.connection = connection
         self.account = account
+
+    def export(self) -> bytes:
+        """All lines, one JSON object each: body and hash."""
+        rows = self.connection.execute("SELECT body, hash FROM lines ORDER BY number").fetchall()
+        return b"".join(json.dumps({"body": body, "hash": hash}).encode() + b"\n" for body, hash in rows)
+
+    def hash_at(self, lines: int) -> str | None:
+        """The hash that the ledger ended in when it had so many lines; None if it never had."""
+        if lines == 0:
+            return _FIRST_HASH
+        rows = self.connection.execute("SELECT hash FROM lines WHERE number = ?", (lines,)).fetchall()
+        return str(rows[0][0]) if rows else None
 
     def append(self, line: Mapping[str, Any]) -> None:
         """One more line, not yet on the disk."""

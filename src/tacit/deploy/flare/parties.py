@@ -70,6 +70,7 @@ def run_server(party: PartyFolder, board: Board) -> Finished:
             party.state,
             quorum=party.quorum,
             deadline_seconds=party.deadline_seconds,
+            signer=party.signing_key(),
             progress=board.update,
             key=sealing[0] if sealing else None,
         )
@@ -82,9 +83,18 @@ def run_silo(party: PartyFolder, records: Federation, say: Callable[[str], None]
         raise RequestError(f"{party.folder} is no silo's folder: tacit {_verb(party)} {party.folder}")
     site, sealing = party.party, party.sealing()
     covers = Covers(site, *sealing) if sealing else None
-    with _alone(party), _logging_to(party.folder / "log.jsonl"):
-        silo = Silo.open(party.job.text, party.policy_text(), records, party.state, site=site, covers=covers)
+    with _alone(party), _logging_to(party.folder / "log.jsonl", say):
+        silo = Silo.open(
+            party.job.text,
+            party.policy_text(),
+            records,
+            party.state,
+            site=site,
+            key=party.signing_key(),
+            covers=covers,
+        )
         terms = silo.terms
+        say(f"{site}: job {party.job.digest}")
         say(
             f"{site}: {terms.records} records, noise multiplier {terms.noise_multiplier:.4g}, "
             f"epsilon {terms.epsilon:.4g} of the {terms.policy.epsilon:g} in the policy, {terms.planned} rounds"
@@ -128,8 +138,10 @@ def _narrated(answerer: Party, say: Callable[[str], None]) -> Callable[[bytes], 
         # Nobody may be there to read it, and a full disk must not cost an answer.
         with contextlib.suppress(MessageError, OSError):
             reply = Reply.decode(frame, body_limit=2**30)
-            if reply.body.startswith(b"{") and len(reply.body) < CERTIFICATE_LIMIT:
+            if reply.body.startswith(b"{\n") and len(reply.body) < CERTIFICATE_LIMIT:
                 say(f"{reply.site}: certificate written for run {reply.run}")
+            elif reply.body.startswith(b'{"heads"'):
+                say(f"{reply.site}: told the server which ledger heads it has witnessed")
             else:
                 say(f"{reply.site}: round {reply.round}: {reply.code}, {len(reply.body)} bytes")
         return frame
@@ -213,16 +225,35 @@ class _JsonLines(logging.Formatter):
         return json.dumps(line)
 
 
+class _Said(logging.Handler):
+    """What somebody has to look at, on the console as well; once, if it does not change."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        super().__init__(logging.ERROR)
+        self._say, self._last = say, ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        # Nobody may be there to read it.
+        with contextlib.suppress(OSError):
+            if text != self._last:
+                self._say(f"ATTENTION: {text}")
+        self._last = text
+
+
 @contextlib.contextmanager
-def _logging_to(path: Path) -> Iterator[None]:
-    """What tacit has to say about this party, one JSON object a line, readable by its owner only."""
+def _logging_to(path: Path, say: Callable[[str], None] | None = None) -> Iterator[None]:
+    """What tacit has to say about this party, one JSON object a line, for its owner only; errors also said."""
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
-    handler = logging.FileHandler(path)
-    handler.setFormatter(_JsonLines())
+    file = logging.FileHandler(path)
+    file.setFormatter(_JsonLines())
+    handlers = [file, *([] if say is None else [_Said(say)])]
     logger = logging.getLogger("tacit.deploy")
-    logger.addHandler(handler)
+    for handler in handlers:
+        logger.addHandler(handler)
     try:
         yield
     finally:
-        logger.removeHandler(handler)
-        handler.close()
+        for handler in handlers:
+            logger.removeHandler(handler)
+            handler.close()

@@ -1,0 +1,235 @@
+"""Checking a silo's certificate: whose key signed it, and whether it follows from what it states.
+
+A certificate is checked against a job, which names the parties' keys. A job that lies beside the certificate was
+put there by whoever made the certificate, and shows only that the two go together: its digest has to be compared
+with that of the job that a silo really signed up for. A job of one's own (`Trusted.job`) settles that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tacit.deploy.identities import Identities
+from tacit.deploy.job import Job
+from tacit.deploy.stated import LEDGER_FILE, Spent, Stated, accountant, claims, whole_site
+from tacit.deploy.stated_reading import heads_of, read_stated, table
+from tacit.deploy.testimony import JOB_FILE
+from tacit.errors import TacitError
+from tacit.models.registry import ENTRY_POINT
+from tacit.privacy import Adversary, Unit, events
+from tacit.privacy.certificate import CertificateError
+from tacit.privacy.groups import group_epsilon
+from tacit.privacy.ledger import read_export
+
+_SLACK = 1e-6
+"""By so much, relatively, a number may differ from the recomputed one: other processors round differently."""
+
+_WRONG = (
+    TacitError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+"""What computing with numbers that somebody made up may end in."""
+
+_SIGNED_PARTS = frozenset({"format", "public_key", "signature"})
+
+
+@dataclass(frozen=True)
+class Trusted:
+    """What whoever checks a certificate knows by other means than the certificate."""
+
+    job: bytes | None = None
+    """the job that they, or their silo, agreed to"""
+    key: str | None = None
+    """the public key that must have signed the certificate itself, 64 hexadecimal digits"""
+    unknown_keys: bool = False
+    """go on although nobody can tell whose keys signed; what is left is whether the numbers add up"""
+
+
+@dataclass(frozen=True)
+class Basis:
+    """What a certificate is checked against."""
+
+    job: Job | None
+    keys: Mapping[str, str] | None
+    """of the silos, by name; None where nobody can tell whose keys are whose"""
+    source: str
+    """what vouches for the keys, in words"""
+    known: bool = True
+    """whether anything does"""
+
+
+@dataclass(frozen=True)
+class CheckedSilo:
+    """A silo's certificate that holds."""
+
+    body: Mapping[str, Any]
+    stated: Stated
+
+
+def read_basis(body: Mapping[str, Any], beside: bytes | None, trusted: Trusted) -> Basis:
+    """The job and the keys for a certificate, after the key of its signer was compared with them."""
+    job, source = _job(body, beside, trusted)
+    signer = body["public_key"]
+    if trusted.key is not None and signer != trusted.key:
+        raise CertificateError(f"it is signed with the key {signer}, not with {trusted.key}")
+    if trusted.unknown_keys:
+        return Basis(job, None, "nothing: they were not compared with any that are known", known=False)
+    if job is not None and job.identities is not None:
+        known = _known(job.identities, body)
+        if signer != known:
+            raise CertificateError(f"it is signed with the key {signer}, and the job names {known}")
+        return Basis(job, job.identities.silos, f"job {job.digest}, {source}")
+    if trusted.key is not None and body.get("kind") == "silo":
+        return Basis(job, None, "the one key that you gave")
+    missing = "its job names no keys" if job is not None else f"there is no {JOB_FILE} beside it"
+    raise CertificateError(
+        f"nobody can tell whose keys signed it: {missing}. Give your own copy of the job with --job, for the "
+        "certificate of a silo its key with --key, or --unknown-keys to check only that the numbers add up"
+    )
+
+
+def _known(identities: Identities, body: Mapping[str, Any]) -> str:
+    site = body.get("site")
+    if body.get("kind") == "run":
+        return identities.server
+    if not isinstance(site, str) or site not in identities.silos:
+        raise CertificateError(f"it is of {site!a:.60}, which is no silo of the job")
+    return identities.silos[site]
+
+
+def _job(body: Mapping[str, Any], beside: bytes | None, trusted: Trusted) -> tuple[Job | None, str]:
+    content, source = trusted.job, "the one that you gave"
+    if content is None:
+        content, source = beside, f"the {JOB_FILE} beside the certificate"
+    if content is None:
+        return None, ""
+    if hashlib.sha256(content).hexdigest() != body.get("job"):
+        raise CertificateError(f"{source} is not its job, {body.get('job')!a:.80}")
+    try:
+        text = content.decode()
+        model = tomllib.loads(text).get("model")
+        if trusted.job is None and isinstance(model, str) and model.startswith(ENTRY_POINT):
+            # To build it is to run it, and whoever made the certificate may have written the job as well.
+            raise CertificateError(
+                f"its job trains code of its own ({model!a:.60}), which is run only for a job that you trust: "
+                "give your own copy of it with --job"
+            )
+        job = Job.from_text(text, JOB_FILE)
+        # What cannot be built cannot have been run either.
+        if job.digest != body["job"] or not job.algorithm.name:
+            raise CertificateError(f"{source} is not as tacit writes it")
+    except CertificateError:
+        raise
+    except _WRONG as error:
+        raise CertificateError(f"{source} is not a job: {error!s:.300}") from error
+    return job, source
+
+
+def check_silo(body: Mapping[str, Any], basis: Basis, ledger: bytes | None = None) -> CheckedSilo:
+    """Check the certificate of a silo whose signature holds; with its exported ledger, also against that."""
+    stated, job = read_stated(body, basis.job), basis.job
+    if job is not None and stated.site not in job.sites:
+        raise CertificateError(f"it is of {stated.site!r}, which is no silo of the job")
+    try:
+        rebuilt = _without_job(body, stated) if job is None else stated.body(job)
+    except _WRONG as error:
+        raise CertificateError(f"what it states does not go together: {error!s:.300}") from error
+    compare(body, rebuilt, whole=job is not None)
+    cost = body["epsilon"]["collaboration"]
+    if cost is None or cost > stated.epsilon:
+        raise CertificateError("its epsilon is larger than that of the silo's policy")
+    for site, told in heads_of(stated).items():
+        if site == stated.site or (basis.keys is not None and site not in basis.keys):
+            raise CertificateError(f"it has ledger heads of {site!a:.60}, which is no other silo of the job")
+        if basis.keys is not None and not all(
+            head.is_of(site, basis.keys[site]) for heads in told.values() for head in heads
+        ):
+            raise CertificateError(f"it has a ledger head of {site} that {site} has not signed")
+    if ledger is not None:
+        _check_ledger(body, stated, ledger)
+    return CheckedSilo(body, stated)
+
+
+def compare(body: Mapping[str, Any], rebuilt: Mapping[str, Any], *, whole: bool) -> None:
+    """Refuse a certificate that differs from its rebuilt content; unless `whole`, only in what was rebuilt."""
+    for name in sorted(rebuilt.keys() | (body.keys() - _SIGNED_PARTS) if whole else rebuilt.keys()):
+        if name not in body:
+            raise CertificateError(f"it does not say {name}")
+        if name not in rebuilt:
+            raise CertificateError(f"it says {name!a:.60}, which has no place in it")
+        if not _same(body[name], rebuilt[name]):
+            software = "" if body.get("accountant") == accountant() else f" (computed here with {accountant()})"
+            raise CertificateError(
+                f"its {name} is not what its events and the job give: {body[name]!a:.200}, where it must be "
+                f"{rebuilt[name]!a:.200}{software}"
+            )
+
+
+def _same(one: object, other: object) -> bool:
+    """Equal, kind by kind (True is not 1), with some room for the rounding of floats."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=_SLACK)
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(one[name], other[name]) for name in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return one == other
+
+
+def _without_job(body: Mapping[str, Any], stated: Stated) -> dict[str, Any]:
+    """What follows from the events alone, taking the certificate's own word for what they belong to."""
+    insecure = body["insecure_reproducible"]
+    if type(insecure) is not bool:
+        raise TypeError("insecure_reproducible must be true or false")
+    beside = {name: table(told)["event"] for name, told in table(body["run_if_others_help"]).items()}
+    rebuilt = claims(
+        stated.spent.run,
+        stated.spent.together,
+        {name: events.from_dict(event) for name, event in beside.items()},
+        delta=stated.delta,
+        adjacency=stated.adjacency,
+        unit=Unit(body["unit"]),
+        adversary=Adversary(body["adversary"]),
+        public=stated.also_public,
+        insecure=insecure,
+    )
+    if whole := body.get("run_for_the_whole_site"):
+        delta = table(whole)["delta"]
+        cost = group_epsilon(stated.spent.run, stated.records or 1, delta, stated.adjacency)
+        rebuilt["run_for_the_whole_site"] = whole_site(cost, delta)
+    return {**rebuilt, "delta": stated.delta, "rounds_answered": len(stated.spent.points)}
+
+
+def _check_ledger(body: Mapping[str, Any], stated: Stated, exported: bytes) -> None:
+    """What a certificate states about a ledger is what the ledger says."""
+    if hashlib.sha256(exported).hexdigest() != stated.files[LEDGER_FILE]:
+        raise CertificateError(f"{LEDGER_FILE} is not the file that was signed")
+    try:
+        found, run = Spent.read(exported, stated.run), read_export(exported).run(stated.run)
+    except _WRONG as error:
+        raise CertificateError(str(error)) from error
+    said = stated.spent
+    if found.ledger != said.ledger or found.points != said.points:
+        raise CertificateError("the ledger is not the one that was signed")
+    if found.events() != said.events():
+        raise CertificateError("the events are not those of the ledger")
+    if found.adversary not in (None, said.adversary):
+        raise CertificateError(
+            f"all runs in the ledger together hold against {found.adversary}, and it says {said.adversary}"
+        )
+    named = body.keys() & run.opened.keys() - {"kind", "adversary"} if run else set()
+    if run and any(body[name] != run.opened[name] for name in named):
+        raise CertificateError("its terms are not those of the run in the ledger")

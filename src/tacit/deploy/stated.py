@@ -1,0 +1,289 @@
+"""What a silo states in its certificate, and all that follows from it.
+
+A silo states what it alone can know: the number of its records, the noise that it drew, what its ledger adds up
+to, the points that it was asked at. It says nothing about the final model, which only the server has seen come
+about. Everything else in its certificate, each number and each sentence, is computed from that and from the job
+by `Stated.body`. Whoever checks a certificate reads what is stated (`read_stated`) and computes the rest again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+import torch
+from dp_accounting import DpEvent
+
+from tacit._version import __version__
+from tacit.deploy.guard import Terms
+from tacit.deploy.job import Job
+from tacit.deploy.policy import Policy
+from tacit.errors import RequestError
+from tacit.privacy import Adjacency, Adversary, Guarantee, Unit, accounting, events
+from tacit.privacy.groups import group_epsilon
+from tacit.privacy.ledger import Account, read_export
+from tacit.privacy.terms import RECORD_COUNTS
+
+_WEAKEST_FIRST = (str(Adversary.SHUFFLER), str(Adversary.SERVER))
+"""Promises of several runs together hold against whom all of them hold."""
+
+LEDGER_FILE = "ledger.jsonl"
+ONLY_STATED = {
+    "accountant": "with which software it computed its epsilons",
+    "events.collaboration": "that no run is missing from its ledger",
+    "ledger": "that it keeps no other ledger",
+    "noise_multiplier": "that the noise was drawn, with this multiplier",
+    "points": "that it was asked at these points and at no others",
+    "policy": "the limits that it has set itself",
+    "public": "that its preparations have looked at nothing else outside of the accounting",
+    "records": "how many records it holds",
+    "witnessed": "that it has kept back no ledger head of another silo",
+}
+"""What nobody else can check. Certificates and `tacit verify` label it so."""
+
+
+@dataclass(frozen=True)
+class _StatedTerms(Terms):
+    """A silo's terms as they follow from its certificate, without its records."""
+
+    stated_records: int = 1
+
+    @property
+    def records(self) -> int:
+        """By the silo's own word."""
+        return self.stated_records
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a silo's ledger says about one run, and about all of them together."""
+
+    run: DpEvent
+    together: DpEvent
+    adversary: Adversary | None
+    """against whom all runs together promise something; None without any run"""
+    points: Mapping[int, str]
+    """the digest of the point of every round that was answered"""
+    ledger: Mapping[str, Any]
+    """head of the ledger, at the end and before the run"""
+
+    @classmethod
+    def read(cls, exported: bytes, run: str) -> Spent:
+        """From an exported ledger, whose chain is checked."""
+        account = read_export(exported)
+        mine, head = account.run(run), {"lines": account.lines, "hash": account.hash}
+        lines, hash = Account().lines, Account().hash
+        before: dict[str, Any] | None = None
+        points: dict[int, str] = {}
+        for text in exported.decode().splitlines():
+            written = json.loads(text)
+            line = json.loads(written["body"])
+            if line["run"] == run:
+                before = before or {"lines": lines, "hash": hash}
+                points |= {line["round"]: line["point"]} if line["kind"] == "release" else {}
+            lines, hash = lines + 1, written["hash"]
+        return cls(
+            mine.event if mine else events.nothing(),
+            account.event(),
+            Adversary(min(account.adversaries, key=_WEAKEST_FIRST.index)) if account.runs else None,
+            points,
+            {**head, "before_run": before or head},
+        )
+
+    def events(self) -> dict[str, Any]:
+        """Both events in plain values."""
+        return {"run": events.to_dict(self.run), "collaboration": events.to_dict(self.together)}
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What a silo states about one run."""
+
+    site: str
+    run: str
+    records: int | None
+    """None where the number of records is nobody's business"""
+    noise_multiplier: float
+    report_noise: float
+    epsilon: float
+    """of its policy, like delta and adjacency"""
+    delta: float
+    adjacency: Adjacency
+    also_public: tuple[str, ...]
+    """what its promise takes as public beside what the job does: looks at its data, or its number of records"""
+    spent: Spent
+    witnessed: Mapping[str, Any]
+    """the heads of other silos' ledgers that it has seen"""
+    files: Mapping[str, str]
+    accountant: Mapping[str, str]
+
+    @classmethod
+    def by(cls, terms: Terms, exported: bytes, run: str, witnessed: Mapping[str, Any]) -> Stated:
+        """What a silo with this ledger has to state."""
+        policy = terms.policy
+        return cls(
+            terms.site,
+            run,
+            terms.facts().get("records"),
+            terms.noise_multiplier,
+            terms.report_noise,
+            policy.epsilon,
+            policy.delta,
+            policy.adjacency,
+            terms.public[len(terms.job.algorithm.work.public) :],
+            Spent.read(exported, run),
+            witnessed,
+            {LEDGER_FILE: hashlib.sha256(exported).hexdigest()},
+            accountant(),
+        )
+
+    def body(self, job: Job) -> dict[str, Any]:
+        """The silo's certificate; `RequestError` where what is stated does not go together with the job."""
+        terms = self._terms(job)
+        charged = self._charged(terms)
+        seen = terms.exposures(charged) if charged else ()
+        against, points = self._against(job), self.spent.points
+        public = (*job.algorithm.work.public, *self.also_public)
+        body = {
+            "kind": "silo",
+            "run": self.run,
+            "job": job.digest,
+            "files": dict(self.files),
+            "accountant": dict(self.accountant),
+            "site": self.site,
+            **terms.facts(),
+            "policy": {"epsilon": self.epsilon, "delta": self.delta},
+            "delta": self.delta,
+            "adversary": str(against),
+            "public": list(public),
+            "events": self.spent.events(),
+            **claims(
+                self.spent.run,
+                self.spent.together,
+                {str(one.adversary): one.event for one in seen},
+                delta=self.delta,
+                adjacency=self.adjacency,
+                unit=terms.policy.unit,
+                adversary=against,
+                public=public,
+                insecure=job.insecure,
+            ),
+            **_whole_site(terms, self.spent.run),
+            "rounds_answered": len(points),
+            "points": {str(round): digest for round, digest in points.items()},
+            "ledger": dict(self.spent.ledger),
+            "witnessed": dict(self.witnessed),
+        }
+        named = {"events.collaboration", *body}
+        return {**body, "only_stated": {name: what for name, what in ONLY_STATED.items() if name in named}}
+
+    def _terms(self, job: Job) -> Terms:
+        records, position = self.records or job.min_records or 1, job.sites.index(self.site)
+        policy = Policy.for_job(
+            job, self.site, epsilon=self.epsilon, delta=self.delta, adjacency=self.adjacency, report_epsilon=0.0
+        )
+        multipliers = torch.tensor([self.noise_multiplier], dtype=torch.float64)
+        return _StatedTerms(
+            job=job,
+            policy=policy,
+            site=self.site,
+            federation=job.blank().client(position),
+            planned=job.most_releases(),
+            noise_multiplier=self.noise_multiplier,
+            noise_std=float(job.algorithm.work.noise_stds(torch.tensor([records]), multipliers)[0]),
+            report_noise=self.report_noise,
+            epsilon=math.inf,
+            stated_records=records,
+        )
+
+    def _charged(self, terms: Terms) -> int:
+        """For how many releases the run was charged: for those that there were, or for all that were planned."""
+        for round in self.spent.points:
+            if round >= terms.job.rounds or self.site not in terms.job.cohort(round):
+                raise RequestError(f"{self.site} says that it answered round {round}, which is not its turn")
+        written, answered = self.spent.events()["run"], len(self.spent.points)
+        if answered and self.spent.ledger["lines"] <= self.spent.ledger["before_run"]["lines"] + answered:
+            raise RequestError(f"a ledger has more lines than that after {answered} rounds of a run")
+        if not answered and written == events.to_dict(events.nothing()):
+            return 0
+        for releases in (answered, terms.planned):
+            if 0 < releases <= terms.planned and events.to_dict(terms.event(releases)) == written:
+                return releases
+        raise RequestError(
+            f"events.run is not what {answered} rounds of the job are, with noise_multiplier = "
+            f"{self.noise_multiplier!r} and records = {self.records!r}"
+        )
+
+    def _against(self, job: Job) -> Adversary:
+        """Against whom everything holds: whom the run relied on, the promise relies on."""
+        relied_on = {job.adversary} if self.spent.points or self.spent.adversary is None else set()
+        found = relied_on | ({self.spent.adversary} if self.spent.adversary else set())
+        return Adversary(min(map(str, found), key=_WEAKEST_FIRST.index))
+
+
+def claims(
+    run: DpEvent,
+    together: DpEvent,
+    beside: Mapping[str, DpEvent],
+    *,
+    delta: float,
+    adjacency: Adjacency,
+    unit: Unit,
+    adversary: Adversary,
+    public: tuple[str, ...],
+    insecure: bool,
+) -> dict[str, Any]:
+    """Every epsilon of a silo's certificate, and its promise in words, from the events alone."""
+
+    def promise(event: DpEvent, against: Adversary) -> Guarantee:
+        return Guarantee((event,), delta, adjacency, unit, against, public)
+
+    whole = promise(together, adversary)
+    weaker = {name: promise(event, Adversary(name)) for name, event in beside.items()}
+    sentences = [whole.sentence(), *(one.sentence() for one in weaker.values())]
+    return {
+        "epsilon": {
+            "run": _finite_or_none(accounting.epsilon(run, delta, adjacency)),
+            "collaboration": _finite_or_none(whole.epsilon),
+        },
+        "run_if_others_help": {
+            name: {"event": events.to_dict(beside[name]), "epsilon": _finite_or_none(one.epsilon)}
+            for name, one in weaker.items()
+        },
+        "promise": "No privacy: the noise follows from a seed that all parties know. This was a trial."
+        if insecure
+        else " Should the shuffler help the server, of this run alone: ".join(sentences),
+    }
+
+
+def _whole_site(terms: Terms, event: DpEvent) -> dict[str, Any]:
+    """What the run promises about all records of the site at once (ISRL-DP, appendix D.3.5), if it does."""
+    whole = terms.job.client_target()
+    if whole is None:
+        return {}
+    cost = group_epsilon(event, terms.records, whole.delta, terms.policy.adjacency)
+    return {"run_for_the_whole_site": whole_site(cost, whole.delta)}
+
+
+def whole_site(cost: float, delta: float) -> dict[str, Any]:
+    """How that is said. The noise of messages follows from the number of records, so they do not hide that."""
+    return {"epsilon": _finite_or_none(cost), "delta": delta, "public": [RECORD_COUNTS]}
+
+
+def _finite_or_none(epsilon: float) -> float | None:
+    """An epsilon as JSON has it: none where there is no promise."""
+    return epsilon if math.isfinite(epsilon) else None
+
+
+def accountant() -> dict[str, str]:
+    """The software that computes epsilons here."""
+    return {
+        "name": "tacit.privacy.accounting",
+        "version": __version__,
+        "dp_accounting": metadata.version("dp-accounting"),
+    }

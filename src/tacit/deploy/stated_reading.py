@@ -1,0 +1,139 @@
+"""What a certificate states, read with care: whoever holds a key can sign anything."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from tacit.deploy.heads import Head, contradict
+from tacit.deploy.job import Job
+from tacit.deploy.stated import LEDGER_FILE, Spent, Stated, accountant
+from tacit.errors import TacitError
+from tacit.privacy import Adjacency, Adversary, events
+from tacit.privacy.certificate import CertificateError
+
+_MOST = 2**53
+_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
+_RUN = re.compile(r"[0-9a-f]{32}\Z")
+_ROUND = re.compile(r"0|[1-9][0-9]{0,9}\Z")
+_WITNESSED = frozenset({"newest", "before_run", "contradiction"})
+
+
+def read_stated(body: Mapping[str, Any], job: Job | None) -> Stated:
+    """What the certificate of a silo states; `CertificateError` where that has not even the right form."""
+    try:
+        report, policy, found = body.get("report"), table(body["policy"]), table(body["events"])
+        known = job.algorithm.work.public if job is not None else ()
+        run = word(body["run"])
+        if not _RUN.match(run):
+            raise ValueError(f"run {run!r} is not 32 hexadecimal digits")
+        return Stated(
+            site=word(body["site"]),
+            run=run,
+            records=None if "records" not in body else whole(body["records"], at_least=1),
+            noise_multiplier=number(body["noise_multiplier"]),
+            report_noise=0.0 if report is None else number(table(report)["noise_multiplier"]),
+            epsilon=number(policy["epsilon"]),
+            delta=number(policy["delta"]),
+            adjacency=Adjacency(word(body["adjacency"])),
+            also_public=tuple(word(one) for one in _list(body["public"])[len(known) :]),
+            spent=Spent(
+                events.from_dict(found["run"]),
+                events.from_dict(found["collaboration"]),
+                Adversary(word(body["adversary"])),
+                {_round(round): digest(point) for round, point in table(body["points"]).items()},
+                {**_head(body["ledger"]), "before_run": _head(table(body["ledger"])["before_run"])},
+            ),
+            witnessed={site: _witnessed(told) for site, told in table(body["witnessed"]).items()},
+            files={LEDGER_FILE: digest(table(body["files"])[LEDGER_FILE])},
+            accountant=software(body["accountant"]),
+        )
+    except (TacitError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise CertificateError(f"it lacks what an epsilon is computed from: {error}") from error
+
+
+def heads_of(stated: Stated) -> dict[str, dict[str, list[Head]]]:
+    """The heads that a silo has witnessed: by the silo that they are of, then by what they are evidence for."""
+    return {
+        site: {
+            name: [Head.from_values(head) for head in (values if name == "contradiction" else [values])]
+            for name, values in told.items()
+        }
+        for site, told in stated.witnessed.items()
+    }
+
+
+def _witnessed(told: object) -> dict[str, Any]:
+    values = table(told)
+    if not values or not values.keys() <= _WITNESSED:
+        raise ValueError(f"witnessed heads must be among {', '.join(sorted(_WITNESSED))}")
+    for name, value in values.items():
+        if name != "contradiction":
+            Head.from_values(value)
+            continue
+        one, other = (Head.from_values(head) for head in _list(value))
+        if not contradict(one, other):
+            raise ValueError("two witnessed heads are called a contradiction, and are none")
+    return values
+
+
+def _head(values: object) -> dict[str, Any]:
+    found = table(values)
+    return {"lines": whole(found["lines"]), "hash": digest(found["hash"])}
+
+
+def software(value: object) -> dict[str, str]:
+    """By what epsilons were computed."""
+    found = {name: word(text) for name, text in table(value).items()}
+    if found.keys() != accountant().keys():
+        raise ValueError(f"accountant must have {', '.join(accountant())}")
+    return found
+
+
+def table(value: object) -> dict[str, Any]:
+    """A JSON object."""
+    if not isinstance(value, dict):
+        raise TypeError(f"{value!r:.60} is not an object")
+    return value
+
+
+def _list(value: object) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError(f"{value!r:.60} is not a list")
+    return value
+
+
+def word(value: object) -> str:
+    """A string that can be printed on one line of a terminal."""
+    if not isinstance(value, str) or not value.isascii() or not value.isprintable() or len(value) > 1000:
+        raise TypeError(f"{value!a:.60} is not a plain word")
+    return value
+
+
+def whole(value: object, *, at_least: int = 0) -> int:
+    """A whole number that every reader of JSON can hold."""
+    if type(value) is not int or not at_least <= value < _MOST:
+        raise TypeError(f"{value!r:.60} is not a whole number of at least {at_least}")
+    return value
+
+
+def number(value: object) -> float:
+    """A finite number above 0, written as a float."""
+    if type(value) is not float or not math.isfinite(value) or value <= 0:
+        raise TypeError(f"{value!r:.60} is not a number above 0")
+    return value
+
+
+def digest(value: object) -> str:
+    """A SHA-256 in hexadecimal digits."""
+    if not isinstance(value, str) or not _DIGEST.match(value):
+        raise TypeError(f"{value!r:.60} is not a digest")
+    return value
+
+
+def _round(value: str) -> int:
+    if not _ROUND.match(value) or int(value) >= 2**31:
+        raise ValueError(f"{value!r:.60} is not a round")
+    return int(value)

@@ -1,0 +1,115 @@
+"""Checking certificates, of silos and of runs: what was checked against what, and what nobody can check.
+
+What follows from the job and from what a signer states is computed again, and must be the same. What a signer
+alone can know is only reported, as stated.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tacit.deploy.run_checks import CheckedRun, check_run
+from tacit.deploy.silo_checks import Basis, Trusted, check_silo, read_basis
+from tacit.deploy.stated import LEDGER_FILE, ONLY_STATED
+from tacit.deploy.stated_reading import heads_of
+from tacit.deploy.testimony import JOB_FILE, MODEL_FILE, ONLY_STATED_BY_SERVER
+from tacit.privacy.certificate import CertificateError, read_signed
+
+BESIDE = (JOB_FILE, LEDGER_FILE, MODEL_FILE)
+"""Files that are looked at if they lie beside a certificate."""
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A certificate that holds."""
+
+    body: Mapping[str, Any]
+    keys: str
+    """what the signers' keys were compared with, in words"""
+    identified: bool
+    """whether anything vouches for the keys; if not, the numbers add up and anyone can have signed them"""
+    checked: tuple[str, ...]
+    only_stated: tuple[str, ...]
+    """what its signers say and nobody else can check"""
+    not_checked: tuple[str, ...]
+    """what could be checked with more at hand, or is missing"""
+    held_against_others: tuple[str, ...] = ()
+    """evidence in a silo's certificate that another silo's ledger was set back"""
+
+
+def verify(content: bytes, files: Mapping[str, bytes] | None = None, trusted: Trusted | None = None) -> Verified:
+    """Check a silo's certificate, or that of a run with those of its silos inside.
+
+    `files` are those beside it, by name (`BESIDE`), and `trusted` is what the reader knows by other means. Raises
+    `CertificateError` if anything is wrong, and where nobody can tell whose keys signed, unless `trusted` says
+    that this is known.
+    """
+    files, trusted = files or {}, trusted or Trusted()
+    body = read_signed(content)
+    basis = read_basis(body, files.get(JOB_FILE), trusted)
+    match body.get("kind"):
+        case "run":
+            return _of_run(body, basis, files.get(MODEL_FILE))
+        case "silo":
+            return _of_silo(body, basis, files.get(LEDGER_FILE))
+        case kind:
+            raise CertificateError(f"it is neither a silo's certificate nor that of a run, but {kind!a:.60}")
+
+
+_COMPUTED = "every epsilon and sentence, computed again from the events"
+_AGAINST_JOB = "unit, adversary, bound, sampling, noise and events, against the job"
+_NO_JOB = "unit, adversary, bound, sampling and noise: there is no job here to compare them with"
+
+
+def _of_silo(body: Mapping[str, Any], basis: Basis, ledger: bytes | None) -> Verified:
+    silo = check_silo(body, basis, ledger)
+    checked = [_signatures("the silo", basis), _COMPUTED]
+    missing: list[str] = []
+    (checked if basis.job else missing).append(_AGAINST_JOB if basis.job else _NO_JOB)
+    if ledger is None:
+        missing.append(f"events, points and what was spent before: {LEDGER_FILE} is not here")
+    else:
+        checked.append(f"events, points and what was spent before, against {LEDGER_FILE}")
+    against = tuple(
+        f"{site} signed ledgers of {pair[0].lines} and {pair[1].lines} lines that contradict each other: its "
+        "ledger was set back to an older copy, or two copies of it were in use"
+        for site, told in heads_of(silo.stated).items()
+        if (pair := told.get("contradiction"))
+    )
+    says = tuple(f"the silo: {what}" for what in ONLY_STATED.values())
+    return Verified(body, basis.source, basis.known, tuple(checked), says, tuple(missing), against)
+
+
+def _of_run(body: Mapping[str, Any], basis: Basis, model: bytes | None) -> Verified:
+    run = check_run(body, basis)
+    signed = [site for site, silo in run.silos.items() if silo is not None]
+    checked = [_signatures(f"the server and {len(signed)} silos", basis), f"silos: {_COMPUTED}"]
+    missing = [f"{site} gave no certificate" for site, silo in run.silos.items() if silo is None]
+    (checked if basis.job else missing).append(f"silos: {_AGAINST_JOB if basis.job else _NO_JOB}")
+    checked += _agreed(run)
+    missing += run.not_witnessed
+    if model is None:
+        missing.append(f"the model: {MODEL_FILE} is not here")
+    elif hashlib.sha256(model).hexdigest() != body["files"][MODEL_FILE]:
+        raise CertificateError(f"{MODEL_FILE} is not the file that was signed")
+    else:
+        checked.append(f"{MODEL_FILE} is the file that the server named")
+    says = [f"the server: {what}" for what in ONLY_STATED_BY_SERVER.values()]
+    says += [f"every silo: {what}" for what in ONLY_STATED.values()] if signed else []
+    return Verified(body, basis.source, basis.known, tuple(checked), tuple(says), tuple(missing))
+
+
+def _signatures(whose: str, basis: Basis) -> str:
+    return f"signatures of {whose}" + ("" if basis.known else ", with keys that nobody vouches for")
+
+
+def _agreed(run: CheckedRun) -> list[str]:
+    agreed = []
+    if run.rounds_agreed:
+        agreed.append(f"{run.rounds_agreed} rounds: the server showed all silos the same model")
+    if run.heads_agreed:
+        agreed.append(f"{run.heads_agreed} witnessed ledger heads, against the silos' own: none was set back")
+    return agreed
