@@ -51,9 +51,6 @@ from tacit.noise.randomness import Purpose, Randomness
 from tacit.privacy import Adjacency, Adversary, Target, Unit
 from tacit.server.participation import Attendance
 
-CHOSEN = ("batch", "snapshot_probability", "step")
-"""Settings that a theory may choose in a simulation: a job must say those that its algorithm takes."""
-
 
 @dataclass(frozen=True)
 class Job:
@@ -97,7 +94,9 @@ class Job:
         """What would be chosen by a look at all clients in a simulation, or by nobody."""
         recipe, entry = self.recipe, algorithm_entry(self.recipe.algorithm)
         found = [name for name in ("model", "rounds") if getattr(recipe, name) is None]
-        settings = set(CHOSEN) & entry.settings - recipe.algorithm_settings.keys()
+        # Stages and their regularisation are chosen only where the step is.
+        chosen = {"batch", "snapshot_probability", "step"} & entry.settings
+        settings = chosen - recipe.algorithm_settings.keys()
         if with_defaults(recipe).algorithm_settings.get("sampling") == "full":
             settings.discard("batch")
         if takes_part(entry.make, Shuffler) and self.min_records is None:

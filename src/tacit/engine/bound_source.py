@@ -37,9 +37,7 @@ def find_bound(
     - `median`: the median absolute coordinate of the clients' own gradients, as in papers/002, section 5.1: a
       look at private data that nothing pays for, and only for runs that promise nothing.
     """
-    bound_from = recipe.algorithm_settings.get("bound_from")
-    if bound_from is None:
-        return recipe, None
+    bound_from = recipe.algorithm_settings["bound_from"]
     kind, _, value = bound_from.partition(":")
     release: SideRelease[float] | None = None
     if kind == "quantile" and privacy != "none":

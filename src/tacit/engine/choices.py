@@ -32,7 +32,7 @@ from tacit.server.participation import (
 )
 from tacit.server.projection import parse_projection
 from tacit.server.update import Descent
-from tacit.theory.asked import Asked
+from tacit.theory.asked import CHOSEN, Asked
 from tacit.theory.isrl_dp.choices import smoothing
 
 ROUNDS = 100
@@ -45,15 +45,16 @@ THEORY = "theory"
 def resolved(recipe: Recipe, model: Model, federation: Federation, privacy: Privacy) -> Recipe:
     """The recipe with every setting of its algorithm said: as given, else by its theory, else as usual."""
     recipe = checked(recipe, federation)
-    entry = algorithm_entry(recipe.algorithm)
-    asked = question(recipe, model, federation, privacy)
-    chosen = {} if entry.theory is None else entry.theory(asked)
+    entry, said = algorithm_entry(recipe.algorithm), recipe.algorithm_settings
+    still_open = (CHOSEN & entry.settings) - said.keys() or recipe.rounds is None
+    chosen: dict[str, Any] = {}
+    if entry.theory is not None and still_open:
+        chosen = entry.theory(question(recipe, model, federation, privacy))
     rounds = chosen.pop("rounds", ROUNDS) if recipe.rounds is None else recipe.rounds
-    settings = {**asked.usual, **{k: v for k, v in chosen.items() if k in entry.settings}, **asked.given}
-    settings = {name: value for name, value in settings.items() if name in entry.settings}
-    if settings.get("sampling") == "full":
-        settings.pop("batch", None)
-    return replace(recipe, rounds=rounds, algorithm_settings=settings)
+    chosen = {name: value for name, value in chosen.items() if name in entry.settings}
+    settings = {**usual_settings(entry.make), **chosen, **said}
+    # Where every record is drawn there is no batch: the recipe's own algorithm drops it.
+    return replace(recipe, rounds=rounds, algorithm_settings=settings).for_algorithm(recipe.algorithm)
 
 
 def checked(recipe: Recipe, federation: Federation) -> Recipe:

@@ -149,7 +149,9 @@ def make_plan(recipe: Recipe, *, data_dir: Path | None = None, federation: Feder
     recipe = with_theory_smoothing(recipe, make_model, federation, privacy)
     model = make_model(recipe.model_settings)
     recipe = resolved(recipe, model, federation, privacy)
-    recipe, before = find_bound(recipe, model, federation, privacy, data_dir)
+    before = None
+    if "bound_from" in recipe.algorithm_settings:
+        recipe, before = find_bound(recipe, model, federation, privacy, data_dir)
     algorithm = algorithm_of(recipe, model, federation, before)
     unit = str(algorithm.work.unit)
     if privacy != "none" and recipe.privacy not in (None, unit):

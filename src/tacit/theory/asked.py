@@ -65,6 +65,9 @@ class Asked:
         return all(self.given.get(setting) is None for setting in settings)
 
 
+CHOSEN = frozenset(["batch", "regularisation", "rounds", "snapshot_probability", "stages", "step"])
+"""What theories choose. Where all of it is said, none is asked."""
+
 Theory = Callable[[Asked], dict[str, Any]]
 """Which values a paper prescribes, by setting; those that it knows nothing about are left out.
 
