@@ -5,7 +5,8 @@
 >>> model = tacit.build_model("softmax", federation)
 >>> algorithm = tacit.soteriafl_gd(
 ...     model, bound=tacit.ClipNorm(1.0), compressor=tacit.parse_compressor("rand-k:0.2"), step=1.0)
->>> run = tacit.simulate(algorithm, federation, rounds=5, privacy=tacit.Target(epsilon=8, delta=1e-5))
+>>> plan = tacit.plan(algorithm, federation, rounds=5, privacy=tacit.Target(epsilon=8, delta=1e-5))
+>>> run = tacit.simulate(plan)
 >>> run.guarantee.epsilon <= 8
 True
 """
@@ -19,7 +20,6 @@ from tacit._version import __version__
 
 if TYPE_CHECKING:
     from tacit.algorithms.algorithm import Algorithm as Algorithm
-    from tacit.algorithms.calibrate import calibrate as calibrate
     from tacit.algorithms.fedavg import dp_fedavg as dp_fedavg
     from tacit.algorithms.fedavg import dp_normfedavg as dp_normfedavg
     from tacit.algorithms.fedavg import fedavg as fedavg
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from tacit.client.sampling import WithReplacement as WithReplacement
     from tacit.compress import parse_compressor as parse_compressor
     from tacit.data import load as load
+    from tacit.engine.plan import Plan as Plan
+    from tacit.engine.plan import make_plan as make_plan
+    from tacit.engine.plan import plan as plan
     from tacit.engine.recipe import Recipe as Recipe
     from tacit.engine.run import Run as Run
     from tacit.engine.simulate import simulate as simulate
@@ -57,7 +60,6 @@ if TYPE_CHECKING:
 # Names are looked up when they are first used, so that `tacit --help` does not wait for PyTorch.
 _HOMES = {
     "tacit.algorithms.algorithm": ["Algorithm"],
-    "tacit.algorithms.calibrate": ["calibrate"],
     "tacit.algorithms.fedavg": ["dp_fedavg", "dp_normfedavg", "fedavg"],
     "tacit.algorithms.isrl_dp": ["accelerated_mb_sgd", "noisy_local_sgd", "noisy_mb_sgd"],
     "tacit.algorithms.registry": ["build_algorithm"],
@@ -74,6 +76,7 @@ _HOMES = {
     "tacit.client.sampling": ["Full", "OnePass", "Poisson", "WithReplacement", "WithoutReplacement"],
     "tacit.compress": ["parse_compressor"],
     "tacit.data": ["load"],
+    "tacit.engine.plan": ["Plan", "make_plan", "plan"],
     "tacit.engine.recipe": ["Recipe"],
     "tacit.engine.run": ["Run"],
     "tacit.engine.simulate": ["simulate"],

@@ -15,6 +15,10 @@ class Schedule(Protocol):
         """What the step is multiplied by in this round (0, 1, ...)."""
         ...
 
+    def spec(self) -> str:
+        """As `parse_schedule` reads it."""
+        ...
+
 
 @dataclass(frozen=True)
 class Constant:
@@ -23,6 +27,10 @@ class Constant:
     def factor(self, round: int) -> float:
         """One."""
         return 1.0
+
+    def spec(self) -> str:
+        """Its name."""
+        return "constant"
 
 
 @dataclass(frozen=True)
@@ -38,6 +46,10 @@ class Exponential:
         """decay^k."""
         return float(self.decay**round)
 
+    def spec(self) -> str:
+        """Its name and the decay."""
+        return f"exponential:{self.decay!r}"
+
 
 @dataclass(frozen=True)
 class InverseSqrt:
@@ -47,6 +59,10 @@ class InverseSqrt:
         """1/sqrt(k + 1)."""
         return float((round + 1) ** -0.5)
 
+    def spec(self) -> str:
+        """Its name."""
+        return "inverse-sqrt"
+
 
 def parse_schedule(text: str) -> Schedule:
     """`constant`, `exponential:DECAY` or `inverse-sqrt`.
@@ -55,7 +71,7 @@ def parse_schedule(text: str) -> Schedule:
     0.9801
     >>> parse_schedule("linear")
     Traceback (most recent call last):
-    tacit.errors.RequestError: step_schedule must be constant, inverse-sqrt or exponential:DECAY, not 'linear'
+    tacit.errors.RequestError: schedule must be constant, inverse-sqrt or exponential:DECAY, not 'linear'
     """
     name, _, number = text.partition(":")
     if text == "constant":
@@ -68,4 +84,4 @@ def parse_schedule(text: str) -> Schedule:
     except ValueError as error:
         if isinstance(error, RequestError):
             raise
-    raise RequestError(f"step_schedule must be constant, inverse-sqrt or exponential:DECAY, not {text!r}")
+    raise RequestError(f"schedule must be constant, inverse-sqrt or exponential:DECAY, not {text!r}")

@@ -23,7 +23,7 @@ from tacit.client.sparse_steps import SparseLocalSteps
 from tacit.compress import Direct, Identity, RandK, parse_compressor
 from tacit.compress.grid import WholeSteps
 from tacit.compress.rotation import RotatedBack
-from tacit.engine.plan import make_plan
+from tacit.engine.plan import make_plan, plan
 from tacit.engine.recipe import Recipe
 from tacit.engine.round import client_round, client_start
 from tacit.engine.simulate import simulate
@@ -142,7 +142,7 @@ def test_epsilon_counted_again(algorithm: Algorithm, federation: Federation) -> 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=IDS)
 def test_messages_are_as_long_as_the_history_says(algorithm: Algorithm, federation: Federation) -> None:
-    run = simulate(algorithm, federation, rounds=2, privacy=TARGET)
+    run = simulate(plan(algorithm, federation, rounds=2, privacy=TARGET))
     cohort = Cohort(federation, torch.arange(6), 0, Randomness(0))
     point = MODEL.init(Randomness(0).generator(tacit.noise.randomness.Purpose.INIT))
     state = client_start(algorithm, point, federation)
@@ -176,10 +176,10 @@ def test_the_message_is_the_whole_way_of_the_client(federation: Federation) -> N
 def test_choosing_clients_earns_nothing(federation: Federation) -> None:
     """A client pays for the rounds of the busiest one, as if the server had known them all along."""
     algorithm = replace(_fed_spa(ClipNorm(1.0), "rand-k:0.3"), participation=FixedNumber(2))
-    attended = attendance(algorithm, federation, 12, Randomness(0))
+    attended = attendance(algorithm, federation.clients, 12, Randomness(0))
     times = releases(algorithm, attended)
     assert 4 <= times < 12
-    run = simulate(algorithm, federation, rounds=12, privacy=TARGET)
+    run = simulate(plan(algorithm, federation, rounds=12, privacy=TARGET))
     assert run.guarantee is not None
     again = calibrate(algorithm, federation, releases=times, privacy=TARGET)
     assert torch.equal(run.calibration.noise_multipliers, again.noise_multipliers)
@@ -189,12 +189,12 @@ def test_choosing_clients_earns_nothing(federation: Federation) -> None:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=IDS)
 def test_without_privacy_they_learn(algorithm: Algorithm, federation: Federation) -> None:
-    run = simulate(algorithm, federation, rounds=25, privacy="none")
+    run = simulate(plan(algorithm, federation, rounds=25, privacy="none"))
     assert run.last.train_loss < 0.85 * math.log(3)
 
 
 def test_sparse_and_private_it_still_learns(federation: Federation) -> None:
-    run = simulate(_fed_spa(ClipNorm(2.0), "rand-k:0.3"), federation, rounds=40, privacy=Target(20.0, 1e-3))
+    run = simulate(plan(_fed_spa(ClipNorm(2.0), "rand-k:0.3"), federation, rounds=40, privacy=Target(20.0, 1e-3)))
     assert run.last.train_loss < 0.9 * math.log(3)
 
 
@@ -208,34 +208,47 @@ def test_a_client_whose_data_are_not_numbers_is_named() -> None:
 def test_recipes() -> None:
     """The choices of appendix A.1 where a recipe leaves them open, and refusal of what does not belong."""
     recipe = Recipe(
-        algorithm="fed-spa", data="digits", clients=5, rounds=2, cohort=2, bound="clip-each-coordinate"
+        algorithm="fed-spa",
+        data="digits",
+        clients=5,
+        rounds=2,
+        cohort=2,
+        algorithm_settings={"bound": "clip-each-coordinate"},
     )
-    plan = make_plan(recipe)
-    chosen = plan.recipe
-    assert (chosen.beta_1, chosen.beta_2, chosen.kappa, chosen.step_schedule) == (0.9, 0.99, 1e-3, "inverse-sqrt")
-    assert plan.algorithm.participation == FixedNumber(2)
-    assert plan.recipe.privacy == "record"
+    planned = make_plan(recipe)
+    chosen = planned.recipe
+    assert chosen is not None
+    paper = {"beta_1": 0.9, "beta_2": 0.99, "kappa": 1e-3, "schedule": "inverse-sqrt"}
+    assert chosen.algorithm_settings.items() >= paper.items()
+    assert planned.algorithm.participation == FixedNumber(2)
+    assert chosen.privacy == "record"
     assert make_plan(Recipe.from_toml(chosen.to_toml())).recipe == chosen
     coins = make_plan(Recipe(algorithm="cpsgd", data="digits", clients=5, rounds=2))
-    assert (coins.recipe.bits, coins.recipe.rotate) == (16, False)
-    turned = make_plan(Recipe(algorithm="cpsgd", data="digits", clients=5, rounds=2, rotate=True))
+    assert coins.recipe.algorithm_settings.items() >= {"bits": 16, "rotate": False}.items()
+    turned = make_plan(
+        Recipe(algorithm="cpsgd", data="digits", clients=5, rounds=2, algorithm_settings={"rotate": True})
+    )
     assert isinstance(turned.algorithm.uplink, RotatedBack)
     assert make_plan(Recipe.from_toml(turned.recipe.to_toml())).recipe == turned.recipe
     with pytest.raises(RequestError, match="rotate must be bool"):
-        Recipe(rotate=1)  # type: ignore[arg-type]  # what a file may say
+        make_plan(Recipe(algorithm="cpsgd", clients=5, rounds=2, algorithm_settings={"rotate": 1}))
     for algorithm, setting in (
         ("dp-fed", {"kappa": 0.1}),
         ("fed-spa", {"bits": 8}),
         ("cpsgd", {"local_steps": 2}),
     ):
         with pytest.raises(RequestError, match="takes no"):
-            make_plan(Recipe(algorithm=algorithm, data="digits", rounds=2, **setting))  # type: ignore[arg-type]
+            make_plan(Recipe(algorithm=algorithm, data="digits", rounds=2, algorithm_settings=setting))
 
 
 @pytest.mark.parametrize("asked", [30.0, 36.0, 100.0])
 def test_cpsgd_keeps_any_epsilon_however_large(asked: float) -> None:
     """Its noise is cut at its far ends, so it may keep less than was asked for, and needs no other request."""
-    plan = make_plan(Recipe(algorithm="cpsgd", data="digits", clients=5, rounds=5, step=0.1, epsilon=asked))
+    plan = make_plan(
+        Recipe(
+            algorithm="cpsgd", data="digits", clients=5, rounds=5, epsilon=asked, algorithm_settings={"step": 0.1}
+        )
+    )
     made = calibrate(plan.algorithm, plan.federation, releases=5, privacy=plan.privacy)
     assert made.guarantee is not None
     assert 20 < made.guarantee.epsilon <= asked
@@ -246,7 +259,7 @@ def test_cpsgd_needs_rows_that_stay_on_their_grid(federation: Federation) -> Non
     with pytest.raises(RequestError, match="penalty"):
         cpsgd(softmax_regression(features=8, classes=3, ridge=0.1), **settings)
     with pytest.raises(RequestError, match="whole multiples"):
-        simulate(cpsgd(MODEL, **settings), federation.weighted("records"), rounds=1, privacy=TARGET)
+        simulate(plan(cpsgd(MODEL, **settings), federation.weighted("records"), rounds=1, privacy=TARGET))
 
 
 def test_a_rotation_saves_cpsgd_noise_that_few_bits_force_on_it() -> None:
@@ -264,10 +277,12 @@ def test_a_rotated_run_learns_the_same(federation: Federation) -> None:
     """Without noise: up to rounding to 16 bits, turning there and back changes nothing."""
     runs = [
         simulate(
-            cpsgd(MODEL, bound=ClipNorm(1.0), sampling=Full(), rotate=rotate, step=0.5, schedule=Constant()),
-            federation,
-            rounds=5,
-            privacy="none",
+            plan(
+                cpsgd(MODEL, bound=ClipNorm(1.0), sampling=Full(), rotate=rotate, step=0.5, schedule=Constant()),
+                federation,
+                rounds=5,
+                privacy="none",
+            )
         )
         for rotate in (False, True)
     ]
@@ -296,13 +311,13 @@ def test_cpsgd_clips_no_mean(bits: int, sampling: Sampling) -> None:
         assert grid.levels * grid.spacing >= largest
         assert kappa(grid.coins) * std <= grid.spacing
     if isinstance(sampling, Full):
-        run = simulate(algorithm, federation, rounds=1, privacy=Target(8.0, 1e-5))
+        run = simulate(plan(algorithm, federation, rounds=1, privacy=Target(8.0, 1e-5)))
         assert float(run.parameters[0]) == pytest.approx(1.0, abs=5 * float(found.noise_stds[0]))
 
 
 def test_the_summary_names_the_bound_of_the_kept_coordinates(federation: Federation) -> None:
     """What the noise is a multiple of: c sqrt(k), not c sqrt(d)."""
-    run = simulate(_fed_spa(ClipEachCoordinate(0.2), "rand-k:3"), federation, rounds=1, privacy=TARGET)
+    run = simulate(plan(_fed_spa(ClipEachCoordinate(0.2), "rand-k:3"), federation, rounds=1, privacy=TARGET))
     said = run.summary()
     assert said["clip_norm"] == pytest.approx(0.2 * math.sqrt(3))
     assert isinstance(run.algorithm.work, SparseLocalSteps)

@@ -36,12 +36,10 @@ RECIPE = Recipe(
     model="softmax",
     rounds=6,
     cohort=10,
-    step=0.5,
-    local_steps=3,
-    clip_norm=2.0,
     epsilon=4.0,
     delta=1e-5,
     data_settings={"unit_norm": True},
+    algorithm_settings={"step": 0.5, "local_steps": 3, "clip_norm": 2.0},
 )
 
 
@@ -60,7 +58,7 @@ def _reference(rate: float, noise_multiplier: float, rounds: int, adjacency: str
 @pytest.mark.parametrize("cohort", [10, 50])
 def test_the_central_guarantee_is_that_of_sampled_clients(adjacency: str, cohort: int) -> None:
     plan = make_plan(replace(RECIPE, adjacency=adjacency, cohort=cohort))
-    run = tacit.simulate(plan.algorithm, plan.federation, rounds=6, privacy=plan.privacy)
+    run = tacit.simulate(plan)
     assert run.guarantee is not None
     assert run.guarantee.unit is Unit.CLIENT
     assert run.guarantee.adversary is Adversary.SUM
@@ -71,7 +69,7 @@ def test_the_central_guarantee_is_that_of_sampled_clients(adjacency: str, cohort
 
 def test_beside_it_stands_what_is_left_if_more_is_seen() -> None:
     plan = make_plan(RECIPE)
-    run = tacit.simulate(plan.algorithm, plan.federation, rounds=6, privacy=plan.privacy, seed=0)
+    run = tacit.simulate(plan)
     known, alone = run.calibration.beside
     assert (known.adversary, alone.adversary) == (Adversary.COHORT, Adversary.SERVER)
     assert run.guarantee is not None
@@ -91,19 +89,15 @@ def test_the_noise_of_a_round_is_the_same_whoever_takes_part(expected: float) ->
     algorithm = tacit.dp_normfedavg(
         tacit.build_model("logistic", federation, {"intercept": False}),
         clip_norm=3.0,
-        sampling=tacit.Full(),
         local_steps=1,
         local_step=0.1,
         step=1.0,
-        schedule=tacit.schedules.Constant(),
-        momentum=0.0,
-        output=lambda update: update,
         trust=Aggregator(expected),
     )
     algorithm = replace(algorithm, participation=PoissonClients(expected))
-    calibration = calibrate(algorithm, federation, releases=9, privacy=Target(4.0, 1e-5))
-    simulation = Simulation(algorithm, federation, calibration, Randomness(1), 2**30)
-    z = float(calibration.noise_multipliers[0])
+    planned = tacit.plan(algorithm, federation, rounds=9, privacy=Target(4.0, 1e-5), seed=1)
+    simulation = Simulation(planned, planned.randomness(), 2**30)
+    z = float(planned.calibration.noise_multipliers[0])
     for present in (0, 1, 3, 8):
         state = replace(simulation.start(), round=present)
         after = simulation.advance(state, torch.arange(present))
@@ -116,7 +110,7 @@ def test_the_noise_of_a_round_is_the_same_whoever_takes_part(expected: float) ->
 def test_the_others_together_are_left_with_the_clients_own_noise() -> None:
     """Without the other nineteen messages a twentieth of the noise's variance is left."""
     plan = make_plan(replace(RECIPE, clients=20, cohort=20, rounds=1, epsilon=1.0))
-    run = tacit.simulate(plan.algorithm, plan.federation, rounds=1, privacy=plan.privacy)
+    run = tacit.simulate(plan)
     z = float(run.calibration.noise_multipliers[0])
     told = {row["adversary"]: row["epsilon"] for row in run.summary()["protection"]}
     assert told["all other clients together"] == pytest.approx(
@@ -130,15 +124,19 @@ def test_sums_of_compressed_messages_and_of_record_level_works_are_refused(uplin
     compressor = tacit.parse_compressor("identity" if uplink == "shifted" else uplink)
     sent = Shifted(compressor) if uplink == "shifted" else Direct(compressor)
     with pytest.raises(RequestError, match="sent as they are"):
-        tacit.simulate(replace(plan.algorithm, uplink=sent), plan.federation, rounds=1, privacy=Target(1.0, 1e-5))
-    work = make_plan(replace(RECIPE, algorithm="noisy-local-sgd", cohort=None)).algorithm.work
+        tacit.simulate(
+            tacit.plan(replace(plan.algorithm, uplink=sent), plan.federation, rounds=1, privacy=Target(1.0, 1e-5))
+        )
+    work = make_plan(replace(RECIPE, cohort=None).for_algorithm("noisy-local-sgd")).algorithm.work
     with pytest.raises(RequestError, match="bounded updates of whole clients"):
-        tacit.simulate(replace(plan.algorithm, work=work), plan.federation, rounds=1, privacy=Target(1.0, 1e-5))
+        tacit.simulate(
+            tacit.plan(replace(plan.algorithm, work=work), plan.federation, rounds=1, privacy=Target(1.0, 1e-5))
+        )
 
 
 def test_the_files_of_a_run_do_not_tell_who_came() -> None:
-    plan = make_plan(replace(RECIPE, public_sizes=True))
-    run = tacit.simulate(plan.algorithm, plan.federation, rounds=6, privacy=plan.privacy, evaluate_every=1)
+    plan = make_plan(RECIPE.with_algorithm_settings(public_sizes=True))
+    run = tacit.simulate(plan, evaluate_every=1)
     bits = [row.uplink_bits_total for row in run.history]
     steps = [b - a for a, b in itertools.pairwise(bits)]
     assert len(set(steps)) == 1
@@ -155,7 +153,7 @@ def test_noise_that_does_not_keep_the_target_is_not_run(monkeypatch: pytest.Monk
 
 
 def test_sums_are_divided_by_the_expected_number() -> None:
-    plan = make_plan(replace(RECIPE, privacy="none", epsilon=None, delta=None, algorithm="fedavg"))
+    plan = make_plan(replace(RECIPE, privacy="none", epsilon=None, delta=None).for_algorithm("fedavg"))
     assert plan.algorithm.participation == PoissonClients(10.0)
     assert plan.algorithm.participation.divisor(3) == 10.0
     sizes = [len(plan.algorithm.participation.cohort(50, t, Randomness(0))) for t in range(400)]
@@ -177,16 +175,17 @@ def test_an_empty_cohort_is_a_round_like_any_other(tmp_path: Path) -> None:
 
 
 def test_against_a_server_that_sees_messages_each_carries_its_own_noise() -> None:
-    plan = make_plan(replace(RECIPE, adversary="server"))
-    run = tacit.simulate(plan.algorithm, plan.federation, rounds=6, privacy=plan.privacy)
+    plan = make_plan(RECIPE.with_algorithm_settings(adversary="server"))
+    run = tacit.simulate(plan)
     assert run.guarantee is not None
     assert run.guarantee.adversary is Adversary.SERVER
     assert run.calibration.beside == ()
-    attended = attendance(plan.algorithm, plan.federation, 6, Randomness(0))
+    attended = attendance(plan.algorithm, 50, 6, Randomness(0))
+    assert attended == plan.attended
     z = float(run.calibration.noise_multipliers[0])
     assert _reference(1, z, attended.most, "replace-one") == pytest.approx(run.guarantee.epsilon, rel=2e-3)
     assert run.guarantee.epsilon <= 4.0
-    central = account_recipe(RECIPE).calibration.noise_multipliers[0]
+    central = account_recipe(RECIPE).plan.calibration.noise_multipliers[0]
     assert z > float(central) / math.sqrt(10)
 
 
@@ -194,8 +193,10 @@ def test_the_signal_to_noise_ratio_is_in_the_history(tmp_path: Path) -> None:
     plan = make_plan(replace(RECIPE, evaluate_every=1))
     ratios = {}
     for name in ("dp-fedavg", "dp-normfedavg"):
-        algorithm = make_plan(replace(RECIPE, algorithm=name)).algorithm
-        run = tacit.simulate(algorithm, plan.federation, rounds=6, privacy=plan.privacy, evaluate_every=1)
+        algorithm = make_plan(RECIPE.for_algorithm(name)).algorithm
+        run = tacit.simulate(
+            tacit.plan(algorithm, plan.federation, rounds=6, privacy=plan.privacy), evaluate_every=1
+        )
         assert run.history[0].signal_to_noise is None
         ratios[name] = run.history[1].signal_to_noise
         # From the definition: normalised updates of about 10 of 50 clients over noise of z C sqrt(d).
@@ -212,50 +213,47 @@ def test_the_signal_to_noise_ratio_is_in_the_history(tmp_path: Path) -> None:
     [
         ({"privacy": "record"}, "protects every client"),
         ({"algorithm": "fedavg"}, "adds no noise and promises nothing: say privacy = 'none'"),
-        ({"algorithm": "mb-sgd", "local_steps": None}, "adds no noise"),
-        ({"algorithm": "noisy-mb-sgd", "local_steps": None, "privacy": "client"}, "protects every record"),
+        ({"algorithm": "mb-sgd", "algorithm.local_steps": None}, "adds no noise"),
+        (
+            {"algorithm": "noisy-mb-sgd", "algorithm.local_steps": None, "privacy": "client"},
+            "protects every record",
+        ),
         ({"cohort": 51}, "more than the 50 clients"),
         ({"cohort": "5-9"}, "cohort must be a number"),
         ({"noise": "lattice"}, "no proof"),
         ({"weights": "records"}, "weights of clients"),
         ({"epsilon": [1.0] * 49 + [2.0]}, "is one promise"),
-        ({"momentum": 1.0}, "momentum must be"),
-        ({"bound": "normalise"}, "bounds in its own way"),
-        ({"output": "best"}, "unknown output"),
-        ({"step_schedule": "linear"}, "step_schedule must be"),
-        ({"adversary": "nobody"}, "unknown adversary"),
+        ({"algorithm.momentum": 1.0}, "momentum must be"),
+        ({"algorithm.bound": "normalise"}, "takes no bound; it takes adversary, batch, clip_norm"),
+        ({"algorithm.output": "best"}, "unknown output"),
+        ({"algorithm.schedule": "linear"}, "schedule must be"),
+        ({"algorithm.adversary": "nobody"}, "adversary must be 'sum' or 'server', not 'nobody'"),
     ],
 )
 def test_what_cannot_be_promised_is_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(RequestError, match=message):
-        make_plan(replace(RECIPE, **changes))  # type: ignore[arg-type]
+        make_plan(RECIPE.with_settings(changes))
 
 
 def test_a_bound_of_nothing_promises_nothing() -> None:
-    plan = make_plan(replace(RECIPE, algorithm="fedavg", privacy="none", epsilon=None, delta=None))
+    plan = make_plan(replace(RECIPE, privacy="none", epsilon=None, delta=None).for_algorithm("fedavg"))
     with pytest.raises(RequestError, match="bounds nobody's influence"):
         calibrate(plan.algorithm, plan.federation, releases=1, privacy=Target(1.0, 1e-5))
 
 
 @pytest.mark.parametrize("output", ["last", "average", "random"])
 def test_outputs(output: str) -> None:
-    recipe = replace(RECIPE, output=output, rounds=5)
+    recipe = replace(RECIPE, rounds=5).with_algorithm_settings(output=output)
     plan = make_plan(recipe)
     points = []
     for rounds in range(1, 6):
-        last = make_plan(replace(recipe, output="last", rounds=5))
-        simulation = Simulation(
-            last.algorithm,
-            last.federation,
-            calibrate(last.algorithm, last.federation, releases=5, privacy=last.privacy),
-            Randomness(0),
-            2**30,
-        )
+        last = make_plan(replace(recipe, rounds=5).with_algorithm_settings(output="last"))
+        simulation = Simulation(last, last.randomness(), 2**30)
         state = simulation.start()
         for _ in range(rounds - 1):
             state = simulation.advance(state, simulation.cohort(state.round))
         points.append(last.algorithm.server.broadcast(state.server.update, state.round))
-    run = tacit.simulate(plan.algorithm, plan.federation, rounds=5, privacy=plan.privacy)
+    run = tacit.simulate(plan)
     if output == "average":
         torch.testing.assert_close(run.parameters, torch.stack(points).double().mean(0).float())
     elif output == "random":

@@ -26,7 +26,12 @@ from tacit.server.projection import Everywhere
 
 SIZES = [8, 8, 20]
 RECIPE = Recipe(
-    algorithm="noisy-mb-sgd", data="breast-cancer", clients=5, epsilon=2.0, rounds=4, step=0.1, sampling="full"
+    algorithm="noisy-mb-sgd",
+    data="breast-cancer",
+    clients=5,
+    epsilon=2.0,
+    rounds=4,
+    algorithm_settings={"step": 0.1, "sampling": "full"},
 )
 
 
@@ -109,7 +114,11 @@ def test_a_recipe_asks_for_both_and_the_account_shows_both() -> None:
 )
 def test_wrong_requests(change: dict[str, object], said: str) -> None:
     with pytest.raises(RequestError, match=said):
-        make_plan(replace(RECIPE, **{"client_epsilon": 5.0, **change}))  # type: ignore[arg-type]
+        make_plan(
+            RECIPE.with_settings({"client_epsilon": 5.0, **change}).for_algorithm(
+                change.get("algorithm", "noisy-mb-sgd")
+            )
+        )
 
 
 def test_the_two_targets_are_about_the_same_neighbours() -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
+from typing import Literal
 
 import pytest
 
 import tacit
-from tacit.algorithms.registry import ALGORITHMS, algorithm_entry, build_algorithm
+from tacit.algorithms.registry import ALGORITHMS, AlgorithmEntry, algorithm_entry, build_algorithm
+from tacit.algorithms.settings import About, checked_settings, settings_of, usual_settings
 from tacit.algorithms.shuffled import WithPenalty
 from tacit.algorithms.shuffler import Shuffler
 from tacit.algorithms.trust import Aggregator, Nobody
@@ -22,36 +25,43 @@ from tacit.client.sparse_steps import SparseLocalSteps
 from tacit.client.work import PrivateGradient
 from tacit.compress import Direct, Identity, RandK, Shifted
 from tacit.compress.grid import WholeSteps
+from tacit.engine.shape import records_of_shape
 from tacit.errors import RequestError
 from tacit.models import logistic_regression
-from tacit.noise.randomness import Randomness
+from tacit.models.model import Model
 from tacit.schedules import Exponential
 from tacit.server.accelerated import Accelerated, Stage
 from tacit.server.adaptive import Adaptive
-from tacit.server.participation import PoissonClients
+from tacit.server.participation import Everyone, PoissonClients
 from tacit.server.projection import Ball
-from tacit.server.update import Averaged, Descent, parse_output
+from tacit.server.update import Averaged, Descent
 
 SETTINGS = {
-    "bound": tacit.ClipNorm(1.0),
-    "sampling": Poisson(0.1),
-    "compressor": RandK(fraction=0.2),
+    "clip_norm": 3.0,
+    "sampling": "poisson",
+    "batch": 0.1,
+    "compressor": "rand-k:0.2",
     "step": 0.1,
     "snapshot_probability": 0.1,
-    "projection": Ball(2.0),
-    "growth": 1.1,
-    "stages": (Stage(3, 2.0),),
+    "projection": "ball:2",
+    "stages": [[3, 2.0]],
     "strong_convexity": 0.1,
     "local_steps": 4,
     "local_step": 0.2,
-    "clip_norm": 3.0,
-    "schedule": Exponential(0.99),
+    "schedule": "exponential:0.99",
     "momentum": 0.8,
-    "output": parse_output("average", 3, Randomness(0)),
-    "trust": Aggregator(2.0),
-    "shuffler": Shuffler(4, 20),
-    "participation": PoissonClients(2.0),
+    "output": "average",
 }
+MODEL = logistic_regression(features=5)
+
+
+def build(name: str) -> tacit.Algorithm:
+    """The algorithm, of those of the settings that it takes."""
+    coins = ALGORITHMS[name].client_coins
+    shape = records_of_shape(clients=4, records=20, features=5, classes=2)
+    about = About(shape, rounds=3, participation=PoissonClients(2.0) if coins else Everyone())
+    own = {key: value for key, value in SETTINGS.items() if key in ALGORITHMS[name].settings}
+    return build_algorithm(name, MODEL, own, about)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +77,7 @@ SETTINGS = {
     ],
 )
 def test_compositions(name: str, estimator: object, uplink: object) -> None:
-    algorithm = build_algorithm(name, logistic_regression(features=5), SETTINGS)
+    algorithm = build(name)
     assert algorithm.name == name
     assert isinstance(algorithm.work, PrivateGradient)
     assert algorithm.work.estimator == estimator
@@ -77,22 +87,22 @@ def test_compositions(name: str, estimator: object, uplink: object) -> None:
 @pytest.mark.parametrize(
     ("name", "server"),
     [
-        ("noisy-mb-sgd", Averaged(Descent(0.1, Ball(2.0)), 1.1)),
+        ("noisy-mb-sgd", Averaged(Descent(0.1, Ball(2.0)), 1 / (1 - 0.1 * 0.1))),
         ("accelerated-mb-sgd", Accelerated((Stage(3, 2.0),), 0.1, Ball(2.0))),
         ("noisy-local-sgd", Descent(1.0)),
-        ("mb-sgd", Averaged(Descent(0.1, Ball(2.0)), 1.1)),
+        ("mb-sgd", Averaged(Descent(0.1, Ball(2.0)), 1 / (1 - 0.1 * 0.1))),
         ("accelerated", Accelerated((Stage(3, 2.0),), 0.1, Ball(2.0))),
         ("local-sgd", Descent(1.0)),
     ],
 )
 def test_isrl_compositions(name: str, server: object) -> None:
-    algorithm = build_algorithm(name, logistic_regression(features=5), SETTINGS)
+    algorithm = build(name)
     assert algorithm.name == name
     assert algorithm.server == server
     assert algorithm.uplink == Direct(Identity())
     assert isinstance(algorithm.work, NoisyLocalSteps if "local" in name else PrivateGradient)
     assert algorithm.work.sampling == Poisson(0.1)
-    assert algorithm.work.bound == (ClipNorm(1.0) if algorithm_entry(name).private else Unbounded())
+    assert algorithm.work.bound == (ClipNorm(3.0) if algorithm_entry(name).private else Unbounded())
 
 
 @pytest.mark.parametrize(
@@ -100,7 +110,7 @@ def test_isrl_compositions(name: str, server: object) -> None:
     [("fedavg", Unbounded()), ("dp-fedavg", ClipNorm(3.0)), ("dp-normfedavg", Normalise(3.0))],
 )
 def test_fedavg_compositions(name: str, bound: object) -> None:
-    algorithm = build_algorithm(name, logistic_regression(features=5), SETTINGS)
+    algorithm = build(name)
     work = algorithm.work
     assert isinstance(work, BoundedUpdate)
     assert (work.bound, work.steps, work.step_size, work.schedule) == (bound, 4, 0.2, Exponential(0.99))
@@ -118,7 +128,7 @@ def test_fedavg_compositions(name: str, bound: object) -> None:
     ],
 )
 def test_fed_spa_compositions(name: str, uplink: object, server: object) -> None:
-    algorithm = build_algorithm(name, logistic_regression(features=5), SETTINGS)
+    algorithm = build(name)
     assert (algorithm.name, algorithm.uplink, algorithm.server) == (name, uplink, server)
     assert isinstance(algorithm.work, BinomialGradient if name == "cpsgd" else SparseLocalSteps)
     assert algorithm.trust == Nobody()
@@ -128,14 +138,15 @@ def test_fed_spa_compositions(name: str, uplink: object, server: object) -> None
     ("name", "work"), [("shuffled-mb-sgd", PrivateGradient), ("shuffled-accelerated", CoinGradient)]
 )
 def test_shuffled_compositions(name: str, work: type) -> None:
-    model = logistic_regression(features=5)
-    algorithm = build_algorithm(name, model, SETTINGS)
+    algorithm = build(name)
     assert algorithm.name == name
     assert isinstance(algorithm.work, work)
     assert algorithm.work.sampling == Poisson(0.1)
     assert algorithm.trust == Shuffler(4, 20)
-    accelerated = WithPenalty(Accelerated((Stage(3, 2.0),), 0.1, Ball(2.0)), model)
-    assert algorithm.server == (accelerated if work is CoinGradient else Averaged(Descent(0.1, Ball(2.0)), 1.1))
+    accelerated = WithPenalty(Accelerated((Stage(3, 2.0),), 0.1, Ball(2.0)), MODEL)
+    assert algorithm.server == (
+        accelerated if work is CoinGradient else Averaged(Descent(0.1, Ball(2.0)), 1 / (1 - 0.1 * 0.1))
+    )
 
 
 def test_every_registered_name_is_tested_above() -> None:
@@ -148,6 +159,48 @@ def test_every_registered_name_is_tested_above() -> None:
     )
     cases = [test.pytestmark[0].args[1] for test in tests]  # type: ignore[attr-defined]
     assert {case[0] for case in itertools.chain(*cases)} == set(ALGORITHMS)
+
+
+def test_a_setting_that_nobody_takes_is_refused_with_those_that_are_taken() -> None:
+    shape = records_of_shape(clients=4, records=20, features=5, classes=2)
+    with pytest.raises(
+        RequestError, match=r"'ldp-sgd' takes no kappa; it takes batch, bound, clip_norm, sampling, step"
+    ):
+        build_algorithm("ldp-sgd", MODEL, {"kappa": 1.0}, About(shape, 3))
+    with pytest.raises(RequestError, match="step must be float, not 'long'"):
+        build_algorithm("ldp-sgd", MODEL, {"step": "long"}, About(shape, 3))
+    with pytest.raises(RequestError, match="'ldp-svrg' needs snapshot_probability: say algorithm"):
+        build_algorithm("ldp-svrg", MODEL, {}, About(shape, 3))
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_defaults_of_a_signature_survive_being_written_as_settings(name: str) -> None:
+    """What a resolved recipe says of them makes the same parts as saying nothing."""
+    coins = ALGORITHMS[name].client_coins
+    shape = records_of_shape(clients=4, records=20, features=5, classes=2)
+    about = About(shape, rounds=3, participation=PoissonClients(2.0) if coins else Everyone())
+    open_one = {"snapshot_probability": 0.5} if "snapshot_probability" in ALGORITHMS[name].settings else {}
+    written = usual_settings(ALGORITHMS[name].make)
+    assert build_algorithm(name, MODEL, {**written, **open_one}, about) == build_algorithm(
+        name, MODEL, open_one, about
+    )
+
+
+def test_a_new_setting_is_written_once_in_the_signature() -> None:
+    def shy_sgd(model: Model, *, shyness: int = 3, mood: Literal["good", "bad"] = "good") -> tacit.Algorithm:
+        return replace(build("ldp-sgd"), name=f"shy-{shyness}-{mood}")
+
+    entry = AlgorithmEntry(shy_sgd, "nobody", "a test")
+    assert entry.settings == {"shyness", "mood"}
+    assert usual_settings(shy_sgd) == {"shyness": 3, "mood": "good"}
+    with pytest.raises(RequestError, match="mood must be 'good' or 'bad', not 'grim'"):
+        checked_settings("shy-sgd", shy_sgd, {"mood": "grim"})
+
+    def odd_sgd(model: Model, *, oddity: Model) -> tacit.Algorithm:
+        raise NotImplementedError
+
+    with pytest.raises(TypeError, match="no kind in tacit/algorithms/settings"):
+        settings_of(odd_sgd)
 
 
 def test_unknown_names_list_the_close_ones() -> None:

@@ -37,7 +37,14 @@ from tacit.server.projection import Everywhere
 from tacit.shuffle import vector_sum
 from tacit.shuffle.coin_bits import CoinBits
 
-SMALL = Recipe(data="breast-cancer", algorithm="shuffled-mb-sgd", clients=30, epsilon=2.0, rounds=4, step=0.1)
+SMALL = Recipe(
+    data="breast-cancer",
+    algorithm="shuffled-mb-sgd",
+    clients=30,
+    epsilon=2.0,
+    rounds=4,
+    algorithm_settings={"step": 0.1},
+)
 MODEL = logistic_regression(features=4, intercept=False)
 
 
@@ -149,11 +156,10 @@ def test_without_noise_it_is_the_accelerated_algorithm() -> None:
         "sampling": Full(),
         "stages": (Stage(5, 2.0),),
         "strong_convexity": 0.1,
-        "projection": Everywhere(),
     }
     ours = shuffled_accelerated(ridge, **parts, shuffler=Shuffler(40, 6))  # type: ignore[arg-type]
     theirs = accelerated_mb_sgd(ridge, **parts)  # type: ignore[arg-type]
-    runs = [tacit.simulate(a, federation(), rounds=5, privacy="none") for a in (ours, theirs)]
+    runs = [tacit.simulate(tacit.plan(a, federation(), rounds=5, privacy="none")) for a in (ours, theirs)]
     assert torch.allclose(runs[0].parameters, runs[1].parameters, atol=1e-6)
     assert float(runs[0].parameters.norm()) > 0.1
 
@@ -190,9 +196,13 @@ def test_an_envelope_with_a_wrong_coordinate_is_refused() -> None:
 
 
 def test_the_number_of_coins_must_be_agreed_on() -> None:
-    algorithm = bits(Full(), Shuffler(12, 6))
+    algorithm, data = bits(Full(), Shuffler(12, 6)), federation(12)
+    planned = tacit.plan(algorithm, data, rounds=3, privacy=Target(2.0, 1e-5))
+    assert planned.algorithm.work.coins > 0  # type: ignore[attr-defined]
+    cohort = Cohort(data, torch.arange(12), 0, Randomness(0))
+    point, multipliers = torch.zeros(algorithm.work.model.dim), planned.calibration.noise_multipliers
     with pytest.raises(RequestError, match="agree"):
-        tacit.simulate(algorithm, federation(12), rounds=3, privacy=Target(2.0, 1e-5))
+        algorithm.work.run(point, cohort, {}, multipliers)
 
 
 @pytest.mark.parametrize(
@@ -202,8 +212,8 @@ def test_the_number_of_coins_must_be_agreed_on() -> None:
         ({"cohort": 1}, "nobody to hide among"),
         ({"cohort": "3-5"}, "as many clients in every round"),
         ({"weights": "records"}, "weights would tell"),
-        ({"sampling": "poisson"}, "no proof behind a shuffler"),
-        ({"sampling": "with-replacement"}, "no proof behind a shuffler"),
+        ({"algorithm.sampling": "poisson"}, "no proof behind a shuffler"),
+        ({"algorithm.sampling": "with-replacement"}, "no proof behind a shuffler"),
         ({"epsilon": [1.0] * 29 + [2.0]}, "one epsilon and delta for all"),
         ({"epsilon": 20.0}, r"above ln\(2/delta\) = 12.2"),
         ({"algorithm": "shuffled-accelerated", "epsilon": 15.1}, r"above 15 \(Lemma G.1\)"),
@@ -211,12 +221,12 @@ def test_the_number_of_coins_must_be_agreed_on() -> None:
             {"client_epsilon": 8.0},
             "client_epsilon is for algorithms that protect",
         ),
-        ({"compressor": "natural"}, "takes no compressor"),
+        ({"algorithm.compressor": "natural"}, "takes no compressor"),
     ],
 )
 def test_what_would_tell_messages_apart_is_refused(change: dict[str, object], said: str) -> None:
     with pytest.raises(RequestError, match=said):
-        make_plan(replace(SMALL, **change))  # type: ignore[arg-type]
+        make_plan(SMALL.with_settings(change))
 
 
 def test_a_trust_that_does_not_fit_the_run_is_refused() -> None:
@@ -237,8 +247,10 @@ def test_a_trust_that_does_not_fit_the_run_is_refused() -> None:
     memory = replace(some.work, estimator=Svrg(WithoutReplacement(1), 0.5))  # type: ignore[type-var]
     refused(replace(some, work=memory, participation=FixedNumber(30)), "only minibatch gradients")
     targets = [target] * 39 + [Target(3.0, 1e-5)]
-    with pytest.raises(RequestError, match="is one promise"):
-        tacit.simulate(gaussian_messages(WithoutReplacement(1), Shuffler(40, 5)), data, rounds=1, privacy=targets)
+    with pytest.raises(RequestError, match="one epsilon and delta for all clients"):
+        tacit.simulate(
+            tacit.plan(gaussian_messages(WithoutReplacement(1), Shuffler(40, 5)), data, rounds=1, privacy=targets)
+        )
 
 
 @pytest.mark.parametrize("algorithm", ["shuffled-mb-sgd", "shuffled-accelerated"])
@@ -267,24 +279,18 @@ def test_summary_ledger_and_account_agree(algorithm: str, tmp_path: Path) -> Non
 
 def test_the_same_bits_in_chunks_and_again() -> None:
     plan = make_plan(replace(SMALL, algorithm="shuffled-accelerated"))
-    runs = [
-        tacit.simulate(
-            plan.algorithm, plan.federation, rounds=4, privacy=plan.privacy, memory_limit_bytes=limit
-        ).parameters
-        for limit in (1, 2**30, 2**30)
-    ]
+    runs = [tacit.simulate(plan, memory_limit_bytes=limit).parameters for limit in (1, 2**30, 2**30)]
     assert torch.equal(runs[0], runs[1])
     assert torch.equal(runs[1], runs[2])
 
 
 def test_open_choices_are_made_so_that_messages_look_alike() -> None:
-    data = {"algorithm": "shuffled-accelerated", "rounds": None, "sampling": None}
-    chosen = make_plan(replace(SMALL, **data)).recipe  # type: ignore[arg-type]
-    assert chosen.sampling == "one-pass"
-    assert chosen.batch == 1.0
-    tenth = make_plan(replace(SMALL, batch=None)).recipe
-    assert tenth.sampling == "without-replacement"
-    assert tenth.batch == float(int(tenth.batch or 0)) >= 1
+    data = {"algorithm": "shuffled-accelerated", "rounds": None, "algorithm.sampling": None}
+    chosen = make_plan(SMALL.with_settings(data)).recipe.algorithm_settings
+    assert (chosen["sampling"], chosen["batch"]) == ("one-pass", 1.0)
+    tenth = make_plan(SMALL).recipe.algorithm_settings
+    assert tenth["sampling"] == "without-replacement"
+    assert tenth["batch"] == float(int(tenth["batch"])) >= 1
 
 
 @pytest.mark.parametrize("algorithm", ["shuffled-mb-sgd", "shuffled-accelerated"])
@@ -296,15 +302,7 @@ def test_a_killed_run_goes_on_bit_for_bit(algorithm: str, tmp_path: Path) -> Non
             if rounds == stop:
                 raise KeyboardInterrupt
 
-        return tacit.simulate(
-            plan.algorithm,
-            plan.federation,
-            rounds=4,
-            privacy=plan.privacy,
-            out=out,
-            checkpoint_every=1,
-            progress=progress,
-        ).parameters
+        return tacit.simulate(plan, out=out, checkpoint_every=1, progress=progress).parameters
 
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "killed", stop=2)
@@ -315,16 +313,15 @@ def test_coins_from_the_operating_system_cannot_be_repeated() -> None:
     plan = make_plan(replace(SMALL, algorithm="shuffled-accelerated", noise="lattice"))
     assert plan.algorithm.work.noise.name == "coins"
     assert plan.algorithm.work.noise.secret
-    runs = [
-        tacit.simulate(plan.algorithm, plan.federation, rounds=4, privacy=plan.privacy).parameters
-        for _ in range(2)
-    ]
+    runs = [tacit.simulate(plan).parameters for _ in range(2)]
     assert not torch.equal(runs[0], runs[1])
 
 
 def test_an_epsilon_that_takes_more_coins_than_can_be_sent_is_refused() -> None:
     """At once: neither the accountant nor a client tries."""
-    small = replace(SMALL, algorithm="shuffled-accelerated", clients=6, rounds=2, step=None)
+    small = replace(SMALL, algorithm="shuffled-accelerated", clients=6, rounds=2).with_algorithm_settings(
+        step=None
+    )
     assert isinstance(make_plan(replace(small, epsilon=0.01)).algorithm.work, CoinGradient)
     for epsilon_wanted in (1e-4, 1e-6):
         with pytest.raises(RequestError, match="too small for so few clients"):

@@ -35,9 +35,6 @@ def algorithm(federation: Federation, expected: float) -> tacit.Algorithm:
         local_steps=1,
         local_step=0.1,
         step=1.0,
-        schedule=tacit.schedules.Constant(),
-        momentum=0.0,
-        output=lambda update: update,
         trust=Aggregator(expected),
     )
     return replace(made, participation=PoissonClients(expected))
@@ -49,7 +46,7 @@ def federation(clients: int) -> Federation:
 
 def calibrated(clients: int, expected: float, rounds: int, target: float) -> Calibration:
     records, made = federation(clients), algorithm(federation(clients), expected)
-    attended = attendance(made, records, rounds, Randomness(0))
+    attended = attendance(made, clients, rounds, Randomness(0))
     return calibrate(
         made,
         records,

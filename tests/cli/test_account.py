@@ -110,7 +110,7 @@ def test_a_person_sees_tables_and_a_figure(inside: Inside, tmp_path: Path) -> No
             "does not go with fixed-size batches",
         ),
         ([*BARE, "--sampling=poisson", "--rate=0.1", "--epsilon=1"], "--epsilon is for --published"),
-        ([*BARE, "--sampling=poisson", "--rate=0.1", "--set=step=1"], "--set changes a recipe"),
+        ([*BARE, "--sampling=poisson", "--rate=0.1", "--set=algorithm.step=1"], "--set changes a recipe"),
         ([*BARE, "--sampling=poisson", "--rate=0.1", "--group=1"], "groups must be"),
         ([*BARE, "--sampling=poisson", "--rate=0.1", "--plot=x.nothing"], "--plot x.nothing cannot be written"),
         (["account", "missing.toml"], "cannot read recipe"),

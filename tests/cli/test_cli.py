@@ -18,10 +18,8 @@ import pytest
 from tacit.client.sampling import SAMPLINGS
 from tacit.theory.soteriafl import AS_PUBLISHED
 
-SMALL = [
-    "--data=breast-cancer", "--clients=3", "--rounds=4", "--batch=0.5", "--compressor=rand-k:0.5",
-    "--set=step=0.1", "--set=snapshot_probability=0.2",
-]  # fmt: skip
+PLAIN = ["--data=breast-cancer", "--clients=3", "--rounds=4", "--batch=0.5", "--step=0.1"]
+SMALL = [*PLAIN, "--compressor=rand-k:0.5", "--set=algorithm.snapshot_probability=0.2"]
 
 KEYS = [
     "algorithm",
@@ -138,19 +136,25 @@ def test_run_prints_one_json_object_and_leaves_a_run_directory(tmp_path: Path) -
                 "plan",
                 "--choose",
                 "--algorithm=noisy-mb-sgd,cdp-sgd",
-                "--set=projection=ball:5",
+                "--set=algorithm.projection=ball:5",
                 "--out=mixed.toml",
             ],
             "cannot be ranked together",
         ),
         (["run", "--clients=ten"], "--clients"),
-        (["run", "--batch=inf", "--set=sampling=poisson", "--algorithm=ldp-sgd"], "batch must be"),
-        (["run", "--set=step=0"], "step must be"),
+        (["run", "--batch=inf", "--set=algorithm.sampling=poisson", "--algorithm=ldp-sgd"], "batch must be"),
+        (["run", "--set=algorithm.step=0"], "step must be"),
         (["run", "--set=device=nowhere"], "device 'nowhere'"),
         (["run", "--set=data.colour=1"], "data.colour"),
         (["run", "--set=model.ridge=abc"], "ridge must be"),
         (["run", "--set=memory_limit_mb=-1"], "memory_limit_mb"),
         (["run", "--compressor="], "compressor"),
+        (["run", "--batch=0.1"], "'soteriafl-gd' takes no batch; it takes bound, clip_norm, compressor"),
+        (["run", "--set=kappa=1"], "for kappa write algorithm.kappa"),
+        (
+            ["compare", "--algorithm=ldp-sgd", "--compressor=natural"],
+            "no algorithm here takes compressor: ldp-sgd takes",
+        ),
         (["rnu"], "No such command"),
     ],
 )
@@ -203,14 +207,14 @@ def test_seeds_repeat_a_run(inside: Inside) -> None:
 
 def test_compare_tunes_each_algorithm_and_never_runs_a_point_twice(inside: Inside, tmp_path: Path) -> None:
     arguments = [
-        "compare", "--algorithm=cdp-sgd,ldp-sgd", *SMALL, "--grid=step=0.05,0.2", "--seeds=2", "--json",
-        "--out=here",
+        "compare", "--algorithm=cdp-sgd,ldp-sgd", *PLAIN, "--compressor=rand-k:0.5",
+        "--grid=algorithm.step=0.05,0.2", "--seeds=2", "--json", "--out=here",
     ]  # fmt: skip
     done = tacit(*arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)["rows"]
     assert [row["algorithm"] for row in rows] == ["cdp-sgd", "ldp-sgd"]
-    assert all(row["seeds"] == 2 and row["tuned"]["step"] in (0.05, 0.2) for row in rows)
+    assert all(row["seeds"] == 2 and row["tuned"]["algorithm.step"] in (0.05, 0.2) for row in rows)
     assert rows[0]["epsilon"] == rows[1]["epsilon"]
     assert rows[0]["equal_bits"] == rows[0]["uplink_bits_per_client"] < rows[1]["uplink_bits_per_client"]
     summaries = {p: p.stat().st_mtime_ns for p in (tmp_path / "here").rglob("summary.json")}
@@ -225,7 +229,7 @@ def test_compare_tunes_each_algorithm_and_never_runs_a_point_twice(inside: Insid
 
 
 def test_the_same_comparison_finds_its_own_directory(inside: Inside, tmp_path: Path) -> None:
-    arguments = ["compare", "--algorithm=ldp-sgd", *SMALL, "--grid=step=0.1,1e42", "--workers=1"]
+    arguments = ["compare", "--algorithm=ldp-sgd", *PLAIN, "--grid=algorithm.step=0.1,1e42", "--workers=1"]
     first, second, other = inside(*arguments), inside(*arguments), inside(*arguments, "--epsilon=1")
     assert "0 of 2 points were already there" in first.stdout
     assert "ldp-sgd diverged at step 1e+42, seed 0" in first.stdout
@@ -236,8 +240,8 @@ def test_the_same_comparison_finds_its_own_directory(inside: Inside, tmp_path: P
 
 def test_what_diverged_has_a_row_without_numbers(inside: Inside) -> None:
     arguments = [
-        "compare", "--algorithm=ldp-sgd,accelerated-mb-sgd", *SMALL, "--set=stages=[[4, 10.0]]",
-        "--set=step=1e42", "--workers=1", "--out=here",
+        "compare", "--algorithm=ldp-sgd,accelerated-mb-sgd", *PLAIN, "--set=algorithm.stages=[[4, 10.0]]",
+        "--set=algorithm.step=1e42", "--workers=1", "--out=here",
     ]  # fmt: skip
     lost, kept = json.loads(inside(*arguments, "--json").stdout)["rows"]
     assert (lost["seeds"], lost["train_loss"], lost["epsilon"], lost["diverged"]) == (
@@ -273,7 +277,7 @@ def test_a_plan_without_data_says_so_and_its_recipe_waits_for_them(inside: Insid
 def test_compare_at_several_epsilons_shows_twins_as_not_private(inside: Inside, tmp_path: Path) -> None:
     arguments = [
         "compare", "--algorithm=mb-sgd,noisy-mb-sgd", "--data=breast-cancer", "--clients=3", "--rounds=3",
-        "--set=step=0.1", "--at=epsilon=0.5,2", "--seeds=2", "--workers=1", "--out=here",
+        "--set=algorithm.step=0.1", "--at=epsilon=0.5,2", "--seeds=2", "--workers=1", "--out=here",
     ]  # fmt: skip
     done = inside(*arguments, "--json")
     assert done.returncode == 0, done.stderr

@@ -10,6 +10,7 @@ from tacit.algorithms.isrl_dp import noisy_local_sgd
 from tacit.client.cohort import Cohort
 from tacit.client.local_steps import NoisyLocalSteps
 from tacit.client.sampling import Full, OnePass, WithReplacement
+from tacit.engine.plan import plan
 from tacit.engine.simulate import simulate
 from tacit.errors import RequestError
 from tacit.federation import Federation
@@ -60,7 +61,7 @@ def test_every_step_is_a_release_with_noise_of_its_own(federation: Federation) -
     algorithm = noisy_local_sgd(
         MODEL, bound=tacit.ClipNorm(0.5), sampling=tacit.Poisson(0.2), local_steps=4, step=0.1
     )
-    run = simulate(algorithm, federation, rounds=5, privacy=Target(3.0, 1e-4))
+    run = simulate(plan(algorithm, federation, rounds=5, privacy=Target(3.0, 1e-4)))
     assert run.guarantee is not None
     assert 2.9 < run.guarantee.epsilon <= 3.0
     assert run.last.gradient_evaluations == round(5 * 4 * 0.2 * 39)
@@ -90,4 +91,4 @@ def test_one_pass_looks_at_every_record_in_one_step_only() -> None:
         least_squares(features=1), bound=tacit.ClipNorm(1.0), sampling=sampling, local_steps=3, step=0.1
     )
     with pytest.raises(RequestError, match="need 9 batches"):
-        simulate(algorithm, federation, rounds=3, privacy="none")
+        simulate(plan(algorithm, federation, rounds=3, privacy="none"))

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from tacit.algorithms.registry import algorithm_entry
 from tacit.deploy.frames import Request, point_to_bytes
 from tacit.deploy.guard import admit
 from tacit.deploy.identities import Identities
@@ -143,7 +144,12 @@ def consortium(disk: Path) -> Callable[..., Consortium]:
             "noise": "lattice",
             **settings,
         }
-        recipe = Recipe(**{name: value for name, value in choices.items() if value != "leave out"})
+        said = {name: value for name, value in choices.items() if value != "leave out"}
+        takes = algorithm_entry(said["algorithm"]).settings
+        recipe = Recipe(
+            **{name: value for name, value in said.items() if name in {f.name for f in fields(Recipe)}},
+            algorithm_settings={name: value for name, value in said.items() if name in takes},
+        )
         generator = torch.Generator().manual_seed(3)
         features = torch.randn(sites * records, FEATURES, generator=generator)
         targets = (features[:, 0] > 0).long()

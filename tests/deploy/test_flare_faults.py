@@ -65,9 +65,14 @@ def _check_ledgers(parties: Any) -> None:
 
 def test_a_run_outlives_whatever_happens_to_its_parties(real_parties: Callable[..., Any]) -> None:
     recipe = Recipe(
-        algorithm="soteriafl-sgd", data="digits", clients=4, model="softmax", rounds=ROUNDS, batch=20.0, step=0.5,
+        algorithm="soteriafl-sgd",
+        data="digits",
+        clients=4,
+        model="softmax",
+        rounds=ROUNDS,
         noise="lattice",
-    )  # fmt: skip
+        algorithm_settings={"batch": 20.0, "step": 0.5},
+    )
     parties = real_parties(recipe, quorum=2)
     dying, killed, frozen, spoilt = parties.sites
     silo_deaths, happened = list(SILO_DEATHS), set()

@@ -37,20 +37,16 @@ RECIPE = Recipe(
     model="softmax",
     data="records.csv",
     rounds=3,
-    batch=0.5,
-    sampling="poisson",
-    compressor="rand-k:0.5",
-    step=0.1,
     delta=1e-3,
+    algorithm_settings={"batch": 0.5, "sampling": "poisson", "compressor": "rand-k:0.5", "step": 0.1},
 )
 
-BEHIND: dict[str, Any] = {
-    "algorithm": "shuffled-mb-sgd",
-    "sampling": "without-replacement",
-    "batch": 5.0,
-    "compressor": None,
-}
-SHUFFLED = replace(RECIPE, epsilon=2.0, **BEHIND)
+SHUFFLED = replace(
+    RECIPE,
+    epsilon=2.0,
+    algorithm="shuffled-mb-sgd",
+    algorithm_settings={"batch": 5.0, "sampling": "without-replacement", "step": 0.1},
+)
 
 
 def _consortium(**settings: Any) -> Consortium:

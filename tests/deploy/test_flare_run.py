@@ -54,7 +54,12 @@ def _until_gone(words: str) -> list[psutil.Process]:
 
 def test_a_deployed_trial_equals_the_simulator_and_leaves_no_process(tmp_path: Path) -> None:
     recipe = Recipe(
-        algorithm="soteriafl-svrg", data="digits", clients=3, model="softmax", rounds=ROUNDS, batch=20.0, step=0.5
+        algorithm="soteriafl-svrg",
+        data="digits",
+        clients=3,
+        model="softmax",
+        rounds=ROUNDS,
+        algorithm_settings={"batch": 20.0, "step": 0.5},
     )
     (tmp_path / "recipe.toml").write_text(replace(recipe, clients=None).to_toml())
     out = tmp_path / "out"
@@ -69,14 +74,7 @@ def test_a_deployed_trial_equals_the_simulator_and_leaves_no_process(tmp_path: P
 
     plan = make_plan(recipe)
     # One client at a time, because silos cannot share a matrix product.
-    run = simulate(
-        plan.algorithm,
-        plan.federation,
-        rounds=ROUNDS,
-        privacy=plan.privacy,
-        seed=recipe.seed,
-        memory_limit_bytes=1,
-    )
+    run = simulate(plan, memory_limit_bytes=1)
     parameters = load_file(summary["model"])["parameters"]
     assert torch.equal(parameters, run.parameters)
 

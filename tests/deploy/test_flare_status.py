@@ -22,7 +22,11 @@ from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError
 
 RECIPE = Recipe(
-    algorithm="soteriafl-gd", model="softmax", rounds=5, compressor="natural", step=0.1, noise="lattice"
+    algorithm="soteriafl-gd",
+    model="softmax",
+    rounds=5,
+    noise="lattice",
+    algorithm_settings={"compressor": "natural", "step": 0.1},
 )
 
 

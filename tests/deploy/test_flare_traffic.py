@@ -99,9 +99,15 @@ def test_a_secret_in_a_record_and_in_an_exception_is_in_no_byte_that_leaves(
     real_parties: Callable[..., Any], tmp_path: Path
 ) -> None:
     recipe = Recipe(
-        algorithm="noisy-mb-sgd", clients=2, model="logistic", rounds=4, batch=20.0, step=0.1, noise="lattice",
-        epsilon=2.0, delta=1e-3,
-    )  # fmt: skip
+        algorithm="noisy-mb-sgd",
+        clients=2,
+        model="logistic",
+        rounds=4,
+        noise="lattice",
+        epsilon=2.0,
+        delta=1e-3,
+        algorithm_settings={"batch": 20.0, "step": 0.1},
+    )
     parties = real_parties(recipe, quorum=1, federation=_federation())
     caught = _caught(parties, tmp_path, **{"silo-2": {"TACIT_TEST_RAISE": WORDS}})
     assert all(len(frames) > 20 for frames in caught.values()), "nothing was caught"
@@ -121,9 +127,15 @@ def test_a_message_weighs_at_most_a_kibibyte_more_on_the_wire(
     real_parties: Callable[..., Any], tmp_path: Path, algorithm: str
 ) -> None:
     recipe = Recipe(
-        algorithm=algorithm, clients=2, model="logistic", rounds=6, batch=20.0, step=0.1, noise="lattice",
-        epsilon=2.0, delta=1e-3, sampling="without-replacement",
-    )  # fmt: skip
+        algorithm=algorithm,
+        clients=2,
+        model="logistic",
+        rounds=6,
+        noise="lattice",
+        epsilon=2.0,
+        delta=1e-3,
+        algorithm_settings={"batch": 20.0, "step": 0.1, "sampling": "without-replacement"},
+    )
     parties = real_parties(recipe, federation=_federation())
     caught = _caught(parties, tmp_path)
     job = Job.from_text((parties.folders["server"] / "job.toml").read_text())

@@ -114,9 +114,9 @@ def test_a_job_survives_being_written_down(consortium: Callable[..., Any]) -> No
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"step": None}, "leaves step open"),
-        ({"batch": None}, "leaves batch open"),
-        ({"snapshot_probability": None}, "leaves snapshot_probability open"),
+        ({"step": None}, "leaves algorithm.step open"),
+        ({"batch": None}, "leaves algorithm.batch open"),
+        ({"snapshot_probability": None}, "leaves algorithm.snapshot_probability open"),
         ({"model": None}, "leaves model open"),
         ({"clients": 7}, "the job names 3 sites"),
         ({"privacy": "none"}, "nothing without a promise"),

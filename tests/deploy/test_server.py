@@ -21,6 +21,7 @@ from tacit.deploy.run_state import RunState
 from tacit.deploy.seam import Answer, Code, SiteError
 from tacit.deploy.server import QuorumError
 from tacit.engine import checkpoint as checkpoints
+from tacit.engine.plan import plan
 from tacit.engine.simulate import simulate
 from tacit.errors import RequestError
 from tacit.privacy import accounting
@@ -51,12 +52,14 @@ def _simulated(made: Any) -> Tensor:
     """The same recipe in the simulator, one client at a time: silos cannot share a matrix product."""
     target = made.job.target(made.job.sites[0])
     run = simulate(
-        made.job.algorithm,
-        made.federation,
-        rounds=made.job.rounds,
-        privacy=target,
-        seed=made.job.recipe.seed,
-        stream=made.job.recipe.stream or "",
+        plan(
+            made.job.algorithm,
+            made.federation,
+            rounds=made.job.rounds,
+            privacy=target,
+            seed=made.job.recipe.seed,
+            stream=made.job.recipe.stream or "",
+        ),
         evaluate_every=made.job.rounds,
         memory_limit_bytes=1,
     )

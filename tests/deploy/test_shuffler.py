@@ -20,6 +20,7 @@ from tacit.deploy.sealing import public_bytes, unseal
 from tacit.deploy.seam import Code
 from tacit.deploy.server import QuorumError
 from tacit.deploy.shuffler import SHUFFLER, ShufflerParty
+from tacit.engine.plan import plan
 from tacit.engine.simulate import simulate
 from tacit.errors import MessageError, RequestError
 from tacit.privacy import accounting, events
@@ -59,10 +60,7 @@ def test_a_run_through_a_shuffler_learns_what_the_simulator_learns(
 ) -> None:
     made = consortium(**{**settings, "noise": "gaussian"})
     run = simulate(
-        made.job.algorithm,
-        made.federation,
-        rounds=made.job.rounds,
-        privacy=made.job.target("site-0"),
+        plan(made.job.algorithm, made.federation, rounds=made.job.rounds, privacy=made.job.target("site-0")),
         evaluate_every=made.job.rounds,
     )
     # Sums in another order: equal to rounding.

@@ -128,8 +128,8 @@ def test_a_larger_budget_allows_a_second_run_and_no_more_than_it_can_bear(
 def test_a_recipe_with_less_noise_or_another_bound_does_not_even_start(consortium: Callable[..., Any]) -> None:
     made = consortium()
     made.silo("site-0").step(made.request(0))
-    for change in ({"epsilon": 8.0}, {"clip_norm": 2.0}, {"delta": 1e-2}, {"noise": "gaussian"}):
-        forged = replace(made, job=replace(made.job, recipe=replace(made.job.recipe, **change)))
+    for change in ({"epsilon": 8.0}, {"algorithm.clip_norm": 2.0}, {"delta": 1e-2}, {"noise": "gaussian"}):
+        forged = replace(made, job=replace(made.job, recipe=made.job.recipe.with_settings(change)))
         with pytest.raises(RequestError):
             forged.silo("site-0")
         # And a request for it, sent to the silo as it is, is for a job that it does not know.
@@ -361,7 +361,7 @@ def test_the_promise_to_the_whole_site_is_not_had_anew_with_every_run(consortium
     policy, account = made.policies["site-0"], _account(made.directory / "site-0")
     assert group_epsilon(account.event(), 8, policy.delta, policy.adjacency) <= 4.0
     # Another job is another promise, to which the silo's people have agreed.
-    other = replace(made, job=replace(made.job, recipe=replace(made.job.recipe, step=0.25)))
+    other = replace(made, job=replace(made.job, recipe=made.job.recipe.with_algorithm_settings(step=0.25)))
     assert _codes(other.silo("site-0"), other.request(0, run="c" * 32)) == [Code.OK]
 
 

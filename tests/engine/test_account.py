@@ -21,10 +21,9 @@ SMALL = Recipe(
     data="breast-cancer",
     clients=3,
     rounds=4,
-    step=0.1,
-    batch=0.5,
     epsilon=2.0,
     delta=1e-5,
+    algorithm_settings={"step": 0.1, "batch": 0.5},
 )
 
 
@@ -42,12 +41,12 @@ def edit_ledger(directory: Path, change: Any) -> None:
     "changes",
     [
         {},
-        {"algorithm": "soteriafl-svrg", "snapshot_probability": 0.2},
+        {"algorithm": "soteriafl-svrg", "algorithm.snapshot_probability": 0.2},
         {"algorithm": "soteriafl-saga"},
-        {"algorithm": "soteriafl-gd", "batch": None},
-        {"sampling": "without-replacement"},
-        {"sampling": "with-replacement"},
-        {"sampling": "one-pass", "batch": 20},
+        {"algorithm": "soteriafl-gd", "algorithm.batch": None},
+        {"algorithm.sampling": "without-replacement"},
+        {"algorithm.sampling": "with-replacement"},
+        {"algorithm.sampling": "one-pass", "algorithm.batch": 20},
         {"partition": "dirichlet:1.0"},
         {"cohort": 2, "rounds": 6},
         {"noise": "lattice"},
@@ -56,7 +55,7 @@ def edit_ledger(directory: Path, change: Any) -> None:
     ids=str,
 )
 def test_the_ledger_gives_back_the_promise(changes: dict[str, Any], tmp_path: Path) -> None:
-    summary = run(replace(SMALL, **changes), tmp_path / "run")
+    summary = run(SMALL.with_settings(changes), tmp_path / "run")
     found = account_run(tmp_path / "run")
     assert found.finished
     assert found.differences == ()
@@ -221,7 +220,9 @@ def test_small_batches_need_more_noise() -> None:
 
 
 def test_what_does_not_go_is_said_and_the_rest_is_planned() -> None:
-    needs = noise_needs(replace(SMALL, sampling="one-pass", batch=20), algorithms=["ldp-sgd", "soteriafl-saga"])
+    needs = noise_needs(
+        SMALL.with_algorithm_settings(sampling="one-pass", batch=20), algorithms=["ldp-sgd", "soteriafl-saga"]
+    )
     good, bad = needs.planned
     assert isinstance(good, Need)
     assert isinstance(bad, Refused)
@@ -229,7 +230,7 @@ def test_what_does_not_go_is_said_and_the_rest_is_planned() -> None:
     # Four batches of a third of the records do not fit into one pass.
     assert any(isinstance(row, Refused) for fraction, row in needs.by_batch if fraction == 0.3)
     with pytest.raises(RequestError, match="no algorithm goes with this recipe"):
-        noise_needs(replace(SMALL, sampling="one-pass", batch=20), algorithms=["soteriafl-saga"])
+        noise_needs(SMALL.with_algorithm_settings(sampling="one-pass", batch=20), algorithms=["soteriafl-saga"])
     with pytest.raises(RequestError, match="unknown algorithm"):
         noise_needs(SMALL, algorithms=["sgd"])
     with pytest.raises(RequestError, match="no noise is needed"):

@@ -358,7 +358,11 @@ def test_a_membership_attack_on_pairs_needs_replace_one() -> None:
 # Recipes and the command line
 
 SMALL = Recipe(
-    algorithm="cdp-sgd", data="breast-cancer", clients=20, rounds=3, batch=0.5, step=0.1, compressor="rand-k:0.5"
+    algorithm="cdp-sgd",
+    data="breast-cancer",
+    clients=20,
+    rounds=3,
+    algorithm_settings={"batch": 0.5, "step": 0.1, "compressor": "rand-k:0.5"},
 )
 
 

@@ -17,18 +17,26 @@ from tacit.client.sparse_steps import SparseLocalSteps, once
 from tacit.data import load
 from tacit.engine import bound_source
 from tacit.engine.account import account_run
-from tacit.engine.bound_source import check_paid
 from tacit.engine.execute import execute
-from tacit.engine.plan import make_plan
+from tacit.engine.plan import algorithm_of, make_plan
 from tacit.engine.recipe import Recipe
+from tacit.engine.shape import records_of_shape
 from tacit.errors import DataError, RequestError
+from tacit.models import softmax_regression
 from tacit.noise.additive import LatticeGaussian
 from tacit.noise.randomness import Purpose, Randomness
 from tacit.privacy import events
 from tacit.privacy.accounting import epsilon
 
-GIVEN = Recipe(algorithm="fed-spa", data="digits", clients=5, rounds=3, epsilon=4.0, bound="clip-each-coordinate")
-PAID = replace(GIVEN, bound_from="quantile:0.2")
+GIVEN = Recipe(
+    algorithm="fed-spa",
+    data="digits",
+    clients=5,
+    rounds=3,
+    epsilon=4.0,
+    algorithm_settings={"bound": "clip-each-coordinate"},
+)
+PAID = GIVEN.with_algorithm_settings(bound_from="quantile:0.2")
 
 
 def _norms() -> torch.Tensor:
@@ -43,9 +51,9 @@ def test_a_private_median_is_paid_for_by_more_noise() -> None:
     assert isinstance(work, SparseLocalSteps)
     assert work.before is not None
     truth = float(_norms().median()) / math.sqrt(work.model.dim)
-    assert plan.recipe.clip_norm == pytest.approx(truth, rel=0.25)
-    assert work.bound == ClipEachCoordinate(plan.recipe.clip_norm)
-    runs = [tacit.simulate(p.algorithm, p.federation, rounds=3, privacy=p.privacy) for p in (plan, free)]
+    assert plan.recipe.algorithm_settings["clip_norm"] == pytest.approx(truth, rel=0.25)
+    assert work.bound == ClipEachCoordinate(plan.recipe.algorithm_settings["clip_norm"])
+    runs = [tacit.simulate(p) for p in (plan, free)]
     assert all(run.guarantee is not None and 3.9 < run.guarantee.epsilon <= 4.0 for run in runs)
     paid, unpaid = (float(run.calibration.noise_multipliers[0]) for run in runs)
     assert paid > unpaid * 1.005
@@ -66,7 +74,9 @@ def test_it_is_in_the_ledger_once(tmp_path: Path) -> None:
 
 
 def test_clients_that_never_train_are_charged_for_it(tmp_path: Path) -> None:
-    few = replace(PAID, algorithm="dp-fed", bound="clip-norm", clients=10, cohort=2, rounds=2, local_steps=2)
+    few = replace(PAID, algorithm="dp-fed", clients=10, cohort=2, rounds=2).with_algorithm_settings(
+        bound="clip-norm", local_steps=2
+    )
     execute(few, out=tmp_path / "run")
     work = make_plan(few).algorithm.work
     assert isinstance(work, SparseLocalSteps)
@@ -104,35 +114,38 @@ def test_once_is_once_however_many_rounds() -> None:
 def test_public_data_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A copy of the data set stands in for a public one: the norm is then the exact median of all records."""
     with pytest.raises(RequestError, match="the clients' own records, not public ones"):
-        make_plan(replace(GIVEN, bound_from="public:digits"))
+        make_plan(GIVEN.with_algorithm_settings(bound_from="public:digits"))
     named = {"published": "digits"}
     monkeypatch.setattr(bound_source, "load", lambda name, **options: load(named.get(name, name), **options))
-    plan = make_plan(replace(GIVEN, bound_from="public:published"))
+    plan = make_plan(GIVEN.with_algorithm_settings(bound_from="public:published"))
     work = plan.algorithm.work
     assert isinstance(work, SparseLocalSteps)
     assert work.before is None
-    assert plan.recipe.clip_norm * math.sqrt(work.model.dim) == pytest.approx(float(_norms().median()), rel=1e-3)
+    assert plan.recipe.algorithm_settings["clip_norm"] * math.sqrt(work.model.dim) == pytest.approx(
+        float(_norms().median()), rel=1e-3
+    )
     with pytest.raises(DataError, match="classes"):
-        make_plan(replace(GIVEN, bound_from="public:breast-cancer"))
+        make_plan(GIVEN.with_algorithm_settings(bound_from="public:breast-cancer"))
 
 
 def test_the_median_of_the_paper_promises_nothing() -> None:
     with pytest.raises(RequestError, match="privacy = 'none'"):
-        make_plan(replace(GIVEN, bound_from="median"))
-    plan = make_plan(replace(GIVEN, bound_from="median", privacy="none"))
-    assert 0 < plan.recipe.clip_norm < float(_norms().max())
+        make_plan(GIVEN.with_algorithm_settings(bound_from="median"))
+    plan = make_plan(replace(GIVEN, privacy="none").with_algorithm_settings(bound_from="median"))
+    assert 0 < plan.recipe.algorithm_settings["clip_norm"] < float(_norms().max())
     assert plan.privacy == "none"
 
 
 @pytest.mark.parametrize("bad", ["quantile", "quantile:2", "quantile:x", "public", "public:", "mean"])
 def test_others_are_refused(bad: str) -> None:
     with pytest.raises(RequestError):
-        make_plan(replace(GIVEN, bound_from=bad))
+        make_plan(GIVEN.with_algorithm_settings(bound_from=bad))
 
 
 def test_a_release_that_nobody_makes_is_refused() -> None:
+    shape = records_of_shape(clients=5, records=20, features=64, classes=10)
     with pytest.raises(RequestError, match="give clip_norm"):
-        check_paid(PAID, None)
+        algorithm_of(PAID, softmax_regression(features=64, classes=10), shape)
     with pytest.raises(RequestError, match="is for simulations"):
         make_plan(replace(PAID, noise="lattice"))
     with pytest.raises(RequestError, match="takes no bound_from"):

@@ -59,7 +59,7 @@ def _poisson_epsilon(rate: float, noise_multiplier: float, rounds: int, delta: f
 
 def test_eight_silos_end_at_or_under_their_own_budgets(silos: Federation, tmp_path: Path) -> None:
     targets = tuple(Target(e, d) for e, d in zip(EPSILONS, DELTAS, strict=True))
-    run = tacit.simulate(_algorithm(), silos, rounds=12, privacy=targets, out=tmp_path)
+    run = tacit.simulate(tacit.plan(_algorithm(), silos, rounds=12, privacy=targets), out=tmp_path)
     run.save(tmp_path)
     assert run.guarantee is not None
     for spent, target in zip(run.guarantee.epsilons, targets, strict=True):
@@ -91,7 +91,7 @@ def test_eight_silos_end_at_or_under_their_own_budgets(silos: Federation, tmp_pa
 
 def test_a_ledger_over_budget_is_told(silos: Federation, tmp_path: Path) -> None:
     targets = tuple(Target(e, 1e-5) for e in EPSILONS)
-    tacit.simulate(_algorithm(), silos, rounds=3, privacy=targets, out=tmp_path)
+    tacit.simulate(tacit.plan(_algorithm(), silos, rounds=3, privacy=targets), out=tmp_path)
     lines = (tmp_path / "ledger.jsonl").read_text().splitlines()
     extra = [json.dumps({"round": t, "clients": [0]}) for t in range(3, 9)]
     (tmp_path / "ledger.jsonl").write_text("\n".join([*lines, *extra]) + "\n")
@@ -155,9 +155,8 @@ RECIPE = Recipe(
     data="breast-cancer",
     clients=3,
     rounds=3,
-    step=0.1,
-    batch=0.5,
     epsilon=[1.0, 2.0, 4.0],
+    algorithm_settings={"step": 0.1, "batch": 0.5},
 )
 
 
@@ -207,9 +206,11 @@ def test_a_silo_with_one_record_keeps_its_budget() -> None:
     clients = [(torch.randn(size, 3, generator=generator), torch.arange(size) % 2) for size in (1, 40)]
     federation = Federation.from_clients(clients, classes=2)
     for name in ("noisy-mb-sgd", "accelerated-mb-sgd", "noisy-local-sgd"):
-        recipe = replace(RECIPE, algorithm=name, data="given", clients=None, epsilon=[1.0, 2.0], batch=0.5)
+        recipe = replace(
+            RECIPE, algorithm=name, data="given", clients=None, epsilon=[1.0, 2.0]
+        ).with_algorithm_settings(batch=0.5)
         plan = make_plan(recipe, federation=federation)
-        run = tacit.simulate(plan.algorithm, plan.federation, rounds=3, privacy=plan.privacy)
+        run = tacit.simulate(plan)
         assert run.guarantee is not None
         assert run.guarantee.epsilons[0] <= 1.0
         assert run.guarantee.epsilons[1] <= 2.0

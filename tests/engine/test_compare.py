@@ -22,7 +22,7 @@ from tacit.algorithms.calibrate import Calibration
 from tacit.client.cohort import Cohort
 from tacit.engine import compare as module
 from tacit.engine import identity
-from tacit.engine.compare import at_bits, compare, equal_bits, points, recipe_for
+from tacit.engine.compare import at_bits, compare, equal_bits, points
 from tacit.engine.execute import stored_summary
 from tacit.engine.history import History, Row
 from tacit.engine.lock import held
@@ -33,8 +33,8 @@ from tacit.engine.simulate import simulate
 from tacit.engine.simulation import Simulation
 from tacit.errors import DivergedError, RequestError, TacitError
 
-BASE = Recipe(data="digits", clients=3, rounds=2, epsilon=2.0, batch=0.2)
-GRID: dict[str, list[Any]] = {"step": [0.05, 0.1, 0.2, 0.4]}
+BASE = Recipe(data="digits", clients=3, rounds=2, epsilon=2.0, algorithm_settings={"batch": 0.2})
+GRID: dict[str, list[Any]] = {"algorithm.step": [0.05, 0.1, 0.2, 0.4]}
 
 
 class Pool:
@@ -124,7 +124,13 @@ def test_the_users_own_files_are_compared_on(tmp_path: Path, monkeypatch: pytest
     for name in ("a", "b"):
         (tmp_path / f"{name}.csv").write_text("x,z,y\n" + rows)
     files = ",".join(str(tmp_path / f"{name}.csv") for name in ("a", "b"))
-    base = Recipe(data=files, data_settings={"target": "y"}, rounds=2, epsilon=2.0, batch=0.2, step=0.1)
+    base = Recipe(
+        data=files,
+        data_settings={"target": "y"},
+        rounds=2,
+        epsilon=2.0,
+        algorithm_settings={"batch": 0.2, "step": 0.1},
+    )
     rivals = compare(base, ["ldp-sgd", "cdp-sgd"], out=tmp_path / "out", seeds=2)
     assert len(rivals) == 2
 
@@ -132,10 +138,10 @@ def test_the_users_own_files_are_compared_on(tmp_path: Path, monkeypatch: pytest
 def test_what_diverged_is_shown_as_such_and_never_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    grid: dict[str, list[Any]] = {"step": [0.1, 1e42]}
+    grid: dict[str, list[Any]] = {"algorithm.step": [0.1, 1e42]}
     (first,) = compare(BASE, ["ldp-sgd"], out=tmp_path, grid=grid, workers=1)
-    assert [dict(point.tuned) for point in first.diverged] == [{"step": 1e42}]
-    assert first.tuned == {"step": 0.1}
+    assert [dict(point.tuned) for point in first.diverged] == [{"algorithm.step": 1e42}]
+    assert first.tuned == {"algorithm.step": 0.1}
     assert len(first.points) == 2
 
     def refuse(*_: object) -> None:
@@ -147,11 +153,11 @@ def test_what_diverged_is_shown_as_such_and_never_run_again(
 
 
 def test_an_algorithm_that_always_diverged_does_not_hide_the_others(tmp_path: Path) -> None:
-    base = replace(BASE, step=1e42)
+    base = BASE.with_algorithm_settings(step=1e42)
     with pytest.raises(DivergedError, match=r"nothing is left to compare: ldp-sgd: .* use a smaller step"):
         compare(base, ["ldp-sgd"], out=tmp_path, workers=1)
     # Stages have steps of their own.
-    staged = replace(base, stages=[[2, 10.0]])
+    staged = base.with_algorithm_settings(stages=[[2, 10.0]])
     lost, kept = compare(staged, ["ldp-sgd", "accelerated-mb-sgd"], out=tmp_path, workers=1)
     assert (lost.summaries, len(lost.diverged)) == ([], 1)
     assert (len(kept.summaries), kept.diverged) == (1, ())
@@ -163,7 +169,7 @@ def test_a_wrong_point_cancels_what_waits_and_keeps_what_is_finished(
     monkeypatch.setattr(module, "ProcessPoolExecutor", Pool)
     monkeypatch.setattr(Pool, "cancelled", False)
     with pytest.raises(RequestError, match="step must be"):
-        compare(BASE, ["ldp-sgd"], out=tmp_path, grid={"step": [0.1, -1.0]}, workers=2)
+        compare(BASE, ["ldp-sgd"], out=tmp_path, grid={"algorithm.step": [0.1, -1.0]}, workers=2)
     assert Pool.cancelled
     assert len(list(tmp_path.rglob("summary.json"))) == 1
 
@@ -226,7 +232,7 @@ def test_points_of_a_grid_that_are_the_same_run_are_run_once(
 
     monkeypatch.setattr(module, "_run_one", noted)
     reports: list[tuple[int, int]] = []
-    grid: dict[str, list[Any]] = {"compressor": ["natural", "rand-k:0.5"]}
+    grid: dict[str, list[Any]] = {"algorithm.compressor": ["natural", "rand-k:0.5"]}
     compare(BASE, ["ldp-sgd"], out=tmp_path, grid=grid, workers=1, progress=lambda *seen: reports.append(seen))
     assert len(runs) == 1, "it sends everything, whatever the compressor"
     assert reports[-1] == (1, 1)
@@ -246,22 +252,15 @@ def _first_messages(recipe: Recipe) -> tuple[Tensor, Tensor, Calibration]:
 
     with pytest.MonkeyPatch.context() as patch, contextlib.suppress(DivergedError):
         patch.setattr(Simulation, "advance", advance)
-        simulate(
-            plan.algorithm,
-            plan.federation,
-            rounds=plan.rounds,
-            privacy=plan.privacy,
-            seed=plan.recipe.seed,
-            stream=plan.recipe.stream or "",
-        )
+        simulate(plan)
     return seen[0]
 
 
 def test_runs_at_one_seed_share_the_start_and_no_noise(tmp_path: Path) -> None:
     """Two epsilons at one seed and start: were the noise shared, two messages would tell the gradient exactly."""
-    base = replace(BASE, sampling="full", batch=None, step=0.1, model="softmax")
+    base = replace(BASE, model="softmax").with_algorithm_settings(sampling="full", batch=None, step=0.1)
     made = [point.recipe for point in points(base, ["ldp-sgd"], {"epsilon": [1.0, 2.0]}, [0], tmp_path)]
-    quiet = recipe_for("ldp-sgd", replace(base, privacy="none", epsilon=None, delta=None))
+    quiet = replace(base, privacy="none", epsilon=None, delta=None).for_algorithm("ldp-sgd")
     start, gradient, _ = _first_messages(quiet)
 
     def error(first: Recipe, second: Recipe) -> float:
@@ -287,7 +286,7 @@ def test_every_run_has_a_stream_of_its_own(tmp_path: Path) -> None:
     assert [point.recipe.stream for point in watched] == [point.recipe.stream for point in made]
     assert not {point.directory for point in watched} & {point.directory for point in made}
     # A recipe that is run by itself is as it was: its stream is the seed's own.
-    assert make_plan(replace(BASE, step=0.1)).recipe.stream is None
+    assert make_plan(BASE.with_algorithm_settings(step=0.1)).recipe.stream is None
 
 
 def test_two_comparisons_do_not_share_a_directory_at_the_same_time(tmp_path: Path) -> None:

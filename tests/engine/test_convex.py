@@ -19,7 +19,6 @@ from tacit.errors import RequestError
 from tacit.federation import Federation
 from tacit.models import least_squares, logistic_regression
 from tacit.server.accelerated import Accelerated, Stage
-from tacit.server.projection import Everywhere
 from tacit.server.update import Averaged, Descent
 from tacit.theory import isrl_dp as theory
 
@@ -29,22 +28,21 @@ RECIPE = Recipe(
     clients=4,
     model="logistic",
     rounds=20,
-    batch=0.5,
     epsilon=2.0,
-    projection="ball:5",
     data_settings={"unit_norm": True},
+    algorithm_settings={"batch": 0.5, "projection": "ball:5"},
 )
 
 
 def test_the_step_is_the_one_of_lemma_d_6_for_the_real_noise() -> None:
     plan = make_plan(RECIPE)
-    run = tacit.simulate(plan.algorithm, plan.federation, rounds=20, privacy=plan.privacy)
+    run = tacit.simulate(plan)
     noise_std = float(run.calibration.noise_stds.square().mean().sqrt())
     problem = theory.problem_of(
         plan.algorithm.work.model, plan.federation, epsilon=2.0, delta=1e-5, feature_norm=1.0, diameter=10.0
     )
     step = theory.mb_sgd_step(problem, rounds=20, noise_std=noise_std, setting="erm")
-    assert plan.recipe.step == pytest.approx(step)
+    assert plan.recipe.algorithm_settings["step"] == pytest.approx(step)
     assert make_plan(plan.recipe).algorithm == plan.algorithm
     assert isinstance(plan.algorithm.server, Averaged)
     assert plan.algorithm.server.growth == 1.0
@@ -74,14 +72,23 @@ def test_convex_losses_are_regularised_and_strongly_convex_ones_get_stages() -> 
 
 
 def test_without_public_bounds_the_step_is_the_fallback() -> None:
-    assert make_plan(replace(RECIPE, projection="none")).recipe.step == 0.1
-    assert make_plan(replace(RECIPE, data_settings={})).recipe.step == 0.1
-    accelerated_plan = make_plan(replace(RECIPE, algorithm="accelerated-mb-sgd", projection=None))
-    assert (accelerated_plan.recipe.stages, accelerated_plan.recipe.regularisation) == (1, 0.0)
+    assert make_plan(RECIPE.with_algorithm_settings(projection="none")).recipe.algorithm_settings["step"] == 0.1
+    assert make_plan(replace(RECIPE, data_settings={})).recipe.algorithm_settings["step"] == 0.1
+    accelerated_plan = make_plan(
+        replace(RECIPE, algorithm="accelerated-mb-sgd").with_algorithm_settings(projection=None)
+    )
+    assert (
+        accelerated_plan.recipe.algorithm_settings["stages"],
+        accelerated_plan.recipe.algorithm_settings["regularisation"],
+    ) == (1, 0.0)
 
 
 def test_one_pass_takes_all_disjoint_batches() -> None:
-    plan = make_plan(replace(RECIPE, sampling="one-pass", batch=10, rounds=None, algorithm="accelerated-mb-sgd"))
+    plan = make_plan(
+        replace(RECIPE, rounds=None, algorithm="accelerated-mb-sgd").with_algorithm_settings(
+            sampling="one-pass", batch=10
+        )
+    )
     assert plan.rounds == int(plan.federation.sizes.min()) // 10
 
 
@@ -90,48 +97,80 @@ def test_the_theory_smooths_a_kinked_loss(tmp_path: Path) -> None:
     plan = make_plan(recipe)
     beta = plan.recipe.model_settings["smoothing"]
     assert beta > 0
-    assert plan.recipe.step is not None
-    assert plan.recipe.step <= 1 / beta
+    assert plan.recipe.algorithm_settings["step"] is not None
+    assert plan.recipe.algorithm_settings["step"] <= 1 / beta
     summary = execute(recipe, tmp_path / "run")
     assert summary["epsilon"] <= 2.0
     assert summary["test_metric"] > 0.5
     with pytest.raises(RequestError, match="needs public bounds"):
-        make_plan(replace(recipe, projection="none"))
+        make_plan(recipe.with_algorithm_settings(projection="none"))
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         (
-            {"algorithm": "accelerated-mb-sgd", "strong_convexity": 5.0, "step": 0.1, "stages": [[20, 2.0]]},
+            {
+                "algorithm": "accelerated-mb-sgd",
+                "algorithm.strong_convexity": 5.0,
+                "algorithm.step": 0.1,
+                "algorithm.stages": [[20, 2.0]],
+            },
             "bends more",
         ),
-        ({"step": 0.1, "strong_convexity": 30.0}, "too long for strong_convexity"),
+        ({"algorithm.step": 0.1, "algorithm.strong_convexity": 30.0}, "too long for strong_convexity"),
         (
-            {"algorithm": "accelerated-mb-sgd", "stages": [[19, 2.0]], "step": 0.1},
+            {"algorithm": "accelerated-mb-sgd", "algorithm.stages": [[19, 2.0]], "algorithm.step": 0.1},
             "19 rounds in all, the recipe 20",
         ),
-        ({"algorithm": "accelerated-mb-sgd", "stages": [[20]], "step": 0.1}, "stages must be a number"),
-        ({"algorithm": "accelerated-mb-sgd", "stages": [[float("nan"), 1.0]], "step": 0.1}, "whole number"),
-        ({"algorithm": "accelerated-mb-sgd", "stages": [["a", 1.0]], "step": 0.1}, "whole number"),
-        ({"algorithm": "accelerated-mb-sgd", "stages": [[1.9, 5.0], [18.1, 5.0]], "step": 0.1}, "whole number"),
-        ({"algorithm": "accelerated-mb-sgd", "stages": 0, "step": 0.1}, "between 1 and"),
-        ({"algorithm": "accelerated-mb-sgd", "stages": 21, "step": 0.1}, "between 1 and the 20 rounds"),
-        ({"algorithm": "accelerated-mb-sgd", "regularisation": -1.0, "step": 0.1, "stages": 1}, "at least 0"),
-        ({"projection": "ball:-1"}, "radius must be"),
+        (
+            {"algorithm": "accelerated-mb-sgd", "algorithm.stages": [[20]], "algorithm.step": 0.1},
+            "stages must be a number",
+        ),
+        (
+            {"algorithm": "accelerated-mb-sgd", "algorithm.stages": [[float("nan"), 1.0]], "algorithm.step": 0.1},
+            "whole number",
+        ),
+        (
+            {"algorithm": "accelerated-mb-sgd", "algorithm.stages": [["a", 1.0]], "algorithm.step": 0.1},
+            "whole number",
+        ),
+        (
+            {
+                "algorithm": "accelerated-mb-sgd",
+                "algorithm.stages": [[1.9, 5.0], [18.1, 5.0]],
+                "algorithm.step": 0.1,
+            },
+            "whole number",
+        ),
+        ({"algorithm": "accelerated-mb-sgd", "algorithm.stages": 0, "algorithm.step": 0.1}, "between 1 and"),
+        (
+            {"algorithm": "accelerated-mb-sgd", "algorithm.stages": 21, "algorithm.step": 0.1},
+            "between 1 and the 20 rounds",
+        ),
+        (
+            {
+                "algorithm": "accelerated-mb-sgd",
+                "algorithm.regularisation": -1.0,
+                "algorithm.step": 0.1,
+                "algorithm.stages": 1,
+            },
+            "at least 0",
+        ),
+        ({"algorithm.projection": "ball:-1"}, "radius must be"),
         ({"epsilon": 0.0}, "epsilon must be"),
-        ({"regularisation": 0.1}, "takes no regularisation"),
+        ({"algorithm.regularisation": 0.1}, "takes no regularisation"),
     ],
 )
 def test_bad_choices_are_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(RequestError, match=message):
-        make_plan(replace(RECIPE, **changes))  # type: ignore[arg-type]
+        make_plan(RECIPE.with_settings(changes))
 
 
 def test_a_set_that_excludes_the_start_is_refused() -> None:
-    plan = make_plan(replace(RECIPE, projection="box:1:2"))
+    plan = make_plan(RECIPE.with_algorithm_settings(projection="box:1:2"))
     with pytest.raises(RequestError, match="the start lies outside the box"):
-        tacit.simulate(plan.algorithm, plan.federation, rounds=20, privacy=plan.privacy)
+        tacit.simulate(plan)
 
 
 def _ill_conditioned(condition: float = 1000.0, records: int = 40) -> tuple[Federation, float]:
@@ -146,21 +185,20 @@ def _ill_conditioned(condition: float = 1000.0, records: int = 40) -> tuple[Fede
 
 
 def _gap(algorithm: tacit.Algorithm, federation: Federation, rounds: int) -> float:
-    return float(tacit.simulate(algorithm, federation, rounds=rounds, privacy="none").last.train_loss)
+    return float(tacit.simulate(tacit.plan(algorithm, federation, rounds=rounds, privacy="none")).last.train_loss)
 
 
 def test_acceleration_meets_the_rate_of_lemma_e_1_and_plain_descent_needs_twice_the_rounds() -> None:
     federation, smoothness = _ill_conditioned()
     model = least_squares(features=40, intercept=False)
-    nothing = Everywhere()
 
     def fast(rounds: int) -> float:
         stage = (Stage(rounds, smoothness),)
-        parts = accelerated(model, sampling=Full(), stages=stage, strong_convexity=0.0, projection=nothing)
+        parts = accelerated(model, sampling=Full(), stages=stage)
         return _gap(parts, federation, rounds)
 
     def slow(rounds: int) -> float:
-        return _gap(mb_sgd(model, sampling=Full(), step=1 / smoothness, projection=nothing), federation, rounds)
+        return _gap(mb_sgd(model, sampling=Full(), step=1 / smoothness), federation, rounds)
 
     gaps = {rounds: fast(rounds) for rounds in (10, 20, 40, 80, 160)}
     for rounds, gap in gaps.items():
@@ -195,7 +233,6 @@ def test_stages_meet_the_linear_rate_of_appendix_e_2() -> None:
             sampling=Full(),
             stages=(Stage(length, smoothness),) * stages,
             strong_convexity=mu,
-            projection=Everywhere(),
         )
         gaps.append(_gap(parts, federation, stages * length))
     start = 0.5 * 40 * float((federation.features[:40] ** 2).sum() / 40 / 40)
@@ -214,8 +251,8 @@ def test_acceleration_meets_its_rate_on_logistic_regression_with_a_known_minimis
     gaps = {}
     for rounds in (20, 40, 80):
         stage = (Stage(rounds, smoothness),)
-        parts = accelerated(model, sampling=Full(), stages=stage, strong_convexity=1e-3, projection=Everywhere())
+        parts = accelerated(model, sampling=Full(), stages=stage, strong_convexity=1e-3)
         gaps[rounds] = _gap(parts, federation, rounds) - least
         assert gaps[rounds] <= 2 * smoothness * distance_squared / (rounds * (rounds + 1))
-    plain = mb_sgd(model, sampling=Full(), step=1 / smoothness, projection=Everywhere())
+    plain = mb_sgd(model, sampling=Full(), step=1 / smoothness)
     assert _gap(plain, federation, 160) - least > gaps[80]

@@ -20,6 +20,7 @@ from tacit.engine.checkpoint import Checkpoint
 from tacit.engine.history import Row
 from tacit.engine.mapped import mapped_zeros
 from tacit.engine.memory import memory_mb, peak_memory_mb
+from tacit.engine.plan import plan
 from tacit.engine.run import Run
 from tacit.engine.simulate import simulate
 from tacit.models import softmax_regression
@@ -31,15 +32,15 @@ import torch
 from tacit.bench.cross_device import private_simulation
 from tacit.bench.records import made_up_records
 from tacit.engine.memory import memory_mb
+from tacit.engine.plan import plan
 from tacit.engine.simulate import simulate
 from tacit.privacy import Adjacency, Target
 
 federation = made_up_records(3000, 20, overlap=True)
 simulation = private_simulation(federation, 2500)
 target = Target(2.0, 1e-5, Adjacency.ADD_REMOVE)
-run = lambda rounds, limit: simulate(
-    simulation.algorithm, federation, rounds=rounds, privacy=target, evaluate_every=9, memory_limit_bytes=limit
-)
+planned = lambda rounds: plan(simulation.algorithm, federation, rounds=rounds, privacy=target)
+run = lambda rounds, limit: simulate(planned(rounds), evaluate_every=9, memory_limit_bytes=limit)
 run(1, 2**22)
 before = memory_mb()
 taken = run(2, int(sys.argv[1]) * 2**20)
@@ -84,10 +85,7 @@ def _shifted(out: Path | None = None, *, kill_after: int | None = None) -> Run:
     target = Target(4.0, 1e-5, Adjacency.ADD_REMOVE)
     federation = made_up_records(8, 20, features=30)
     return simulate(
-        algorithm,
-        federation,
-        rounds=6,
-        privacy=target,
+        plan(algorithm, federation, rounds=6, privacy=target),
         memory_limit_bytes=1,
         out=out,
         checkpoint_every=1,

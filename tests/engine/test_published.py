@@ -113,8 +113,8 @@ def settings(**changes: Any) -> list[str]:
         "model": "logistic",
         "rounds": 3,
         "epsilon": 4.0,
-        "step": 0.5,
-        "local_steps": 2,
+        "algorithm.step": 0.5,
+        "algorithm.local_steps": 2,
         "cohort": 3,
         "data.target": "y",
         **changes,
@@ -124,16 +124,16 @@ def settings(**changes: Any) -> list[str]:
 
 CASES: list[dict[str, Any]] = [
     {},
-    {"adversary": "server"},
-    {"algorithm": "dp-normfedavg", "sampling": "poisson", "batch": 4},
-    {"sampling": "poisson", "batch": 0.3},
+    {"algorithm.adversary": "server"},
+    {"algorithm": "dp-normfedavg", "algorithm.sampling": "poisson", "algorithm.batch": 4},
+    {"algorithm.sampling": "poisson", "algorithm.batch": 0.3},
     {
-        "sampling": "without-replacement",
-        "batch": 0.3,
-        "adversary": "server",
+        "algorithm.sampling": "without-replacement",
+        "algorithm.batch": 0.3,
+        "algorithm.adversary": "server",
         "weights": "[1.0, 2.0, 1.0, 3.0, 1.0]",
     },
-    {"adversary": "server", "noise": "gaussian", "epsilon": "[1.0, 2.0, 2.0, 4.0, 4.0]"},
+    {"algorithm.adversary": "server", "noise": "gaussian", "epsilon": "[1.0, 2.0, 2.0, 4.0, 4.0]"},
 ]
 
 
@@ -157,7 +157,8 @@ def test_a_run_tells_of_a_client_only_what_its_messages_tell(
 def test_plans_and_accounts_of_a_recipe_tell_nothing_of_a_client(
     tmp_path: Path, call: Callable[..., str], adversary: str
 ) -> None:
-    arguments = settings(adversary=adversary, sampling="poisson", batch=4)
+    own = {"algorithm.adversary": adversary, "algorithm.sampling": "poisson", "algorithm.batch": 4}
+    arguments = settings(**own)
     for where in ("here", "there"):
         recipe = Recipe().with_settings(dict(parse_setting(text.removeprefix("--set=")) for text in arguments))
         (tmp_path / where / "recipe.toml").write_text(recipe.to_toml())
@@ -169,7 +170,8 @@ def test_plans_and_accounts_of_a_recipe_tell_nothing_of_a_client(
 
 def test_sizes_that_are_public_are_told_and_named(tmp_path: Path, call: Callable[..., str]) -> None:
     """The comparison above has teeth: with sizes that are public, files and tables do tell the client's."""
-    arguments = settings(public_sizes="true", sampling="poisson", batch=4)
+    own = {"algorithm.public_sizes": "true", "algorithm.sampling": "poisson", "algorithm.batch": 4}
+    arguments = settings(**own)
     told = {}
     for where in ("here", "there"):
         told[where] = published(tmp_path / where / "run", call(where, "run", *arguments, "--out=run"))
@@ -214,10 +216,15 @@ def neighbours() -> tuple[Federation, Federation]:
     return clients([6, 7, 8]), clients([6, 7, 90])
 
 
-def messages(federation: Federation, **changes: Any) -> Tensor:
+def messages(federation: Federation, weights: Any, **own: Any) -> Tensor:
     """The first message of every client, noise and all, to a server that sees it."""
     recipe = Recipe(
-        algorithm="dp-fedavg", model="logistic", adversary="server", rounds=1, step=0.1, epsilon=4.0, **changes
+        algorithm="dp-fedavg",
+        model="logistic",
+        rounds=1,
+        epsilon=4.0,
+        weights=weights,
+        algorithm_settings={"adversary": "server", "step": 0.1, **own},
     )
     plan = make_plan(recipe, federation=federation)
     seen: list[Tensor] = []
@@ -229,7 +236,7 @@ def messages(federation: Federation, **changes: Any) -> Tensor:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(simulation, "client_round", noted)
-        tacit.simulate(plan.algorithm, plan.federation, rounds=1, privacy=plan.privacy)
+        tacit.simulate(plan)
     return torch.cat(seen)
 
 
@@ -253,36 +260,46 @@ def test_weights_by_records_are_refused_unless_sizes_are_public(
 
 
 def test_weights_by_records_are_refused_however_they_got_there(neighbours: tuple[Federation, Federation]) -> None:
-    recipe = Recipe(algorithm="dp-fedavg", model="logistic", adversary="server", rounds=1, step=0.1)
+    recipe = Recipe(
+        algorithm="dp-fedavg", model="logistic", rounds=1, algorithm_settings={"adversary": "server", "step": 0.1}
+    )
     for federation in neighbours:
         plan = make_plan(recipe, federation=federation)
         with pytest.raises(RequestError, match="public_sizes"):
-            tacit.simulate(plan.algorithm, federation.weighted("records"), rounds=1, privacy=Target(4.0, 1e-5))
+            tacit.simulate(
+                tacit.plan(plan.algorithm, federation.weighted("records"), rounds=1, privacy=Target(4.0, 1e-5))
+            )
         again = federation.weighted("records").weighted("equal")
-        tacit.simulate(plan.algorithm, again, rounds=1, privacy=Target(4.0, 1e-5))
+        tacit.simulate(tacit.plan(plan.algorithm, again, rounds=1, privacy=Target(4.0, 1e-5)))
 
 
 def test_one_pass_is_refused_whatever_the_sizes_are(neighbours: tuple[Federation, Federation]) -> None:
-    recipe = Recipe(
-        algorithm="dp-fedavg", model="logistic", adversary="server", rounds=2, step=0.1, local_steps=1,
-        sampling="one-pass", batch=2.0,
-    )  # fmt: skip
+    own = {"adversary": "server", "step": 0.1, "local_steps": 1, "sampling": "one-pass", "batch": 2.0}
+    recipe = Recipe(algorithm="dp-fedavg", model="logistic", rounds=2, algorithm_settings=own)
     for federation in neighbours:
         with pytest.raises(RequestError, match="whether a client has them is protected"):
             make_plan(recipe, federation=federation)
-        make_plan(Recipe(**{**recipe.__dict__, "public_sizes": True}), federation=federation)
+        make_plan(recipe.with_algorithm_settings(public_sizes=True), federation=federation)
 
 
 def test_record_level_algorithms_have_public_sizes_anyway() -> None:
     with pytest.raises(RequestError, match="takes no public_sizes"):
-        make_plan(Recipe(algorithm="noisy-mb-sgd", data="breast-cancer", rounds=1, step=0.1, public_sizes=True))
+        make_plan(
+            Recipe(
+                algorithm="noisy-mb-sgd",
+                data="breast-cancer",
+                rounds=1,
+                algorithm_settings={"step": 0.1, "public_sizes": True},
+            )
+        )
 
 
 def test_tables_show_what_a_summary_says(capsys: pytest.CaptureFixture[str], neighbours: Any) -> None:
     plan = make_plan(
-        Recipe(algorithm="dp-fedavg", model="logistic", rounds=1, step=0.1), federation=neighbours[0]
+        Recipe(algorithm="dp-fedavg", model="logistic", rounds=1, algorithm_settings={"step": 0.1}),
+        federation=neighbours[0],
     )
-    run = tacit.simulate(plan.algorithm, plan.federation, rounds=1, privacy=plan.privacy)
+    run = tacit.simulate(plan)
     summary = run.summary()
     assert summary["records"] is summary["records_per_client"] is summary["sampling_rate"] is None
     assert summary["gradient_evaluations"] is None

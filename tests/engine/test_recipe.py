@@ -7,16 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from tacit.engine.choices import FALLBACKS
 from tacit.engine.plan import make_plan
 from tacit.engine.recipe import DEMONSTRATION, Recipe, parse_setting
 from tacit.errors import RequestError
 
-SMALL = Recipe(data="breast-cancer", clients=3, rounds=2, step=0.1, batch=0.5, snapshot_probability=0.2)
+SMALL = Recipe(
+    data="breast-cancer",
+    clients=3,
+    rounds=2,
+    algorithm_settings={"step": 0.1, "batch": 0.5, "snapshot_probability": 0.2},
+)
 
 
 def test_a_recipe_survives_its_file(tmp_path: Path) -> None:
-    recipe = SMALL.with_settings({"model.ridge": 0.1, "data.unit_norm": True, "compressor": "qsgd:4"})
+    recipe = SMALL.with_settings({"model.ridge": 0.1, "data.unit_norm": True, "algorithm.compressor": "qsgd:4"})
     path = tmp_path / "recipe.toml"
     path.write_text(recipe.to_toml())
     assert Recipe.read(path) == recipe
@@ -29,20 +33,20 @@ def test_a_resolved_recipe_resolves_to_itself() -> None:
         open_recipe = Recipe(algorithm=name, data="breast-cancer", clients=3, data_settings={"unit_norm": True})
         plan = make_plan(open_recipe)
         assert plan.recipe.rounds is not None
-        assert plan.recipe.step is not None
+        assert plan.recipe.algorithm_settings["step"] is not None
         assert make_plan(Recipe.from_toml(plan.recipe.to_toml())).recipe == plan.recipe
 
 
 def test_the_demonstration_has_no_open_choice_but_the_plain_ones() -> None:
     plan = make_plan(DEMONSTRATION)
-    assert plan.recipe.step == DEMONSTRATION.step
+    assert plan.recipe.algorithm_settings["step"] == DEMONSTRATION.algorithm_settings["step"]
     assert plan.federation.clients == 10
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"stepp": 1}, r"unknown setting 'stepp'; did you mean 'step'"),
+        ({"roundss": 1}, r"unknown setting 'roundss'; did you mean 'rounds'"),
         ({"rounds": "ten"}, "rounds must be int"),
         ({"epsilon": True}, "epsilon must be float"),
         ({"privacy": "nothing"}, r"unknown privacy 'nothing'"),
@@ -63,18 +67,46 @@ def test_bad_settings_are_named(settings: dict[str, object], message: str) -> No
         ({"epsilon": float("nan")}, "epsilon"),
         ({"delta": 1}, "delta"),
         ({"adjacency": "replace"}, "adjacency"),
-        ({"bound": "clip"}, "unknown bound"),
-        ({"clip_norm": -1}, "clip_norm"),
-        ({"compressor": "rnd-k:2"}, "unknown compressor"),
-        ({"sampling": "posson"}, "unknown sampling"),
-        ({"algorithm": "ldp-sgd", "compressor": "natural"}, "takes no compressor"),
-        ({"algorithm": "soteriafl-saga", "sampling": "full", "snapshot_probability": None}, "saga"),
+        ({"algorithm.bound": "clip"}, "unknown bound"),
+        ({"algorithm.clip_norm": -1}, "clip_norm"),
+        ({"algorithm.compressor": "rnd-k:2"}, "unknown compressor"),
+        ({"algorithm.sampling": "posson"}, "unknown sampling"),
+        (
+            {
+                "algorithm": "ldp-sgd",
+                "algorithm.compressor": "natural",
+                "algorithm.snapshot_probability": None,
+            },
+            "takes no compressor",
+        ),
+        (
+            {
+                "algorithm": "soteriafl-saga",
+                "algorithm.sampling": "one-pass",
+                "algorithm.snapshot_probability": None,
+            },
+            "saga",
+        ),
+        ({"algorithm.sampling": "full"}, "draws every record, not batch = 0.5 of them"),
         ({"cohort": 0}, "cohort"),
         ({"cohort": "5-x"}, "cohort"),
-        ({"projection": "ball:1"}, "takes no projection"),
-        ({"algorithm": "noisy-mb-sgd", "snapshot_probability": None, "projection": "disc:1"}, "projection"),
-        ({"algorithm": "accelerated-mb-sgd", "snapshot_probability": None, "stages": 3}, "stages must be"),
-        ({"algorithm": "noisy-local-sgd", "snapshot_probability": None, "local_steps": 0}, "local_steps"),
+        ({"algorithm.projection": "ball:1"}, "takes no projection"),
+        (
+            {
+                "algorithm": "noisy-mb-sgd",
+                "algorithm.snapshot_probability": None,
+                "algorithm.projection": "disc:1",
+            },
+            "projection",
+        ),
+        (
+            {"algorithm": "accelerated-mb-sgd", "algorithm.snapshot_probability": None, "algorithm.stages": 3},
+            "stages must be",
+        ),
+        (
+            {"algorithm": "noisy-local-sgd", "algorithm.snapshot_probability": None, "algorithm.local_steps": 0},
+            "local_steps",
+        ),
         ({"noise": "laplace"}, "unknown noise"),
     ],
 )
@@ -84,11 +116,35 @@ def test_wrong_requests_are_refused_before_anything_runs(settings: dict[str, obj
 
 
 def test_an_open_step_is_the_theorys_where_the_features_have_a_public_bound() -> None:
-    assert make_plan(replace(SMALL, step=None)).recipe.step == FALLBACKS["step"]
-    prescribed = make_plan(replace(SMALL, step=None, feature_norm=3.0)).recipe.step
+    assert make_plan(SMALL.with_algorithm_settings(step=None)).recipe.algorithm_settings["step"] == 0.1
+    prescribed = make_plan(
+        replace(SMALL, feature_norm=3.0).with_algorithm_settings(step=None)
+    ).recipe.algorithm_settings["step"]
     assert prescribed is not None
-    assert prescribed != FALLBACKS["step"]
-    assert make_plan(replace(SMALL, step=None, feature_norm=6.0)).recipe.step < prescribed  # type: ignore[operator]
+    assert prescribed != 0.1
+    assert (
+        make_plan(replace(SMALL, feature_norm=6.0).with_algorithm_settings(step=None)).recipe.algorithm_settings[
+            "step"
+        ]
+        < prescribed
+    )  # type: ignore[operator]
+
+
+def test_an_old_recipe_is_told_where_every_field_is_written_now() -> None:
+    old = 'algorithm = "fed-spa"\nkappa = 0.01\nstep_schedule = "constant"\n[model_settings]\nridge = 0.1'
+    with pytest.raises(RequestError) as refused:
+        Recipe.from_toml(old, "old.toml")
+    said = str(refused.value)
+    assert "in old.toml" in said
+    assert "for kappa write algorithm.kappa" in said
+    assert "for step_schedule write algorithm.schedule" in said
+    assert "for model_settings write a table [model] that holds the name, too" in said
+    new = 'rounds = 3\n[algorithm]\nname = "fed-spa"\nkappa = 0.01\nschedule = "constant"\n[model]\nridge = 0.1'
+    recipe = Recipe.from_toml(new)
+    assert recipe.algorithm == "fed-spa"
+    assert recipe.algorithm_settings == {"kappa": 0.01, "schedule": "constant"}
+    assert (recipe.model, recipe.model_settings) == (None, {"ridge": 0.1})
+    assert Recipe.from_toml(recipe.to_toml()) == recipe
 
 
 def test_bad_files_are_refused(tmp_path: Path) -> None:

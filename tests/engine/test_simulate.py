@@ -14,26 +14,25 @@ import tacit
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.calibrate import attendance, calibrate, releases
 from tacit.algorithms.registry import ALGORITHMS, build_algorithm
-from tacit.algorithms.trust import Aggregator
+from tacit.algorithms.settings import About, takes_part
+from tacit.algorithms.shuffler import Shuffler
 from tacit.client.cohort import Cohort
 from tacit.engine.objective import objective
+from tacit.engine.plan import plan
 from tacit.engine.round import client_round, client_start, server_round, server_start
+from tacit.engine.shape import records_of_shape
 from tacit.engine.simulate import simulate
 from tacit.errors import DataError, DivergedError, RequestError
 from tacit.federation import Federation
 from tacit.models import nonconvex_logistic_regression, softmax_regression
 from tacit.noise.randomness import Purpose, Randomness
 from tacit.privacy import Target, epsilon
-from tacit.schedules import Constant
-from tacit.server.accelerated import Stage
-from tacit.server.participation import FixedNumber, PoissonClients
-from tacit.server.projection import Ball
-from tacit.server.update import parse_output
+from tacit.server.participation import Everyone, FixedNumber, PoissonClients
 
 TARGET = Target(epsilon=4.0, delta=1e-5)
-PRIVATE = [name for name, e in ALGORITHMS.items() if e.private and "shuffler" not in e.settings]
+PRIVATE = [name for name, e in ALGORITHMS.items() if e.private and not takes_part(e.make, Shuffler)]
 """Those behind a shuffler are in tests/algorithms/test_shuffled.py."""
-CENTRAL = [name for name in PRIVATE if "trust" in ALGORITHMS[name].settings]
+CENTRAL = [name for name in PRIVATE if ALGORITHMS[name].client_coins]
 
 
 @pytest.fixture(scope="module")
@@ -51,38 +50,32 @@ def federation() -> Federation:
 
 def _algorithm(name: str = "soteriafl-svrg", *, step: float = 0.3, clip_norm: float = 1.0) -> Algorithm:
     settings = {
-        "bound": tacit.ClipNorm(clip_norm),
-        "sampling": tacit.Poisson(0.4),
-        "compressor": tacit.parse_compressor("rand-k:0.5"),
+        "clip_norm": clip_norm,
+        "sampling": "poisson",
+        "batch": 0.4,
+        "compressor": "rand-k:0.5",
         "snapshot_probability": 0.3,
         "step": step,
-        "projection": Ball(50.0),
-        "growth": 1.0,
-        "stages": (Stage(60, 1 / step),),
-        "strong_convexity": 0.0,
+        "projection": "ball:50",
         "local_steps": 3,
-        "local_step": step,
-        "clip_norm": clip_norm,
-        "schedule": Constant(),
-        "momentum": 0.0,
-        "output": parse_output("last", 60, Randomness(0)),
-        "trust": Aggregator(3.0),
+        "schedule": "constant",
     }
-    if name in CENTRAL:
-        settings["participation"] = PoissonClients(3.0)
-    return build_algorithm(name, softmax_regression(features=6, classes=3), settings)
+    own = {key: value for key, value in settings.items() if key in ALGORITHMS[name].settings}
+    shape = records_of_shape(clients=4, records=40, features=6, classes=3)
+    about = About(shape, rounds=60, participation=PoissonClients(3.0) if name in CENTRAL else Everyone())
+    return build_algorithm(name, softmax_regression(features=6, classes=3), own, about)
 
 
 @pytest.mark.parametrize("name", PRIVATE)
 def test_every_algorithm_learns_without_noise_and_keeps_its_promise_with_it(
     name: str, federation: Federation
 ) -> None:
-    free = simulate(_algorithm(name, clip_norm=10.0), federation, rounds=60, privacy="none")
+    free = simulate(plan(_algorithm(name, clip_norm=10.0), federation, rounds=60, privacy="none"))
     assert free.guarantee is None
     assert free.last.epsilon is None
     assert free.last.test_metric is not None
     assert free.last.test_metric > 0.9
-    run = simulate(_algorithm(name), federation, rounds=10, privacy=TARGET)
+    run = simulate(plan(_algorithm(name), federation, rounds=10, privacy=TARGET))
     assert run.guarantee is not None
     assert run.guarantee.epsilon <= 4.0
     assert run.last.epsilon == pytest.approx(run.guarantee.epsilon)
@@ -95,10 +88,10 @@ def test_every_algorithm_learns_without_noise_and_keeps_its_promise_with_it(
 @pytest.mark.parametrize("name", PRIVATE)
 def test_the_same_seed_gives_the_same_bits_whatever_the_chunks(name: str, federation: Federation) -> None:
     algorithm = _algorithm(name)
-    whole = simulate(algorithm, federation, rounds=8, privacy=TARGET, seed=5)
-    again = simulate(algorithm, federation, rounds=8, privacy=TARGET, seed=5)
-    other = simulate(algorithm, federation, rounds=8, privacy=TARGET, seed=6)
-    chunked = simulate(algorithm, federation, rounds=8, privacy=TARGET, seed=5, memory_limit_bytes=1)
+    whole = simulate(plan(algorithm, federation, rounds=8, privacy=TARGET, seed=5))
+    again = simulate(plan(algorithm, federation, rounds=8, privacy=TARGET, seed=5))
+    other = simulate(plan(algorithm, federation, rounds=8, privacy=TARGET, seed=6))
+    chunked = simulate(plan(algorithm, federation, rounds=8, privacy=TARGET, seed=5), memory_limit_bytes=1)
     assert torch.equal(whole.parameters, again.parameters)
     assert not torch.equal(whole.parameters, other.parameters)
     torch.testing.assert_close(whole.parameters, chunked.parameters, atol=1e-5, rtol=1e-5)
@@ -108,7 +101,7 @@ def test_the_same_seed_gives_the_same_bits_whatever_the_chunks(name: str, federa
 def test_a_client_alone_sends_what_it_sends_in_the_simulator(name: str, federation: Federation) -> None:
     """The seam of a deployment: `client_round` for one silo, message bytes, `server_round`."""
     algorithm, randomness = _algorithm(name), Randomness(5)
-    together = simulate(algorithm, federation, rounds=4, privacy=TARGET, seed=5, memory_limit_bytes=1)
+    together = simulate(plan(algorithm, federation, rounds=4, privacy=TARGET, seed=5), memory_limit_bytes=1)
     calibration = calibrate(algorithm, federation, releases=4, privacy=TARGET)
     point = algorithm.work.model.init(randomness.generator(Purpose.INIT))
     silos = [federation.client(i) for i in range(federation.clients)]
@@ -186,7 +179,7 @@ def test_the_objective_is_the_mean_over_clients(federation: Federation) -> None:
 
 def test_history_counts_what_was_sent_and_computed(federation: Federation) -> None:
     algorithm = _algorithm("soteriafl-sgd")
-    run = simulate(algorithm, federation, rounds=6, privacy=TARGET, evaluate_every=2)
+    run = simulate(plan(algorithm, federation, rounds=6, privacy=TARGET), evaluate_every=2)
     message = algorithm.uplink.compressor.message_bytes(algorithm.work.model.dim)
     assert [row.round for row in run.history] == [0, 2, 4, 6]
     assert run.last.uplink_bits_per_client == 6 * 8 * message
@@ -198,9 +191,9 @@ def test_history_counts_what_was_sent_and_computed(federation: Federation) -> No
 
 def test_partial_participation_counts_releases_and_keeps_the_mean_shift(federation: Federation) -> None:
     algorithm = replace(_algorithm("soteriafl-svrg"), participation=FixedNumber(2))
-    times = releases(algorithm, attendance(algorithm, federation, 12, Randomness(0)))
+    times = releases(algorithm, attendance(algorithm, federation.clients, 12, Randomness(0)))
     assert 6 <= times < 12
-    run = simulate(algorithm, federation, rounds=12, privacy=TARGET)
+    run = simulate(plan(algorithm, federation, rounds=12, privacy=TARGET))
     assert run.guarantee is not None
     assert run.last.epsilon == pytest.approx(run.guarantee.epsilon)
     fewer = calibrate(algorithm, federation, releases=12, privacy=TARGET)
@@ -210,12 +203,12 @@ def test_partial_participation_counts_releases_and_keeps_the_mean_shift(federati
 def test_one_pass_needs_a_batch_for_every_round_whoever_takes_part(federation: Federation) -> None:
     model = softmax_regression(features=6, classes=3)
     algorithm = tacit.ldp_sgd(model, bound=tacit.ClipNorm(1.0), sampling=tacit.OnePass(10), step=0.1)
-    run = simulate(algorithm, federation, rounds=4, privacy=TARGET)
+    run = simulate(plan(algorithm, federation, rounds=4, privacy=TARGET))
     once = calibrate(algorithm, federation, releases=1, privacy=TARGET)
     assert torch.equal(run.calibration.noise_multipliers, once.noise_multipliers)
     for participation in (algorithm.participation, FixedNumber(1)):
         with pytest.raises(RequestError, match="only 4 disjoint batches"):
-            simulate(replace(algorithm, participation=participation), federation, rounds=5, privacy=TARGET)
+            simulate(plan(replace(algorithm, participation=participation), federation, rounds=5, privacy=TARGET))
 
 
 class _KilledError(Exception):
@@ -234,15 +227,14 @@ def _killer(at: int):  # type: ignore[no-untyped-def]
 def test_a_run_resumed_after_any_round_equals_the_one_that_was_never_stopped(
     name: str, federation: Federation, tmp_path: Path
 ) -> None:
-    algorithm = _algorithm(name)
-    settings = {"rounds": 7, "privacy": TARGET, "seed": 2, "evaluate_every": 2}
-    whole = simulate(algorithm, federation, out=tmp_path / "whole", checkpoint_every=1, **settings)  # type: ignore[arg-type]
+    planned = plan(_algorithm(name), federation, rounds=7, privacy=TARGET, seed=2)
+    whole = simulate(planned, evaluate_every=2, out=tmp_path / "whole", checkpoint_every=1)
     for at in range(8):
         for every in (1, 3):
             out = tmp_path / f"{at}-{every}"
             with pytest.raises(_KilledError):
-                simulate(algorithm, federation, out=out, checkpoint_every=every, progress=_killer(at), **settings)  # type: ignore[arg-type]
-            resumed = simulate(algorithm, federation, out=out, checkpoint_every=every, **settings)  # type: ignore[arg-type]
+                simulate(planned, evaluate_every=2, out=out, checkpoint_every=every, progress=_killer(at))
+            resumed = simulate(planned, evaluate_every=2, out=out, checkpoint_every=every)
             assert torch.equal(whole.parameters, resumed.parameters)
             for a, b in zip(whole.history, resumed.history, strict=True):
                 assert replace(a, seconds=0) == replace(b, seconds=0)
@@ -252,25 +244,25 @@ def test_a_run_resumed_after_any_round_equals_the_one_that_was_never_stopped(
 def test_checkpoints_of_another_run_and_corrupted_ones_are_refused(
     federation: Federation, tmp_path: Path
 ) -> None:
-    simulate(_algorithm(), federation, rounds=3, privacy=TARGET, out=tmp_path)
+    simulate(plan(_algorithm(), federation, rounds=3, privacy=TARGET), out=tmp_path)
     with pytest.raises(DataError, match="another run"):
-        simulate(_algorithm(step=0.2), federation, rounds=3, privacy=TARGET, out=tmp_path)
+        simulate(plan(_algorithm(step=0.2), federation, rounds=3, privacy=TARGET), out=tmp_path)
     (checkpoint,) = (tmp_path / "checkpoints").glob("*.safetensors")
     checkpoint.write_bytes(checkpoint.read_bytes()[:100])
     with pytest.raises(DataError, match="corrupted"):
-        simulate(_algorithm(), federation, rounds=3, privacy=TARGET, out=tmp_path)
+        simulate(plan(_algorithm(), federation, rounds=3, privacy=TARGET), out=tmp_path)
 
 
 def test_a_step_that_is_too_large_is_said_so(federation: Federation) -> None:
     with pytest.raises(DivergedError, match="smaller step"):
-        simulate(_algorithm(step=1e38), federation, rounds=50, privacy=TARGET)
+        simulate(plan(_algorithm(step=1e38), federation, rounds=50, privacy=TARGET))
 
 
 def test_a_saved_run_can_be_read_back(federation: Federation, tmp_path: Path) -> None:
     from tacit.engine.compare import read_history
     from tacit.engine.trained import Trained
 
-    run = simulate(_algorithm(), federation, rounds=5, privacy=TARGET, out=tmp_path)
+    run = simulate(plan(_algorithm(), federation, rounds=5, privacy=TARGET), out=tmp_path)
     run.save(tmp_path)
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary["epsilon"] == run.guarantee.epsilon  # type: ignore[union-attr]
@@ -289,7 +281,7 @@ def test_a_saved_run_can_be_read_back(federation: Federation, tmp_path: Path) ->
 
 def test_rounds_must_be_positive(federation: Federation) -> None:
     with pytest.raises(RequestError, match="rounds"):
-        simulate(_algorithm(), federation, rounds=0, privacy=TARGET)
+        simulate(plan(_algorithm(), federation, rounds=0, privacy=TARGET))
 
 
 def test_lattice_noise_is_charged_comes_from_nowhere_and_lies_on_its_lattice(federation: Federation) -> None:
@@ -297,8 +289,8 @@ def test_lattice_noise_is_charged_comes_from_nowhere_and_lies_on_its_lattice(fed
 
     seeded = _algorithm("ldp-svrg")
     algorithm = replace(seeded, work=seeded.work.with_noise(LatticeGaussian()))
-    one = simulate(algorithm, federation, rounds=6, privacy=TARGET, seed=5)
-    two = simulate(algorithm, federation, rounds=6, privacy=TARGET, seed=5)
+    one = simulate(plan(algorithm, federation, rounds=6, privacy=TARGET, seed=5))
+    two = simulate(plan(algorithm, federation, rounds=6, privacy=TARGET, seed=5))
     assert not torch.equal(one.parameters, two.parameters)
     assert one.guarantee is not None
     assert 0.99 * 4 < one.guarantee.epsilon <= 4
@@ -320,11 +312,11 @@ def test_lattice_noise_is_charged_comes_from_nowhere_and_lies_on_its_lattice(fed
 
 @pytest.mark.parametrize("name", PRIVATE)
 def test_every_algorithm_can_be_checkpointed(name: str, federation: Federation, tmp_path: Path) -> None:
-    settings = {"rounds": 4, "privacy": TARGET, "seed": 2, "checkpoint_every": 1}
-    whole = simulate(_algorithm(name), federation, out=tmp_path / "whole", **settings)  # type: ignore[arg-type]
+    planned = plan(_algorithm(name), federation, rounds=4, privacy=TARGET, seed=2)
+    whole = simulate(planned, out=tmp_path / "whole", checkpoint_every=1)
     with pytest.raises(_KilledError):
-        simulate(_algorithm(name), federation, out=tmp_path / "killed", progress=_killer(2), **settings)  # type: ignore[arg-type]
-    resumed = simulate(_algorithm(name), federation, out=tmp_path / "killed", **settings)  # type: ignore[arg-type]
+        simulate(planned, out=tmp_path / "killed", checkpoint_every=1, progress=_killer(2))
+    resumed = simulate(planned, out=tmp_path / "killed", checkpoint_every=1)
     assert torch.equal(whole.parameters, resumed.parameters)
     (checkpoint,) = (tmp_path / "whole" / "checkpoints").glob("*.safetensors")
     assert checkpoint.stat().st_mode & 0o077 == 0
@@ -337,8 +329,8 @@ def test_noise_that_nobody_can_draw_again_is_released_once(federation: Federatio
     seeded = _algorithm("ldp-sgd")
     algorithm = replace(seeded, work=seeded.work.with_noise(LatticeGaussian()))
     with pytest.raises(_KilledError):
-        simulate(algorithm, federation, rounds=6, privacy=TARGET, out=tmp_path, progress=_killer(3))
+        simulate(plan(algorithm, federation, rounds=6, privacy=TARGET), out=tmp_path, progress=_killer(3))
     # All three releases are in the ledger although no checkpoint was due.
     assert len(read_ledger(tmp_path / "ledger.jsonl")[1]) == 3
     with pytest.raises(RequestError, match="cannot be resumed"):
-        simulate(algorithm, federation, rounds=6, privacy=TARGET, out=tmp_path)
+        simulate(plan(algorithm, federation, rounds=6, privacy=TARGET), out=tmp_path)

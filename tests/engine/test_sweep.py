@@ -30,11 +30,12 @@ def test_runs_of_a_sweep_share_their_records_and_their_accounts(
     monkeypatch.setattr(sweeps, "unweighted", noted)
     sweeps._records.cache_clear()
     _group_epsilon.cache_clear()
-    grid = {"step": [0.02, 0.05, 0.1]}
+    grid = {"algorithm.step": [0.02, 0.05, 0.1]}
     (outcome,) = sweeps.compare(BASE, ["soteriafl-sgd"], out=tmp_path, grid=grid, seeds=2, workers=1)
     assert len(read) == 1
     assert _group_epsilon.cache_info().misses == len(set(read[0].sizes.tolist()))
-    tuned = own_stream(replace(BASE, step=outcome.tuned["step"], seed=1, data_settings={"seed": 0}))
+    plain = replace(BASE, seed=1, data_settings={"seed": 0})
+    tuned = own_stream(plain.with_algorithm_settings(step=outcome.tuned["algorithm.step"]))
     alone = execute(tuned, tmp_path / "alone")
     for name in ("train_loss", "epsilon", "noise_std", "protection", "test_metric"):
         assert outcome.summaries[1][name] == alone[name]

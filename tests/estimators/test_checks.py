@@ -13,7 +13,13 @@ from tacit.sklearn import FederatedEstimator, FederatedLogisticRegression, Feder
 from tacit.sklearn.federated import Federated
 
 FEW = {"rounds": 2, "evaluate_every": 2}
-QUIET = {"sampling": "full", "rounds": 12, "evaluate_every": 12, "clip_norm": 10.0, "step": 0.2}
+QUIET = {
+    "algorithm.sampling": "full",
+    "rounds": 12,
+    "evaluate_every": 12,
+    "algorithm.clip_norm": 10.0,
+    "algorithm.step": 0.2,
+}
 
 Check = Callable[[Federated], None]
 

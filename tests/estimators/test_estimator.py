@@ -35,10 +35,10 @@ def test_algorithms_by_name_keep_their_promise(algorithm: str) -> None:
 def test_settings_reach_the_recipe_and_the_model() -> None:
     X, y, clients = digits()
     settings = {
-        "sampling": "without-replacement",
-        "batch": 10,
+        "algorithm.sampling": "without-replacement",
+        "algorithm.batch": 10,
         "rounds": 3,
-        "clip_norm": 0.5,
+        "algorithm.clip_norm": 0.5,
         "model.intercept": False,
         "weights": "records",
         "evaluate-every": 3,
@@ -56,7 +56,10 @@ def test_the_default_delta_of_a_promise_to_clients_does_not_tell_their_sizes() -
     for records in (400, 1700):
         X, y, _ = digits(records)
         model = FederatedEstimator(
-            algorithm="dp-fedavg", privacy="client", settings={"rounds": 2, "local_steps": 1}, random_state=0
+            algorithm="dp-fedavg",
+            privacy="client",
+            settings={"rounds": 2, "algorithm.local_steps": 1},
+            random_state=0,
         )
         # The last client holds whatever the others do not.
         model.fit(X, y, clients=np.minimum(np.arange(records) // 20, 9))
@@ -68,9 +71,9 @@ def test_a_network_predicts_probabilities() -> None:
     X, y, clients = digits(900)
     settings = {
         "rounds": 100,
-        "step": 12.0,
-        "clip_norm": 5.0,
-        "sampling": "full",
+        "algorithm.step": 12.0,
+        "algorithm.clip_norm": 5.0,
+        "algorithm.sampling": "full",
         "model.hidden": 16,
         "evaluate_every": 100,
     }
@@ -119,7 +122,7 @@ def test_the_task_decides_what_it_is() -> None:
         ({"settings": {"noise": "gaussian"}}, "settings holds 'noise'"),
         ({"settings": {"data.unit_norm": True}}, "settings holds 'data.unit_norm'"),
         ({"settings": {"speed": 8.0}}, "unknown setting 'speed'"),
-        ({"settings": {"compressor": "identity"}}, "takes no compressor"),
+        ({"settings": {"algorithm.compressor": "identity"}}, "takes no compressor"),
         ({"settings": {"rounds": 0}}, "rounds must be a whole number"),
     ],
 )

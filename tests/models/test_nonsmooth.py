@@ -395,7 +395,7 @@ def test_a_private_run_learns(name: str, task: str, bar: float, smoothing: float
         projection=Ball(5.0),
     )
     target = tacit.Target(epsilon=4.0, delta=1e-5)
-    run = tacit.simulate(algorithm, federation, rounds=60, privacy=target)
+    run = tacit.simulate(tacit.plan(algorithm, federation, rounds=60, privacy=target))
     assert run.guarantee is not None
     assert 3.9 < run.guarantee.epsilon <= 4.0
     assert run.history[-1].train_loss < run.history[0].train_loss / 2

@@ -18,6 +18,7 @@ from torch import Tensor
 
 import tacit
 from tacit.algorithms.algorithm import Algorithm
+from tacit.engine.plan import plan
 from tacit.engine.simulate import simulate
 from tacit.errors import DataError, RequestError
 from tacit.federation import Federation
@@ -495,7 +496,7 @@ def test_a_whole_pipeline_keeps_its_target_and_uses_it_up(people: Federation, ad
     algorithm = _algorithm(model, clip.value)
     trainings = [partial(algorithm.work.event, size, rounds=8) for size in (150, 200)]
     left = remaining_target(total, [features, clip], trainings)
-    run = simulate(algorithm, ready, rounds=8, privacy=left)
+    run = simulate(plan(algorithm, ready, rounds=8, privacy=left))
     assert run.guarantee is not None
     promise = pipeline_guarantee([features, clip], run.guarantee)
     assert 0.98 * total.epsilon < promise.epsilon <= total.epsilon

@@ -7,7 +7,7 @@ there is no way to run with less noise than the guarantee needs.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -61,6 +61,8 @@ class Calibration:
     groups: tuple[Group, ...]
     group_of_client: Tensor
     guarantee: Guarantee | None
+    releases: int
+    """over how many releases of a client it holds"""
     beside: tuple[Guarantee, ...] = ()
     """what the same noise is worth against those who see more than the guarantee allows for"""
 
@@ -123,14 +125,12 @@ class Calibration:
         }
 
 
-def attendance(algorithm: Algorithm, federation: Federation, rounds: int, randomness: Randomness) -> Attendance:
+def attendance(algorithm: Algorithm, clients: int, rounds: int, randomness: Randomness) -> Attendance:
     """How often clients take part, from public coins that look at no record; so it may be counted in advance.
 
-    Secret coins are not looked at. More rounds than the sampling has batches for are refused.
+    Secret coins are not looked at.
     """
-    batches = count("rounds", rounds) * algorithm.work.batches_per_round
-    algorithm.work.sampling.check_rounds(federation.sizes, batches)
-    clients = federation.clients
+    count("rounds", rounds)
     if isinstance(algorithm.participation, Everyone | PoissonClients):
         return Attendance(rounds, rounds)
     taken = torch.zeros(clients, dtype=torch.int64)
@@ -151,8 +151,11 @@ def calibrate(
     releases: int,
     privacy: Privacy,
     attended: Attendance | None = None,
+    also: dp_event.DpEvent | None = None,
 ) -> Calibration:
     """The least noise that keeps every client within its own target over `releases` releases.
+
+    `also` is what else every client releases at the same cost: the noise makes room for it.
 
     Guarantee: the returned `guarantee` is computed from the algorithm's own events at the returned noise, and
     the epsilon of every client is at most its target's. With `attended`, `beside` is filled in.
@@ -166,9 +169,8 @@ def calibrate(
             )
         zeros = torch.zeros(clients, dtype=torch.float64)
         distinct, members = torch.unique(federation.sizes, return_inverse=True)
-        return Calibration(
-            algorithm, zeros, zeros, tuple(Group(size, None, 0.0) for size in distinct.tolist()), members, None
-        )
+        groups = tuple(Group(size, None, 0.0) for size in distinct.tolist())
+        return Calibration(algorithm, zeros, zeros, groups, members, None, releases)
     targets = _targets(privacy, clients)
     if not math.isfinite(work.bound.norm(work.model.dim)):
         raise RequestError(
@@ -181,15 +183,12 @@ def calibrate(
         raise RequestError("a promise about a crowd is one promise: clients cannot have budgets of their own")
     keys: dict[tuple[int | None, Target], int] = {}
     members = torch.tensor([keys.setdefault(key, len(keys)) for key in zip(sizes, targets, strict=True)])
-    groups = tuple(
-        Group(size, target, calibrate_noise(
-            partial(trust.event, work, clients, size or 1, releases=releases),
-            epsilon=target.epsilon,
-            delta=target.delta,
-            adjacency=adjacency,
-        ))
-        for size, target in keys
-    )  # fmt: skip
+
+    def event(size: int, noise_multiplier: float) -> dp_event.DpEvent:
+        run = trust.event(work, clients, size, noise_multiplier, releases)
+        return run if also is None else events.composed([run, also])
+
+    groups = tuple(Group(size, target, least_noise(partial(event, size or 1), target)) for size, target in keys)
     multipliers = torch.tensor([group.noise_multiplier for group in groups], dtype=torch.float64)[members]
     deltas = tuple(target.delta for target in targets)
     promise = partial(
@@ -200,7 +199,7 @@ def calibrate(
         unit=work.unit,
         public=tuple(dict.fromkeys((*work.public, *federation.peeks))),
     )
-    spent = [trust.event(work, clients, group.size, group.noise_multiplier, releases) for group in groups]
+    spent = [event(group.size, group.noise_multiplier) for group in groups]
     guarantee = promise(tuple(spent[index] for index in members.tolist()), adversary=trust.adversary)
     for kept, target in zip(guarantee.epsilons, targets, strict=True):
         if kept > target.epsilon:
@@ -215,7 +214,12 @@ def calibrate(
             for k, exposure in enumerate(seen[0])
         )
     stds = work.noise_stds(torch.tensor([group.size for group in groups])[members], multipliers)
-    return Calibration(algorithm, multipliers, stds, groups, members, guarantee, beside)
+    return Calibration(algorithm, multipliers, stds, groups, members, guarantee, releases, beside)
+
+
+def least_noise(make_event: Callable[[float], dp_event.DpEvent], target: Target) -> float:
+    """The least noise multiplier whose event keeps a target."""
+    return calibrate_noise(make_event, epsilon=target.epsilon, delta=target.delta, adjacency=target.adjacency)
 
 
 def _sizes(work: Work, federation: Federation) -> list[int | None]:

@@ -16,9 +16,9 @@ from dataclasses import replace
 from tacit.algorithms.algorithm import Algorithm
 from tacit.client.binomial_gradient import BinomialGradient
 from tacit.client.bounds import Bound, ClipNorm, Normalise
-from tacit.client.sampling import Sampling
+from tacit.client.sampling import Poisson, Sampling
 from tacit.client.sparse_steps import Everything, SparseLocalSteps
-from tacit.compress import Direct, Identity
+from tacit.compress import Direct, Identity, RandK
 from tacit.compress.compressor import Compressor
 from tacit.compress.grid import WholeSteps
 from tacit.compress.rotation import RotatedBack, Rotation
@@ -26,7 +26,7 @@ from tacit.compress.support import MessageSupport
 from tacit.models.model import Model
 from tacit.noise.binomial import Binomial
 from tacit.privacy.side.release import SideRelease
-from tacit.schedules import Schedule
+from tacit.schedules import Constant, InverseSqrt, Schedule
 from tacit.server.adaptive import Adaptive
 from tacit.server.update import Descent
 
@@ -34,13 +34,13 @@ from tacit.server.update import Descent
 def fed_spa(
     model: Model,
     *,
-    bound: Bound,
-    sampling: Sampling,
-    compressor: Compressor,
-    local_steps: int,
-    local_step: float,
-    step: float,
-    schedule: Schedule,
+    bound: Bound = ClipNorm(1.0),
+    sampling: Sampling = Poisson(0.1),
+    compressor: Compressor = RandK(fraction=0.05),
+    local_steps: int = 10,
+    local_step: float | None = None,
+    step: float = 0.1,
+    schedule: Schedule = InverseSqrt(),
     beta_1: float = 0.9,
     beta_2: float = 0.99,
     kappa: float = 1e-3,
@@ -50,13 +50,21 @@ def fed_spa(
 
     `bound` is that of a whole gradient, and is put in proportion to p = k/d of it: see `on_share`. The paper has
     `ClipEachCoordinate(G / sqrt(d))`. `compressor` is rand-k, alone or with a quantiser. The paper's betas, kappa
-    and a schedule of 1/sqrt(t) for both steps are from its appendix A.1. Where the bound came out of a private
+    and a schedule of 1/sqrt(t) for both steps are from its appendix A.1. Local steps are as long as `step` unless
+    `local_step` says otherwise. Where the bound came out of a private
     statistic, that release is `before`: it is charged together with training.
     """
     support = MessageSupport.of(compressor)
     share = support.kept(model.dim) / model.dim
     work = SparseLocalSteps(
-        model, sampling, on_share(bound, share), support, local_steps, local_step, schedule, before=before
+        model,
+        sampling,
+        on_share(bound, share),
+        support,
+        local_steps,
+        step if local_step is None else local_step,
+        schedule,
+        before=before,
     )
     server = Adaptive(step, beta_1, beta_2, kappa, schedule)
     return Algorithm("fed-spa", work, Direct(compressor), server)
@@ -82,12 +90,12 @@ def on_share(bound: Bound, share: float) -> Bound:
 def dp_fed(
     model: Model,
     *,
-    bound: Bound,
-    sampling: Sampling,
-    local_steps: int,
-    local_step: float,
-    step: float,
-    schedule: Schedule,
+    bound: Bound = ClipNorm(1.0),
+    sampling: Sampling = Poisson(0.1),
+    local_steps: int = 10,
+    local_step: float | None = None,
+    step: float = 0.1,
+    schedule: Schedule = InverseSqrt(),
     before: SideRelease[float] | None = None,
 ) -> Algorithm:
     """DP-Fed: FedAvg whose local gradients are bounded record by record and noisy (section 5).
@@ -96,7 +104,14 @@ def dp_fed(
     of the local step.
     """
     work = SparseLocalSteps(
-        model, sampling, bound, Everything(), local_steps, local_step, schedule, before=before
+        model,
+        sampling,
+        bound,
+        Everything(),
+        local_steps,
+        step if local_step is None else local_step,
+        schedule,
+        before=before,
     )
     return Algorithm("dp-fed", work, Direct(Identity()), Descent(step))
 
@@ -104,12 +119,12 @@ def dp_fed(
 def cpsgd(
     model: Model,
     *,
-    bound: Bound,
-    sampling: Sampling,
+    bound: Bound = ClipNorm(1.0),
+    sampling: Sampling = Poisson(0.1),
     bits: int = 16,
     rotate: bool = False,
-    step: float,
-    schedule: Schedule,
+    step: float = 0.1,
+    schedule: Schedule = Constant(),
 ) -> Algorithm:
     """cpSGD: one gradient a round, rounded at random to a grid, with coins as noise (section 5).
 

@@ -7,7 +7,8 @@
 The guarantee of the two private ones is central: it holds if an aggregator shows only the sum of each round, and
 not who took part (`Aggregator`). With `Nobody` every message carries all the noise that it needs on its own.
 Everything about a client is protected, how many records it has included; `public_sizes` takes these numbers as
-known to everybody, and every promise then says so.
+known to everybody, and every promise then says so. Local steps are as long as the server's unless `local_step`
+says otherwise.
 """
 
 from __future__ import annotations
@@ -16,26 +17,28 @@ from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.trust import Trust
 from tacit.client.bounded_update import BoundedUpdate
 from tacit.client.bounds import Bound, ClipNorm, Normalise, Unbounded
-from tacit.client.sampling import Sampling
+from tacit.client.sampling import Full, Sampling
 from tacit.compress import Direct, Identity
 from tacit.models.model import Model
-from tacit.schedules import Schedule
-from tacit.server.update import Descent, Output
+from tacit.schedules import Constant, Schedule
+from tacit.server.update import Descent, Output, last_point
 
 
 def fedavg(
     model: Model,
     *,
-    sampling: Sampling,
-    local_steps: int,
-    local_step: float,
-    step: float,
-    schedule: Schedule,
-    momentum: float,
-    output: Output,
+    sampling: Sampling = Full(),
+    local_steps: int = 10,
+    local_step: float | None = None,
+    step: float = 0.1,
+    schedule: Schedule = Constant(),
+    momentum: float = 0.0,
+    output: Output = last_point,
 ) -> Algorithm:
     """FedAvg: the mean of the clients' updates. Not private."""
-    work = BoundedUpdate(model, sampling, Unbounded(), local_steps, local_step, schedule)
+    work = BoundedUpdate(
+        model, sampling, Unbounded(), local_steps, step if local_step is None else local_step, schedule
+    )
     server = output(Descent(step, schedule=schedule, momentum=momentum))
     return Algorithm("fedavg", work, Direct(Identity()), server)
 
@@ -43,20 +46,21 @@ def fedavg(
 def dp_fedavg(
     model: Model,
     *,
-    clip_norm: float,
-    sampling: Sampling,
-    local_steps: int,
-    local_step: float,
-    step: float,
-    schedule: Schedule,
-    momentum: float,
-    output: Output,
     trust: Trust,
+    clip_norm: float = 1.0,
+    sampling: Sampling = Full(),
+    local_steps: int = 10,
+    local_step: float | None = None,
+    step: float = 0.1,
+    schedule: Schedule = Constant(),
+    momentum: float = 0.0,
+    output: Output = last_point,
     public_sizes: bool = False,
 ) -> Algorithm:
     """DP-FedAvg: every client's update is clipped (Algorithm 1, option (i))."""
     bound: Bound = ClipNorm(clip_norm)
-    work = BoundedUpdate(model, sampling, bound, local_steps, local_step, schedule, public_sizes=public_sizes)
+    local = step if local_step is None else local_step
+    work = BoundedUpdate(model, sampling, bound, local_steps, local, schedule, public_sizes=public_sizes)
     server = output(Descent(step, schedule=schedule, momentum=momentum))
     return Algorithm("dp-fedavg", work, Direct(Identity()), server, trust=trust)
 
@@ -64,19 +68,20 @@ def dp_fedavg(
 def dp_normfedavg(
     model: Model,
     *,
-    clip_norm: float,
-    sampling: Sampling,
-    local_steps: int,
-    local_step: float,
-    step: float,
-    schedule: Schedule,
-    momentum: float,
-    output: Output,
     trust: Trust,
+    clip_norm: float = 1.0,
+    sampling: Sampling = Full(),
+    local_steps: int = 10,
+    local_step: float | None = None,
+    step: float = 0.1,
+    schedule: Schedule = Constant(),
+    momentum: float = 0.0,
+    output: Output = last_point,
     public_sizes: bool = False,
 ) -> Algorithm:
     """DP-NormFedAvg: every client's update gets the length `clip_norm` (Algorithm 1, option (ii))."""
     bound: Bound = Normalise(clip_norm)
-    work = BoundedUpdate(model, sampling, bound, local_steps, local_step, schedule, public_sizes=public_sizes)
+    local = step if local_step is None else local_step
+    work = BoundedUpdate(model, sampling, bound, local_steps, local, schedule, public_sizes=public_sizes)
     server = output(Descent(step, schedule=schedule, momentum=momentum))
     return Algorithm("dp-normfedavg", work, Direct(Identity()), server, trust=trust)

@@ -13,11 +13,11 @@ from functools import cache
 from dp_accounting import DpEvent
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.calibrate import Privacy
+from tacit.algorithms.calibrate import Privacy, least_noise
 from tacit.algorithms.trust import Nobody
 from tacit.errors import RequestError
 from tacit.federation import Federation
-from tacit.privacy import Target, Unit, accounting, calibrate_noise
+from tacit.privacy import Target, Unit, accounting
 from tacit.privacy.composition import CannotAnswerError
 from tacit.privacy.groups import group_epsilon
 
@@ -63,10 +63,7 @@ def _stricter(make_event: Callable[[float], DpEvent], size: int, target: Target,
             return False
         return spent <= clients.epsilon
 
-    def noise_for(wanted: Target) -> float:
-        return calibrate_noise(make_event, epsilon=wanted.epsilon, delta=wanted.delta, adjacency=wanted.adjacency)
-
-    low = noise_for(target)
+    low = least_noise(make_event, target)
     if keeps(low):
         return target
     high = 2 * low
@@ -84,7 +81,7 @@ def _stricter(make_event: Callable[[float], DpEvent], size: int, target: Target,
     epsilon = accounting.epsilon(make_event(high), target.delta, target.adjacency)
     for _ in range(_MOST_TRIES):
         wanted = Target(min(target.epsilon, epsilon), target.delta, target.adjacency)
-        if keeps(noise_for(wanted)):
+        if keeps(least_noise(make_event, wanted)):
             return wanted
         epsilon *= _STRICTER
     raise RequestError(f"client_epsilon = {clients.epsilon:g} is beyond what the accountant can answer for")

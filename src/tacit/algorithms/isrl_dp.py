@@ -12,47 +12,84 @@ Choosing some of the silos in a round earns nothing against the server, which se
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.client.bounds import Bound, Unbounded
+from tacit.client.bounds import Bound, ClipNorm, Unbounded
 from tacit.client.estimators import Minibatch
 from tacit.client.local_steps import NoisyLocalSteps
-from tacit.client.sampling import Sampling
+from tacit.client.sampling import Poisson, Sampling
 from tacit.client.work import PrivateGradient
 from tacit.compress import Direct, Identity
+from tacit.errors import RequestError
 from tacit.models.model import Model
+from tacit.models.penalty import Ridge
 from tacit.server.accelerated import Accelerated, Stage
-from tacit.server.projection import Projection
+from tacit.server.projection import Everywhere, Projection
 from tacit.server.update import Averaged, Descent
 
 
 def noisy_mb_sgd(
-    model: Model, *, bound: Bound, sampling: Sampling, step: float, projection: Projection, growth: float = 1.0
+    model: Model,
+    *,
+    bound: Bound = ClipNorm(1.0),
+    sampling: Sampling = Poisson(0.1),
+    step: float = 0.1,
+    projection: Projection = Everywhere(),
+    strong_convexity: float | None = None,
 ) -> Algorithm:
-    """Noisy minibatch SGD with projection and averaged output (Algorithms 2 and 7; Theorem 2.1, Lemma D.6)."""
+    """Noisy minibatch SGD with projection and averaged output (Algorithms 2 and 7; Theorem 2.1, Lemma D.6).
+
+    `strong_convexity` is that of the loss, mu: the strength of the model's ridge penalty unless it is given.
+    Later points weigh 1/(1 - mu step) times more in the average.
+    """
     work = PrivateGradient(model, Minibatch(sampling), bound)
-    return Algorithm("noisy-mb-sgd", work, Direct(Identity()), Averaged(Descent(step, projection), growth))
+    descent, mu = Descent(step, projection), known_strong_convexity(model, strong_convexity)
+    if mu * step >= 1:
+        raise RequestError(
+            f"step = {step:g} is too long for strong_convexity = {mu:g}: take less than its inverse"
+        )
+    return Algorithm("noisy-mb-sgd", work, Direct(Identity()), Averaged(descent, 1 / (1 - mu * step)))
+
+
+def known_strong_convexity(model: Model, given: float | None) -> float:
+    """mu as given, or the strength of the model's ridge penalty."""
+    if given is None:
+        return model.penalty.strength if isinstance(model.penalty, Ridge) else 0.0
+    if not 0 <= given < math.inf:
+        raise RequestError(f"strong_convexity must be a finite number of at least 0, not {given!r}")
+    return given
 
 
 def accelerated_mb_sgd(
     model: Model,
     *,
-    bound: Bound,
-    sampling: Sampling,
     stages: tuple[Stage, ...],
-    strong_convexity: float,
-    projection: Projection,
+    bound: Bound = ClipNorm(1.0),
+    sampling: Sampling = Poisson(0.1),
+    strong_convexity: float | None = None,
+    projection: Projection = Everywhere(),
     regularisation: float = 0.0,
 ) -> Algorithm:
-    """Accelerated noisy minibatch SGD (Algorithm 1; Theorems 3.1 and 4.1); several stages: appendix E.1."""
+    """Accelerated noisy minibatch SGD (Algorithm 1; Theorems 3.1 and 4.1); several stages: appendix E.1.
+
+    `strong_convexity` is as in `noisy_mb_sgd`; `regularisation` is the strength of a ridge around the start, for
+    losses that are only convex.
+    """
     work = PrivateGradient(model, Minibatch(sampling), bound)
-    server = Accelerated(stages, strong_convexity, projection, regularisation)
+    mu = known_strong_convexity(model, strong_convexity)
+    server = Accelerated(stages, mu, projection, regularisation)
     return Algorithm("accelerated-mb-sgd", work, Direct(Identity()), server)
 
 
 def noisy_local_sgd(
-    model: Model, *, bound: Bound, sampling: Sampling, local_steps: int, step: float
+    model: Model,
+    *,
+    bound: Bound = ClipNorm(1.0),
+    sampling: Sampling = Poisson(0.1),
+    local_steps: int = 10,
+    step: float = 0.1,
 ) -> Algorithm:
     """Noisy Local SGD: every silo takes several noisy steps, the server averages the models (appendix I)."""
     work = NoisyLocalSteps(model, sampling, bound, local_steps, step)
@@ -60,11 +97,21 @@ def noisy_local_sgd(
 
 
 def mb_sgd(
-    model: Model, *, sampling: Sampling, step: float, projection: Projection, growth: float = 1.0
+    model: Model,
+    *,
+    sampling: Sampling = Poisson(0.1),
+    step: float = 0.1,
+    projection: Projection = Everywhere(),
+    strong_convexity: float | None = None,
 ) -> Algorithm:
     """Minibatch SGD: `noisy_mb_sgd` with no bound and no noise. Not private."""
     parts = noisy_mb_sgd(
-        model, bound=Unbounded(), sampling=sampling, step=step, projection=projection, growth=growth
+        model,
+        bound=Unbounded(),
+        sampling=sampling,
+        step=step,
+        projection=projection,
+        strong_convexity=strong_convexity,
     )
     return replace(parts, name="mb-sgd")
 
@@ -72,10 +119,10 @@ def mb_sgd(
 def accelerated(
     model: Model,
     *,
-    sampling: Sampling,
     stages: tuple[Stage, ...],
-    strong_convexity: float,
-    projection: Projection,
+    sampling: Sampling = Poisson(0.1),
+    strong_convexity: float | None = None,
+    projection: Projection = Everywhere(),
     regularisation: float = 0.0,
 ) -> Algorithm:
     """Accelerated minibatch SGD: `accelerated_mb_sgd` with no bound and no noise. Not private."""
@@ -91,7 +138,9 @@ def accelerated(
     return replace(parts, name="accelerated")
 
 
-def local_sgd(model: Model, *, sampling: Sampling, local_steps: int, step: float) -> Algorithm:
+def local_sgd(
+    model: Model, *, sampling: Sampling = Poisson(0.1), local_steps: int = 10, step: float = 0.1
+) -> Algorithm:
     """Local SGD: `noisy_local_sgd` with no bound and no noise. Not private."""
     parts = noisy_local_sgd(model, bound=Unbounded(), sampling=sampling, local_steps=local_steps, step=step)
     return replace(parts, name="local-sgd")

@@ -2,72 +2,94 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tacit.algorithms import fed_spa, fedavg, isrl_dp, shuffled, soteriafl
 from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.settings import About, Make, Settings, read_parts, settings_of
 from tacit.errors import unknown_name
 from tacit.models.model import Model
+from tacit.noise.additive import Noise
+from tacit.theory.asked import Theory
+from tacit.theory.isrl_dp.choices import choose_accelerated, choose_descent
+from tacit.theory.soteriafl.choices import choose as choose_by_soteriafl
 
 
 @dataclass(frozen=True)
 class AlgorithmEntry:
     """A named algorithm: the function that composes it, and where it is from."""
 
-    make: Callable[..., Algorithm]
+    make: Make
+    """its settings, and their defaults, are those of its signature"""
     paper: str
     summary: str
     private: bool = True
     """False for those that have no bound and no noise, and can promise nothing"""
-    sampling: str = "poisson"
-    """how records are drawn unless a recipe says otherwise"""
-    schedule: str = "constant"
-    """how steps change with the rounds unless a recipe says otherwise"""
     client_coins: bool = False
     """whether clients take part by secret coins of their own, unless the promise is against the server"""
+    theory: Theory | None = None
+    """what chooses the settings that a recipe leaves open; without one, they have their defaults"""
 
     @property
     def settings(self) -> frozenset[str]:
-        """The parts and numbers that the algorithm takes, beside the model."""
-        return frozenset(inspect.signature(self.make).parameters) - {"model"}
+        """The names of the settings that the algorithm takes."""
+        return frozenset(settings_of(self.make))
 
 
 ALGORITHMS: dict[str, AlgorithmEntry] = {
     "cdp-sgd": AlgorithmEntry(
-        soteriafl.cdp_sgd, "SoteriaFL, Algorithm 1", "minibatch gradients, direct compression"
+        soteriafl.cdp_sgd,
+        "SoteriaFL, Algorithm 1",
+        "minibatch gradients, direct compression",
+        theory=choose_by_soteriafl,
     ),
     "soteriafl-gd": AlgorithmEntry(
         soteriafl.soteriafl_gd,
         "SoteriaFL, Algorithm 3, option I, b = m",
         "full gradients, shifted compression",
+        theory=choose_by_soteriafl,
     ),
     "soteriafl-sgd": AlgorithmEntry(
         soteriafl.soteriafl_sgd,
         "SoteriaFL, Algorithm 3, option I",
         "minibatch gradients, shifted compression",
+        theory=choose_by_soteriafl,
     ),
     "soteriafl-svrg": AlgorithmEntry(
         soteriafl.soteriafl_svrg,
         "SoteriaFL, Algorithm 3, option II",
         "variance reduction by snapshots, shifted compression",
+        theory=choose_by_soteriafl,
     ),
     "soteriafl-saga": AlgorithmEntry(
         soteriafl.soteriafl_saga,
         "SoteriaFL, Algorithm 3, option III",
         "variance reduction by a gradient table, shifted compression",
+        theory=choose_by_soteriafl,
     ),
-    "ldp-sgd": AlgorithmEntry(soteriafl.ldp_sgd, "SoteriaFL, section 6", "minibatch gradients, uncompressed"),
+    "ldp-sgd": AlgorithmEntry(
+        soteriafl.ldp_sgd,
+        "SoteriaFL, section 6",
+        "minibatch gradients, uncompressed",
+        theory=choose_by_soteriafl,
+    ),
     "ldp-svrg": AlgorithmEntry(
-        soteriafl.ldp_svrg, "SoteriaFL, section 6", "variance reduction by snapshots, uncompressed"
+        soteriafl.ldp_svrg,
+        "SoteriaFL, section 6",
+        "variance reduction by snapshots, uncompressed",
+        theory=choose_by_soteriafl,
     ),
     "noisy-mb-sgd": AlgorithmEntry(
-        isrl_dp.noisy_mb_sgd, "ISRL-DP, Algorithms 2 and 7", "minibatch gradients, projection, averaged output"
+        isrl_dp.noisy_mb_sgd,
+        "ISRL-DP, Algorithms 2 and 7",
+        "minibatch gradients, projection, averaged output",
+        theory=choose_descent,
     ),
     "accelerated-mb-sgd": AlgorithmEntry(
-        isrl_dp.accelerated_mb_sgd, "ISRL-DP, Algorithm 1", "accelerated minibatch SGD, in one stage or several"
+        isrl_dp.accelerated_mb_sgd,
+        "ISRL-DP, Algorithm 1",
+        "accelerated minibatch SGD, in one stage or several",
+        theory=choose_accelerated,
     ),
     "noisy-local-sgd": AlgorithmEntry(
         isrl_dp.noisy_local_sgd, "ISRL-DP, appendix I", "several noisy steps at home, averaged models"
@@ -77,9 +99,14 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
         "ISRL-DP, Algorithm 2 without noise",
         "minibatch gradients, averaged output",
         private=False,
+        theory=choose_descent,
     ),
     "accelerated": AlgorithmEntry(
-        isrl_dp.accelerated, "ISRL-DP, Algorithm 1 without noise", "accelerated minibatch SGD", private=False
+        isrl_dp.accelerated,
+        "ISRL-DP, Algorithm 1 without noise",
+        "accelerated minibatch SGD",
+        private=False,
+        theory=choose_accelerated,
     ),
     "local-sgd": AlgorithmEntry(
         isrl_dp.local_sgd,
@@ -91,45 +118,37 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
         shuffled.shuffled_mb_sgd,
         "ISRL-DP, Theorem 5.1",
         "noisy minibatch SGD behind a shuffler",
-        sampling="without-replacement",
+        theory=choose_descent,
     ),
     "shuffled-accelerated": AlgorithmEntry(
         shuffled.shuffled_accelerated,
         "ISRL-DP, Algorithms 4 to 6",
         "accelerated, on sums of single bits behind a shuffler",
-        sampling="one-pass",
+        theory=choose_accelerated,
     ),
     "fedavg": AlgorithmEntry(
         fedavg.fedavg,
         "DP-NormFedAvg, appendix A",
         "several steps at home, averaged updates",
         private=False,
-        sampling="full",
         client_coins=True,
     ),
     "dp-fedavg": AlgorithmEntry(
         fedavg.dp_fedavg,
         "DP-NormFedAvg, Algorithm 1, option (i)",
         "several steps at home, every client's update clipped",
-        sampling="full",
         client_coins=True,
     ),
     "dp-normfedavg": AlgorithmEntry(
         fedavg.dp_normfedavg,
         "DP-NormFedAvg, Algorithm 1, option (ii)",
         "several steps at home, every client's update normalised",
-        sampling="full",
         client_coins=True,
     ),
     "fed-spa": AlgorithmEntry(
-        fed_spa.fed_spa,
-        "Fed-SPA, Algorithm 1",
-        "noisy steps at home on k coordinates, adaptive server",
-        schedule="inverse-sqrt",
+        fed_spa.fed_spa, "Fed-SPA, Algorithm 1", "noisy steps at home on k coordinates, adaptive server"
     ),
-    "dp-fed": AlgorithmEntry(
-        fed_spa.dp_fed, "Fed-SPA, section 5", "noisy steps at home, averaged updates", schedule="inverse-sqrt"
-    ),
+    "dp-fed": AlgorithmEntry(fed_spa.dp_fed, "Fed-SPA, section 5", "noisy steps at home, averaged updates"),
     "cpsgd": AlgorithmEntry(
         fed_spa.cpsgd, "Fed-SPA, section 5; cpSGD", "minibatch gradients on a grid, coins as noise"
     ),
@@ -143,9 +162,13 @@ def algorithm_entry(name: str) -> AlgorithmEntry:
     return ALGORITHMS[name]
 
 
-def build_algorithm(name: str, model: Model, settings: dict[str, Any]) -> Algorithm:
-    """An algorithm by name, from the settings that it takes; others are left aside."""
-    entry = algorithm_entry(name)
-    algorithm = entry.make(model, **{key: value for key, value in settings.items() if key in entry.settings})
-    work = algorithm.work.with_noise(settings.get("noise", algorithm.work.noise))
-    return replace(algorithm, work=work, participation=settings.get("participation", algorithm.participation))
+def build_algorithm(
+    name: str, model: Model, settings: Settings, about: About, noise: Noise | None = None
+) -> Algorithm:
+    """An algorithm by name, from plain settings (`{"batch": 0.2, "compressor": "natural"}`).
+
+    Settings that it does not take are refused; those that are left out have the defaults of its signature.
+    """
+    make = algorithm_entry(name).make
+    algorithm = replace(make(model, **read_parts(name, make, settings, about)), participation=about.participation)
+    return algorithm if noise is None else replace(algorithm, work=algorithm.work.with_noise(noise))

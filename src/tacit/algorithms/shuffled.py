@@ -15,16 +15,16 @@ import torch
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.isrl_dp import noisy_mb_sgd
+from tacit.algorithms.isrl_dp import known_strong_convexity, noisy_mb_sgd
 from tacit.algorithms.shuffler import Shuffler
-from tacit.client.bounds import Bound
+from tacit.client.bounds import Bound, ClipNorm
 from tacit.client.coin_gradient import CoinGradient
-from tacit.client.sampling import Sampling
+from tacit.client.sampling import OnePass, Sampling, WithoutReplacement
 from tacit.compress import Direct, Identity
 from tacit.errors import RequestError
 from tacit.models.model import Model, penalty_gradient
 from tacit.server.accelerated import Accelerated, Stage
-from tacit.server.projection import Projection
+from tacit.server.projection import Everywhere, Projection
 from tacit.server.update import ServerUpdate, State
 from tacit.shuffle.coin_bits import CoinBits
 
@@ -35,33 +35,41 @@ _MOST_COINS_A_ROUND = 2**30
 def shuffled_mb_sgd(
     model: Model,
     *,
-    bound: Bound,
-    sampling: Sampling,
-    step: float,
-    projection: Projection,
     shuffler: Shuffler,
-    growth: float = 1.0,
+    bound: Bound = ClipNorm(1.0),
+    sampling: Sampling = WithoutReplacement(0.1),
+    step: float = 0.1,
+    projection: Projection = Everywhere(),
+    strong_convexity: float | None = None,
 ) -> Algorithm:
     """Noisy minibatch SGD behind a shuffler (Theorem 5.1, with K >= 1 records a batch)."""
-    parts = noisy_mb_sgd(model, bound=bound, sampling=sampling, step=step, projection=projection, growth=growth)
+    parts = noisy_mb_sgd(
+        model,
+        bound=bound,
+        sampling=sampling,
+        step=step,
+        projection=projection,
+        strong_convexity=strong_convexity,
+    )
     return replace(parts, name="shuffled-mb-sgd", trust=shuffler)
 
 
 def shuffled_accelerated(
     model: Model,
     *,
-    bound: Bound,
-    sampling: Sampling,
     stages: tuple[Stage, ...],
-    strong_convexity: float,
-    projection: Projection,
     shuffler: Shuffler,
+    bound: Bound = ClipNorm(1.0),
+    sampling: Sampling = OnePass(1),
+    strong_convexity: float | None = None,
+    projection: Projection = Everywhere(),
     regularisation: float = 0.0,
 ) -> Algorithm:
     """AC-SA on sums of mixed bits (Algorithm 6; Theorem 5.2). `settled` agrees on the number of coins."""
     batch = int(sampling.batch_sizes(torch.tensor([shuffler.records]))[0])
     work = CoinGradient(model, sampling, bound, batch, shuffler.cohort)
-    server = WithPenalty(Accelerated(stages, strong_convexity, projection, regularisation), model)
+    mu = known_strong_convexity(model, strong_convexity)
+    server = WithPenalty(Accelerated(stages, mu, projection, regularisation), model)
     return Algorithm("shuffled-accelerated", work, Direct(Identity()), server, trust=shuffler)
 
 

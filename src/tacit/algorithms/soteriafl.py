@@ -10,29 +10,42 @@ All of them are Algorithm 3 of the paper with parts exchanged:
 
 So SoteriaFL-SGD differs from CDP-SGD by one word, and the uncompressed LDP-SGD from CDP-SGD by another. A full
 gradient is a minibatch of everything. Steps, batches and probabilities that the paper's corollaries prescribe
-are in `tacit.theory.soteriafl`.
+are in `tacit.theory.soteriafl`; the defaults here are the middle of the paper's grid of steps, and its rand-k of
+5% (appendix A).
 """
 
 from __future__ import annotations
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.client.bounds import Bound
+from tacit.client.bounds import Bound, ClipNorm
 from tacit.client.estimators import Minibatch, Saga, Svrg
-from tacit.client.sampling import Full, Sampling
+from tacit.client.sampling import Full, Poisson, Sampling
 from tacit.client.work import PrivateGradient
-from tacit.compress import Compressor, Direct, Identity, Shifted
+from tacit.compress import Compressor, Direct, Identity, RandK, Shifted
 from tacit.models.model import Model
 from tacit.server.update import Descent
 
 
-def cdp_sgd(model: Model, *, bound: Bound, sampling: Sampling, compressor: Compressor, step: float) -> Algorithm:
+def cdp_sgd(
+    model: Model,
+    *,
+    bound: Bound = ClipNorm(1.0),
+    sampling: Sampling = Poisson(0.1),
+    compressor: Compressor = RandK(fraction=0.05),
+    step: float = 0.1,
+) -> Algorithm:
     """CDP-SGD: minibatch gradients, compressed as they are (Algorithm 1; Theorem 1)."""
     work = PrivateGradient(model, Minibatch(sampling), bound)
     return Algorithm("cdp-sgd", work, Direct(compressor), Descent(step))
 
 
 def soteriafl_gd(
-    model: Model, *, bound: Bound, compressor: Compressor, step: float, shift_step: float | None = None
+    model: Model,
+    *,
+    bound: Bound = ClipNorm(1.0),
+    compressor: Compressor = RandK(fraction=0.05),
+    step: float = 0.1,
+    shift_step: float | None = None,
 ) -> Algorithm:
     """SoteriaFL-GD: full gradients, shifted compression (Algorithm 3, option I with b = m; Corollary 1)."""
     work = PrivateGradient(model, Minibatch(Full()), bound)
@@ -42,10 +55,10 @@ def soteriafl_gd(
 def soteriafl_sgd(
     model: Model,
     *,
-    bound: Bound,
-    sampling: Sampling,
-    compressor: Compressor,
-    step: float,
+    bound: Bound = ClipNorm(1.0),
+    sampling: Sampling = Poisson(0.1),
+    compressor: Compressor = RandK(fraction=0.05),
+    step: float = 0.1,
     shift_step: float | None = None,
 ) -> Algorithm:
     """SoteriaFL-SGD: minibatch gradients, shifted compression (Algorithm 3, option I; Corollary 1)."""
@@ -56,11 +69,11 @@ def soteriafl_sgd(
 def soteriafl_svrg(
     model: Model,
     *,
-    bound: Bound,
-    sampling: Sampling,
     snapshot_probability: float,
-    compressor: Compressor,
-    step: float,
+    bound: Bound = ClipNorm(1.0),
+    sampling: Sampling = Poisson(0.1),
+    compressor: Compressor = RandK(fraction=0.05),
+    step: float = 0.1,
     shift_step: float | None = None,
 ) -> Algorithm:
     """SoteriaFL-SVRG: differences to a snapshot, shifted compression (Algorithm 3, option II; Corollary 2)."""
@@ -71,10 +84,10 @@ def soteriafl_svrg(
 def soteriafl_saga(
     model: Model,
     *,
-    bound: Bound,
-    sampling: Sampling,
-    compressor: Compressor,
-    step: float,
+    bound: Bound = ClipNorm(1.0),
+    sampling: Sampling = Poisson(0.1),
+    compressor: Compressor = RandK(fraction=0.05),
+    step: float = 0.1,
     shift_step: float | None = None,
 ) -> Algorithm:
     """SoteriaFL-SAGA: differences to a table, shifted compression (Algorithm 3, option III; Corollary 3)."""
@@ -82,14 +95,21 @@ def soteriafl_saga(
     return Algorithm("soteriafl-saga", work, Shifted(compressor, shift_step), Descent(step))
 
 
-def ldp_sgd(model: Model, *, bound: Bound, sampling: Sampling, step: float) -> Algorithm:
+def ldp_sgd(
+    model: Model, *, bound: Bound = ClipNorm(1.0), sampling: Sampling = Poisson(0.1), step: float = 0.1
+) -> Algorithm:
     """LDP-SGD: minibatch gradients with no compression, a baseline of section 6."""
     work = PrivateGradient(model, Minibatch(sampling), bound)
     return Algorithm("ldp-sgd", work, Direct(Identity()), Descent(step))
 
 
 def ldp_svrg(
-    model: Model, *, bound: Bound, sampling: Sampling, snapshot_probability: float, step: float
+    model: Model,
+    *,
+    snapshot_probability: float,
+    bound: Bound = ClipNorm(1.0),
+    sampling: Sampling = Poisson(0.1),
+    step: float = 0.1,
 ) -> Algorithm:
     """LDP-SVRG: differences to a snapshot with no compression, a baseline of section 6."""
     work = PrivateGradient(model, Svrg(sampling, snapshot_probability), bound)

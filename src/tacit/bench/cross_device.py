@@ -14,23 +14,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.calibrate import calibrate
 from tacit.algorithms.fedavg import dp_normfedavg
 from tacit.algorithms.trust import Aggregator
 from tacit.bench import rivals
 from tacit.bench.flower import flower_turns
 from tacit.bench.measure import Report, compared, side_by_side
 from tacit.bench.records import CLASSES, mnist_or_made_up
-from tacit.client.sampling import Full
+from tacit.engine.plan import plan
 from tacit.engine.simulate import MEMORY_LIMIT_BYTES
 from tacit.engine.simulation import Simulation
 from tacit.federation import Federation
 from tacit.models.linear import softmax_regression
-from tacit.noise.randomness import Randomness
 from tacit.privacy import Adjacency, Target
-from tacit.schedules import Constant
 from tacit.server.participation import PoissonClients
-from tacit.server.update import parse_output
 
 STEPS, STEP_SIZE, LENGTH, ROUNDS = 20, 0.1, 1.0, 100
 
@@ -73,19 +69,15 @@ def private_simulation(federation: Federation, cohort: int) -> Simulation:
     algorithm: Algorithm = dp_normfedavg(
         softmax_regression(features=federation.features[0].numel(), classes=CLASSES),
         clip_norm=LENGTH,
-        sampling=Full(),
         local_steps=STEPS,
         local_step=STEP_SIZE,
         step=1.0,
-        schedule=Constant(),
-        momentum=0.0,
-        output=parse_output("last", ROUNDS, Randomness(0)),
         trust=Aggregator(participation.expected),
     )
     algorithm = replace(algorithm, participation=participation)
     target = Target(2.0, 1e-5, Adjacency.ADD_REMOVE)
-    calibration = calibrate(algorithm, federation, releases=ROUNDS, privacy=target)
-    return Simulation(algorithm, federation, calibration, Randomness(0), MEMORY_LIMIT_BYTES)
+    planned = plan(algorithm, federation, rounds=ROUNDS, privacy=target)
+    return Simulation(planned, planned.randomness(), MEMORY_LIMIT_BYTES)
 
 
 def by_loop(federation: Federation, members: Tensor, noise_std: float) -> Tensor:

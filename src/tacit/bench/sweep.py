@@ -21,8 +21,8 @@ def bench(*, quick: bool = False, data_dir: Path | None = None) -> Report:
     """`tacit compare --grid` over steps and clip norms, one run after the other, run directories included."""
     steps, clip_norms = (2, 2) if quick else (16, 4)
     grid = {
-        "step": [0.01 * 1.3**k for k in range(steps)],
-        "clip_norm": [0.5 * 2**k for k in range(clip_norms)],
+        "algorithm.step": [0.01 * 1.3**k for k in range(steps)],
+        "algorithm.clip_norm": [0.5 * 2**k for k in range(clip_norms)],
     }
     clock = [(time.process_time(), time.perf_counter())]
     with tempfile.TemporaryDirectory() as directory:

@@ -122,9 +122,9 @@ def _recipe(
     from tacit.privacy.protection import protection
 
     found = account_recipe(o.recipe_from(path, {}, settings), data_dir=data_dir)
-    rows = protection(found.guarantee, beside=found.calibration.beside, records=found.records, groups=groups)
+    rows = protection(found.guarantee, beside=found.plan.calibration.beside, records=found.records, groups=groups)
     figure = _save(found.cost, plot)
-    multipliers = [group.noise_multiplier for group in found.calibration.groups]
+    multipliers = [group.noise_multiplier for group in found.plan.calibration.groups]
     name, clients = found.plan.algorithm.name, found.plan.federation.clients
     if as_json:
         facts = {

@@ -32,6 +32,7 @@ def audit(
     batch: o.Batch = None,
     clip_norm: o.ClipNorm = None,
     compressor: o.Compressor = None,
+    step: o.Step = None,
     seed: o.Seed = None,
     method: str = typer.Option(
         "repeated-runs",
@@ -50,9 +51,9 @@ def audit(
 
     from tacit.engine.audit import audit_recipe
 
-    given = o.given(
+    given = o.given_settings(
         algorithm=algorithm, data=data, clients=clients, partition=partition, model=model, epsilon=epsilon,
-        delta=delta, rounds=rounds, batch=batch, clip_norm=clip_norm, compressor=compressor, seed=seed,
+        delta=delta, rounds=rounds, batch=batch, clip_norm=clip_norm, compressor=compressor, step=step, seed=seed,
     )  # fmt: skip
     recipe = o.recipe_from(recipe_file, given, settings)
     with Console(stderr=True).status(f"playing against {recipe.algorithm}"):

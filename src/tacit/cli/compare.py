@@ -42,11 +42,14 @@ def compare(
     batch: o.Batch = None,
     clip_norm: o.ClipNorm = None,
     compressor: o.Compressor = None,
+    step: o.Step = None,
     seed: o.Seed = None,
     seeds: int = typer.Option(1, help="How many seeds each algorithm is run with."),
     grid: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=A,B,...", help="Values to try, such as step=0.1,0.3,1; may be repeated."),
+        typer.Option(
+            metavar="KEY=A,B,...", help="Values to try, such as algorithm.step=0.1,0.3,1; may be repeated."
+        ),
     ] = None,
     select: str = typer.Option(
         "grad_norm_sq_mean", help="What tuning looks at: grad_norm_sq_mean, train_loss or test_metric."
@@ -64,24 +67,23 @@ def compare(
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from tacit.algorithms.registry import ALGORITHMS, algorithm_entry
-    from tacit.engine.compare import ENDED, recipe_for
+    from tacit.algorithms.registry import ALGORITHMS
+    from tacit.engine.compare import ENDED
     from tacit.engine.compare import compare as run_comparison
 
-    given = o.given(
+    given = o.given_settings(
         data=data, clients=clients, partition=partition, model=model, epsilon=epsilon, delta=delta,
-        rounds=rounds, batch=batch, clip_norm=clip_norm, compressor=compressor, seed=seed,
+        rounds=rounds, batch=batch, clip_norm=clip_norm, compressor=compressor, step=step, seed=seed,
     )  # fmt: skip
-    everyone = [name for name, entry in ALGORITHMS.items() if entry.private and "trust" not in entry.settings]
+    everyone = [name for name, entry in ALGORITHMS.items() if entry.private and not entry.client_coins]
     names = [name for text in algorithm or [",".join(everyone)] for name in o.parse_list("--algorithm", text)]
-    for name in names:
-        algorithm_entry(name)
-    base = o.recipe_from(recipe_file, given, settings)
     axes = dict(_axis("--grid", text) for text in grid or [])
+    o.check_taken([*given, *o.parsed(settings), *axes], names)
+    base = o.recipe_from(recipe_file, given, settings)
     setting, values = ("", [None]) if at is None else _axis("--at", at)
     bases = [base if at is None else base.with_settings({setting: value}) for value in values]
     for key, choices in axes.items():
-        recipe_for(names[0], base).with_settings({key: choices[0]})
+        base.with_settings({key: choices[0]})
     directory = out or _default_directory(base, [names, axes, seeds, select, at, base.to_toml()])
     there = {path.parent for ended in ENDED for path in directory.glob(f"points/*/{ended}")}
     columns = TextColumn("[bold]compare"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
@@ -190,7 +192,9 @@ def _save(
             ]
             for outcomes in map(list, zip(*found, strict=True))
         }
-        figure = plot_at(ends, values, setting, "training loss" if column == "train_loss" else f"test {metric}")
+        figure = plot_at(
+            ends, values, _short(setting), "training loss" if column == "train_loss" else f"test {metric}"
+        )
     else:
         figure = plot_histories({o.algorithm: o.histories for o in found[0] if o.histories}, metric)
     path = directory / "comparison.png"
@@ -224,7 +228,7 @@ def _show(rows: list[dict[str, Any]], figure: Path, *, tuned: bool) -> None:
         console.print(f"[dim]{_equal_bits_sentence(rows)}[/]", highlight=False)
     for row in rows:
         for point in row["diverged"]:
-            where = ", ".join(f"{key} {value}" for key, value in {**row.get("at", {}), **point}.items())
+            where = ", ".join(f"{_short(key)} {value}" for key, value in {**row.get("at", {}), **point}.items())
             console.print(f"[yellow]{row['algorithm']} diverged[/] at {where}")
     if tuned:
         console.print("[dim]Tuning looked at the data many times; its privacy cost is not in these epsilons.[/]")
@@ -247,7 +251,7 @@ def _cells(row: dict[str, Any], metric: str, tuned: bool) -> dict[str, str]:
         metric: _number(row["test_metric"], ".4g"),
     }
     if "at" in row:
-        cells = {f"at {key}": str(value) for key, value in row["at"].items()} | cells
+        cells = {f"at {_short(key)}": str(value) for key, value in row["at"].items()} | cells
     else:
         cells |= {
             "utility": _number(row["grad_norm_sq_mean"], ".3e"),
@@ -255,8 +259,12 @@ def _cells(row: dict[str, Any], metric: str, tuned: bool) -> dict[str, str]:
             "utility, equal bits": _number(row["grad_norm_sq_mean_at_equal_bits"], ".3e"),
         }
     if tuned:
-        cells["tuned to"] = ", ".join(f"{key} {value}" for key, value in row["tuned"].items())
+        cells["tuned to"] = ", ".join(f"{_short(key)} {value}" for key, value in row["tuned"].items())
     return cells
+
+
+def _short(key: str) -> str:
+    return key.removeprefix("algorithm.")
 
 
 def _number(value: float | None, form: str) -> str:

@@ -45,6 +45,7 @@ def deploy(
     batch: o.Batch = None,
     clip_norm: o.ClipNorm = None,
     compressor: o.Compressor = None,
+    step: o.Step = None,
     seed: o.Seed = None,
     quorum: Annotated[int, typer.Option(help="Usable answers that a round needs; 0 stands for all.")] = 0,
     report: Annotated[
@@ -62,9 +63,9 @@ def deploy(
     from tacit.engine.execute import default_directory
 
     require_flare()
-    given = o.given(
+    given = o.given_settings(
         algorithm=algorithm, data=data, partition=partition, model=model, epsilon=epsilon, delta=delta,
-        rounds=rounds, batch=batch, clip_norm=clip_norm, compressor=compressor, seed=seed,
+        rounds=rounds, batch=batch, clip_norm=clip_norm, compressor=compressor, step=step, seed=seed,
     )  # fmt: skip
     if resume:
         if out is None or given or recipe_file is not None or local:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,6 +32,7 @@ Adversary = Annotated[
 Epsilon = Annotated[float | None, typer.Option(help="The privacy that is promised to every record or client.")]
 Delta = Annotated[float | None, typer.Option(help="The probability with which the promise may fail.")]
 Rounds = Annotated[int | None, typer.Option(help="Communication rounds.")]
+Step = Annotated[float | None, typer.Option(help="How long the steps are. [dim]by theory unless given[/]")]
 Batch = Annotated[float | None, typer.Option(help="Records a client looks at: a count, or a fraction below 1.")]
 ClipNorm = Annotated[float | None, typer.Option(help="The bound on every record's gradient.")]
 Compressor = Annotated[
@@ -41,8 +43,13 @@ Out = Annotated[Path | None, typer.Option(help="The run directory. [dim]runs/...
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out after its last checkpoint.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, nothing else.")]
 Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any other setting, such as step=0.3.")
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Any other setting, such as algorithm.momentum=0.9."),
 ]
+
+
+OF_THE_ALGORITHM = ("adversary", "batch", "clip_norm", "compressor", "step")
+"""Options that are settings of the algorithm; every other one has `--set algorithm.NAME=VALUE`."""
 
 
 def given(**options: Any) -> dict[str, Any]:
@@ -50,14 +57,26 @@ def given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
+def given_settings(**options: Any) -> dict[str, Any]:
+    """The options that were given, by the names that a recipe's settings have."""
+    own = {name: f"algorithm.{name}" for name in OF_THE_ALGORITHM}
+    return {own.get(name, name): value for name, value in given(**options).items()}
+
+
+def parsed(settings: list[str] | None) -> dict[str, Any]:
+    """What `--set` says."""
+    from tacit.engine.recipe import parse_setting
+
+    return dict(parse_setting(text) for text in settings or [])
+
+
 def recipe_from(
     file: Path | None, options: dict[str, Any], settings: list[str] | None, base: Recipe | None = None
 ) -> Recipe:
     """The recipe of a file (or else `base`), with options and then `--set` on top."""
-    from tacit.engine.compare import recipe_for
-    from tacit.engine.recipe import DEMONSTRATION, Recipe, parse_setting
+    from tacit.engine.recipe import DEMONSTRATION, Recipe
 
-    overrides = {**options, **dict(parse_setting(text) for text in settings or [])}
+    overrides = {**options, **parsed(settings)}
     if overrides.get("privacy") == "none":
         if {"epsilon", "delta"} & overrides.keys():
             raise RequestError(
@@ -72,9 +91,21 @@ def recipe_from(
         base = (
             Recipe()
             if elsewhere
-            else recipe_for(overrides.get("algorithm", DEMONSTRATION.algorithm), DEMONSTRATION)
+            else DEMONSTRATION.for_algorithm(overrides.get("algorithm", DEMONSTRATION.algorithm))
         )
     return base.with_settings(overrides)
+
+
+def check_taken(keys: Iterable[str], algorithms: Iterable[str]) -> None:
+    """Refuse a setting of algorithms that none of these takes: it would silently count for nothing."""
+    from tacit.algorithms.registry import algorithm_entry
+
+    taken = {name: algorithm_entry(name).settings for name in algorithms}
+    for key in keys:
+        table, dot, name = key.partition(".")
+        if dot and table == "algorithm" and not any(name.replace("-", "_") in own for own in taken.values()):
+            said = "; ".join(f"{algorithm} takes {', '.join(sorted(own))}" for algorithm, own in taken.items())
+            raise RequestError(f"no algorithm here takes {name}: {said}")
 
 
 def parse_list(name: str, text: str) -> list[str]:

@@ -51,6 +51,7 @@ def plan(
     batch: o.Batch = None,
     clip_norm: o.ClipNorm = None,
     compressor: o.Compressor = None,
+    step: o.Step = None,
     choose: Annotated[
         bool, typer.Option("--choose", help="Choose batch, rounds, step, compressor and clip norm.")
     ] = False,
@@ -70,13 +71,15 @@ def plan(
     settings: o.Set = None,
 ) -> None:
     """Plan the noise of every algorithm, or choose a recipe."""
+    from tacit.algorithms.registry import ALGORITHMS
     from tacit.engine.needs import noise_needs
 
-    given = o.given(
+    given = o.given_settings(
         data=data, clients=clients, partition=partition, model=model, epsilon=epsilon, delta=delta,
-        rounds=rounds, batch=batch, clip_norm=clip_norm, compressor=compressor,
+        rounds=rounds, batch=batch, clip_norm=clip_norm, compressor=compressor, step=step,
     )  # fmt: skip
     names = [name for text in algorithm or [] for name in o.parse_list("--algorithm", text)]
+    o.check_taken([*given, *o.parsed(settings)], names or ALGORITHMS)
     stand_in = None
     if (records, dim, classes) == (None, None, None):
         recipe = o.recipe_from(recipe_file, given, settings)
@@ -84,8 +87,8 @@ def plan(
         recipe = _recipe_without_data(recipe_file, given, settings)
         stand_in = _stand_in(recipe, records, dim, classes)
     if choose:
-        for option in ("rounds", "batch", "compressor"):
-            if option in given:
+        for option in ("rounds", "batch", "compressor", "step"):
+            if {option, f"algorithm.{option}"} & given.keys():
                 raise RequestError(f"--choose chooses the {option}: leave out --{option}, or leave out --choose")
         _choose(recipe, names, bit_budget, trials, out, stand_in, data_dir, as_json)
         return
@@ -108,7 +111,7 @@ def _recipe_without_data(recipe_file: Path | None, given: dict[str, Any], settin
             "--partition, or leave out those"
         )
     recipe = o.recipe_from(None, given, settings, Recipe(data=YOUR_DATA, feature_norm=1.0))
-    if recipe.data != YOUR_DATA or recipe.bound_from is not None:
+    if recipe.data != YOUR_DATA or "bound_from" in recipe.algorithm_settings:
         raise RequestError("data and bound_from are for records, and a plan of a given shape has none")
     return recipe
 
@@ -166,7 +169,6 @@ def _choose(
     data_dir: Path | None,
     as_json: bool,
 ) -> None:
-    from tacit.engine.compare import recipe_for
     from tacit.engine.files import write_atomically
     from tacit.engine.planner import candidates
     from tacit.engine.trials import try_out
@@ -177,7 +179,7 @@ def _choose(
     tried = try_out(found, recipe, most=trials, federation=stand_in, data_dir=data_dir) if trials else []
     losses = {trial.candidate: trial.train_loss for trial in tried}
     ranked = [*losses, *(candidate for candidate in found if candidate not in losses)]
-    chosen = recipe_for(ranked[0].algorithm, ranked[0].recipe(recipe)).to_toml()
+    chosen = ranked[0].recipe(recipe).to_toml()
     if stand_in is not None:
         chosen = (
             f"# {_shape_sentence(recipe, stand_in)}\n"
@@ -238,7 +240,7 @@ def _sheet(needs: Needs) -> dict[str, Any]:
     recipe = needs.recipe
     return {
         "target": {"epsilon": recipe.epsilon, "delta": recipe.delta, "adjacency": recipe.adjacency},
-        "clip_norm": recipe.clip_norm,
+        "clip_norm": recipe.algorithm_settings.get("clip_norm", 1.0),
         "algorithms": [row.to_dict() for row in needs.planned],
         "batches": [{"fraction": fraction, **row.to_dict()} for fraction, row in needs.by_batch],
     }

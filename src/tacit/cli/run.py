@@ -37,6 +37,7 @@ def run(
     batch: o.Batch = None,
     clip_norm: o.ClipNorm = None,
     compressor: o.Compressor = None,
+    step: o.Step = None,
     seed: o.Seed = None,
     seeds: int | None = typer.Option(None, help="Repeat with this many seeds, one run directory each."),
     out: o.Out = None,
@@ -48,10 +49,10 @@ def run(
     from tacit.cli.show import RunProgress, show_guarantee, show_summary
     from tacit.engine.execute import default_directory, execute, stored_recipe
 
-    given = o.given(
+    given = o.given_settings(
         algorithm=algorithm, data=data, clients=clients, partition=partition, model=model,
         privacy=privacy, adversary=adversary, epsilon=epsilon, delta=delta, rounds=rounds,
-        batch=batch, clip_norm=clip_norm, compressor=compressor, seed=seed,
+        batch=batch, clip_norm=clip_norm, compressor=compressor, step=step, seed=seed,
     )  # fmt: skip
     if resume and out is None:
         raise RequestError("--resume needs --out: the run directory to go on with")

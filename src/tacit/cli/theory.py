@@ -29,7 +29,7 @@ def theory(
     settings: o.Set = None,
 ) -> None:
     """Print prescriptions and tables."""
-    given = o.given(
+    given = o.given_settings(
         data=data, clients=clients, partition=partition, model=model, epsilon=epsilon, delta=delta,
         clip_norm=clip_norm, compressor=compressor,
     )  # fmt: skip
@@ -43,24 +43,25 @@ def theory(
 
 def _sheet(recipe: Any, data_dir: Any) -> dict[str, Any]:
     from tacit.algorithms.registry import ALGORITHMS
-    from tacit.engine.choices import prescribe, problem
-    from tacit.engine.compare import recipe_for
+    from tacit.engine.choices import question
     from tacit.engine.records import load_federation
     from tacit.models.registry import build_model, default_model
     from tacit.theory import soteriafl
+    from tacit.theory.soteriafl.choices import choose, prescription, problem
 
     federation = load_federation(recipe, data_dir)
     model = build_model(recipe.model or default_model(federation), federation, recipe.model_settings)
-    asked = problem(recipe, model, federation)
+    asked = problem(question(recipe, model, federation, "none"))
     if asked is None:
         raise RequestError(
             "the theory needs epsilon, delta, and a smoothness constant: a linear model with a public bound on "
             "the features (--set feature_norm=..., or --set data.unit_norm=true)"
         )
+    own = {name: question(recipe.for_algorithm(name), model, federation, "none") for name in ALGORITHMS}
     prescriptions = {
-        name: asdict(prescription)
-        for name in ALGORITHMS
-        if (prescription := prescribe(recipe_for(name, recipe), model, federation)) is not None
+        name: asdict(found)
+        for name, one in own.items()
+        if ALGORITHMS[name].theory is choose and (found := prescription(one)) is not None
     }
     return {
         "problem": asdict(asked),

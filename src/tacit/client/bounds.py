@@ -7,13 +7,14 @@ sum by the whole bound times the batch size; no such thing exists here.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from tacit.errors import RequestError, positive
+from tacit.errors import RequestError, positive, unknown_name
 from tacit.models.gradients import Gradients, chunks_of_rows
 
 SHAVE = 1 - 1e-4
@@ -148,3 +149,28 @@ class Unbounded:
     def sums(self, gradients: Gradients) -> Tensor:
         """Plain sums."""
         return gradients.weighted_sums(torch.ones(int(gradients.counts.sum())))
+
+
+BOUNDS: dict[str, Callable[[float], Bound]] = {
+    "clip-norm": ClipNorm,
+    "normalise": Normalise,
+    "clip-each-coordinate": ClipEachCoordinate,
+}
+
+
+def build_bound(name: str, size: float) -> Bound:
+    """A bound by name, and how much it lets through."""
+    if name not in BOUNDS:
+        raise unknown_name("bound", name, BOUNDS)
+    return BOUNDS[name](size)
+
+
+def describe_bound(bound: Bound) -> tuple[str, float]:
+    """The inverse of `build_bound`.
+
+    >>> describe_bound(ClipEachCoordinate(0.1))
+    ('clip-each-coordinate', 0.1)
+    """
+    name = next(name for name, kind in BOUNDS.items() if kind is type(bound))
+    (size,) = vars(bound).values()
+    return name, size

@@ -3,7 +3,8 @@
 A job file is a recipe with every choice made, plus a table that says who takes part and what a record looks
 like, because no party can see the records of another:
 
-    algorithm = "soteriafl-svrg"
+    [algorithm]
+    name = "soteriafl-svrg"
     ...
     [consortium]
     sites = ["hospital-a", "hospital-b"]
@@ -20,28 +21,29 @@ Its digest is in every request and certificate: a silo answers for the job it ho
 from __future__ import annotations
 
 import hashlib
+import math
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import tomli_w
 import torch
+from dp_accounting import DpEvent
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.calibrate import calibrate
+from tacit.algorithms.calibrate import attendance, calibrate
 from tacit.algorithms.registry import algorithm_entry
-from tacit.algorithms.shuffled import settled
-from tacit.algorithms.shuffler import Shuffler, check_target
+from tacit.algorithms.settings import takes_part
+from tacit.algorithms.shuffler import Shuffler
 from tacit.client.coin_gradient import CoinGradient
 from tacit.deploy.frames import is_site_name
 from tacit.deploy.identities import Identities
 from tacit.deploy.report import Report, report_values
-from tacit.engine.choices import recipe_names
-from tacit.engine.parts import algorithm_of
-from tacit.engine.plan import Plan
+from tacit.engine.choices import with_defaults
+from tacit.engine.plan import Plan, algorithm_of, plan
 from tacit.engine.recipe import Recipe
 from tacit.engine.targets import client_target, for_each_client
 from tacit.errors import RequestError, count, unknown_name
@@ -50,24 +52,8 @@ from tacit.models.model import Model
 from tacit.models.registry import build_model
 from tacit.noise.additive import Noise, build_noise
 from tacit.noise.randomness import Purpose, Randomness
-from tacit.privacy import Adjacency, Adversary, Target, Unit, calibrate_noise, events
-
-_NEEDED = frozenset(
-    [
-        "sampling",
-        "compressor",
-        "bits",
-        "snapshot_probability",
-        "local_steps",
-        "local_step",
-        "momentum",
-        "beta_1",
-        "beta_2",
-        "kappa",
-        "adversary",
-    ]
-)
-"""Settings that a recipe must say if its algorithm takes them."""
+from tacit.privacy import Adjacency, Adversary, Target, Unit
+from tacit.server.participation import Attendance
 
 
 @dataclass(frozen=True)
@@ -91,6 +77,12 @@ class Job:
                 raise RequestError(f"sites: {site!r} must be up to 63 letters, digits, dots, dashes, underscores")
         if not self.sites or len(set(self.sites)) != len(self.sites):
             raise RequestError(f"sites must name at least one site, and each once, not {list(self.sites)}")
+        for name in self._open_choices():
+            raise RequestError(
+                f"the recipe leaves {name} open; in a consortium nobody sees enough to choose it: say it"
+            )
+        # All that is agreed on stands in the job, and under its digest.
+        object.__setattr__(self, "recipe", with_defaults(self.recipe))
         if self.recipe.clients not in (None, len(self.sites)):
             raise RequestError(
                 f"clients = {self.recipe.clients}, but the job names {len(self.sites)} sites; leave it out"
@@ -105,21 +97,19 @@ class Job:
             raise RequestError(
                 f"reports protect one record, {self.recipe.algorithm!r} one client: leave report out"
             )
-        for name in self._open_choices():
-            raise RequestError(
-                f"the recipe leaves {name} open; in a consortium nobody sees enough to choose it: say it"
-            )
 
     def _open_choices(self) -> list[str]:
-        """What has no value of its own, and would be chosen by a look at all clients in a simulation."""
-        takes = recipe_names(algorithm_entry(self.recipe.algorithm))
-        wanted = {"model", "rounds", "step"} | (_NEEDED & takes)
-        if "sampling" in takes and self.recipe.sampling != "full":
-            wanted.add("batch")
-        found = {name for name in wanted if getattr(self.recipe, name) is None}
-        if "shuffler" in algorithm_entry(self.recipe.algorithm).settings and self.min_records is None:
-            found.add("min_records")
-        return sorted(found)
+        """What would be chosen by a look at all clients in a simulation, or by nobody."""
+        recipe, entry = self.recipe, algorithm_entry(self.recipe.algorithm)
+        found = [name for name in ("model", "rounds") if getattr(recipe, name) is None]
+        # Stages and their regularisation are chosen only where the step is.
+        chosen = {"batch", "snapshot_probability", "step"} & entry.settings
+        settings = chosen - recipe.algorithm_settings.keys()
+        if with_defaults(recipe).algorithm_settings.get("sampling") == "full":
+            settings.discard("batch")
+        if takes_part(entry.make, Shuffler) and self.min_records is None:
+            found.append("min_records")
+        return found + [f"algorithm.{name}" for name in sorted(settings)]
 
     def _model(self) -> Model:
         return build_model(self.recipe.model or "", self.blank(), self.recipe.model_settings)
@@ -128,6 +118,8 @@ class Job:
     def from_plan(cls, plan: Plan, sites: Sequence[str]) -> Job:
         """The job of a plan whose data are at hand: a consortium on one machine."""
         federation = plan.federation
+        if plan.recipe is None:
+            raise RequestError("a job is a recipe that all parties read: make its plan of one (make_plan)")
         smallest = int(federation.sizes.min()) if isinstance(plan.algorithm.trust, Shuffler) else None
         return cls(plan.recipe, tuple(sites), federation.feature_shape, federation.classes, smallest)
 
@@ -195,32 +187,42 @@ class Job:
             raise RequestError(
                 "a promise about a crowd is one promise: behind a shuffler give one epsilon and delta for all"
             )
-        check_target(self._parts.work, target)
-        return settled(self._parts, self.noise_multiplier(target, self.blank(), self.report_noise(target)))
+        made = plan(
+            self._parts,
+            self.blank(),
+            rounds=self.rounds,
+            privacy=target,
+            seed=self.recipe.seed,
+            stream=self.recipe.stream or "",
+            attended=self.attended,
+            also=self._reports(self.report_noise(target)),
+        )
+        return made.algorithm
 
     def noise_multiplier(self, target: Target, records: Federation, report_noise: float) -> float:
         """The least noise with which all messages of a site, and its reports, keep the target.
 
-        Behind a shuffler all sites have the same, that of the smallest: whatever the records.
+        Behind a shuffler all sites have the same, that of the smallest: whatever the records. The target may be
+        that of a policy, which allows for more than any job may ask.
         """
-        parts, releases = self._parts, self.most_releases()
-        if self.shuffled:
-            records = self.blank()
-        alone = float(calibrate(parts, records, releases=releases, privacy=target).noise_multipliers[0])
+        found = calibrate(
+            self._parts,
+            self.blank() if self.shuffled else records,
+            releases=self.most_releases(),
+            privacy=target,
+            also=self._reports(report_noise),
+        )
+        return float(found.noise_multipliers[0])
+
+    def _reports(self, noise_multiplier: float) -> DpEvent | None:
+        """All reports of a site, if it sends any."""
         if self.report is None:
-            return alone
-        if isinstance(parts.work, CoinGradient):
+            return None
+        if isinstance(self._parts.work, CoinGradient):
             raise RequestError(
                 f"no accountant here adds reports to the coins of {self.recipe.algorithm!r}: leave report out"
             )
-        reports = self.report.event(report_noise, releases, self.report_kind)
-        event = partial(parts.trust.event, parts.work, len(self.sites), int(records.sizes[0]), releases=releases)
-        return calibrate_noise(
-            lambda z: events.composed([event(z), reports]),
-            epsilon=target.epsilon,
-            delta=target.delta,
-            adjacency=target.adjacency,
-        )
+        return self.report.event(noise_multiplier, self.most_releases(), self.report_kind)
 
     def report_noise(self, target: Target) -> float:
         """The noise multiplier of reports; 0 where there are none."""
@@ -237,6 +239,17 @@ class Job:
     def unit(self) -> Unit:
         """Whose influence on the messages is bounded: a record's, or that of a whole site."""
         return self._parts.work.unit
+
+    @property
+    def bound(self) -> tuple[str, float]:
+        """The kind of bound, and how much it lets through; no end where the algorithm bounds nothing."""
+        settings = self.recipe.algorithm_settings
+        return settings.get("bound", "clip-norm"), settings.get("clip_norm", math.inf)
+
+    @property
+    def public_sizes(self) -> bool:
+        """Whether a promise to whole sites takes their numbers of records as known."""
+        return bool(self.recipe.algorithm_settings.get("public_sizes", False))
 
     @property
     def shuffled(self) -> bool:
@@ -261,11 +274,9 @@ class Job:
 
     def client_target(self) -> Target | None:
         """What the recipe promises to whole sites beside their records, if it does."""
-        if self.recipe.client_epsilon is None:
-            return None
-        if self.report is not None:
+        if self.recipe.client_epsilon is not None and self.report is not None:
             raise RequestError("reports are accounted for records, not for whole sites: leave out client_epsilon")
-        return client_target(self.recipe.client_epsilon, self.recipe)
+        return client_target(self.recipe)
 
     def randomness(self, secret: int | None = None) -> Randomness:
         """The public coins of the recipe's seed; what a silo draws for itself follows from its own secret."""
@@ -280,15 +291,14 @@ class Job:
         positions = self._parts.participation.cohort(len(self.sites), round, self.randomness())
         return tuple(self.sites[position] for position in positions.tolist())
 
+    @cached_property
+    def attended(self) -> Attendance:
+        """How often sites take part, by the recipe's public coins."""
+        return attendance(self._parts, len(self.sites), self.rounds, self.randomness())
+
     def most_releases(self) -> int:
         """The most rounds in which any one site takes part."""
-        if len(self.cohort(0)) == len(self.sites) and self.recipe.cohort is None:
-            return self.rounds
-        taken = dict.fromkeys(self.sites, 0)
-        for round in range(self.rounds):
-            for site in self.cohort(round):
-                taken[site] += 1
-        return max(1, *taken.values())
+        return max(1, self.attended.most)
 
     def at_site(self, site: str, records: Federation) -> Federation:
         """A silo's own records, under the number and with the weight that the job gives it."""

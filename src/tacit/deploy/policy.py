@@ -19,6 +19,7 @@ shuffler nor another silo helps.
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -96,11 +97,11 @@ class Policy:
             "adjacency": target.adjacency,
             "unit": job.unit,
             "adversary": job.adversary if job.adversary in TRUSTED else Adversary.SERVER,
-            "public_sizes": bool(recipe.public_sizes),
+            "public_sizes": job.public_sizes,
             "report_epsilon": 0.0 if job.report is None else job.report.epsilon,
             "algorithms": (recipe.algorithm,),
             "models": (recipe.model or "",),
-            "bounds": {recipe.bound: recipe.clip_norm},
+            "bounds": {name: size for name, size in [job.bound] if math.isfinite(size)},
             "samplings": (job.algorithm.work.sampling.name,),
         }
         return cls(**{**settings, **others})
@@ -141,11 +142,11 @@ class Policy:
         self._listed("algorithm", recipe.algorithm, "algorithms", self.algorithms)
         self._listed("model", recipe.model or "", "models", self.models)
         self._listed("sampling", work.sampling.name, "samplings", self.samplings)
-        self._listed("bound", recipe.bound, "bounds", tuple(self.bounds))
-        largest = self.bounds[recipe.bound]
-        if not recipe.clip_norm <= largest:
+        bound, clip_norm = job.bound
+        self._listed("bound", bound, "bounds", tuple(self.bounds))
+        if not clip_norm <= self.bounds[bound]:
             raise RequestError(
-                f"clip_norm = {recipe.clip_norm:g} of {recipe.bound!r} is larger than the policy's {largest:g}"
+                f"clip_norm = {clip_norm:g} of {bound!r} is larger than the policy's {self.bounds[bound]:g}"
             )
         if job.adversary is not Adversary.SERVER and job.adversary is not self.adversary:
             raise RequestError(
@@ -161,7 +162,7 @@ class Policy:
                 f"noise = {recipe.noise!r} follows from a seed, and whoever knows it can subtract it: use "
                 "noise = 'lattice', or say insecure_reproducible = true in the policy of a mere trial"
             )
-        if recipe.public_sizes and not self.public_sizes:
+        if job.public_sizes and not self.public_sizes:
             raise RequestError(
                 "the job takes the number of records of every site as public, the policy protects it: leave "
                 "public_sizes out of the recipe, or say public_sizes = true in the policy"

@@ -10,14 +10,13 @@ from typing import Any
 
 from dp_accounting import DpEvent
 
-from tacit.algorithms.calibrate import Calibration, Group, attendance, calibrate, releases
+from tacit.algorithms.calibrate import Calibration, Group
 from tacit.client.sparse_steps import after
 from tacit.engine.execute import stored_summary
 from tacit.engine.ledger import read_ledger
 from tacit.engine.plan import Plan, make_plan
 from tacit.engine.recipe import Recipe
 from tacit.errors import DataError, RequestError, count, positive
-from tacit.noise.randomness import Randomness
 from tacit.privacy import Adjacency, Adversary, Guarantee, Unit, epsilon, events
 from tacit.privacy.accounting import check_delta
 from tacit.privacy.cost import Cost, cost_of, finite, over
@@ -31,7 +30,6 @@ class RecipeAccount:
     """What the clients of a recipe will have spent at its end."""
 
     plan: Plan
-    calibration: Calibration
     guarantee: Guarantee
     cost: Cost
     """of the client that spends most"""
@@ -102,17 +100,11 @@ def account_recipe(recipe: Recipe, *, data_dir: Path | None = None) -> RecipeAcc
     if recipe.privacy == "none":
         raise RequestError("privacy = 'none' in the recipe: there is nothing to account for")
     plan = make_plan(recipe, data_dir=data_dir)
-    attended = attendance(plan.algorithm, plan.federation, plan.rounds, Randomness(plan.recipe.seed))
-    times = releases(plan.algorithm, attended)
-    calibration = calibrate(
-        plan.algorithm, plan.federation, releases=times, privacy=plan.privacy, attended=attended
-    )
-    guarantee = calibration.guarantee
-    if guarantee is None:
-        raise RequestError("the recipe promises nothing: there is nothing to account for")
-    worst, delta = _worst_group(calibration, guarantee, times)
-    cost = cost_of(calibration.event(worst, 1), times, delta, guarantee.adjacency)
-    return RecipeAccount(plan, calibration, guarantee, cost)
+    guarantee, times = plan.guarantee, plan.releases
+    assert guarantee is not None, "a recipe with privacy has one"
+    worst, delta = _worst_group(plan.calibration, guarantee, times)
+    cost = cost_of(plan.calibration.event(worst, 1), times, delta, guarantee.adjacency)
+    return RecipeAccount(plan, guarantee, cost)
 
 
 def account_run(directory: Path) -> RunAccount:

@@ -7,7 +7,6 @@ and coordinates as G / sqrt(d) (papers/002, Assumption 3).
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -38,16 +37,15 @@ def find_bound(
     - `median`: the median absolute coordinate of the clients' own gradients, as in papers/002, section 5.1: a
       look at private data that nothing pays for, and only for runs that promise nothing.
     """
-    if recipe.bound_from is None:
-        return recipe, None
-    kind, _, value = recipe.bound_from.partition(":")
+    bound_from = recipe.algorithm_settings["bound_from"]
+    kind, _, value = bound_from.partition(":")
     release: SideRelease[float] | None = None
     if kind == "quantile" and privacy != "none":
         release = _private_norm(recipe, model, federation, privacy, value)
         norm = release.value
     elif kind == "public" and value:
         norm = _public_norm(recipe, model, federation, value, data_dir)
-    elif recipe.bound_from == "median":
+    elif bound_from == "median":
         if privacy != "none":
             raise RequestError(
                 "bound_from = 'median' looks at private data without noise: say privacy = 'none', or use "
@@ -57,19 +55,10 @@ def find_bound(
     else:
         raise RequestError(
             "bound_from must be 'quantile:SHARE' (in a run with a target), 'public:NAME' or 'median', "
-            f"not {recipe.bound_from!r}"
+            f"not {bound_from!r}"
         )
-    size = norm / math.sqrt(model.dim) if recipe.bound == "clip-each-coordinate" else norm
-    return replace(recipe, clip_norm=size), release
-
-
-def check_paid(recipe: Recipe, before: SideRelease[float] | None) -> None:
-    """Refuse a bound from a private statistic without the release, which would be charged to nobody."""
-    if before is None and (recipe.bound_from or "").startswith("quantile"):
-        raise RequestError(
-            f"bound_from = {recipe.bound_from!r} takes a release before the first round, which cannot be made "
-            "here: give clip_norm"
-        )
+    each = recipe.algorithm_settings["bound"] == "clip-each-coordinate"
+    return recipe.with_algorithm_settings(clip_norm=norm / math.sqrt(model.dim) if each else norm), release
 
 
 def _private_norm(
@@ -77,7 +66,7 @@ def _private_norm(
 ) -> SideRelease[float]:
     if recipe.noise != "gaussian":
         raise RequestError(
-            f"bound_from = {recipe.bound_from!r} is for simulations: with noise = {recipe.noise!r} every plan "
+            f"bound_from = 'quantile:{share}' is for simulations: with noise = {recipe.noise!r} every plan "
             "would be a release of its own. Release it once (tacit.privacy.side) and give clip_norm"
         )
     targets = [privacy] if isinstance(privacy, Target) else [t for t in privacy if isinstance(t, Target)]
@@ -85,7 +74,7 @@ def _private_norm(
     try:
         target = split_target(strictest, float(share))
     except ValueError as error:
-        raise RequestError(f"bound_from = {recipe.bound_from!r}: the share must be between 0 and 1") from error
+        raise RequestError(f"bound_from = 'quantile:{share}': the share must be between 0 and 1") from error
     # The name is part of the noise's address: another stream, another release.
     name = f"gradient norms {recipe.stream or ''}".strip()
     return clip_norm_from_quantile(

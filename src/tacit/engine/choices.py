@@ -1,208 +1,172 @@
-"""What a recipe leaves open, chosen: by the papers' theory where its public constants are known."""
+"""What a recipe leaves open, chosen: by the theory of its algorithm where the public constants are known."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+import math
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from tacit.algorithms.calibrate import Privacy
-from tacit.algorithms.registry import AlgorithmEntry
-from tacit.client.sampling import build_sampling
-from tacit.compress import parse_compressor
-from tacit.engine.convex import accelerated_choices, convex_problem, descent_step
-from tacit.engine.crowd import equal_batches
-from tacit.engine.parts import bound_of
+from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.calibrate import Privacy, attendance, calibrate, releases
+from tacit.algorithms.registry import algorithm_entry
+from tacit.algorithms.settings import checked_settings, takes_part, usual_settings
+from tacit.algorithms.shuffler import Shuffler
+from tacit.client.bounds import build_bound
+from tacit.client.estimators import Minibatch
+from tacit.client.sampling import Sampling, build_sampling
+from tacit.client.work import PrivateGradient
+from tacit.compress import Direct, Identity, parse_compressor
 from tacit.engine.recipe import Recipe
 from tacit.engine.targets import for_each_client
 from tacit.errors import RequestError
 from tacit.federation import Federation
-from tacit.models.linear import LinearModel
 from tacit.models.model import Model
-from tacit.models.penalty import Ridge
-from tacit.theory import soteriafl as theory
-
-OPTIONAL_SETTINGS = (
-    "compressor",
-    "sampling",
-    "shift_step",
-    "snapshot_probability",
-    "projection",
-    "stages",
-    "regularisation",
-    "local_steps",
-    "local_step",
-    "step_schedule",
-    "momentum",
-    "beta_1",
-    "beta_2",
-    "kappa",
-    "bits",
-    "rotate",
-    "bound_from",
-    "output",
-    "adversary",
-    "public_sizes",
+from tacit.noise.randomness import Randomness
+from tacit.server.participation import (
+    FixedNumber,
+    Participation,
+    PoissonClients,
+    RandomNumber,
+    parse_participation,
 )
-"""Settings that only some algorithms take: for the others they must be left out."""
+from tacit.server.projection import parse_projection
+from tacit.server.update import Descent
+from tacit.theory.asked import CHOSEN, Asked
+from tacit.theory.isrl_dp.choices import smoothing
 
-FALLBACKS = {"batch": 0.1, "rounds": 100, "step": 0.1}
-"""Where the theory's constants are not known; the step is the middle of the grid of papers/000, appendix A."""
+ROUNDS = 100
+"""Where neither a recipe nor the theory says how many."""
 
-EXACT_NOISE_CONSTANT = 32.0
-"""The paper's unknown c of Theorem 2, for exactly calibrated full batches and replace-one.
-
-The noise that T releases need is about sigma^2 = (2 G/m)^2 T 2 ln(1/delta) / epsilon^2, and G_A = G, G_B = 0.
-"""
-
-
-def resolved(
-    recipe: Recipe, model: Model, federation: Federation, entry: AlgorithmEntry, privacy: Privacy
-) -> Recipe:
-    """The recipe with the theory's choices for what was left open, and nothing the algorithm does not take."""
-    takes = recipe_names(entry)
-    for setting in OPTIONAL_SETTINGS:
-        if setting not in takes and getattr(recipe, setting) is not None:
-            raise RequestError(f"algorithm {recipe.algorithm!r} takes no {setting}; leave it out")
-    if "compressor" in takes and recipe.compressor is None:
-        recipe = replace(recipe, compressor="rand-k:0.05")
-    if "sampling" not in takes:
-        recipe = replace(recipe, batch=None)
-    elif recipe.sampling is None:
-        recipe = replace(recipe, sampling=entry.sampling)
-    if "step_schedule" in takes and recipe.step_schedule is None:
-        recipe = replace(recipe, step_schedule=entry.schedule)
-    if recipe.sampling == "full":
-        recipe = replace(recipe, batch=None)
-    if "shuffler" in takes:
-        recipe = equal_batches(recipe, federation)
-    recipe = _open_choices(recipe, model, takes)
-    recipe = _prescribed(recipe, model, federation, takes, privacy)
-    if "local_step" in takes and recipe.local_step is None:
-        recipe = replace(recipe, local_step=recipe.step)
-    return recipe
+THEORY = "theory"
+"""How a recipe asks for the Moreau envelope that the theorem prescribes: model.smoothing = "theory"."""
 
 
-_RECIPE_NAMES = {
-    "before": "bound_from",
-    "schedule": "step_schedule",
-    "trust": "adversary",
-    "growth": "strong_convexity",
-}
-"""What algorithms call a part, and what recipes call the choice of it."""
+def resolved(recipe: Recipe, model: Model, federation: Federation, privacy: Privacy) -> Recipe:
+    """The recipe with every setting of its algorithm said: as given, else by its theory, else as usual."""
+    recipe = checked(recipe, federation)
+    entry, said = algorithm_entry(recipe.algorithm), recipe.algorithm_settings
+    still_open = (CHOSEN & entry.settings) - said.keys() or recipe.rounds is None
+    chosen: dict[str, Any] = {}
+    if entry.theory is not None and still_open:
+        chosen = entry.theory(question(recipe, model, federation, privacy))
+    rounds = chosen.pop("rounds", ROUNDS) if recipe.rounds is None else recipe.rounds
+    chosen = {name: value for name, value in chosen.items() if name in entry.settings}
+    settings = {**usual_settings(entry.make), **chosen, **said}
+    # Where every record is drawn there is no batch: the recipe's own algorithm drops it.
+    return replace(recipe, rounds=rounds, algorithm_settings=settings).for_algorithm(recipe.algorithm)
 
 
-def recipe_names(entry: AlgorithmEntry) -> frozenset[str]:
-    """The settings of a recipe that an algorithm takes."""
-    return frozenset(_RECIPE_NAMES.get(name, name) for name in entry.settings)
-
-
-def _open_choices(recipe: Recipe, model: Model, takes: frozenset[str]) -> Recipe:
-    ridge = model.penalty.strength if isinstance(model.penalty, Ridge) else 0.0
-    defaults: dict[str, Any] = {
-        "projection": "none",
-        "strong_convexity": ridge,
-        "local_steps": 10,
-        "beta_1": 0.9,
-        "beta_2": 0.99,
-        "kappa": 1e-3,
-        "bits": 16,
-        "rotate": False,
-        "momentum": 0.0,
-        "output": "last",
-        "adversary": "sum",
-        "public_sizes": False,
-    }
-    return replace(
-        recipe, **{name: v for name, v in defaults.items() if name in takes and getattr(recipe, name) is None}
-    )
-
-
-def _convex_choices(
-    recipe: Recipe, model: Model, federation: Federation, takes: frozenset[str], privacy: Privacy
-) -> Recipe:
-    """Steps, stages and regularisation of papers/001 for what is still open, where its constants are known."""
-    open_steps = recipe.step is None and recipe.stages is None
-    if "strong_convexity" not in takes or not open_steps:
-        return recipe
-    filled: dict[str, Any] = {
-        name: FALLBACKS[name] for name in ("rounds", "batch") if getattr(recipe, name) is None
-    }
-    if recipe.sampling == "full":
-        filled.pop("batch", None)
-    posed = convex_problem(recipe, model, federation, bound_of(recipe), privacy, feature_norm(recipe))
-    if posed is None:
-        return recipe
-    if recipe.sampling == "one-pass" and recipe.rounds is None:
-        # As many rounds as there are disjoint batches: R = floor(n / K).
-        sampling = build_sampling("one-pass", filled.get("batch", recipe.batch))
-        sizes = federation.sizes.double()
-        filled["rounds"] = int((sizes / sampling.batch_sizes(federation.sizes)).floor().min())
-    recipe = replace(recipe, **filled)
-    if "stages" not in takes:
-        return replace(recipe, step=descent_step(posed, recipe))
-    chosen = accelerated_choices(posed, recipe)
-    if recipe.regularisation is not None:
-        chosen["regularisation"] = recipe.regularisation
-    return replace(recipe, step=1 / chosen["stages"][0][1], **chosen)
-
-
-def _prescribed(
-    recipe: Recipe, model: Model, federation: Federation, takes: frozenset[str], privacy: Privacy
-) -> Recipe:
-    recipe = _convex_choices(recipe, model, federation, takes, privacy)
-    wanted = {"rounds", "step"} | ({"snapshot_probability"} & takes)
-    if "sampling" in takes and recipe.sampling != "full":
-        wanted.add("batch")
-    missing = {name for name in wanted if getattr(recipe, name) is None}
-    if missing - {"snapshot_probability"}:
-        prescription = prescribe(recipe, model, federation)
-        chosen: dict[str, Any] = dict(FALLBACKS)
-        if prescription is not None:
-            chosen = {"batch": prescription.batch, "rounds": prescription.rounds, "step": prescription.step}
-        recipe = replace(recipe, **{name: chosen[name] for name in missing - {"snapshot_probability"}})
-    if "snapshot_probability" in missing:
-        # Corollary 2: p = b/m.
-        sampling = build_sampling(recipe.sampling or "full", recipe.batch)
-        recipe = replace(recipe, snapshot_probability=sampling.rate(int(federation.sizes.min())))
-    if "stages" in takes:
-        recipe = replace(
-            recipe,
-            stages=1 if recipe.stages is None else recipe.stages,
-            regularisation=recipe.regularisation or 0.0,
+def checked(recipe: Recipe, federation: Federation) -> Recipe:
+    """The recipe, if its algorithm takes all of its settings; behind a shuffler, with batches that are alike."""
+    make = algorithm_entry(recipe.algorithm).make
+    given = checked_settings(recipe.algorithm, make, recipe.algorithm_settings)
+    recipe = replace(recipe, algorithm_settings=given)
+    sampling = given.get("sampling", usual_settings(make).get("sampling"))
+    if sampling == "full" and "batch" in given:
+        raise RequestError(
+            f"sampling = 'full' draws every record, not batch = {given['batch']:g} of them: leave out the batch, "
+            "or say algorithm.sampling = 'poisson', for example"
         )
-    return recipe
+    return _equal_batches(recipe, sampling, federation) if takes_part(make, Shuffler) else recipe
 
 
-def prescribe(recipe: Recipe, model: Model, federation: Federation) -> theory.Prescription | None:
-    """What papers/000 prescribes for this recipe, from public numbers alone; None where they are not known.
+def with_defaults(recipe: Recipe) -> Recipe:
+    """The recipe with every default of its algorithm's signature written out, and no other choice made."""
+    make = algorithm_entry(recipe.algorithm).make
+    settings = usual_settings(make) | checked_settings(recipe.algorithm, make, recipe.algorithm_settings)
+    return replace(recipe, algorithm_settings=settings).for_algorithm(recipe.algorithm)
 
-    The theory needs a smoothness constant, which is known for linear models with a public bound on the
-    features (`feature_norm`, or `data.unit_norm`), and a target.
+
+def _equal_batches(recipe: Recipe, sampling: str | None, federation: Federation) -> Recipe:
+    """A batch that is the same number of records for every client: messages of different sizes stand out.
+
+    A fraction is taken of the smallest client; one pass uses as many records a round as it has.
     """
-    asked = problem(recipe, model, federation)
-    if asked is None or recipe.algorithm not in theory.AS_PUBLISHED:
-        return None
-    return theory.prescribe(recipe.algorithm, **asdict(asked), noise_constant=EXACT_NOISE_CONSTANT)
+    smallest, batch = int(federation.sizes.min()), recipe.algorithm_settings.get("batch")
+    if sampling == "one-pass" and batch is None:
+        rounds = recipe.rounds or min(ROUNDS, smallest)
+        batch = smallest // rounds
+        recipe = replace(recipe, rounds=rounds)
+    elif sampling != "full" and (batch is None or batch < 1):
+        batch = round((batch or 0.1) * smallest)
+    else:
+        return recipe
+    return recipe.with_algorithm_settings(batch=float(max(1, batch)))
 
 
-def problem(recipe: Recipe, model: Model, federation: Federation) -> theory.Problem | None:
-    """The public numbers of a recipe that the theory depends on."""
-    smoothness = _smoothness(recipe, model)
-    if smoothness is None or recipe.epsilon is None or recipe.delta is None:
-        return None
-    epsilons = for_each_client("epsilon", recipe.epsilon, federation)
-    deltas = for_each_client("delta", recipe.delta, federation)
-    return theory.Problem(
-        clients=federation.clients,
-        records=int(federation.sizes.min()),
-        dim=model.dim,
-        omega=parse_compressor(recipe.compressor or "identity").omega(model.dim),
-        smoothness=smoothness,
-        gradient_bound=bound_of(recipe).norm(model.dim),
-        # The strictest client's: the theory has one budget for all.
-        epsilon=min(epsilons),
-        delta=min(deltas),
+def question(recipe: Recipe, model: Model, federation: Federation, privacy: Privacy) -> Asked:
+    """The recipe as a theory sees it."""
+    usual = usual_settings(algorithm_entry(recipe.algorithm).make)
+    said = {**usual, **recipe.algorithm_settings}
+    smallest = int(federation.sizes.min())
+    bound = build_bound(said.get("bound", "clip-norm"), said.get("clip_norm", 1.0))
+    who = participation_of(recipe, federation.clients)
+
+    def sampling(batch: float | None) -> Sampling:
+        return build_sampling(said.get("sampling", "full"), batch)
+
+    def noise_std(rounds: int, batch: float | None) -> float:
+        if privacy == "none":
+            return 0.0
+        work = PrivateGradient(model, Minibatch(sampling(batch)), bound)
+        algorithm = Algorithm("planned", work, Direct(Identity()), Descent(1.0), who)
+        attended = attendance(algorithm, federation.clients, rounds, Randomness(recipe.seed))
+        found = calibrate(algorithm, federation, releases=releases(algorithm, attended), privacy=privacy)
+        # Silos add independent noise, so their mean square is what the averaged gradient has.
+        return math.sqrt(float(found.noise_stds.square().mean()))
+
+    return Asked(
+        algorithm=recipe.algorithm,
+        model=model,
+        federation=federation,
+        given={**recipe.algorithm_settings, **({} if recipe.rounds is None else {"rounds": recipe.rounds})},
+        usual={**usual, "rounds": ROUNDS},
+        epsilon=_strictest("epsilon", recipe.epsilon, federation),
+        delta=_strictest("delta", recipe.delta, federation),
+        gradient_bound=bound.norm(model.dim),
+        omega=parse_compressor(said.get("compressor", "identity")).omega(model.dim),
+        diameter=parse_projection(said.get("projection", "none")).diameter,
+        feature_norm=feature_norm(recipe),
+        target_bound=recipe.target_bound,
+        mean_cohort=_mean_cohort(who),
+        rate=lambda batch: sampling(batch).rate(smallest),
+        disjoint_batches=lambda batch: _disjoint(federation, sampling(batch)),
+        noise_std=noise_std,
     )
+
+
+def _disjoint(federation: Federation, sampling: Sampling) -> int:
+    return int((federation.sizes.double() / sampling.batch_sizes(federation.sizes)).floor().min())
+
+
+def _strictest(
+    setting: str, value: float | list[float] | dict[str, float] | None, federation: Federation
+) -> float | None:
+    """The smallest of all clients: the theory has one budget for all."""
+    return None if value is None else min(for_each_client(setting, value, federation))
+
+
+def _mean_cohort(participation: Participation) -> float | None:
+    if isinstance(participation, FixedNumber):
+        return float(participation.number)
+    if isinstance(participation, RandomNumber):
+        sizes = range(participation.fewest, participation.most + 1)
+        return len(sizes) / sum(1 / size for size in sizes)
+    return None
+
+
+def participation_of(recipe: Recipe, clients: int) -> Participation:
+    """Who takes part: `cohort` clients by public coins, or about as many by secret ones of their own."""
+    coins = algorithm_entry(recipe.algorithm).client_coins
+    if not coins or recipe.algorithm_settings.get("adversary") == "server":
+        return parse_participation(recipe.cohort)
+    try:
+        return PoissonClients(float(clients if recipe.cohort is None else recipe.cohort))
+    except ValueError as error:
+        if isinstance(error, RequestError):
+            raise
+        raise RequestError(f"cohort must be a number of clients here, not {recipe.cohort!r}") from error
 
 
 def feature_norm(recipe: Recipe) -> float | None:
@@ -212,6 +176,12 @@ def feature_norm(recipe: Recipe) -> float | None:
     return recipe.feature_norm
 
 
-def _smoothness(recipe: Recipe, model: Model) -> float | None:
-    norm = feature_norm(recipe)
-    return model.smoothness(norm) if isinstance(model, LinearModel) and norm is not None else None
+def with_theory_smoothing(
+    recipe: Recipe, make_model: Callable[[dict[str, Any]], Model], federation: Federation, privacy: Privacy
+) -> Recipe:
+    """The recipe with the smoothing of its loss that the theory prescribes, where it asks for that."""
+    if recipe.model_settings.get("smoothing") != THEORY:
+        return recipe
+    plain = {name: value for name, value in recipe.model_settings.items() if name != "smoothing"}
+    beta = smoothing(question(recipe, make_model(plain), federation, privacy))
+    return replace(recipe, model_settings={**plain, "smoothing": beta})

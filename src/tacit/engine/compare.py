@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from tacit.algorithms.registry import algorithm_entry
-from tacit.engine.choices import OPTIONAL_SETTINGS, recipe_names
 from tacit.engine.execute import execute, stored_summary
 from tacit.engine.files import write_atomically
 from tacit.engine.history import History, Row
@@ -69,15 +68,6 @@ class Outcome:
     """those of its points that left the finite numbers"""
 
 
-def recipe_for(algorithm: str, base: Recipe) -> Recipe:
-    """The recipe with another algorithm, and without the settings which that one does not take."""
-    entry = algorithm_entry(algorithm)
-    dropped: dict[str, Any] = {
-        name: None for name in (*OPTIONAL_SETTINGS, "strong_convexity") if name not in recipe_names(entry)
-    }
-    return replace(base, algorithm=algorithm, **dropped)
-
-
 def points(
     base: Recipe, algorithms: Sequence[str], grid: dict[str, list[Any]], seeds: Iterable[int], out: Path
 ) -> list[Point]:
@@ -85,8 +75,7 @@ def points(
     made = []
     for algorithm, values, seed in itertools.product(algorithms, itertools.product(*grid.values()), seeds):
         tuned = dict(zip(grid, values, strict=True))
-        recipe = recipe_for(algorithm, base).with_settings({**tuned, "seed": seed})
-        recipe = recipe_for(algorithm, recipe)
+        recipe = base.with_settings({**tuned, "seed": seed}).for_algorithm(algorithm)
         if not algorithm_entry(algorithm).private:
             # Beside private algorithms, as the floor that privacy is paid against; marked wherever it is shown.
             recipe = replace(recipe, privacy="none", epsilon=None, delta=None)

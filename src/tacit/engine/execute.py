@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from tacit.engine.files import remove_leftovers, write_atomically
-from tacit.engine.plan import make_plan
+from tacit.engine.plan import Plan, make_plan
 from tacit.engine.recipe import Recipe
+from tacit.engine.run import Run
 from tacit.engine.simulate import Progress, simulate
 from tacit.errors import DataError, RequestError
 from tacit.federation import Federation
@@ -42,30 +42,32 @@ def execute(
             raise RequestError(f"--out {out} is not empty; add --resume to go on, or choose another directory")
         remove_leftovers(out)
     plan = make_plan(recipe, data_dir=data_dir, federation=federation)
-    stored = stored_recipe(out)
+    resolved, stored = plan.recipe, stored_recipe(out)
+    assert resolved is not None, "a plan of a recipe has one"
     if stored is None:
-        write_atomically(out / "recipe.toml", plan.recipe.to_toml().encode())
-    elif stored != plan.recipe:
-        raise RequestError(f"{out} holds another run ({_differences(stored, plan.recipe)}); choose another --out")
+        write_atomically(out / "recipe.toml", resolved.to_toml().encode())
+    elif stored != resolved:
+        raise RequestError(f"{out} holds another run ({_differences(stored, resolved)}); choose another --out")
     finished = stored_summary(out)
     if finished is not None:
         return finished
-    run = simulate(
-        plan.algorithm,
-        plan.federation,
-        rounds=plan.rounds,
-        privacy=plan.privacy,
-        seed=plan.recipe.seed,
-        stream=plan.recipe.stream or "",
-        evaluate_every=plan.recipe.evaluate_every,
-        checkpoint_every=plan.recipe.checkpoint_every,
-        memory_limit_bytes=plan.recipe.memory_limit_bytes,
-        device=plan.recipe.device,
+    run = run_plan(plan, out=out, progress=progress)
+    run.save(out)
+    return run.summary(out)
+
+
+def run_plan(plan: Plan, *, out: Path | None = None, progress: Progress | None = None) -> Run:
+    """Simulate the plan of a recipe, as often evaluated and in as much memory as that says."""
+    recipe = plan.recipe or Recipe()
+    return simulate(
+        plan,
+        evaluate_every=recipe.evaluate_every,
+        checkpoint_every=recipe.checkpoint_every,
+        memory_limit_bytes=recipe.memory_limit_bytes,
+        device=recipe.device,
         out=out,
         progress=progress,
     )
-    run.save(out)
-    return run.summary(out)
 
 
 def stored_recipe(out: Path) -> Recipe | None:
@@ -97,5 +99,6 @@ def default_directory(recipe: Recipe) -> Path:
 
 
 def _differences(stored: Recipe, asked: Recipe) -> str:
-    names = [f.name for f in fields(Recipe) if getattr(stored, f.name) != getattr(asked, f.name)]
-    return ", ".join(f"{name} = {getattr(stored, name)!r}, asked for {getattr(asked, name)!r}" for name in names)
+    one, other = stored.flat(), asked.flat()
+    names = [name for name in one | other if one.get(name) != other.get(name)]
+    return ", ".join(f"{name} = {one.get(name)!r}, asked for {other.get(name)!r}" for name in names)

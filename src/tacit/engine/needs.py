@@ -7,17 +7,14 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.calibrate import attendance, calibrate, releases
 from tacit.algorithms.registry import ALGORITHMS, algorithm_entry
 from tacit.client.sampling import Full, Sampling, build_sampling
 from tacit.client.work import PrivateGradient, Work
-from tacit.engine.compare import recipe_for
 from tacit.engine.plan import Plan, make_plan
+from tacit.engine.plan import plan as again
 from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError, probability
 from tacit.federation import Federation
-from tacit.noise.randomness import Randomness
 from tacit.privacy import Unit
 
 FRACTIONS = (0.01, 0.1, 0.3, 1.0)
@@ -93,12 +90,12 @@ def noise_needs(
     for name in algorithms or [name for name, entry in ALGORITHMS.items() if entry.private]:
         algorithm_entry(name)
         try:
-            plan = make_plan(recipe_for(name, recipe), data_dir=data_dir, federation=federation)
+            plan = make_plan(recipe.for_algorithm(name), data_dir=data_dir, federation=federation)
         except RequestError as error:
             # One that does not go with the recipe is no reason to say nothing about the others.
             planned.append(Refused(name, str(error)))
             continue
-        planned.append(_need(plan, plan.algorithm))
+        planned.append(_need(plan))
         if "sampling" in algorithm_entry(name).settings and plan.algorithm.work.unit is Unit.RECORD:
             by_batch += [(probability("fraction", fraction), _at(plan, fraction)) for fraction in fractions]
     if not any(isinstance(row, Need) for row in planned):
@@ -109,7 +106,7 @@ def noise_needs(
 def _at(plan: Plan, fraction: float) -> Need | Refused:
     try:
         algorithm = replace(plan.algorithm, work=_with_sampling(plan, _sampling(plan, fraction)))
-        return _need(plan, algorithm)
+        return _need(again(algorithm, plan.federation, rounds=plan.rounds, privacy=plan.privacy, seed=plan.seed))
     except RequestError as error:
         return Refused(plan.algorithm.name, str(error))
 
@@ -133,23 +130,20 @@ def _with_sampling(plan: Plan, sampling: Sampling) -> Work:
     raise RequestError(f"the batches of {plan.algorithm.name!r} cannot be exchanged")
 
 
-def _need(plan: Plan, algorithm: Algorithm) -> Need:
-    federation, work = plan.federation, algorithm.work
-    attended = attendance(algorithm, federation, plan.rounds, Randomness(plan.recipe.seed))
-    times = releases(algorithm, attended)
-    calibration = calibrate(algorithm, federation, releases=times, privacy=plan.privacy)
+def _need(plan: Plan) -> Need:
+    federation, calibration, work = plan.federation, plan.calibration, plan.algorithm.work
     shown = calibration.shows_sizes
     one = int(federation.sizes.argmin()) if shown else 0
     size = int(federation.sizes[one])
     return Need(
-        algorithm=algorithm.name,
+        algorithm=plan.algorithm.name,
         rounds=plan.rounds,
-        releases=times,
+        releases=plan.releases,
         sampling=work.sampling.name,
         batch=float(work.sampling.batch_sizes(federation.sizes)[one]) if shown else None,
         sampling_rate=work.sampling.rate(size) if shown else None,
         noise_multiplier=float(calibration.noise_multipliers[one]),
         noise_std=float(calibration.noise_stds[one]),
-        epsilon=calibration.guarantee.epsilon if calibration.guarantee else float("inf"),
-        uplink_bits_per_client=8 * times * algorithm.uplink.compressor.message_bytes(work.model.dim),
+        epsilon=plan.guarantee.epsilon if plan.guarantee else float("inf"),
+        uplink_bits_per_client=8 * plan.releases * plan.algorithm.uplink.compressor.message_bytes(work.model.dim),
     )

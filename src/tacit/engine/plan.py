@@ -1,23 +1,28 @@
-"""From a recipe to the things it names, with every open choice made."""
+"""A plan: what is run, on what, with which promise, and the noise that keeps it.
+
+Every run goes through here, simulated, audited or deployed. A plan is made of an algorithm and a federation
+(`plan`), or of a recipe (`make_plan`). Whatever will be refused is refused now, before anything is written or
+run; the noise is derived once, and comes with the plan.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
+from dp_accounting import DpEvent
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.calibrate import Privacy, attendance, calibrate, releases
+from tacit.algorithms.calibrate import Calibration, Privacy, attendance, calibrate, releases
 from tacit.algorithms.hybrid import protect_clients
-from tacit.algorithms.registry import algorithm_entry
+from tacit.algorithms.registry import algorithm_entry, build_algorithm
+from tacit.algorithms.settings import About
 from tacit.algorithms.shuffled import settled
 from tacit.algorithms.shuffler import Shuffler, check_target
 from tacit.engine.bound_source import find_bound
-from tacit.engine.choices import feature_norm, resolved
-from tacit.engine.convex import with_theory_smoothing
-from tacit.engine.parts import algorithm_of
+from tacit.engine.choices import participation_of, resolved, with_theory_smoothing
 from tacit.engine.recipe import Recipe
 from tacit.engine.records import load_federation, weighted
 from tacit.engine.targets import check_promise, client_target, privacy_of
@@ -25,35 +30,128 @@ from tacit.errors import RequestError, count
 from tacit.federation import Federation
 from tacit.models.model import Model
 from tacit.models.registry import build_model, default_model
-from tacit.noise.randomness import Randomness
+from tacit.noise.additive import build_noise
+from tacit.noise.randomness import Randomness, fresh_secret
+from tacit.privacy import Guarantee, Target
+from tacit.privacy.side import SideRelease
+from tacit.server.participation import Attendance
+from tacit.server.update import ServerUpdate
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All that a run needs; `recipe` has no open choice left and reproduces it."""
+    """A run that may be started. Made by `plan` or `make_plan`.
 
-    recipe: Recipe
-    federation: Federation
+    Guarantee: `calibration` holds the least noise that keeps `privacy` for this algorithm, these records and
+    these rounds; parts that do not belong together are refused.
+    """
+
     algorithm: Algorithm
-    privacy: Privacy
+    federation: Federation
     rounds: int
+    privacy: Privacy
+    """what is promised; where whole clients are protected as well, the stricter targets that this takes"""
+    seed: int
+    stream: str
+    attended: Attendance
+    calibration: Calibration
+    recipe: Recipe | None = None
+    """without open choices, where the plan was made of one: it reproduces the run"""
+
+    def __post_init__(self) -> None:
+        calibration = self.calibration
+        known = [-1 if group.records is None else group.records for group in calibration.groups]
+        sizes = torch.tensor(known)[calibration.group_of_client]
+        if (
+            calibration.algorithm is not self.algorithm
+            or calibration.releases != releases(self.algorithm, self.attended)
+            or self.attended.rounds != self.rounds
+            or len(sizes) != self.federation.clients
+            or not torch.equal(sizes, torch.where(sizes < 0, sizes, self.federation.sizes))
+        ):
+            raise RequestError("this noise was derived for another run: make a plan of this one")
+
+    @property
+    def guarantee(self) -> Guarantee | None:
+        """What is promised, to whom, against whom; None without privacy."""
+        return self.calibration.guarantee
+
+    @property
+    def releases(self) -> int:
+        """How many rounds a client is charged for."""
+        return self.calibration.releases
+
+    def randomness(self) -> Randomness:
+        """The coins of the seed; what clients draw for themselves is not from it if their noise is secret."""
+        secret = fresh_secret() if self.algorithm.work.noise.secret else None
+        return Randomness(self.seed, secret, self.stream)
+
+    def with_server(self, server: ServerUpdate) -> Plan:
+        """The same plan with another server, whose steps may follow from the noise.
+
+        What the server does with messages changes nothing about them: they need the noise that they have.
+        """
+        algorithm = replace(self.algorithm, server=server)
+        return replace(self, algorithm=algorithm, calibration=replace(self.calibration, algorithm=algorithm))
+
+
+def plan(
+    algorithm: Algorithm,
+    federation: Federation,
+    *,
+    rounds: int,
+    privacy: Privacy,
+    seed: int = 0,
+    stream: str = "",
+    clients: Target | None = None,
+    attended: Attendance | None = None,
+    also: DpEvent | None = None,
+) -> Plan:
+    """A run of an algorithm on a federation, with the noise that its promise needs, or why there is none.
+
+    Parameters
+    ----------
+    rounds : how many rounds the run has.
+    privacy : a `Target`, one for each client if they have budgets of their own, or "none".
+    seed : of all randomness that is not secret. Whoever knows it can subtract seeded noise.
+    stream : which of the seed's streams clients draw from. Two runs with the same seed and stream share their
+        noise; with another stream they share only the start and public coins.
+    clients : what all records of a client together are promised as well, beside each of them.
+    attended : how often clients take part, where the federation is only one of them; counted unless given.
+    also : what every client releases beside its messages; the noise makes room for it.
+    """
+    attended = attended or attendance(algorithm, federation.clients, rounds, Randomness(seed))
+    times = releases(algorithm, attended)
+    if isinstance(algorithm.trust, Shuffler):
+        check_target(algorithm.work, privacy)
+    if clients is not None:
+        privacy = protect_clients(algorithm, federation, releases=times, privacy=privacy, clients=clients)
+    found = calibrate(algorithm, federation, releases=times, privacy=privacy, attended=attended, also=also)
+    # After what is refused whatever the records are: this looks at how many there are.
+    algorithm.work.sampling.check_rounds(federation.sizes, rounds * algorithm.work.batches_per_round)
+    algorithm = settled(algorithm, float(found.noise_multipliers[0]))
+    found = replace(found, algorithm=algorithm)
+    return Plan(algorithm, federation, rounds, privacy, seed, stream, attended, found)
 
 
 def make_plan(recipe: Recipe, *, data_dir: Path | None = None, federation: Federation | None = None) -> Plan:
-    """Load the data (unless they are given), build the parts, and fill in what the recipe leaves open."""
+    """The plan of a recipe: load the data (unless they are given), fill in what is left open, build the parts."""
     count("memory_limit_mb", recipe.memory_limit_mb, at_least=0)
     _check_device(recipe.device)
-    entry = algorithm_entry(recipe.algorithm)
-    check_promise(recipe, entry.private)
+    check_promise(recipe, algorithm_entry(recipe.algorithm).private)
     federation = load_federation(recipe, data_dir) if federation is None else weighted(recipe, federation)
     privacy = privacy_of(recipe, federation)
     recipe = replace(recipe, model=recipe.model or default_model(federation), clients=federation.clients)
-    make_model = partial(_model, federation)
-    recipe = with_theory_smoothing(recipe, make_model, federation, feature_norm(recipe))
-    model = make_model(recipe)
-    recipe = resolved(recipe, model, federation, entry, privacy)
-    rounds = count("rounds", recipe.rounds or 0)
-    recipe, before = find_bound(recipe, model, federation, privacy, data_dir)
+
+    def make_model(settings: dict[str, Any]) -> Model:
+        return build_model(recipe.model or "", federation, settings)
+
+    recipe = with_theory_smoothing(recipe, make_model, federation, privacy)
+    model = make_model(recipe.model_settings)
+    recipe = resolved(recipe, model, federation, privacy)
+    before = None
+    if "bound_from" in recipe.algorithm_settings:
+        recipe, before = find_bound(recipe, model, federation, privacy, data_dir)
     algorithm = algorithm_of(recipe, model, federation, before)
     unit = str(algorithm.work.unit)
     if privacy != "none" and recipe.privacy not in (None, unit):
@@ -61,16 +159,27 @@ def make_plan(recipe: Recipe, *, data_dir: Path | None = None, federation: Feder
             f"algorithm {recipe.algorithm!r} protects every {unit}: privacy = {recipe.privacy!r} is not for it"
         )
     recipe = replace(recipe, privacy="none" if privacy == "none" else unit)
-    # Whatever the accountant refuses is refused here, before anything is written or run.
-    times = releases(algorithm, attendance(algorithm, federation, rounds, Randomness(recipe.seed)))
-    if isinstance(algorithm.trust, Shuffler):
-        check_target(algorithm.work, privacy)
-    if recipe.client_epsilon is not None:
-        whole = client_target(recipe.client_epsilon, recipe)
-        privacy = protect_clients(algorithm, federation, releases=times, privacy=privacy, clients=whole)
-    calibration = calibrate(algorithm, federation, releases=times, privacy=privacy)
-    algorithm = settled(algorithm, float(calibration.noise_multipliers[0]))
-    return Plan(recipe, federation, algorithm, privacy, rounds)
+    made = plan(
+        algorithm,
+        federation,
+        rounds=recipe.rounds or 0,
+        privacy=privacy,
+        seed=recipe.seed,
+        stream=recipe.stream or "",
+        clients=client_target(recipe),
+    )
+    return replace(made, recipe=recipe)
+
+
+def algorithm_of(
+    recipe: Recipe, model: Model, federation: Federation, before: SideRelease[float] | None = None
+) -> Algorithm:
+    """The algorithm of a recipe; `before` is the release that its bound was found by, if there was one."""
+    who = participation_of(recipe, federation.clients)
+    about = About(federation, recipe.rounds or 1, recipe.seed, who, before)
+    return build_algorithm(
+        recipe.algorithm, model, recipe.algorithm_settings, about, noise=build_noise(recipe.noise)
+    )
 
 
 def _check_device(device: str) -> None:
@@ -78,7 +187,3 @@ def _check_device(device: str) -> None:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise RequestError(f"device {device!r} is not available: {str(error).splitlines()[0]}") from error
-
-
-def _model(federation: Federation, recipe: Recipe) -> Model:
-    return build_model(recipe.model or "", federation, recipe.model_settings)

@@ -17,13 +17,15 @@ from typing import Any
 
 import torch
 
+from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.registry import algorithm_entry
+from tacit.client.bounds import ClipNorm, build_bound
 from tacit.client.estimators import Minibatch
 from tacit.client.sampling import Full, Poisson, Sampling
 from tacit.client.work import PrivateGradient
-from tacit.compress import parse_compressor
+from tacit.compress import Direct, Identity, parse_compressor
 from tacit.engine.choices import feature_norm
-from tacit.engine.parts import bound_of
+from tacit.engine.plan import plan
 from tacit.engine.recipe import Recipe
 from tacit.engine.records import load_federation
 from tacit.engine.targets import privacy_of
@@ -31,8 +33,9 @@ from tacit.errors import RequestError, positive
 from tacit.federation import Federation
 from tacit.models.linear import LinearModel
 from tacit.models.registry import build_model, default_model
-from tacit.privacy import Target, calibrate_noise
+from tacit.privacy import Target
 from tacit.server.projection import parse_projection
+from tacit.server.update import Descent
 from tacit.theory import isrl_dp, soteriafl
 
 ROUNDS = (5, 10, 20, 50, 100, 200, 500, 1000)
@@ -76,20 +79,16 @@ class Candidate:
 
     def recipe(self, base: Recipe) -> Recipe:
         """The recipe that runs it."""
-        takes = algorithm_entry(self.algorithm).settings
-        sampling = None if "sampling" not in takes else "full" if self.batch is None else "poisson"
-        return replace(
-            base,
-            algorithm=self.algorithm,
-            rounds=self.rounds,
-            sampling=sampling,
-            batch=self.batch if sampling == "poisson" else None,
-            compressor=self.compressor if "compressor" in takes else None,
+        chosen = replace(base, rounds=self.rounds).with_algorithm_settings(
+            sampling="full" if self.batch is None else "poisson",
+            batch=self.batch,
+            compressor=self.compressor,
             step=self.step if self.algorithm != "accelerated-mb-sgd" else None,
-            bound=Recipe.bound,
+            bound="clip-norm",
             clip_norm=self.clip_norm,
             bound_from=None,
         )
+        return chosen.for_algorithm(self.algorithm)
 
 
 @dataclass(frozen=True)
@@ -148,14 +147,16 @@ def candidates(
 
 def _of_one_measure(recipe: Recipe, algorithms: Sequence[str] | None) -> Sequence[str]:
     """The algorithms to choose from, if their bounds are on the same quantity: others cannot be ranked."""
-    in_ball = parse_projection(recipe.projection or "none").diameter is not None
+    in_ball = _diameter(recipe) is not None
     names = algorithms or (RISK if in_ball else GRADIENT)
     for name in names:
         if name not in (*GRADIENT, *RISK):
             raise RequestError(f"algorithm {name!r} has no bound that could be planned by; take one of "
                                f"{', '.join((*GRADIENT, *RISK))}")  # fmt: skip
         if name in RISK and not in_ball:
-            raise RequestError(f"{name}: give projection = 'ball:RADIUS', the public set in which the model lies")
+            raise RequestError(
+                f"{name}: give algorithm.projection = 'ball:RADIUS', the public set in which the model lies"
+            )
     risk, gradient = ([name for name in names if name in measure] for measure in (RISK, GRADIENT))
     if risk and gradient:
         raise RequestError(
@@ -193,15 +194,20 @@ def public_numbers(recipe: Recipe, federation: Federation, algorithms: Sequence[
         raise RequestError(f"model = {name!r}: its loss has a kink; give model.smoothing, which rounds it off")
     diameter, lipschitz = None, model.lipschitz(norm)
     if set(algorithms) <= set(RISK):
-        diameter = parse_projection(recipe.projection or "none").diameter
+        diameter = _diameter(recipe)
         assert diameter is not None, "checked where the algorithms were chosen"
         known = isrl_dp.model_constants(
             model, feature_norm=norm, diameter=diameter, target_bound=recipe.target_bound
         )
         lipschitz = known.record_lipschitz
-    clip = lipschitz or bound_of(recipe).norm(model.dim)
+    said = recipe.algorithm_settings
+    clip = lipschitz or build_bound(said.get("bound", "clip-norm"), said.get("clip_norm", 1.0)).norm(model.dim)
     gap = _loss_gap(model, federation.classes, recipe.target_bound)
     return Public(federation, model, norm, diameter, lipschitz, clip, target, gap)
+
+
+def _diameter(recipe: Recipe) -> float | None:
+    return parse_projection(recipe.algorithm_settings.get("projection", "none")).diameter
 
 
 def _loss_gap(model: LinearModel, classes: int | None, target_bound: float | None) -> float:
@@ -229,16 +235,11 @@ def _at(
     public: Public, fraction: float, rounds: int, names: Sequence[str], compressors: Sequence[str]
 ) -> Iterator[Candidate]:
     sampling: Sampling = Full() if fraction == 1 else Poisson(fraction)
-    work = PrivateGradient(public.model, Minibatch(sampling), bound_of(Recipe(clip_norm=public.clip_norm)))
-    multiplier = calibrate_noise(
-        partial(work.event, public.records, rounds=rounds),
-        epsilon=public.target.epsilon,
-        delta=public.target.delta,
-        adjacency=public.target.adjacency,
-    )
-    sizes = public.federation.sizes
-    smallest = sizes[sizes.argmin()][None]
-    noise_std = float(work.noise_stds(smallest, sizes.new_tensor([1.0]).double() * multiplier)[0])
+    work = PrivateGradient(public.model, Minibatch(sampling), ClipNorm(public.clip_norm))
+    algorithm = Algorithm("planned", work, Direct(Identity()), Descent(1.0))
+    smallest = public.federation.client(int(public.federation.sizes.argmin()))
+    planned = plan(algorithm, smallest, rounds=rounds, privacy=public.target)
+    noise_std = float(planned.calibration.noise_stds[0])
     batch = max(1, round(sampling.rate(public.records) * public.records))
     full = isinstance(sampling, Full)
     for name in names:

@@ -1,24 +1,47 @@
-"""A recipe: everything that determines a run, as plain values that can be written as TOML and read back."""
+"""A recipe: everything that determines a run, as plain values that can be written as TOML and read back.
+
+Data, model and algorithm have a name each, and settings of their own beside it:
+
+    rounds = 100
+    epsilon = 2.0
+    delta = 1e-5
+
+    [data]
+    name = "digits"
+    unit_norm = true
+
+    [algorithm]
+    name = "soteriafl-gd"
+    compressor = "natural"
+
+Which settings there are is up to whatever has that name. `algorithm = "soteriafl-gd"` says the name alone.
+"""
 
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
 import tomli_w
 
+from tacit.algorithms.registry import ALGORITHMS, algorithm_entry
+from tacit.algorithms.settings import plain_value, settings_of, usual_settings
 from tacit.errors import RequestError, unknown_name
+
+TABLES = ("algorithm", "model", "data")
+"""What has a name, and settings of its own."""
 
 
 @dataclass(frozen=True)
 class Recipe:
     """What to train, on what, how, and with which promise.
 
-    None means "choose for me": the theory's prescription where there is one. `Plan.recipe` of a resolved
-    recipe has every choice filled in, and reproduces the run.
+    None, and a setting that is left out, mean "choose for me": the theory's prescription where there is one.
+    `Plan.recipe` of a resolved recipe has every choice filled in, and reproduces the run.
     """
 
     # what and on what
@@ -39,65 +62,19 @@ class Recipe:
     """what all records of a client together are promised as well; the noise is the larger of the two needs"""
     client_delta: float | None = None
     """the delta of that promise; as large as `delta` unless given"""
-    adversary: str | None = None
-    """against whom client-level algorithms calibrate: "server", or "sum" if an aggregator shows only sums"""
+    noise: str = "gaussian"
+    """"gaussian" from the seed, for research, or "lattice" from the operating system's entropy"""
+    # what everybody knows
     weights: str | list[float] | dict[str, float] | None = None
     """how much each client counts: "equal", "records", or a number for each"""
-    public_sizes: bool | None = None
-    """whether a promise to whole clients takes their numbers of records as known to everybody; protected unless
-    said"""
-    # how
-    rounds: int | None = None
-    sampling: str | None = None
-    batch: float | None = None
-    bound: str = "clip-norm"
-    """"clip-norm", "normalise" or "clip-each-coordinate"; `clip_norm` is its size"""
-    clip_norm: float = 1.0
-    bound_from: str | None = None
-    """where `clip_norm` comes from if it is not given: "quantile:SHARE" of epsilon, "public:DATA", or "median" in
-    a run without privacy"""
-    compressor: str | None = None
-    step: float | None = None
-    shift_step: float | None = None
-    snapshot_probability: float | None = None
-    projection: str | None = None
-    """"none", "ball:RADIUS" or "box:LOW:HIGH": where the model must lie"""
-    strong_convexity: float | None = None
-    """of the loss, mu; the strength of a ridge penalty unless given"""
-    stages: int | list[list[float]] | None = None
-    """into how many equal stages of first curvature 1/step the accelerated algorithm cuts its rounds, or the
-    [rounds, curvature] of each"""
-    regularisation: float | None = None
-    """of the accelerated algorithm: the strength of a ridge around the start, for losses that are only convex"""
-    local_steps: int | None = None
-    """how many steps a client takes at home in a round"""
-    local_step: float | None = None
-    """how long they are; as long as `step` unless given"""
-    step_schedule: str | None = None
-    """"constant", "exponential:DECAY" or "inverse-sqrt": how `step` and `local_step` change with the rounds"""
-    momentum: float | None = None
-    """of the server"""
-    beta_1: float | None = None
-    """of the adaptive server: how long it remembers directions"""
-    beta_2: float | None = None
-    """and how long their squares"""
-    kappa: float | None = None
-    """and from which size on a coordinate's movements are scaled"""
-    bits: int | None = None
-    """for every coordinate of a message of whole numbers"""
-    rotate: bool | None = None
-    """whether gradients are spread over their coordinates before they are rounded to whole numbers"""
-    output: str | None = None
-    """"last", "average" or "random": which point is the model"""
-    cohort: int | str | None = None
-    """how many clients take part in a round, or "FEWEST-MOST"; all of them unless given"""
     feature_norm: float | None = None
     """a public bound on the norm of a record's features, for the theory's constants"""
     target_bound: float | None = None
     """a public bound on the absolute target of a regression, for the theory's constants"""
-    noise: str = "gaussian"
-    """"gaussian" from the seed, for research, or "lattice" from the operating system's entropy"""
     # the run
+    rounds: int | None = None
+    cohort: int | str | None = None
+    """how many clients take part in a round, or "FEWEST-MOST"; all of them unless given"""
     seed: int = 0
     stream: str | None = None
     """which of the seed's streams noise, batches and secret coins come from; runs of one seed and stream share
@@ -108,23 +85,20 @@ class Recipe:
     """about how much of a cohort is worked on at a time; 0 for one client after the other, which rounds exactly
     as a deployed silo does"""
     device: str = "cpu"
+    algorithm_settings: dict[str, Any] = field(default_factory=dict)
+    """the parameters of the algorithm's function (`tacit.algorithms.settings`)"""
     model_settings: dict[str, Any] = field(default_factory=dict)
     data_settings: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name, kinds in _kinds().items():
-            value = getattr(self, name)
-            if isinstance(value, int) and not isinstance(value, bool) and float in kinds and int not in kinds:
-                object.__setattr__(self, name, _as_float(name, value))
-            elif not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-                wanted = " or ".join(k.__name__ for k in kinds if k is not type(None))
-                raise RequestError(f"{name} must be {wanted}, not {value!r}")
+        for name, kind in _kinds().items():
+            object.__setattr__(self, name, plain_value(name, kind, getattr(self, name)))
         for name in ("epsilon", "delta", "weights"):
             object.__setattr__(self, name, _as_numbers(name, getattr(self, name)))
         if self.privacy not in (None, "record", "client", "none"):
             raise unknown_name("privacy", self.privacy, ["record", "client", "none"])
-        if self.adversary not in (None, "sum", "server"):
-            raise unknown_name("adversary", self.adversary, ["sum", "server"])
+        said = {name: value for name, value in self.algorithm_settings.items() if value is not None}
+        object.__setattr__(self, "algorithm_settings", said)
 
     @property
     def memory_limit_bytes(self) -> int:
@@ -132,35 +106,62 @@ class Recipe:
         return max(1, self.memory_limit_mb * 2**20)
 
     def with_settings(self, settings: dict[str, Any]) -> Recipe:
-        """This recipe with some settings changed; `model.hidden` and `data.unit_norm` reach into the tables."""
+        """This recipe with some settings changed.
+
+        `algorithm.step`, `model.hidden` and `data.unit_norm` reach into the tables.
+        """
         plain: dict[str, Any] = {}
-        tables = {"model": dict(self.model_settings), "data": dict(self.data_settings)}
+        tables = {name: dict(getattr(self, f"{name}_settings")) for name in TABLES}
         for key, value in settings.items():
             table, dot, name = key.partition(".")
             if dot and table in tables:
-                tables[table][name] = value
-            elif key.replace("-", "_") in _NAMES:
-                plain[key.replace("-", "_")] = value
+                tables[table][name.replace("-", "_")] = value
             else:
-                raise unknown_name("setting", key, [*_NAMES, "model.NAME", "data.NAME"])
-        return replace(self, **{"model_settings": tables["model"], "data_settings": tables["data"], **plain})
+                plain[key.replace("-", "_")] = value
+        _check_names(plain)
+        plain |= {f"{name}_settings": own for name, own in tables.items()}
+        return replace(self, **plain)
+
+    def with_algorithm_settings(self, **settings: Any) -> Recipe:
+        """This recipe with some of its algorithm's settings changed; None leaves one open."""
+        return replace(self, algorithm_settings={**self.algorithm_settings, **settings})
+
+    def for_algorithm(self, algorithm: str) -> Recipe:
+        """This recipe with another algorithm, and without the settings that this one does not take."""
+        make = algorithm_entry(algorithm).make
+        own = {name: value for name, value in self.algorithm_settings.items() if name in settings_of(make)}
+        if (usual_settings(make) | own).get("sampling") == "full":
+            own.pop("batch", None)
+        return replace(self, algorithm=algorithm, algorithm_settings=own)
+
+    def flat(self) -> dict[str, Any]:
+        """Every setting by the name that `with_settings` knows it by."""
+        values = asdict(self)
+        tables = {name: values.pop(f"{name}_settings") for name in TABLES}
+        return values | {f"{table}.{name}": v for table, own in tables.items() for name, v in own.items()}
 
     def to_toml(self) -> str:
         """As TOML; settings that are None are left out."""
-        return tomli_w.dumps(
-            {key: value for key, value in asdict(self).items() if value is not None and value != {}}
-        )
+        values = {key: value for key, value in asdict(self).items() if value is not None}
+        tables = {name: values.pop(f"{name}_settings") for name in TABLES}
+        for name, own in tables.items():
+            if own:
+                values[name] = {"name": values[name], **own} if name in values else own
+        return tomli_w.dumps(values)
 
     @classmethod
     def from_toml(cls, text: str, source: str = "recipe") -> Recipe:
-        """The inverse of `to_toml`. Tables `[model_settings]` and `[data_settings]` hold the makers' own."""
+        """The inverse of `to_toml`."""
         try:
             values = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise RequestError(f"{source} is not valid TOML: {error}") from error
-        for name in values:
-            if name not in _NAMES:
-                raise unknown_name(f"setting in {source}", name, _NAMES)
+        _check_names(values, f" in {source}")
+        for name in TABLES:
+            if isinstance(values.get(name), dict):
+                own = dict(values.pop(name))
+                values |= {name: own.pop("name")} if "name" in own else {}
+                values[f"{name}_settings"] = own
         # A choice left out of a file is left open, even where the built-in recipe has made it.
         open_choices = {"epsilon": None, "delta": None} if values.get("privacy") == "none" else {}
         return cls(**{**open_choices, **values})
@@ -174,11 +175,19 @@ class Recipe:
             raise RequestError(f"cannot read recipe {path}: {error}") from error
 
 
-def _as_float(name: str, value: float) -> float:
-    try:
-        return float(value)
-    except OverflowError as error:
-        raise RequestError(f"{name} must be a number that fits into a float") from error
+def _check_names(names: Iterable[str], where: str = "") -> None:
+    """Refuse what is no setting of a recipe, and say where it is written now if it used to be one."""
+    known = [f.name for f in fields(Recipe) if not f.name.endswith("_settings")]
+    strangers = [name for name in names if name not in known]
+    if not strangers:
+        return
+    owned = {name: f"algorithm.{name}" for entry in ALGORITHMS.values() for name in entry.settings}
+    owned |= {f"{table}_settings": f"a table [{table}] that holds the name, too" for table in TABLES}
+    owned["step_schedule"] = owned["schedule"]
+    moved = [f"for {name} write {owned[name]}" for name in strangers if name in owned]
+    if moved:
+        raise RequestError(f"algorithm, model and data have settings of their own{where}: {', '.join(moved)}")
+    raise unknown_name(f"setting{where}", strangers[0], [*known, *(f"{table}.NAME" for table in TABLES)])
 
 
 def _as_numbers(name: str, value: Any) -> Any:
@@ -189,30 +198,20 @@ def _as_numbers(name: str, value: Any) -> Any:
     if not entries or not all(isinstance(v, int | float) and not isinstance(v, bool) for v in entries):
         raise RequestError(f"{name} must be a number for each client, not {value!r}")
     if isinstance(value, list):
-        return [_as_float(name, v) for v in value]
-    return {key: _as_float(name, v) for key, v in value.items()}
-
-
-_NAMES = [f.name for f in fields(Recipe)]
+        return [plain_value(name, float, v) for v in value]
+    return {key: plain_value(name, float, v) for key, v in value.items()}
 
 
 @lru_cache(maxsize=1)
-def _kinds() -> dict[str, tuple[type, ...]]:
-    hints = get_type_hints(Recipe)
-    kinds = {}
-    for name, hint in hints.items():
-        members = get_args(hint) if not name.endswith("_settings") else ()
-        kinds[name] = tuple(get_origin(m) or m for m in members) or (
-            (dict,) if name.endswith("_settings") else (hint,)
-        )
-    return kinds
+def _kinds() -> dict[str, Any]:
+    return get_type_hints(Recipe)
 
 
 def parse_setting(text: str) -> tuple[str, Any]:
     """`key=value` as on the command line; the value is TOML, or else a plain word.
 
-    >>> parse_setting("step=0.3"), parse_setting("partition=dirichlet:0.5"), parse_setting("data.unit_norm=true")
-    (('step', 0.3), ('partition', 'dirichlet:0.5'), ('data.unit_norm', True))
+    >>> parse_setting("rounds=30"), parse_setting("partition=dirichlet:0.5"), parse_setting("algorithm.step=0.3")
+    (('rounds', 30), ('partition', 'dirichlet:0.5'), ('algorithm.step', 0.3))
     """
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
@@ -231,9 +230,7 @@ DEMONSTRATION = Recipe(
     epsilon=8.0,
     delta=1e-5,
     rounds=200,
-    clip_norm=0.5,
-    compressor="natural",
-    step=4.0,
+    algorithm_settings={"clip_norm": 0.5, "compressor": "natural", "step": 4.0},
     model_settings={"intercept": False},
     data_settings={"unit_norm": True},
 )

@@ -12,11 +12,12 @@ from typing import Any
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.calibrate import Calibration, Privacy
+from tacit.algorithms.calibrate import Calibration
 from tacit.client.sparse_steps import SparseLocalSteps
 from tacit.client.work import Work
 from tacit.engine.files import write_atomically
 from tacit.engine.history import MEASURED, History, Row
+from tacit.engine.plan import Plan
 from tacit.engine.trained import Trained
 from tacit.federation import Federation
 from tacit.privacy import Guarantee, Target
@@ -27,17 +28,32 @@ from tacit.privacy.protection import Protection, protection
 class Run:
     """A finished run."""
 
-    algorithm: Algorithm
-    federation: Federation
-    calibration: Calibration
-    privacy: Privacy
+    plan: Plan
     history: History
     parameters: Tensor
-    rounds: int
-    seed: int
     seconds: float
     peak_memory_mb: float | None = None
     """the most that the process had while it ran, data and libraries included"""
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """What was run."""
+        return self.plan.algorithm
+
+    @property
+    def federation(self) -> Federation:
+        """The records that it was run on."""
+        return self.plan.federation
+
+    @property
+    def calibration(self) -> Calibration:
+        """The noise of every client."""
+        return self.plan.calibration
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds there were."""
+        return self.plan.rounds
 
     @property
     def model(self) -> Trained:
@@ -81,7 +97,7 @@ class Run:
     def _own(self) -> list[dict[str, Any]]:
         """What each client was promised, where they have budgets of their own."""
         guarantee, calibration, federation = self.guarantee, self.calibration, self.federation
-        if guarantee is None or isinstance(self.privacy, Target):
+        if guarantee is None or isinstance(self.plan.privacy, Target):
             return []
         names = federation.names or tuple(map(str, federation.ids.tolist()))
         rows = []
@@ -149,7 +165,7 @@ class Run:
             "test_metric": last.test_metric,
             "test_metric_name": work.model.metric_name,
             "signal_to_noise": last.signal_to_noise,
-            "seed": self.seed,
+            "seed": self.plan.seed,
             "seconds": self.seconds,
             "peak_memory_mb": self.peak_memory_mb,
             # A comparison names run_dir by a digest of the user's own files.

@@ -10,18 +10,15 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.calibrate import Privacy, attendance, calibrate, releases
 from tacit.engine import checkpoint as checkpoints
 from tacit.engine.history import Row
 from tacit.engine.ledger import Ledger
 from tacit.engine.memory import forget_peak, peak_memory_mb
+from tacit.engine.plan import Plan
 from tacit.engine.run import Run
 from tacit.engine.simulation import Simulation, SimulationState
 from tacit.engine.threads import suitable_threads
 from tacit.errors import RequestError, count
-from tacit.federation import Federation
-from tacit.noise.randomness import Randomness, fresh_secret
 
 Progress = Callable[[int, Row | None], None]
 """Called after every round with the number of finished rounds, and with a row where one was evaluated."""
@@ -32,13 +29,8 @@ SECONDS_BETWEEN_CHECKPOINTS = 2.0
 
 
 def simulate(
-    algorithm: Algorithm,
-    federation: Federation,
+    plan: Plan,
     *,
-    rounds: int,
-    privacy: Privacy,
-    seed: int = 0,
-    stream: str = "",
     evaluate_every: int | None = None,
     out: Path | str | None = None,
     checkpoint_every: int | None = None,
@@ -46,49 +38,30 @@ def simulate(
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
 ) -> Run:
-    """Train, with the noise that `privacy` asks for, and remember what happened.
+    """Run a plan (`tacit.plan`): train, with the noise that it comes with, and remember what happened.
 
-    `privacy` is a `Target`, from which the noise of every client is derived, one target for each client if they
-    have budgets of their own, or "none" in so many words. With `out`, ledger and
-    checkpoints are written there as the run goes (every `checkpoint_every` rounds, or every
-    few seconds), and a run that was killed goes on from its last checkpoint: the result is the same, bit for
-    bit. Cohorts are worked on in chunks of about `memory_limit_bytes`. The same seed gives the same bits.
+    With `out`, ledger and checkpoints are written there as the run goes (every `checkpoint_every` rounds, or
+    every few seconds), and a run that was killed goes on from its last checkpoint: the result is the same, bit
+    for bit. Cohorts are worked on in chunks of about `memory_limit_bytes`. The same seed gives the same bits.
 
-    Noise from a seed is for research: whoever knows the seed can subtract it. Two runs with the same seed share
-    their noise, unless `stream` differs; then they share only the start and public coins. With lattice noise
-    everything that a client draws for itself comes from the operating system, and a run cannot be repeated.
+    Noise from a seed is for research: whoever knows the seed can subtract it, and two runs with the same seed and
+    stream share it. With lattice noise everything that a client draws for itself comes from the operating system,
+    and a run cannot be repeated.
     """
-    count("rounds", rounds)
     forget_peak()
-    every = max(1, rounds // EVALUATIONS) if evaluate_every is None else count("evaluate_every", evaluate_every)
-    randomness = Randomness(seed, fresh_secret() if algorithm.work.noise.secret else None, stream)
-    federation = federation.to(device)
-    attended = attendance(algorithm, federation, rounds, randomness)
-    calibration = calibrate(
-        algorithm,
-        federation,
-        releases=releases(algorithm, attended),
-        privacy=privacy,
-        attended=attended,
-    )
+    usual = max(1, plan.rounds // EVALUATIONS)
+    every = usual if evaluate_every is None else count("evaluate_every", evaluate_every)
+    plan = replace(plan, federation=plan.federation.to(device))
     scratch = None if out is None else Path(out)
-    simulation = Simulation(algorithm, federation, calibration, randomness, memory_limit_bytes, scratch)
+    simulation = Simulation(plan, plan.randomness(), memory_limit_bytes, scratch)
 
-    store = None if out is None else _Store(simulation, Path(out), rounds, checkpoint_every)
+    store = None if out is None else _Store(simulation, Path(out), checkpoint_every)
     with suitable_threads(simulation.operations_per_round()):
-        return _train(simulation, store, rounds, every, seed, privacy, progress)
+        return _train(simulation, store, every, progress)
 
 
-def _train(
-    simulation: Simulation,
-    store: _Store | None,
-    rounds: int,
-    every: int,
-    seed: int,
-    privacy: Privacy,
-    progress: Progress | None,
-) -> Run:
-    algorithm, federation = simulation.algorithm, simulation.federation
+def _train(simulation: Simulation, store: _Store | None, every: int, progress: Progress | None) -> Run:
+    plan, rounds = simulation.plan, simulation.plan.rounds
     state = (store.load() if store else None) or simulation.start()
     clock = time.perf_counter() - state.seconds
     while True:
@@ -107,14 +80,9 @@ def _train(
         due = (state.round + 1) % every == 0 or state.round + 1 == rounds
         state = simulation.advance(state, cohort, measure=due)
     return Run(
-        algorithm=algorithm,
-        federation=federation,
-        calibration=simulation.calibration,
-        privacy=privacy,
+        plan,
         history=state.history,
-        parameters=algorithm.server.output(state.server.update).cpu(),
-        rounds=rounds,
-        seed=seed,
+        parameters=plan.algorithm.server.output(state.server.update).cpu(),
         seconds=time.perf_counter() - clock,
         peak_memory_mb=peak_memory_mb(),
     )
@@ -123,10 +91,10 @@ def _train(
 class _Store:
     """Where a run keeps its ledger and its checkpoints."""
 
-    def __init__(self, simulation: Simulation, directory: Path, rounds: int, every: int | None) -> None:
+    def __init__(self, simulation: Simulation, directory: Path, every: int | None) -> None:
         self._checkpoints = directory / "checkpoints"
-        self._fingerprint = simulation.fingerprint(rounds)
-        self._rounds = rounds
+        self._fingerprint = simulation.fingerprint()
+        self._rounds = simulation.plan.rounds
         self._every = None if every is None else count("checkpoint_every", every)
         self._saved_at, self._pause = 0.0, SECONDS_BETWEEN_CHECKPOINTS
         self._simulation = simulation

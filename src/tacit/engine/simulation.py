@@ -22,6 +22,7 @@ from tacit.engine.checkpoint import Checkpoint
 from tacit.engine.history import History, Row
 from tacit.engine.mapped import mapped_zeros
 from tacit.engine.objective import evaluate
+from tacit.engine.plan import Plan
 from tacit.engine.round import (
     ClientState,
     ServerState,
@@ -60,13 +61,26 @@ class SimulationState:
 class Simulation:
     """All that stays the same from round to round."""
 
-    algorithm: Algorithm
-    federation: Federation
-    calibration: Calibration
+    plan: Plan
     randomness: Randomness
     memory_limit_bytes: int
     scratch: Path | None = None
     """where files go that hold what does not fit into the memory; the system's own place if None"""
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """The plan's."""
+        return self.plan.algorithm
+
+    @property
+    def federation(self) -> Federation:
+        """The plan's."""
+        return self.plan.federation
+
+    @property
+    def calibration(self) -> Calibration:
+        """The plan's: all noise is from there."""
+        return self.plan.calibration
 
     def start(self) -> SimulationState:
         """The state before the first round."""
@@ -214,9 +228,9 @@ class Simulation:
         )
         return replace(state, history=state.history.with_row(row), seconds=seconds)
 
-    def fingerprint(self, rounds: int) -> str:
+    def fingerprint(self) -> str:
         """A digest of everything that determines the run: data, parts, noise, seed, version."""
-        digest = hashlib.sha256(f"{__version__}|{rounds}|{self.randomness}|{self.algorithm!r}".encode())
+        digest = hashlib.sha256(f"{__version__}|{self.plan.rounds}|{self.randomness}|{self.algorithm!r}".encode())
         federation = self.federation
         weights = torch.empty(0) if federation.weights is None else federation.weights
         for tensor in (federation.features, federation.targets, federation.sizes, federation.ids, weights):

@@ -31,12 +31,14 @@ def privacy_of(recipe: Recipe, federation: Federation) -> Privacy:
     return tuple(Target(e, d, adjacency) for e, d in zip(epsilons, deltas, strict=True))
 
 
-def client_target(client_epsilon: float, recipe: Recipe) -> Target:
-    """What whole clients are promised beside their records (papers/001, appendix D.3.5)."""
+def client_target(recipe: Recipe) -> Target | None:
+    """What whole clients are promised beside their records (papers/001, appendix D.3.5), if anything is."""
+    if recipe.client_epsilon is None:
+        return None
     delta = recipe.client_delta if recipe.client_delta is not None else recipe.delta
     if not isinstance(delta, float):
         raise RequestError("client_epsilon needs a client_delta, because delta is not one number for all clients")
-    return Target(client_epsilon, delta, Adjacency(recipe.adjacency))
+    return Target(recipe.client_epsilon, delta, Adjacency(recipe.adjacency))
 
 
 def for_each_client(

@@ -54,14 +54,7 @@ def try_out(
     for candidate in (*chosen, *smaller):
         plan = make_plan(candidate.recipe(recipe), federation=synthetic)
         try:
-            run = simulate(
-                plan.algorithm,
-                synthetic,
-                rounds=plan.rounds,
-                privacy=plan.privacy,
-                seed=recipe.seed,
-                evaluate_every=plan.rounds,
-            )
+            run = simulate(plan, evaluate_every=plan.rounds)
         except DivergedError:
             continue
         trials.append(Trial(candidate, run.last.train_loss))

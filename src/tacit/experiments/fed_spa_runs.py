@@ -23,6 +23,7 @@ from tacit.client.bounds import ClipNorm
 from tacit.client.sampling import WithoutReplacement
 from tacit.compress import RandK
 from tacit.data import load
+from tacit.engine.plan import plan
 from tacit.experiments.cells import Cell, Result, Runner, Settings
 from tacit.experiments.experiment import PUBLISHED, TRUE, Claim, Scale, Table, against, at_most
 from tacit.experiments.simulated import Job, as_published, watched
@@ -134,7 +135,7 @@ def _algorithm(settings: Settings, model: Model) -> Algorithm:
     elif name == "dp-fed":
         parts = dp_fed(model, bound=bound, step=1.0, **shared)
     else:
-        parts = fedavg(model, step=shared["local_step"], momentum=0.0, output=lambda update: update, **shared)
+        parts = fedavg(model, step=shared["local_step"], **shared)
     return replace(parts, participation=FixedNumber(COHORT))
 
 
@@ -146,7 +147,7 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
     rounds, seed, label = settings["rounds"], settings["seed"], settings["label"]
     privacy: Privacy = "none" if settings["mode"] == NO_PRIVACY else Target(label, DELTA)
     if settings["mode"] == PUBLISHED:
-        times = releases(algorithm, attendance(algorithm, federation, rounds, Randomness(seed)))
+        times = releases(algorithm, attendance(algorithm, federation.clients, rounds, Randomness(seed)))
         noise = theorem_1_noise_multiplier(
             epsilon=label,
             delta=DELTA,
@@ -163,7 +164,8 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
             delta=lambda _: DELTA,
         )
     every, test, model = max(1, rounds // settings["evaluations"]), federation.test_batch(), algorithm.work.model
-    job = Job(algorithm, federation, rounds, privacy, seed, every, stop_after=settings.get("stop_after"))
+    made = plan(algorithm, federation, rounds=rounds, privacy=privacy, seed=seed)
+    job = Job(made, every, stop_after=settings.get("stop_after"))
     return watched(job, lambda point: model.metric(point, test))
 
 

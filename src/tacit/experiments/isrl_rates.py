@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from tacit.algorithms.calibrate import calibrate
 from tacit.algorithms.isrl_dp import noisy_mb_sgd
 from tacit.client.bounds import ClipNorm
 from tacit.client.sampling import Full
+from tacit.engine.plan import Plan, plan
 from tacit.experiments.cells import Cell, Result, Runner, Settings
 from tacit.experiments.experiment import Claim, Experiment, Findings, Picture, Scale, Table
 from tacit.experiments.figures import panels
@@ -30,6 +30,7 @@ from tacit.models.linear import support_vector_machine
 from tacit.privacy import Target
 from tacit.report.curves import COLOURS
 from tacit.server.projection import Ball
+from tacit.server.update import Averaged, Descent
 from tacit.theory.isrl_dp import Problem, lower_bound, mb_sgd_bound, mb_sgd_step
 
 PAPER = "papers/001 (Lowy & Razaviyayn 2023), Theorems 2.1, 4.1, 4.2 and Lemma D.6"
@@ -73,22 +74,26 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
     ball, bound = Ball(RADIUS), ClipNorm(1.0)
     draft = noisy_mb_sgd(model, bound=bound, sampling=Full(), step=1.0, projection=ball)
 
+    def drafted(rounds: int) -> Plan:
+        return plan(draft, federation, rounds=rounds, privacy=target, seed=settings["seed"])
+
     def noise(rounds: int) -> float:
-        return float(calibrate(draft, federation, releases=rounds, privacy=target).noise_stds.max())
+        return float(drafted(rounds).calibration.noise_stds.max())
 
     # The bound is about D sqrt(L^2/R + d s^2/(R N)), and s^2/R hardly depends on R: so many rounds leave a
     # quarter of the square to the first term, and what is measured is the price of privacy.
     rounds = min(settings["most_rounds"], max(4, math.ceil(3 * clients / (DIM * noise(1) ** 2))))
-    noise_std = noise(rounds)
+    planned = drafted(rounds)
+    noise_std = float(planned.calibration.noise_stds.max())
     step = mb_sgd_step(problem, rounds=rounds, noise_std=noise_std, setting="erm")
-    algorithm = noisy_mb_sgd(model, bound=bound, sampling=Full(), step=step, projection=ball)
     facts = {
         "least": 1 - settings["signal"] * RADIUS,
         "upper": mb_sgd_bound(problem, rounds=rounds, step=step, noise_std=noise_std, setting="erm"),
         "lower": lower_bound("erm", problem),
         "step": step,
     }
-    return simulated(Job(algorithm, federation, rounds, target, settings["seed"], rounds, facts))
+    # The noise does not depend on the step, but the step on the noise.
+    return simulated(Job(planned.with_server(Averaged(Descent(step, ball))), rounds, facts))
 
 
 def _worst(rows: list[dict[str, Any]]) -> list[float]:

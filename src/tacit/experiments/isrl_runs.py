@@ -18,6 +18,7 @@ from tacit.algorithms.shuffler import Shuffler
 from tacit.client.bounds import Bound, ClipNorm
 from tacit.client.sampling import Full, OnePass, Sampling, WithoutReplacement, WithReplacement
 from tacit.data import load
+from tacit.engine.plan import plan
 from tacit.engine.rehearsal import synthetic_like
 from tacit.experiments.cells import Result, Settings
 from tacit.experiments.experiment import PUBLISHED, TRUE, Scale
@@ -29,7 +30,6 @@ from tacit.models.registry import build_model
 from tacit.privacy import Target
 from tacit.server.accelerated import Stage
 from tacit.server.participation import FixedNumber
-from tacit.server.projection import Everywhere
 from tacit.server.update import Averaged
 from tacit.theory.isrl_dp.published_noise import experiment_batch, experiment_noise_std
 
@@ -160,7 +160,6 @@ def _algorithm(settings: Settings, model: Model, federation: Federation, batch: 
     mode, method, step = settings["mode"], settings["method"], settings["step"]
     smallest, rounds = int(federation.sizes.min()), settings["rounds"]
     bound: Bound = ClipNorm(settings["clip_norm"] or 1.0)
-    everywhere = Everywhere()
     if method == LOCAL:
         sampling: Sampling = Full() if mode == TRUE else WithReplacement(1)
         steps = TRUE_LOCAL_STEPS if mode == TRUE else batch
@@ -173,8 +172,6 @@ def _algorithm(settings: Settings, model: Model, federation: Federation, batch: 
             bound=bound,
             sampling=Full(),
             stages=(Stage(rounds, 1 / step),),
-            strong_convexity=0.0,
-            projection=everywhere,
         )
     if method == SHUFFLED:
         return shuffled.shuffled_mb_sgd(
@@ -183,15 +180,14 @@ def _algorithm(settings: Settings, model: Model, federation: Federation, batch: 
             # Everything, but for what would tell a larger silo's messages from the others'.
             sampling=WithoutReplacement(smallest),
             step=step,
-            projection=everywhere,
             shuffler=Shuffler(min(settings["cohort"], federation.clients), smallest),
         )
     sampling = OnePass(max(1, smallest // rounds)) if method == ONE_PASS else Full()
     if mode != TRUE:
         sampling = WithReplacement(batch)
     if mode == NO_PRIVACY:
-        return isrl_dp.mb_sgd(model, sampling=sampling, step=step, projection=everywhere)
-    return isrl_dp.noisy_mb_sgd(model, bound=bound, sampling=sampling, step=step, projection=everywhere)
+        return isrl_dp.mb_sgd(model, sampling=sampling, step=step)
+    return isrl_dp.noisy_mb_sgd(model, bound=bound, sampling=sampling, step=step)
 
 
 def run(settings: Settings, data_dir: Path | None) -> Result:
@@ -239,7 +235,8 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
             algorithm, federation, rounds=rounds, seed=seed, noise_multiplier=multiplier, delta=_delta
         )
     facts = {"batch": batch if settings["mode"] != TRUE else None, "scale": _naive_error(federation)}
-    job = Job(algorithm, federation, rounds, privacy, seed, rounds, facts)
+    planned = plan(algorithm, federation, rounds=rounds, privacy=privacy, seed=seed)
+    job = Job(planned, rounds, facts)
     return priced(job) if settings.get("priced") else simulated(job)
 
 

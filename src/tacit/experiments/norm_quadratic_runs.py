@@ -12,15 +12,14 @@ from torch import Tensor
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.fedavg import dp_fedavg, dp_normfedavg
 from tacit.algorithms.trust import Aggregator
-from tacit.client.sampling import Full
 from tacit.engine.objective import objective
+from tacit.engine.plan import plan
 from tacit.experiments.cells import Result, Settings
 from tacit.experiments.simulated import Job, simulated, watched
 from tacit.federation import Federation
 from tacit.models.quadratic import Quadratic, quadratic_federation, quadratic_minimiser
 from tacit.noise.randomness import Purpose, Randomness
 from tacit.privacy import Adjacency, Target
-from tacit.schedules import Constant
 from tacit.server.participation import PoissonClients
 
 TARGET = Target(5.0, 1e-6, Adjacency.ADD_REMOVE)
@@ -46,13 +45,8 @@ def _algorithm(settings: Settings) -> Algorithm:
     parts = make(
         Quadratic(DIM, 20),
         clip_norm=settings["clip_norm"],
-        sampling=Full(),
         local_steps=LOCAL_STEPS,
-        local_step=settings["step"],
         step=settings["step"],
-        schedule=Constant(),
-        momentum=0.0,
-        output=lambda update: update,
         trust=Aggregator(float(CLIENTS)),
     )
     return replace(parts, participation=PoissonClients(float(CLIENTS)))
@@ -64,13 +58,13 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
     algorithm = _algorithm(settings)
     least = float(objective(algorithm.work.model, minimum, federation)[0])
     rounds = settings["rounds"]
-    job = Job(algorithm, federation, rounds, TARGET, settings["seed"], max(1, rounds // 25), {"least": least})
-    return simulated(job)
+    planned = plan(algorithm, federation, rounds=rounds, privacy=TARGET, seed=settings["seed"])
+    return simulated(Job(planned, max(1, rounds // 25), {"least": least}))
 
 
 def walk(settings: Settings, data_dir: Path | None) -> Result:
     """One run: where the point is after every few rounds, seen from the minimum."""
     federation, minimum = _problem(settings["start"], settings["seed"])
-    every = max(1, settings["rounds"] // 100)
-    job = Job(_algorithm(settings), federation, settings["rounds"], TARGET, settings["seed"], every)
-    return watched(job, lambda point: (point - minimum).tolist())
+    rounds = settings["rounds"]
+    planned = plan(_algorithm(settings), federation, rounds=rounds, privacy=TARGET, seed=settings["seed"])
+    return watched(Job(planned, max(1, rounds // 100)), lambda point: (point - minimum).tolist())

@@ -12,6 +12,7 @@ from tacit.algorithms.fedavg import dp_fedavg, dp_normfedavg, fedavg
 from tacit.algorithms.trust import Aggregator
 from tacit.client.sampling import Full
 from tacit.data import load
+from tacit.engine.plan import plan
 from tacit.experiments.cells import Result, Settings
 from tacit.experiments.simulated import Job, priced, watched
 from tacit.federation import Federation
@@ -37,7 +38,6 @@ def _algorithm(settings: Settings, federation: Federation) -> Algorithm:
         "step": 0.5 * step,
         "schedule": parse_schedule("exponential:0.99"),
         "momentum": 0.8,
-        "output": lambda update: update,
     }
     features, classes = federation.feature_shape[0], federation.classes
     assert classes is not None, "labels are whole numbers"
@@ -62,7 +62,8 @@ def run_on(federation: Federation, settings: Settings) -> Result:
     privacy: Any = "none"
     if epsilon is not None:
         privacy = Target(settings.get("run_epsilon", epsilon), DELTA, Adjacency.ADD_REMOVE)
-    job = Job(algorithm, federation, settings["rounds"], privacy, settings["seed"], evaluate_every=1)
+    planned = plan(algorithm, federation, rounds=settings["rounds"], privacy=privacy, seed=settings["seed"])
+    job = Job(planned, evaluate_every=1)
     if settings.get("priced"):
         return priced(job)
     return watched(job, lambda point: algorithm.work.model.metric(point, federation.test_batch()))

@@ -16,7 +16,8 @@ from typing import Any
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.calibrate import Calibration, Privacy, attendance, calibrate, releases
+from tacit.algorithms.calibrate import attendance, releases
+from tacit.engine.plan import Plan
 from tacit.engine.simulate import MEMORY_LIMIT_BYTES, simulate
 from tacit.engine.simulation import Simulation
 from tacit.errors import DivergedError, RequestError
@@ -25,7 +26,6 @@ from tacit.federation import Federation
 from tacit.noise.randomness import Randomness
 from tacit.privacy import Adjacency, Target, accounting
 from tacit.privacy.events import to_dict
-from tacit.server.participation import Attendance
 
 KEPT = (
     "round",
@@ -46,11 +46,7 @@ BySize = Callable[[int], float]
 class Job:
     """All that a simulated run needs."""
 
-    algorithm: Algorithm
-    federation: Federation
-    rounds: int
-    privacy: Privacy
-    seed: int
+    plan: Plan
     evaluate_every: int
     facts: dict[str, Any] = field(default_factory=dict)
     """what else the result has to say"""
@@ -61,20 +57,13 @@ class Job:
 def simulated(job: Job) -> dict[str, Any]:
     """Run a job; a run that diverges is a result too."""
     try:
-        run = simulate(
-            job.algorithm,
-            job.federation,
-            rounds=job.rounds,
-            privacy=job.privacy,
-            seed=job.seed,
-            evaluate_every=job.evaluate_every,
-        )
+        run = simulate(job.plan, evaluate_every=job.evaluate_every)
     except DivergedError as error:
         return {**job.facts, "error": str(error)}
     return {
         **job.facts,
-        **_promise(run.calibration, releases(job.algorithm, _attended(job))),
-        "rounds": job.rounds,
+        **_promise(job.plan),
+        "rounds": job.plan.rounds,
         "history": {name: [_finite(getattr(row, name)) for row in run.history] for name in KEPT},
         "seconds": run.seconds,
     }
@@ -82,18 +71,16 @@ def simulated(job: Job) -> dict[str, Any]:
 
 def watched(job: Job, look: Callable[[Tensor], Any]) -> dict[str, Any]:
     """Run a job and look at the point alone: for models whose full objective costs more than the rounds."""
-    began, randomness, attended = time.perf_counter(), Randomness(job.seed), _attended(job)
-    times = releases(job.algorithm, attended)
-    calibration = calibrate(job.algorithm, job.federation, releases=times, privacy=job.privacy, attended=attended)
-    simulation = Simulation(job.algorithm, job.federation, calibration, randomness, MEMORY_LIMIT_BYTES)
+    began, plan = time.perf_counter(), job.plan
+    simulation = Simulation(plan, plan.randomness(), MEMORY_LIMIT_BYTES)
     state = simulation.start()
-    end = job.stop_after or job.rounds
+    end = job.stop_after or plan.rounds
     rounds, seen = [], []
     try:
         while True:
             if state.round % job.evaluate_every == 0 or state.round == end:
                 rounds.append(state.round)
-                seen.append(look(job.algorithm.server.output(state.server.update)))
+                seen.append(look(plan.algorithm.server.output(state.server.update)))
             if state.round == end:
                 break
             state = simulation.advance(state, simulation.cohort(state.round))
@@ -101,28 +88,21 @@ def watched(job: Job, look: Callable[[Tensor], Any]) -> dict[str, Any]:
         return {**job.facts, "error": str(error)}
     return {
         **job.facts,
-        **_promise(calibration, times),
-        "rounds": job.rounds,
+        **_promise(plan),
+        "rounds": plan.rounds,
         "history": {"round": rounds, "seen": seen},
-        "uplink_bits_per_client": state.uplink_bits / job.federation.clients,
+        "uplink_bits_per_client": state.uplink_bits / plan.federation.clients,
         "seconds": time.perf_counter() - began,
     }
 
 
 def priced(job: Job) -> dict[str, Any]:
     """What a run of the job would promise, without running it: only the numbers of records are looked at."""
-    attended = _attended(job)
-    times = releases(job.algorithm, attended)
-    calibration = calibrate(job.algorithm, job.federation, releases=times, privacy=job.privacy, attended=attended)
-    return {**job.facts, **_promise(calibration, times)}
+    return {**job.facts, **_promise(job.plan)}
 
 
-def _attended(job: Job) -> Attendance:
-    return attendance(job.algorithm, job.federation, job.rounds, Randomness(job.seed))
-
-
-def _promise(calibration: Calibration, times: int) -> dict[str, Any]:
-    guarantee = calibration.guarantee
+def _promise(plan: Plan) -> dict[str, Any]:
+    calibration, guarantee = plan.calibration, plan.guarantee
     beside = {str(other.adversary): other.epsilon for other in calibration.beside}
     return {
         "epsilon": None if guarantee is None else guarantee.epsilon,
@@ -130,7 +110,7 @@ def _promise(calibration: Calibration, times: int) -> dict[str, Any]:
         "beside": {name: _finite(value) for name, value in beside.items()},
         "public": [] if guarantee is None else list(guarantee.public),
         "events": [
-            {"event": to_dict(calibration.event(group, times)), "delta": group.target.delta}
+            {"event": to_dict(calibration.event(group, plan.releases)), "delta": group.target.delta}
             for group in calibration.groups
             if group.target is not None
         ],
@@ -158,7 +138,7 @@ def as_published(
     Guarantee: each epsilon is the accountant's for the algorithm's own events over the rounds in which a client
     takes part, however the paper labelled the noise.
     """
-    times = releases(algorithm, attendance(algorithm, federation, rounds, Randomness(seed)))
+    times = releases(algorithm, attendance(algorithm, federation.clients, rounds, Randomness(seed)))
     worth: dict[int, Target] = {}
     for size in dict.fromkeys(federation.sizes.tolist()):
         event = algorithm.trust.event(algorithm.work, federation.clients, size, noise_multiplier(size), times)

@@ -9,11 +9,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tacit.algorithms.registry import build_algorithm
-from tacit.client.bounds import ClipNorm
+from tacit.algorithms.registry import algorithm_entry, build_algorithm
+from tacit.algorithms.settings import About
 from tacit.client.sampling import build_sampling
-from tacit.compress import parse_compressor
 from tacit.data import load
+from tacit.engine.plan import plan
 from tacit.engine.rehearsal import synthetic_like, thrifty_rate
 from tacit.experiments.cells import Result, Settings
 from tacit.experiments.experiment import PUBLISHED, TRUE, Scale
@@ -116,19 +116,17 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
         sampling_name, batch = ("poisson", rate) if rate < 1 else ("full", None)
     sampling = build_sampling(sampling_name, batch)
     drawn = float(sampling.batch_sizes(federation.sizes).max())
-    algorithm = build_algorithm(
-        algorithm_name,
-        model,
-        {
-            "bound": ClipNorm(clip),
-            "sampling": sampling,
-            "compressor": parse_compressor("rand-k:0.05"),
-            "step": settings["step"],
-            "shift_step": None,
-            # Corollary 2.
-            "snapshot_probability": min(drawn / task.records, 1 / (8 * math.sqrt(drawn))),
-        },
-    )
+    own = {
+        "clip_norm": clip,
+        "sampling": sampling_name,
+        "batch": batch,
+        "compressor": "rand-k:0.05",
+        "step": settings["step"],
+        # Corollary 2.
+        "snapshot_probability": min(drawn / task.records, 1 / (8 * math.sqrt(drawn))),
+    }
+    taken = {name: value for name, value in own.items() if name in algorithm_entry(algorithm_name).settings}
+    algorithm = build_algorithm(algorithm_name, model, taken, About(federation, rounds))
     privacy: Any = Target(settings.get("run_epsilon", label), DELTA)
     if settings["mode"] == PUBLISHED:
 
@@ -147,7 +145,8 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
             delta=lambda _: DELTA,
         )
     every = max(1, rounds // (settings["evaluations"] or rounds))
-    job = Job(algorithm, federation, rounds, privacy, settings["seed"], every, {"batch": drawn})
+    planned = plan(algorithm, federation, rounds=rounds, privacy=privacy, seed=settings["seed"])
+    job = Job(planned, every, {"batch": drawn})
     return priced(job) if settings.get("priced") else simulated(job)
 
 

@@ -27,6 +27,10 @@ class Projection(Protocol):
         """Refuse a start outside the set."""
         ...
 
+    def spec(self) -> str:
+        """As `parse_projection` reads it."""
+        ...
+
 
 @dataclass(frozen=True)
 class Everywhere:
@@ -43,6 +47,10 @@ class Everywhere:
 
     def check_start(self, point: Tensor) -> None:
         """Any start is inside."""
+
+    def spec(self) -> str:
+        """No set."""
+        return "none"
 
 
 @dataclass(frozen=True)
@@ -74,6 +82,10 @@ class Ball:
         if norm > self.radius:
             raise RequestError(f"the start has norm {norm:.4g}, outside the ball of radius {self.radius:g}")
 
+    def spec(self) -> str:
+        """With its radius."""
+        return f"ball:{self.radius!r}"
+
 
 @dataclass(frozen=True)
 class Box:
@@ -99,6 +111,10 @@ class Box:
         """The start must lie inside."""
         if bool(((point < self.low) | (point > self.high)).any()):
             raise RequestError(f"the start lies outside the box [{self.low:g}, {self.high:g}]")
+
+    def spec(self) -> str:
+        """With its ends."""
+        return f"box:{self.low!r}:{self.high!r}"
 
 
 def parse_projection(text: str) -> Projection:

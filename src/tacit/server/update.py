@@ -155,11 +155,19 @@ def parse_output(name: str, rounds: int, randomness: Randomness) -> Output:
     if name == "random":
         chosen = int(randomness.generator(Purpose.OUTPUT).integers(rounds))
         return partial(Kept, round=chosen)
-    outputs: dict[str, Output] = {"last": _last, "average": Averaged}
-    if name not in outputs:
-        raise unknown_name("output", name, [*outputs, "random"])
-    return outputs[name]
+    if name not in OUTPUTS:
+        raise unknown_name("output", name, [*OUTPUTS, "random"])
+    return OUTPUTS[name]
 
 
-def _last(update: Descent) -> ServerUpdate:
+def last_point(update: Descent) -> ServerUpdate:
+    """The newest point is the model."""
     return update
+
+
+OUTPUTS: dict[str, Output] = {"last": last_point, "average": Averaged}
+
+
+def describe_output(output: Output) -> str:
+    """The inverse of `parse_output`, where no coin was thrown."""
+    return next(name for name, known in OUTPUTS.items() if known is output)

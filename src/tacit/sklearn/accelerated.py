@@ -5,18 +5,17 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.calibrate import Privacy, calibrate
+from tacit.algorithms.calibrate import Privacy
 from tacit.algorithms.isrl_dp import accelerated_mb_sgd
 from tacit.client.bounds import ClipNorm, Unbounded
 from tacit.client.sampling import Full
+from tacit.engine.plan import plan
 from tacit.engine.run import Run
 from tacit.engine.simulate import simulate
 from tacit.errors import count, positive, unknown_name
@@ -25,8 +24,7 @@ from tacit.models.linear import LinearModel
 from tacit.models.registry import build_model, default_model
 from tacit.noise.additive import build_noise
 from tacit.privacy import Target
-from tacit.server.accelerated import Stage
-from tacit.server.projection import Everywhere
+from tacit.server.accelerated import Accelerated, Stage
 from tacit.sklearn.federated import Federated
 from tacit.sklearn.requests import Array, budgets, default_delta, seed_and_noise
 
@@ -80,25 +78,21 @@ class FederatedLinear(Federated):
         model = build_model(default_model(federation), federation, settings)
         assert isinstance(model, LinearModel)
         seed, noise = seed_and_noise(self.random_state, promise != "none")
-        compose = partial(
-            accelerated_mb_sgd,
+        curvature = self._smoothness(model, federation)
+        algorithm = accelerated_mb_sgd(
             model,
+            stages=(Stage(rounds, curvature),),
             bound=Unbounded() if promise == "none" else ClipNorm(self.clip_norm),
             sampling=Full(),
             strong_convexity=float(self.alpha),
-            projection=Everywhere(),
         )
-
-        def with_curvature(curvature: float) -> Algorithm:
-            parts = compose(stages=(Stage(rounds, curvature),))
-            return dataclasses.replace(parts, work=parts.work.with_noise(build_noise(noise)))
-
-        algorithm = with_curvature(beta := self._smoothness(model, federation))
+        algorithm = dataclasses.replace(algorithm, work=algorithm.work.with_noise(build_noise(noise)))
+        planned = plan(algorithm, federation, rounds=rounds, privacy=promise, seed=seed)
         if promise != "none":
             # How much noise the promise needs does not depend on the step, but the step on the noise.
-            calibrated = calibrate(algorithm, federation, releases=rounds, privacy=promise)
-            algorithm = with_curvature(beta + self._caution(calibrated.noise_stds, model.dim, federation))
-        return simulate(algorithm, federation, rounds=rounds, privacy=promise, seed=seed)
+            curvature += self._caution(planned.calibration.noise_stds, model.dim, federation)
+            planned = planned.with_server(Accelerated((Stage(rounds, curvature),), float(self.alpha)))
+        return simulate(planned)
 
     def _promise(self, federation: Federation) -> Privacy:
         if self.privacy == "none":

@@ -11,13 +11,14 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import ClassifierTags, RegressorTags, Tags
 from sklearn.utils.metaestimators import available_if
 
+from tacit.engine.execute import run_plan
+from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
 from tacit.engine.run import Run
 from tacit.engine.trained import Trained
 from tacit.errors import RequestError, unknown_name
 from tacit.federation import Batch, Federation
 from tacit.sklearn.federated import Federated
-from tacit.sklearn.planning import run_recipe
 from tacit.sklearn.requests import Array, budgets, default_delta, seed_and_noise
 
 TASKS = ("classification", "regression")
@@ -43,7 +44,8 @@ class FederatedEstimator(Federated):
     >>> X, y = load_digits(return_X_y=True)
     >>> model = FederatedEstimator(
     ...     algorithm="soteriafl-gd", epsilon=8, random_state=0,
-    ...     settings={"compressor": "rand-k:0.2", "step": 2.0, "clip_norm": 0.5, "model.intercept": False})
+    ...     settings={"algorithm.compressor": "rand-k:0.2", "algorithm.step": 2.0, "algorithm.clip_norm": 0.5,
+    ...               "model.intercept": False})
     >>> model.fit(X / 16, y, clients=np.arange(len(y)) % 5).score(X / 16, y) > 0.6
     True
 
@@ -56,8 +58,8 @@ class FederatedEstimator(Federated):
     algorithm : an algorithm's name (see `tacit list algorithms`).
     epsilon, delta, random_state : as in `FederatedLogisticRegression`.
     privacy : "record" or "client", whichever the algorithm protects; or "none", in so many words.
-    settings : any other settings of a recipe, such as rounds, step, sampling, batch or clip_norm; "model.ridge"
-        and the like reach the model's own. What is left open is chosen as `tacit run` chooses it.
+    settings : any other settings of a recipe, such as "rounds"; "algorithm.step", "algorithm.batch" and the like
+        are the algorithm's own, "model.ridge" the model's. What is left open is chosen as `tacit run` chooses it.
 
     Attributes
     ----------
@@ -106,7 +108,7 @@ class FederatedEstimator(Federated):
         for name in settings:
             if name.replace("-", "_") in DECIDED_ELSEWHERE or name.startswith("data"):
                 raise RequestError(f"settings holds {name!r}, which is an argument of the estimator or of fit")
-        return run_recipe(recipe.with_settings(settings), federation)
+        return run_plan(make_plan(recipe.with_settings(settings), federation=federation))
 
     def _keep(self, run: Run) -> None:
         self.model_ = Trained(run.algorithm.work.model, run.parameters.double())

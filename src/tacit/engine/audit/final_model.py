@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
+from tacit.engine.plan import plan
 from tacit.engine.simulate import simulate
 from tacit.errors import DataError, RequestError
 from tacit.federation import Batch, Federation
@@ -48,14 +49,9 @@ def audit_final_model(
     firsts, seconds, alone = _pairs(federation, generator)
     chosen = generator.random(len(firsts)) < 0.5
     members = torch.where(torch.from_numpy(chosen), firsts, seconds)
-    run = simulate(
-        algorithm,
-        _only(federation, torch.cat([members, alone])),
-        rounds=rounds,
-        privacy=privacy,
-        seed=seed,
-        evaluate_every=rounds,
-    )
+    half = _only(federation, torch.cat([members, alone]))
+    planned = plan(algorithm, half, rounds=rounds, privacy=privacy, seed=seed)
+    run = simulate(planned, evaluate_every=rounds)
     losses = [_losses(algorithm, federation, rows, run.parameters) for rows in (seconds, firsts)]
     scores = (losses[0] - losses[1]).double().numpy()
     assert run.guarantee is not None, "a target gives a guarantee"

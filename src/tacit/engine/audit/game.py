@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.calibrate import Calibration, calibrate
+from tacit.algorithms.calibrate import Calibration
 from tacit.client.cohort import Cohort
 from tacit.client.estimators import Saga, Svrg
 from tacit.compress import Packets, Shifted
 from tacit.compress.sparse import SparsePackets
+from tacit.engine.plan import plan
 from tacit.engine.round import client_round, client_start
 from tacit.errors import RequestError, count
 from tacit.federation import Batch, Federation
@@ -31,6 +32,7 @@ from tacit.models.penalty import Penalty
 from tacit.noise.randomness import Purpose, Randomness
 from tacit.privacy import Adjacency, Guarantee, Target
 from tacit.privacy.audit import ClaimedPoint
+from tacit.server.participation import Everyone
 
 Array = NDArray[np.float64]
 Coins = NDArray[np.bool_]
@@ -101,9 +103,12 @@ class Game:
             )
         work: Any = algorithm.work
         algorithm = replace(algorithm, work=replace(work, model=GradientGame(count("dim", dim))))
+        # The client that is played against takes part in every round.
+        algorithm = replace(algorithm, participation=Everyone())
         client = clients_with(torch.zeros(count("records", records), dim), clients=1, first=0)
-        calibration = calibrate(algorithm, client, releases=count("rounds", rounds), privacy=privacy)
-        return cls(algorithm, calibration, records, rounds, privacy.adjacency, dim, Randomness(seed))
+        planned = plan(algorithm, client, rounds=rounds, privacy=privacy, seed=seed)
+        calibration = planned.calibration
+        return cls(planned.algorithm, calibration, records, rounds, privacy.adjacency, dim, Randomness(seed))
 
     @property
     def guarantee(self) -> Guarantee:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tacit.algorithms.calibrate import attendance, releases
 from tacit.algorithms.trust import Nobody
 from tacit.engine.audit.final_model import audit_final_model
 from tacit.engine.audit.one_run import CANARIES, audit_one_run
@@ -12,7 +11,6 @@ from tacit.engine.audit.repeated_runs import DIM, TRIALS, audit
 from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError, unknown_name
-from tacit.noise.randomness import Randomness
 from tacit.privacy import Target, Unit
 from tacit.privacy.audit import AuditResult
 
@@ -46,7 +44,7 @@ def audit_recipe(
             f"{plan.algorithm.name!r} promises something about sums or whole clients; audits play against the "
             "messages of one client about one record"
         )
-    seed = plan.recipe.seed
+    seed, times = plan.seed, plan.releases
     if method == "final-model":
         return audit_final_model(
             plan.algorithm,
@@ -56,9 +54,7 @@ def audit_recipe(
             confidence=confidence,
             seed=seed,
         )
-    # The client that takes part most often promises most.
-    attended = attendance(plan.algorithm, plan.federation, plan.rounds, Randomness(seed))
-    times = releases(plan.algorithm, attended)
+    # The client that takes part most often promises most: `times` releases.
     if method == "one-run":
         return audit_one_run(
             plan.algorithm,

@@ -19,7 +19,7 @@ release of every client by itself, which composes with training in one accountan
 ...     model, bound=tacit.ClipNorm(clip.value), compressor=tacit.parse_compressor("identity"), step=0.5)
 >>> trainings = [partial(algorithm.work.event, size, rounds=20) for size in prepared.sizes.unique().tolist()]
 >>> left = remaining_target(total, [features, clip], trainings)
->>> run = tacit.simulate(algorithm, prepared, rounds=20, privacy=left)
+>>> run = tacit.simulate(tacit.plan(algorithm, prepared, rounds=20, privacy=left))
 >>> promise = pipeline_guarantee([features, clip], run.guarantee)
 >>> promise.meets(total)
 True

@@ -1,0 +1,238 @@
+"""An algorithm's own settings: plain values by name, and the parts that they stand for.
+
+Which settings an algorithm takes is read off its function's signature, and so are their defaults. A parameter of
+a plain type (a number, a word) is a setting of the same name. `KINDS` says for every other type which settings
+describe it, and how a part is read from them and written down as them. A new setting is a new parameter, and
+nothing else.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import zip_longest
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.shuffler import Shuffler
+from tacit.algorithms.trust import Aggregator, Nobody, Trust
+from tacit.client.bounds import Bound, build_bound, describe_bound
+from tacit.client.sampling import Sampling, build_sampling
+from tacit.compress import Compressor, parse_compressor
+from tacit.errors import RequestError, positive
+from tacit.federation import Federation
+from tacit.noise.randomness import Randomness
+from tacit.privacy.side.release import SideRelease
+from tacit.schedules import Schedule, parse_schedule
+from tacit.server.accelerated import Stage
+from tacit.server.participation import Everyone, FixedNumber, Participation, PoissonClients
+from tacit.server.projection import Projection, parse_projection
+from tacit.server.update import Output, describe_output, parse_output
+
+Make = Callable[..., Algorithm]
+Settings = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class About:
+    """What a part may depend on beside its own settings: the public numbers of a run."""
+
+    federation: Federation
+    rounds: int
+    seed: int = 0
+    participation: Participation = field(default_factory=Everyone)
+    before: SideRelease[float] | None = None
+    """the release that the bound was found by, if there was one"""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How parts of one type are written as settings.
+
+    `read` takes the values of `settings` in their order, `write` is its inverse.
+    """
+
+    settings: Settings
+    """name and plain type of each; "" stands for the parameter's own name"""
+    read: Callable[..., Any]
+    write: Callable[[Any], tuple[Any, ...]] = lambda part: ()
+    usual: tuple[Any, ...] = ()
+    """the values where neither a setting nor the signature's default says anything"""
+
+
+def _stages(about: About, stages: int | list[list[float]], step: float) -> tuple[Stage, ...]:
+    """The stages as given, or the rounds cut into stages as equal as they can be, of first curvature 1/step."""
+    rounds = about.rounds
+    if isinstance(stages, list):
+        if not all(isinstance(stage, list) and len(stage) == 2 for stage in stages):
+            raise RequestError(f"stages must be a number, or [rounds, curvature] for each stage, not {stages!r}")
+        made = tuple(Stage(_whole(length), curvature) for length, curvature in stages)
+        if sum(stage.rounds for stage in made) != rounds:
+            raise RequestError(f"stages have {sum(s.rounds for s in made)} rounds in all, the recipe {rounds}")
+        return made
+    if not 1 <= stages <= rounds:
+        raise RequestError(f"stages must be between 1 and the {rounds} rounds, not {stages}")
+    lengths = [rounds // stages + (k < rounds % stages) for k in range(stages)]
+    return tuple(Stage(length, 1 / positive("step", step)) for length in lengths)
+
+
+def _whole(rounds: float) -> int:
+    if not isinstance(rounds, int | float) or rounds != rounds // 1:
+        raise RequestError(f"the rounds of a stage must be a whole number, not {rounds!r}")
+    return int(rounds)
+
+
+def _trust(about: About, adversary: str) -> Trust:
+    """Nobody is trusted against the server; an aggregator hides the messages, and the coins of who takes part."""
+    who = about.participation
+    return Aggregator(who.expected) if adversary == "sum" and isinstance(who, PoissonClients) else Nobody()
+
+
+def _before(about: About, bound_from: str | None) -> SideRelease[float] | None:
+    """The release that the bound was found by; without it, a private statistic would be charged to nobody."""
+    if about.before is None and (bound_from or "").startswith("quantile"):
+        raise RequestError(
+            f"bound_from = {bound_from!r} takes a release before the first round, which cannot be made here: "
+            "give clip_norm"
+        )
+    return about.before
+
+
+def _shuffler(about: About) -> Shuffler:
+    """Of all clients, or of a fixed number of them."""
+    who = about.participation
+    cohort = who.number if isinstance(who, FixedNumber) else about.federation.clients
+    return Shuffler(cohort, int(about.federation.sizes.min()))
+
+
+KINDS: dict[Any, Kind] = {
+    Sampling: Kind(
+        {"": str, "batch": float},
+        lambda about, name, batch: build_sampling(name, batch),
+        lambda sampling: (sampling.name, getattr(sampling, "batch", None)),
+        usual=("poisson", 0.1),
+    ),
+    Bound: Kind({"": str, "clip_norm": float}, lambda about, name, size: build_bound(name, size), describe_bound),
+    Compressor: Kind({"": str}, lambda about, text: parse_compressor(text), lambda part: (part.spec(),)),
+    Projection: Kind({"": str}, lambda about, text: parse_projection(text), lambda part: (part.spec(),)),
+    Schedule: Kind({"": str}, lambda about, text: parse_schedule(text), lambda part: (part.spec(),)),
+    Output: Kind(
+        {"": str},
+        lambda about, name: parse_output(name, about.rounds, Randomness(about.seed)),
+        lambda output: (describe_output(output),),
+    ),
+    tuple[Stage, ...]: Kind({"": int | list[list[float]], "step": float}, _stages, usual=(1, 0.1)),
+    Trust: Kind({"adversary": Literal["sum", "server"]}, _trust, usual=("sum",)),
+    Shuffler: Kind({}, _shuffler),
+    SideRelease[float] | None: Kind({"bound_from": str}, _before, lambda release: (None,)),
+}
+"""The one table from a parameter's type to the settings that describe it."""
+
+_PLAIN = Kind({"": None}, lambda about, value: value, lambda value: (value,))
+"""Of a parameter that is a setting itself."""
+
+
+@dataclass(frozen=True)
+class _Parameter:
+    """A parameter of an algorithm's function, and the settings that it is read from."""
+
+    name: str
+    kind: Kind
+    settings: Settings
+    """their names and plain types"""
+    default: Any
+
+    @property
+    def required(self) -> bool:
+        return self.default is inspect.Parameter.empty
+
+
+@lru_cache(maxsize=256)
+def _parameters(make: Make) -> tuple[_Parameter, ...]:
+    hints, found = get_type_hints(make), []
+    for name, parameter in inspect.signature(make).parameters.items():
+        if name == "model":
+            continue
+        annotation = hints[name]
+        if annotation not in KINDS and not _is_plain(annotation):
+            # Nobody could write it in a recipe.
+            raise TypeError(f"{make.__name__}: no kind in tacit/algorithms/settings.py for {name}: {annotation}")
+        kind = KINDS.get(annotation, _PLAIN)
+        settings = {own or name: plain or annotation for own, plain in kind.settings.items()}
+        found.append(_Parameter(name, kind, settings, parameter.default))
+    return tuple(found)
+
+
+def settings_of(make: Make) -> dict[str, Any]:
+    """Name and plain type of every setting that an algorithm takes."""
+    return {name: plain for one in _parameters(make) for name, plain in one.settings.items()}
+
+
+def takes_part(make: Make, kind: Any) -> bool:
+    """Whether an algorithm takes a part of this type, a key of `KINDS`."""
+    return any(one.kind is KINDS[kind] for one in _parameters(make))
+
+
+def usual_settings(make: Make) -> dict[str, Any]:
+    """The plain values of all defaults. Settings without one, or whose default is None, are left out."""
+    usual: dict[str, Any] = {}
+    for one in _parameters(make):
+        written = () if one.required else one.kind.write(one.default)
+        for name, value, fallback in zip_longest(one.settings, written, one.kind.usual):
+            usual[name] = fallback if value is None else value
+    return {name: value for name, value in usual.items() if value is not None}
+
+
+def checked_settings(algorithm: str, make: Make, settings: Settings) -> dict[str, Any]:
+    """The settings, if the algorithm takes them and their types are right; those that are None are dropped."""
+    taken, found = settings_of(make), {}
+    for name, value in settings.items():
+        if value is None:
+            continue
+        if name not in taken:
+            raise RequestError(f"algorithm {algorithm!r} takes no {name}; it takes {', '.join(sorted(taken))}")
+        found[name] = plain_value(name, taken[name], value)
+    return found
+
+
+def read_parts(algorithm: str, make: Make, settings: Settings, about: About) -> dict[str, Any]:
+    """The arguments of an algorithm's function; what no setting says follows from its defaults."""
+    values = usual_settings(make) | checked_settings(algorithm, make, settings)
+    arguments = {}
+    for one in _parameters(make):
+        said = [values.get(name) for name in one.settings]
+        if one.required and said and all(value is None for value in said):
+            name = next(iter(one.settings))
+            raise RequestError(f"algorithm {algorithm!r} needs {name}: say algorithm.{name}")
+        arguments[one.name] = one.kind.read(about, *said)
+    return arguments
+
+
+def plain_value(name: str, kind: Any, value: Any) -> Any:
+    """The value, if it is of a plain type; whole numbers become floats where a float is wanted."""
+    members = _members(kind)
+    words = [word for member in members if get_origin(member) is Literal for word in get_args(member)]
+    types_ = tuple(get_origin(member) or member for member in members if get_origin(member) is not Literal)
+    if isinstance(value, str) and value in words:
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and float in types_ and int not in types_:
+        try:
+            return float(value)
+        except OverflowError as error:
+            raise RequestError(f"{name} must be a number that fits into a float") from error
+    if not isinstance(value, types_) or (isinstance(value, bool) and bool not in types_):
+        wanted = [repr(word) for word in words] + [t.__name__ for t in types_ if t is not types.NoneType]
+        raise RequestError(f"{name} must be {' or '.join(wanted)}, not {value!r}")
+    return value
+
+
+def _members(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+
+
+def _is_plain(kind: Any) -> bool:
+    plain = (bool, int, float, str, list, dict, types.NoneType)
+    return all(get_origin(one) is Literal or (get_origin(one) or one) in plain for one in _members(kind))

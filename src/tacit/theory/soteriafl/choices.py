@@ -1,0 +1,59 @@
+"""What SoteriaFL (Li et al. 2022) chooses for a run: batch, rounds, step and snapshot probability."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from tacit.models.linear import LinearModel
+from tacit.theory.asked import Asked
+from tacit.theory.soteriafl.prescription import Prescription, prescribe
+from tacit.theory.soteriafl.problem import Problem
+
+EXACT_NOISE_CONSTANT = 32.0
+"""The paper's unknown c of Theorem 2, for exactly calibrated full batches and replace-one.
+
+The noise that T releases need is about sigma^2 = (2 G/m)^2 T 2 ln(1/delta) / epsilon^2, and G_A = G, G_B = 0.
+"""
+
+
+def choose(asked: Asked) -> dict[str, Any]:
+    """Theorems 1 and 3 where the smoothness is known, and always the snapshot probability of Corollary 2, b/m."""
+    wanted = ["rounds", "step"] + (["batch"] if asked.batch() is not None else [])
+    found = prescription(asked) if any(asked.is_open(name) for name in wanted) else None
+    chosen: dict[str, Any] = {}
+    if found is not None:
+        chosen = {"batch": float(found.batch), "rounds": found.rounds, "step": found.step}
+    batch = chosen["batch"] if found is not None and asked.is_open("batch") else asked.batch()
+    return {**chosen, "snapshot_probability": asked.rate(batch)}
+
+
+def prescription(asked: Asked) -> Prescription | None:
+    """What the paper prescribes, from public numbers alone; None where they are not known."""
+    posed = problem(asked)
+    if posed is None:
+        return None
+    return prescribe(asked.algorithm, **asdict(posed), noise_constant=EXACT_NOISE_CONSTANT)
+
+
+def problem(asked: Asked) -> Problem | None:
+    """The public numbers that the theory depends on; None without a promise, or a smoothness constant.
+
+    The latter is known for linear models with a public bound on the features.
+    """
+    model, federation = asked.model, asked.federation
+    if asked.epsilon is None or asked.delta is None or asked.feature_norm is None:
+        return None
+    smoothness = model.smoothness(asked.feature_norm) if isinstance(model, LinearModel) else None
+    if smoothness is None:
+        return None
+    return Problem(
+        clients=federation.clients,
+        records=int(federation.sizes.min()),
+        dim=model.dim,
+        omega=asked.omega,
+        smoothness=smoothness,
+        gradient_bound=asked.gradient_bound,
+        epsilon=asked.epsilon,
+        delta=asked.delta,
+    )
