@@ -142,23 +142,27 @@ def _mixture_moment(pair: MixturePair, tilt: float) -> float:
 
 
 def _fixed_size_moment(pair: FixedSizePair, tilt: float) -> float:
-    """log of the atom plus, for each number of draws, integrals over the outcomes where P > Q.
+    """log of the atom plus, for each number of draws, integrals of exp(t L) over the outcomes with L > 0.
 
-    They are of P^(1 + t) Q^(-t), and of Q^(1 + t) P^(-t) for the mirror image.
+    Once for P, and once for the mirror image, where P has what Q has here, and the loss is -L.
     """
     parts = [math.log(pair.atom)] if pair.atom > 0 else []
-    for j, weight in zip(pair.draws, pair.weights, strict=True):
-        shift = j * pair.shift
+    for shift, weight in zip((0.0, *pair.shifts), (1 - pair.drawn, *pair.weights), strict=True):
+        if weight == 0:
+            continue
 
-        def log_integrand(x: Array, power: float, shift: float = shift) -> Array:
-            lower = _log_density(x, (1.0,), (0.0,))
-            upper = _log_density(x, (1 - pair.drawn, pair.drawn), (0.0, shift))
-            return lower + power * (upper - lower)
+        def log_integrand(x: Array, centre: float, power: float, shift: float = shift) -> Array:
+            # Where j is told, its own loss is the smaller one.
+            losses = np.minimum(pair.loss(x), shift * x - shift**2 / 2) if shift else pair.loss(x)
+            log_density = _log_density(x, (1.0,), (centre,))
+            return np.where(losses > 0, log_density + power * losses, -np.inf)
 
-        log_weight = math.log(weight / pair.drawn)
-        for power in (1 + tilt, -tilt):
-            reach = max(power, 1.0) * shift + _FAR
-            parts.append(log_weight + _log_integral(partial(log_integrand, power=power), shift / 2, reach, shift))
+        start = (shift or min(pair.shifts)) / 2
+        steepest = max(pair.shifts)
+        for centre, power in ((shift, tilt), (0.0, -tilt)):
+            reach = max(power + 1, 1.0) * steepest + _FAR
+            integrand = partial(log_integrand, centre=centre, power=power)
+            parts.append(math.log(weight) + _log_integral(integrand, start, max(start, centre) + reach, steepest))
     return float(logsumexp(parts))
 
 
