@@ -87,7 +87,8 @@ def test_the_profile_against_draws(hiding: int) -> None:
     )
     found = swaps._profile(hiding, loss, shift, shift, LOG_TAIL)
     assert found == pytest.approx(means.mean(), abs=4 * means.std() / math.sqrt(len(means)) + 5e-3 * found)
-    assert found <= math.exp(swaps._log_profile(hiding, loss, shift, math.log(found) - 5)) * 1.01
+    assert swaps._is_below(math.log(found) + 0.02, hiding, loss, shift)
+    assert not swaps._is_below(math.log(found) - 0.02, hiding, loss, shift)
 
 
 def test_a_pair_has_the_profile() -> None:

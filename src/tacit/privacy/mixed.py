@@ -47,7 +47,7 @@ SAFE_SIDE = 1e-7
 _SLIP_SHARE = 0.25
 """The part of delta that pays for messages that are not quite clones. It decides how tight, not whether."""
 
-_PASSES = 3
+_PASSES, _SETTLED = 3, 2e-3
 _LOG_NEGLIGIBLE = -9.0
 _DRAWN_SLIP, _DRAWN_CLONES = 1.5, math.log(1.5)
 """With batches: what the slip is multiplied with, and the least e."""
@@ -71,9 +71,10 @@ def mixed_epsilon(event: DpEvent, delta: float, adjacency: Adjacency, *, local: 
         # An epsilon holds if it is not above the cap that its slip is weighed with.
         answer = EpsilonAtAtoms((1 - _SLIP_SHARE) * delta)
         found = _answer(event, adjacency, best, delta, answer) * (1 + SAFE_SIDE)
-        if found >= best:
+        settled = found > (1 - _SETTLED) * best
+        best = min(best, found)
+        if settled:
             break
-        best = found
     return best
 
 

@@ -60,10 +60,10 @@ from tacit.privacy.pairs import Array
 _PARTS, _DEPTH = (0.0, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2), 3
 """Which parts of the others may be set aside, and how often those who were do so again."""
 
-_LEVEL_PRECISION = 0.01
+_LEVEL_PRECISION = 0.02
 """To how much, relatively, the logarithm of a level is determined. It decides how tight, not whether."""
 
-_NODES = 256
+_NODES = 160
 """Cells of each side of X_g; the mass of each goes to its ends, such that it and the mean are kept."""
 
 _PER_DEVIATION = 10
@@ -95,12 +95,12 @@ def hiding_clients(others: int, client_shift: float, log_slip: float) -> int:
 def _log_level(aside: int, client_shift: float, log_slip: float, inner: dict[int, float], most: float) -> float:
     """The least level, up to `most`, at which h_n of those set aside, split at best, is below the slip."""
     hiding = max((math.floor((aside - few) * math.exp(-level)) for few, level in inner.items()), default=0)
-    if hiding < 1 or _log_profile(hiding, most, client_shift, log_slip) > log_slip:
+    if hiding < 1 or not _is_below(log_slip, hiding, most, client_shift):
         return most
     low, high = 0.0, most
     while high - low > _LEVEL_PRECISION * high:
         middle = (low + high) / 2
-        enough = _log_profile(hiding, middle, client_shift, log_slip) <= log_slip
+        enough = _is_below(log_slip, hiding, middle, client_shift)
         low, high = (low, middle) if enough else (middle, high)
     return high
 
@@ -165,16 +165,20 @@ def _to_ends(values: Array, mass: Array, mean: Array) -> Array:
     return np.append(mass - upper, 0.0) + np.append(0.0, upper)
 
 
-def _log_profile(hiding: int, log_g: float, client_shift: float, log_floor: float) -> float:
-    """An upper bound on log h_n(g) at `shift` = c, tight where it is above `log_floor`: x_+ <= exp(t x - 1)/t."""
-    log_tail = log_floor - math.log(8)
+def _is_below(log_height: float, hiding: int, log_g: float, client_shift: float) -> bool:
+    """Whether h_n(g), at a `shift` of c, is shown to be at most exp(`log_height`).
+
+    First by x_+ <= exp(t x - 1)/t for many t, which works for heights of any size; else by the profile itself.
+    """
+    log_tail = log_height - math.log(8)
     values, masses = _contrast(log_g, client_shift, client_shift, log_tail)
     tilts = np.exp(np.linspace(math.log(1e-3), math.log(200.0), 64)) / max(float(values[-1]), 1e-9)
     exponents = tilts[:, None] * values
     top = exponents.max(axis=1)
     log_moments = top + np.log((masses * np.exp(exponents - top[:, None])).sum(axis=1))
-    chernoff = float((hiding * log_moments - 1 - np.log(hiding * tilts)).min())
-    return float(np.logaddexp(log_tail, chernoff))
+    if float((hiding * log_moments - 1 - np.log(hiding * tilts)).min()) <= log_height + math.log(7 / 8):
+        return True
+    return math.log(_profile(hiding, log_g, client_shift, client_shift, log_height - 6)) <= log_height
 
 
 @lru_cache(maxsize=64)
@@ -245,10 +249,9 @@ def _window(points: Array, law: Array, times: int, log_tail: float) -> tuple[flo
     low, high = times * float(points[0]), times * float(points[-1])
     deviation = math.sqrt(times * float((law * points**2).sum()))
     for sign, end in ((1, float(points[-1])), (-1, -float(points[0]))):
-        for tilt in np.geomspace(10 / max(end, deviation), 12 / deviation, 12).tolist():
-            exponents = sign * tilt * points
-            top = float(exponents.max())
-            log_moment = top + math.log(float((law * np.exp(exponents - top)).sum()))
+        # The largest exponent is at the end, and 300 at most.
+        for tilt in np.geomspace(10 / max(end, deviation), min(10 / deviation, 300 / end), 5).tolist():
+            log_moment = math.log(float(law @ np.exp(sign * tilt * points)))
             bound = max(times * log_moment - log_tail + math.log(max(end, deviation, 1.0)), 1.0) / tilt
             low, high = (low, min(high, bound)) if sign == 1 else (max(low, -bound), high)
     return low, high
