@@ -152,7 +152,7 @@ def shuffled_gaussian_epsilon(
     """The epsilon of a `ShuffledGaussian` run.
 
     >>> round(shuffled_gaussian_epsilon(4.0, clients=1000, rounds=1, delta=1e-6), 2)
-    0.12
+    0.11
     >>> round(ShuffledGaussian(4.0, clients=1000).local_epsilon(1e-6), 2)
     2.25
     """
