@@ -21,7 +21,10 @@ from tacit.privacy.convert import (
     replace_one_from_add_remove,
     user_level,
 )
+from tacit.privacy.dominate import Direction
 from tacit.privacy.groups import epsilon_between, group_epsilon
+from tacit.privacy.pairs import MixturePair
+from tacit.privacy.refine import EpsilonAt, worst
 
 ADD_REMOVE = Adjacency.ADD_REMOVE
 RUNS = {
@@ -150,22 +153,20 @@ def test_poisson_groups_against_an_integral(adjacency: Adjacency) -> None:
     assert at(found * 0.99) > 1e-3
 
 
-def test_fixed_size_groups_against_the_told_number_of_members() -> None:
-    """One round: the best of telling how many are drawn and of one record after the other."""
+def test_fixed_size_groups_cost_little_more_than_an_attack_attains() -> None:
+    """If all others contribute -C, members that change from -C to C shift the sum by 2C for each one drawn."""
+    for size, rounds in ((4, 1), (2, 30)):
+        run = events.repeated(events.without_replacement(50, 10, 3.0), rounds)
+        members = np.arange(size + 1)
+        chances = tuple(map(float, stats.hypergeom(50, size, 10).pmf(members)))
+        attack = MixturePair(chances, tuple(map(float, 2 * members / 3.0)), (1.0,), (0.0,))
+        attained = worst([Direction(0.0, ((attack, rounds),))], math.log(1e-5) - 9, EpsilonAt(1e-5))
+        found = group_epsilon(run, size, 1e-5)
+        assert attained * (1 - 5e-3) <= found <= 1.1 * attained
+
+
+def test_a_group_of_all_records_is_always_drawn() -> None:
     run = events.without_replacement(50, 10, 3.0)
-    chances = stats.hypergeom(50, 4, 10).pmf(np.arange(5))
-    found = group_epsilon(run, 4, 1e-5)
-
-    def told(level: float) -> float:
-        return sum(
-            chance * delta(events.gaussian(3.0 / j), level) for j, chance in enumerate(chances) if j and chance
-        )
-
-    low, high = 0.0, 100.0
-    while high - low > 1e-3:
-        middle = (low + high) / 2
-        low, high = (middle, high) if told(middle) > 1e-5 else (low, middle)
-    assert epsilon(run, 1e-5) < found <= 1.001 * high
     assert group_epsilon(run, 50, 1e-5) == pytest.approx(epsilon(events.gaussian(0.3), 1e-5), rel=1e-6)
     with pytest.raises(RequestError, match="at most the 50 records"):
         group_epsilon(run, 51, 1e-5)

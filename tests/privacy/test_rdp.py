@@ -32,18 +32,21 @@ def test_moments_near_order_one_conserve_mass(order: float) -> None:
     """E_P exp(-L) is Q's mass and E_P 1 is P's: the moment at orders 0 and 1 is zero for every pair."""
     pairs = [
         MixturePair((0.8, 0.2), (0.1, 1.3), (0.8, 0.2), (0.1, 1.3)),
-        FixedSizePair((1,), (0.2,), 0.2, 1.3),
+        FixedSizePair((1.3,), (0.2,), 0.2),
+        FixedSizePair((0.7, 1.4, 2.1), (0.2, 0.05, 0.01), 0.26),
         RevealedPair((0.6, 0.3), (0.5, 2.0), atom=0.1),
     ]
     for pair in pairs:
-        assert log_moment(pair, 1.0) == pytest.approx(0.0, abs=1e-9)
-        assert log_moment(pair, 0.0) == pytest.approx(0.0, abs=1e-9)
+        # Where the loss has kinks, the integrals are less precise.
+        precision = 1e-6 if isinstance(pair, FixedSizePair) else 1e-9
+        assert log_moment(pair, 1.0) == pytest.approx(0.0, abs=precision)
+        assert log_moment(pair, 0.0) == pytest.approx(0.0, abs=precision)
         assert log_moment(pair, order) > 0
 
 
 @pytest.mark.parametrize(("first", "last"), [(-50, 80), (-80, 50), (-1, 1), (-40, 40)])
 def test_the_cells_of_one_side_serve_the_other(first: int, last: int) -> None:
-    for pair in (FixedSizePair((1,), (0.04,), 0.04, 0.7), FixedSizePair((1, 2), (0.04, 8e-4), 0.0408, 0.3)):
+    for pair in (FixedSizePair((0.7,), (0.04,), 0.04), FixedSizePair((0.3, 0.6), (0.04, 8e-4), 0.0408)):
         losses = 0.02 * np.arange(first, last + 1)
         upper, lower = pair.log_cells(losses)
         zero = -first

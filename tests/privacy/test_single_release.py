@@ -8,11 +8,14 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
-from scipy import integrate, stats
+from scipy import integrate, optimize, stats
 
 from tacit.privacy import Adjacency, delta, events
 from tacit.privacy.dominate import dominate
+from tacit.privacy.groups import group_epsilon
 from tacit.privacy.refine import LogDeltaAt, worst
 
 Array = NDArray[np.float64]
@@ -86,14 +89,76 @@ def test_without_replacement_matches_its_closed_form(
     assert_tight_upper_bound(delta(events.without_replacement(records, batch, noise), epsilon), true)
 
 
+def hidden_draws(shifts: Array, weights: Array, epsilon: float) -> float:
+    """Fact C by other means: the least of sum_j w_j E (W_j - t_j)_+ over the t_j, by Lagrange's dual.
+
+    E (W_j - t)_+ + price t is least where Phi(-x) = price, or at t = g; the sum of the t_j is then paid back.
+    """
+    still, g = 1 - weights.sum(), math.exp(epsilon)
+
+    def dual(x: float) -> float:
+        price = stats.norm.sf(x)
+        t = np.maximum(g, np.exp(shifts * x - shifts**2 / 2))
+        deltas = [gaussian_delta(shift, math.log(level)) for shift, level in zip(shifts, t, strict=True)]
+        return float(weights @ (deltas + price * t) - price * (g - still))
+
+    return -float(optimize.minimize_scalar(lambda x: -dual(x), bounds=(-5, 40), method="bounded").fun)
+
+
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize(("records", "batch", "noise"), [(100, 1, 1.0), (100, 30, 2.0), (50, 80, 5.0)])
-def test_with_replacement_matches_its_closed_form(epsilon: float, records: int, batch: int, noise: float) -> None:
-    draws = np.arange(1, batch + 1)
-    chances = stats.binom.pmf(draws, batch, 1 / records)
-    inner = math.log1p(math.expm1(epsilon) / (1 - (1 - 1 / records) ** batch))
-    true = sum(w * gaussian_delta(2 * j / noise, inner) for j, w in zip(draws, chances, strict=True))
+def test_with_replacement_matches_its_dual(epsilon: float, records: int, batch: int, noise: float) -> None:
+    draws = np.arange(1, min(batch, 15) + 1)
+    true = hidden_draws(2 * draws / noise, stats.binom.pmf(draws, batch, 1 / records), epsilon)
     assert_tight_upper_bound(delta(events.with_replacement(records, batch, noise), epsilon), true)
+
+
+@settings(max_examples=15)
+@given(
+    seed=st.integers(0, 10**6),
+    records=st.integers(2, 5),
+    batch=st.integers(1, 3),
+    replacement=st.booleans(),
+    members=st.integers(1, 2),
+    noise=st.floats(0.5, 4.0),
+)
+def test_no_real_batch_is_told_apart_better_than_fact_c_says(
+    seed: int, records: int, batch: int, replacement: bool, members: int, noise: float
+) -> None:
+    """Any contributions in the unit disc, one or two records replaced, all batches enumerated, on a grid."""
+    batch, members = min(batch, records), min(members, records)
+    generator = np.random.default_rng(seed)
+    angles, radii = generator.uniform(0, 2 * np.pi, records), generator.choice([0.5, 1.0, 1.0], records)
+    if seed % 3 == 0:
+        # The worst ones lie on a line.
+        angles = np.pi * generator.integers(0, 2, records)
+    here = np.stack([radii * np.cos(angles), radii * np.sin(angles)], axis=1)
+    there = here.copy()
+    there[:members] *= -1
+    axis = np.linspace(-14.0, 14.0, 161)
+    points = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
+
+    def density(contributions: Array) -> Array:
+        draws = (
+            itertools.product(range(records), repeat=batch)
+            if replacement
+            else itertools.combinations(range(records), batch)
+        )
+        means = np.array([contributions[list(rows)].sum(0) for rows in draws]) / noise
+        squares = ((points[:, None, :] - means) ** 2).sum(2)
+        return np.exp(-squares / 2).mean(1) / (2 * np.pi)
+
+    upper, lower = density(here), density(there)
+    cell = (axis[1] - axis[0]) ** 2
+    run = (events.with_replacement if replacement else events.without_replacement)(records, batch, noise)
+    for level in (0.0, 0.3, 1.0, 2.5):
+        true = float(np.maximum(upper - math.exp(level) * lower, 0.0).sum()) * cell
+        # The grid is right to within two percent.
+        if members == 1:
+            assert 0.98 * true - 1e-5 <= delta(run, level)
+        elif true > 1e-3:
+            # What is charged at a delta that is a little smaller cannot be less.
+            assert group_epsilon(run, members, 0.98 * true) >= level
 
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))

@@ -36,11 +36,25 @@ def _check_bound(setting: str, value: float) -> None:
         raise RequestError(f"{setting} must be between {_LEAST:g} and {_MOST:g}, not {value!r}")
 
 
+def _check_products() -> None:
+    """Refuse to scale gradients by matrix products that keep only eight or eleven bits of their factors."""
+    precision = torch.get_float32_matmul_precision()
+    if precision != "highest" or torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+        raise RequestError(
+            "no bound on a record holds in matrix products of reduced precision: call "
+            'torch.set_float32_matmul_precision("highest"), and train outside of torch.autocast'
+        )
+
+
 class Bound(Protocol):
     """A map of every record's vector into a ball.
 
     Guarantee: whatever the gradients are (zero, huge, not finite), each record adds to `sums` a vector of
-    norm at most `norm(dim)`. A gradient that is not finite adds zero.
+    norm at most `norm(dim)`. A gradient that is not finite adds zero, and so does one that is too large to be
+    scaled precisely: where a layer's inputs are longer than 1e20, or the scale is below 1e-38.
+
+    This is about the terms of the sum. What adding them up in single precision loses is in docs/privacy.md,
+    under "Entropy and floating point".
     """
 
     def norm(self, dim: int) -> float:
@@ -73,6 +87,7 @@ class ClipNorm:
 
     def scales(self, gradients: Gradients) -> Tensor:
         """min(1, C / ||g||)."""
+        _check_products()
         norms = gradients.norms()
         scales = (self.clip_norm * SHAVE / norms).clamp(max=1.0)
         return torch.where(scales >= _LEAST_SCALE, scales, 0.0)
@@ -97,6 +112,7 @@ class Normalise:
 
     def scales(self, gradients: Gradients) -> Tensor:
         """C / ||g||."""
+        _check_products()
         norms = gradients.norms()
         scales = self.length * SHAVE / norms
         # Scales must fit into single precision: a shorter gradient counts as zero.

@@ -44,7 +44,10 @@ class Gradients(Protocol):
         ...
 
     def norms(self) -> Tensor:
-        """The Euclidean norm of every record's gradient: (records,)."""
+        """The Euclidean norm of every record's gradient, in double precision: (records,).
+
+        Infinite, or not a number, where a weighted sum could not be trusted to scale the gradient as told.
+        """
         ...
 
     def weighted_sums(self, weights: Tensor) -> Tensor:
@@ -147,7 +150,7 @@ def row_norms(rows: Tensor) -> Tensor:
     the worst rounding adds up to more than 3e-5; where squares may vanish or overflow, in double precision.
     """
     if rows.dtype != torch.float32:
-        return _double_norms(rows)
+        return double_norms(rows)
     blocks = [_block_norms(block) for block in rows.split(_BLOCK, dim=1)]
     return blocks[0] if len(blocks) == 1 else torch.linalg.vector_norm(torch.stack(blocks), dim=0)
 
@@ -155,18 +158,35 @@ def row_norms(rows: Tensor) -> Tensor:
 _BLOCK = 1024
 _LEAST_SAFE = 1e-12
 
+LONGEST_INPUTS = 1e20
+"""Inputs of a layer that are longer than this count as infinite, so that bounds leave their record out.
+
+A gradient inputs (x) errors is scaled by scaling the errors. If they become so small that single precision has
+only some of their digits left, each is off by up to 2^-150, and the gradient by that times the inputs' norm. With
+this limit that is less than 1e-25 for each error, where the least bound is 1e-12.
+"""
+
+_LONGEST = 1e100
+"""Longer rows count as infinite, so that whatever they are multiplied with has a square that is not lost."""
+
+
+def trusted(input_norms: Tensor) -> Tensor:
+    """Norms of a layer's inputs; infinite where errors could not be scaled precisely enough beside them."""
+    return torch.where(input_norms <= LONGEST_INPUTS, input_norms, torch.inf)
+
 
 def _block_norms(rows: Tensor) -> Tensor:
     norms: Tensor = torch.linalg.vector_norm(rows, dim=1).double()
     doubtful = ~((norms > _LEAST_SAFE) & (norms < torch.inf))
     if bool(doubtful.any()):
-        norms[doubtful] = _double_norms(rows[doubtful])
+        norms[doubtful] = double_norms(rows[doubtful])
     return norms
 
 
-def _double_norms(rows: Tensor) -> Tensor:
+def double_norms(rows: Tensor) -> Tensor:
+    """Row norms from squares in double precision; infinite beyond what double precision can be trusted with."""
     norms: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
-    return norms
+    return norms if rows.dtype == torch.float32 else torch.where(norms <= _LONGEST, norms, torch.inf)
 
 
 @dataclass(frozen=True)
@@ -204,7 +224,7 @@ class OuterGradients:
             len(self.layers[0].inputs), dtype=torch.float64, device=self.layers[0].inputs.device
         )
         for layer in self.layers:
-            inputs = row_norms(layer.inputs).square() + float(layer.bias)
+            inputs = trusted(row_norms(layer.inputs)).square() + float(layer.bias)
             squares = squares + inputs * row_norms(layer.errors).square()
         return squares.sqrt()
 

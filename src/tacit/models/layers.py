@@ -19,7 +19,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from tacit.models.gradients import FEW_RECORDS, ROWS_AT_A_TIME
+from tacit.models.gradients import FEW_RECORDS, ROWS_AT_A_TIME, double_norms, trusted
 
 KEEP_ROWS = ROWS_AT_A_TIME // 4
 """Up to here a layer's gradients are kept once they are written down, beyond they are written down twice."""
@@ -31,12 +31,13 @@ record has more than the third. Measured on one core, as is the next."""
 COST_OF_PRODUCTS = 8
 """A multiplication of small matrices in double precision takes as long as about so many in single precision."""
 
-CANCELLATION = 1e-4
-"""The least that a norm from products counts, relative to what it would be if nothing cancelled out.
+CANCELLATION = 100
+"""The least that a norm from products counts, in roundings of what it would be if nothing cancelled out.
 
 Where the positions of a record nearly cancel, the sum in single precision is rounded relative to what cancels,
-not to what is left. Rounding stays below 1e-6 of that, a hundredth of this, so that a clipped record exceeds its
-bound by a factor of at most 1 + (1/100)^2 / 2, which is within the margin that bounds keep.
+not to what is left: for L positions by at most (L + 2) 2^-24 of that. Norms count at least a hundred times as
+much, so that a clipped record exceeds its bound by a factor of at most 1 + (1/100)^2 / 2, which is within the
+margin that bounds keep.
 """
 
 
@@ -110,8 +111,11 @@ class Share(Protocol):
 
 
 def _squares(rows: Tensor) -> Tensor:
-    norms: Tensor = torch.linalg.vector_norm(rows.flatten(1), dim=1, dtype=torch.float64)
-    return norms.square()
+    return double_norms(rows.flatten(1)).square()
+
+
+def _input_squares(inputs: Tensor) -> Tensor:
+    return trusted(double_norms(inputs.flatten(1))).square()
 
 
 def _factors(weights: Tensor, rows: Tensor) -> Tensor:
@@ -166,7 +170,7 @@ class OuterShare:
 
     def squares(self) -> Tensor:
         """||errors||^2 ||inputs||^2."""
-        return _squares(self.inputs) * _squares(self.errors)
+        return _input_squares(self.inputs) * _squares(self.errors)
 
     def sums(self, weights: Tensor, clients: Clients) -> Tensor:
         """One matrix product a client."""
@@ -228,8 +232,9 @@ class ProductsShare(_Positions):
     def _squares_of(self, start: int, stop: int) -> Tensor:
         columns, errors = self.columns(self.inputs[start:stop]).double(), self.errors[start:stop].double()
         products = torch.bmm(columns.transpose(1, 2), columns) * torch.bmm(errors.transpose(1, 2), errors)
-        if_nothing_cancels = _squares(columns) * _squares(errors)
-        return products.sum((1, 2)).clamp(min=0.0) + CANCELLATION**2 * if_nothing_cancels
+        if_nothing_cancels = _input_squares(columns) * _squares(errors)
+        roundings = CANCELLATION * (errors.shape[2] + 2) * 2**-24
+        return products.sum((1, 2)).clamp(min=0.0) + roundings**2 * if_nothing_cancels
 
     def sums(self, weights: Tensor, clients: Clients) -> Tensor:
         """One matrix product a client, over its records and positions together."""

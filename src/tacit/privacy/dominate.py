@@ -177,7 +177,7 @@ def _fixed_size(
         if batch == records:
             return shift, None, None
         rate = batch / records
-        pair = FixedSizePair((1,), (rate,), rate, shift)
+        pair = FixedSizePair((shift,), (rate,), rate)
         return 0.0, pair, pair
     times_drawn = stats.binom(batch, 1 / records)
     most = _least(lambda k: times_drawn.logsf(k) <= log_tail, batch)
@@ -185,10 +185,9 @@ def _fixed_size(
     weights = times_drawn.pmf(draws)
     kept = weights > 0
     pair = FixedSizePair(
-        tuple(int(j) for j in draws[kept]),
+        tuple(float(j * shift) for j in draws[kept]),
         tuple(float(w) for w in weights[kept]),
         -math.expm1(batch * math.log1p(-1 / records)),
-        shift,
         unbounded=float(times_drawn.sf(draws[-1])),
     )
     return 0.0, pair, pair

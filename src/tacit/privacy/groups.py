@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from functools import lru_cache
 from typing import Any
 
@@ -22,7 +23,7 @@ from tacit.privacy.crowd_events import OnceDpEvent, ShuffledDpEvent
 from tacit.privacy.dominate import Direction, dominate, is_private, leaves
 from tacit.privacy.events import from_dict, to_dict
 from tacit.privacy.inexact import Surcharge
-from tacit.privacy.pairs import MixturePair, Pair, RevealedPair
+from tacit.privacy.pairs import FixedSizePair, MixturePair, Pair, RevealedPair
 from tacit.privacy.refine import EpsilonAt, worst
 from tacit.privacy.terms import Adjacency
 
@@ -72,8 +73,10 @@ def group_epsilon(event: DpEvent, size: int, delta: float, adjacency: Adjacency 
     (or against nothing) dominates; the proof of Theorem B holds word for word.
     Sums with coins: k times the reach; in one pass, in each of the up to k rounds that the members may be in.
     Shuffled: as if the shuffler told who sent what, or one record after the other behind it.
-    Fixed-size and revealed batches: nature tells j (convexity), which leaves a Gaussian release at its shift; or,
-    where that is less, one record after the other as in `convert.group`, at the best point of the event's curve.
+    Fixed-size batches: Fact C, with the number of members drawn in the place of the draws of one record.
+    Fixed-size batches in two levels: nature tells j (convexity), which leaves a Gaussian release at its shift;
+    or, where that is less, one record after the other as in `convert.group`, at the best point of its curve.
+    Revealed batches: j is told.
 
     >>> from tacit.privacy.events import gaussian, poisson, repeated
     >>> run = repeated(poisson(0.01, 1.0), 1000)
@@ -108,7 +111,7 @@ def _group_epsilon(text: str, size: int, delta: float, adjacency: Adjacency) -> 
     dominate(event, adjacency, log_tail=log_tail)
     ideal = worst(tuple(_directions(event, size, adjacency, log_tail)), log_tail, EpsilonAt(ideal_delta))
     found = surcharge.real_epsilon(ideal * (1 + _ROUNDING), delta)
-    if any(isinstance(leaf, (*FIXED_SIZE, ShuffledDpEvent)) for leaf, _ in leaves(event)):
+    if any(isinstance(leaf, events.FixedSizeTwoLevelDpEvent | ShuffledDpEvent) for leaf, _ in leaves(event)):
         found = min(found, _one_after_the_other(event, size, delta, adjacency, at_most=found))
     return found
 
@@ -125,18 +128,29 @@ def _longest_pass(event: DpEvent) -> int:
     return max((_longest_pass(part) for part in parts if isinstance(part, DpEvent)), default=1)
 
 
+class _Known(Enum):
+    """What the adversary knows about how many members of a group were drawn."""
+
+    NOTHING = auto()
+    """every record has a coin of its own"""
+    LITTLE = auto()
+    """others take the places of members that are not drawn: Fact C"""
+    ALL = auto()
+    """it is told"""
+
+
 @dataclass(frozen=True)
 class _Draw:
     """How many members of a group one release draws, and what the group then contributes.
 
-    j members contribute `always + each * j` bounds. `secret`: the adversary does not know j.
+    j members contribute `always + each * j` bounds.
     """
 
     noise_multiplier: float
     members: Any
     each: float
     always: float
-    secret: bool
+    known: _Known
 
     def levels(self, log_tail: float) -> tuple[tuple[float, ...], tuple[float, ...], float]:
         """Shifts in noise standard deviations, their chances, and the chance of more than the largest of them."""
@@ -175,7 +189,7 @@ def _directions(event: DpEvent, size: int, adjacency: Adjacency, log_tail: float
             case events.RevealedBatchesDpEvent(rounds=rounds):
                 times *= rounds
         draw = _draw(leaf, size)
-        pair, reverse = _pairs(*draw.levels(log_tail), sides=sides, secret=draw.secret)
+        pair, reverse = _pairs(*draw.levels(log_tail), sides=sides, known=draw.known)
         forward.append((pair, times))
         backward.append((reverse, times))
     yield Direction(math.sqrt(squared_shift), tuple(forward))
@@ -186,23 +200,23 @@ def _directions(event: DpEvent, size: int, adjacency: Adjacency, log_tail: float
 def _draw(leaf: DpEvent, size: int) -> _Draw:
     match leaf:
         case dp_accounting.PoissonSampledDpEvent(sampling_probability=rate, event=inner):
-            return _Draw(inner.noise_multiplier, stats.binom(size, rate), 1.0, 0.0, secret=True)
+            return _Draw(inner.noise_multiplier, stats.binom(size, rate), 1.0, 0.0, _Known.NOTHING)
         case events.TwoLevelDpEvent(rate, z, inside, outside):
-            return _Draw(z, stats.binom(size, rate), inside - outside, size * outside, secret=True)
+            return _Draw(z, stats.binom(size, rate), inside - outside, size * outside, _Known.NOTHING)
         case events.RevealedBatchesDpEvent(_, rate, z, inside, outside):
-            return _Draw(z, stats.binom(size, rate), inside - outside, size * outside, secret=False)
+            return _Draw(z, stats.binom(size, rate), inside - outside, size * outside, _Known.ALL)
         case dp_accounting.SampledWithoutReplacementDpEvent(records, batch, inner):
             members = _fixed_size(records, batch, False, size)
-            return _Draw(inner.noise_multiplier, members, 1.0, 0.0, secret=False)
+            return _Draw(inner.noise_multiplier, members, 1.0, 0.0, _Known.LITTLE)
         case dp_accounting.SampledWithReplacementDpEvent(records, batch, inner):
             members = _fixed_size(records, batch, True, size)
-            return _Draw(inner.noise_multiplier, members, 1.0, 0.0, secret=False)
+            return _Draw(inner.noise_multiplier, members, 1.0, 0.0, _Known.LITTLE)
         case ShuffledDpEvent(records=records, batch=batch, noise_multiplier=z):
             # A client with more records than the event says draws fewer of any group.
-            return _Draw(z, _fixed_size(records, batch, False, min(size, records)), 1.0, 0.0, secret=False)
+            return _Draw(z, _fixed_size(records, batch, False, min(size, records)), 1.0, 0.0, _Known.LITTLE)
         case events.FixedSizeTwoLevelDpEvent(records, batch, replacement, z, difference, full):
             members = _fixed_size(records, batch, replacement, size)
-            return _Draw(z, members, difference, size * full, secret=False)
+            return _Draw(z, members, difference, size * full, _Known.ALL)
         case _:
             raise RequestError(f"no promise to groups for {leaf!r}")
 
@@ -214,18 +228,18 @@ def _fixed_size(records: int, batch: int, replacement: bool, size: int) -> Any:
 
 
 def _pairs(
-    shifts: tuple[float, ...], weights: tuple[float, ...], given_up: float, *, sides: float, secret: bool
+    shifts: tuple[float, ...], weights: tuple[float, ...], given_up: float, *, sides: float, known: _Known
 ) -> tuple[Pair, Pair]:
     """Dominating pairs of one release, in both orders of the data sets."""
-    if not secret:
+    if known is not _Known.NOTHING:
         moved = [(weight, sides * shift) for weight, shift in zip(weights, shifts, strict=True) if shift > 0]
-        told = RevealedPair(
-            tuple(weight for weight, _ in moved),
-            tuple(shift for _, shift in moved),
-            atom=sum(weight for weight, shift in zip(weights, shifts, strict=True) if shift == 0),
-            unbounded=given_up,
-        )
-        return told, told
+        still = sum(weight for weight, shift in zip(weights, shifts, strict=True) if shift == 0)
+        chances, distances = tuple(weight for weight, _ in moved), tuple(distance for _, distance in moved)
+        if known is _Known.ALL or not still or not moved:
+            told = RevealedPair(chances, distances, atom=still, unbounded=given_up)
+            return told, told
+        hidden = FixedSizePair(distances, chances, 1 - still, unbounded=given_up)
+        return hidden, hidden
     # What is given up of the second law is left out: that makes the two easier to tell apart.
     if sides == 2:
         mirrored = MixturePair(weights, shifts, weights, shifts, unbounded=given_up)

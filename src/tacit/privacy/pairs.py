@@ -21,6 +21,8 @@ Array = NDArray[np.float64]
 _FAR = 40.0
 """Standard deviations beyond which a Gaussian's mass, exp(-800), is taken to be nothing."""
 
+_MOST_STEPS = 60
+
 
 class Pair(Protocol):
     """A dominating pair (P, Q), seen through its privacy loss."""
@@ -92,7 +94,7 @@ class MixturePair:
         rise = table[cell] - table[cell - 1]
         part = np.divide(losses - table[cell - 1], rise, out=np.full_like(losses, 0.5), where=rise > 0)
         x = low + np.clip(part, 0, 1) * (high - low)
-        for _ in range(60):
+        for _ in range(_MOST_STEPS):
             upper, upper_slope = _log_mixture(x, self.upper_weights, self.upper_shifts)
             lower, lower_slope = _log_mixture(-x, self.lower_weights, self.lower_shifts)
             excess = upper - lower - losses
@@ -110,21 +112,23 @@ class MixturePair:
 
 @dataclass(frozen=True)
 class FixedSizePair:
-    """A fixed-size batch under replace-one.
+    """A fixed-size batch under replace-one, with the number of draws of the record hidden (Fact C).
 
-        delta(e') = sum_j w_j delta_Gauss(j s; e),    exp(e') = 1 + eta (exp(e) - 1),
+    The record is drawn j times with chance w_j, and d_j is how far that may move the sum. For g >= 1
 
-    where w_j is the chance that the record is drawn j times, eta the chance that it is drawn at all, s the
-    shift of one draw (Balle, Barthe & Gaboardi 2018, Thms 9 and 10; Fact C of the privacy notes). The bound
-    holds in both directions, so it is the profile of a pair that looks, where the loss is positive, like
-    eta N(j s) + (1 - eta) N(0) against N(0) with j revealed; where it is negative, like the reverse; and
-    the rest of the mass has loss zero.
+        delta(log g) = sum_{j >= 1} w_j E (W_j - max(g, W_j(z)))_+ ,   W_j(x) = exp(d_j x - d_j^2/2), x ~ N(0, 1),
+
+    where z is such that sum_j w_j (W_j(z) - g)_+ = w_0 (g - 1). The bound holds in both directions, so it is the
+    profile of a pair that looks, where the loss is positive, like w_0 N(0) + sum_j w_j N(d_j) against N(0), with
+    j told where the loss at j alone is smaller; where it is negative, like the reverse; and the rest of the mass
+    has loss zero. Without replacement, j is 0 or 1.
     """
 
-    draws: tuple[int, ...]
+    shifts: tuple[float, ...]
+    """d_j for the j >= 1 that count, all positive"""
     weights: tuple[float, ...]
     drawn: float
-    shift: float
+    """1 - w_0"""
     unbounded: float = 0.0
 
     @property
@@ -133,15 +137,28 @@ class FixedSizePair:
         return max(0.0, 1.0 - self.unbounded - math.exp(upper[-1]) - math.exp(lower[-1]))
 
     def loss_range(self, log_tail: float) -> tuple[float, float]:
-        high = low = 0.0
-        for j, weight in zip(self.draws, self.weights, strict=True):
-            far = -float(ndtri_exp(min(log_tail, math.log(0.5))))
-            drawn_far = -float(ndtri_exp(min(log_tail - math.log(weight), math.log(0.5))))
-            still = j * self.shift * (far - j * self.shift / 2)
-            moved = j * self.shift * (drawn_far + j * self.shift / 2)
-            high = max(high, self._amplified(still), self._amplified(moved))
-            low = min(low, -self._amplified(still))
-        return low, high
+        far = -float(ndtri_exp(min(log_tail, math.log(0.5))))
+        drawn_far = -ndtri_exp(np.minimum(log_tail - np.log(self.weights), math.log(0.5)))
+        ends = np.array([far, max(far, float(np.max(np.array(self.shifts) + drawn_far)))])
+        low, high = np.maximum(self.loss(ends), 0.0)
+        return -float(low), float(high)
+
+    def loss(self, outcome: Array) -> Array:
+        """The loss where j is not told: the largest over sets A of log (w_0 + sum_A w_j W_j)/(w_0 + sum_A w_j).
+
+        With z given, this is the g for which z is right, because sum_A w_j (W_j - g) <= w_0 (g - 1) for every A,
+        with equality for the A of the j with W_j > g. That A holds the largest W_j.
+        """
+        shifts = np.array(self.shifts)[:, None]
+        log_ratios = shifts * outcome - shifts**2 / 2
+        order = np.argsort(-log_ratios, axis=0)
+        log_weights = np.log(self.weights)[:, None] + np.zeros_like(log_ratios)
+        above, below = (
+            np.logaddexp.accumulate(np.take_along_axis(terms, order, axis=0), axis=0)
+            for terms in (log_weights + log_ratios, log_weights)
+        )
+        still = math.log1p(-self.drawn) if self.drawn < 1 else -math.inf
+        return np.asarray((np.logaddexp(still, above) - np.logaddexp(still, below)).max(axis=0))
 
     def log_cells(self, losses: Array) -> tuple[Array, Array]:
         zero = int(np.searchsorted(losses, 0.0))
@@ -160,22 +177,33 @@ class FixedSizePair:
 
     def _log_positive_cells(self, losses: Array) -> tuple[Array, Array]:
         """Masses between and above `losses`, which begin at zero."""
-        shifts = np.array(self.draws)[:, None] * self.shift
-        edges = np.pad(self._unamplified(losses) / shifts + shifts / 2, ((0, 0), (0, 1)), constant_values=np.inf)
-        log_weights = np.log(np.array(self.weights) / self.drawn)[:, None]
+        shifts = np.append(0.0, self.shifts)[:, None]
+        alone = losses / shifts[1:] + shifts[1:] / 2
+        hidden = self._outcomes(losses, alone)
+        edges = np.pad(np.vstack((hidden, np.maximum(alone, hidden))), ((0, 0), (0, 1)), constant_values=np.inf)
+        with np.errstate(divide="ignore"):
+            log_weights = np.log(np.append(1 - self.drawn, self.weights))[:, None]
         still = _log_interval(edges[:, :-1], edges[:, 1:]) + log_weights
         moved = _log_interval(edges[:, :-1] - shifts, edges[:, 1:] - shifts) + log_weights
-        either = np.logaddexp(math.log1p(-self.drawn) + still, math.log(self.drawn) + moved)
-        return np.asarray(np.logaddexp.reduce(either)), np.asarray(np.logaddexp.reduce(still))
+        return np.asarray(np.logaddexp.reduce(moved)), np.asarray(np.logaddexp.reduce(still))
 
-    def _amplified(self, loss: float) -> float:
-        return float(np.logaddexp(math.log1p(-self.drawn), math.log(self.drawn) + loss))
+    def _outcomes(self, losses: Array, alone: Array) -> Array:
+        """z at every loss; `alone` are the outcomes at which each j alone has that loss.
 
-    def _unamplified(self, losses: Array) -> Array:
-        """The loss e of the mechanism at the loss e' >= 0 of the sampled one: log(1 + (exp(e') - 1)/eta)."""
-        small = np.log1p(np.expm1(np.minimum(losses, 1.0)) / self.drawn)
-        large = losses + np.log1p((self.drawn - 1) * np.exp(-losses)) - math.log(self.drawn)
-        return np.where(losses < 1.0, small, large)
+        The sum increases and is convex in z, so Newton's steps from above come down to its root.
+        """
+        shifts, weights = np.array(self.shifts)[:, None], np.array(self.weights)[:, None]
+        target = (1 - self.drawn) * -np.expm1(-losses)
+        z = np.min(alone + np.log1p(target / weights) / shifts, axis=0)
+        for _ in range(_MOST_STEPS):
+            over = np.maximum(shifts * (z - alone), 0.0)
+            slope = (weights * shifts * np.exp(over) * (over > 0)).sum(axis=0)
+            excess = (weights * np.expm1(over)).sum(axis=0) - target
+            step = np.divide(excess, slope, out=np.zeros_like(z), where=(slope > 0) & (excess > 0))
+            z = np.maximum(z - step, alone.min(axis=0))
+            if np.max(step, initial=0.0) <= 1e-14 * np.max(np.abs(z), initial=1.0):
+                break
+        return z
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 from dp_accounting import DpEvent
 from scipy import optimize
 from scipy.special import logsumexp
 
-from tacit.errors import RequestError
 from tacit.privacy.accounting import check_delta, separate
 from tacit.privacy.dominate import Direction, dominate, is_private, splits_noise
 from tacit.privacy.inexact import Surcharge
@@ -24,8 +22,6 @@ from tacit.privacy.pairs import Array, FixedSizePair, MixturePair, Pair, Reveale
 from tacit.privacy.terms import Adjacency
 
 _LOG_NEGLIGIBLE = -9.0
-_TINY_LOG_TAIL = -700.0
-"""Where nothing may be given up: what still is, is refused."""
 _FAR = 40.0
 _NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(16)
 _MOST_PANELS = 20_000
@@ -64,32 +60,6 @@ def _ideal_epsilon(event: DpEvent, delta: float, adjacency: Adjacency) -> float:
     if not splits_noise(event):
         return at(0.0)
     return float(optimize.minimize_scalar(at, bounds=(-5.0, 0.5), method="bounded", options={"xatol": 0.1}).fun)
-
-
-def renyi_divergence(event: DpEvent, order: float, adjacency: Adjacency = Adjacency.REPLACE_ONE) -> float:
-    """The Renyi divergence of an event at an order above one, in the worse direction; refused if it has no curve.
-
-    No curve: noise that is drawn inexactly, coins, what is given up with some probability, what is not private.
-    Messages that are mixed are charged as if they were not.
-
-    >>> from tacit.privacy.events import gaussian, repeated
-    >>> round(renyi_divergence(repeated(gaussian(4.0), 8), 3.0), 9)
-    3.0
-    """
-    if not order > 1:
-        raise RequestError(f"a Renyi divergence has an order above 1, not {order}")
-    coins, _ = separate(event, adjacency)
-    surcharge = Surcharge.of(event)
-    if coins or surcharge.epsilon or surcharge.cut_mass or not is_private(event):
-        raise RequestError("no Renyi curve for this event: its noise is not ideal, or there is none")
-    directions = dominate(event, Adjacency(adjacency), log_tail=_TINY_LOG_TAIL)
-    if any(pair.unbounded > 0 for direction in directions for pair, _ in direction.pairs):
-        raise RequestError("no Renyi curve for this event: it may reveal a record, however seldom")
-    return max(
-        direction.shift**2 * order / 2
-        + sum(times * log_moment(pair, order) for pair, times in direction.pairs) / (order - 1)
-        for direction in directions
-    )
 
 
 def log_moment(pair: Pair, order: float) -> float:
@@ -142,24 +112,27 @@ def _mixture_moment(pair: MixturePair, tilt: float) -> float:
 
 
 def _fixed_size_moment(pair: FixedSizePair, tilt: float) -> float:
-    """log of the atom plus, for each number of draws, integrals over the outcomes where P > Q.
+    """log of the atom plus the integral, over all numbers of draws, of exp(t L) where the loss L is positive.
 
-    They are of P^(1 + t) Q^(-t), and of Q^(1 + t) P^(-t) for the mirror image.
+    Once for P, and once for the mirror image, where P has what Q has here, and the loss is -L.
     """
-    parts = [math.log(pair.atom)] if pair.atom > 0 else []
-    for j, weight in zip(pair.draws, pair.weights, strict=True):
-        shift = j * pair.shift
 
-        def log_integrand(x: Array, power: float, shift: float = shift) -> Array:
-            lower = _log_density(x, (1.0,), (0.0,))
-            upper = _log_density(x, (1 - pair.drawn, pair.drawn), (0.0, shift))
-            return lower + power * (upper - lower)
+    def log_integrand(x: Array) -> Array:
+        hidden, parts = pair.loss(x), []
+        for shift, weight in zip((0.0, *pair.shifts), (1 - pair.drawn, *pair.weights), strict=True):
+            if weight > 0:
+                # Where the number of draws is told, its own loss is the smaller one.
+                losses = np.minimum(hidden, shift * x - shift**2 / 2) if shift else hidden
+                here = _log_density(x, (1.0,), (shift,)) + tilt * losses
+                mirrored = _log_density(x, (1.0,), (0.0,)) - tilt * losses
+                parts.append(np.where(losses > 0, math.log(weight) + np.logaddexp(here, mirrored), -np.inf))
+        return np.asarray(np.logaddexp.reduce(parts))
 
-        log_weight = math.log(weight / pair.drawn)
-        for power in (1 + tilt, -tilt):
-            reach = max(power, 1.0) * shift + _FAR
-            parts.append(log_weight + _log_integral(partial(log_integrand, power=power), shift / 2, reach, shift))
-    return float(logsumexp(parts))
+    # The loss at a number of draws becomes positive at half its shift, where the integrand jumps.
+    steepest, starts = max(pair.shifts), sorted(shift / 2 for shift in pair.shifts)
+    ends = [*starts[1:], (1 + max(tilt, -1 - tilt, 0.0)) * steepest + _FAR]
+    parts = [_log_integral(log_integrand, low, high, steepest) for low, high in zip(starts, ends, strict=True)]
+    return float(logsumexp([*parts, math.log(pair.atom) if pair.atom > 0 else -math.inf]))
 
 
 def _log_density(x: Array, weights: tuple[float, ...], shifts: tuple[float, ...]) -> Array:

@@ -1,19 +1,19 @@
 """Amplification by shuffling: what local noise is worth behind a party that mixes the messages of all clients.
 
-Every bound is the dominating pair of `clones` with clones and scores of its own:
+These are the bounds:
 
 - Local randomisers that keep epsilon0 for a whole client. Each message of the others has a law
   R >= e^-epsilon0 (P0 + P1)/2, so clones come at the rate e^-epsilon0. The scores are those of randomised
   response. This is the pair of Feldman, McMillan & Talwar (2021), Theorem 3.1.
-- Gaussian noise. The same with its own scores, which are far less spread out than those of its worst case.
-  They are events (`events.shuffled`), so that the accountant answers for them, and `mixed` has the proof.
+- Gaussian noise. The same with its own scores, which are far less spread out than those of its worst case; or,
+  usually better, the pair of `swaps`, in which a client hides in the places of others. They are events
+  (`events.shuffled`), so that the accountant answers for them, and `mixed` has the proof.
 
 What it takes: all messages have the same noise, scale and format; no state, such as a shift, tells clients
-apart; they are really mixed. `clients` counts those who do not help the adversary. A clone is a *whole client*
-that looks like another one, so the number to look at is clients e^-(local epsilon of a whole client): noise
-that hides one of many records leaves no clones, and two dozen silos have hardly any unless each message alone
-is private already. ISRL-DP (Lowy & Razaviyayn 2023) has the same limit, a local epsilon of about 1/records, in
-Theorem D.5.
+apart; they are really mixed. `clients` counts those who do not help the adversary. It takes *whole clients* that
+might be taken for another one: noise that hides one of many records hides no client, and two dozen silos gain
+little unless each message alone is private already. ISRL-DP (Lowy & Razaviyayn 2023) has the same limit, a local
+epsilon of about 1/records, in Theorem D.5.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def shuffled_gaussian_epsilon(
     """The epsilon of a `ShuffledGaussian` run.
 
     >>> round(shuffled_gaussian_epsilon(4.0, clients=1000, rounds=1, delta=1e-6), 2)
-    0.26
+    0.11
     >>> round(ShuffledGaussian(4.0, clients=1000).local_epsilon(1e-6), 2)
     2.25
     """
