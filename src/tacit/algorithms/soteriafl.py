@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from tacit.algorithms.algorithm import Algorithm
 from tacit.client.bounds import Bound
-from tacit.client.estimators import Minibatch, Saga, Svrg
+from tacit.client.estimators import DIFFERENCE_BOUND, Minibatch, Saga, Svrg
 from tacit.client.sampling import Full, Sampling
 from tacit.client.work import PrivateGradient
 from tacit.compress import Compressor, Direct, Identity, Shifted
@@ -62,9 +62,14 @@ def soteriafl_svrg(
     compressor: Compressor,
     step: float,
     shift_step: float | None = None,
+    difference_bound: float = DIFFERENCE_BOUND,
 ) -> Algorithm:
-    """SoteriaFL-SVRG: differences to a snapshot, shifted compression (Algorithm 3, option II; Corollary 2)."""
-    work = PrivateGradient(model, Svrg(sampling, snapshot_probability), bound)
+    """SoteriaFL-SVRG: differences to a snapshot, shifted compression (Algorithm 3, option II; Corollary 2).
+
+    difference_bound: how far a record's gradient may be from that at the snapshot, as a fraction of the bound. A
+    smaller one needs less noise; 2 leaves differences as they are.
+    """
+    work = PrivateGradient(model, Svrg(sampling, snapshot_probability, difference_bound), bound)
     return Algorithm("soteriafl-svrg", work, Shifted(compressor, shift_step), Descent(step))
 
 
@@ -76,9 +81,14 @@ def soteriafl_saga(
     compressor: Compressor,
     step: float,
     shift_step: float | None = None,
+    difference_bound: float = DIFFERENCE_BOUND,
 ) -> Algorithm:
-    """SoteriaFL-SAGA: differences to a table, shifted compression (Algorithm 3, option III; Corollary 3)."""
-    work = PrivateGradient(model, Saga(sampling), bound)
+    """SoteriaFL-SAGA: differences to a table, shifted compression (Algorithm 3, option III; Corollary 3).
+
+    difference_bound: how far a record's gradient may be from its table entry, as a fraction of the bound. A smaller
+    one needs less noise; 2 leaves differences as they are.
+    """
+    work = PrivateGradient(model, Saga(sampling, difference_bound), bound)
     return Algorithm("soteriafl-saga", work, Shifted(compressor, shift_step), Descent(step))
 
 
@@ -89,8 +99,17 @@ def ldp_sgd(model: Model, *, bound: Bound, sampling: Sampling, step: float) -> A
 
 
 def ldp_svrg(
-    model: Model, *, bound: Bound, sampling: Sampling, snapshot_probability: float, step: float
+    model: Model,
+    *,
+    bound: Bound,
+    sampling: Sampling,
+    snapshot_probability: float,
+    step: float,
+    difference_bound: float = DIFFERENCE_BOUND,
 ) -> Algorithm:
-    """LDP-SVRG: differences to a snapshot with no compression, a baseline of section 6."""
-    work = PrivateGradient(model, Svrg(sampling, snapshot_probability), bound)
+    """LDP-SVRG: differences to a snapshot with no compression, a baseline of section 6.
+
+    difference_bound: as for SoteriaFL-SVRG.
+    """
+    work = PrivateGradient(model, Svrg(sampling, snapshot_probability, difference_bound), bound)
     return Algorithm("ldp-svrg", work, Direct(Identity()), Descent(step))

@@ -7,6 +7,7 @@ from typing import Any
 
 from tacit.algorithms.calibrate import Privacy
 from tacit.algorithms.registry import AlgorithmEntry
+from tacit.client.estimators import DIFFERENCE_BOUND
 from tacit.client.sampling import build_sampling
 from tacit.compress import parse_compressor
 from tacit.engine.convex import accelerated_choices, convex_problem, descent_step
@@ -26,6 +27,7 @@ OPTIONAL_SETTINGS = (
     "sampling",
     "shift_step",
     "snapshot_probability",
+    "difference_bound",
     "projection",
     "stages",
     "regularisation",
@@ -99,6 +101,7 @@ def _open_choices(recipe: Recipe, model: Model, takes: frozenset[str]) -> Recipe
     ridge = model.penalty.strength if isinstance(model.penalty, Ridge) else 0.0
     defaults: dict[str, Any] = {
         "projection": "none",
+        "difference_bound": DIFFERENCE_BOUND,
         "strong_convexity": ridge,
         "local_steps": 10,
         "beta_1": 0.9,

@@ -9,6 +9,7 @@ from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.registry import algorithm_entry, build_algorithm
 from tacit.algorithms.trust import Aggregator, Nobody
 from tacit.client.bounds import Bound, ClipEachCoordinate, ClipNorm, Normalise
+from tacit.client.estimators import DIFFERENCE_BOUND
 from tacit.client.sampling import build_sampling
 from tacit.compress import parse_compressor
 from tacit.engine.bound_source import check_paid
@@ -93,6 +94,7 @@ def algorithm_of(
         "step": recipe.step,
         "shift_step": recipe.shift_step,
         "snapshot_probability": recipe.snapshot_probability,
+        "difference_bound": DIFFERENCE_BOUND if recipe.difference_bound is None else recipe.difference_bound,
         "projection": parse_projection(recipe.projection or "none"),
         "growth": _growth(mu, step),
         "stages": _stages(1 if recipe.stages is None else recipe.stages, rounds, step),

@@ -57,6 +57,8 @@ class Recipe:
     step: float | None = None
     shift_step: float | None = None
     snapshot_probability: float | None = None
+    difference_bound: float | None = None
+    """of SVRG and SAGA: how far a record's gradient may be from its remembered one, as a fraction of the bound"""
     projection: str | None = None
     """"none", "ball:RADIUS" or "box:LOW:HIGH": where the model must lie"""
     strong_convexity: float | None = None
