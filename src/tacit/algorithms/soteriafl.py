@@ -85,8 +85,8 @@ def soteriafl_saga(
 ) -> Algorithm:
     """SoteriaFL-SAGA: differences to a table, shifted compression (Algorithm 3, option III; Corollary 3).
 
-    difference_bound: how far a record's gradient may be from its table entry, as a fraction of the bound. A smaller
-    one needs less noise; 2 leaves differences as they are.
+    difference_bound: how far a record's gradient may be from its table entry, as a fraction of the bound. A
+    smaller one needs less noise; 2 leaves differences as they are.
     """
     work = PrivateGradient(model, Saga(sampling, difference_bound), bound)
     return Algorithm("soteriafl-saga", work, Shifted(compressor, shift_step), Descent(step))

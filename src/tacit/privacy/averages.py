@@ -54,7 +54,7 @@ _NARROW = 1.0
 _LEAST_GAP = 1e-3
 """Knots are at least this much of the average's shift apart, in logarithms."""
 
-LARGEST_SHIFT = 8.0
+LARGEST_SHIFT = 5.0
 """Contributions beyond this many standard deviations of the noise are left to other bounds."""
 
 
