@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from dp_accounting import dp_event
 
 from tacit.client.cohort import Cohort
 from tacit.client.sampling import (
     Full,
     OnePass,
     Poisson,
+    Reach,
     Sampling,
     WithoutReplacement,
     WithReplacement,
@@ -98,11 +98,24 @@ def test_every_scheme_names_its_own_event() -> None:
     )
     assert WithReplacement(10).event(100, 2.0, 7) == events.repeated(events.with_replacement(100, 10, 2.0), 7)
     assert OnePass(10).event(100, 2.0, 7) == events.one_pass(2.0, 7)
-    svrg = Poisson(10).event(100, 2.0, 7, inside=1.9, outside=0.1)
-    assert svrg == events.repeated(events.two_level(0.1, 2.0, 1.9, 0.1), 7)
-    assert isinstance(Poisson(500).event(100, 2.0, 7), dp_event.SelfComposedDpEvent)
+    for bound in (2.0, 1.0, 0.5):
+        reach = Reach(bound, always=0.1, average=0.1)
+        svrg = Poisson(10).event(100, 2.0, 7, reach)
+        assert svrg == events.repeated(events.two_level(0.1, 2.0, 0.1 + 0.9 * bound, 0.1, 0.1), 7)
+        for fixed in (WithoutReplacement(10), WithReplacement(10)):
+            expected = events.fixed_size_two_level(100, 10, fixed.replacement, 2.0, bound, 0.1, 0.1)
+            assert fixed.event(100, 2.0, 7, reach) == events.repeated(expected, 7)
     with pytest.raises(RequestError, match="one-pass"):
-        OnePass(10).event(100, 2.0, 7, inside=1.9, outside=0.1)
+        OnePass(10).event(100, 2.0, 7, reach)
+
+
+@pytest.mark.parametrize("whole", [Full(), Poisson(100), Poisson(500), WithoutReplacement(100)])
+def test_a_batch_of_all_records_is_one_of_full_batches(whole: Sampling) -> None:
+    gaussian = events.repeated(events.gaussian(2.0), 7)
+    assert whole.event(100, 2.0, 7) == gaussian
+    assert whole.event(100, 2.0, 7, Reach(0.5, always=1.0, average=1.0)) == gaussian
+    on_a_lattice = Reach(2.0, always=1.0, average=1.0).with_slack(1e-4)
+    assert whole.event(100, 2.0002, 7, on_a_lattice) == gaussian
 
 
 def test_clients_of_all_sizes_share_a_rate_exactly_when_the_batch_is_a_fraction() -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from tacit.algorithms.algorithm import Algorithm
 from tacit.client.bounds import Bound, ClipNorm
-from tacit.client.estimators import Minibatch, Saga, Svrg
+from tacit.client.estimators import DIFFERENCE_BOUND, Minibatch, Saga, Svrg
 from tacit.client.sampling import Full, Poisson, Sampling
 from tacit.client.work import PrivateGradient
 from tacit.compress import Compressor, Direct, Identity, RandK, Shifted
@@ -75,9 +75,14 @@ def soteriafl_svrg(
     compressor: Compressor = RandK(fraction=0.05),
     step: float = 0.1,
     shift_step: float | None = None,
+    difference_bound: float = DIFFERENCE_BOUND,
 ) -> Algorithm:
-    """SoteriaFL-SVRG: differences to a snapshot, shifted compression (Algorithm 3, option II; Corollary 2)."""
-    work = PrivateGradient(model, Svrg(sampling, snapshot_probability), bound)
+    """SoteriaFL-SVRG: differences to a snapshot, shifted compression (Algorithm 3, option II; Corollary 2).
+
+    difference_bound: how far a record's gradient may be from that at the snapshot, as a fraction of the bound. A
+    smaller one needs less noise; 2 leaves differences as they are.
+    """
+    work = PrivateGradient(model, Svrg(sampling, snapshot_probability, difference_bound), bound)
     return Algorithm("soteriafl-svrg", work, Shifted(compressor, shift_step), Descent(step))
 
 
@@ -89,9 +94,14 @@ def soteriafl_saga(
     compressor: Compressor = RandK(fraction=0.05),
     step: float = 0.1,
     shift_step: float | None = None,
+    difference_bound: float = DIFFERENCE_BOUND,
 ) -> Algorithm:
-    """SoteriaFL-SAGA: differences to a table, shifted compression (Algorithm 3, option III; Corollary 3)."""
-    work = PrivateGradient(model, Saga(sampling), bound)
+    """SoteriaFL-SAGA: differences to a table, shifted compression (Algorithm 3, option III; Corollary 3).
+
+    difference_bound: how far a record's gradient may be from its table entry, as a fraction of the bound. A
+    smaller one needs less noise; 2 leaves differences as they are.
+    """
+    work = PrivateGradient(model, Saga(sampling, difference_bound), bound)
     return Algorithm("soteriafl-saga", work, Shifted(compressor, shift_step), Descent(step))
 
 
@@ -110,7 +120,11 @@ def ldp_svrg(
     bound: Bound = ClipNorm(1.0),
     sampling: Sampling = Poisson(0.1),
     step: float = 0.1,
+    difference_bound: float = DIFFERENCE_BOUND,
 ) -> Algorithm:
-    """LDP-SVRG: differences to a snapshot with no compression, a baseline of section 6."""
-    work = PrivateGradient(model, Svrg(sampling, snapshot_probability), bound)
+    """LDP-SVRG: differences to a snapshot with no compression, a baseline of section 6.
+
+    difference_bound: as for SoteriaFL-SVRG.
+    """
+    work = PrivateGradient(model, Svrg(sampling, snapshot_probability, difference_bound), bound)
     return Algorithm("ldp-svrg", work, Direct(Identity()), Descent(step))

@@ -12,7 +12,8 @@ from pathlib import Path
 from dp_accounting import DpEvent
 
 from tacit.bench.measure import Report, Timing
-from tacit.client.sampling import Full, Poisson, Sampling, WithoutReplacement, WithReplacement
+from tacit.client.estimators import DIFFERENCE_BOUND
+from tacit.client.sampling import Full, Poisson, Reach, Sampling, WithoutReplacement, WithReplacement
 from tacit.privacy import accounting, answers, calibrate
 from tacit.privacy.terms import Adjacency
 
@@ -62,7 +63,7 @@ def _of(sampling: Sampling, size: int, rounds: int) -> Callable[[float], DpEvent
 
 def _looking_back(sampling: Sampling, size: int, rounds: int) -> Callable[[float], DpEvent]:
     rate = sampling.rate(size)
-    return lambda z: sampling.event(size, z, rounds, inside=2 - rate, outside=rate)
+    return lambda z: sampling.event(size, z, rounds, Reach(DIFFERENCE_BOUND, rate, rate))
 
 
 def _timed(name: str, setting: Setting) -> Timing:

@@ -12,7 +12,7 @@ from torch import Tensor
 from tacit.client.bounds import Bound, ClipEachCoordinate
 from tacit.client.cohort import Cohort
 from tacit.client.estimators import BoundedModel, State
-from tacit.client.sampling import Poisson, Sampling
+from tacit.client.sampling import ONE, Poisson, Sampling
 from tacit.compress.rotation import Rotation
 from tacit.errors import RequestError
 from tacit.federation import Federation
@@ -105,7 +105,7 @@ class BinomialGradient:
         """The sampling scheme's event, and the far ends of the coins."""
         self.sampling.check_rounds(torch.tensor([size]), rounds)
         check_size(self.noise, size)
-        ideal = self.sampling.event(size, noise_multiplier, rounds, inside=1 + self.noise.slack)
+        ideal = self.sampling.event(size, noise_multiplier, rounds, ONE.with_slack(self.noise.slack))
         return self.noise.charged(ideal, self.model.dim, rounds)
 
     def with_noise(self, noise: Noise) -> Self:

@@ -1,78 +1,61 @@
-"""The gradient estimators of SoteriaFL (papers/000, Algorithm 3), from bounded per-record gradients.
+"""The gradient estimators of SoteriaFL (Li et al. 2022, Algorithm 3), from bounded per-record gradients.
 
 Whatever is written below as a gradient of a record, u_j at the current point or y_j at an older one, is
-bounded record by record before anything is added up. So with G the bound, b = q m the batch and m the records:
+bounded record by record before anything is added up, and so is their difference. With G the bound, r G that of a
+difference, b = q m the batch and m the records:
 
-    minibatch   (1/b) sum_{j in I} u_j                              drawn: G/b         not drawn: 0
-    SVRG, SAGA  (1/b) sum_{j in I} (u_j - y_j) + (1/m) sum_j y_j    drawn: (2-q) G/b   not drawn: G/m
+    minibatch   (1/b) sum_{j in I} u_j
+    SVRG, SAGA  (1/b) sum_{j in I} d_j + (1/m) sum_j y_j,    d_j = (u_j - y_j) min(1, r G / ||u_j - y_j||)
 
-The right-hand side is how far one record can move the estimate (Theorem B of docs/privacy.md): u_j counts
-1/b, y_j counts -1/b + 1/m = -(1-q)/b when drawn and 1/m = q/b when not.
+How far one record can move the estimate (Theorem B of docs/privacy.md), in units of G/b:
+
+                drawn          not drawn    on average over the draw
+    minibatch   1              0            q
+    SVRG, SAGA  q + (1-q) r    q            q
+
+because the average of what record j adds is q (y_j + d_j), and y_j + d_j lies between y_j and u_j. Differences
+to a recent point are short, so r = 1 changes hardly any of them; r = 2 changes none.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from tacit.client.bounds import Bound, ClipNorm, Normalise
+from tacit.client.bounded_model import BoundedModel
+from tacit.client.bounds import ClipNorm
 from tacit.client.cohort import Cohort
 from tacit.client.memory import no_past, recall, remember
-from tacit.client.sampling import Drawn, Poisson, Sampling
-from tacit.errors import RequestError, probability
+from tacit.client.sampling import Drawn, Poisson, Reach, Sampling
+from tacit.errors import RequestError, positive, probability
 from tacit.federation import Batch, Federation
-from tacit.models.gradients import OuterGradients, OuterLayer
-from tacit.models.linear import LinearModel
-from tacit.models.model import Model, flat_features
+from tacit.models.gradients import Gradients
 from tacit.noise.randomness import Purpose
 
 State = dict[str, Tensor]
 
+DIFFERENCE_BOUND = 1.0
+"""How far a record's gradient may be from its remembered one, in bounds, unless a recipe says otherwise."""
+
+_LEAST_DIFFERENCE_BOUND = 0.01
+"""Shorter differences would be lost in the rounding of the gradients that they are differences of."""
+
+
+def check_difference_bound(value: float) -> None:
+    """Refuse what bounds no difference, or cannot be kept in single precision."""
+    if not _LEAST_DIFFERENCE_BOUND <= positive("difference_bound", value) <= 2:
+        raise RequestError(
+            f"difference_bound must be between {_LEAST_DIFFERENCE_BOUND} and 2 (no difference of two bounded "
+            f"gradients is longer than 2 bounds), not {value!r}"
+        )
+
+
 COEFFICIENTS = "coefficients"
 """Of every record: its bounded gradient at an older point is features (x) coefficients, for linear models."""
-
-
-@dataclass(frozen=True)
-class BoundedModel:
-    """A model seen through a bound: sums of bounded gradients are all that an estimator gets."""
-
-    model: Model
-    bound: Bound
-    precision: torch.dtype = torch.float32
-
-    def sums(self, point: Tensor, batch: Batch) -> Tensor:
-        """For every client the sum of its records' bounded gradients: (clients, dim)."""
-        return self.bound.sums(self.model.gradients(point.to(self.precision), self._precise(batch)))
-
-    def _precise(self, batch: Batch) -> Batch:
-        if batch.features.dtype == self.precision:
-            return batch
-        targets = batch.targets.to(self.precision) if batch.targets.is_floating_point() else batch.targets
-        return Batch(batch.features.to(self.precision), targets, batch.counts)
-
-    def coefficients(self, point: Tensor, batch: Batch) -> Tensor | None:
-        """Rows c_j such that every record's bounded gradient is features_j (x) c_j: (records, outputs).
-
-        A linear model's gradients have this form, and keep it under bounds that scale them. Otherwise None.
-        """
-        # Exactly these: one that is derived from them may bound in another way.
-        if not (isinstance(self.model, LinearModel) and type(self.bound) in (ClipNorm, Normalise)):
-            return None
-        assert isinstance(self.bound, ClipNorm | Normalise), "it is one of these"
-        gradients = self.model.gradients(point.to(self.precision), self._precise(batch))
-        (layer,) = gradients.layers
-        scales = self.bound.scales(gradients).to(self.precision)[:, None]
-        coefficients = layer.errors * scales
-        return torch.where((scales != 0) & torch.isfinite(coefficients), coefficients, 0.0)
-
-    def combined(self, coefficients: Tensor, batch: Batch) -> Tensor:
-        """For every client the sum of features_j (x) c_j: (clients, dim). A row of zeros adds exactly zero."""
-        assert isinstance(self.model, LinearModel), "only linear models have coefficients"
-        layer = OuterLayer(flat_features(self._precise(batch)), coefficients, self.model.intercept)
-        return OuterGradients((layer,), batch.counts).weighted_sums((coefficients != 0).any(1))
 
 
 class Estimator(Protocol):
@@ -91,8 +74,8 @@ class Estimator(Protocol):
         """The estimate of every client: (clients, dim)."""
         ...
 
-    def reach(self, rate: float) -> tuple[float, float]:
-        """How far one record moves the sum, in bounds: (when drawn, when not drawn)."""
+    def reach(self, rate: float) -> Reach:
+        """How far one record moves the sum, in bounds, if it is drawn with this chance."""
         ...
 
     def evaluations(self, cohort: Cohort) -> float:
@@ -126,9 +109,9 @@ class Minibatch:
         sums = model.sums(point, self.sampling.draw(cohort).batch)
         return sums.div_(_column(self.sampling.batch_sizes(cohort.sizes), sums)), state
 
-    def reach(self, rate: float) -> tuple[float, float]:
-        """A record that is not drawn has no influence."""
-        return 1.0, 0.0
+    def reach(self, rate: float) -> Reach:
+        """One bound when drawn. A record that is not drawn has no influence."""
+        return Reach()
 
     def evaluations(self, cohort: Cohort) -> float:
         """The batch."""
@@ -149,9 +132,12 @@ class Svrg:
 
     sampling: Sampling
     snapshot_probability: float
+    difference_bound: float = DIFFERENCE_BOUND
+    """how far a record's gradient may be from that at the snapshot, in bounds; 2 leaves all as they are"""
 
     def __post_init__(self) -> None:
         probability("snapshot_probability", self.snapshot_probability)
+        check_difference_bound(self.difference_bound)
 
     def init(self, model: BoundedModel, point: Tensor, federation: Federation) -> State:
         """The first snapshot is the start, w^0 = x^0."""
@@ -167,10 +153,11 @@ class Svrg:
         """
         drawn = self.sampling.draw(cohort)
         if COEFFICIENTS in state:
-            differences = _change(model, point, drawn, state)[0]
+            parts = [_change(model, point, drawn, state)[0]]
         else:
             keys = state["snapshot_keys"][cohort.clients][drawn.batch.owners().cpu()]
-            differences = model.sums(point, drawn.batch) - _sums_at_past_points(model, state, drawn.batch, keys)
+            parts = _since_past_points(model, point, state, drawn.batch, keys)
+        differences = _bounded_sums(model, parts, drawn.batch, self.difference_bound)[0]
         b = _column(self.sampling.batch_sizes(cohort.sizes), differences)
         estimate = differences / b + state["snapshot_means"][cohort.clients]
         if self._moves(cohort):
@@ -191,9 +178,9 @@ class Svrg:
     def _moves(self, cohort: Cohort) -> bool:
         return cohort.public_coin(Purpose.SNAPSHOT, self.snapshot_probability)
 
-    def reach(self, rate: float) -> tuple[float, float]:
-        """2 - q when drawn, q when not."""
-        return 2.0 - rate, rate
+    def reach(self, rate: float) -> Reach:
+        """q y_j, and d_j when drawn; on average q (y_j + d_j), which is a bounded gradient."""
+        return Reach(drawn=self.difference_bound, always=rate, average=rate)
 
     def evaluations(self, cohort: Cohort) -> float:
         """The batch twice (the second time remembered, for linear models); everything when the snapshot moves."""
@@ -210,13 +197,18 @@ class Svrg:
 class Saga:
     """Batch differences to a table with one gradient for each record, plus the table's mean (option III).
 
+    What enters the table is the record's bounded gradient itself, however short its difference was cut.
+
     The table is hidden state that depends on past batches. That is harmless when every record has a coin of
     its own (Theorem B), and unproved otherwise: only Poisson sampling is accepted.
     """
 
     sampling: Sampling
+    difference_bound: float = DIFFERENCE_BOUND
+    """how far a record's gradient may be from its table entry, in bounds; 2 leaves all as they are"""
 
     def __post_init__(self) -> None:
+        check_difference_bound(self.difference_bound)
         if not isinstance(self.sampling, Poisson):
             raise RequestError(
                 f"saga with sampling {self.sampling.name!r} has no proof that hidden table entries do no harm; "
@@ -238,21 +230,24 @@ class Saga:
         """
         drawn = self.sampling.draw(cohort)
         if COEFFICIENTS in state:
-            differences, state[COEFFICIENTS][drawn.rows] = _change(model, point, drawn, state)
+            change, now = _change(model, point, drawn, state)
+            bounded, plain = _bounded_sums(model, [change], drawn.batch, self.difference_bound)
+            state[COEFFICIENTS][drawn.rows] = now
         else:
             keys = state["table_keys"][drawn.rows]
-            differences = model.sums(point, drawn.batch) - _sums_at_past_points(model, state, drawn.batch, keys)
+            parts = _since_past_points(model, point, state, drawn.batch, keys)
+            bounded, plain = _bounded_sums(model, parts, drawn.batch, self.difference_bound)
             state["table_keys"][drawn.rows] = cohort.round + 1
             state = remember(state, cohort.round + 1, point, state["table_keys"])
         means = state["table_means"][cohort.clients]
-        b = _column(self.sampling.batch_sizes(cohort.sizes), differences)
-        estimate = differences / b + means.to(differences.dtype)
-        state["table_means"][cohort.clients] = means + differences / _column(cohort.sizes, means)
+        b = _column(self.sampling.batch_sizes(cohort.sizes), bounded)
+        estimate = bounded / b + means.to(bounded.dtype)
+        state["table_means"][cohort.clients] = means + plain / _column(cohort.sizes, means)
         return estimate, state
 
-    def reach(self, rate: float) -> tuple[float, float]:
-        """2 - q when drawn, q when not."""
-        return 2.0 - rate, rate
+    def reach(self, rate: float) -> Reach:
+        """q y_j, and d_j when drawn; on average q (y_j + d_j), which is a bounded gradient."""
+        return Reach(drawn=self.difference_bound, always=rate, average=rate)
 
     def evaluations(self, cohort: Cohort) -> float:
         """The batch twice (the second time remembered, for linear models), and everything at the start."""
@@ -272,20 +267,38 @@ def _all_at(model: BoundedModel, point: Tensor, batch: Batch) -> tuple[Tensor, S
     return model.combined(coefficients, batch), {COEFFICIENTS: coefficients}
 
 
-def _change(model: BoundedModel, point: Tensor, drawn: Drawn, state: State) -> tuple[Tensor, Tensor]:
-    """Sums of bounded gradients less the remembered ones, by one product; and the coefficients here."""
+def _change(model: BoundedModel, point: Tensor, drawn: Drawn, state: State) -> tuple[Gradients, Tensor]:
+    """Bounded gradients less the remembered ones; and the coefficients here."""
     now = model.coefficients(point, drawn.batch)
     assert now is not None, "a model that had coefficients has them still"
-    return model.combined(now - state[COEFFICIENTS][drawn.rows], drawn.batch), now
+    return model.outer(now - state[COEFFICIENTS][drawn.rows], drawn.batch), now
 
 
-def _sums_at_past_points(model: BoundedModel, state: State, batch: Batch, keys: Tensor) -> Tensor:
-    """Sums of bounded gradients where every record stands at the past point of its key."""
-    total = torch.zeros(batch.clients, model.model.dim, dtype=model.precision).to(batch.features.device)
+def _since_past_points(
+    model: BoundedModel, point: Tensor, state: State, batch: Batch, keys: Tensor
+) -> Iterator[Gradients]:
+    """Bounded gradients less those at the past point of every record's key, one past point after the other."""
     owners = batch.owners().cpu()
     for key in torch.unique(keys).tolist():
         rows = torch.nonzero(keys == key).flatten()
         counts = torch.bincount(owners[rows], minlength=batch.clients)
         part = batch if len(rows) == batch.records else batch.select(rows, counts)
-        total = total + model.sums(recall(state, key), part)
-    return total
+        yield model.differences(point, recall(state, key), part)
+
+
+def _bounded_sums(
+    model: BoundedModel, parts: Iterable[Gradients], batch: Batch, difference_bound: float
+) -> tuple[Tensor, Tensor]:
+    """For every client the sum of its records' differences, each bounded; and the sum of the same as they are."""
+    limit = None
+    if difference_bound < 2:
+        limit = ClipNorm(difference_bound * model.bound.norm(model.model.dim))
+    bounded = torch.zeros(batch.clients, model.model.dim, dtype=model.precision).to(batch.features.device)
+    plain = bounded
+    for differences in parts:
+        ones = torch.ones(int(differences.counts.sum()), dtype=torch.float64, device=bounded.device)
+        scales = ones if limit is None else limit.scales(differences)
+        kept = differences.weighted_sums(scales)
+        all_of_it = kept if bool((scales == 1).all()) else differences.weighted_sums(ones)
+        bounded, plain = bounded + kept, plain + all_of_it
+    return bounded, plain

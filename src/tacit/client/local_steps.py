@@ -12,7 +12,7 @@ from torch import Tensor
 from tacit.client.bounds import Bound
 from tacit.client.cohort import Cohort
 from tacit.client.estimators import BoundedModel, State
-from tacit.client.sampling import Sampling
+from tacit.client.sampling import ONE, Sampling
 from tacit.errors import count, positive
 from tacit.federation import Federation
 from tacit.models.model import Model, penalty_gradient
@@ -78,7 +78,7 @@ class NoisyLocalSteps:
         self.sampling.check_rounds(torch.tensor([size]), rounds * self.steps)
         check_size(self.noise, size)
         releases = rounds * self.steps
-        ideal = self.sampling.event(size, noise_multiplier, releases, inside=1 + self.noise.slack)
+        ideal = self.sampling.event(size, noise_multiplier, releases, ONE.with_slack(self.noise.slack))
         return self.noise.charged(ideal, self.model.dim, releases)
 
     def with_noise(self, noise: Noise) -> Self:

@@ -33,6 +33,34 @@ class Drawn:
     rows: Tensor
 
 
+@dataclass(frozen=True)
+class Reach:
+    """How far one record moves a sum, in bounds.
+
+    Whether it is drawn or not, it adds a vector of norm at most `always`; each time that it is drawn, another one
+    of norm at most `drawn`. The average of what it adds, over the chance of being drawn, has a norm of at most
+    `average`: all that the two norms allow, unless it is known to be less.
+    """
+
+    drawn: float = 1.0
+    always: float = 0.0
+    average: float = math.inf
+
+    def inside(self, rate: float) -> float:
+        """The most that it adds in a round in which it is drawn once."""
+        return min(self.always + self.drawn, self.average + (1 - rate) * self.drawn)
+
+    def with_slack(self, slack: float) -> Reach:
+        """The same on a lattice, where rounding moves whatever a record adds by at most `slack` bounds."""
+        if not self.always:
+            return Reach(self.drawn + slack)
+        return Reach(self.drawn + 2 * slack, self.always + slack, self.average + slack)
+
+
+ONE = Reach()
+"""A record that is not drawn adds nothing, one that is drawn at most a bound."""
+
+
 class Sampling(Protocol):
     """How a client's batch is drawn.
 
@@ -60,13 +88,11 @@ class Sampling(Protocol):
         """Refuse more rounds than the scheme has batches for."""
         ...
 
-    def event(
-        self, size: int, noise_multiplier: float, rounds: int, *, inside: float = 1.0, outside: float = 0.0
-    ) -> dp_event.DpEvent:
+    def event(self, size: int, noise_multiplier: float, rounds: int, reach: Reach = ONE) -> dp_event.DpEvent:
         """What `rounds` releases of a client with `size` records are to an accountant.
 
-        A record adds at most `inside` bounds to the sum when it is drawn and `outside` when it is not;
-        `noise_multiplier` is the noise's standard deviation on that sum, in bounds.
+        `reach` says how far a record moves the sum; `noise_multiplier` is the noise's standard deviation on that
+        sum, in bounds.
         """
         ...
 
@@ -120,11 +146,9 @@ class Full:
     def check_rounds(self, sizes: Tensor, rounds: int) -> None:
         """Any number of rounds."""
 
-    def event(
-        self, size: int, noise_multiplier: float, rounds: int, *, inside: float = 1.0, outside: float = 0.0
-    ) -> dp_event.DpEvent:
+    def event(self, size: int, noise_multiplier: float, rounds: int, reach: Reach = ONE) -> dp_event.DpEvent:
         """The Gaussian mechanism, `rounds` times."""
-        return events.repeated(events.gaussian(noise_multiplier / inside), rounds)
+        return events.repeated(events.gaussian(noise_multiplier / min(reach.inside(1.0), reach.average)), rounds)
 
 
 @dataclass(frozen=True)
@@ -156,13 +180,16 @@ class Poisson:
     def check_rounds(self, sizes: Tensor, rounds: int) -> None:
         """Any number of rounds."""
 
-    def event(
-        self, size: int, noise_multiplier: float, rounds: int, *, inside: float = 1.0, outside: float = 0.0
-    ) -> dp_event.DpEvent:
+    def event(self, size: int, noise_multiplier: float, rounds: int, reach: Reach = ONE) -> dp_event.DpEvent:
         """The Poisson-sampled Gaussian mechanism, or its two-level form (Theorem B), `rounds` times."""
-        if outside:
-            return events.repeated(events.two_level(self.rate(size), noise_multiplier, inside, outside), rounds)
-        return events.repeated(events.poisson(self.rate(size), noise_multiplier / inside), rounds)
+        rate = self.rate(size)
+        if rate == 1:
+            return Full().event(size, noise_multiplier, rounds, reach)
+        if reach.always:
+            one = events.two_level(rate, noise_multiplier, reach.inside(rate), reach.always, reach.average)
+        else:
+            one = events.poisson(rate, noise_multiplier / reach.drawn)
+        return events.repeated(one, rounds)
 
 
 @dataclass(frozen=True)
@@ -201,18 +228,17 @@ class FixedSize:
     def check_rounds(self, sizes: Tensor, rounds: int) -> None:
         """Any number of rounds."""
 
-    def event(
-        self, size: int, noise_multiplier: float, rounds: int, *, inside: float = 1.0, outside: float = 0.0
-    ) -> dp_event.DpEvent:
-        """The Gaussian mechanism on a sample of fixed size, `rounds` times."""
+    def event(self, size: int, noise_multiplier: float, rounds: int, reach: Reach = ONE) -> dp_event.DpEvent:
+        """The Gaussian mechanism on a sample of fixed size, or on all records if that is it, `rounds` times."""
         sample = _sample_size(self, size)
-        if outside:
-            # Drawn, a record adds `inside`; of that, `outside` would have been there anyway, with the other sign.
-            difference, full = inside + outside, outside
-            one = events.fixed_size_two_level(size, sample, self.replacement, noise_multiplier, difference, full)
+        if sample == size and not self.replacement:
+            return Full().event(size, noise_multiplier, rounds, reach)
+        if reach.always:
+            parts = reach.drawn, reach.always, reach.average
+            one = events.fixed_size_two_level(size, sample, self.replacement, noise_multiplier, *parts)
         else:
             make = events.with_replacement if self.replacement else events.without_replacement
-            one = make(size, sample, noise_multiplier / inside)
+            one = make(size, sample, noise_multiplier / reach.drawn)
         return events.repeated(one, rounds)
 
 
@@ -261,13 +287,11 @@ class OnePass:
                 f"{self.batch} for the smallest client ({int(sizes.min())} records); use a smaller batch"
             )
 
-    def event(
-        self, size: int, noise_multiplier: float, rounds: int, *, inside: float = 1.0, outside: float = 0.0
-    ) -> dp_event.DpEvent:
+    def event(self, size: int, noise_multiplier: float, rounds: int, reach: Reach = ONE) -> dp_event.DpEvent:
         """One Gaussian release in the whole run."""
-        if outside:
+        if reach.always:
             raise RequestError("sampling 'one-pass' has no proof for estimators that look back (svrg, saga)")
-        return events.one_pass(noise_multiplier / inside, rounds)
+        return events.one_pass(noise_multiplier / reach.drawn, rounds)
 
 
 SAMPLINGS: dict[str, Callable[[float], Sampling]] = {

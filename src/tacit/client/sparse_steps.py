@@ -19,7 +19,7 @@ from tacit.client.active_gradients import active_gradients
 from tacit.client.bounds import Bound
 from tacit.client.cohort import Cohort
 from tacit.client.estimators import State
-from tacit.client.sampling import Sampling
+from tacit.client.sampling import ONE, Sampling
 from tacit.client.work import Work
 from tacit.errors import count, positive
 from tacit.federation import Batch, Federation
@@ -170,7 +170,7 @@ class SparseLocalSteps:
         releases = rounds * self.steps
         self.sampling.check_rounds(torch.tensor([size]), releases)
         check_size(self.noise, size)
-        ideal = self.sampling.event(size, noise_multiplier, releases, inside=1 + self.noise.slack)
+        ideal = self.sampling.event(size, noise_multiplier, releases, ONE.with_slack(self.noise.slack))
         training = self.noise.charged(ideal, self.kept, releases)
         return training if self.before is None else after(self.before.event, training, rounds)
 

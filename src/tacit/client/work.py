@@ -159,12 +159,9 @@ class PrivateGradient:
     def event(self, size: int, noise_multiplier: float, rounds: int) -> dp_event.DpEvent:
         """The sampling scheme's event at the estimator's reach."""
         self.sampling.check_rounds(torch.tensor([size]), rounds)
-        inside, outside = self.estimator.reach(self.sampling.rate(size))
         check_size(self.noise, size)
-        slack = self.noise.slack
-        ideal = self.sampling.event(
-            size, noise_multiplier, rounds, inside=inside + slack, outside=outside + slack if outside else 0.0
-        )
+        reach = self.estimator.reach(self.sampling.rate(size)).with_slack(self.noise.slack)
+        ideal = self.sampling.event(size, noise_multiplier, rounds, reach)
         return self.noise.charged(ideal, self.model.dim, rounds)
 
     def with_noise(self, noise: Noise) -> Self:

@@ -159,7 +159,7 @@ def _log_delta(
     with _number_or_refusal():
         if split is None:
             split = _best_split(event, adjacency, log_tail, question)
-        directions = dominate(event, adjacency, log_tail=log_tail, split=split)
+        directions = dominate(event, adjacency, log_tail=log_tail, split=split, rough=rough)
         local = worst(directions, log_tail, question, rough=rough) + _ROUNDING
         if not is_mixed(event):
             return local

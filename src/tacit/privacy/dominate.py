@@ -16,6 +16,7 @@ from scipy import stats
 
 from tacit.errors import RequestError
 from tacit.privacy import events
+from tacit.privacy.averages import LARGEST_SHIFT, Against, AveragePair
 from tacit.privacy.crowd_events import CoinSumDpEvent, OnceDpEvent, SharedNoiseDpEvent, ShuffledDpEvent
 from tacit.privacy.pairs import FixedSizePair, MixturePair, Pair, RevealedPair
 from tacit.privacy.terms import Adjacency
@@ -24,6 +25,9 @@ _GROUPS = 512
 """Most levels of a revealed number of inclusions; beyond, neighbouring levels are merged into the worst of
 them.
 """
+
+_MUCH = 0.99
+"""An average above this part of what the norms allow is as good as no bound on it: Lemma A is simpler."""
 
 
 _COHORTS = 64
@@ -69,17 +73,20 @@ def is_private(event: DpEvent) -> bool:
 
 def splits_noise(event: DpEvent) -> bool:
     """Whether the bound depends on how the noise is divided in two in the analysis."""
-    return any(isinstance(leaf, events.FixedSizeTwoLevelDpEvent) for leaf, _ in leaves(event))
+    return any(
+        isinstance(leaf, events.FixedSizeTwoLevelDpEvent) and leaf.replacement for leaf, _ in leaves(event)
+    )
 
 
 def dominate(
-    event: DpEvent, adjacency: Adjacency, *, log_tail: float, split: float = 0.0
+    event: DpEvent, adjacency: Adjacency, *, log_tail: float, split: float = 0.0, rough: bool = False
 ) -> tuple[Direction, ...]:
     """The directions that together dominate a private event; its epsilon is the largest of theirs.
 
     `log_tail` is the logarithm of a probability that may be given up in all. `split` moves noise from the
     drawn to the full part of fixed-size two-level releases in the analysis, in log-odds from where it is
-    best for many rounds with much noise; every value gives a valid bound.
+    best for many rounds with much noise; every value gives a valid bound. Rough: pairs that take little time and
+    are a little easier to tell apart, where there are such.
     """
     events.to_dict(event)
     log_tail -= math.log(sum(times for _, times in leaves(event)) or 1)
@@ -87,7 +94,7 @@ def dominate(
     forward: dict[Pair, int] = {}
     backward: dict[Pair, int] = {}
     for leaf, times in leaves(event):
-        shift, pair, reverse = _release(leaf, adjacency, log_tail, split)
+        shift, pair, reverse = _release(leaf, adjacency, log_tail, split, rough)
         squared_shift += times * shift * shift
         if pair is not None:
             forward[pair] = forward.get(pair, 0) + times
@@ -101,7 +108,7 @@ def dominate(
 
 
 def _release(
-    leaf: DpEvent, adjacency: Adjacency, log_tail: float, split: float
+    leaf: DpEvent, adjacency: Adjacency, log_tail: float, split: float, rough: bool
 ) -> tuple[float, Pair | None, Pair | None]:
     """Gaussian shift and dominating pair, in both directions, of one release."""
     sides = 2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0
@@ -112,9 +119,9 @@ def _release(
         case dp_accounting.GaussianDpEvent(noise_multiplier=z) | events.OnePassDpEvent(noise_multiplier=z):
             return sides / z, None, None
         case dp_accounting.PoissonSampledDpEvent(sampling_probability=rate, event=inner):
-            return _poisson(rate, inner.noise_multiplier, 1.0, 0.0, adjacency)
-        case events.TwoLevelDpEvent(rate, z, inside, outside):
-            return _poisson(rate, z, inside, outside, adjacency)
+            return _poisson(rate, inner.noise_multiplier, 1.0, 0.0, rate, adjacency, log_tail, rough)
+        case events.TwoLevelDpEvent(rate, z, inside, outside, average):
+            return _poisson(rate, z, inside, outside, average, adjacency, log_tail, rough)
         case events.RevealedBatchesDpEvent(rounds, rate, z, inside, outside):
             told = _revealed(rounds, rate, sides * inside / z, sides * outside / z, log_tail)
             return 0.0, told, told
@@ -141,6 +148,13 @@ def _release(
             return _fixed_size(records, batch, True, 2 / inner.noise_multiplier, log_tail)
         case ShuffledDpEvent(records=records, batch=batch, noise_multiplier=z):
             return _fixed_size(records, batch, replacement=False, shift=2 / z, log_tail=log_tail)
+        case events.FixedSizeTwoLevelDpEvent(records, batch, False, z, difference, full, average) if (
+            2 * difference + full <= LARGEST_SHIFT * z or batch == records
+        ):
+            # Fact C, two levels: whoever takes the record's place when it is not drawn adds a difference, too.
+            rate = batch / records
+            inside, outside = average + 2 * (1 - rate) * difference, full + rate * difference
+            return _poisson(rate, z, inside, outside, average, adjacency, log_tail, rough)
         case events.FixedSizeTwoLevelDpEvent(records, batch, replacement, z, difference, full):
             # The sum of two releases with independent noise reveals less than the two of them.
             full_odds = math.exp(split) * full / (difference * batch / records)
@@ -153,11 +167,32 @@ def _release(
 
 
 def _poisson(
-    rate: float, z: float, inside: float, outside: float, adjacency: Adjacency
+    rate: float,
+    z: float,
+    inside: float,
+    outside: float,
+    average: float,
+    adjacency: Adjacency,
+    log_tail: float,
+    rough: bool,
 ) -> tuple[float, Pair | None, Pair | None]:
-    """Theorem B: (1-q) N(out) + q N(in) against its mirror image, or against N(0) and the reverse of that."""
+    """Theorem B, with the pair of Lemma A or, where the average is shorter than that assumes, of Lemma A'."""
     sides = 2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0
-    if rate == 1 or inside == outside:
+    if rate == 1:
+        return sides * min(inside, average) / z, None, None
+    most = (1 - rate) * outside + rate * inside
+    if average < _MUCH * most and inside <= LARGEST_SHIFT * z:
+        # In steps, so that events that differ in their number of rounds alone share a pair.
+        tail = 4.0 * math.floor(log_tail / 4)
+        in_stds = rate, inside / z, outside / z, average / z
+        if adjacency is Adjacency.REPLACE_ONE:
+            mirrored = AveragePair(*in_stds, Against.ANOTHER_RECORD, tail, rough)
+            return 0.0, mirrored, mirrored
+        forward, reverse = (
+            AveragePair(*in_stds, way, tail, rough) for way in (Against.NOBODY, Against.NOBODY_REVERSED)
+        )
+        return 0.0, forward, reverse
+    if inside == outside:
         return sides * inside / z, None, None
     weights, shifts = (1 - rate, rate), (outside / z, inside / z)
     if adjacency is Adjacency.REPLACE_ONE:

@@ -8,6 +8,7 @@ divided by the bound on one record's contribution. An event describes one releas
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -20,19 +21,27 @@ from tacit.privacy.crowd_events import CoinSumDpEvent, OnceDpEvent, SharedNoiseD
 from tacit.privacy.plain_numbers import batch_of, flag, keep_numbers, keep_whole, number, whole
 
 
+def _keep_average(event: TwoLevelDpEvent | FixedSizeTwoLevelDpEvent, most: float) -> None:
+    """Make the event's average a plain number, at most what its other norms allow."""
+    average = most if event.average == math.inf else positive("average", number("average", event.average))
+    object.__setattr__(event, "average", min(average, most))
+
+
 @dataclass(frozen=True)
 class TwoLevelDpEvent(DpEvent):  # type: ignore[misc]
     """A Poisson-sampled release in which a record counts a little even when it is not sampled (SVRG, SAGA).
 
     A fresh coin of probability `sampling_rate` decides whether the record contributes a vector of norm at
-    most `inside`, else at most `outside`, both in units of the bound. What the record contributes may
-    depend on its own hidden past (SAGA's table): Theorem B of the privacy notes.
+    most `inside`, else at most `outside`, both in units of the bound. The average of the two vectors over the
+    coin has a norm of at most `average`; left out, as much as the two norms allow. What the record contributes
+    may depend on its own hidden past (SAGA's table): Theorem B of docs/privacy.md.
     """
 
     sampling_rate: float
     noise_multiplier: float
     inside: float
     outside: float
+    average: float = math.inf
 
     def __post_init__(self) -> None:
         keep_numbers(self, "sampling_rate", "noise_multiplier", "inside", "outside")
@@ -41,6 +50,7 @@ class TwoLevelDpEvent(DpEvent):  # type: ignore[misc]
         positive("inside", self.inside)
         if not 0 <= self.outside <= self.inside:
             raise RequestError(f"outside must be in [0, inside] = [0, {self.inside!r}], not {self.outside!r}")
+        _keep_average(self, (1 - self.sampling_rate) * self.outside + self.sampling_rate * self.inside)
 
 
 @dataclass(frozen=True)
@@ -48,7 +58,8 @@ class FixedSizeTwoLevelDpEvent(DpEvent):  # type: ignore[misc]
     """A fixed-size batch in which every record also counts outside the batch, without hidden state (SVRG).
 
     Each time the record is drawn it adds a vector of norm at most `difference`; drawn or not it adds one of
-    norm at most `full`, both in units of the bound. What it adds is a function of the record and of earlier
+    norm at most `full`, both in units of the bound. On average over the draws it adds a vector of norm at most
+    `average`; left out, as much as the two norms allow. What it adds is a function of the record and of earlier
     releases only.
     """
 
@@ -58,13 +69,15 @@ class FixedSizeTwoLevelDpEvent(DpEvent):  # type: ignore[misc]
     noise_multiplier: float
     difference: float
     full: float
+    average: float = math.inf
 
     def __post_init__(self) -> None:
-        keep_numbers(self, "noise_multiplier", "difference", "full")
         keep_whole(self, "records", "batch")
         batch_of(self.records, self.batch, replacement=flag("replacement", self.replacement))
+        keep_numbers(self, "noise_multiplier", "difference", "full")
         for setting in ("noise_multiplier", "difference", "full"):
             positive(setting, getattr(self, setting))
+        _keep_average(self, self.full + self.difference * self.batch / self.records)
 
 
 @dataclass(frozen=True)
@@ -129,9 +142,11 @@ def poisson(sampling_rate: float, noise_multiplier: float) -> DpEvent:
     return dp_accounting.PoissonSampledDpEvent(sampling_rate, gaussian(noise_multiplier))
 
 
-def two_level(sampling_rate: float, noise_multiplier: float, inside: float, outside: float) -> DpEvent:
+def two_level(
+    sampling_rate: float, noise_multiplier: float, inside: float, outside: float, average: float = math.inf
+) -> DpEvent:
     """One Poisson-sampled release to which an unsampled record contributes as well."""
-    return TwoLevelDpEvent(sampling_rate, noise_multiplier, inside, outside)
+    return TwoLevelDpEvent(sampling_rate, noise_multiplier, inside, outside, average)
 
 
 def without_replacement(records: int, batch: int, noise_multiplier: float) -> DpEvent:
@@ -147,10 +162,16 @@ def with_replacement(records: int, batch: int, noise_multiplier: float) -> DpEve
 
 
 def fixed_size_two_level(
-    records: int, batch: int, replacement: bool, noise_multiplier: float, difference: float, full: float
+    records: int,
+    batch: int,
+    replacement: bool,
+    noise_multiplier: float,
+    difference: float,
+    full: float,
+    average: float = math.inf,
 ) -> DpEvent:
     """One release of a fixed-size batch to which an undrawn record contributes as well."""
-    return FixedSizeTwoLevelDpEvent(records, batch, replacement, noise_multiplier, difference, full)
+    return FixedSizeTwoLevelDpEvent(records, batch, replacement, noise_multiplier, difference, full, average)
 
 
 def revealed_batches(
@@ -290,7 +311,10 @@ def from_dict(data: Mapping[str, Any]) -> DpEvent:
                 raise RequestError(f"events must be a list of events, not {values['events']!r}")
             return composed(from_dict(part) for part in values["events"])
         case kind if kind in _READERS:
-            _entries(kind, values, tuple(inspect.signature(_READERS[kind]).parameters))
+            settings = inspect.signature(_READERS[kind]).parameters
+            # Entries that have a default were added later: events that were written before lack them.
+            later = {name for name, setting in settings.items() if setting.default is not setting.empty}
+            _entries(kind, values, tuple(name for name in settings if name in values or name not in later))
             return _READERS[kind](**values)
         case kind:
             raise unknown_name("event kind", kind, [*_READERS, "repeated", "once", "composed"])

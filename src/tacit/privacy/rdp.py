@@ -16,6 +16,7 @@ from scipy import optimize
 from scipy.special import logsumexp
 
 from tacit.privacy.accounting import check_delta, separate
+from tacit.privacy.averages import AveragePair
 from tacit.privacy.dominate import Direction, dominate, is_private, splits_noise
 from tacit.privacy.inexact import Surcharge
 from tacit.privacy.pairs import Array, FixedSizePair, MixturePair, Pair, RevealedPair
@@ -72,6 +73,9 @@ def log_moment(pair: Pair, order: float) -> float:
         case RevealedPair():
             exponents = order * (order - 1) * np.append(pair.shifts, 0.0) ** 2 / 2
             return float(logsumexp(exponents, b=np.append(pair.weights, pair.atom)))
+        case AveragePair():
+            losses, masses, _ = pair.outcomes()
+            return float(logsumexp((order - 1) * losses, b=masses))
         case _:
             raise TypeError(f"no moments for {pair!r}")
 

@@ -95,9 +95,9 @@ def _true(
         )
     if algorithm not in ("soteriafl-svrg", "soteriafl-saga", "ldp-svrg"):
         raise RequestError(f"algorithm must draw batches, which {algorithm!r} does not")
-    # Theorem B: (2 - q) bounds when drawn, q when not.
+    # Theorem B: (2 - q) bounds when drawn, q when not, q on average. The paper bounds no differences.
     rate = batch / records
-    coins = repeated(two_level(rate, noise_multiplier, 2 - rate, rate), rounds)
+    coins = repeated(two_level(rate, noise_multiplier, 2 - rate, rate, rate), rounds)
     return {
         schemes.POISSON_ADD_REMOVE: epsilon(coins, delta, Adjacency.ADD_REMOVE),
         schemes.POISSON_REPLACE_ONE: epsilon(coins, delta),

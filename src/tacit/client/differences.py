@@ -1,0 +1,169 @@
+"""How far every record's bounded gradient has moved since an older point, as gradients that can be bounded again.
+
+SVRG and SAGA add differences u_j - y_j of bounded gradients. To bound a difference takes its norm, and that comes
+cheap where gradients are outer products:
+
+    ||u - y||^2 = ||u||^2 + ||y||^2 - 2 <u, y>,   <a (x) e, b (x) f> = <a, b> <e, f>.
+
+In double precision, because the three terms nearly cancel where a gradient has hardly moved. Only what has no
+such form is written out, some records at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from tacit.client.bounds import Bound
+from tacit.models.gradients import (
+    Gradients,
+    OuterGradients,
+    WrittenGradients,
+    chunks_of_rows,
+    sums_by_client,
+)
+from tacit.models.layers import KEEP_ROWS, LayeredGradients, OuterShare, Share
+
+
+@dataclass(frozen=True)
+class ScaledDifferences:
+    """s_j g_j - t_j h_j: gradients at two points, each with the scales that bound them."""
+
+    now: Gradients
+    now_scales: Tensor
+    past: Gradients
+    past_scales: Tensor
+
+    @property
+    def dim(self) -> int:
+        """The length of one gradient."""
+        return self.now.dim
+
+    @property
+    def counts(self) -> Tensor:
+        """The records of each client."""
+        return self.now.counts
+
+    def norms(self) -> Tensor:
+        """Layer by layer, from inner products where there are some, else from rows."""
+        now, past = self.now, self.past
+        if isinstance(now, OuterGradients) and isinstance(past, OuterGradients):
+            layers = zip(now.layers, past.layers, strict=True)
+            squares = [self._outer(a.inputs, a.errors, b.inputs, b.errors, a.bias) for a, b in layers]
+        elif isinstance(now, LayeredGradients) and isinstance(past, LayeredGradients):
+            squares = [self._share(a, b) for a, b in zip(now.shares, past.shares, strict=True)]
+        else:
+            squares = [self._written()]
+        return torch.stack(squares).sum(0).clamp(min=0.0).sqrt()
+
+    def weighted_sums(self, weights: Tensor) -> Tensor:
+        """Two weighted sums."""
+        first = self.now.weighted_sums(self.now_scales * weights)
+        return first - self.past.weighted_sums(self.past_scales * weights)
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """Row by row."""
+        now = _scaled(self.now.rows(start, stop), self.now_scales[start:stop])
+        return now - _scaled(self.past.rows(start, stop), self.past_scales[start:stop])
+
+    def _outer(self, a: Tensor, e: Tensor, b: Tensor, f: Tensor, bias: bool) -> Tensor:
+        own = (_products(a, a) + bias) * _products(e, e)
+        past = (_products(b, b) + bias) * _products(f, f)
+        both = (_products(a, b) + bias) * _products(e, f)
+        return self._combined(own, past, both)
+
+    def _combined(self, own: Tensor, past: Tensor, both: Tensor) -> Tensor:
+        """s^2 <g, g> + t^2 <h, h> - 2 s t <g, h>; a record of scale zero counts as zero, whatever it is."""
+        s, t = self.now_scales.double(), self.past_scales.double()
+        total = torch.where(s > 0, s * s * own, 0.0) + torch.where(t > 0, t * t * past, 0.0)
+        return total - torch.where((s > 0) & (t > 0), 2 * s * t * both, 0.0)
+
+    def _share(self, now: Share, past: Share) -> Tensor:
+        if isinstance(now, OuterShare) and isinstance(past, OuterShare):
+            return self._outer(now.inputs, now.errors, past.inputs, past.errors, bias=False)
+        size = max(1, KEEP_ROWS // max(1, now.rows(0, 1).shape[1]))
+        own, other, both = _products_by_chunks(now, past, _ranges(len(self.now_scales), size))
+        # A share may count as longer than its rows are, to make up for how its sums are rounded.
+        return self._combined(torch.maximum(own, now.squares()), torch.maximum(other, past.squares()), both)
+
+    def _written(self) -> Tensor:
+        own, past, both = _products_by_chunks(self.now, self.past, chunks_of_rows(self))
+        return self._combined(
+            torch.maximum(own, self.now.norms().square()), torch.maximum(past, self.past.norms().square()), both
+        )
+
+
+@dataclass(frozen=True)
+class WrittenDifferences:
+    """Differences of gradients under a bound that does more than scale them: always written out."""
+
+    now: Gradients
+    past: Gradients
+    bound: Bound
+
+    @property
+    def dim(self) -> int:
+        """The length of one gradient."""
+        return self.now.dim
+
+    @property
+    def counts(self) -> Tensor:
+        """The records of each client."""
+        return self.now.counts
+
+    def norms(self) -> Tensor:
+        """Row norms."""
+        parts = [torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64) for _, rows in self._chunks()]
+        return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
+
+    def weighted_sums(self, weights: Tensor) -> Tensor:
+        """Weighted rows, summed by client."""
+        owners = torch.repeat_interleave(torch.arange(len(self.counts)), self.counts)
+        total = sums_by_client(self.now.rows(0, 0), torch.zeros_like(self.counts))
+        for part, rows in self._chunks():
+            total.index_add_(0, owners[part].to(rows.device), _scaled(rows, weights[part]))
+        return total
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """Bounded row by row."""
+        return self._bounded(self.now, start, stop) - self._bounded(self.past, start, stop)
+
+    def _bounded(self, gradients: Gradients, start: int, stop: int) -> Tensor:
+        rows = gradients.rows(start, stop)
+        return self.bound.sums(WrittenGradients(rows, torch.ones(len(rows), dtype=torch.int64)))
+
+    def _chunks(self) -> Iterator[tuple[slice, Tensor]]:
+        for start, stop in chunks_of_rows(self):
+            yield slice(start, stop), self.rows(start, stop)
+
+
+class _Rows(Protocol):
+    def rows(self, start: int, stop: int) -> Tensor: ...
+
+
+def _products_by_chunks(one: _Rows, other: _Rows, ranges: Iterable[tuple[int, int]]) -> Tensor:
+    """<g, g>, <h, h> and <g, h> of the rows g of one and h of the other: (3, records)."""
+    parts = [torch.zeros(3, 0, dtype=torch.float64)]
+    for start, stop in ranges:
+        g, h = one.rows(start, stop), other.rows(start, stop)
+        parts.append(torch.stack([_products(g, g), _products(h, h), _products(g, h)]))
+    return torch.cat(parts[1:] or parts, dim=1)
+
+
+def _ranges(records: int, size: int) -> Iterator[tuple[int, int]]:
+    for start in range(0, records, size):
+        yield start, min(start + size, records)
+
+
+def _products(one: Tensor, other: Tensor) -> Tensor:
+    """Inner products of rows, in double precision."""
+    return torch.linalg.vecdot(one.double(), other.double())
+
+
+def _scaled(rows: Tensor, scales: Tensor) -> Tensor:
+    factors = scales.to(rows)[:, None]
+    return torch.where(factors != 0, rows * factors, 0.0)
