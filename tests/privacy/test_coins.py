@@ -20,7 +20,7 @@ from tacit.errors import RequestError
 from tacit.privacy import calibrate_noise, events
 from tacit.privacy.accounting import delta as delta_of
 from tacit.privacy.accounting import epsilon as epsilon_of
-from tacit.privacy.coins import MOST_COINS, CoinNoise, published_epsilon, shifted_delta
+from tacit.privacy.coins import MOST_COINS, CoinNoise, _gaussian_epsilon, published_epsilon, shifted_delta
 from tacit.privacy.composition import CannotAnswerError
 
 Law = NDArray[np.float64]
@@ -121,7 +121,28 @@ def test_the_vector_bound_is_close_to_the_exact_one() -> None:
     assert exact < bound < 1.12 * exact
 
 
-@pytest.mark.parametrize(("epsilon_of", "fewest"), [(published_epsilon, 191), (CoinNoise.epsilon, 69)])
+@pytest.mark.parametrize(("reach", "coins"), [(0.6, 300), (1.0, 700), (2.5, 900)])
+def test_many_coins_are_worth_gaussian_noise(reach: float, coins: int) -> None:
+    """Where the Gaussian bound is the smaller one, against the law of two coordinates written down."""
+    delta = 1e-4
+    epsilon = CoinNoise(2, coins, reach).epsilon(delta)
+    assert epsilon == _gaussian_epsilon(CoinNoise(2, coins, reach), delta)
+    levels = math.ceil(reach) + 1
+    for angle, start in itertools.product(np.linspace(0, math.pi / 2, 7), (0.0, 0.4)):
+        step = reach * np.array([math.cos(angle), math.sin(angle)])
+        here = table([ones([min(start + x, levels)], levels, coins) for x in step])
+        there = table([ones([start], levels, coins) for _ in step])
+        for one, other in ((here, there), (there, here)):
+            assert hockey_stick(one, other, epsilon) <= delta
+
+
+@pytest.mark.parametrize(("dim", "coins", "most"), [(3, 2000, 1.2), (100, 2000, 1.2), (3, 100_000, 1.03)])
+def test_more_dimensions_cost_little_where_coins_are_many(dim: int, coins: int, most: float) -> None:
+    one, several = (CoinNoise(d, coins, 1.0).epsilon(1e-5) for d in (1, dim))
+    assert one < several <= most * one
+
+
+@pytest.mark.parametrize(("epsilon_of", "fewest"), [(published_epsilon, 191), (CoinNoise.epsilon, 60)])
 def test_how_many_coins_each_bound_asks_for(epsilon_of: Callable[[CoinNoise, float], float], fewest: int) -> None:
     # 1000 clients in 50 dimensions at 32 levels, epsilon = 1, delta = 1e-5.
     assert epsilon_of(CoinNoise(50, 1000 * fewest, 32.0), 1e-5) <= 1.0

@@ -1,32 +1,12 @@
-"""Coins as noise on numbers that are rounded at random, and why that is worth Gaussian noise.
+"""Coins as noise on numbers that are rounded at random: worth Gaussian noise, by `tacit.privacy.heads`.
 
-A number v is rounded to one of its two whole neighbours, without bias, and the heads of m fair coins are added
-(and m/2 taken off). Let b and F be masses and distribution function of the heads, I(u) = phi(Phi^-1(u)), and
+A number is rounded to one of its two whole neighbours, without bias, and the heads of m fair coins are added (and
+m/2 taken off). No test tells two numbers at a distance of t apart better than it tells N(0, 1) from N(kappa t,
+1). So the coordinates of a vector that moves by t (Euclidean norm) are dominated by that pair: dominating
+pairs multiply, and shifts add up in squares. The proofs for sampled batches use nothing else of the Gaussian:
+a likelihood ratio that is dominated is smaller in convex order, and Lemma A of docs/privacy.md compares no more.
 
-    kappa(m) = max over c of b(c) / min(I(F(c-1)), I(F(c))),
-
-about 1/std = 2/sqrt(m). Claim: for all v and t, no test tells v from v + t better than it tells N(0, 1) from
-N(kappa t, 1). So rounding costs nothing: a record's reach is that of the numbers before they are rounded.
-
-Proof. What comes out for v = n + f has the distribution function F_v(c) = (1-f) F(c-n) + f F(c-n-1). Heads are
-log-concave, so b(x-1)/b(x) grows with x; the likelihood ratio between v and a larger v' is a monotone function of
-it while both lie between the same whole numbers, and such ratios multiply along a chain of them. By Neyman and
-Pearson the best tests are then thresholds, and the two errors of the threshold c are F_v'(c) and 1 - F_v(c). The
-Gaussian pair with shift mu has a test with the same first error and no larger second one if and only if
-Phi^-1(F_v(c)) - Phi^-1(F_v'(c)) <= mu; other tests are mixtures of thresholds, and Gaussian errors are convex.
-Along v, Phi^-1(F_v(c)) falls at the rate b(c-n)/I(F_v(c)), where F_v(c) lies between F(c-n-1) and F(c-n), and I
-is concave: at most kappa. QED
-
-So the coordinates of a vector that moves by t (Euclidean norm) are dominated by N(0, 1) against N(kappa t, 1):
-dominating pairs multiply, and shifts add up in squares. The proofs for sampled batches use nothing else of the
-Gaussian: a likelihood ratio that is dominated is smaller in convex order, which is all that Lemma A of
-docs/privacy.md compares.
-
-Far out, coins end where a Gaussian does not. There the heads are compared with ones whose masses go on below some
-c_0 (and above m - c_0) as a geometric series, b(c_0) r^j with r = b(c_0)/b(c_0 + 1): log-concave as well, and the
-ratio in kappa falls with j, since b(c)/F(c-1) stays the same and u/I(u) grows with u. The two laws differ by at
-most the mass of the series, `TAIL_MASS` for both ends together: real draws have at most 1 + TAIL_MASS times their
-ideal probability, and ideal ones at most that of real ones plus TAIL_MASS. `charged` says so.
+What is compared are heads whose far ends differ from the real ones by `TAIL_MASS`. `charged` says so.
 """
 
 from __future__ import annotations
@@ -40,19 +20,16 @@ import numpy as np
 import torch
 from dp_accounting import dp_event
 from numpy.typing import NDArray
-from scipy import special, stats
 from torch import Tensor
 
 from tacit.errors import RequestError, count
 from tacit.noise.entropy import Keystream
 from tacit.noise.randomness import Generators
 from tacit.privacy import events
+from tacit.privacy.heads import gaussian_shift
 
 TAIL_MASS = 1e-22
 """What the heads of one draw may lose at both ends together."""
-
-_SAFE_SIDE = 1 + 1e-9
-"""Relative allowance for floating point, orders of magnitude above its errors."""
 
 _Source = np.random.Generator | Keystream
 
@@ -71,19 +48,7 @@ def kappa(coins: int) -> float:
     """
     if count("coins", coins) % 2:
         raise RequestError(f"coins must be even, so that half of them is a whole number, not {coins}")
-    # The upper half is the mirror image of the lower one.
-    heads = np.arange(coins // 2 + 1)
-    masses = stats.binom.pmf(heads, coins, 0.5)
-    ratios = heads[1:] / (coins - heads[1:] + 1)
-    series = masses[:-1] * ratios / (1 - ratios)
-    # Below about 1e-300 masses are rounded to nothing; there is no need to go out that far.
-    enough = np.flatnonzero((series <= TAIL_MASS / 2) & (masses[:-1] > 1e-200))
-    if not len(enough):
-        return math.inf
-    first = int(enough[-1])
-    below = series[first] + np.concatenate(([0.0], np.cumsum(masses[first:-1])))
-    isoperimetric = np.exp(-(special.ndtri(below) ** 2) / 2) / math.sqrt(2 * math.pi)
-    return float((masses[first:] / isoperimetric).max()) * _SAFE_SIDE
+    return gaussian_shift(coins, math.log(TAIL_MASS))
 
 
 def fewest_coins(shift: float, at_most: int) -> int:
