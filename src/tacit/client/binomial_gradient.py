@@ -9,9 +9,10 @@ import torch
 from dp_accounting import dp_event
 from torch import Tensor
 
+from tacit.client.bounded_model import BoundedModel
 from tacit.client.bounds import Bound, ClipEachCoordinate
 from tacit.client.cohort import Cohort
-from tacit.client.estimators import BoundedModel, State
+from tacit.client.estimators import State
 from tacit.client.sampling import ONE, Poisson, Sampling
 from tacit.compress.rotation import Rotation
 from tacit.errors import RequestError

@@ -10,9 +10,10 @@ import torch
 from dp_accounting import dp_event
 from torch import Tensor
 
+from tacit.client.bounded_model import BoundedModel
 from tacit.client.bounds import Bound
 from tacit.client.cohort import Cohort
-from tacit.client.estimators import BoundedModel, Minibatch, State
+from tacit.client.estimators import Minibatch, State
 from tacit.client.sampling import OnePass, Sampling
 from tacit.errors import RequestError, count
 from tacit.federation import Federation

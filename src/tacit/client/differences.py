@@ -161,7 +161,7 @@ def _ranges(records: int, size: int) -> Iterator[tuple[int, int]]:
 
 def _products(one: Tensor, other: Tensor) -> Tensor:
     """Inner products of rows, in double precision."""
-    return torch.linalg.vecdot(one.double(), other.double())
+    return (one.double() * other.double()).sum(-1)
 
 
 def _scaled(rows: Tensor, scales: Tensor) -> Tensor:

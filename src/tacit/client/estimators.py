@@ -153,7 +153,7 @@ class Svrg:
         """
         drawn = self.sampling.draw(cohort)
         if COEFFICIENTS in state:
-            parts = [_change(model, point, drawn, state)[0]]
+            parts: Iterable[Gradients] = [_change(model, point, drawn, state)[0]]
         else:
             keys = state["snapshot_keys"][cohort.clients][drawn.batch.owners().cpu()]
             parts = _since_past_points(model, point, state, drawn.batch, keys)

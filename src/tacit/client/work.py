@@ -9,9 +9,10 @@ import torch
 from dp_accounting import dp_event
 from torch import Tensor
 
+from tacit.client.bounded_model import BoundedModel
 from tacit.client.bounds import Bound
 from tacit.client.cohort import Cohort
-from tacit.client.estimators import BoundedModel, Estimator, State
+from tacit.client.estimators import Estimator, State
 from tacit.client.sampling import Sampling
 from tacit.federation import Federation
 from tacit.models.model import Model, penalty_gradient

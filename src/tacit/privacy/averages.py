@@ -26,9 +26,12 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import erfcx, log_ndtr, ndtri_exp
 
 from tacit.privacy.pairs import Array, _log_interval
+
+Flags = NDArray[np.bool_]
 
 
 class _Grid(NamedTuple):
@@ -248,7 +251,7 @@ def _knots(rate: float, inside: float, outside: float, average: float, outcomes:
     found = np.unique(np.concatenate(logs))
     apart = _LEAST_GAP * average
     found = found[(np.diff(found, prepend=-np.inf) > apart) & (np.abs(found) > apart)]
-    return np.exp(np.sort(np.append(found, 0.0)))
+    return np.asarray(np.exp(np.sort(np.append(found, 0.0))))
 
 
 def _spread(far: float, number: int) -> Array:
@@ -295,7 +298,7 @@ def _along(rate: float, gram: Gram, nodes: Array) -> tuple[float, Array, Array, 
     return across, values, weights, cut, p * cut_start + q * cut_stop
 
 
-def _options(rate: float, gram: Gram, strikes: Array, is_call: Array, nodes: Array) -> Array:
+def _options(rate: float, gram: Gram, strikes: Array, is_call: Flags, nodes: Array) -> Array:
     """Upper bounds on E(X - k)_+ where a call is asked for, else on E(k - X)_+."""
     across, values, weights, cut, cut_mean = _along(rate, gram, nodes)
     k = strikes[:, None]

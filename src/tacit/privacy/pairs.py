@@ -203,7 +203,7 @@ class FixedSizePair:
             z = np.maximum(z - step, alone.min(axis=0))
             if np.max(step, initial=0.0) <= 1e-14 * np.max(np.abs(z), initial=1.0):
                 break
-        return z
+        return np.asarray(z)
 
 
 @dataclass(frozen=True)

@@ -162,7 +162,7 @@ def _to_ends(values: Array, mass: Array, mean: Array) -> Array:
     width = np.diff(values)
     upper = np.divide(mean - values[:-1] * mass, width, out=np.zeros_like(mass), where=width > 0)
     upper = np.clip(upper, 0.0, mass)
-    return np.append(mass - upper, 0.0) + np.append(0.0, upper)
+    return np.asarray(np.append(mass - upper, 0.0) + np.append(0.0, upper))
 
 
 def _is_below(log_height: float, hiding: int, log_g: float, client_shift: float) -> bool:
@@ -225,9 +225,10 @@ def _profile(hiding: int, log_g: float, shift: float, client_shift: float, log_t
     first = int(cells.min())
     upper = place - cells
     width = int(cells.max()) - first + 2
-    law = np.bincount(cells - first, masses * (1 - upper), width)
+    law = np.asarray(np.bincount(cells - first, masses * (1 - upper), width), dtype=np.float64)
     law += np.bincount(cells + 1 - first, masses * upper, width)
-    low, high = _window(step * (first + np.arange(width)), law, hiding, log_tail)
+    places = step * np.arange(first, first + width, dtype=np.float64)
+    low, high = _window(places, law, hiding, log_tail)
     length = fft.next_fast_len(math.ceil((high - low) / step) + 2, real=True)
     if length > _MOST_POINTS:
         raise CannotAnswerError(f"messages of {hiding} clients would take {length:.2g} points")
