@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -151,7 +152,9 @@ def test_swapped_and_foreign_certificates_are_noticed(consortium: Callable[..., 
         made.verified(_in_run(made, site_0=_of_silo(other).read_bytes()))
     # Another job with the same keys.
     later = replace(
-        made, job=replace(made.job, recipe=replace(made.job.recipe, step=0.25)), directory=tmp_path / "l"
+        made,
+        job=replace(made.job, recipe=made.job.recipe.with_algorithm_settings(step=0.25)),
+        directory=tmp_path / "later",
     )
     later.server().run()
     with pytest.raises(CertificateError, match="another site, run or job"):
@@ -553,12 +556,24 @@ def test_a_job_beside_a_certificate_cannot_run_code(
     consortium: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = _finished(consortium)
-    (tmp_path / "evil_model.py").write_text("raise RuntimeError('ran')")
+    ran = tmp_path / "ran"
+    (tmp_path / "evil_model.py").write_text(f"import pathlib\npathlib.Path({str(ran)!r}).touch()\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    text = made.job.text.replace('model = "logistic"', 'model = "module:evil_model:make"')
-    body = {**_content(_of_run(made)), "job": hashlib.sha256(text.encode()).hexdigest()}
-    with pytest.raises(CertificateError, match="code of its own"):
-        verify(sign(body, made.signing["server"]), {"job.toml": text.encode()})
+    named = "module:evil_model:make"
+    # Built at once, because reports ask whom the algorithm protects.
+    report = "\n[consortium.report]\nevery = 1\nloss_bound = 1.0\nepsilon = 0.1\n"
+    for model, table in ((f'model = "{named}"', ""), ("", f'[model]\nname = "{named}"\nwidth = 3\n')):
+        text = made.job.text.replace('model = "logistic"', model) + table + report
+        body = {**_content(_of_run(made)), "job": hashlib.sha256(text.encode()).hexdigest()}
+        with pytest.raises(CertificateError, match="code of its own"):
+            verify(sign(body, made.signing["server"]), {"job.toml": text.encode()})
+        assert not ran.exists()
+        # That there was something to be afraid of: whoever trusts the job runs it.
+        with pytest.raises(CertificateError, match="is not a job"):
+            verify(sign(body, made.signing["server"]), {}, Trusted(job=text.encode()))
+        assert ran.exists()
+        ran.unlink()
+        sys.modules.pop("evil_model")
 
 
 def test_keys_in_a_job_are_one_for_each_and_all_different(consortium: Callable[..., Any]) -> None:

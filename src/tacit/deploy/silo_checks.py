@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,11 +118,11 @@ def _job(body: Mapping[str, Any], beside: bytes | None, trusted: Trusted) -> tup
         raise CertificateError(f"{source} is not its job, {body.get('job')!a:.80}")
     try:
         text = content.decode()
-        model = tomllib.loads(text).get("model")
-        if trusted.job is None and isinstance(model, str) and model.startswith(ENTRY_POINT):
+        code = next((word for word in _words(tomllib.loads(text)) if word.startswith(ENTRY_POINT)), None)
+        if trusted.job is None and code is not None:
             # To build it is to run it, and whoever made the certificate may have written the job as well.
             raise CertificateError(
-                f"its job trains code of its own ({model!a:.60}), which is run only for a job that you trust: "
+                f"its job names code of its own ({code!a:.60}), which is run only for a job that you trust: "
                 "give your own copy of it with --job"
             )
         job = Job.from_text(text, JOB_FILE)
@@ -134,6 +134,14 @@ def _job(body: Mapping[str, Any], beside: bytes | None, trusted: Trusted) -> tup
     except _WRONG as error:
         raise CertificateError(f"{source} is not a job: {error!s:.300}") from error
     return job, source
+
+
+def _words(value: object) -> Iterator[str]:
+    """Every string in a table, at whatever depth: settings move, and this must not depend on where they are."""
+    if isinstance(value, str):
+        yield value
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _words(inner)
 
 
 def check_silo(body: Mapping[str, Any], basis: Basis, ledger: bytes | None = None) -> CheckedSilo:
