@@ -88,8 +88,8 @@ def _equal_batches(recipe: Recipe, sampling: str | None, federation: Federation)
         rounds = recipe.rounds or min(ROUNDS, smallest)
         batch = smallest // rounds
         recipe = replace(recipe, rounds=rounds)
-    elif sampling != "full" and (batch is None or batch < 1):
-        batch = round((batch or 0.1) * smallest)
+    elif sampling != "full" and (batch is None or 0 < batch < 1):
+        batch = round((0.1 if batch is None else batch) * smallest)
     else:
         return recipe
     return recipe.with_algorithm_settings(batch=float(max(1, batch)))
