@@ -13,9 +13,10 @@ from tacit.cli.app import app
 from tacit.errors import RequestError
 
 RECIPE = """\
-algorithm = "soteriafl-gd"
 model = "softmax"
 rounds = 2
+[algorithm]
+name = "soteriafl-gd"
 compressor = "natural"
 step = 0.1
 """
