@@ -117,7 +117,8 @@ def test_a_forged_certificate_of_a_silo_fails_with_any_key_but_the_jobs(consorti
     cost = accounting.epsilon(event, 1e-4)
     assert cost < 0.003
     fake = {**honest, "noise_multiplier": quiet, "epsilon": {"run": cost, "collaboration": cost}}
-    fake["events"] = dict.fromkeys(("run", "collaboration"), events.to_dict(event))
+    together = events.chosen_runs([event], honest["policy"]["epsilon"])
+    fake["events"] = {"run": events.to_dict(event), "collaboration": events.to_dict(together)}
     for key in (Ed25519PrivateKey.generate(), made.signing["server"], made.signing["site-1"]):
         forged = sign(fake, key)
         with pytest.raises(CertificateError, match="the job names"):

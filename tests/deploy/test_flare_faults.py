@@ -18,7 +18,7 @@ import psutil
 from tacit.deploy.policy import Policy
 from tacit.deploy.provision import PartyFolder
 from tacit.engine.recipe import Recipe
-from tacit.privacy import accounting
+from tacit.privacy.filter import least_epsilon
 from tacit.privacy.ledger import Ledger
 
 pytestmark = pytest.mark.slow
@@ -54,7 +54,7 @@ def _check_ledgers(parties: Any) -> None:
         policy = Policy.from_toml(party.policy_text())
         with Ledger(party.state / "ledger.sqlite").page() as page:
             lines = [json.loads(row[0]) for row in page.connection.execute("SELECT body FROM lines").fetchall()]
-            spent = accounting.epsilon(page.account.event(), policy.delta, policy.adjacency)
+            spent = least_epsilon(page.account.events(), policy.delta, policy.adjacency)
         charged = [line["round"] for line in lines if line["kind"] == "release"]
         assert spent <= policy.epsilon
         assert len(charged) == len(set(charged))

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import stat
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tacit.errors import DataError
-from tacit.privacy import Target, accounting
-from tacit.privacy.events import composed, gaussian, inexact_noise, non_private, repeated, to_dict
-from tacit.privacy.ledger import Ledger, LedgerBusyError, affords, read_export
+from tacit.errors import DataError, RequestError
+from tacit.privacy.events import gaussian, repeated, to_dict
+from tacit.privacy.ledger import Ledger, LedgerBusyError, read_account, read_export
 
 
-def _opened(run: str) -> dict[str, Any]:
-    return {"kind": "open", "run": run}
+def _opened(run: str, planned: int = 5) -> dict[str, Any]:
+    event = to_dict(repeated(gaussian(10.0), planned))
+    return {"kind": "open", "run": run, "event": event, "rounds_planned": planned}
 
 
-def _release(run: str, releases: int, noise_multiplier: float = 10.0) -> dict[str, Any]:
-    event = to_dict(repeated(gaussian(noise_multiplier), releases))
-    return {"kind": "release", "run": run, "round": releases - 1, "releases": releases, "event": event}
+def _release(run: str, releases: int) -> dict[str, Any]:
+    return {"kind": "release", "run": run, "round": releases - 1, "releases": releases, "point": "10.0"}
 
 
 def _filled(path: Path, releases: int = 3) -> Ledger:
@@ -90,8 +91,16 @@ def test_lines_that_go_missing_while_it_runs_show_too(disk: Path) -> None:
 
 def test_releases_are_counted_without_gaps_and_runs_opened_once(disk: Path) -> None:
     ledger = _filled(disk / "ledger")
-    for line in (_release("a", 5), _release("a", 3), _release("b", 1), _opened("a"), {"kind": "x", "run": "a"}):
-        with ledger.page() as page, pytest.raises(DataError):
+    unsound = {**_opened("b"), "event": {"kind": "gaussian", "noise_multiplier": -1.0}}
+    for line in (
+        _release("a", 5),
+        _release("a", 3),
+        _release("b", 1),
+        _opened("a"),
+        unsound,
+        {"kind": "x", "run": "a"},
+    ):
+        with ledger.page() as page, pytest.raises(RequestError):
             page.append(line)
 
 
@@ -121,21 +130,73 @@ def test_an_export_has_the_same_account_and_its_chain_is_checked(disk: Path) -> 
             read_export(b"".join(wrong))
 
 
-def test_the_budget_is_that_of_all_runs_together(disk: Path) -> None:
-    ledger = _filled(disk / "ledger", releases=4)
-    alone, more = repeated(gaussian(10.0), 4), repeated(gaussian(10.0), 5)
-    both = accounting.epsilon(composed([alone, more]), 1e-5)
-    with ledger.page() as page:
-        page.append(_opened("b"))
-        assert affords(Target(both, 1e-5), page.account, "b", more, more)
-        assert not affords(Target(both * 0.999, 1e-5), page.account, "b", more, more)
-        # What a run spends replaces what it had spent before, and leaves the other runs as they are.
-        assert affords(Target(accounting.epsilon(more, 1e-5), 1e-5), page.account, "a", more, more)
-        assert affords(Target(both, 1e-5), page.account, "b", more, repeated(gaussian(10.0), 500))
+def test_a_byte_that_is_no_text_is_a_damaged_ledger_and_not_a_traceback(disk: Path) -> None:
+    _filled(disk / "ledger")
+    connection = sqlite3.connect(disk / "ledger")
+    connection.execute("UPDATE lines SET body = CAST(x'ff' || body AS TEXT) WHERE number = 2")
+    connection.commit()
+    connection.close()
+    with pytest.raises(DataError, match="damaged") as refused:
+        Ledger(disk / "ledger")
+    assert "Put the ledger back" in str(refused.value)
 
 
-def test_an_event_without_a_proof_is_not_afforded(disk: Path) -> None:
+def test_any_damaged_byte_is_found_or_harmless(disk: Path) -> None:
+    _filled(disk / "ledger")
+    content = (disk / "ledger").read_bytes()
+    with Ledger(disk / "ledger").page() as page:
+        whole = page.account
+    generator = np.random.default_rng(0)
+    found = 0
+    for place in generator.permutation(len(content))[:400]:
+        damaged = bytearray(content)
+        damaged[place] = 0xFF if damaged[place] != 0xFF else 0x00
+        (disk / "ledger").write_bytes(damaged)
+        try:
+            with Ledger(disk / "ledger", busy_seconds=0.0).page() as page:
+                assert page.account == whole
+        except DataError:
+            found += 1
+    assert found > 10
+
+
+@pytest.mark.parametrize("length", [0, 100, 4096, 10_000])
+def test_a_ledger_that_was_cut_is_not_taken_for_a_new_one(disk: Path, length: int) -> None:
+    _filled(disk / "ledger")
+    os.truncate(disk / "ledger", length)
+    with pytest.raises(DataError, match="Put the ledger back"):
+        Ledger(disk / "ledger")
+
+
+def test_a_ledger_of_another_version_is_refused_with_the_way_out(disk: Path) -> None:
+    _filled(disk / "ledger")
+    connection = sqlite3.connect(disk / "ledger")
+    connection.execute("PRAGMA user_version = 0")
+    connection.close()
+    with pytest.raises(DataError, match="another version of tacit"):
+        Ledger(disk / "ledger")
+
+
+def test_a_ledger_that_cannot_be_written_says_so(disk: Path) -> None:
     ledger = _filled(disk / "ledger")
-    for hopeless in (non_private(), composed([gaussian(0.1), inexact_noise(1e-9, 1e-12)])):
-        with ledger.page() as page:
-            assert not affords(Target(1e9, 1e-5), page.account, "a", hopeless, hopeless)
+    with pytest.raises(DataError, match="cannot be written"):
+        Ledger(disk / "ledger" / "below")
+    (disk / "ledger").unlink()
+    with pytest.raises(DataError, match="is gone"), ledger.page():
+        pass
+    assert not (disk / "ledger").exists()
+
+
+def test_a_ledger_can_be_looked_at_while_a_silo_is_at_work_on_it(disk: Path) -> None:
+    ledger = _filled(disk / "ledger")
+    with ledger.page() as page:
+        page.append(_release("a", 4))
+        assert read_account(disk / "ledger").lines == 4
+        page.commit()
+    assert read_account(disk / "ledger").lines == 5
+
+
+def test_no_more_is_released_than_was_planned(disk: Path) -> None:
+    ledger = _filled(disk / "ledger", releases=5)
+    with ledger.page() as page, pytest.raises(DataError, match="does not follow"):
+        page.append(_release("a", 6))

@@ -24,7 +24,7 @@ from tacit.engine import checkpoint as checkpoints
 from tacit.engine.plan import plan
 from tacit.engine.simulate import simulate
 from tacit.errors import RequestError
-from tacit.privacy import accounting
+from tacit.privacy.filter import least_epsilon
 
 PLAIN = dict.fromkeys(("snapshot_probability", "compressor"), "leave out")
 ACCELERATED = {
@@ -81,7 +81,7 @@ def _check_promises(made: Any) -> None:
         with made.silo(site).ledger.page() as page:
             account = page.account
             rows = page.connection.execute("SELECT body FROM lines").fetchall()
-        assert accounting.epsilon(account.event(), policy.delta, policy.adjacency) <= policy.epsilon
+        assert least_epsilon(account.events(), policy.delta, policy.adjacency) <= policy.epsilon
         releases = [line for line in map(json.loads, (row[0] for row in rows)) if line["kind"] == "release"]
         assert max(Counter((line["run"], line["round"]) for line in releases).values(), default=0) <= 1
         charged = {line["message"] for line in releases}
@@ -131,7 +131,7 @@ def test_a_cohort_by_public_coins_is_that_of_the_simulator(consortium: Callable[
 def test_every_kind_of_fault_by_the_hundred_and_the_promises_hold(consortium: Callable[..., Any]) -> None:
     made = consortium(sites=4, rounds=50, batch=0.25)
     generator = np.random.default_rng(11)
-    moments = ("before memory", "after memory", "before ledger", "after ledger")
+    moments = ("before memory", "after memory", "before ledger", "after ledger", "after mark")
     kinds = ("lose-request", "lose-answer", "duplicate-request", "delay-request", "delay-answer")
     happened: Counter[str] = Counter()
     cut_off: Counter[str] = Counter()
@@ -225,12 +225,10 @@ def test_sums_are_divided_by_those_who_were_asked(consortium: Callable[..., Any]
 def test_a_silo_whose_budget_is_spent_leaves_and_the_run_goes_on(consortium: Callable[..., Any]) -> None:
     made = consortium()
     poor = made.silo("site-2")
-    for round in range(4):
-        poor.step(made.request(round))
+    poor.step(made.request(0))
     finished = made.server().run()
-    assert finished.answered == {"site-0": 6, "site-1": 6, "site-2": finished.answered["site-2"]}
-    assert 0 < finished.answered["site-2"] < 6
-    assert finished.problems[f"site-2 {Code.BUDGET_SPENT}"] == 6 - finished.answered["site-2"]
+    assert finished.answered == {"site-0": 6, "site-1": 6}
+    assert finished.problems[f"site-2 {Code.BUDGET_SPENT}"] == 6
     _check_promises(made)
 
 

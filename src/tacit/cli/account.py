@@ -19,11 +19,14 @@ if TYPE_CHECKING:
 HELP = """What a recipe, a run or bare numbers cost in privacy, and who is protected against whom.
 
 A run directory is recomputed from its ledger alone and compared with its summary; exits with 1 if they differ.
+Of a silo's folder, or the state in it: what its ledger has spent of its policy, run by run, and what is left.
 Bare numbers: [bold]--sampling poisson --rate 0.01 --noise-multiplier 1.1 --rounds 1000 --delta 1e-5[/]."""
 
 
 def account(
-    path: Annotated[Path | None, typer.Argument(help="A recipe in TOML, or a run directory.")] = None,
+    path: Annotated[
+        Path | None, typer.Argument(help="A recipe in TOML, a run directory, or a silo's folder.")
+    ] = None,
     sampling: Annotated[
         str | None, typer.Option(help="poisson, without-replacement, with-replacement, full or one-pass.")
     ] = None,
@@ -72,6 +75,8 @@ def account(
         raise RequestError(
             f"{_flags(numbers)} cannot go with {path}, which has its own numbers; change a recipe's with --set"
         )
+    elif path.is_dir() and _is_silo(path):
+        _silo(path, plot, as_json)
     elif path.is_dir():
         _run(path, sizes, plot, as_json)
     else:
@@ -156,6 +161,25 @@ def _run(path: Path, groups: list[int], plot: Path | None, as_json: bool) -> Non
         show_protection(rows)
     if found.differences:
         raise typer.Exit(1)
+
+
+def _is_silo(path: Path) -> bool:
+    from tacit.deploy.spending import is_silo_state
+
+    return is_silo_state(path)
+
+
+def _silo(path: Path, plot: Path | None, as_json: bool) -> None:
+    from tacit.cli.show_account import show_spending
+    from tacit.deploy.spending import spending_in
+
+    if plot is not None:
+        raise RequestError("--plot draws a recipe or a run, not a silo's ledger")
+    found = spending_in(path)
+    if as_json:
+        print(json.dumps({"source": "silo", **found.to_dict()}))
+    else:
+        show_spending(str(path), found)
 
 
 def _published(name: str, path: Path | None, numbers: dict[str, Any], plot: Path | None, as_json: bool) -> None:

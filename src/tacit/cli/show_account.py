@@ -7,6 +7,7 @@ import math
 from rich.console import Console
 from rich.table import Table
 
+from tacit.deploy.spending import Spending
 from tacit.engine.account import RunAccount
 from tacit.privacy.cost import Cost
 from tacit.privacy.protection import Protection, round_up
@@ -53,6 +54,31 @@ def show_run(found: RunAccount) -> None:
         console.print("[green]The summary agrees with the ledger.[/]")
     for difference in found.differences:
         console.print(f"[bold red]The summary differs from the ledger.[/] {difference}")
+
+
+def show_spending(title: str, spending: Spending) -> None:
+    """What a silo's ledger has spent of its policy, run by run, and what is left."""
+    console, policy = Console(), spending.policy
+    console.print(
+        f"{title}: epsilon {policy.epsilon:g}, delta {policy.delta:g} in the policy ({policy.adjacency}, per "
+        f"{policy.unit}), for all runs together"
+    )
+    if not spending.runs:
+        console.print("nothing is spent: no run was ever begun")
+        return
+    table = Table()
+    table.add_column("run", no_wrap=True)
+    table.add_column("algorithm")
+    table.add_column("releases", justify="right")
+    table.add_column("epsilon", justify="right")
+    for run in spending.runs:
+        table.add_row(run.run, run.algorithm, f"{run.releases} of {run.planned}", _number(run.epsilon))
+    console.print(table)
+    console.print(f"spent: epsilon {_number(spending.needed)}; every run counts in full, however far it got")
+    if spending.left:
+        console.print(f"left:  room for a further run of epsilon {spending.left:.4g}, or a little less")
+    else:
+        console.print("left:  [bold]nothing[/]: no further run can be begun; one that has begun can go on")
 
 
 def show_protection(rows: tuple[Protection, ...]) -> None:

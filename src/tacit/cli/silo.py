@@ -11,7 +11,8 @@ import typer
 
 HELP = """Take part in a consortium with this silo's own records, in its provisioned folder, until stopped.
 
-Nothing leaves that the silo's own policy.toml does not allow, whatever the server asks."""
+Nothing leaves that the silo's own policy.toml does not allow, whatever the server asks.
+[bold]tacit silo . --status[/] shows what has been spent of it, run by run, and what is left."""
 
 
 def silo(
@@ -23,8 +24,15 @@ def silo(
     prepared: Annotated[
         bool, typer.Option("--prepared", help="The records are prepared already: leave them as they are.")
     ] = False,
+    status: Annotated[
+        bool,
+        typer.Option("--status", help="Show what is spent of the policy and what is left; needs no --data."),
+    ] = False,
 ) -> None:
     """Run a silo."""
+    if status:
+        show_status(folder)
+        return
     from tacit.deploy.flare.parties import require_flare, run_silo, stopping_in_order
     from tacit.deploy.provision import PartyFolder
     from tacit.errors import RequestError
@@ -39,6 +47,19 @@ def silo(
     records = own_records(data, party.job, target=target, prepared=prepared)
     with stopping_in_order(), contextlib.suppress(KeyboardInterrupt):
         run_silo(party, records, typer.echo)
+
+
+def show_status(folder: Path) -> None:
+    """What a silo has spent, and what is left."""
+    from tacit.cli.show_account import show_spending
+    from tacit.deploy.provision import PartyFolder
+    from tacit.deploy.spending import spending_in
+    from tacit.errors import RequestError
+
+    party = PartyFolder.open(folder)
+    if party.party not in party.job.sites:
+        raise RequestError(f"{folder} is no silo's folder: only silos have something to spend")
+    show_spending(party.party, spending_in(party.folder))
 
 
 def end_with_owner() -> None:

@@ -15,12 +15,13 @@ from tacit.client.work import sizes_are_public
 from tacit.deploy.job import Job
 from tacit.deploy.policy import TRUSTED, Policy
 from tacit.deploy.report import Report
-from tacit.errors import RequestError
+from tacit.errors import RequestError, TacitError
 from tacit.federation import Federation
 from tacit.privacy import Target, accounting, events
 from tacit.privacy.composition import CannotAnswerError
+from tacit.privacy.filter import least_epsilon
 from tacit.privacy.groups import group_epsilon
-from tacit.privacy.ledger import Account, affords
+from tacit.privacy.ledger import Account
 from tacit.privacy.terms import RECORD_COUNTS
 from tacit.server.participation import Attendance
 
@@ -66,22 +67,48 @@ class Terms:
             return event
         return events.composed([event, report.event(self.report_noise, releases, self.job.report_kind)])
 
-    def afford(self, account: Account, run: str, releases: int) -> bool:
-        """Whether the policy, and what the job promises to the whole site, can bear so many releases of a run.
+    def refusal(self, account: Account) -> str | None:
+        """Why the policy, or what the job promises to the whole site, cannot bear the runs of a ledger, if so.
 
-        That promise is for all runs of the job: otherwise a server could have it anew by calling a run otherwise.
+        All of them count in full, however far they got: who decides how far may have seen what they gave.
         """
-        whole, ends = self.job.client_target(), (self.event(self.planned), self.event(releases))
-        if not affords(self.policy.target, account, run, ends[1], ends[0]):
-            return False
-        spent = (account.event({run: end}, job=self.job.digest) for end in ends)
-        return whole is None or any(self._whole_site(event, whole) <= whole.epsilon for event in spent)
-
-    def _whole_site(self, event: DpEvent, whole: Target) -> float:
+        target, runs = self.policy.target, account.events()
         try:
-            return group_epsilon(event, self.records, whole.delta, whole.adjacency)
-        except CannotAnswerError:
-            return math.inf
+            needed = least_epsilon(runs, target.delta, target.adjacency)
+        except TacitError as error:
+            return f"{len(runs)} runs of this ledger have no proof together: {error}"
+        if needed > target.epsilon:
+            return (
+                f"the {len(runs)} runs of this ledger, each charged in full, need epsilon = {needed:.4g} at "
+                f"delta = {target.delta:g}; the policy has {target.epsilon:g}"
+            )
+        return self._refusal_of_site(account.events(job=self.job.digest))
+
+    def _refusal_of_site(self, runs: list[DpEvent]) -> str | None:
+        """The promise to the whole site is for all runs of a job: a server cannot have it anew with every run.
+
+        Runs that are all alike leave a server nothing to choose but their number, so they compose.
+        """
+        whole = self.job.client_target()
+        if whole is None:
+            return None
+        if any(events.to_dict(run) != events.to_dict(runs[0]) for run in runs):
+            return (
+                "this job was run with another number of records, and its promise to the whole site counts on "
+                "runs that are alike: agree on a new job"
+            )
+        try:
+            needed = group_epsilon(
+                events.repeated(runs[0], len(runs)), self.records, whole.delta, whole.adjacency
+            )
+        except CannotAnswerError as error:
+            return f"the promise to the whole site has no proof for {len(runs)} runs: {error}"
+        if needed <= whole.epsilon:
+            return None
+        return (
+            f"{len(runs)} runs of this job cost the whole site epsilon = {needed:.4g}; the job promises "
+            f"client_epsilon = {whole.epsilon:g}"
+        )
 
     def exposures(self, releases: int) -> tuple[Exposure, ...]:
         """What they are to those who see more than the promise allows for."""
@@ -91,8 +118,9 @@ class Terms:
         return tuple(replace(one, event=self._with_reports(one.event, releases)) for one in seen)
 
     def opening(self, run: str) -> dict[str, Any]:
-        """The line of the ledger that begins a run on these terms."""
-        return {"kind": "open", "run": run, "job": self.job.digest, **self.facts()}
+        """The line of the ledger that begins a run on these terms, with all that the run may release."""
+        planned = events.to_dict(self.event(self.planned))
+        return {"kind": "open", "run": run, "job": self.job.digest, **self.facts(), "event": planned}
 
     def facts(self) -> dict[str, Any]:
         """What ledger and certificate say of these terms, in plain numbers and words."""

@@ -304,6 +304,7 @@ what the server has seen knows whose a message is, also later: never give it awa
        tacit silo . --data records.csv --target COLUMN
 
 It reaches {consortium.host}:{consortium.port} and opens no port to the network. Records stay on your machine;
-what leaves is noised, and written into `state/ledger.sqlite` first. Never restore `state/` from a backup, and
+what leaves is noised, and written into `state/ledger.sqlite` first; `tacit silo . --status` shows what is spent
+and left of the policy. Never restore `state/` from a backup, and
 never run a copy of this folder: the ledger would forget what has left. It holds private keys: keep it for you.
 """

@@ -1,13 +1,12 @@
 """A silo: answers the server's requests, and keeps its own promise whatever the server asks.
 
     request -> is it for our job, our round, a finite point? -> was it answered before? the same bytes again
-            -> can the budget bear one more release? -> client_round (-> covered, where a shuffler mixes messages)
+            -> a new run: can the budget bear all of it? a known one: is this among its planned releases?
+            -> are the records those that the run began with? -> computation (-> covered, for a shuffler)
             -> memory to disk -> ledger to disk -> answer
 
 Nothing leaves before its line in the ledger is on the disk. What goes wrong becomes a bare code; the reason is
-written into the silo's own `errors.log`. A round whose computation fails may fail because of a record, and that
-it failed is then a message without noise. So the silo stops for good there, until its own people have looked at
-it and removed the file `halted`: a server cannot ask again and again for points at which it fails.
+written into the silo's own `errors.log`, and told to its own people where they can do something about it.
 
 Every answer carries the head of the ledger, signed, and every request the newest heads of all silos. A silo keeps
 those of the others as their witness, and stops when it is shown one of its own that its ledger does not have.
@@ -17,45 +16,46 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
 
-import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from torch import Tensor
 
-from tacit.client.cohort import Cohort
+from tacit.deploy.computation import Computation
 from tacit.deploy.frames import Reply, Request, point_from_bytes
 from tacit.deploy.guard import Terms, admit
 from tacit.deploy.heads import Head
+from tacit.deploy.home import Home
 from tacit.deploy.job import Job
-from tacit.deploy.memory import Memory, MemoryFiles, new_secret
-from tacit.deploy.mixing import Covers, context_of, mixing_of, point_digest
+from tacit.deploy.memory import Fingerprint, Memory, new_secret
+from tacit.deploy.mixing import Covers
 from tacit.deploy.notary import Notary
 from tacit.deploy.policy import Policy
 from tacit.deploy.seam import Code
 from tacit.deploy.witness import HeadsError
-from tacit.engine.files import write_atomically
-from tacit.engine.round import ClientState, client_round, client_start
-from tacit.engine.threads import suitable_threads
-from tacit.errors import DataError, MessageError, RequestError
+from tacit.engine.round import ClientState, client_start
+from tacit.errors import DataError, MessageError
 from tacit.federation import Federation
-from tacit.privacy import events
-from tacit.privacy.ledger import Ledger, LedgerBusyError, Page, RunAccount
+from tacit.privacy.ledger import Account, Ledger, LedgerBusyError, Page, RunAccount
 
 _LOG = logging.getLogger("tacit.deploy.silo")
-Result = TypeVar("Result")
+_WAYS_OUT = (
+    "It can go on only with the records of its beginning, in the same order: put them back, or let it end "
+    "without this silo. Corrected records can take part in a new run"
+)
 Moment = Callable[[str], None]
 """Called with a name before and after every durable write; tests die there."""
 
 
 class _RefusedError(Exception):
-    def __init__(self, code: Code) -> None:
+    """A code for the server, and the reason for the silo's own people where there is more to say."""
+
+    def __init__(self, code: Code, reason: str = "") -> None:
         super().__init__(code)
         self.code = code
+        self.reason = reason
 
 
 class Silo:
@@ -76,22 +76,25 @@ class Silo:
         covers: Covers | None = None,
         at: Moment = lambda moment: None,
     ) -> None:
+        """Open a silo on its terms.
+
+        state_dir: its own directory, see `Home`.
+        key: with which it signs, named in the job.
+        covers: how it covers messages for a shuffler, where there is one.
+        at: called before and after durable writes.
+        """
         self._terms = terms
-        self._notary = Notary(terms, key, state_dir)
-        self._directory = state_dir
         self._at = at
-        self._stopped = False
-        self._covers, self._mixing = covers, mixing_of(terms.job.algorithm)
-        if self._mixing is not None and covers is None:
-            raise RequestError(
-                f"algorithm {terms.job.recipe.algorithm!r} needs a shuffler, and this silo has no keys for it: "
-                "provision the consortium with this version, which makes them"
-            )
-        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._ledger = Ledger(state_dir / "ledger.sqlite")
-        with self._ledger.page() as page:
+        self._explained = ""
+        self._same_records: dict[Fingerprint, bool] = {}
+        self._notary = Notary(terms, key, state_dir)
+        self._home = Home(state_dir)
+        self._computation = Computation(terms, self._home, covers)
+        with self.ledger.page() as page:
             terms.policy.check_past(page.account)
             self._notary.check(page)
+            for reason in self._runs_that_cannot_go_on(page.account):
+                _LOG.error("%s", reason)
 
     @classmethod
     def open(
@@ -117,7 +120,7 @@ class Silo:
     @property
     def ledger(self) -> Ledger:
         """What it has released."""
-        return self._ledger
+        return self._home.ledger
 
     def step(self, request: bytes) -> bytes:
         """The answer to a request; no exception leaves it but the end of the process."""
@@ -130,6 +133,7 @@ class Silo:
         try:
             reply = self._replied(asked)
         except _RefusedError as refused:
+            self._explain(refused, asked)
             reply = self._bare(refused.code, asked)
         except HeadsError as refused:
             # Names and numbers of lines, and nothing of any record.
@@ -139,7 +143,7 @@ class Silo:
             reply = self._bare(Code.BUSY, asked)
         except Exception:
             # Its text may quote a record: it must not reach the server, nor any log that others read.
-            self._keep_to_ourselves(traceback.format_exc())
+            self._home.note(traceback.format_exc())
             reply = self._bare(Code.FAILED, asked)
         return reply.encode()
 
@@ -155,14 +159,13 @@ class Silo:
     def _bare(self, code: Code, asked: Request) -> Reply:
         return Reply(code, self._terms.site, asked.run, asked.round, insecure=self._terms.job.insecure)
 
-    def _keep_to_ourselves(self, text: str) -> None:
-        try:
-            handle = os.open(self._directory / "errors.log", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
-            with os.fdopen(handle, "a") as file:
-                file.write(text + "\n")
-        except OSError:
-            # A full disk is a likely reason for being here.
-            return
+    def _explain(self, refused: _RefusedError, asked: Request) -> None:
+        """Tell our own people why; once, however often the server asks again."""
+        line = f"{refused.code} to run {asked.run}: {refused.reason}"
+        if refused.reason and line != self._explained:
+            self._explained = line
+            self._home.note(line)
+            _LOG.error("%s", line)
 
     def _answered(self, asked: Request) -> Reply:
         job, site = self._terms.job, self._terms.site
@@ -174,15 +177,19 @@ class Silo:
             point = point_from_bytes(asked.body, job.algorithm.work.model.dim)
         except MessageError as error:
             raise _RefusedError(Code.BAD_POINT) from error
-        with self._ledger.page() as page:
-            if self._stopped or self._halted.exists():
+        with self.ledger.page() as page:
+            if self._computation.halted:
                 raise _RefusedError(Code.FAILED)
             self._notary.take(asked, page)
             account = page.account.run(asked.run)
             last = None if account is None else account.last
             if last is not None and asked.round <= last["round"]:
-                return self._again(asked, page, last["releases"], last["round"], last["point"], last["memory"])
-            return self._first_time(asked, point, page, account)
+                reply = self._again(asked, page, last["releases"], last["round"], last["point"], last["memory"])
+            else:
+                reply = self._first_time(asked, point, page, account)
+        self._home.mark_released()
+        self._at("after mark")
+        return reply
 
     def _again(self, asked: Request, page: Page, releases: int, round: int, point: str, memory: str) -> Reply:
         """The bytes of before: a second draw of noise for one round would cost twice."""
@@ -201,100 +208,81 @@ class Silo:
             page.append(opened)
         elif account.opened != opened:
             # Earlier releases of this run had other terms: no event could cover both.
-            raise _RefusedError(Code.STATE_LOST)
-        if releases > terms.planned or not terms.afford(page.account, asked.run, releases):
-            raise _RefusedError(Code.BUDGET_SPENT)
-        memory = self._compute(asked, point, account, releases)
-        files = self._files(asked.run)
+            raise _RefusedError(Code.STATE_LOST, f"it was begun on other terms. {_WAYS_OUT}")
+        if releases > terms.planned:
+            raise _RefusedError(Code.BUDGET_SPENT, f"all {terms.planned} planned releases were made")
+        # The run itself is among those of the ledger now, in full.
+        if refusal := terms.refusal(page.account):
+            raise _RefusedError(Code.BUDGET_SPENT, refusal)
+        state, secret, records = self._state(asked, account)
+        memory = self._computation.run(asked, point, state, secret, records, releases)
+        files = self._home.memories(asked.run)
         self._at("before memory")
         digest = files.write(asked.round, memory.to_bytes())
         self._at("after memory")
-        page.append(
-            {
-                "kind": "release",
-                "run": asked.run,
-                "round": asked.round,
-                "releases": releases,
-                "event": events.to_dict(terms.event(releases)),
-                "point": hashlib.sha256(asked.body).hexdigest(),
-                "message": hashlib.sha256(memory.message).hexdigest(),
-                "memory": digest,
-            }
-        )
-        self._at("before ledger")
-        page.commit()
+        line = {
+            "kind": "release",
+            "run": asked.run,
+            "round": asked.round,
+            "releases": releases,
+            "point": hashlib.sha256(asked.body).hexdigest(),
+            "message": hashlib.sha256(memory.message).hexdigest(),
+            "memory": digest,
+        }
+        try:
+            page.append(line)
+            self._at("before ledger")
+            page.commit()
+        except Exception:
+            files.forget(asked.round)
+            raise
         self._at("after ledger")
         files.keep_only(asked.round)
         head = self._notary.head(asked.run, page)
         return self._message(asked, releases, memory.message, memory.loss, head)
 
-    def _compute(self, asked: Request, point: Tensor, account: RunAccount | None, releases: int) -> Memory:
-        """One round of this silo alone."""
-        terms, job = self._terms, self._terms.job
-        state, secret = self._state(asked, account)
-        # The round consumes what goes in, and the server may never use what comes out.
-        uplink = {name: tensor.clone() for name, tensor in state.uplink.items()}
-        cohort = Cohort(terms.federation, torch.zeros(1, dtype=torch.int64), asked.round, job.randomness(secret))
-        multipliers = torch.tensor([terms.noise_multiplier], dtype=torch.float64)
-        work = job.algorithm.work
-        operations = 3 * float(work.records_in_memory(cohort.sizes).sum()) * work.model.dim
-        with suitable_threads(operations):
-            loss = self._or_halt(lambda: self._loss(point, cohort, releases))
-            packets, after = self._or_halt(lambda: client_round(job.algorithm, point, cohort, state, multipliers))
-        message = self._covered(packets.encode()[0], asked)
-        return Memory(after.work, uplink, after.uplink, message, secret, loss)
-
-    def _loss(self, point: Tensor, cohort: Cohort, releases: int) -> float | None:
-        terms, report = self._terms, self._terms.job.report
-        if report is None or not report.due(releases):
-            return None
-        model, kind = terms.job.algorithm.work.model, terms.job.report_kind
-        return report.measure(model, point, cohort, terms.report_noise, kind)
-
-    def _covered(self, message: bytes, asked: Request) -> bytes:
-        if self._mixing is None or self._covers is None:
-            return message
-        context = context_of(asked.job, asked.run, asked.round, point_digest(asked.body))
-        return self._mixing.cover(message, self._covers, context)
-
-    def _or_halt(self, compute: Callable[[], Result]) -> Result:
-        try:
-            return compute()
-        except (OSError, MemoryError):
-            # The machine's fault, whatever the records are.
-            raise
-        except Exception:
-            # Also where there is no room for the file.
-            self._stopped = True
-            write_atomically(self._halted, b"See errors.log. Remove this file to let the silo answer again.\n")
-            self._stopped = False
-            raise
-
-    @property
-    def _halted(self) -> Path:
-        return self._directory / "halted"
-
-    def _state(self, asked: Request, account: RunAccount | None) -> tuple[ClientState, int | None]:
+    def _state(self, asked: Request, account: RunAccount | None) -> tuple[ClientState, int | None, Fingerprint]:
         """What the last round left, as the server's acknowledgement settles it."""
         job, accepted = self._terms.job, asked.accepted.get(self._terms.site)
         last = None if account is None else account.last
         if accepted is not None and (last is None or accepted > last["round"]):
-            # The server used a message that this ledger does not know.
-            raise _RefusedError(Code.STATE_LOST)
+            raise _RefusedError(
+                Code.STATE_LOST,
+                "the server says that it has used a message of this run that is not in this ledger. If so, "
+                "another copy of this folder has answered, or this is an older copy: stop all but the one that "
+                "answered last",
+            )
         if last is None:
-            return client_start(job.algorithm, job.start(), self._terms.federation), new_secret(job.insecure)
+            records = self._terms.federation
+            start = client_start(job.algorithm, job.start(), records)
+            return start, new_secret(job.insecure), Fingerprint.of(records)
         memory = self._remembered(asked.run, last["round"], last["memory"])
-        return memory.next_state(accepted=accepted == last["round"]), memory.secret
+        return memory.next_state(accepted=accepted == last["round"]), memory.secret, memory.records
 
     def _remembered(self, run: str, round: int, digest: str) -> Memory:
+        """The memory of a run, if it is there and these are the records that the run began with."""
         try:
-            return self._files(run).read(round, digest)
+            memory = self._home.memories(run).read(round, digest)
         except DataError as error:
-            self._keep_to_ourselves(str(error))
-            raise _RefusedError(Code.STATE_LOST) from error
+            raise _RefusedError(Code.STATE_LOST, str(error)) from error
+        if memory.records not in self._same_records:
+            self._same_records[memory.records] = memory.records.matches(self._terms.federation)
+        if not self._same_records[memory.records]:
+            raise _RefusedError(Code.STATE_LOST, f"it was begun with other records. {_WAYS_OUT}")
+        return memory
 
-    def _files(self, run: str) -> MemoryFiles:
-        return MemoryFiles(self._directory / "runs" / run)
+    def _runs_that_cannot_go_on(self, account: Account) -> Iterator[str]:
+        """Unfinished runs of this job that were begun with other records or on other terms."""
+        for run, begun in account.runs:
+            if begun.opened.get("job") != self._terms.job.digest or begun.releases >= begun.planned:
+                continue
+            if begun.opened != self._terms.opening(run):
+                yield f"run {run} is unfinished, and was begun on other terms. {_WAYS_OUT}"
+            elif begun.last is not None:
+                try:
+                    self._remembered(run, begun.last["round"], begun.last["memory"])
+                except _RefusedError as refused:
+                    yield f"run {run} is unfinished: {refused.reason}"
 
     def _message(
         self,
@@ -323,7 +311,7 @@ class Silo:
         """The heads that this silo has seen of all ledgers, its own among them."""
         if asked.job != self._terms.job.digest:
             raise _RefusedError(Code.OTHER_JOB)
-        with self._ledger.page() as page:
+        with self.ledger.page() as page:
             self._notary.take(asked, page)
             return self._message(asked, 0, self._notary.heads(asked.run, page))
 
@@ -336,7 +324,7 @@ class Silo:
             parameters = point_from_bytes(asked.body, job.algorithm.work.model.dim)
         except MessageError as error:
             raise _RefusedError(Code.BAD_POINT) from error
-        with self._ledger.page() as page:
+        with self.ledger.page() as page:
             self._notary.take(asked, page)
             account = page.account.run(asked.run)
             if account is not None and account.opened != self._terms.opening(asked.run):

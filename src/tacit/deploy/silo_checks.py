@@ -199,6 +199,7 @@ def _same(one: object, other: object) -> bool:
 
 def _without_job(body: Mapping[str, Any], stated: Stated) -> dict[str, Any]:
     """What follows from the events alone, taking the certificate's own word for what they belong to."""
+    stated.check_together()
     insecure = body["insecure_reproducible"]
     if type(insecure) is not bool:
         raise TypeError("insecure_reproducible must be true or false")
@@ -226,7 +227,7 @@ def _check_ledger(body: Mapping[str, Any], stated: Stated, exported: bytes) -> N
     if hashlib.sha256(exported).hexdigest() != stated.files[LEDGER_FILE]:
         raise CertificateError(f"{LEDGER_FILE} is not the file that was signed")
     try:
-        found, run = Spent.read(exported, stated.run), read_export(exported).run(stated.run)
+        found, run = Spent.read(exported, stated.run, stated.epsilon), read_export(exported).run(stated.run)
     except _WRONG as error:
         raise CertificateError(str(error)) from error
     said = stated.spent

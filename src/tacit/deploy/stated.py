@@ -73,8 +73,8 @@ class Spent:
     """head of the ledger, at the end and before the run"""
 
     @classmethod
-    def read(cls, exported: bytes, run: str) -> Spent:
-        """From an exported ledger, whose chain is checked."""
+    def read(cls, exported: bytes, run: str, epsilon: float) -> Spent:
+        """From an exported ledger, whose chain is checked; `epsilon` is that of the policy it was kept under."""
         account = read_export(exported)
         mine, head = account.run(run), {"lines": account.lines, "hash": account.hash}
         lines, hash = Account().lines, Account().hash
@@ -89,7 +89,7 @@ class Spent:
             lines, hash = lines + 1, written["hash"]
         return cls(
             mine.event if mine else events.nothing(),
-            account.event(),
+            account.event(epsilon),
             Adversary(min(account.adversaries, key=_WEAKEST_FIRST.index)) if account.runs else None,
             points,
             {**head, "before_run": before or head},
@@ -136,7 +136,7 @@ class Stated:
             policy.delta,
             policy.adjacency,
             terms.public[len(terms.job.algorithm.work.public) :],
-            Spent.read(exported, run),
+            Spent.read(exported, run, policy.epsilon),
             witnessed,
             {LEDGER_FILE: hashlib.sha256(exported).hexdigest()},
             accountant(),
@@ -202,22 +202,33 @@ class Stated:
         )
 
     def _charged(self, terms: Terms) -> int:
-        """For how many releases the run was charged: for those that there were, or for all that were planned."""
+        """For how many releases the run was charged: for all that were planned, however many there were."""
         for round in self.spent.points:
             if round >= terms.job.rounds or self.site not in terms.job.cohort(round):
                 raise RequestError(f"{self.site} says that it answered round {round}, which is not its turn")
         written, answered = self.spent.events()["run"], len(self.spent.points)
+        self.check_together()
         if answered and self.spent.ledger["lines"] <= self.spent.ledger["before_run"]["lines"] + answered:
             raise RequestError(f"a ledger has more lines than that after {answered} rounds of a run")
         if not answered and written == events.to_dict(events.nothing()):
             return 0
-        for releases in (answered, terms.planned):
-            if 0 < releases <= terms.planned and events.to_dict(terms.event(releases)) == written:
-                return releases
+        if answered <= terms.planned and events.to_dict(terms.event(terms.planned)) == written:
+            return terms.planned
         raise RequestError(
-            f"events.run is not what {answered} rounds of the job are, with noise_multiplier = "
+            f"events.run is not what {terms.planned} rounds of the job are, with noise_multiplier = "
             f"{self.noise_multiplier!r} and records = {self.records!r}"
         )
+
+    def check_together(self) -> None:
+        """Refuse unless all runs together are runs under the policy that is stated, with this one among them."""
+        written = self.spent.events()
+        together = written["collaboration"]
+        if together["kind"] != "chosen-runs" or together["epsilon"] != self.epsilon:
+            raise RequestError(
+                f"events.collaboration is not of runs under a policy of epsilon = {self.epsilon!r}"
+            )
+        if self.spent.points and written["run"] not in together["runs"]:
+            raise RequestError("events.run is not among those of events.collaboration")
 
     def _against(self, job: Job) -> Adversary:
         """Against whom everything holds: whom the run relied on, the promise relies on."""

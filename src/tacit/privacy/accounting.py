@@ -25,6 +25,7 @@ from tacit.privacy.inexact import Surcharge
 from tacit.privacy.mixed import is_mixed, mixed_epsilon, mixed_log_delta
 from tacit.privacy.plain_numbers import check_delta as check_delta
 from tacit.privacy.refine import EpsilonAt, LogDeltaAt, Question, settled, worst
+from tacit.privacy.run_events import ChosenRunsDpEvent
 from tacit.privacy.terms import Adjacency
 
 _LOG_NEGLIGIBLE = -9.0
@@ -49,6 +50,11 @@ def epsilon(event: DpEvent, delta: float, adjacency: Adjacency = Adjacency.REPLA
     >>> round(epsilon(repeated(poisson(0.01, 1.0), 1000), 1e-5), 2)
     2.84
     """
+    if isinstance(event, ChosenRunsDpEvent):
+        # The filter rests on this module.
+        from tacit.privacy.filter import chosen_epsilon
+
+        return chosen_epsilon(event, check_delta(delta), Adjacency(adjacency))
     surcharge, at_delta = Surcharge.of(event), check_delta(delta)
     ideal = _epsilon(json.dumps(to_dict(event)), surcharge.ideal_delta(at_delta), Adjacency(adjacency))
     return surcharge.real_epsilon(ideal, at_delta)

@@ -19,6 +19,7 @@ from dp_accounting import DpEvent
 from tacit.errors import RequestError, count, positive, probability, unknown_name
 from tacit.privacy.crowd_events import CoinSumDpEvent, OnceDpEvent, SharedNoiseDpEvent, ShuffledDpEvent
 from tacit.privacy.plain_numbers import batch_of, flag, keep_numbers, keep_whole, number, whole
+from tacit.privacy.run_events import ChosenRunsDpEvent
 
 
 def _keep_average(event: TwoLevelDpEvent | FixedSizeTwoLevelDpEvent, most: float) -> None:
@@ -231,6 +232,11 @@ def once(event: DpEvent, rounds: int) -> DpEvent:
     return OnceDpEvent(event, rounds)
 
 
+def chosen_runs(runs: Iterable[DpEvent], epsilon: float) -> DpEvent:
+    """Whole runs under a policy of `epsilon`, each chosen by someone who may have seen those before."""
+    return ChosenRunsDpEvent(tuple(runs), epsilon)
+
+
 _READERS: dict[str, Callable[..., DpEvent]] = {
     "gaussian": gaussian,
     "poisson": poisson,
@@ -283,6 +289,8 @@ def to_dict(event: DpEvent) -> dict[str, Any]:
         return {"kind": "once", "rounds": event.rounds, "event": to_dict(event.event)}
     if isinstance(event, dp_accounting.ComposedDpEvent):
         return {"kind": "composed", "events": [to_dict(part) for part in event.events]}
+    if isinstance(event, ChosenRunsDpEvent):
+        return {"kind": "chosen-runs", "runs": [to_dict(run) for run in event.runs], "epsilon": event.epsilon}
     kind, values = _flat(event)
     sound = _READERS[kind](**values)
     return {"kind": kind, **_flat(sound)[1]}
@@ -307,9 +315,10 @@ def from_dict(data: Mapping[str, Any]) -> DpEvent:
             return once(from_dict(values["event"]), values["rounds"])
         case "composed":
             _entries("composed", values, ("events",))
-            if not isinstance(values["events"], list | tuple):
-                raise RequestError(f"events must be a list of events, not {values['events']!r}")
-            return composed(from_dict(part) for part in values["events"])
+            return composed(_list("events", values["events"]))
+        case "chosen-runs":
+            _entries("chosen-runs", values, ("runs", "epsilon"))
+            return chosen_runs(_list("runs", values["runs"]), values["epsilon"])
         case kind if kind in _READERS:
             settings = inspect.signature(_READERS[kind]).parameters
             # Entries that have a default were added later: events that were written before lack them.
@@ -317,7 +326,13 @@ def from_dict(data: Mapping[str, Any]) -> DpEvent:
             _entries(kind, values, tuple(name for name in settings if name in values or name not in later))
             return _READERS[kind](**values)
         case kind:
-            raise unknown_name("event kind", kind, [*_READERS, "repeated", "once", "composed"])
+            raise unknown_name("event kind", kind, [*_READERS, "repeated", "once", "composed", "chosen-runs"])
+
+
+def _list(name: str, parts: object) -> list[DpEvent]:
+    if not isinstance(parts, list | tuple):
+        raise RequestError(f"{name} must be a list of events, not {parts!r}")
+    return [from_dict(part) for part in parts]
 
 
 def _flat(event: DpEvent) -> tuple[str, dict[str, Any]]:

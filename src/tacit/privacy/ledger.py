@@ -2,9 +2,9 @@
 
 A line is a JSON object. Its hash covers its text and the hash of the line before, and the number of lines and the
 last hash stand once more by themselves, so that a line that is edited, removed or inserted shows. A line of
-kind "open" begins a run. One of kind "release" says what is about to leave; its `event` is what all releases of
-its run up to this one are to an accountant. So the cost of a ledger is that of the last events of its runs,
-composed.
+kind "open" begins a run. Its `event` is what the whole planned run is to an accountant; it is charged at once,
+and in full, however far the run gets. A line of kind "release" says what is about to leave: the next of at most
+`rounds_planned` releases of its run. What a ledger costs, `tacit.privacy.filter` says.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import sqlite3
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,16 +23,23 @@ from typing import Any
 
 from dp_accounting import DpEvent
 
-from tacit.errors import DataError, TacitError
-from tacit.privacy import accounting, events
-from tacit.privacy.guarantee import Target
+from tacit.errors import DataError, TacitError, count
+from tacit.privacy import events
 
-FORMAT = "tacit-ledger-1"
+FORMAT = "tacit-ledger-2"
+_VERSION = 2
 _FIRST_HASH = hashlib.sha256(FORMAT.encode()).hexdigest()
 _TABLES = """
 CREATE TABLE lines (number INTEGER PRIMARY KEY, body TEXT NOT NULL, hash TEXT NOT NULL);
 CREATE TABLE head (one INTEGER PRIMARY KEY CHECK (one = 1), lines INTEGER NOT NULL, hash TEXT NOT NULL);
 """
+
+WAY_OUT = (
+    "What has left this silo can no longer be counted, so nothing more may leave it. Put the ledger back as it "
+    "was when the silo last stopped; an older copy will not do. If it is lost, provision a new folder, and set "
+    "the epsilon in its policy to what may still be spent"
+)
+"""What to do about a ledger that is not what it was."""
 
 
 class LedgerBusyError(TacitError):
@@ -48,8 +57,13 @@ class RunAccount:
 
     @property
     def event(self) -> DpEvent:
-        """All its releases."""
-        return events.nothing() if self.last is None else events.from_dict(self.last["event"])
+        """The whole planned run: what is charged, however far it got."""
+        return events.from_dict(self.opened["event"])
+
+    @property
+    def planned(self) -> int:
+        """How many releases it may have."""
+        return int(self.opened["rounds_planned"])
 
 
 @dataclass(frozen=True)
@@ -80,22 +94,31 @@ class Account:
         opened = [account.opened for _, account in self.runs]
         return any(one.get("unit") == "client" and "records" in one for one in opened)
 
-    def event(self, instead: Mapping[str, DpEvent] | None = None, *, job: str | None = None) -> DpEvent:
-        """All releases of all runs, or of one job's; `instead` replaces those of the runs that it names."""
-        spent = {run: account.event for run, account in self.runs if job in (None, account.opened.get("job"))}
-        return events.composed({**spent, **(instead or {})}.values())
+    def events(self, *, job: str | None = None) -> list[DpEvent]:
+        """The planned events of all runs, or of one job's, in the order in which they were opened."""
+        return [account.event for _, account in self.runs if job in (None, account.opened.get("job"))]
+
+    def event(self, epsilon: float) -> DpEvent:
+        """All runs together, under a policy of `epsilon`."""
+        return events.chosen_runs(self.events(), epsilon)
 
     def after(self, body: str) -> Account:
         """The account after one more line."""
         line = json.loads(body)
         runs, known = dict(self.runs), self.run(line["run"])
         if line["kind"] == "open" and known is None:
+            events.from_dict(line["event"])
+            count("rounds_planned", line["rounds_planned"])
             runs[line["run"]] = RunAccount(line)
-        elif line["kind"] == "release" and known is not None and line["releases"] == known.releases + 1:
+        elif line["kind"] == "release" and known is not None and _is_next(line["releases"], known):
             runs[line["run"]] = replace(known, releases=line["releases"], last=line)
         else:
             raise DataError(f"line {self.lines + 1} of the ledger does not follow from the lines before")
         return Account(self.lines + 1, chain_hash(self.hash, body), tuple(runs.items()))
+
+
+def _is_next(releases: int, run: RunAccount) -> bool:
+    return releases == run.releases + 1 and releases <= run.planned
 
 
 def chain_hash(before: str, body: str) -> str:
@@ -103,40 +126,27 @@ def chain_hash(before: str, body: str) -> str:
     return hashlib.sha256(f"{before}\n{body}".encode()).hexdigest()
 
 
-def affords(target: Target, account: Account, run: str, wanted: DpEvent, at_most: DpEvent) -> bool:
-    """Whether all releases of a ledger stay within the target if those of `run` become `wanted`.
-
-    Guarantee: True only if the accountant proves it. `at_most` is `wanted` with at least as many releases: when
-    the target can bear that, it can bear less, and the same question need not be computed in every round.
-    """
-    return any(_cost(account.event({run: event}), target) <= target.epsilon for event in (at_most, wanted))
-
-
-def _cost(event: DpEvent, target: Target) -> float:
-    try:
-        return accounting.epsilon(event, target.delta, target.adjacency)
-    except TacitError:
-        # No number can be proved: as good as infinite.
-        return float("inf")
-
-
 class Ledger:
     """The ledger in one SQLite file, which only its owner can read.
 
     Guarantee: what `Page.commit` has returned from is on the disk, and survives a power cut (`synchronous` is
-    EXTRA, no write-ahead log). Whoever holds a page holds the ledger alone.
+    EXTRA, no write-ahead log). Whoever holds a page holds the ledger alone. A file that is not a ledger, or an
+    empty one, is refused and never taken for a new ledger; a new one is there in full or not at all.
     """
 
     def __init__(self, path: Path, *, busy_seconds: float = 30.0) -> None:
+        """Open a ledger, or begin one where there is no file; every line is read and checked.
+
+        path: of the SQLite file.
+        busy_seconds: how long to wait for another process that holds it.
+        """
         self._path = path
         self._busy_seconds = busy_seconds
         self._known = Account()
-        new = not path.exists()
-        if new:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+        if not path.exists():
+            with _clear_errors(path):
+                _create(path)
         with self.page():
-            # Reads and checks every line.
             pass
 
     @property
@@ -147,26 +157,14 @@ class Ledger:
     @contextlib.contextmanager
     def page(self) -> Iterator[Page]:
         """The ledger for one process alone; what is not committed in the block is as if it had never been."""
-        connection = sqlite3.connect(self._path, timeout=self._busy_seconds, isolation_level=None)
-        with contextlib.closing(connection):
-            try:
+        with contextlib.ExitStack() as stack:
+            with _clear_errors(self._path):
+                connection = stack.enter_context(_connected(self._path, self._busy_seconds))
                 connection.execute("PRAGMA journal_mode = DELETE")
                 connection.execute("PRAGMA synchronous = EXTRA")
                 connection.execute("BEGIN IMMEDIATE")
-                fresh = not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'head'").fetchall()
-                if fresh:
-                    for statement in filter(str.strip, _TABLES.split(";")):
-                        connection.execute(statement)
-                    connection.execute("INSERT INTO head VALUES (1, 0, ?)", (_FIRST_HASH,))
-                    connection.execute("COMMIT")
-                    connection.execute("BEGIN IMMEDIATE")
+                _check_version(connection, self._path)
                 self._known = _read_on(connection, self._known)
-            except sqlite3.OperationalError as error:
-                if "locked" in str(error):
-                    raise LedgerBusyError(f"{self._path} is in use by another process") from error
-                raise
-            except sqlite3.DatabaseError as error:
-                raise DataError(f"{self._path} is not a ledger of tacit: {error}") from error
             yield Page(connection, self._known)
 
     def export(self) -> bytes:
@@ -207,6 +205,80 @@ class Page:
         self.connection.execute("COMMIT")
 
 
+def read_account(path: Path) -> Account:
+    """The account of a ledger that is only looked at, also while a silo is at work on it."""
+    with _clear_errors(path), _connected(path, 5.0) as connection:
+        connection.execute("BEGIN")
+        _check_version(connection, path)
+        return _read_on(connection, Account())
+
+
+@contextlib.contextmanager
+def _connected(path: Path, busy_seconds: float) -> Iterator[sqlite3.Connection]:
+    # Read and write, but never create: a file that is gone must not come back empty.
+    address = f"{path.absolute().as_uri()}?mode=rw"
+    connection = sqlite3.connect(address, uri=True, timeout=busy_seconds, isolation_level=None)
+    with contextlib.closing(connection):
+        yield connection
+
+
+@contextlib.contextmanager
+def _clear_errors(path: Path) -> Iterator[None]:
+    """Whatever SQLite has to complain about, as an error that says what to do."""
+    try:
+        yield
+    except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
+        text = str(error)
+        if "locked" in text:
+            raise LedgerBusyError(f"{path} is in use by another process") from error
+        if isinstance(error, OSError) or any(word in text for word in ("full", "readonly", "I/O")):
+            raise DataError(
+                f"{path} cannot be written: {text}. Nothing was released. Make room, or see to the rights of the "
+                "directory, and start again"
+            ) from error
+        if not path.exists():
+            raise DataError(f"{path} is gone. {WAY_OUT}") from error
+        raise DataError(f"{path} is damaged, or not a ledger of tacit: {text}. {WAY_OUT}") from error
+
+
+def _create(path: Path) -> None:
+    """A ledger without lines, made aside and put in its place in one step."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for leftover in path.parent.glob(f".{path.name}.*.part"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", suffix=".part", dir=path.parent) as aside:
+        new = Path(aside) / path.name
+        os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        with _connected(new, 0.0) as connection:
+            connection.execute("PRAGMA synchronous = EXTRA")
+            connection.execute("BEGIN")
+            for statement in filter(str.strip, _TABLES.split(";")):
+                connection.execute(statement)
+            connection.execute("INSERT INTO head VALUES (1, 0, ?)", (_FIRST_HASH,))
+            connection.execute(f"PRAGMA user_version = {_VERSION}")
+            connection.execute("COMMIT")
+        # Linked, because a rename would replace what another process has begun meanwhile.
+        with contextlib.suppress(FileExistsError):
+            os.link(new, path)
+    handle = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _check_version(connection: sqlite3.Connection, path: Path) -> None:
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'head'").fetchall():
+        raise DataError(f"{path} is empty, which no ledger ever is. {WAY_OUT}")
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version != _VERSION:
+        raise DataError(
+            f"{path} is of another version of tacit, which charged runs in another way: {FORMAT} is read here. "
+            "Go on with that version; or provision a new folder, and set the epsilon in its policy to what may "
+            "still be spent"
+        )
+
+
 def _read_on(connection: sqlite3.Connection, known: Account) -> Account:
     """The account of all lines, of which the first were read before."""
     head = connection.execute("SELECT lines, hash FROM head").fetchall()
@@ -214,31 +286,30 @@ def _read_on(connection: sqlite3.Connection, known: Account) -> Account:
         "SELECT number, body, hash FROM lines WHERE number >= ? ORDER BY number", (max(1, known.lines),)
     ).fetchall()
     if known.lines and (not rows or rows.pop(0)[2] != known.hash):
-        raise DataError("the ledger was changed: lines that were read before are no longer there")
-    return _followed(known, [row[1:] for row in rows], [row[0] for row in rows], head)
-
-
-def _followed(known: Account, rows: list[Any], numbers: list[int], head: list[Any]) -> Account:
+        raise DataError(f"the ledger was changed: lines that were read before are no longer there. {WAY_OUT}")
     account = known
-    for number, (body, hash) in zip(numbers, rows, strict=True):
+    for number, body, hash in rows:
         account = _checked(account, body, hash)
         if account.lines != number:
-            raise DataError(f"line {account.lines} of the ledger is missing")
+            raise DataError(f"line {account.lines} of the ledger is missing. {WAY_OUT}")
     if head != [(account.lines, account.hash)]:
-        raise DataError(f"the ledger was changed: it has {account.lines} lines, not those that it says it has")
+        raise DataError(
+            f"the ledger was changed: it has {account.lines} lines, not those that it says it has. {WAY_OUT}"
+        )
     return account
 
 
 def _checked(account: Account, body: object, hash: object) -> Account:
     try:
         after = account.after(str(body))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         if isinstance(error, DataError):
             raise
         raise DataError(f"line {account.lines + 1} of the ledger is not one: {error}") from error
     if hash != after.hash:
         raise DataError(
-            f"line {after.lines} of the ledger was changed: its hash does not follow from the line before"
+            f"line {after.lines} of the ledger was changed: its hash does not follow from the line before. "
+            f"{WAY_OUT}"
         )
     return after
 
@@ -250,7 +321,7 @@ def read_export(content: bytes) -> Account:
         try:
             line = json.loads(text)
             body, hash = line["body"], line["hash"]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise DataError(f"line {account.lines + 1} of the ledger is not one") from error
         account = _checked(account, body, hash)
     return account

@@ -18,6 +18,7 @@ from types import FrameType
 import numpy as np
 
 from tacit.deploy.flare.backend import flare_backend
+from tacit.deploy.flare.namesake import WARNING, LogWatch
 from tacit.deploy.flare.processes import kept_running, running, site_command
 from tacit.deploy.flare.relay import answering, listening
 from tacit.deploy.frames import Reply
@@ -27,6 +28,7 @@ from tacit.deploy.seam import Party
 from tacit.deploy.server import CERTIFICATE_LIMIT, Finished, Server
 from tacit.deploy.shuffler import SHUFFLER, ShufflerParty
 from tacit.deploy.silo import Silo
+from tacit.deploy.spending import standing
 from tacit.deploy.status import Board, SiloStatus
 from tacit.engine.lock import held
 from tacit.errors import MessageError, RequestError
@@ -34,6 +36,9 @@ from tacit.federation import Federation
 
 LOOK_SECONDS = 1.0
 """How often a silo looks whether its connection is up."""
+
+QUIET_SECONDS = 60.0
+"""How long a warning is not repeated."""
 
 
 def require_flare() -> None:
@@ -95,10 +100,10 @@ def run_silo(party: PartyFolder, records: Federation, say: Callable[[str], None]
         )
         terms = silo.terms
         say(f"{site}: job {party.job.digest}")
-        say(
-            f"{site}: {terms.records} records, noise multiplier {terms.noise_multiplier:.4g}, "
-            f"epsilon {terms.epsilon:.4g} of the {terms.policy.epsilon:g} in the policy, {terms.planned} rounds"
-        )
+        noise = f"noise multiplier {terms.noise_multiplier:.4g}"
+        say(f"{site}: {terms.records} records, {noise}, {terms.planned} rounds")
+        with silo.ledger.page() as page:
+            say(f"{site}: {standing(terms, page.account)}")
         _answer_until_stopped(party, silo, say)
 
 
@@ -123,10 +128,14 @@ def _verb(party: PartyFolder) -> str:
 def _answer_until_stopped(party: PartyFolder, answerer: Party, say: Callable[[str], None]) -> None:
     """FLARE's client, in the party's name, started again whenever it ends."""
     command, log = site_command(party.folder / "engine", party.party), party.folder / "log.txt"
+    watch, quiet_until = LogWatch(log), 0.0
     with answering(_narrated(answerer, say)) as relay, kept_running(command, relay=relay, log=log) as keeper:
         deaths = 0
         while True:
             time.sleep(LOOK_SECONDS)
+            if watch.sees_namesake() and time.monotonic() > quiet_until:
+                say(f"{party.party}: {WARNING}")
+                quiet_until = time.monotonic() + QUIET_SECONDS
             if keeper.quick_deaths > deaths:
                 say(f"{party.party}: the connection does not come up; see {log}. Trying again")
             deaths = keeper.quick_deaths

@@ -1,0 +1,100 @@
+"""What a silo computes for one round: its message, its report, and what it will remember of them.
+
+A round whose computation fails may fail because of a record, and that it failed is then a message without noise.
+So the silo stops for good there, until its own people have looked at it and removed the file `halted`: a server
+cannot ask again and again for points at which it fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from tacit.client.cohort import Cohort
+from tacit.deploy.frames import Request
+from tacit.deploy.guard import Terms
+from tacit.deploy.home import Home
+from tacit.deploy.memory import Fingerprint, Memory
+from tacit.deploy.mixing import Covers, context_of, mixing_of, point_digest
+from tacit.engine.round import ClientState, client_round
+from tacit.engine.threads import suitable_threads
+from tacit.errors import RequestError
+
+Result = TypeVar("Result")
+
+
+class Computation:
+    """One silo's rounds, on its terms and records."""
+
+    def __init__(self, terms: Terms, home: Home, covers: Covers | None) -> None:
+        """Prepare for rounds.
+
+        terms: with the silo's records and the noise that it adds.
+        home: where it is noted that the silo must not go on.
+        covers: how messages are covered for a shuffler, where there is one.
+        """
+        self._terms, self._home = terms, home
+        self._covers, self._mixing = covers, mixing_of(terms.job.algorithm)
+        self._stopped = False
+        if self._mixing is not None and covers is None:
+            raise RequestError(
+                f"algorithm {terms.job.recipe.algorithm!r} needs a shuffler, and this silo has no keys for it: "
+                "provision the consortium with this version, which makes them"
+            )
+
+    @property
+    def halted(self) -> bool:
+        """Whether a computation has failed that nobody has looked at."""
+        return self._stopped or self._home.halted
+
+    def run(
+        self,
+        asked: Request,
+        point: Tensor,
+        state: ClientState,
+        secret: int | None,
+        records: Fingerprint,
+        releases: int,
+    ) -> Memory:
+        """One round of this silo alone, which is the release of its run with the number `releases`."""
+        terms, job = self._terms, self._terms.job
+        # The round consumes what goes in, and the server may never use what comes out.
+        uplink = {name: tensor.clone() for name, tensor in state.uplink.items()}
+        cohort = Cohort(terms.federation, torch.zeros(1, dtype=torch.int64), asked.round, job.randomness(secret))
+        multipliers = torch.tensor([terms.noise_multiplier], dtype=torch.float64)
+        work = job.algorithm.work
+        operations = 3 * float(work.records_in_memory(cohort.sizes).sum()) * work.model.dim
+        with suitable_threads(operations):
+            loss = self._or_halt(lambda: self._loss(point, cohort, releases))
+            packets, after = self._or_halt(lambda: client_round(job.algorithm, point, cohort, state, multipliers))
+        message = self._covered(packets.encode()[0], asked)
+        return Memory(after.work, uplink, after.uplink, message, secret, records, loss)
+
+    def _loss(self, point: Tensor, cohort: Cohort, releases: int) -> float | None:
+        terms, report = self._terms, self._terms.job.report
+        if report is None or not report.due(releases):
+            return None
+        model, kind = terms.job.algorithm.work.model, terms.job.report_kind
+        return report.measure(model, point, cohort, terms.report_noise, kind)
+
+    def _covered(self, message: bytes, asked: Request) -> bytes:
+        if self._mixing is None or self._covers is None:
+            return message
+        context = context_of(asked.job, asked.run, asked.round, point_digest(asked.body))
+        return self._mixing.cover(message, self._covers, context)
+
+    def _or_halt(self, compute: Callable[[], Result]) -> Result:
+        try:
+            return compute()
+        except (OSError, MemoryError):
+            # The machine's fault, whatever the records are.
+            raise
+        except Exception:
+            # Also where there is no room for the file.
+            self._stopped = True
+            self._home.halt()
+            self._stopped = False
+            raise

@@ -1,0 +1,109 @@
+"""A silo's directory: its ledger, what it remembers of runs, and marks that must not come apart from the ledger.
+
+ledger.sqlite    what was released, and what is charged for it
+runs/RUN/        the memory of a run (`MemoryFiles`)
+certificates/    what was certified
+released         there from the first release on
+halted           there while the silo answers nobody, after a failed computation
+errors.log       what went wrong, for the silo's own people
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from tacit.deploy.memory import MemoryFiles
+from tacit.engine.files import write_atomically
+from tacit.errors import DataError
+from tacit.privacy.ledger import WAY_OUT, Account, Ledger, read_account
+
+LEDGER = "ledger.sqlite"
+_RELEASED = "released"
+_RELEASED_TEXT = b"Messages have left this silo. ledger.sqlite counts them; without it nothing more may leave.\n"
+_HALTED_TEXT = b"See errors.log. Remove this file to let the silo answer again.\n"
+
+
+def look(directory: Path) -> Account:
+    """What the ledger in a silo's directory adds up to; nothing is written, and a silo may be at work on it.
+
+    Guarantee: a ledger that is missing, empty or without lines counts as new only where nothing else in the
+    directory shows that anything was ever released. Otherwise it is refused.
+    """
+    path = directory / LEDGER
+    if not path.exists() or path.stat().st_size == 0:
+        _refuse_if_released(directory, "empty" if path.exists() else "missing", memories_without_line=0)
+        return Account()
+    account = read_account(path)
+    if account.lines == 0:
+        # A silo that died in its first round may have left one memory without a line.
+        _refuse_if_released(directory, "without a single line", memories_without_line=1)
+    return account
+
+
+def _refuse_if_released(directory: Path, state: str, memories_without_line: int) -> None:
+    traces = {
+        _RELEASED: (directory / _RELEASED).exists(),
+        "runs": len(_memories(directory)) > memories_without_line,
+        "certificates": any(path.stat().st_size for path in directory.glob("certificates/*/ledger.jsonl")),
+    }
+    found = [name for name, there in traces.items() if there]
+    if found:
+        raise DataError(
+            f"{directory / LEDGER} is {state}, but messages have left this silo: see {', '.join(found)} beside "
+            f"it. {WAY_OUT}"
+        )
+
+
+def _memories(directory: Path) -> list[Path]:
+    return [path for path in directory.glob("runs/*/*") if not path.name.startswith(".")]
+
+
+class Home:
+    """The directory of one silo, opened by the process that answers for it."""
+
+    def __init__(self, directory: Path) -> None:
+        """Open a silo's directory, or begin one; what `look` refuses is refused.
+
+        directory: for this silo alone; made if it is not there.
+        """
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.directory = directory
+        lines = look(directory).lines
+        path = directory / LEDGER
+        if path.exists() and path.stat().st_size == 0:
+            path.unlink()
+        self.ledger = Ledger(path)
+        if lines:
+            # Also after a crash between the first line and the mark.
+            self.mark_released()
+        else:
+            for path in _memories(directory):
+                path.unlink()
+
+    def mark_released(self) -> None:
+        """Leave a mark that something was released: after its line is on the disk, and before it leaves."""
+        if not (self.directory / _RELEASED).exists():
+            write_atomically(self.directory / _RELEASED, _RELEASED_TEXT)
+
+    def memories(self, run: str) -> MemoryFiles:
+        """What the silo remembers of a run."""
+        return MemoryFiles(self.directory / "runs" / run)
+
+    @property
+    def halted(self) -> bool:
+        """Whether the silo answers nobody until its people have looked."""
+        return (self.directory / "halted").exists()
+
+    def halt(self) -> None:
+        """Answer nobody from now on, also after a restart."""
+        write_atomically(self.directory / "halted", _HALTED_TEXT)
+
+    def note(self, text: str) -> None:
+        """Write down what went wrong, for the silo's own people and nobody else."""
+        # A full disk is a likely reason for being here.
+        with contextlib.suppress(OSError):
+            handle = os.open(self.directory / "errors.log", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
+            with os.fdopen(handle, "a") as file:
+                file.write(text + "\n")

@@ -1,0 +1,110 @@
+"""What a silo's ledger has spent of its policy, and what is left: for the silo's own people."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dp_accounting import DpEvent
+
+from tacit.deploy.guard import Terms
+from tacit.deploy.home import LEDGER, look
+from tacit.deploy.policy import Policy
+from tacit.errors import RequestError, TacitError
+from tacit.privacy.cost import finite
+from tacit.privacy.filter import least_epsilon, room
+from tacit.privacy.ledger import Account
+
+
+@dataclass(frozen=True)
+class RunCost:
+    """What one run was charged for."""
+
+    run: str
+    algorithm: str
+    releases: int
+    planned: int
+    """so many releases are charged, however many were made"""
+    epsilon: float
+    """of the whole run by itself, at the policy's delta"""
+
+
+@dataclass(frozen=True)
+class Spending:
+    """A ledger beside the policy that it must keep."""
+
+    policy: Policy
+    runs: tuple[RunCost, ...]
+    needed: float
+    """the least epsilon of a policy that would have let all runs in; infinite if none"""
+    left: float
+    """the epsilon of the largest Gaussian run that the policy still lets in"""
+
+    @classmethod
+    def of(cls, account: Account, policy: Policy) -> Spending:
+        """What an account has spent of a policy."""
+        events = account.events()
+        runs = tuple(
+            RunCost(
+                run, str(one.opened.get("algorithm")), one.releases, one.planned, _needed([one.event], policy)
+            )
+            for run, one in account.runs
+        )
+        return cls(policy, runs, _needed(events, policy), room(events, policy.target))
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data for JSON."""
+        return {
+            "epsilon": self.policy.epsilon,
+            "delta": self.policy.delta,
+            "adjacency": str(self.policy.adjacency),
+            "unit": str(self.policy.unit),
+            "needed": finite(self.needed),
+            "left": self.left,
+            "runs": [{**vars(run), "epsilon": finite(run.epsilon)} for run in self.runs],
+        }
+
+
+def _needed(runs: Sequence[DpEvent], policy: Policy) -> float:
+    try:
+        return least_epsilon(runs, policy.delta, policy.adjacency)
+    except TacitError:
+        # No number can be proved.
+        return math.inf
+
+
+def is_silo_state(directory: Path) -> bool:
+    """Whether a directory is a silo's folder, or the state in it."""
+    policies = (directory / "policy.toml", directory.absolute().parent / "policy.toml")
+    return (directory / LEDGER).exists() or any(path.exists() for path in policies)
+
+
+def spending_in(directory: Path) -> Spending:
+    """What a silo's folder, or the state in it, has spent; only looked at."""
+    state = directory / "state" if (directory / "state").is_dir() else directory
+    path = state.absolute().parent / "policy.toml"
+    try:
+        policy = Policy.from_toml(path.read_text(), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise RequestError(
+            f"{path} cannot be read: {error}. A ledger says what was released; only with the delta of the silo's "
+            "policy is that an epsilon"
+        ) from error
+    return Spending.of(look(state), policy)
+
+
+def standing(terms: Terms, account: Account) -> str:
+    """What is left for the job that a silo is started for, as a sentence."""
+    policy = terms.policy
+    if not account.runs:
+        return f"nothing is spent of the policy's epsilon {policy.epsilon:g}; a run costs {terms.epsilon:.4g}"
+    runs = f"{len(account.runs)} run{'s' if len(account.runs) > 1 else ''}"
+    spent = f"{runs} spent {_needed(account.events(), policy):.4g} of the policy's epsilon {policy.epsilon:g}"
+    another = terms.refusal(account.after(json.dumps(terms.opening("another")))) is None
+    unfinished = [run for run, one in account.runs if one.releases < one.planned]
+    begun = f"; begun and not finished: {', '.join(unfinished)}" if unfinished else ""
+    return f"{spent}; {'there is room' if another else 'nothing is left'} for another run of this job{begun}"

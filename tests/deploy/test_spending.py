@@ -1,0 +1,114 @@
+"""What a silo's people can see of what is spent and left."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tacit.cli.app import app
+from tacit.deploy.frames import Reply
+from tacit.deploy.seam import Code
+from tacit.deploy.spending import Spending, spending_in, standing
+from tacit.errors import DataError, RequestError
+
+
+def _answered(made: Any, releases: int, run: str = "a") -> list[Code]:
+    silo = made.silo("site-0")
+    frames = [silo.step(made.request(round, run=run * 32)) for round in range(releases)]
+    return [Reply.decode(frame, body_limit=10_000).code for frame in frames]
+
+
+@pytest.fixture
+def folder(consortium: Callable[..., Any]) -> tuple[Any, Path]:
+    """A consortium in which a silo's state lies in a folder with its policy, as a provisioned one has it."""
+    made = consortium(rounds=3, policy={"epsilon": 7.0})
+    folder = made.directory / "berlin"
+    folder.mkdir(mode=0o700)
+    (folder / "policy.toml").write_text(made.policies["site-0"].to_toml())
+    (folder / "job.toml").write_text(made.job.text)
+    (folder / "party.toml").write_text(
+        'party = "site-0"\nquorum = 0\ndeadline_seconds = 1.0\nhost = "h"\nlisten = ""\n'
+    )
+    (folder / "state").mkdir()
+    (made.directory / "site-0").symlink_to(folder / "state")
+    return made, folder
+
+
+def test_spent_and_left_by_run(folder: tuple[Any, Path]) -> None:
+    made, place = folder
+    assert spending_in(place) == Spending(made.policies["site-0"], (), 0.0, 7.0)
+    _answered(made, 3)
+    first = spending_in(place / "state")
+    (run,) = first.runs
+    assert (run.run, run.algorithm, run.releases, run.planned) == ("a" * 32, "soteriafl-svrg", 3, 3)
+    assert 3.9 < run.epsilon == first.needed <= 4.0
+    assert 4.0 < first.left < 7.0
+    # The second run counts in full though it was broken off, and after it nothing is left for a third.
+    _answered(made, 1, "b")
+    second = spending_in(place)
+    assert [one.releases for one in second.runs] == [3, 1]
+    assert second.runs[1].epsilon == run.epsilon
+    assert first.needed < second.needed <= 7.0
+    assert second.left < 4.0
+    assert _answered(made, 1, "c") == [Code.BUDGET_SPENT]
+
+
+def test_the_status_of_a_silo_and_the_account_of_its_state_say_the_same(folder: tuple[Any, Path]) -> None:
+    made, place = folder
+    runner = CliRunner()
+    unspent = runner.invoke(app, ["silo", str(place), "--status"])
+    assert unspent.exit_code == 0
+    assert "no run was ever begun" in unspent.output
+    _answered(made, 2)
+    for arguments in (
+        ["silo", str(place), "--status"],
+        ["account", str(place / "state")],
+        ["account", str(place)],
+    ):
+        shown = runner.invoke(app, arguments)
+        assert shown.exit_code == 0
+        assert "2 of 3" in shown.output
+        assert "a" * 32 in shown.output
+        assert "spent: epsilon 4" in shown.output
+        assert "room for a further run of epsilon" in shown.output
+    found = json.loads(runner.invoke(app, ["account", str(place / "state"), "--json"]).output)
+    assert found == {"source": "silo", **json.loads(json.dumps(spending_in(place).to_dict()))}
+
+
+def test_a_lost_ledger_shows_in_the_status_and_is_not_made_anew_by_looking(folder: tuple[Any, Path]) -> None:
+    made, place = folder
+    _answered(made, 3)
+    (place / "state" / "ledger.sqlite").unlink()
+    with pytest.raises(DataError, match="messages have left this silo"):
+        spending_in(place)
+    shown = CliRunner().invoke(app, ["silo", str(place), "--status"])
+    assert shown.exit_code != 0
+    assert not (place / "state" / "ledger.sqlite").exists()
+
+
+def test_without_a_policy_there_is_no_delta_to_account_at(folder: tuple[Any, Path]) -> None:
+    made, place = folder
+    _answered(made, 1)
+    (place / "policy.toml").unlink()
+    with pytest.raises(RequestError, match="delta of the silo's policy"):
+        spending_in(place / "state")
+
+
+def test_a_silo_says_at_its_start_what_is_left_for_its_job(consortium: Callable[..., Any]) -> None:
+    def said(made: Any) -> str:
+        silo = made.silo("site-0")
+        with silo.ledger.page() as page:
+            return standing(silo.terms, page.account)
+
+    made = consortium(rounds=3, policy={"epsilon": 7.0})
+    assert said(made) == "nothing is spent of the policy's epsilon 7; a run costs 4"
+    _answered(made, 3)
+    assert said(made) == "1 run spent 4 of the policy's epsilon 7; there is room for another run of this job"
+    _answered(made, 1, "b")
+    assert said(made).startswith("2 runs spent 6.")
+    assert said(made).endswith(f"nothing is left for another run of this job; begun and not finished: {'b' * 32}")
