@@ -37,7 +37,7 @@ ONE_PASS = {
 SAGA = {"algorithm": "soteriafl-saga", "snapshot_probability": "leave out"}
 
 
-KILLS = 60
+KILLS = 40
 
 
 def _code(answer: bytes) -> Code:
