@@ -46,7 +46,7 @@ class Gradients(Protocol):
     def norms(self) -> Tensor:
         """The Euclidean norm of every record's gradient, in double precision: (records,).
 
-        Infinite, or not a number, where a weighted sum could not be trusted to scale the gradient as told.
+        Huge, infinite, or not a number, where a weighted sum could not be trusted to scale the gradient as told.
         """
         ...
 
@@ -159,20 +159,23 @@ _BLOCK = 1024
 _LEAST_SAFE = 1e-12
 
 LONGEST_INPUTS = 1e20
-"""Inputs of a layer that are longer than this count as infinite, so that bounds leave their record out.
+"""Inputs of a layer that are longer than this count as so long that bounds leave their record out.
 
 A gradient inputs (x) errors is scaled by scaling the errors. If they become so small that single precision has
 only some of their digits left, each is off by up to 2^-150, and the gradient by that times the inputs' norm. With
 this limit that is less than 1e-25 for each error, where the least bound is 1e-12.
 """
 
+_BEYOND = 1e150
+"""Any error in single precision, except zero, times this has a norm whose scale counts as zero."""
+
 _LONGEST = 1e100
 """Longer rows count as infinite, so that whatever they are multiplied with has a square that is not lost."""
 
 
 def trusted(input_norms: Tensor) -> Tensor:
-    """Norms of a layer's inputs; infinite where errors could not be scaled precisely enough beside them."""
-    return torch.where(input_norms <= LONGEST_INPUTS, input_norms, torch.inf)
+    """Norms of a layer's inputs; huge where errors could not be scaled precisely enough beside them."""
+    return torch.where(input_norms > LONGEST_INPUTS, input_norms + _BEYOND, input_norms)
 
 
 def _block_norms(rows: Tensor) -> Tensor:
