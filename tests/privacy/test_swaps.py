@@ -188,3 +188,11 @@ def test_more_others_hide_more_and_farther_ones_less() -> None:
     by_shift = [swaps.hiding_clients(1000, shift, slip) for shift in (0.1, 0.4, 1.0, 4.0)]
     assert by_shift == sorted(by_shift, reverse=True)
     assert by_shift[-1] == 0
+
+
+@pytest.mark.parametrize(
+    ("noise", "clients", "batch"), [(1e-3, 1000, 1), (0.5, 10**6, 1), (1e4, 3, 1), (5.0, 1000, 300)]
+)
+def test_no_noise_and_no_crowd_is_too_small_or_too_large(noise: float, clients: int, batch: int) -> None:
+    alone = epsilon(events.without_replacement(2 * batch, batch, noise), 1e-6)
+    assert 0 < epsilon(events.shuffled(clients, 2 * batch, batch, noise), 1e-6) <= alone

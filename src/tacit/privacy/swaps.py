@@ -54,7 +54,6 @@ from scipy.special import log_ndtr, ndtr, ndtri_exp
 
 from tacit.privacy import gaussian
 from tacit.privacy.clones import ClonePair
-from tacit.privacy.composition import CannotAnswerError
 from tacit.privacy.pairs import Array
 
 _PARTS, _DEPTH = (0.0, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2), 3
@@ -73,7 +72,9 @@ _LOSSES_PER_DEVIATION, _LEAST_GROWTH = 6, 1.015
 """Points of the profile per standard deviation of the loss, and how the steps between them grow."""
 
 _CELLS = 32
-_MOST_POINTS = 2**20
+
+_MOST_POINTS, _FAR = 2**20, 24.0
+"""About the most points of a lattice, and how many deviations of a sum it spans."""
 
 
 def hiding_clients(others: int, client_shift: float, log_slip: float) -> int:
@@ -219,19 +220,18 @@ def _profile(hiding: int, log_g: float, shift: float, client_shift: float, log_t
     values, masses = _contrast(log_g, shift, client_shift, log_tail)
     deviation = math.sqrt(float((masses * values**2).sum()))
     # A coarser lattice spreads X_g further, which is safe.
-    step = max(deviation / _PER_DEVIATION, float(np.ptp(values)) / _MOST_POINTS)
+    widest = max(float(np.ptp(values)), _FAR * deviation * math.sqrt(hiding))
+    step = max(deviation / _PER_DEVIATION, widest / _MOST_POINTS)
     place = values / step
     cells = np.floor(place).astype(int)
     first = int(cells.min())
     upper = place - cells
     width = int(cells.max()) - first + 2
-    law = np.asarray(np.bincount(cells - first, masses * (1 - upper), width), dtype=np.float64)
+    law: Array = np.bincount(cells - first, masses * (1 - upper), width).astype(float)
     law += np.bincount(cells + 1 - first, masses * upper, width)
-    places = step * np.arange(first, first + width, dtype=np.float64)
-    low, high = _window(places, law, hiding, log_tail)
+    points: Array = step * (first + np.arange(width, dtype=float))
+    low, high = _window(points, law, hiding, log_tail)
     length = fft.next_fast_len(math.ceil((high - low) / step) + 2, real=True)
-    if length > _MOST_POINTS:
-        raise CannotAnswerError(f"messages of {hiding} clients would take {length:.2g} points")
     spectrum = fft.rfft(np.bincount((first + np.arange(width)) % length, law, length))
     power = np.exp(hiding * np.log(np.maximum(np.abs(spectrum), 1e-300)) + 1j * hiding * np.angle(spectrum))
     # A bound on the error of each mass: that of the transforms, times what the power makes of it.
