@@ -49,12 +49,6 @@ OPTIONAL_SETTINGS = (
 FALLBACKS = {"batch": 0.1, "rounds": 100, "step": 0.1}
 """Where the theory's constants are not known; the step is the middle of the grid of papers/000, appendix A."""
 
-EXACT_NOISE_CONSTANT = 32.0
-"""The paper's unknown c of Theorem 2, for exactly calibrated full batches and replace-one.
-
-The noise that T releases need is about sigma^2 = (2 G/m)^2 T 2 ln(1/delta) / epsilon^2, and G_A = G, G_B = 0.
-"""
-
 
 def resolved(
     recipe: Recipe, model: Model, federation: Federation, entry: AlgorithmEntry, privacy: Privacy
@@ -183,7 +177,8 @@ def prescribe(recipe: Recipe, model: Model, federation: Federation) -> theory.Pr
     asked = problem(recipe, model, federation)
     if asked is None or recipe.algorithm not in theory.AS_PUBLISHED:
         return None
-    return theory.prescribe(recipe.algorithm, **asdict(asked), noise_constant=EXACT_NOISE_CONSTANT)
+    constant = theory.exact_noise_constant(recipe.algorithm)
+    return theory.prescribe(recipe.algorithm, **asdict(asked), noise_constant=constant)
 
 
 def problem(recipe: Recipe, model: Model, federation: Federation) -> theory.Problem | None:
