@@ -27,7 +27,7 @@ from tacit.theory.soteriafl.estimators import (
     sgd_constants,
     svrg_constants,
 )
-from tacit.theory.soteriafl.prescription import Prescription, prescribe
+from tacit.theory.soteriafl.prescription import Prescription, exact_noise_constant, prescribe
 from tacit.theory.soteriafl.problem import Problem
 from tacit.theory.soteriafl.published_noise import AS_PUBLISHED, amplification_excess, published_noise_std
 from tacit.theory.soteriafl.tables import (
@@ -66,6 +66,7 @@ __all__ = [
     "corollary_1",
     "corollary_2",
     "corollary_3",
+    "exact_noise_constant",
     "gd_constants",
     "gradient_complexity",
     "initial_potential",

@@ -7,14 +7,8 @@ from typing import Any
 
 from tacit.models.linear import LinearModel
 from tacit.theory.asked import Asked
-from tacit.theory.soteriafl.prescription import Prescription, prescribe
+from tacit.theory.soteriafl.prescription import Prescription, exact_noise_constant, prescribe
 from tacit.theory.soteriafl.problem import Problem
-
-EXACT_NOISE_CONSTANT = 32.0
-"""The paper's unknown c of Theorem 2, for exactly calibrated full batches and replace-one.
-
-The noise that T releases need is about sigma^2 = (2 G/m)^2 T 2 ln(1/delta) / epsilon^2, and G_A = G, G_B = 0.
-"""
 
 
 def choose(asked: Asked) -> dict[str, Any]:
@@ -33,7 +27,7 @@ def prescription(asked: Asked) -> Prescription | None:
     posed = problem(asked)
     if posed is None:
         return None
-    return prescribe(asked.algorithm, **asdict(posed), noise_constant=EXACT_NOISE_CONSTANT)
+    return prescribe(asked.algorithm, **asdict(posed), noise_constant=exact_noise_constant(asked.algorithm))
 
 
 def problem(asked: Asked) -> Problem | None:

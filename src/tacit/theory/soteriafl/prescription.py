@@ -31,6 +31,27 @@ class Prescription:
     utility_bound: float
 
 
+_GAINS = {"gd": 1 / 4, "sgd": 1 / 4, "svrg": 2.0, "saga": 2.0}
+"""G_A^2/4 + G_B^2 of Theorem 2, in squared bounds (Lemma 1)"""
+
+
+def exact_noise_constant(algorithm: str) -> float:
+    """The paper's open constant c, as it is where noise is calibrated exactly (replace-one, large batches).
+
+    T releases of a gradient need a variance of about (2 G/m)^2 T 2 ln(1/delta) / epsilon^2: 8 in its units.
+    Theorem 4 (direct compression) multiplies c by 1, Theorem 2 by G_A^2/4 + G_B^2: 1/4 for minibatches, and 2 for
+    SVRG and SAGA, although these need hardly more noise than minibatches (Lemma A' of docs/privacy.md).
+
+    >>> [exact_noise_constant(name) for name in ("cdp-sgd", "soteriafl-sgd", "soteriafl-svrg")]
+    [8.0, 32.0, 4.0]
+    """
+    family, _, kind = algorithm.partition("-")
+    direct = algorithm in ("cdp-sgd", "ldp-sgd")
+    if not direct and (kind not in _GAINS or family not in ("soteriafl", "ldp")):
+        raise unknown_name("algorithm", algorithm, AS_PUBLISHED)
+    return 8.0 if direct else 8.0 / _GAINS[kind]
+
+
 def _prescribe_direct(problem: Problem, noise_constant: float) -> Prescription:
     noise_rate = noise_constant * (problem.gradient_bound * problem.privacy_cost) ** 2 / problem.dim
     rounds = math.ceil(cdp_rounds(problem, noise_rate=noise_rate))
