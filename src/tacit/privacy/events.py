@@ -288,7 +288,10 @@ def to_dict(event: DpEvent) -> dict[str, Any]:
     return {"kind": kind, **_flat(sound)[1]}
 
 
-def from_dict(data: Mapping[str, Any]) -> DpEvent:
+_MOST_NESTED = 50
+
+
+def from_dict(data: Mapping[str, Any], *, nested: int = 0) -> DpEvent:
     """The event that `to_dict` wrote; an unknown kind, a wrong entry or a bad number is refused.
 
     >>> from_dict({"kind": "gaussian", "noise_multiplier": -1.0})
@@ -297,19 +300,21 @@ def from_dict(data: Mapping[str, Any]) -> DpEvent:
     """
     if not isinstance(data, Mapping) or not isinstance(data.get("kind"), str):
         raise RequestError(f"an event must be a mapping with a 'kind', not {data!r}")
+    if nested > _MOST_NESTED:
+        raise RequestError(f"an event has more than {_MOST_NESTED} others around it")
     values = {str(key): value for key, value in data.items() if key != "kind"}
     match data["kind"]:
         case "repeated":
             _entries("repeated", values, ("rounds", "event"))
-            return repeated(from_dict(values["event"]), values["rounds"])
+            return repeated(from_dict(values["event"], nested=nested + 1), values["rounds"])
         case "once":
             _entries("once", values, ("rounds", "event"))
-            return once(from_dict(values["event"]), values["rounds"])
+            return once(from_dict(values["event"], nested=nested + 1), values["rounds"])
         case "composed":
             _entries("composed", values, ("events",))
             if not isinstance(values["events"], list | tuple):
                 raise RequestError(f"events must be a list of events, not {values['events']!r}")
-            return composed(from_dict(part) for part in values["events"])
+            return composed(from_dict(part, nested=nested + 1) for part in values["events"])
         case kind if kind in _READERS:
             settings = inspect.signature(_READERS[kind]).parameters
             # Entries that have a default were added later: events that were written before lack them.

@@ -49,6 +49,8 @@ class RunAccount:
     @property
     def event(self) -> DpEvent:
         """All its releases."""
+        if self.last is not None and "event" not in self.last:
+            raise DataError("a release in the ledger does not say what it costs")
         return events.nothing() if self.last is None else events.from_dict(self.last["event"])
 
 
