@@ -45,7 +45,14 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> RequestError:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+    """Whether it is a number that a float can hold."""
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        return False
+    try:
+        float(value)
+    except OverflowError:
+        return False
+    return True
 
 
 def positive(setting: str, value: float) -> float:

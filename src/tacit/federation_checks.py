@@ -95,6 +95,9 @@ def _check_shapes(federation: Federation, kind: str, features: Tensor, targets: 
 
 def _first_bad(features: Tensor, targets: Tensor, classes: int | None) -> tuple[int, str] | None:
     """The first record that nobody can train on, and why."""
+    if features.stride(0) == 0 and targets.stride(0) == 0:
+        # The same record again and again, such as those that stand for records nobody may see.
+        features, targets = features[:1], targets[:1]
     good = torch.isfinite(targets)
     # In parts, because looking at all numbers at once takes more memory than the numbers do.
     rows = max(1, NUMBERS_AT_A_TIME // features[0].numel())

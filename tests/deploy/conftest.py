@@ -96,7 +96,7 @@ class Consortium:
 
     def server(self, backend: Any = None, **settings: Any) -> Server:
         key = self.sealing.get("server")
-        options: dict[str, Any] = {"quorum": 1, "deadline_seconds": 1.0, "key": key, **settings}
+        options: dict[str, Any] = {"quorum": 1, "deadline_seconds": 0.01, "key": key, **settings}
         options.setdefault("signer", self.signing["server"])
         return Server(self.job, backend or self.backend(), self.directory / "server", **options)
 

@@ -88,7 +88,7 @@ def main() -> None:
         parties.Server = partial(parties.Server, at=at)  # type: ignore[misc,assignment]  # likewise
     if seed := os.environ.pop("TACIT_TEST_SPOIL", ""):
         honest = parties.answering
-        parties.answering = lambda answer: honest(_spoiling(seed, answer))
+        parties.answering = lambda answer, home: honest(_spoiling(seed, answer), home)
     if words := os.environ.pop("TACIT_TEST_RAISE", ""):
         _have_it_fail(words)
     sys.argv[0] = "tacit"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from nvflare.private.defs import SysCommandTopic, new_cell_message
 from nvflare.private.fed.client.admin import FedAdminAgent
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 
+from tacit.deploy.flare.disk import outlive_full_disks
 from tacit.deploy.flare.executor import RelayExecutor
 from tacit.deploy.flare.job import PAYLOAD, TASK
 from tacit.deploy.flare.relay import SOCKET_VARIABLE, answering
@@ -82,6 +85,22 @@ def test_no_exception_of_a_silos_process_reaches_the_executors_reply(monkeypatch
         reply = RelayExecutor().execute(TASK, task, FLContext(), None)
     assert reply.get_return_code() == "EXECUTION_EXCEPTION"
     assert SECRET not in repr(reply)
+
+
+def test_a_full_disk_keeps_no_request_from_being_carried(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("add_event", "add_job_event"):
+        # To be put back.
+        monkeypatch.setattr(Auditor, name, getattr(Auditor, name))
+    with open("/dev/full", "w") as full:
+        auditor = Auditor.__new__(Auditor)
+        auditor.audit_file, auditor._lock = full, threading.Lock()
+        with pytest.raises(OSError, match="No space"):
+            auditor.add_event("user", "train.check_status")
+        outlive_full_disks()
+        assert auditor.add_event("user", "train.check_status") == ""
+        assert auditor.add_job_event("job", task_name="tacit_round") == ""
+        auditor.audit_file = None
+        os.dup2(os.open(os.devnull, os.O_WRONLY), full.fileno())
 
 
 def test_the_executor_answers_its_one_task_with_the_silos_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,9 @@ import pytest
 
 pytest.importorskip("nvflare", reason="deployment over FLARE needs the extra: pip install 'tacit[deploy]'")
 
-from tacit.deploy.flare.backend import EngineError, FlareBackend
+from tacit.deploy.flare.backend import START_SECONDS, EngineError, FlareBackend
 from tacit.deploy.flare.parties import _narrated
-from tacit.deploy.flare.processes import kept_running, running
+from tacit.deploy.flare.processes import Keeper, kept_running, running
 from tacit.deploy.flare.relay import (
     FRAME_LIMIT_BYTES,
     SOCKET_VARIABLE,
@@ -31,7 +33,7 @@ from tacit.deploy.flare.relay import (
 )
 from tacit.deploy.flare.steward import GATHER_SECONDS, NO_JOBS, SETTLE_SECONDS, Steward
 from tacit.deploy.frames import Reply
-from tacit.deploy.seam import Code
+from tacit.deploy.seam import Code, SiteError
 from tacit.errors import MessageError
 
 
@@ -85,6 +87,52 @@ def test_a_process_with_a_lifeline_ends_with_its_owner(tmp_path: Path) -> None:
     process.stdout.close()
 
 
+OWNER = """
+import pathlib, sys, time
+from tacit.deploy.flare.processes import running
+from tacit.deploy.flare.relay import listening
+code = (
+    "from tacit.deploy.flare.lifeline import hold_lifeline; import time; hold_lifeline(); "
+    "print('up', flush=True); time.sleep(600)"
+)
+home = pathlib.Path(sys.argv[1])
+with listening(lambda connection: None, home) as path:
+    with running([sys.executable, "-c", code], relay=path, log=home / "log", read_output=True) as child:
+        child.stdout.readline()
+        print(child.pid, flush=True)
+        time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("also_the_child", [False, True])
+def test_a_kill_leaves_nothing_in_the_folder_for_temporary_files(tmp_path: Path, also_the_child: bool) -> None:
+    temporary, home = tmp_path / "temporary", tmp_path / "home"
+    temporary.mkdir()
+    home.mkdir()
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(home)],
+        env={**os.environ, "TMPDIR": str(temporary)},
+        stdout=subprocess.PIPE,
+    )
+    assert owner.stdout is not None
+    child = int(owner.stdout.readline())
+    assert len(list(temporary.iterdir())) == 1
+    if also_the_child:
+        os.kill(child, signal.SIGKILL)
+    owner.kill()
+    owner.wait(30)
+    owner.stdout.close()
+    if also_the_child:
+        # Nobody is left to tidy up but the next party in the same folder; not where somebody still listens.
+        with listening(lambda connection: None, home) as path:
+            assert list(temporary.iterdir()) == []
+            with listening(lambda connection: None, home):
+                assert path.exists()
+    else:
+        while list(temporary.iterdir()):
+            time.sleep(0.05)
+
+
 def test_a_process_that_dies_is_started_again_and_counted(tmp_path: Path) -> None:
     heard: list[str] = []
     twice = threading.Event()
@@ -112,8 +160,8 @@ def test_a_process_that_ignores_the_request_to_end_is_killed(
     assert process.returncode == -9
 
 
-def _controller(answers: Callable[[dict[str, Any], bytes], dict[str, bytes] | None]) -> socket.socket:
-    """A controller as the backend sees one; None from `answers` is the end of its job."""
+def _controller(answers: Callable[[dict[str, Any], bytes], Mapping[str, bytes | None] | None]) -> socket.socket:
+    """A controller as the backend sees one; None from `answers`, or of a site, is the end of its job."""
     ours, theirs = socket.socketpair()
 
     def play() -> None:
@@ -125,11 +173,14 @@ def _controller(answers: Callable[[dict[str, Any], bytes], dict[str, bytes] | No
                 except EOFError:
                     return
                 given = answers(header, request)
+                for site, answer in sorted((given or {}).items()):
+                    send_frame(theirs, json.dumps({"site": site}).encode())
+                    if answer is None:
+                        return
+                    send_frame(theirs, answer)
                 if given is None:
                     return
-                send_frame(theirs, json.dumps({"sites": sorted(given)}).encode())
-                for site in sorted(given):
-                    send_frame(theirs, given[site])
+                send_frame(theirs, json.dumps({"site": None}).encode())
 
     threading.Thread(target=play, daemon=True).start()
     return ours
@@ -177,11 +228,107 @@ def test_only_what_is_missing_is_asked_for_again_until_there_is_a_quorum(backend
     assert asked == [["a", "b", "c"], ["b", "c"]]
 
 
-def test_no_job_within_the_time_is_an_error_that_says_who_is_there() -> None:
-    backend = FlareBackend(start_seconds=0.05)
-    backend._sighting = {"connected": ["berlin"]}
-    with pytest.raises(EngineError, match="berlin"):
-        backend.run_round(b"x", sites=["berlin", "lyon"], quorum=2, deadline_seconds=1)
+def test_answers_outlive_the_job_that_brought_them(backend: FlareBackend) -> None:
+    asked: list[list[str]] = []
+
+    def second(header: dict[str, Any], request: bytes) -> dict[str, bytes]:
+        asked.append(header["sites"])
+        return dict.fromkeys(header["sites"], b"second")
+
+    def first(header: dict[str, Any], request: bytes) -> dict[str, bytes | None]:
+        threading.Timer(0.2, lambda: backend._greeted(_controller(second))).start()
+        return {"a": b"first", "b": None}
+
+    backend._greeted(_controller(first))
+    given = backend.run_round(b"x", sites=["a", "b"], quorum=2, deadline_seconds=5)
+    assert given == {"a": b"first", "b": b"second"}
+    assert asked == [["b"]]
+
+
+class _Clock:
+    """Time that passes only where the backend waits; in the place of its clock and of its condition."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+def _without_a_job(
+    monkeypatch: pytest.MonkeyPatch, sighting: dict[str, Any], starts: int = 0
+) -> tuple[FlareBackend, list[tuple[float, str]], _Clock]:
+    """A backend that waits for a job, what it has people told and when, and its clock."""
+    clock, told = _Clock(), list[tuple[float, str]]()
+    monkeypatch.setattr("tacit.deploy.flare.backend.time", clock)
+
+    def notify(text: str) -> None:
+        told.append((clock.now, text))
+
+    parties: Any = ("berlin", "lyon", "porto")
+    backend = FlareBackend(parties, 2, notify=notify, _changed=clock)  # type: ignore[arg-type]  # as far as it goes
+    backend._sighting = sighting
+    backend._keepers = [Keeper([], Path(), Path(), starts=starts)]
+    return backend, told, clock
+
+
+def test_a_lost_quorum_is_told_early_and_often_until_the_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    backend, told, clock = _without_a_job(monkeypatch, {"connected": ["berlin"]})
+    answers = backend.run_round(b"x", sites=["berlin", "lyon", "porto"], quorum=2, deadline_seconds=120)
+    assert answers == dict.fromkeys(["lyon", "porto"], SiteError(Code.NOT_CONNECTED))
+    assert [when for when, _ in told] == [10, 40, 70, 100]
+    assert {what for _, what in told} == {
+        "waiting for lyon, porto: a round needs 2 connected, and there is berlin"
+    }
+    assert clock.now == 120
+
+
+def test_silos_have_longer_to_connect_to_an_engine_that_has_just_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend, _, clock = _without_a_job(monkeypatch, {"connected": []}, starts=1)
+    ends = []
+    for _ in range(2):
+        backend.run_round(b"x", sites=["berlin"], quorum=1, deadline_seconds=20)
+        ends.append(clock.now)
+    assert ends == [START_SECONDS + 20, START_SECONDS + 40]
+    backend._keepers[0].starts += 1
+    backend.run_round(b"x", sites=["berlin"], quorum=1, deadline_seconds=20)
+    assert clock.now == 2 * START_SECONDS + 60
+
+
+@pytest.mark.parametrize("sighting", [{"connected": ["berlin", "lyon"]}, {"trouble": "no session"}])
+def test_an_engine_that_starts_no_job_for_silos_that_are_there_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, sighting: dict[str, Any]
+) -> None:
+    backend, told, _ = _without_a_job(monkeypatch, sighting)
+    with pytest.raises(EngineError, match=r"no job to run in 300 seconds.* porto"):
+        backend.run_round(b"x", sites=["berlin", "lyon"], quorum=2, deadline_seconds=20)
+    assert told[0] == (
+        10,
+        f"waiting for FLARE to start a job{'; its last word: no session' * ('trouble' in sighting)}",
+    )
+
+
+def test_a_silo_that_is_connected_and_silent_is_named(
+    backend: FlareBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tacit.deploy.flare.backend.FIRST_NOTICE_SECONDS", 0.0)
+    told: list[str] = []
+    backend.notify, backend._sighting = told.append, {"connected": ["berlin", "lyon"]}
+    backend._greeted(_controller(lambda header, request: {}))
+    answers = backend.run_round(b"x", sites=["berlin", "lyon", "porto"], quorum=2, deadline_seconds=0.3)
+    assert answers == {"porto": SiteError(Code.NOT_CONNECTED)}
+    assert told == ["waiting for the answers of berlin, lyon, porto (not connected)"]
 
 
 class _Session:
@@ -220,8 +367,8 @@ def _working(job: str, *sites: str) -> list[dict[str, str]]:
 
 
 @pytest.fixture
-def steward() -> Steward:
-    return Steward(_Session(), frozenset("abc"), quorum=2, waiting_since=0.0)
+def steward(tmp_path: Path) -> Steward:
+    return Steward(_Session(), frozenset("abc"), 2, tmp_path / "job", waiting_since=0.0)
 
 
 def test_the_steward_waits_for_everybody_and_then_for_a_quorum(steward: Steward) -> None:
@@ -257,6 +404,19 @@ def test_a_silo_that_stands_outside_is_let_in_by_a_new_job(steward: Steward) -> 
     assert session.aborted == ["job-0"]
     session.rows = _idle("a", "b", "c")
     assert steward.look(SETTLE_SECONDS + 2)["job"] == "job-1"
+
+
+def test_a_silo_that_cannot_start_its_job_does_not_keep_the_others_from_theirs(steward: Steward) -> None:
+    session = steward.session
+    for second in range(3600):
+        running = [*_working(str(steward.job), "a", "b"), *_idle("c")] if steward.job else _idle("a", "b", "c")
+        session.rows = running
+        steward.look(float(second))
+    assert 5 <= len(session.aborted) <= 10
+    # Once everybody takes part, the next one is let in at once again.
+    session.rows = _working(str(steward.job), "a", "b", "c")
+    steward.look(10_000.0)
+    assert steward.in_vain == 0
 
 
 def test_a_silo_that_does_not_reply_does_not_disturb_the_job(steward: Steward) -> None:

@@ -15,8 +15,8 @@ import pytest
 from tacit.deploy.frames import Reply
 from tacit.deploy.job import Job
 from tacit.deploy.records import own_records
+from tacit.deploy.rounds import RoundReport
 from tacit.deploy.seam import Code
-from tacit.deploy.server import RoundReport
 from tacit.deploy.status import Board, SiloStatus, serving
 from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError
@@ -66,6 +66,7 @@ def test_the_page_can_be_read_here_and_nothing_else(board: Board) -> None:
             text = page.read().decode()
         assert "a &lt;run&gt;" in text
         assert "no-answer" in text
+        assert "Way out: look at its console" in text
         with urllib.request.urlopen(address + "status.json", timeout=10) as page:
             assert json.load(page) == board.to_dict()
         for request in (

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,9 +19,10 @@ from torch import Tensor
 from tacit.deploy.frames import Reply, Request
 from tacit.deploy.in_process import Death, damaged
 from tacit.deploy.memory import MemoryFiles
+from tacit.deploy.reading import QuorumError
 from tacit.deploy.run_state import RunState
 from tacit.deploy.seam import Answer, Code, SiteError
-from tacit.deploy.server import QuorumError
+from tacit.deploy.server import LostRunError
 from tacit.engine import checkpoint as checkpoints
 from tacit.engine.plan import plan
 from tacit.engine.simulate import simulate
@@ -71,6 +74,13 @@ def _state(made: Any) -> RunState:
     saved = checkpoints.latest(server._checkpoints, server._fingerprint)
     assert saved is not None
     return RunState.from_checkpoint(saved)
+
+
+def _releases(made: Any, site: str) -> list[dict[str, Any]]:
+    """The lines of a ledger about what has left."""
+    with made.silo(site).ledger.page() as page:
+        rows = page.connection.execute("SELECT body FROM lines").fetchall()
+    return [line for line in map(json.loads, (row[0] for row in rows)) if line["kind"] == "release"]
 
 
 def _check_promises(made: Any) -> None:
@@ -204,6 +214,140 @@ def test_a_killed_server_goes_on_and_gets_the_same_model(
     finished = made.server().run()
     assert torch.equal(finished.parameters, _simulated(made))
     assert set(finished.answered.values()) == {6}
+
+
+def _killed_after(made: Any, rounds: int) -> list[Path]:
+    """Kill a server when so many rounds are done and the next is answered; returns its checkpoints."""
+    reached = Counter[str]()
+
+    def die(here: str) -> None:
+        reached[here] += 1
+        if here == "after answers" and reached[here] > rounds:
+            raise Death
+
+    with pytest.raises(Death):
+        made.server(at=die).run()
+    return sorted((made.directory / "server" / "checkpoints").iterdir())
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("damage", [lambda c: c[:-200], lambda c: b"", lambda c: c[:-100] + b"\xff" + c[-99:]])
+def test_a_damaged_checkpoint_costs_nothing(
+    consortium: Callable[..., Any], which: int, damage: Callable[[bytes], bytes]
+) -> None:
+    made = consortium(noise="gaussian")
+    checkpoints = _killed_after(made, 3)
+    assert len(checkpoints) == 2
+    checkpoints[which].write_bytes(damage(checkpoints[which].read_bytes()))
+    told: list[str] = []
+    finished = made.server(notify=told.append).run()
+    assert torch.equal(finished.parameters, _simulated(made))
+    assert set(finished.answered.values()) == {6}
+    _check_promises(made)
+    # Names sort the copy behind, and that one is looked at only where the other is damaged.
+    assert len(told) == which
+    assert all("corrupted" in text for text in told)
+
+
+def test_a_copy_that_was_lost_is_made_again(consortium: Callable[..., Any]) -> None:
+    made = consortium(noise="gaussian")
+    _killed_after(made, 2)[0].unlink()
+    for path in _killed_after(made, 0)[1:]:
+        path.write_bytes(b"")
+    assert torch.equal(made.server().run().parameters, _simulated(made))
+
+
+def test_a_server_without_a_sound_checkpoint_says_what_silos_have_paid(consortium: Callable[..., Any]) -> None:
+    made = consortium()
+    checkpoints = _killed_after(made, 3)
+    run = _state(made).run
+    epsilon = made.silo("site-0").terms.epsilon
+    paid = (
+        rf"run {run}: site-0 3 messages, epsilon {epsilon:.4g} for the run, site-1 3 .*; each silo's own ledger"
+    )
+    for path in checkpoints:
+        path.write_bytes(path.read_bytes()[:50])
+    with pytest.raises(LostRunError, match=rf"corrupted.*{paid}.*move checkpoints and rounds.jsonl out of"):
+        made.server().run()
+    for path in checkpoints:
+        path.unlink()
+    with pytest.raises(LostRunError, match=rf"no checkpoint is left.*{paid}"):
+        made.server().run()
+    (made.directory / "server" / "rounds.jsonl").unlink()
+    # The way out that it names: a new run, which silos that can afford it take part in.
+    with pytest.raises(QuorumError, match="budget-spent"):
+        made.server().run()
+
+
+def test_a_changed_recipe_is_no_reason_to_remove_keys(consortium: Callable[..., Any]) -> None:
+    made = consortium()
+    _killed_after(made, 2)
+    other = replace(made, job=replace(made.job, recipe=made.job.recipe.with_settings({"algorithm.step": 0.25})))
+    with pytest.raises(RequestError, match=r"Bring back the job.toml.* site-1 2 messages") as refused:
+        other.server().run()
+    assert "remove" not in str(refused.value)
+    assert made.server().run().answered == dict.fromkeys(made.job.sites, 6)
+
+
+def test_a_server_that_was_set_back_is_told_so_and_nobody_pays(consortium: Callable[..., Any]) -> None:
+    made = consortium()
+    backup = made.directory / "backup"
+    _killed_after(made, 2)
+    shutil.copytree(made.directory / "server", backup)
+    _killed_after(made, 3)
+    shutil.rmtree(made.directory / "server")
+    shutil.copytree(backup, made.directory / "server")
+    before = [len(_releases(made, site)) for site in made.job.sites]
+    with pytest.raises(QuorumError, match=r"past-round \(.*state is older.*bring back the newest state folder"):
+        made.server().run()
+    assert [len(_releases(made, site)) for site in made.job.sites] == before
+
+
+@pytest.mark.parametrize(
+    ("code", "way_out"),
+    [
+        (Code.BUDGET_SPENT, "may raise epsilon in its policy.toml"),
+        (Code.OTHER_JOB, "bring back the one that all parties agreed to"),
+        (Code.STATE_LOST, "out of this run for good"),
+        (Code.FAILED, "remove state/halted"),
+    ],
+)
+def test_the_advice_fits_what_is_wrong(consortium: Callable[..., Any], code: Code, way_out: str) -> None:
+    made = consortium()
+    told: list[str] = []
+    lie = Liar(made.backend(), lambda request, answer: Reply(code, "site-1").encode())
+    with pytest.raises(QuorumError, match=f"site-1: {code}.*{way_out}") as ended:
+        made.server(lie, quorum=3, notify=told.append).run()
+    # Where nothing but people can help, it ends at once.
+    waited = code is Code.FAILED
+    assert ("over 3 deadlines" in str(ended.value)) == waited
+    assert len(told) == waited
+    assert ("lower" in str(ended.value)) == (code is Code.BUDGET_SPENT)
+
+
+def test_a_silo_that_fails_at_once_leaves_the_others_their_deadlines(consortium: Callable[..., Any]) -> None:
+    """That it has answered something counts for nothing: the others may still come back."""
+    made = consortium()
+    asked = Counter[str]()
+
+    def faults(site: str) -> str:
+        asked[site] += 1
+        if site == "site-1":
+            return "full-disk:before memory"
+        return "lose-request" if site == "site-2" and asked[site] < 9 else "none"
+
+    finished = made.server(made.backend(faults), quorum=2, deadline_seconds=1.0).run()
+    assert finished.answered == {"site-0": 6, "site-2": 6}
+
+
+def test_who_is_missing_is_told_once_where_the_run_goes_on(consortium: Callable[..., Any]) -> None:
+    made = consortium(rounds=4)
+    told: list[str] = []
+    made.server(
+        made.backend(lambda site: "lose-answer" if site == "site-1" else "none"), notify=told.append
+    ).run()
+    assert len(told) == 1
+    assert told[0].startswith("round 1 went on without site-1: no-answer (")
 
 
 def test_sums_are_divided_by_those_who_were_asked(consortium: Callable[..., Any]) -> None:

@@ -16,9 +16,9 @@ from tacit.deploy.frames import Reply, Request
 from tacit.deploy.guard import admit
 from tacit.deploy.mixing import Added, Covers, InRandomOrder, PublicKeys, context_of, mixing_of, point_digest
 from tacit.deploy.policy import Policy
+from tacit.deploy.reading import QuorumError
 from tacit.deploy.sealing import public_bytes, unseal
 from tacit.deploy.seam import Code
-from tacit.deploy.server import QuorumError
 from tacit.deploy.shuffler import SHUFFLER, ShufflerParty
 from tacit.engine.plan import plan
 from tacit.engine.simulate import simulate

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -50,20 +51,21 @@ def watched(party: PartyFolder, status_port: int, quiet: bool) -> Finished:
     with serving(board, status_port) as address:
         if not quiet:
             typer.echo(f"status page: {address}", err=True)
-        with _table(board, quiet):
-            return run_server(party, board)
+        with _table(board, quiet) as say:
+            return run_server(party, board, say)
 
 
 @contextlib.contextmanager
-def _table(board: Board, quiet: bool) -> Iterator[None]:
+def _table(board: Board, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """The table, where somebody can see it; and how to say what is wrong, which also the table does."""
     if quiet or not sys.stderr.isatty():
-        yield
+        yield partial(typer.echo, err=True)
         return
     from rich.console import Console
     from rich.live import Live
 
     with Live(board, console=Console(stderr=True), refresh_per_second=2):
-        yield
+        yield lambda text: None
 
 
 def show_finished(party: PartyFolder, finished: Finished, as_json: bool) -> None:

@@ -134,6 +134,8 @@ def _assemble(
 
 
 def _check_client(client: str, features: Vector, targets: Vector, shape: tuple[int, ...]) -> None:
+    if features.ndim == 0:
+        raise DataError(f"client {client}: features must have one row for each record, and are a single number")
     if features.size == 0:
         raise DataError(f"client {client} has no records; every client needs at least one: leave it out")
     if features.shape[1:] != shape:

@@ -40,6 +40,8 @@ def encode_features(values: Arrays, dtype: torch.dtype, what: str = "features") 
     array = to_numpy(values, what)
     if array.ndim < 2:
         raise DataError(f"{what} must have shape (records, *feature_shape), not {array.shape}")
+    if np.iscomplexobj(array):
+        raise DataError(f"{what} are complex numbers: give their parts as two columns")
     try:
         # A value that overflows becomes infinite here and is refused, with its owner, by the federation.
         with np.errstate(over="ignore"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -154,8 +155,9 @@ def _table(source: Path, target: str) -> pd.DataFrame:
             frame = pd.read_parquet(source)
         except ImportError as error:
             raise RequestError(f"{source}: reading Parquet needs pyarrow; pip install pyarrow") from error
-        except (OSError, ValueError) as error:
-            raise DataError(f"{source} cannot be read as Parquet: {error}") from error
+        except Exception as error:
+            # Damaged metadata end in errors of many kinds.
+            raise DataError(f"{source} cannot be read as Parquet: {error!r}") from error
     check_columns(frame, [target], str(source))
     if frame.empty:
         raise DataError(f"{source} holds no records; leave the file out")
@@ -171,7 +173,7 @@ def read_arrays(source: Path, names: Sequence[str]) -> list[Vector]:
             if missing:
                 raise DataError(f"{source} has no array {missing[0]!r}; it has {', '.join(archive.files)}")
             return [archive[name] for name in names]
-    except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, TypeError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         if isinstance(error, DataError):
             raise
         raise DataError(f"{source} cannot be read as npz: {error}") from error

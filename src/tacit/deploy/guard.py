@@ -168,6 +168,8 @@ class Terms:
 
 def admit(job: Job, policy: Policy, site: str, records: Federation) -> Terms:
     """The terms of a silo, or an error that says why its policy does not allow the job."""
+    # Before anything is built of it: a model may be any function that is installed here.
+    policy.check_names(job.recipe)
     federation = job.at_site(site, records)
     check_trust(job)
     policy.check(job, federation.records)

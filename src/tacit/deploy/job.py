@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -39,10 +38,11 @@ from tacit.algorithms.registry import algorithm_entry
 from tacit.algorithms.settings import takes_part
 from tacit.algorithms.shuffler import Shuffler
 from tacit.client.coin_gradient import CoinGradient
-from tacit.deploy.frames import is_site_name
+from tacit.deploy.frames import BODY_LIMIT, is_site_name
 from tacit.deploy.identities import Identities
 from tacit.deploy.report import Report, report_values
 from tacit.engine.choices import with_defaults
+from tacit.engine.files import toml_values
 from tacit.engine.plan import Plan, algorithm_of, plan
 from tacit.engine.recipe import Recipe
 from tacit.engine.targets import client_target, for_each_client
@@ -54,6 +54,11 @@ from tacit.noise.additive import Noise, build_noise
 from tacit.noise.randomness import Purpose, Randomness
 from tacit.privacy import Adjacency, Adversary, Target, Unit
 from tacit.server.participation import Attendance
+
+MOST_PARAMETERS = BODY_LIMIT // 4
+MOST_RECORDS = 2**27
+"""Of all sites together, that a job may count on."""
+MOST_ROUNDS = 10**6
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,8 @@ class Job:
                 raise RequestError(f"sites: {site!r} must be up to 63 letters, digits, dots, dashes, underscores")
         if not self.sites or len(set(self.sites)) != len(self.sites):
             raise RequestError(f"sites must name at least one site, and each once, not {list(self.sites)}")
+        if (self.recipe.rounds or 0) > MOST_ROUNDS:
+            raise RequestError(f"rounds = {self.recipe.rounds} is more than the {MOST_ROUNDS} of any run")
         for name in self._open_choices():
             raise RequestError(
                 f"the recipe leaves {name} open; in a consortium nobody sees enough to choose it: say it"
@@ -89,8 +96,16 @@ class Job:
             )
         if not self.feature_shape or any(count("feature_shape", n) != n for n in self.feature_shape):
             raise RequestError("feature_shape must be the shape of one record's features, such as [64]")
+        outputs = 1 if self.classes is None else count("classes", self.classes)
+        if math.prod(self.feature_shape) > MOST_PARAMETERS or outputs > MOST_PARAMETERS:
+            raise RequestError(
+                f"feature_shape = {list(self.feature_shape)}, classes = {self.classes}: a model of such records "
+                f"has more parameters than the {MOST_PARAMETERS} that fit into one message"
+            )
         if self.min_records is not None:
             count("min_records", self.min_records)
+            if self.min_records * len(self.sites) > MOST_RECORDS:
+                raise RequestError(f"min_records = {self.min_records} for each site is more than can be checked")
         if self.identities is not None:
             self.identities.check(self.sites)
         if self.report is not None and self.unit is not Unit.RECORD:
@@ -107,12 +122,18 @@ class Job:
         settings = chosen - recipe.algorithm_settings.keys()
         if with_defaults(recipe).algorithm_settings.get("sampling") == "full":
             settings.discard("batch")
-        if takes_part(entry.make, Shuffler) and self.min_records is None:
+        if self.shuffled and self.min_records is None:
             found.append("min_records")
         return found + [f"algorithm.{name}" for name in sorted(settings)]
 
     def _model(self) -> Model:
-        return build_model(self.recipe.model or "", self.blank(), self.recipe.model_settings)
+        model = build_model(self.recipe.model or "", self.blank(), self.recipe.model_settings)
+        if model.dim > MOST_PARAMETERS:
+            raise RequestError(
+                f"model {self.recipe.model!r} has {model.dim} parameters here; a message has room for "
+                f"{MOST_PARAMETERS}"
+            )
+        return model
 
     @classmethod
     def from_plan(cls, plan: Plan, sites: Sequence[str]) -> Job:
@@ -136,10 +157,7 @@ class Job:
     @classmethod
     def from_text(cls, text: str, source: str = "job") -> Job:
         """The inverse of `text`."""
-        try:
-            values = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise RequestError(f"{source} is not valid TOML: {error}") from error
+        values = toml_values(text, source)
         table = values.pop("consortium", None)
         if not isinstance(table, dict):
             raise RequestError(f"{source} has no table [consortium] with sites and feature_shape")
@@ -254,7 +272,7 @@ class Job:
     @property
     def shuffled(self) -> bool:
         """Whether a shuffler must stand between the sites and the server."""
-        return isinstance(self._parts.trust, Shuffler)
+        return takes_part(algorithm_entry(self.recipe.algorithm).make, Shuffler)
 
     @property
     def adversary(self) -> Adversary:
@@ -321,8 +339,8 @@ class Job:
         """The sites with as many records of zeros as all are known to have: what is public, and no more."""
         sites, each = len(self.sites), self.min_records or 1
         blank = Federation(
-            torch.zeros(1, *self.feature_shape).expand(sites * each, *self.feature_shape),
-            torch.zeros(sites * each, dtype=torch.float32 if self.classes is None else torch.int64),
+            torch.zeros(1).expand(sites * each, *self.feature_shape),
+            torch.zeros(1, dtype=torch.float32 if self.classes is None else torch.int64).expand(sites * each),
             torch.full((sites,), each),
             torch.arange(sites),
             classes=self.classes,

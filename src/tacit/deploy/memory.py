@@ -101,20 +101,20 @@ class Memory:
     @classmethod
     def from_bytes(cls, content: bytes) -> Memory:
         """The inverse of `to_bytes`."""
+        parts: dict[str, State] = {"work": {}, "uplink": {}, "pending": {}}
         try:
             # Cloned into aligned memory: products round differently in memory that is not.
             tensors = {name: tensor.clone() for name, tensor in safetensors.torch.load(content).items()}
             message, records = (tensors.pop(name).numpy().tobytes() for name in ("message", "records"))
-        except (safetensors.SafetensorError, KeyError, ValueError) as error:
+            digits = tensors.pop("secret", None)
+            secret = None if digits is None else int.from_bytes(digits.numpy().tobytes(), "little")
+            report = tensors.pop("loss", None)
+            loss = None if report is None else float(report[0])
+            for full_name, tensor in tensors.items():
+                part, _, name = full_name.partition(".")
+                parts[part][name] = tensor
+        except (safetensors.SafetensorError, KeyError, IndexError, TypeError, ValueError) as error:
             raise DataError(f"a silo's memory is corrupted: {error}") from error
-        digits = tensors.pop("secret", None)
-        secret = None if digits is None else int.from_bytes(digits.numpy().tobytes(), "little")
-        report = tensors.pop("loss", None)
-        loss = None if report is None else float(report[0])
-        parts: dict[str, State] = {"work": {}, "uplink": {}, "pending": {}}
-        for full_name, tensor in tensors.items():
-            part, _, name = full_name.partition(".")
-            parts[part][name] = tensor
         fingerprint = Fingerprint(records[:_KEY_BYTES], records[_KEY_BYTES:])
         return cls(parts["work"], parts["uplink"], parts["pending"], message, secret, fingerprint, loss)
 

@@ -20,7 +20,6 @@ shuffler nor another silo helps.
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
@@ -28,6 +27,8 @@ from typing import Any
 import tomli_w
 
 from tacit.deploy.job import Job
+from tacit.engine.files import toml_values
+from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError, count, positive, unknown_name
 from tacit.privacy import Adjacency, Adversary, Target, Unit
 from tacit.privacy.ledger import Account
@@ -123,10 +124,7 @@ class Policy:
     @classmethod
     def from_toml(cls, text: str, source: str = "policy") -> Policy:
         """The inverse of `to_toml`."""
-        try:
-            values = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise RequestError(f"{source} is not valid TOML: {error}") from error
+        values = toml_values(text, source)
         known = {f.name: f for f in fields(cls) if f.init}
         for name in values:
             if name not in known:
@@ -136,11 +134,16 @@ class Policy:
                 raise RequestError(f"{source} must say {name}")
         return cls(**values)
 
-    def check(self, job: Job, records: int) -> None:
-        """Refuse a job that this policy does not allow, with the reason."""
-        recipe, work = job.recipe, job.algorithm.work
+    def check_names(self, recipe: Recipe) -> None:
+        """Refuse an algorithm or a model that is not listed, by its name alone."""
         self._listed("algorithm", recipe.algorithm, "algorithms", self.algorithms)
         self._listed("model", recipe.model or "", "models", self.models)
+
+    def check(self, job: Job, records: int) -> None:
+        """Refuse a job that this policy does not allow, with the reason."""
+        recipe = job.recipe
+        self.check_names(recipe)
+        work = job.algorithm.work
         self._listed("sampling", work.sampling.name, "samplings", self.samplings)
         bound, clip_norm = job.bound
         self._listed("bound", bound, "bounds", tuple(self.bounds))

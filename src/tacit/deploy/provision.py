@@ -25,7 +25,6 @@ from __future__ import annotations
 import os
 import re
 import socket
-import tomllib
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -42,7 +41,7 @@ from tacit.deploy.policy import Policy
 from tacit.deploy.report import Report
 from tacit.deploy.sealing import public_bytes, read_key, write_key
 from tacit.deploy.shuffler import SHUFFLER
-from tacit.engine.files import write_atomically
+from tacit.engine.files import toml_values, write_atomically
 from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError, count, positive, unknown_name
 
@@ -79,6 +78,9 @@ class Consortium:
                     f"silos: {silo!r} must be letters, digits and hyphens, at most 63, and neither the host nor "
                     f"one of {', '.join(sorted(_RESERVED))}"
                 )
+        for name in ("host", "listen"):
+            if not isinstance(getattr(self, name), str):
+                raise RequestError(f"{name} must be a word, not {getattr(self, name)!r}")
         if not _HOST.match(self.host) or self.host.replace(".", "").isdigit():
             raise RequestError(
                 f"host = {self.host!r} must be a host name, because certificates name hosts; an address can be "
@@ -104,10 +106,7 @@ class Consortium:
     @classmethod
     def read(cls, path: Path) -> Consortium:
         """A consortium from its file; the recipe is looked for beside it."""
-        try:
-            values = tomllib.loads(path.read_text())
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise RequestError(f"cannot read consortium {path}: {error}") from error
+        values = _read_toml(path, "consortium")
         server = values.pop("server", {})
         report = Report.from_values(values.pop("report")) if "report" in values else None
         known = ["name", "recipe", "silos", "feature_shape", "classes", "min_records", "quorum"]
@@ -188,12 +187,12 @@ class PartyFolder:
     def open(cls, folder: Path) -> PartyFolder:
         """Read a folder that `provision` made; one that other users can enter is refused."""
         try:
-            values = tomllib.loads((folder / "party.toml").read_text())
+            values = toml_values((folder / "party.toml").read_text(), str(folder / "party.toml"))
             job = Job.from_text((folder / "job.toml").read_text(), str(folder / "job.toml"))
-            party, quorum = str(values["party"]), int(values["quorum"])
-            deadline_seconds = float(values["deadline_seconds"])
+            party, quorum = str(values["party"]), count("quorum", values["quorum"], at_least=0)
+            deadline_seconds = positive("deadline_seconds", values["deadline_seconds"])
             host, listen = str(values["host"]), str(values["listen"])
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, KeyError) as error:
+        except (OSError, UnicodeDecodeError, KeyError) as error:
             raise RequestError(f"{folder} is not a party's folder from tacit provision: {error}") from error
         if os.stat(folder).st_mode & 0o077:
             raise RequestError(
@@ -223,11 +222,7 @@ class PartyFolder:
         """The party's own key for sealed messages and everybody's public ones, where there is a shuffler."""
         if not self.job.shuffled:
             return None
-        path = self.folder / _SEALING_KEYS
-        try:
-            values = tomllib.loads(path.read_text())
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise RequestError(f"cannot read the public keys {path}: {error}") from error
+        values = _read_toml(self.folder / _SEALING_KEYS, "the public keys")
         return read_key(self.folder / _SEALING_KEY), PublicKeys.from_values(values)
 
     def signing_key(self) -> Ed25519PrivateKey:
@@ -246,6 +241,14 @@ class PartyFolder:
             return path.read_text()
         except OSError as error:
             raise RequestError(f"cannot read the policy {path}: {error}") from error
+
+
+def _read_toml(path: Path, what: str) -> dict[str, Any]:
+    try:
+        text = path.read_text()
+    except (OSError, ValueError) as error:
+        raise RequestError(f"cannot read {what} {path}: {error}") from error
+    return toml_values(text, f"{what} {path}")
 
 
 def _check_names(values: Any, known: list[str], where: str) -> None:

@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from torch import Tensor
 
 from tacit.compress import Packets
+from tacit.deploy.advice import advice
 from tacit.deploy.frames import LARGEST_COORDINATE, Reply, Request
 from tacit.deploy.job import Job
 from tacit.deploy.mixing import Mixing, context_of, mixing_of, point_digest
@@ -144,7 +145,9 @@ class Mixed:
             if isinstance(reply, Reply) and len(reply.body) == self.mixing.mixed_bytes:
                 return reply.body
             code = reply if isinstance(reply, Code) else Code.BAD_MESSAGE
-        raise QuorumError(f"round {asked.round}: the shuffler: {code}; nothing of this round was seen")
+        raise QuorumError(
+            f"round {asked.round}: nothing of it was seen, for want of the shuffler. {advice({SHUFFLER: code})}"
+        )
 
 
 def reader_for(

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tacit.engine.checkpoint import Checkpoint
 from tacit.engine.round import ServerState
+from tacit.errors import DataError
 
 
 @dataclass(frozen=True)
@@ -42,18 +43,21 @@ class RunState:
 
     @classmethod
     def from_checkpoint(cls, saved: Checkpoint) -> RunState:
-        """The inverse of `to_checkpoint`."""
+        """The inverse of `to_checkpoint`; a `DataError` for what was not written by it."""
         parts: dict[str, dict[str, Tensor]] = {"update": {}, "uplink": {}}
-        for full_name, tensor in saved.tensors.items():
-            part, _, name = full_name.partition(".")
-            parts[part][name] = tensor
-        facts = saved.facts
-        return cls(
-            facts["run"],
-            saved.round,
-            ServerState(parts["update"], parts["uplink"]),
-            facts["accepted"],
-            facts["digests"],
-            Counter(facts["problems"]),
-            Counter(facts["answered"]),
-        )
+        try:
+            for full_name, tensor in saved.tensors.items():
+                part, _, name = full_name.partition(".")
+                parts[part][name] = tensor
+            facts = saved.facts
+            return cls(
+                str(facts["run"]),
+                saved.round,
+                ServerState(parts["update"], parts["uplink"]),
+                dict(facts["accepted"]),
+                dict(facts["digests"]),
+                Counter(dict(facts["problems"])),
+                Counter(dict(facts["answered"])),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"a checkpoint holds no state of a server: {error!r}") from error

@@ -19,7 +19,9 @@ class Code(enum.StrEnum):
     OK = "ok"
     # the network's own
     NO_ANSWER = "no-answer"
-    """nothing came before the deadline, or the site is not connected"""
+    """nothing came before the deadline"""
+    NOT_CONNECTED = "not-connected"
+    """nor is the site connected"""
     # the silo's
     MALFORMED = "malformed"
     """the request is not one"""

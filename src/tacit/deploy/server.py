@@ -15,7 +15,6 @@ shuffler (`reading.Mixed`) a round has all of its messages or is not read at all
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import secrets
 import time
@@ -32,69 +31,35 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from torch import Tensor
 
 from tacit._version import __version__
-from tacit.deploy.frames import Reply, Request, heads_from_values, point_to_bytes
+from tacit.deploy.advice import advice
+from tacit.deploy.frames import Request, point_to_bytes
+from tacit.deploy.gathering import Gathering
 from tacit.deploy.guard import check_trust
 from tacit.deploy.heads import Heads
 from tacit.deploy.identities import check_own_key
 from tacit.deploy.job import Job
-from tacit.deploy.reading import QuorumError, Reader, answer_to, reader_for
+from tacit.deploy.reading import Reader, answer_to, reader_for
+from tacit.deploy.rounds import RoundLog, RoundReport
 from tacit.deploy.run_state import RunState
-from tacit.deploy.seam import Answer, Backend, Code, SiteError
+from tacit.deploy.seam import Answer, Backend, Code
 from tacit.deploy.silo_checks import Trusted, check_silo, read_basis
 from tacit.deploy.testimony import testify_run
 from tacit.engine import checkpoint as checkpoints
 from tacit.engine.round import server_round, server_start
-from tacit.errors import MessageError, RequestError, TacitError, count, positive
+from tacit.errors import DataError, RequestError, TacitError, count, positive
 from tacit.privacy.certificate import CertificateError, read_signed
 
 _LOG = logging.getLogger("tacit.deploy.server")
 CERTIFICATE_LIMIT = 2**23
-_HEADS_LIMIT = 2**22
+_CHECKPOINT_COPIES = 2
 
 
 class DivergedError(TacitError):
     """The model is no longer finite."""
 
 
-@dataclass(frozen=True)
-class RoundReport:
-    """What happened in one round, for logs and tables."""
-
-    round: int
-    """how many rounds are done now"""
-    rounds: int
-    used: tuple[str, ...]
-    problems: Mapping[str, Code]
-    uplink_bytes: int
-    replies: Mapping[str, Reply]
-    """of the sites that were used: their releases so far, and what their part will have cost in the end"""
-    seconds: float
-
-    def to_json(self) -> str:
-        """As one line of a log."""
-        return json.dumps(
-            {
-                "round": self.round,
-                "used": list(self.used),
-                "problems": {site: str(code) for site, code in self.problems.items()},
-                "uplink_bytes": self.uplink_bytes,
-                "seconds": round(self.seconds, 3),
-                **({"losses": self.losses} if self.losses else {}),
-            }
-        )
-
-    @property
-    def losses(self) -> dict[str, float]:
-        """What silos released about their mean losses, with noise."""
-        return {site: reply.loss for site, reply in self.replies.items() if reply.loss is not None}
-
-
-@dataclass(frozen=True)
-class _Message:
-    """What one site sent: the answer, and what is in it, read."""
-
-    reply: Reply
-    content: Any
+class LostRunError(TacitError):
+    """What the server knew about its run is gone, and silos have paid for it."""
 
 
 @dataclass(frozen=True)
@@ -112,8 +77,10 @@ class Finished:
 class Server:
     """A run of a job over some backend, in a directory of its own.
 
-    The directory holds the newest checkpoint, `rounds.jsonl`, and in the end model and certificate. A second
-    `Server` for the same job and directory goes on where the first was killed.
+    The directory holds the newest checkpoint twice, `rounds.jsonl`, and in the end model and certificate. A
+    second `Server` for the same job and directory goes on where the first was killed. Both copies of a checkpoint
+    are on the disk before the next round is asked for, so one that is damaged costs nothing: the other is as new,
+    or no silo has seen a later round.
     """
 
     job: Job
@@ -125,8 +92,10 @@ class Server:
     signer: Ed25519PrivateKey
     """the server's own key, for the certificate of the run"""
     attempts: int = 3
-    """how often a round is asked for before the run stops for want of a quorum"""
+    """for how many deadlines a round is asked for before the run stops for want of a quorum"""
     progress: Callable[[RoundReport], None] = lambda report: None
+    notify: Callable[[str], None] = lambda text: None
+    """told, in words for people, of what is missing or wrong and what to do about it"""
     at: Callable[[str], None] = lambda moment: None
     """called before and after whatever changes something; tests die there"""
     key: X25519PrivateKey | None = None
@@ -147,48 +116,63 @@ class Server:
         return reader_for(self.job, self.backend, self.key, self.deadline_seconds, self.attempts)
 
     @cached_property
-    def _heads(self) -> Heads:
+    def _gathering(self) -> Gathering:
         identities = check_own_key(self.job.identities, "server", self.signer)
-        return Heads(self.job.digest, identities.silos)
+        heads = Heads(self.job.digest, identities.silos)
+        return Gathering(
+            self.backend,
+            self._reader,
+            heads,
+            self.job.sites,
+            self.quorum,
+            self.deadline_seconds,
+            self.attempts,
+            self.notify,
+        )
 
     def run(self) -> Finished:
         """All rounds that are still missing, then the certificates."""
-        state = self._load()
-        self._ask_for_heads(Request("heads", state.run, state.round, self.job.digest))
+        state, told = self._load(), set[tuple[str, Code]]()
+        self._gathering.ask_for_heads(Request("heads", state.run, state.round, self.job.digest))
         while state.round < self.job.rounds:
             started = time.monotonic()
             state, report = self._advance(state)
             self._save(state)
             report = replace(report, seconds=time.monotonic() - started)
-            self._note(report)
+            self._log.note(report)
+            self.progress(report)
+            news = {site: code for site, code in report.problems.items() if (site, code) not in told}
+            if news:
+                self.notify(f"round {report.round} went on without {advice(news)}")
+                told |= set(news.items())
         return self._finish(state)
 
-    def _ask_for_heads(self, request: Request) -> None:
-        """Gather the ledger heads that silos have witnessed: one whose state was set back shall see its own."""
-        answers = self.backend.run_round(
-            request.encode(),
-            sites=self.job.sites,
-            quorum=min(self.quorum, len(self.job.sites)),
-            deadline_seconds=self.deadline_seconds,
-        )
-        for site, answer in answers.items():
-            reply = answer_to(answer, site, request, _HEADS_LIMIT)
-            if isinstance(reply, Code):
-                _LOG.warning("ledger heads of %s: %s", site, reply)
-                continue
-            try:
-                self._heads.told(site, heads_from_values(json.loads(reply.body)["heads"]))
-            except (MessageError, ValueError, KeyError, TypeError, RecursionError):
-                _LOG.warning("ledger heads of %s: %s", site, Code.BAD_MESSAGE)
-
     def _load(self) -> RunState:
-        saved = checkpoints.latest(self._checkpoints, self._fingerprint)
-        if saved is not None:
-            return RunState.from_checkpoint(saved)
-        state = RunState(secrets.token_hex(16), 0, server_start(self.job.algorithm, self.job.start()))
-        # Before the first request: a run whose name is forgotten would have to be paid for again.
+        try:
+            saved = checkpoints.latest(self._checkpoints, self._fingerprint, notify=self.notify)
+            state = None if saved is None else RunState.from_checkpoint(saved)
+        except checkpoints.OtherRunError as error:
+            raise RequestError(
+                f"{error}, and goes on with that job and version only. Bring back the job.toml and the version "
+                "that it began with; for another recipe, provision a new consortium. "
+                + self._log.price_of_another_run()
+            ) from error
+        except DataError as error:
+            raise LostRunError(f"the run cannot go on: {error}. {self._log.price_of_another_run()}") from error
+        if state is None and self._log.paid():
+            raise LostRunError(
+                f"no checkpoint is left of a run that has begun. {self._log.price_of_another_run()}"
+            )
+        if state is None:
+            state = RunState(secrets.token_hex(16), 0, server_start(self.job.algorithm, self.job.start()))
+        # Before the first request: a run whose name is forgotten would have to be paid for again. And before the
+        # next ones: twice, should one copy have been lost.
         self._save(state)
         return state
+
+    @property
+    def _log(self) -> RoundLog:
+        return RoundLog(self.directory / "rounds.jsonl")
 
     @property
     def _checkpoints(self) -> Path:
@@ -200,13 +184,9 @@ class Server:
 
     def _save(self, state: RunState) -> None:
         self.at("before checkpoint")
-        checkpoints.save(self._checkpoints, state.to_checkpoint(self._fingerprint))
+        saved = state.to_checkpoint(self._fingerprint)
+        checkpoints.save(self._checkpoints, saved, copies=_CHECKPOINT_COPIES)
         self.at("after checkpoint")
-
-    def _note(self, report: RoundReport) -> None:
-        with (self.directory / "rounds.jsonl").open("a") as file:
-            file.write(report.to_json() + "\n")
-        self.progress(report)
 
     def _advance(self, state: RunState) -> tuple[RunState, RoundReport]:
         algorithm, sites = self.job.algorithm, self.job.cohort(state.round)
@@ -216,7 +196,7 @@ class Server:
         body = point_to_bytes(point)
         request = Request("round", state.run, state.round, self.job.digest, state.accepted, body)
         self.at("before asking")
-        messages, problems = self._gather(request, sites, state)
+        messages, problems = self._gathering.messages(request, sites, state.digests)
         self.at("after answers")
         # In the order of the sites, as the simulator adds up.
         used = {site: messages[site].reply for site in sites if site in messages}
@@ -229,54 +209,13 @@ class Server:
             state.round + 1,
             server,
             {**state.accepted, **dict.fromkeys(used, state.round)},
-            {**state.digests, **{site: _digest(reply.body) for site, reply in used.items()}},
+            {**state.digests, **{site: messages[site].digest for site in used}},
             state.problems + Counter(f"{site} {code}" for site, code in problems.items()),
             state.answered + Counter(used.keys()),
         )
         sent = sum(len(reply.body) for reply in used.values())
-        return after, RoundReport(after.round, self.job.rounds, tuple(used), problems, sent, used, 0.0)
-
-    def _gather(
-        self, request: Request, sites: tuple[str, ...], state: RunState
-    ) -> tuple[dict[str, _Message], dict[str, Code]]:
-        """Usable messages by site, and what was wrong with the others; asks again while there are too few."""
-        quorum = self._reader.quorum(self.quorum, len(sites))
-        messages: dict[str, _Message] = {}
-        problems: dict[str, Code] = {}
-        for _ in range(self.attempts):
-            missing = [site for site in sites if site not in messages]
-            answers = self.backend.run_round(
-                replace(request, heads=self._heads.newest()).encode(),
-                sites=missing,
-                quorum=quorum - len(messages),
-                deadline_seconds=self.deadline_seconds,
-            )
-            for site in missing:
-                read = self._message(answers.get(site, SiteError(Code.NO_ANSWER)), site, request, state)
-                if isinstance(read, _Message):
-                    messages[site] = read
-                    problems.pop(site, None)
-                else:
-                    problems[site] = read
-                    _LOG.warning("round %d: %s: %s", request.round, site, read)
-            if Code.LEDGER_CONFLICT in problems.values():
-                # Whoever objects has evidence, which the silo in question should see.
-                self._ask_for_heads(replace(request, kind="heads", body=b""))
-            if len(messages) >= quorum:
-                return messages, problems
-        raise QuorumError(_too_few(request.round, len(messages), quorum, problems))
-
-    def _message(self, answer: Answer, site: str, request: Request, state: RunState) -> _Message | Code:
-        """The message in an answer, if there is one that can be added up."""
-        reply = answer_to(answer, site, request, self._reader.sent_bytes)
-        if isinstance(reply, Code):
-            return reply
-        if state.digests.get(site) == _digest(reply.body):
-            return Code.REPLAYED
-        if not self._heads.answered(site, reply.head, run=request.run, round=request.round):
-            return Code.BAD_MESSAGE
-        content = self._reader.read(reply.body)
-        return Code.BAD_MESSAGE if content is None else _Message(reply, content)
+        report = RoundReport(after.round, self.job.rounds, tuple(used), problems, sent, used, 0.0, state.run)
+        return after, report
 
     def _finish(self, state: RunState) -> Finished:
         parameters = self.job.algorithm.server.output(state.server.update).cpu()
@@ -287,14 +226,8 @@ class Server:
             missing = [site for site, silo in silos.items() if silo is None]
             if not missing:
                 break
-            answers = self.backend.run_round(
-                replace(request, heads=self._heads.newest()).encode(),
-                sites=missing,
-                quorum=len(missing),
-                deadline_seconds=self.deadline_seconds,
-            )
-            for site in missing:
-                silos[site] = self._certificate(answers.get(site, SiteError(Code.NO_ANSWER)), site, request)
+            for site, answer in self._gathering.ask(request, missing, len(missing)).items():
+                silos[site] = self._certificate(answer, site, request)
         facts: dict[str, Any] = {
             "rounds": state.round,
             "messages_used": dict(state.answered),
@@ -318,15 +251,3 @@ class Server:
             _LOG.warning("certificate of %s: %s", site, error)
             return None
         return read.body
-
-
-def _digest(message: bytes) -> str:
-    return hashlib.sha256(message).hexdigest()
-
-
-def _too_few(round: int, got: int, quorum: int, problems: Mapping[str, Code]) -> str:
-    what = ", ".join(f"{site}: {code}" for site, code in sorted(problems.items()))
-    return (
-        f"round {round}: {got} usable answers, and the quorum is {quorum} ({what}); bring the sites back and "
-        "start the server again in the same directory, or lower the quorum"
-    )

@@ -11,10 +11,13 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
+from tacit.deploy.advice import ADVICE
+from tacit.deploy.seam import Code
+
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tacit.deploy.server import RoundReport
+    from tacit.deploy.rounds import RoundReport
 
 _COLUMNS = ("silo", "connected", "rounds used", "last problem", "messages, KiB", "epsilon at the end")
 _LOSS = "noisy loss"
@@ -27,6 +30,7 @@ class SiloStatus:
     connected: bool = False
     used: int = 0
     problem: str = ""
+    """the code of its last round, if that went wrong, and which round it was"""
     uplink_bytes: int = 0
     epsilon: float | None = None
     """what its whole part costs its records, by its own word"""
@@ -63,6 +67,11 @@ class Board:
                 silo.epsilon = reply.epsilon
                 silo.loss = silo.loss if reply.loss is None else reply.loss
 
+    def tell(self, text: str) -> None:
+        """Show what is waited for, or wrong, until the next round is done."""
+        with self._lock:
+            self.note = text
+
     def saw(self, connected: tuple[str, ...]) -> None:
         """Take in who is connected."""
         with self._lock:
@@ -81,6 +90,12 @@ class Board:
                 "insecure_reproducible": self.insecure,
                 "silos": {site: dict(vars(silo)) for site, silo in self.silos.items()},
             }
+
+    def explanations(self) -> list[str]:
+        """Cause and way out of every problem in the table."""
+        with self._lock:
+            codes = {Code(silo.problem.partition(" ")[0]) for silo in self.silos.values() if silo.problem}
+        return [f"{code}: {ADVICE[code].cause}. Way out: {ADVICE[code].way_out}." for code in sorted(codes)]
 
     def caption(self) -> str:
         """One line below the table."""
@@ -113,7 +128,8 @@ class Board:
         from rich.markup import escape
         from rich.table import Table
 
-        table = Table(title=escape(self.title), caption=escape(self.caption()))
+        caption = "\n".join([self.caption(), *self.explanations()])
+        table = Table(title=escape(self.title), caption=escape(caption))
         for column in self.columns:
             table.add_column(column)
         for row in self.rows():
@@ -126,13 +142,14 @@ class Board:
         body = "".join(
             "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows()
         )
+        below = "".join(f"<p>{html.escape(one)}</p>" for one in self.explanations())
         return (
             '<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="2">'
             f"<title>{html.escape(self.title)}</title>"
             "<style>body{font:16px system-ui;margin:2rem}td,th{padding:.3rem .8rem;text-align:left}"
             "table{border-collapse:collapse}tr{border-bottom:1px solid #8884}</style>"
             f"<h1>{html.escape(self.title)}</h1><p>{html.escape(self.caption())}</p>"
-            f"<table><tr>{head}</tr>{body}</table></html>"
+            f"<table><tr>{head}</tr>{body}</table>{below}</html>"
         )
 
 

@@ -1,11 +1,13 @@
 """Checkpoints: all state of a run after some round, in one safetensors file.
 
 One file, because one rename is atomic and two are not. The small things (round, history) are JSON in the
-file's own header. No pickle: a checkpoint from elsewhere can be wrong, but it cannot run code.
+file's own header, and the last tensor is the SHA-256 of all bytes before it, so that damage shows. No pickle: a
+checkpoint from elsewhere can be wrong, but it cannot run code.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import struct
 from collections.abc import Callable, Iterator
@@ -21,7 +23,10 @@ from torch import Tensor
 from tacit.engine.files import remove_leftovers, write_atomically
 from tacit.errors import DataError
 
-FORMAT = "tacit-checkpoint-1"
+FORMAT = "tacit-checkpoint-2"
+_DIGEST = "sha256"
+_DIGEST_BYTES = 32
+_CHUNK_BYTES = 2**20
 
 _DTYPES = {
     torch.float32: "F32",
@@ -44,21 +49,34 @@ class Checkpoint:
     facts: dict[str, Any]
 
 
-def save(directory: Path, checkpoint: Checkpoint) -> Path:
-    """Write a checkpoint durably, then remove the older ones."""
-    path = directory / f"round-{checkpoint.round:08d}.safetensors"
+class OtherRunError(DataError):
+    """The directory holds checkpoints of another run."""
+
+
+class DamagedError(DataError):
+    """There are checkpoints, and none of them can be read."""
+
+
+def save(directory: Path, checkpoint: Checkpoint, *, copies: int = 1) -> None:
+    """Write a checkpoint durably, then remove those of other rounds.
+
+    With two `copies` any one file may be damaged later: when this returns, both hold the newest round, so that
+    nothing is lost by going back to the other one.
+    """
+    stem = f"round-{checkpoint.round:08d}"
+    paths = [directory / f"{stem}{f'-copy-{number}' if number else ''}.safetensors" for number in range(copies)]
     header = {
         "format": FORMAT,
         "round": str(checkpoint.round),
         "fingerprint": checkpoint.fingerprint,
         "facts": json.dumps(checkpoint.facts),
     }
-    # For the owner alone: what clients remember (SVRG's and SAGA's gradients) is not protected by noise.
-    write_atomically(path, _safetensors(checkpoint.tensors, header), mode=0o600)
-    for older in directory.glob("round-*.safetensors"):
-        if older.name < path.name:
-            older.unlink(missing_ok=True)
-    return path
+    for path in paths:
+        # For the owner alone: what clients remember (SVRG's and SAGA's gradients) is not protected by noise.
+        write_atomically(path, _safetensors(checkpoint.tensors, header), mode=0o600)
+    for other in directory.glob("round-*.safetensors"):
+        if other not in paths:
+            other.unlink(missing_ok=True)
 
 
 def _safetensors(tensors: dict[str, Tensor], facts: dict[str, str]) -> Iterator[bytes | memoryview[int]]:
@@ -70,46 +88,79 @@ def _safetensors(tensors: dict[str, Tensor], facts: dict[str, str]) -> Iterator[
         end = start + row.nbytes
         header[name] = {"dtype": _DTYPES[row.dtype], "shape": list(row.shape), "data_offsets": [start, end]}
         start = end
+    offsets = [start, start + _DIGEST_BYTES]
+    header[_DIGEST] = {"dtype": "U8", "shape": [_DIGEST_BYTES], "data_offsets": offsets}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    yield struct.pack("<Q", len(text)) + text
+    start_of_file = struct.pack("<Q", len(text)) + text
+    digest = hashlib.sha256(start_of_file)
+    yield start_of_file
     for row in rows.values():
-        yield row.numpy().reshape(-1).view(np.uint8).data
+        data: memoryview[int] = row.numpy().reshape(-1).view(np.uint8).data
+        digest.update(data)
+        yield data
+    yield digest.digest()
 
 
 def latest(
-    directory: Path, fingerprint: str, placed: Callable[[Tensor], Tensor] = Tensor.clone
+    directory: Path,
+    fingerprint: str,
+    placed: Callable[[Tensor], Tensor] = Tensor.clone,
+    *,
+    notify: Callable[[str], None] = lambda text: None,
 ) -> Checkpoint | None:
-    """The newest checkpoint of this very run, or None if there is none yet.
+    """The newest checkpoint of this very run that is sound, or None if none was ever written.
 
-    `placed` copies a tensor out of the file.
+    `placed` copies a tensor out of the file. `notify` is told of damaged files that are passed over. Where none
+    is sound this is a `DamagedError`, where they are of another run an `OtherRunError`.
     """
     if not directory.is_dir():
         return None
     remove_leftovers(directory)
-    paths = sorted(directory.glob("round-*.safetensors"))
-    if not paths:
-        return None
-    checkpoint = _read(paths[-1], placed)
-    if checkpoint.fingerprint != fingerprint:
-        raise DataError(
-            f"{paths[-1]} belongs to another run (other data, recipe or version of tacit); "
-            "use another --out, or remove the run directory"
-        )
-    return checkpoint
+    damage = []
+    for path in sorted(directory.glob("round-*.safetensors"), reverse=True):
+        try:
+            checkpoint = _read(path, placed)
+        except DamagedError as error:
+            damage.append(str(error))
+            continue
+        if checkpoint.fingerprint != fingerprint:
+            raise OtherRunError(f"{path} belongs to another run (other data, recipe or version of tacit)")
+        for what in damage:
+            notify(f"{what}; going on from {path.name}")
+        return checkpoint
+    if damage:
+        raise DamagedError("; ".join(damage))
+    return None
 
 
 def _read(path: Path, placed: Callable[[Tensor], Tensor]) -> Checkpoint:
     try:
+        _check_digest(path)
         with safetensors.safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
             if header.get("format") != FORMAT:
-                raise DataError(f"{path} is not a checkpoint of tacit (format {header.get('format')!r})")
+                raise ValueError(f"its format is {header.get('format')!r}, not {FORMAT!r}")
             # Copied, because a tensor inside a file's bytes is not aligned as PyTorch aligns its own, and matrix
             # products round differently then: a resumed run would differ in the last bits.
-            tensors = {name: placed(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118 - no mapping
+            names = [name for name in file.keys() if name != _DIGEST]  # noqa: SIM118 - no mapping
+            tensors = {name: placed(file.get_tensor(name)) for name in names}
         return Checkpoint(int(header["round"]), header["fingerprint"], tensors, json.loads(header["facts"]))
-    except (safetensors.SafetensorError, KeyError, ValueError, OSError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"{path} is corrupted ({error}); remove it to start again from the beginning") from error
+    except (safetensors.SafetensorError, KeyError, ValueError, OSError, RecursionError) as error:
+        raise DamagedError(f"{path} is corrupted ({error})") from error
+
+
+def _check_digest(path: Path) -> None:
+    """Whether the file's last bytes are the digest of all others."""
+    digest, left = hashlib.sha256(), path.stat().st_size - _DIGEST_BYTES
+    if left <= 0:
+        raise ValueError("too short")
+    with path.open("rb") as file:
+        while left:
+            chunk = file.read(min(left, _CHUNK_BYTES))
+            if not chunk:
+                raise ValueError("it was cut off while it was read")
+            digest.update(chunk)
+            left -= len(chunk)
+        if file.read() != digest.digest():
+            raise ValueError("its digest is wrong")

@@ -1,11 +1,15 @@
-"""Files that are either there in full or not there: written aside, fsynced, renamed."""
+"""Files that are either there in full or not there: written aside, fsynced, renamed; and files of settings."""
 
 from __future__ import annotations
 
 import os
 import tempfile
+import tomllib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
+
+from tacit.errors import RequestError
 
 
 def write_atomically(
@@ -25,6 +29,15 @@ def write_atomically(
         Path(name).unlink(missing_ok=True)
         raise
     sync_directory(path.parent)
+
+
+def toml_values(text: str, source: str) -> dict[str, Any]:
+    """What a text of TOML says; `source` is how an error calls it."""
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        # Beside TOMLDecodeError: numbers of too many digits, lists in lists without end.
+        raise RequestError(f"{source} is not valid TOML: {error}") from error
 
 
 def sync_directory(directory: Path) -> None:

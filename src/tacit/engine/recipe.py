@@ -30,6 +30,7 @@ import tomli_w
 
 from tacit.algorithms.registry import ALGORITHMS, algorithm_entry
 from tacit.algorithms.settings import plain_value, settings_of, usual_settings
+from tacit.engine.files import toml_values
 from tacit.errors import RequestError, unknown_name
 
 TABLES = ("algorithm", "model", "data")
@@ -152,10 +153,7 @@ class Recipe:
     @classmethod
     def from_toml(cls, text: str, source: str = "recipe") -> Recipe:
         """The inverse of `to_toml`."""
-        try:
-            values = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise RequestError(f"{source} is not valid TOML: {error}") from error
+        values = toml_values(text, source)
         _check_names(values, f" in {source}")
         for name in TABLES:
             if isinstance(values.get(name), dict):
@@ -170,9 +168,10 @@ class Recipe:
     def read(cls, path: Path) -> Recipe:
         """A recipe from a file."""
         try:
-            return cls.from_toml(path.read_text(), str(path))
-        except (OSError, UnicodeDecodeError) as error:
+            text = path.read_text()
+        except (OSError, ValueError) as error:
             raise RequestError(f"cannot read recipe {path}: {error}") from error
+        return cls.from_toml(text, str(path))
 
 
 def _check_names(names: Iterable[str], where: str = "") -> None:
@@ -218,7 +217,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
         raise RequestError(f"--set takes key=value, not {text!r}")
     try:
         return key.strip(), tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return key.strip(), value.strip()
 
 

@@ -18,7 +18,7 @@ from tacit.engine.plan import Plan
 from tacit.engine.run import Run
 from tacit.engine.simulation import Simulation, SimulationState
 from tacit.engine.threads import suitable_threads
-from tacit.errors import RequestError, count
+from tacit.errors import DataError, RequestError, count
 
 Progress = Callable[[int, Row | None], None]
 """Called after every round with the number of finished rounds, and with a row where one was evaluated."""
@@ -119,7 +119,12 @@ class _Store:
                 f"{self._checkpoints.parent} cannot be resumed: nobody can draw its noise again, and its rounds "
                 "would be released a second time; start again in another --out, at a cost of its own"
             )
-        saved = checkpoints.latest(self._checkpoints, self._fingerprint, self._simulation.placed)
+        try:
+            saved = checkpoints.latest(self._checkpoints, self._fingerprint, self._simulation.placed)
+        except checkpoints.OtherRunError as error:
+            raise DataError(f"{error}; use another --out, or remove the run directory") from error
+        except checkpoints.DamagedError as error:
+            raise DataError(f"{error}; remove it to start again from the beginning") from error
         state = None if saved is None else self._simulation.from_checkpoint(saved)
         self.ledger.begin(self._simulation.ledger_header(), keep_rounds=state.round if state else 0)
         return state

@@ -122,7 +122,10 @@ def _from_entry_point(path: str, federation: Federation, settings: dict[str, Any
     except (ImportError, AttributeError, ValueError) as error:
         raise RequestError(f"model 'module:{path}' cannot be loaded: {error}") from error
     with torch.random.fork_rng(devices=[]):
-        made = factory(**settings)
+        try:
+            made = factory(**settings)
+        except Exception as error:
+            raise RequestError(f"model 'module:{path}' cannot be made: {error!r}") from error
     if not isinstance(made, nn.Module):
         raise RequestError(f"model 'module:{path}' must return a torch.nn.Module, not {type(made).__name__}")
 

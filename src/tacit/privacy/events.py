@@ -296,7 +296,10 @@ def to_dict(event: DpEvent) -> dict[str, Any]:
     return {"kind": kind, **_flat(sound)[1]}
 
 
-def from_dict(data: Mapping[str, Any]) -> DpEvent:
+_MOST_NESTED = 50
+
+
+def from_dict(data: Mapping[str, Any], *, nested: int = 0) -> DpEvent:
     """The event that `to_dict` wrote; an unknown kind, a wrong entry or a bad number is refused.
 
     >>> from_dict({"kind": "gaussian", "noise_multiplier": -1.0})
@@ -305,20 +308,22 @@ def from_dict(data: Mapping[str, Any]) -> DpEvent:
     """
     if not isinstance(data, Mapping) or not isinstance(data.get("kind"), str):
         raise RequestError(f"an event must be a mapping with a 'kind', not {data!r}")
+    if nested > _MOST_NESTED:
+        raise RequestError(f"an event has more than {_MOST_NESTED} others around it")
     values = {str(key): value for key, value in data.items() if key != "kind"}
     match data["kind"]:
         case "repeated":
             _entries("repeated", values, ("rounds", "event"))
-            return repeated(from_dict(values["event"]), values["rounds"])
+            return repeated(from_dict(values["event"], nested=nested + 1), values["rounds"])
         case "once":
             _entries("once", values, ("rounds", "event"))
-            return once(from_dict(values["event"]), values["rounds"])
+            return once(from_dict(values["event"], nested=nested + 1), values["rounds"])
         case "composed":
             _entries("composed", values, ("events",))
-            return composed(_list("events", values["events"]))
+            return composed(_list("events", values["events"], nested))
         case "chosen-runs":
             _entries("chosen-runs", values, ("runs", "epsilon"))
-            return chosen_runs(_list("runs", values["runs"]), values["epsilon"])
+            return chosen_runs(_list("runs", values["runs"], nested), values["epsilon"])
         case kind if kind in _READERS:
             settings = inspect.signature(_READERS[kind]).parameters
             # Entries that have a default were added later: events that were written before lack them.
@@ -329,10 +334,10 @@ def from_dict(data: Mapping[str, Any]) -> DpEvent:
             raise unknown_name("event kind", kind, [*_READERS, "repeated", "once", "composed", "chosen-runs"])
 
 
-def _list(name: str, parts: object) -> list[DpEvent]:
+def _list(name: str, parts: object, nested: int) -> list[DpEvent]:
     if not isinstance(parts, list | tuple):
         raise RequestError(f"{name} must be a list of events, not {parts!r}")
-    return [from_dict(part) for part in parts]
+    return [from_dict(part, nested=nested + 1) for part in parts]
 
 
 def _flat(event: DpEvent) -> tuple[str, dict[str, Any]]:

@@ -11,9 +11,12 @@ from tacit.errors import RequestError, count
 
 def number(setting: str, value: Any) -> float:
     """The value as a float, if it is a finite number."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
-        raise RequestError(f"{setting} must be a finite number, not {value!r}")
-    return float(value)
+    try:
+        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
+            raise RequestError(f"{setting} must be a finite number, not {value!r}")
+        return float(value)
+    except OverflowError as error:
+        raise RequestError(f"{setting} must be a number that fits into a float") from error
 
 
 def whole(setting: str, value: Any) -> int:
@@ -53,7 +56,7 @@ def batch_of(records: Any, batch: Any, *, replacement: bool) -> tuple[int, int]:
 
 def check_delta(value: float) -> float:
     """The value, if it can be a delta."""
-    if isinstance(value, bool) or not 0 < value < 1:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < value < 1:
         raise RequestError(
             f"delta must be a number above 0 and below 1, not {value!r}; well below 1/records is usual"
         )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,17 @@ from typing import Any
 from tacit.deploy.flare.kits import settle_server
 from tacit.deploy.flare.processes import Keeper, kept_running, server_command, steward_command
 from tacit.deploy.flare.relay import listening, receive_frame, send_frame
-from tacit.deploy.seam import Answer
+from tacit.deploy.notices import Notices
+from tacit.deploy.seam import Answer, Code, SiteError
 from tacit.errors import MessageError, TacitError
 
 START_SECONDS = 300.0
-"""How long the engine may take to get a job running, at the start and after a failure."""
+"""How long the engine may take to get a job running.
+
+So long silos may also take to connect to an engine that has just started, before a round's deadline begins."""
+
+FIRST_NOTICE_SECONDS = 10.0
+"""When people are told for the first time who is waited for."""
 
 GRACE_SECONDS = 1
 """How long the slower silos of a round are waited for once a quorum has answered."""
@@ -29,6 +36,7 @@ QUICK_DEATHS = 4
 
 _SLACK_SECONDS = 10.0
 _PAUSE_SECONDS = 0.5
+_LOOK_SECONDS = 1.0
 
 
 Seen = Callable[[tuple[str, ...]], None]
@@ -43,12 +51,21 @@ class EngineError(TacitError):
 class FlareBackend:
     """Rounds over FLARE; made by `flare_backend`, used by one thread."""
 
+    parties: tuple[str, ...] = ()
+    needed: int = 1
+    """how many of them must be connected for a job"""
     grace_seconds: int = GRACE_SECONDS
     start_seconds: float = START_SECONDS
+    notify: Callable[[str], None] = lambda text: None
+    """told early, and then regularly, who is waited for"""
     _sighting: dict[str, Any] = field(default_factory=dict)
     _controller: socket.socket | None = None
     _keepers: list[Keeper] = field(default_factory=list)
     _changed: threading.Condition = field(default_factory=threading.Condition)
+    _starts: int = 0
+    """how often the engine had been started when last looked"""
+    _patience: float = 0.0
+    """seconds that silos still have to connect to an engine that has just started"""
 
     @property
     def connected(self) -> tuple[str, ...]:
@@ -63,46 +80,121 @@ class FlareBackend:
     def run_round(
         self, request: bytes, *, sites: Sequence[str], quorum: int, deadline_seconds: float
     ) -> dict[str, Answer]:
-        """See `Backend.run_round`. The deadline runs while a job does: it is not spent on the engine's restarts.
+        """See `Backend.run_round`.
 
-        A job that ends in the middle takes its answers with it, and a silo that comes back is let into the next
-        one, so what is missing is asked for until the deadline; who has answered already gives the same bytes.
+        The deadline runs while a job does, and while too few silos are connected for one; it is not spent on the
+        engine's own restarts. A silo that comes back is let into the next job, so what is missing is asked for
+        until the deadline; who has answered already would give the same bytes.
         """
         answers: dict[str, Answer] = {}
         wanted, left = min(quorum, len(sites)), deadline_seconds
+        notices = Notices(self.notify, FIRST_NOTICE_SECONDS, time.monotonic)
         while left > 0 and (not answers or len(answers) < wanted):
-            controller = self._wait_for_controller()
-            began = time.monotonic()
+            controller, starved_seconds = self._wait_for_controller(left, notices)
+            if controller is None:
+                break
+            began = time.monotonic() - starved_seconds
             header = {
                 "sites": [site for site in sites if site not in answers],
                 "quorum": wanted - len(answers),
-                "deadline_seconds": left,
+                "deadline_seconds": left - starved_seconds,
                 "grace_seconds": self.grace_seconds,
             }
             try:
-                answers |= _ask(controller, header, request)
+                self._ask(controller, header, request, answers, notices)
             except (EOFError, OSError, MessageError, ValueError):
                 self._forget(controller)
             if len(answers) < wanted:
+                notices.tell(self._who_is_silent(sites, answers))
                 time.sleep(_PAUSE_SECONDS)
             left -= time.monotonic() - began
+        if "connected" in self._sighting:
+            gone = [site for site in sites if site not in answers and site not in self.connected]
+            answers |= dict.fromkeys(gone, SiteError(Code.NOT_CONNECTED))
         return answers
 
-    def _wait_for_controller(self) -> socket.socket:
-        latest = time.monotonic() + self.start_seconds
+    def _wait_for_controller(self, left: float, notices: Notices) -> tuple[socket.socket | None, float]:
+        """A controller, and how much of the deadline was spent for want of silos; none once that is all of it."""
+        starved = engine = 0.0
+        before = time.monotonic()
         with self._changed:
             while self._controller is None:
-                left = latest - time.monotonic()
+                self._changed.wait(_LOOK_SECONDS)
+                now = time.monotonic()
+                passed, before = now - before, now
+                if self._starved:
+                    patience = min(passed, self._renewed_patience())
+                    self._patience -= patience
+                    starved += passed - patience
+                else:
+                    engine += passed
+                if starved >= left:
+                    return None, starved
                 hopeless = any(keeper.quick_deaths >= QUICK_DEATHS for keeper in self._keepers)
-                if left <= 0 or hopeless:
-                    said = f" Its last word: {self.trouble}." if self.trouble else ""
-                    names = ", ".join(self.connected) or "none"
-                    raise EngineError(
-                        f"FLARE got no job to run in {self.start_seconds - max(0.0, left):.0f} seconds; "
-                        f"connected silos: {names}.{said} See log.txt and steward.txt in the server's folder"
-                    )
-                self._changed.wait(min(left, 1.0))
-            return self._controller
+                if hopeless or engine >= self.start_seconds:
+                    raise EngineError(self._no_job(engine))
+                notices.tell(self._who_is_missing())
+            return self._controller, starved
+
+    @property
+    def _starved(self) -> bool:
+        """Whether there is no job because too few silos are connected to an engine that works."""
+        return "connected" in self._sighting and len(self.connected) < self.needed
+
+    def _renewed_patience(self) -> float:
+        starts = sum(keeper.starts for keeper in self._keepers[:1])
+        if starts > self._starts:
+            self._starts, self._patience = starts, self.start_seconds
+        return self._patience
+
+    def _who_is_missing(self) -> str:
+        if not self._starved:
+            return f"waiting for FLARE to start a job{f'; its last word: {self.trouble}' if self.trouble else ''}"
+        missing = ", ".join(party for party in self.parties if party not in self.connected)
+        here = ", ".join(self.connected) or "nobody"
+        return f"waiting for {missing}: a round needs {self.needed} connected, and there is {here}"
+
+    def _who_is_silent(self, asked: Sequence[str], answers: Mapping[str, Answer]) -> str:
+        missing = (site for site in asked if site not in answers)
+        said = (f"{site}{'' if site in self.connected else ' (not connected)'}" for site in missing)
+        return f"waiting for the answers of {', '.join(said)}"
+
+    def _no_job(self, seconds: float) -> str:
+        said = f" Its last word: {self.trouble}." if self.trouble else ""
+        missing = ", ".join(party for party in self.parties if party not in self.connected)
+        return (
+            f"FLARE got no job to run in {seconds:.0f} seconds; {len(self.connected)} parties are connected, "
+            f"of {self.needed} that it needs{f' (not {missing})' if missing else ''}.{said} "
+            "See log.txt and steward.txt in the server's folder"
+        )
+
+    def _ask(
+        self,
+        controller: socket.socket,
+        header: dict[str, Any],
+        request: bytes,
+        answers: dict[str, Answer],
+        notices: Notices,
+    ) -> None:
+        """Have one job run the round, and take every answer as it comes."""
+        asked: list[str] = header["sites"]
+        controller.settimeout(header["deadline_seconds"] + _SLACK_SECONDS)
+        latest = time.monotonic() + header["deadline_seconds"] + _SLACK_SECONDS
+        send_frame(controller, json.dumps(header).encode())
+        send_frame(controller, request)
+        while True:
+            ready, _, _ = select.select([controller], [], [], _LOOK_SECONDS)
+            if not ready:
+                if time.monotonic() > latest:
+                    raise TimeoutError("the controller no longer speaks")
+                notices.tell(self._who_is_silent(asked, answers))
+                continue
+            site = json.loads(receive_frame(controller))["site"]
+            if site is None:
+                return
+            frame = receive_frame(controller)
+            if site in asked:
+                answers[site] = frame
 
     def _forget(self, controller: socket.socket) -> None:
         with self._changed:
@@ -122,15 +214,10 @@ class FlareBackend:
                 # The job before is over, or will be: a silo answers the newest.
                 self._controller.close()
             self._controller = connection
+            # Silos have connected: from now on it counts if they are gone.
+            self._renewed_patience()
+            self._patience = 0.0
             self._changed.notify_all()
-
-
-def _ask(controller: socket.socket, header: dict[str, Any], request: bytes) -> dict[str, Answer]:
-    controller.settimeout(header["deadline_seconds"] + _SLACK_SECONDS)
-    send_frame(controller, json.dumps(header).encode())
-    send_frame(controller, request)
-    arrived = json.loads(receive_frame(controller))["sites"]
-    return {site: receive_frame(controller) for site in arrived}
 
 
 @contextlib.contextmanager
@@ -141,12 +228,13 @@ def flare_backend(
     quorum: int,
     listen: str = "127.0.0.1",
     seen: Seen = lambda connected: None,
+    notify: Callable[[str], None] = lambda text: None,
 ) -> Iterator[FlareBackend]:
     """FLARE's server in a provisioned folder, and a steward that keeps the job running, until the block ends."""
     settle_server(folder / "engine")
-    backend = FlareBackend()
+    backend = FlareBackend(tuple(sites), quorum, notify=notify)
     with contextlib.ExitStack() as stack:
-        relay = stack.enter_context(listening(backend._greeted))
+        relay = stack.enter_context(listening(backend._greeted, folder))
 
         def hear(line: str) -> None:
             with contextlib.suppress(ValueError):

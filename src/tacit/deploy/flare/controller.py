@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import Any
 
 from nvflare.apis.client import Client
@@ -23,7 +24,8 @@ class RelayController(Controller):  # type: ignore[misc]  # FLARE has no types
     """Runs rounds for the process of `tacit server`, which it is connected to, until that says stop or is gone.
 
     The conversation: a greeting {"sites": [...]}; then a header {"sites", "quorum", "deadline_seconds",
-    "grace_seconds"} and the request, answered by {"sites": [...]} and one frame per site that answered.
+    "grace_seconds"} and the request. Every answer is handed on as it arrives, as {"site": name} and its frame;
+    {"site": null} ends the round.
     """
 
     def __init__(self) -> None:
@@ -60,13 +62,19 @@ class RelayController(Controller):  # type: ignore[misc]  # FLARE has no types
                 self._round(owner, header, request, abort_signal, fl_ctx)
 
     def _round(self, owner: Any, header: dict[str, Any], request: bytes, abort_signal: Any, fl_ctx: Any) -> None:
-        answers: dict[str, bytes] = {}
+        turn, over = threading.Lock(), threading.Event()
+
+        def hand_on(site: str | None, *answer: bytes) -> None:
+            with turn:
+                if not over.is_set():
+                    for frame in (json.dumps({"site": site}).encode(), *answer):
+                        send_frame(owner, frame)
 
         def collect(client_task: ClientTask, fl_ctx: Any) -> None:
             result = client_task.result
             payload = result.get(PAYLOAD) if isinstance(result, Shareable) else None
             if isinstance(payload, bytes) and result.get_return_code() == ReturnCode.OK:
-                answers[client_task.client.name] = payload
+                hand_on(client_task.client.name, payload)
             # FLARE would keep it until the round is over.
             client_task.result = None
 
@@ -86,7 +94,5 @@ class RelayController(Controller):  # type: ignore[misc]  # FLARE has no types
                 wait_time_after_min_received=header["grace_seconds"],
                 abort_signal=abort_signal,
             )
-        arrived = sorted(answers)
-        send_frame(owner, json.dumps({"sites": arrived}).encode())
-        for site in arrived:
-            send_frame(owner, answers[site])
+        hand_on(None)
+        over.set()

@@ -64,8 +64,9 @@ def write_kits(network: Network, folders: dict[str, Path], server_folder: Path) 
     Guarantee: a private key is written to its party's folder, readable by its owner only, and nowhere else;
     the authority's own key is thrown away, so that nobody can be added to these kits later.
     """
-    # The authority's state holds every private key, so the place of work is private and short-lived.
-    with tempfile.TemporaryDirectory(prefix="tacit-") as workspace:
+    # The authority's state holds every private key, so the place of work is private and short-lived; should we be
+    # killed, it is where the keys are meant to be, and not in a folder of all users.
+    with tempfile.TemporaryDirectory(dir=server_folder.parent, prefix=".provisioning-") as workspace:
         kits = _provision(network, Path(workspace))
         _place(kits / network.host, server_folder / "engine", _server_settings(network))
         _place(kits / ADMIN, server_folder / "admin", {})

@@ -34,6 +34,7 @@ from tacit.engine.lock import held
 from tacit.errors import MessageError, RequestError
 from tacit.federation import Federation
 
+_LOG = logging.getLogger("tacit.deploy.parties")
 LOOK_SECONDS = 1.0
 """How often a silo looks whether its connection is up."""
 
@@ -55,17 +56,31 @@ def new_board(party: PartyFolder) -> Board:
     return Board(title, job.rounds, silos, insecure=job.insecure, reports=job.report is not None)
 
 
-def run_server(party: PartyFolder, board: Board) -> Finished:
-    """Run the job to its end, or go on with it; what is left of it is in `state/`."""
+def run_server(party: PartyFolder, board: Board, say: Callable[[str], None]) -> Finished:
+    """Run the job to its end, or go on with it; what is left of it is in `state/`.
+
+    `say` is told who is missing and what else is wrong, as are the board and the log.
+    """
     if party.party != "server":
         raise RequestError(
             f"{party.folder} is the folder of {party.party!r}: tacit {_verb(party)} {party.folder}"
         )
+
+    def notify(text: str) -> None:
+        _LOG.warning("%s", text)
+        board.tell(text)
+        say(text)
+
     with (
         _alone(party),
         _logging_to(party.folder / "log.jsonl"),
         flare_backend(
-            party.folder, party.clients, quorum=_needed(party), listen=party.address(), seen=board.saw
+            party.folder,
+            party.clients,
+            quorum=_needed(party),
+            listen=party.address(),
+            seen=board.saw,
+            notify=notify,
         ) as backend,
     ):
         sealing = party.sealing()
@@ -77,6 +92,7 @@ def run_server(party: PartyFolder, board: Board) -> Finished:
             deadline_seconds=party.deadline_seconds,
             signer=party.signing_key(),
             progress=board.update,
+            notify=notify,
             key=sealing[0] if sealing else None,
         )
         return server.run()
@@ -129,7 +145,10 @@ def _answer_until_stopped(party: PartyFolder, answerer: Party, say: Callable[[st
     """FLARE's client, in the party's name, started again whenever it ends."""
     command, log = site_command(party.folder / "engine", party.party), party.folder / "log.txt"
     watch, quiet_until = LogWatch(log), 0.0
-    with answering(_narrated(answerer, say)) as relay, kept_running(command, relay=relay, log=log) as keeper:
+    with (
+        answering(_narrated(answerer, say), party.folder) as relay,
+        kept_running(command, relay=relay, log=log) as keeper,
+    ):
         deaths = 0
         while True:
             time.sleep(LOOK_SECONDS)
@@ -162,7 +181,8 @@ def _narrated(answerer: Party, say: Callable[[str], None]) -> Callable[[bytes], 
 def local_parties(folders: dict[str, Path], shards: dict[str, Path]) -> Iterator[None]:
     """Every silo on its own shard, and the shuffler, as processes of their own that end with the block, or us."""
     with contextlib.ExitStack() as stack:
-        lifeline = stack.enter_context(listening(lambda connection: None))
+        home = next(iter(folders.values())).parent
+        lifeline = stack.enter_context(listening(lambda connection: None, home))
         processes = [
             stack.enter_context(
                 running(party_command(folder, shards.get(party)), relay=lifeline, log=folder / "output.txt")

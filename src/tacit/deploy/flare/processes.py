@@ -74,6 +74,8 @@ class Keeper:
     """what to do with every line that it prints"""
     quick_deaths: int = 0
     """how often in a row it ended soon after its start: something is wrong that starting again does not mend"""
+    starts: int = 0
+    """how often it was started"""
     _over: threading.Event = field(default_factory=threading.Event)
     _process: subprocess.Popen[str] | None = None
 
@@ -81,6 +83,7 @@ class Keeper:
         """Start it, wait for its end, start it again."""
         while not self._over.is_set():
             began = time.monotonic()
+            self.starts += 1
             self._process = _start(self.command, self.relay, self.log, read_output=self.hear is not None)
             if self._over.is_set():
                 break

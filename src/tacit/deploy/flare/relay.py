@@ -25,6 +25,8 @@ SOCKET_VARIABLE = "TACIT_RELAY_SOCKET"
 FRAME_LIMIT_BYTES = 2**30
 """No frame is longer: a point of 10^8 float64 parameters still fits."""
 
+_PREFIX = "tacit-"
+_CHUNK_BYTES = 2**20
 _LENGTH = struct.Struct(">Q")
 
 
@@ -48,23 +50,27 @@ def receive_frame(connection: socket.socket) -> bytes:
 
 
 def _receive(connection: socket.socket, length: int) -> bytes:
-    buffer = bytearray(length)
-    view, done = memoryview(buffer), 0
-    while done < length:
-        count = connection.recv_into(view[done:])
-        if count == 0:
+    # As it comes: a length alone must not make anybody allocate.
+    buffer = bytearray()
+    while len(buffer) < length:
+        part = connection.recv(min(length - len(buffer), _CHUNK_BYTES))
+        if not part:
             raise EOFError("the other side of the relay has closed it")
-        done += count
+        buffer += part
     return bytes(buffer)
 
 
 @contextlib.contextmanager
-def private_socket() -> Iterator[tuple[socket.socket, Path]]:
+def private_socket(home: Path | None = None) -> Iterator[tuple[socket.socket, Path]]:
     """A listening socket that only this user can reach, and its path; both are gone afterwards.
 
-    The path is short wherever the run directory lies: the operating system allows about 100 bytes.
+    The path is short wherever the run directory lies: the operating system allows about 100 bytes. So it is in
+    the folder for temporary files, and after a kill the processes that hold a lifeline remove it. Should they be
+    killed as well, the next socket of the same `home` does, by the note that is kept there.
     """
-    directory = Path(tempfile.mkdtemp(prefix="tacit-"))
+    directory = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    if home is not None:
+        _note_instead_of_the_last(home / ".relay", directory)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listener.bind(str(directory / "relay"))
@@ -73,6 +79,19 @@ def private_socket() -> Iterator[tuple[socket.socket, Path]]:
     finally:
         listener.close()
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def _note_instead_of_the_last(note: Path, directory: Path) -> None:
+    """Write down where a socket is; the directory that was noted before is removed if nobody listens there."""
+    last = Path(note.read_text()) if note.exists() else None
+    note.write_text(str(directory))
+    if last is None or not last.name.startswith(_PREFIX):
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(last / "relay"))
+        except OSError:
+            shutil.rmtree(last, ignore_errors=True)
 
 
 def connect_to_owner() -> socket.socket:
@@ -87,7 +106,7 @@ def connect_to_owner() -> socket.socket:
 
 
 @contextlib.contextmanager
-def answering(answer: Callable[[bytes], bytes]) -> Iterator[Path]:
+def answering(answer: Callable[[bytes], bytes], home: Path | None = None) -> Iterator[Path]:
     """Answer every frame that arrives with `answer(frame)`, one at a time, until the block is left.
 
     A connection that breaks off harms nobody else: the engine asks again on a new one.
@@ -102,12 +121,12 @@ def answering(answer: Callable[[bytes], bytes]) -> Iterator[Path]:
                     reply = answer(frame)
                 send_frame(connection, reply)
 
-    with listening(serve) as path:
+    with listening(serve, home) as path:
         yield path
 
 
 @contextlib.contextmanager
-def listening(serve: Callable[[socket.socket], None]) -> Iterator[Path]:
+def listening(serve: Callable[[socket.socket], None], home: Path | None = None) -> Iterator[Path]:
     """Hand every connection to `serve` in a thread of its own; afterwards all of them are closed.
 
     Closing them is what ends the processes that hold a lifeline.
@@ -122,7 +141,7 @@ def listening(serve: Callable[[socket.socket], None]) -> Iterator[Path]:
                 connections[:] = [*(one for one in connections if one.fileno() >= 0), connection]
                 threading.Thread(target=serve, args=(connection,), daemon=True).start()
 
-    with private_socket() as (listener, path):
+    with private_socket(home) as (listener, path):
         accepting = threading.Thread(target=accept, args=(listener,), daemon=True)
         accepting.start()
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+import zlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -67,7 +68,7 @@ def refusal_of_app(app: object) -> str | None:
             if archive.getinfo(_CONFIG_FILE).file_size > _APP_LIMIT_BYTES:
                 return "the app's configuration is too long"
             config = json.loads(archive.read(_CONFIG_FILE))
-    except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError, RuntimeError):
+    except (zipfile.BadZipFile, zlib.error, ValueError, OSError, EOFError, NotImplementedError, RuntimeError):
         return "the app cannot be read"
     return None if config == CLIENT_CONFIG else "the app is not tacit's"
 

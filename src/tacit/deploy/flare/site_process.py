@@ -13,11 +13,13 @@ from nvflare.fuel.f3.mpm import MainProcessMonitor
 from nvflare.private.fed.app.client.client_train import main, parse_arguments
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 
+from tacit.deploy.flare.disk import outlive_full_disks
 from tacit.deploy.flare.lifeline import hold_lifeline
 from tacit.deploy.flare.site import harden_site
 
 if __name__ == "__main__":
     hold_lifeline()
+    outlive_full_disks()
     ClientRequestProcessors.request_processors[:] = harden_site(ClientRequestProcessors.request_processors)
     arguments = parse_arguments()
     sys.exit(MainProcessMonitor.run(main_func=main, run_dir=arguments.workspace, args=arguments))

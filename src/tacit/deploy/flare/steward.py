@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +25,8 @@ GATHER_SECONDS = 30.0
 """How long to wait for every silo before a job starts with a quorum."""
 SETTLE_SECONDS = 15.0
 """How long after its submission a job is left alone; silos need a while to start it."""
+LONGEST_SECONDS = 600.0
+"""How long at most before another attempt to let in a silo that does not start its job."""
 
 
 @dataclass
@@ -35,11 +36,15 @@ class Steward:
     session: Any
     sites: frozenset[str]
     quorum: int
+    folder: Path
+    """where the job is written before it is submitted"""
     job: str | None = None
     submitted_at: float = 0.0
     waiting_since: float = field(default_factory=time.monotonic)
     failures: int = 0
     """in a row, of submitted jobs that ended before they were seen running"""
+    in_vain: int = 0
+    """how often in a row the job was started afresh for silos that are still outside, such as for want of disk"""
 
     def look(self, now: float) -> dict[str, Any]:
         """Look once, act if needed, and say what there is."""
@@ -56,15 +61,17 @@ class Steward:
             if enough and waited >= min(GATHER_SECONDS, 2.0**self.failures - 1):
                 self._submit(now)
                 self.failures += 1
-        elif now - self.submitted_at > SETTLE_SECONDS and idle:
-            self.session.abort_job(self.job)
-            self.job, self.waiting_since = None, now
+        elif now - self.submitted_at > SETTLE_SECONDS:
+            if not idle:
+                self.in_vain = 0
+            elif now - self.submitted_at > min(LONGEST_SECONDS, SETTLE_SECONDS * 4**self.in_vain):
+                self.session.abort_job(self.job)
+                self.job, self.waiting_since, self.in_vain = None, now, self.in_vain + 1
         return {"connected": sorted(connected), "working": sorted(working), "job": self.job, "status": status}
 
     def _submit(self, now: float) -> None:
-        with tempfile.TemporaryDirectory(prefix="tacit-") as directory:
-            folder = write_job(Path(directory) / "job", min_sites=min(self.quorum, len(self.sites)))
-            self.job, self.submitted_at = self.session.submit_job(str(folder)), now
+        folder = write_job(self.folder, min_sites=min(self.quorum, len(self.sites)))
+        self.job, self.submitted_at = self.session.submit_job(str(folder)), now
 
     def _silos(self) -> tuple[set[str], set[str]]:
         """The silos that work on a job, and those that are there without one; who does not reply is neither."""
@@ -90,7 +97,7 @@ def main(admin_folder: str, quorum: int, sites: list[str]) -> None:
     while True:
         try:
             session = new_secure_session(ADMIN, admin_folder, timeout=30.0)
-            steward = steward or Steward(session, frozenset(sites), quorum)
+            steward = steward or Steward(session, frozenset(sites), quorum, Path(admin_folder) / "job")
             steward.session = session
             while True:
                 print(json.dumps(steward.look(time.monotonic())), flush=True)
