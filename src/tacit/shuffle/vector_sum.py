@@ -57,7 +57,7 @@ class VectorSum:
     >>> total.levels, total.coins, total.messages, total.uplink_bits
     (32, 60, 4600, 32200)
     >>> round(total.epsilon(1e-5), 3), total.exposed_epsilon(1e-5)
-    (0.993, inf)
+    (0.999, inf)
     """
 
     clients: int
