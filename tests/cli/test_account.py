@@ -62,7 +62,7 @@ def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         (["--sampling=poisson", "--records=1000", "--batch=10"], 2.48),
         (["--sampling=without-replacement", "--records=1000", "--batch=10"], 10.96),
         pytest.param(
-            ["--sampling=with-replacement", "--records=1000", "--batch=10"], 20.18, marks=pytest.mark.slow
+            ["--sampling=with-replacement", "--records=1000", "--batch=10"], 13.14, marks=pytest.mark.slow
         ),
         (["--sampling=full"], 1897),
         (["--sampling=one-pass"], 8.83),

@@ -61,16 +61,16 @@ def _spoiling(seed: str, answer: Callable[[bytes], bytes]) -> Callable[[bytes], 
 
 
 def _have_it_fail(words: str) -> None:
-    from tacit.deploy import silo
+    from tacit.deploy import computation
 
-    compute = silo.client_round
+    compute = computation.client_round
 
     def failing(algorithm: Any, point: Any, cohort: Any, *others: Any) -> Any:
         if cohort.round:
             raise ValueError(f"{words}: {cohort.federation.features[0].tolist()}")
         return compute(algorithm, point, cohort, *others)
 
-    silo.client_round = failing
+    computation.client_round = failing
 
 
 def main() -> None:

@@ -276,8 +276,15 @@ def test_compression_hides_but_shifts_do_not() -> None:
 
 
 def test_the_server_turns_gradients_against_what_clients_remember() -> None:
-    settings = {"bound": CLIP, "sampling": Poisson(0.5), "compressor": Identity(), "step": 1.0}
-    svrg = soteriafl_svrg(MODEL, snapshot_probability=0.3, difference_bound=2.0, **settings)
+    svrg = soteriafl_svrg(
+        MODEL,
+        bound=CLIP,
+        sampling=Poisson(0.5),
+        snapshot_probability=0.3,
+        compressor=Identity(),
+        step=1.0,
+        difference_bound=2.0,
+    )
     game = Game.of(svrg, records=4, rounds=10, privacy=TARGET, dim=4, seed=2)
     signals = game.signals(clients_with(torch.ones(8, 4), clients=2, first=0))
     reach = np.linalg.norm(signals, axis=2)[:, 1:].max()

@@ -55,9 +55,9 @@ class VectorSum:
 
     >>> total = vector_sum(epsilon=1.0, delta=1e-5, clients=1000, dim=50, clip_norm=1.0)
     >>> total.levels, total.coins, total.messages, total.uplink_bits
-    (32, 69, 5050, 35350)
+    (32, 60, 4600, 32200)
     >>> round(total.epsilon(1e-5), 3), total.exposed_epsilon(1e-5)
-    (0.993, inf)
+    (0.999, inf)
     """
 
     clients: int
