@@ -36,10 +36,10 @@ from small_consortium import ACCELERATED, COINS, FED_SPA, SAGA, SHUFFLED, SITES,
 
 from tacit.deploy.frames import Reply
 from tacit.deploy.in_process import Death, InProcessBackend
-from tacit.deploy.reading import QuorumError
 from tacit.deploy.report import Report
 from tacit.deploy.seam import Party
 from tacit.deploy.shuffler import SHUFFLER
+from tacit.errors import TacitError
 from tacit.privacy import accounting
 from tacit.privacy.ledger import Ledger
 
@@ -167,15 +167,13 @@ def one_run(scenario: str, directory: Path, reaper: Reaper) -> Counter[str]:
                 finished = made.server(backend, attempts=1000, at=reaper.at("server")).run()
         except Death:
             continue
-        except QuorumError:
+        except TacitError:
             break
     wrong = Counter({"unfinished": int(finished is None)})
     for site in SITES:
-        silo = made.silo(site)
-        policy = silo.terms.policy
-        wrong += check(
-            silo.ledger.path, left[site], silo.terms.planned, policy.epsilon, policy.delta, policy.adjacency
-        )
+        policy = made.policy(site)
+        ledger, planned = directory / site / "ledger.sqlite", made.job.most_releases()
+        wrong += check(ledger, left[site], planned, policy.epsilon, policy.delta, policy.adjacency)
     return +wrong
 
 

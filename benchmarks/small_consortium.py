@@ -105,10 +105,14 @@ class Small:
         """What a silo covers its messages with, where it does."""
         return Covers(site, self.sealing[site], self.keys) if self.sealing else None
 
+    def policy(self, site: str) -> Policy:
+        """What it allows: this job, once."""
+        return Policy.for_job(self.job, site)
+
     def silo(self, site: str, **others: Any) -> Silo:
         """One of them."""
         own = self.records.client(SITES.index(site))
-        terms = admit(self.job, Policy.for_job(self.job, site), site, own)
+        terms = admit(self.job, self.policy(site), site, own)
         key = self.signing[site]
         return Silo(terms, self.directory / site, key=key, covers=self.covers(site), **others)
 

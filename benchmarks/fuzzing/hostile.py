@@ -136,10 +136,10 @@ def changed_leaf(rng: random.Random, tree: Any, words: dict[str, tuple[str, ...]
     name = rng.choice(list(tree))
     value = tree[name]
     if isinstance(value, dict) and value:
-        changed[name] = changed_leaf(rng, value, words)
+        changed[name] = changed_leaf(rng, value, {**words, "name": words.get(name, ())})
     elif isinstance(value, list) and value:
         changed[name] = [*value[:-1], changed_leaf(rng, {name: value[-1]}, words)[name]]
-    elif name in words:
+    elif words.get(name):
         changed[name] = rng.choice(words[name])
     elif isinstance(value, int) and not isinstance(value, bool):
         changed[name] = rng.choice(

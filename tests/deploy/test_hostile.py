@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import socket
 import struct
@@ -17,7 +16,6 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tacit.data.files import from_files
 from tacit.deploy.flare.relay import receive_frame
@@ -32,9 +30,10 @@ from tacit.deploy.run_state import RunState
 from tacit.deploy.seam import Code
 from tacit.engine.checkpoint import Checkpoint
 from tacit.engine.recipe import Recipe, parse_setting
-from tacit.errors import DataError, RequestError, TacitError
+from tacit.errors import DataError, RequestError
 from tacit.federation import Federation
-from tacit.privacy.certificate import CertificateError, sign, verify
+from tacit.privacy import events
+from tacit.privacy.certificate import CertificateError, sign
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -84,7 +83,7 @@ def test_numbers_that_fit_into_no_float_are_refused(consortium: Callable[..., An
         ("classes = 2", "classes = 4294967296", "classes"),
         ("rounds = 6", "rounds = 1000000000000000000", "rounds"),
         ("classes = 2", "classes = 2\nmin_records = 9223372036854775807", "min_records"),
-        ('model = "logistic"', 'model = "network"\nmodel_settings = { hidden = 1000000000000 }', "parameters"),
+        ('model = "logistic"', 'model = { name = "network", hidden = 1000000000000 }', "parameters"),
     ],
 )
 def test_a_job_that_no_machine_can_hold_is_refused(
@@ -101,7 +100,7 @@ def test_a_model_that_is_not_listed_is_not_even_made(
 ) -> None:
     """It may be any function that is installed at the silo, such as one that runs a command."""
     made = consortium()
-    shell = 'model = "module:os:system"\nmodel_settings = { command = "touch was-here" }'
+    shell = 'model = { name = "module:os:system", command = "touch was-here" }'
     job = Job.from_text(made.job.text.replace('model = "logistic"', shell))
     monkeypatch.chdir(tmp_path)
     with pytest.raises(RequestError, match="not among the models that the policy allows"):
@@ -155,22 +154,31 @@ def test_a_party_file_with_strange_values_is_refused(tmp_path: Path, consortium:
             PartyFolder.open(tmp_path)
 
 
-def test_a_certificate_of_somebody_elses_making_is_refused(consortium: Callable[..., Any]) -> None:
+def test_a_certificate_that_a_silo_made_up_is_refused(consortium: Callable[..., Any]) -> None:
+    """Signed with the silo's own key, so that everything in it is looked at."""
     made = consortium(rounds=2)
     run = json.loads(made.server().run().certificate)
-    ledger = made.silo("site-0").ledger.export()
-    key = Ed25519PrivateKey.generate()
+    files = {"ledger.jsonl": made.silo("site-0").ledger.export()}
     silo = {n: v for n, v in run["silos"]["site-0"].items() if n not in ("signature", "public_key", "format")}
-    assert silo["files"]["ledger.jsonl"] == hashlib.sha256(ledger).hexdigest()
+    key = made.signing["site-0"]
+    made.verified(sign(silo, key), files)
     nested: dict[str, Any] = {"kind": "nothing"}
     for _ in range(300):
         nested = {"kind": "composed", "events": [nested]}
     for changes in ({"files": 7}, {"files": [1]}, {"events": {"run": nested, "collaboration": nested}}):
         with pytest.raises(CertificateError):
-            verify(sign({**silo, **changes}, key))
+            made.verified(sign({**silo, **changes}, key), files)
     for missing in ("ledger", "run", "events"):
-        with pytest.raises(TacitError):
-            verify(sign({n: v for n, v in silo.items() if n != missing}, key), {"ledger.jsonl": ledger})
+        with pytest.raises(CertificateError):
+            made.verified(sign({n: v for n, v in silo.items() if n != missing}, key), files)
+
+
+def test_an_event_inside_events_without_end_is_refused() -> None:
+    event: dict[str, Any] = {"kind": "nothing"}
+    for _ in range(60):
+        event = {"kind": "composed", "events": [event]}
+    with pytest.raises(RequestError, match="more than 50 others around it"):
+        events.from_dict(event)
 
 
 def test_a_log_that_was_cut_off_is_gone_on_with_on_a_new_line(tmp_path: Path) -> None:
