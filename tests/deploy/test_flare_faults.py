@@ -67,10 +67,6 @@ def _check_ledgers(parties: Any) -> None:
         assert set(used) <= set(charged)
 
 
-def _said(parties: Any, words: str) -> bool:
-    return words in parties.output("server")
-
-
 def test_a_run_outlives_whatever_happens_to_its_parties(real_parties: Callable[..., Any]) -> None:
     """Every moment of a death is tried in one process; here a few, and what only real processes can show."""
     recipe = Recipe(
@@ -112,13 +108,15 @@ def test_a_run_outlives_whatever_happens_to_its_parties(real_parties: Callable[.
     parties.start("server")
     parties.wait(lambda rounds: len(rounds) > before and set(rounds[-1]["used"]) >= {dying, killed, frozen})
     # Too few for a quorum: the server says soon who is missing, and goes on when they are back.
-    for party in (dying, killed, spoilt):
+    said, missing = len(parties.output("server")), (dying, killed, spoilt)
+    for party in missing:
         parties.kill(party)
-    while not _said(parties, "waiting for"):
+    while not any(
+        line.startswith("waiting for") and all(party in line for party in missing)
+        for line in parties.output("server")[said:].splitlines()
+    ):
         assert parties.running["server"].poll() is None, parties.output("server")
         time.sleep(0.2)
-    waiting = parties.output("server").rpartition("waiting for")[2].partition("\n")[0]
-    assert all(party in waiting for party in (dying, killed, spoilt)), waiting
     for party in (dying, killed):
         parties.start(party)
     parties.wait(lambda rounds: set(rounds[-1]["used"]) >= {dying, killed})
