@@ -193,7 +193,10 @@ def test_of_several_runs_the_policy_is_what_is_promised() -> None:
     # A policy that was lowered under what it had let in does not make it cheaper.
     assert accounting.epsilon(chosen_runs([job, job], 0.5), DELTA) == least_epsilon([job, job], DELTA) > 1.0
     assert accounting.epsilon(chosen_runs([], 8.0), DELTA) == 0.0
-    assert "epsilon = 8," in Guarantee((two,), delta=DELTA).sentence()
+    sentence = Guarantee((two,), delta=DELTA).sentence()
+    assert "whatever all 2 runs under the policy show them" in sentence
+    assert "epsilon = 8," in sentence
+    assert "whatever the whole run shows them" in Guarantee((one,), delta=DELTA).sentence()
     assert isinstance(two, ChosenRunsDpEvent)
     assert chosen_epsilon(two, DELTA) == 8.0
 

@@ -13,6 +13,7 @@ from dp_accounting import DpEvent
 from tacit.errors import DataError, positive
 from tacit.privacy.accounting import check_delta, epsilon
 from tacit.privacy.events import to_dict
+from tacit.privacy.run_events import ChosenRunsDpEvent
 from tacit.privacy.terms import RECORD_COUNTS, Adjacency, Adversary, Unit
 
 
@@ -141,10 +142,12 @@ class Guarantee:
         change = other if self.adjacency is Adjacency.REPLACE_ONE else "not been used"
         worst, least = _rounded_up(self.epsilon), _rounded_up(min(group.epsilon for group in self.groups))
         factor = f" = {_rounded_up(math.exp(worst)):g}" if worst < 20 else ""
+        runs = max((len(event.runs) for event in self.events if isinstance(event, ChosenRunsDpEvent)), default=1)
+        shown = f"all {runs} runs under the policy show" if runs > 1 else "the whole run shows"
         clients = "1 client" if number == 1 else f"each of {number} clients"
         best = "" if least == worst else f", {least:g} for the best protected one"
         return (
-            f"Against {self.adversary.description}: whatever the whole run shows them is at most "
+            f"Against {self.adversary.description}: whatever {shown} them is at most "
             f"exp({worst:g}){factor} times as likely, plus {self.delta:g}, as it would be had {one} {change} "
             f"(epsilon = {worst:g}, delta = {self.delta:g}, per {self.unit}, {self.adjacency}, "
             f"for {clients}{best}). Taken as public: {'; '.join(self.public) or 'nothing'}."
