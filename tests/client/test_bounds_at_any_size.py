@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from tacit.client.active_gradients import ActiveGradients, active_gradients
+from tacit.client.bounded_model import BoundedModel
 from tacit.client.bounds import Bound, ClipEachCoordinate, ClipNorm, Normalise
-from tacit.client.estimators import BoundedModel
 from tacit.errors import RequestError
 from tacit.federation import Batch
 from tacit.models import least_squares

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from tacit.client.bounded_model import BoundedModel
 from tacit.client.bounds import Bound, ClipEachCoordinate, ClipNorm, Normalise
 from tacit.client.cohort import Cohort
-from tacit.client.estimators import BoundedModel, Estimator, Minibatch, Saga, Svrg
+from tacit.client.estimators import Estimator, Minibatch, Saga, Svrg
 from tacit.client.sampling import Drawn, Full, OnePass, Poisson, WithoutReplacement
 from tacit.errors import RequestError
 from tacit.federation import Batch, Federation

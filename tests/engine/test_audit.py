@@ -27,9 +27,10 @@ from tacit.algorithms.soteriafl import (
     soteriafl_svrg,
 )
 from tacit.cli import audit as verb
+from tacit.client.bounded_model import BoundedModel
 from tacit.client.bounds import Bound, ClipEachCoordinate, ClipNorm, Normalise
 from tacit.client.cohort import Cohort
-from tacit.client.estimators import BoundedModel, Minibatch, Saga, State
+from tacit.client.estimators import Minibatch, Saga, State
 from tacit.client.local_steps import NoisyLocalSteps
 from tacit.client.sampling import Full, OnePass, Poisson, Sampling, WithoutReplacement, WithReplacement
 from tacit.client.work import PrivateGradient, Work

@@ -39,8 +39,8 @@ TRUE_FOR = {
     "soteriafl-gd": "soteriafl-sgd",
     "soteriafl-saga": "soteriafl-sgd",
 }
-"""What the true mode runs in an algorithm's place: its batches are so large that all estimators need the same noise,
-to within some percent, and are all close to the gradient."""
+"""What the true mode runs in an algorithm's place: its batches are so large that all estimators need the same
+noise, to within some percent, and are all close to the gradient."""
 
 
 @dataclass(frozen=True)
