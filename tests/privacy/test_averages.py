@@ -16,6 +16,7 @@ from tacit.errors import RequestError
 from tacit.privacy import Adjacency, calibrate_noise, events
 from tacit.privacy.accounting import delta, epsilon
 from tacit.privacy.averages import Against, AveragePair
+from tacit.privacy.groups import group_epsilon
 from tacit.privacy.rdp import rdp_epsilon
 
 Array = NDArray[np.float64]
@@ -255,3 +256,11 @@ def test_epsilon_falls_as_the_noise_grows_across_the_change_of_bounds() -> None:
     """Where the pair gives way to Lemma A, epsilon still falls as the noise grows."""
     costs = [epsilon(events.two_level(0.1, noise, 1.9, 0.1, 0.1), 1e-5) for noise in (0.3, 0.37, 0.39, 0.45)]
     assert costs == sorted(costs, reverse=True)
+
+
+def test_a_pair_of_records_costs_hardly_more_than_with_minibatches() -> None:
+    svrg = events.repeated(events.two_level(0.05, 5.48, 1.0, 0.05, 0.05), 200)
+    minibatch = events.repeated(events.poisson(0.05, 5.48), 200)
+    assert (
+        group_epsilon(minibatch, 2, 1e-5) < group_epsilon(svrg, 2, 1e-5) < 1.1 * group_epsilon(minibatch, 2, 1e-5)
+    )

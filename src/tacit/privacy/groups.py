@@ -74,8 +74,9 @@ def group_epsilon(event: DpEvent, size: int, delta: float, adjacency: Adjacency 
     Sums with coins: k times the reach; in one pass, in each of the up to k rounds that the members may be in.
     Shuffled: as if the shuffler told who sent what, or one record after the other behind it.
     Fixed-size batches: Fact C, with the number of members drawn in the place of the draws of one record.
-    Fixed-size batches in two levels: nature tells j (convexity), which leaves a Gaussian release at its shift;
-    or, where that is less, one record after the other as in `convert.group`, at the best point of its curve.
+    Fixed-size batches in two levels: nature tells j (convexity), which leaves a Gaussian release at its shift.
+    Two levels, Poisson or fixed-size, where that is less: one record after the other as in `convert.group`, at
+    the best point of its curve.
     Revealed batches: j is told.
 
     >>> from tacit.privacy.events import gaussian, poisson, repeated
@@ -111,7 +112,9 @@ def _group_epsilon(text: str, size: int, delta: float, adjacency: Adjacency) -> 
     dominate(event, adjacency, log_tail=log_tail)
     ideal = worst(tuple(_directions(event, size, adjacency, log_tail)), log_tail, EpsilonAt(ideal_delta))
     found = surcharge.real_epsilon(ideal * (1 + _ROUNDING), delta)
-    if any(isinstance(leaf, events.FixedSizeTwoLevelDpEvent | ShuffledDpEvent) for leaf, _ in leaves(event)):
+    # What is known of two levels on average (Lemma A') is known of single records.
+    singly = events.TwoLevelDpEvent | events.FixedSizeTwoLevelDpEvent | ShuffledDpEvent
+    if any(isinstance(leaf, singly) for leaf, _ in leaves(event)):
         found = min(found, _one_after_the_other(event, size, delta, adjacency, at_most=found))
     return found
 
