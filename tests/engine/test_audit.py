@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 from tacit.algorithms import calibrate as calibrating
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.soteriafl import cdp_sgd, ldp_sgd, soteriafl_svrg
+from tacit.algorithms.soteriafl import cdp_sgd, ldp_sgd, soteriafl_saga, soteriafl_svrg
 from tacit.algorithms.trust import Aggregator
 from tacit.cli import audit as verb
 from tacit.client.bounded_update import BoundedUpdate
@@ -472,17 +472,35 @@ def test_compression_hides_but_shifts_do_not() -> None:
     assert abs(noise.std() - 1) < 4.5 / (2 * len(noise)) ** 0.5
 
 
+_PLAIN: dict[str, Any] = {"bound": CLIP, "compressor": Identity(), "step": 1.0}
+
+
 def test_the_server_turns_gradients_against_what_clients_remember() -> None:
-    svrg = soteriafl_svrg(
-        MODEL, bound=CLIP, sampling=Poisson(0.5), snapshot_probability=0.3, compressor=Identity(), step=1.0
-    )
+    svrg = soteriafl_svrg(MODEL, sampling=Poisson(0.5), snapshot_probability=0.3, difference_bound=2.0, **_PLAIN)
     game = promises(Audited(svrg, {"records": 4, "rounds": 10}), seed=2)[0].stage
-    signals = game.signals(np.ones(50), 0, Tactic())
-    lengths = np.linalg.norm(signals, axis=2) * 2
-    # In units of the bound over b: u - (1 - q) y with y = -u when drawn, q y when not.
-    assert set(np.round(lengths.reshape(-1), 2).tolist()) == {1.5, 0.5}
-    steady = np.linalg.norm(game.signals(np.ones(50), 0, Tactic(memory=1.0)), axis=2) * 2
-    assert np.allclose(steady, 0.5, atol=1e-3)
+
+    def lengths(memory: float) -> set[float]:
+        """In units of the bound over b."""
+        signals = game.signals(np.ones(50), 0, Tactic(memory=memory))
+        return set(np.round(2 * np.linalg.norm(signals, axis=2), 2).reshape(-1).tolist())
+
+    # u - (1 - q) y when drawn and q y when not, with y = -u, y = u, and (but for rounds that move y) y = 0.
+    assert lengths(-1.0) == {1.5, 0.5}
+    assert lengths(1.0) == {0.5}
+    assert lengths(0.0) == {1.0, 0.0}
+
+
+@pytest.mark.parametrize("difference_bound", [2.0, 1.0, 0.25])
+@pytest.mark.parametrize("estimator", ["svrg", "saga"])
+def test_memories_are_kept_where_records_reach_farthest(estimator: str, difference_bound: float) -> None:
+    """However short differences to old gradients are cut, the worst case that is paid for is found."""
+    how = {"sampling": Poisson(0.5), "difference_bound": difference_bound, **_PLAIN}
+    if estimator == "svrg":
+        algorithm = soteriafl_svrg(MODEL, snapshot_probability=0.3, **how)
+    else:
+        algorithm = soteriafl_saga(MODEL, **how)
+    noise = measured(promises(Audited(algorithm))[0].stage, 0)[0]
+    assert 0.95 * noise.promised < noise.measured < 1.05 * noise.promised
 
 
 def test_mixed_messages_come_without_order() -> None:
@@ -599,8 +617,8 @@ def test_a_recipe_is_audited(method: str) -> None:
 @pytest.mark.parametrize(
     "settings",
     [
-        {"algorithm": "dp-fedavg", "batch": None, "compressor": None, "clients": 8, "cohort": 4},
-        {"algorithm": "shuffled-mb-sgd", "batch": None, "compressor": None, "clients": 8, "epsilon": 2.0},
+        {"algorithm": "dp-fedavg", "algorithm_settings": {}, "clients": 8, "cohort": 4},
+        {"algorithm": "shuffled-mb-sgd", "algorithm_settings": {}, "clients": 8, "epsilon": 2.0},
         {"client_epsilon": 60.0, "clients": 80, "rounds": 1},
         {"epsilon": [2.0 + client / 20 for client in range(20)]},
     ],
