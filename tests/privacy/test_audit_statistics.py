@@ -13,16 +13,25 @@ from scipy import stats
 
 from tacit.errors import RequestError
 from tacit.noise.randomness import Purpose, Randomness
-from tacit.privacy import Adjacency, gaussian
+from tacit.privacy import Adjacency, events, gaussian
 from tacit.privacy.audit import (
     AuditResult,
+    Check,
     ClaimedPoint,
     Finding,
     Rehearsal,
+    Shifts,
     best_rule,
+    draws_check,
+    freshness_check,
+    law_check,
+    mixed_attacks,
+    noise_check,
     one_run_epsilon,
     one_run_finding,
     one_run_p_value,
+    others_check,
+    promised_shifts,
     rehearsed_attacks,
     repeated_runs_epsilon,
 )
@@ -191,3 +200,151 @@ def test_a_result_says_what_it_found() -> None:
     assert result.to_dict()["epsilon_lower_bound"] == 1.0
     same = AuditResult("one run", "gd", "game", Adjacency.REPLACE_ONE, 3, 5, 1.0, fine)
     assert same.verdict == "no violation found"
+
+
+# What can be measured
+
+
+def _noise(trials: int, rounds: int, dim: int, seed: int) -> Array:
+    return _generator(seed).standard_normal((trials, rounds, dim))
+
+
+def _moved(noise: Array, movement: float, allowed: float) -> Check:
+    shape = noise.shape[:2]
+    return noise_check(np.full(shape, movement), np.full(shape, allowed), noise, np.zeros(shape, dtype=np.int64))
+
+
+def test_noise_is_measured_to_a_few_percent() -> None:
+    noise = _noise(500, 2, 4, 13)
+    fair = _moved(noise, 0.5, 0.5)
+    assert not fair.violated
+    assert fair.measured == pytest.approx(0.5, rel=0.05)
+    assert _moved(0.9 * noise, 0.5, 0.5).violated
+    assert _moved(noise, 0.55, 0.5).violated
+    # A movement where none is allowed is always too much; none is never.
+    assert _moved(noise, 0.5, 0.0).violated
+    assert not _moved(noise, 0.0, 0.0).violated
+    mixed = noise_check(np.array([[0.5, 0.1]]), np.array([[0.5, 0.0]]), noise, np.zeros((500, 2), dtype=np.int64))
+    assert mixed.violated
+
+
+def test_noise_and_movements_may_shrink_together_from_round_to_round() -> None:
+    """As with steps that become shorter; less noise in a single round is found."""
+    noise, scales = _noise(400, 5, 4, 21), 0.5 ** np.arange(5)
+    moved, allowed, groups = np.tile(0.5 * scales, (400, 1)), np.full((400, 5), 0.5), np.zeros((400, 5), np.int64)
+    shrinking = noise * scales[:, None]
+    assert not noise_check(moved, allowed, shrinking, groups).violated
+    assert not law_check(shrinking, shrinking).violated
+    assert not freshness_check(shrinking).violated
+    shrinking[:, 3] *= 0.8
+    assert noise_check(moved, allowed, shrinking, groups).violated
+    shrinking[:, 3] = 0.0
+    assert noise_check(moved, allowed, shrinking, groups).violated
+    assert law_check(shrinking, shrinking).violated
+
+
+def test_noise_that_depends_on_the_data_is_measured_where_it_is_least() -> None:
+    noise = _noise(1000, 1, 4, 14)
+    groups = (np.arange(1000) % 2)[:, None]
+    some = np.where(groups[..., None] == 1, noise, 0.5 * noise)
+    movements, allowed = np.full((1000, 1), 0.5), np.full((1000, 1), 0.7)
+    assert not noise_check(movements, allowed, some, np.zeros_like(groups)).violated
+    assert noise_check(movements, allowed, some, groups).violated
+
+
+def test_checks_raise_false_alarms_as_seldom_as_they_may() -> None:
+    """One in a thousand each: in 400 repetitions at the limit, hardly ever more than three."""
+    alarms = dict.fromkeys(("noise", "law", "freshness", "draws", "others"), 0)
+    for seed in range(400):
+        generator = _generator(100 + seed)
+        noise = generator.standard_normal((60, 3, 4))
+        draws = (generator.random((60, 3)) < 0.3).astype(np.int64)
+        base = generator.binomial(9, 0.3, (60, 3)).astype(float)
+        found = [
+            _moved(noise, 0.5, 0.5),
+            law_check(noise, noise),
+            freshness_check(noise),
+            draws_check(draws, chance=0.3, most=None),
+            others_check(base, draws),
+        ]
+        for check in found:
+            alarms[check.name] += check.violated
+    assert max(alarms.values()) <= 3, alarms
+
+
+def test_the_law_of_noise_is_looked_at() -> None:
+    generator = _generator(15)
+    uniform = generator.uniform(-1, 1, (2000, 1, 4)) * 3**0.5
+    assert law_check(uniform, uniform).violated
+    laplace = generator.laplace(size=(2000, 1, 4)) / 2**0.5
+    assert law_check(laplace, laplace).violated
+    heads = generator.binomial(200, 0.5, (2000, 1, 4)) - 100.0
+    assert not law_check(heads, heads + 7).violated
+    assert law_check(np.zeros((50, 1, 1)), np.zeros((50, 1, 1))).violated
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_noise_that_is_shared_is_found_along_every_axis(axis: int) -> None:
+    noise = _noise(40, 6, 5, 16)
+    assert not freshness_check(noise).violated
+    shared = np.broadcast_to(noise.take([0], axis), noise.shape)
+    found = freshness_check(0.5**0.5 * (noise + shared))
+    assert found.violated
+    assert ("clients", "rounds", "coordinates")[axis] in found.finding
+    cancelling = noise - noise.mean(axis, keepdims=True)
+    assert freshness_check(cancelling).violated
+
+
+def test_noise_of_numbers_that_were_not_sent_is_left_out() -> None:
+    noise = _noise(400, 2, 4, 17)
+    noise[:, :, ::2] = np.nan
+    assert not law_check(noise, noise).violated
+    assert not freshness_check(noise).violated
+    assert not _moved(noise, 0.5, 0.5).violated
+    assert _moved(0.5 * noise, 0.5, 0.5).violated
+
+
+def test_draws_are_counted() -> None:
+    draws = (_generator(18).random((500, 4)) < 0.4).astype(np.int64)
+    assert not draws_check(draws, chance=0.4, most=None).violated
+    assert draws_check(draws, chance=0.3, most=None).violated
+    assert not draws_check(draws, chance=0.5, most=4).violated
+    assert draws_check(draws, chance=0.5, most=1).violated
+
+
+def test_batches_of_fixed_size_are_told_from_coins() -> None:
+    generator = _generator(19)
+    order = generator.random((500, 2, 6)).argsort(2)
+    drawn = order < 3
+    assert others_check(drawn[..., 1:].sum(2).astype(float), drawn[..., 0].astype(np.int64)).violated
+
+
+def test_events_say_how_far_a_record_may_move_a_release() -> None:
+    assert promised_shifts(events.repeated(events.gaussian(4.0), 3)) == Shifts(0.25)
+    before = events.one_pass(1.0, 3)
+    training = events.repeated(events.without_replacement(10, 2, 5.0), 3)
+    inexact = events.inexact_noise(1e-9, 1e-20)
+    assert promised_shifts(events.composed([before, training, inexact])) == Shifts(0.2)
+    assert promised_shifts(events.coin_sum(4, 25, 4, 3.0)) == Shifts(0.3)
+    svrg = events.fixed_size_two_level(10, 2, False, 2.0, 2.0, 0.2)
+    assert promised_shifts(svrg).drawn == pytest.approx(1.1)
+    with pytest.raises(RequestError, match="releases nothing"):
+        promised_shifts(events.nothing())
+
+
+def test_mixed_messages_are_told_apart_as_well_as_can_be() -> None:
+    """Against the exact likelihood ratio of one client among five."""
+    generator = _generator(20)
+
+    def trials(number: int) -> Rehearsal:
+        present = generator.random(number) < 0.5
+        signals = np.zeros((number, 1, 5, 1))
+        signals[:, 0, 0, 0] = np.where(present, 2.0, -2.0)
+        return Rehearsal(signals + generator.standard_normal(signals.shape), signals, present)
+
+    told, fresh = trials(2000), trials(2000)
+    exact = np.log(np.exp(2 * fresh.views).sum((1, 2, 3))) - np.log(np.exp(-2 * fresh.views).sum((1, 2, 3)))
+    (attack,) = mixed_attacks(told).values()
+    mixed = generator.permuted(fresh.views, axis=2)
+    assert np.corrcoef(attack(mixed), exact)[0, 1] > 0.99
+    assert ((attack(mixed) > 0) == fresh.present).mean() > 0.8

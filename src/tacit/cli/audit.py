@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -10,12 +12,17 @@ import typer
 from tacit.cli import options as o
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
+    from tacit.engine.recipe import Recipe
     from tacit.privacy.audit import AuditResult
 
-HELP = """Attack an algorithm as the server could, and compare what leaks with what is promised.
+HELP = """Attack an algorithm as its adversary could, and compare what leaks with what is promised.
 
 The recipe's algorithm runs with its own sampling, bound, noise, compressor and rounds, on worst-case records of
-the auditor's. Exits with 1 if the promise is refuted. An audit can refute a promise; it cannot prove one."""
+the auditor's. Every promise is attacked by the adversary that it names: a server that sees messages, or someone
+who sees sums or mixed messages. Noise, bounds and draws are measured as well. Exits with 1 if a promise is
+refuted. An audit can refute a promise; it cannot prove one."""
 
 
 def audit(
@@ -43,6 +50,7 @@ def audit(
     ),
     confidence: float = typer.Option(0.95, help="With which the lower bound holds."),
     dim: int = typer.Option(4, help="Coordinates of the repeated runs' game; 1 looks past sparse compressors."),
+    report: o.Report = None,
     as_json: o.Json = False,
     settings: o.Set = None,
 ) -> None:
@@ -60,6 +68,10 @@ def audit(
         result = audit_recipe(
             recipe, method=method, trials=trials, confidence=confidence, dim=dim, data_dir=data_dir
         )
+        if report is not None:
+            result = replace(
+                result, beside=(*result.beside, _reports(recipe, report, trials, confidence, data_dir))
+            )
     if as_json:
         print(json.dumps(result.to_dict()))
     else:
@@ -68,15 +80,40 @@ def audit(
         raise typer.Exit(1)
 
 
+def _reports(
+    recipe: Recipe, text: str, trials: int | None, confidence: float, data_dir: Path | None
+) -> AuditResult:
+    """The audit of the losses that silos would report in a deployment."""
+    from tacit.deploy.audit import audit_report_of
+    from tacit.deploy.report import Report
+
+    return audit_report_of(recipe, Report.parse(text), trials=trials, confidence=confidence, data_dir=data_dir)
+
+
 def _show(result: AuditResult) -> None:
     from rich.console import Console
+
+    console = Console()
+    for index, one in enumerate((result, *result.beside)):
+        if index:
+            console.print()
+        console.print(_table(one, alone=not result.beside))
+    if result.beside:
+        console.print(f"\n  [dim]all promises[/]  {_verdict(result.verdict, result.violated)}")
+
+
+def _table(result: AuditResult, *, alone: bool) -> Table:
     from rich.table import Table
 
     claim, curve = result.at_claim, result.on_curve
     table = Table(show_header=False, box=None, padding=(0, 2))
-    table.add_column(style="dim")
+    table.add_column(style="dim", no_wrap=True)
     table.add_column()
-    table.add_row("algorithm", f"[bold]{result.algorithm}[/], {result.rounds} rounds, {result.records} records")
+    crowd = f", {result.clients} clients" if result.clients > 1 else ""
+    table.add_row(
+        "algorithm", f"[bold]{result.algorithm}[/], {result.rounds} rounds, {result.records} records{crowd}"
+    )
+    table.add_row("adversary", f"{result.adversary.description}; guesses one {result.unit}")
     table.add_row("method", f"{result.method} on {result.data}: {claim.trials:,} trials, {claim.attack}")
     table.add_row("promised", f"epsilon {claim.claimed:.4g} at delta {claim.delta:.3g}, {result.adjacency}")
     table.add_row(
@@ -95,5 +132,25 @@ def _show(result: AuditResult) -> None:
             f"{curve.claimed:.3g} is promised; confidence {curve.confidence:g} "
             f"({curve.right} of {curve.guesses} right)",
         )
-    table.add_row("verdict", f"[bold {'red' if result.violated else 'green'}]{result.verdict}[/]")
-    Console().print(table)
+    for check in result.checks:
+        table.add_row(check.name, f"[bold red]{check.finding}[/]" if check.violated else check.finding)
+    if result.guesses_notice_half is not None:
+        table.add_row("power", _power(result))
+    for note in result.notes:
+        table.add_row("note", note)
+    own = replace(result, beside=())
+    table.add_row("verdict" if alone else "this promise", _verdict(own.verdict, own.violated))
+    return table
+
+
+def _power(result: AuditResult) -> str:
+    """How much noise would have to be missing for this audit to see it."""
+    if result.guesses_notice_half:
+        return "with half of the noise, guesses alone would have refuted the promise"
+    if any(check.name == "noise" and 2 * check.measured > check.promised for check in result.checks):
+        return "guesses would have missed half of the noise (loose bound or rare draws); the noise check not"
+    return "half of the noise would have been missed: there is more of it than the promise needs"
+
+
+def _verdict(verdict: str, violated: bool) -> str:
+    return f"[bold {'red' if violated else 'green'}]{verdict}[/]"

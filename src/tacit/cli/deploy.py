@@ -14,7 +14,6 @@ from tacit.errors import RequestError, count
 
 if TYPE_CHECKING:
     from tacit.deploy.provision import PartyFolder
-    from tacit.deploy.report import Report
     from tacit.engine.recipe import Recipe
 
 HELP = """Rehearse a deployment: a server and N silos as separate processes on this machine, over mutual TLS.
@@ -48,10 +47,7 @@ def deploy(
     step: o.Step = None,
     seed: o.Seed = None,
     quorum: Annotated[int, typer.Option(help="Usable answers that a round needs; 0 stands for all.")] = 0,
-    report: Annotated[
-        str | None,
-        typer.Option(help="Noisy losses, paid for: EVERY,LOSS_BOUND,EPSILON. [dim]none unless given[/]"),
-    ] = None,
+    report: o.Report = None,
     out: o.Out = None,
     resume: o.Resume = False,
     status_port: StatusPort = 0,
@@ -90,6 +86,7 @@ def _provisioned(
     from tacit.deploy.flare.parties import free_ports, write_shards
     from tacit.deploy.job import Job
     from tacit.deploy.provision import Consortium, PartyFolder, provision
+    from tacit.deploy.report import Report
     from tacit.engine.plan import make_plan
 
     plan = make_plan(recipe, data_dir=data_dir)
@@ -97,7 +94,7 @@ def _provisioned(
     port, admin_port = free_ports(2)
     consortium = Consortium(
         "local",
-        replace(Job.from_plan(plan, sites), report=None if report is None else _report(report)),
+        replace(Job.from_plan(plan, sites), report=None if report is None else Report.parse(report)),
         port=port,
         admin_port=admin_port,
         quorum=quorum,
@@ -106,16 +103,6 @@ def _provisioned(
     folders = provision(consortium, out)
     silos = {site: folders[site] for site in sites}
     return PartyFolder.open(folders["server"]), write_shards(plan.federation, silos)
-
-
-def _report(text: str) -> Report:
-    from tacit.deploy.report import Report
-
-    try:
-        every, loss_bound, epsilon = text.split(",")
-        return Report(int(every), float(loss_bound), float(epsilon))
-    except ValueError as error:
-        raise RequestError(f"--report {text!r} must be EVERY,LOSS_BOUND,EPSILON, such as 10,4.0,0.5") from error
 
 
 def _stored(out: Path) -> tuple[PartyFolder, dict[str, Path]]:

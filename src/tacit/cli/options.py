@@ -39,6 +39,10 @@ Compressor = Annotated[
     str | None, typer.Option(help="identity, rand-k:0.05, rand-k:128, qsgd:16, natural, joined by +.")
 ]
 Seed = Annotated[int | None, typer.Option(help="Of all randomness. Seeded noise is for research.")]
+Report = Annotated[
+    str | None,
+    typer.Option(help="Noisy losses, paid for: EVERY,LOSS_BOUND,EPSILON. [dim]none unless given[/]"),
+]
 Out = Annotated[Path | None, typer.Option(help="The run directory. [dim]runs/... unless given[/]")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out after its last checkpoint.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, nothing else.")]

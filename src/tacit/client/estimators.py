@@ -78,6 +78,10 @@ class Estimator(Protocol):
         """How far one record moves the sum, in bounds, if it is drawn with this chance."""
         ...
 
+    def renewed(self, cohort: Cohort) -> float:
+        """The part of a client's memory that moves to this round's point, in expectation over what is secret."""
+        ...
+
     def evaluations(self, cohort: Cohort) -> float:
         """How many record gradients the cohort computes in this round.
 
@@ -112,6 +116,10 @@ class Minibatch:
     def reach(self, rate: float) -> Reach:
         """One bound when drawn. A record that is not drawn has no influence."""
         return Reach()
+
+    def renewed(self, cohort: Cohort) -> float:
+        """Nothing older is remembered."""
+        return 1.0
 
     def evaluations(self, cohort: Cohort) -> float:
         """The batch."""
@@ -182,6 +190,10 @@ class Svrg:
         """q y_j, and d_j when drawn; on average q (y_j + d_j), which is a bounded gradient."""
         return Reach(drawn=self.difference_bound, always=rate, average=rate)
 
+    def renewed(self, cohort: Cohort) -> float:
+        """All of it, if the snapshot moves."""
+        return float(self._moves(cohort))
+
     def evaluations(self, cohort: Cohort) -> float:
         """The batch twice (the second time remembered, for linear models); everything when the snapshot moves."""
         everything = float(cohort.sizes.sum())
@@ -248,6 +260,10 @@ class Saga:
     def reach(self, rate: float) -> Reach:
         """q y_j, and d_j when drawn; on average q (y_j + d_j), which is a bounded gradient."""
         return Reach(drawn=self.difference_bound, always=rate, average=rate)
+
+    def renewed(self, cohort: Cohort) -> float:
+        """The entries of the records that are drawn."""
+        return float(self.sampling.batch_sizes(cohort.sizes).sum() / cohort.sizes.sum())
 
     def evaluations(self, cohort: Cohort) -> float:
         """The batch twice (the second time remembered, for linear models), and everything at the start."""

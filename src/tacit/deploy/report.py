@@ -49,6 +49,21 @@ class Report:
             raise RequestError(f"report must be a table of every, loss_bound and epsilon, not {values!r}")
         return cls(**values)
 
+    @classmethod
+    def parse(cls, text: str) -> Report:
+        """From an option of the command line.
+
+        >>> Report.parse("10,4.0,0.5")
+        Report(every=10, loss_bound=4.0, epsilon=0.5)
+        """
+        try:
+            every, loss_bound, epsilon = text.split(",")
+            return cls(int(every), float(loss_bound), float(epsilon))
+        except ValueError as error:
+            raise RequestError(
+                f"--report {text!r} must be EVERY,LOSS_BOUND,EPSILON, such as 10,4.0,0.5"
+            ) from error
+
     def reports(self, releases: int) -> int:
         """How many of a silo's first so many messages have one."""
         return releases // self.every

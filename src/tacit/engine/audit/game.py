@@ -1,204 +1,310 @@
-"""The game that an auditor plays against a client: records are gradients, and the server is not honest.
+"""The game that an auditor plays against the code: the worst records, and a server that is not honest.
 
-What is audited is `client_round`, the function that every engine calls: sampling, bound, estimator, noise,
-shift, compression and wire format. Only model and data are the auditor's, because the promise is made for all
-of them: the worst records that the bound lets through, and points that turn all gradients around, against
-whatever clients may remember.
+What is played is `client_round`, the function that every engine calls: sampling, bound, estimator, noise, shift,
+compression and wire format. Where a promise is about a crowd, it is also how the crowd shares the noise and what
+a trusted party adds. Only model and data are the auditor's, because the promise is made for all of them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.calibrate import Calibration
 from tacit.client.cohort import Cohort
-from tacit.client.estimators import Saga, Svrg
-from tacit.compress import Packets, Shifted
-from tacit.compress.sparse import SparsePackets
-from tacit.engine.plan import plan
+from tacit.client.work import sizes_are_public
+from tacit.compress import Direct, Identity, Packets, RandK, Shifted
+from tacit.compress.rotation import Rotation
+from tacit.compress.sparse import SparsePackets, Sparsifier
+from tacit.compress.uplink import Uplink
+from tacit.engine.audit.model import BEYOND, GradientGame, clients_with
+from tacit.engine.audit.seats import Mixed, OneClient, Seat, mixing, randomness_of
+from tacit.engine.audit.stage import Array, Counts, Draws, Tactic
 from tacit.engine.round import client_round, client_start
-from tacit.errors import RequestError, count
-from tacit.federation import Batch, Federation
-from tacit.models.gradients import WrittenGradients
-from tacit.models.penalty import Penalty
-from tacit.noise.randomness import Purpose, Randomness
-from tacit.privacy import Adjacency, Guarantee, Target
-from tacit.privacy.audit import ClaimedPoint
-from tacit.server.participation import Everyone
+from tacit.engine.threads import suitable_threads
+from tacit.errors import count
+from tacit.federation import Federation
+from tacit.noise.randomness import Randomness
+from tacit.privacy import Adjacency, Adversary, Unit
+from tacit.privacy.audit import Attack, Rehearsal, Shifts, mixed_attacks, rehearsed_attacks
 
-Array = NDArray[np.float64]
-Coins = NDArray[np.bool_]
-
-CANARY_NORM = 1e3
-"""In units of the bound, so that nothing but the bound keeps a canary small."""
-
-FAR = 1e3
-"""How far from zero points are: no local step of a client may cross it and turn its gradients."""
-
-
-@dataclass(frozen=True)
-class GradientGame:
-    """A model in which a record is its own gradient: f_j(x) = s(x) <record_j, x>, with s(x) the sign of sum(x).
-
-    Whoever chooses the point chooses the sign of all gradients.
-    """
-
-    dim: int
-    penalty: Penalty | None = None
-    metric_name: str = "loss"
-
-    def init(self, generator: np.random.Generator) -> Tensor:
-        """Where the sign is -1."""
-        return torch.full((self.dim,), -FAR)
-
-    def losses(self, point: Tensor, batch: Batch) -> Tensor:
-        """s(x) <record_j, x>."""
-        points = point.expand(batch.records, -1) if point.dim() == 1 else point[batch.owners()]
-        return self._signs(point, batch) * (batch.features * points).sum(1)
-
-    def gradients(self, point: Tensor, batch: Batch) -> WrittenGradients:
-        """s(x) record_j."""
-        return WrittenGradients(self._signs(point, batch)[:, None] * batch.features, batch.counts)
-
-    def predict(self, point: Tensor, features: Tensor) -> Tensor:
-        """Nothing to predict: the loss of every record."""
-        records = len(features)
-        return self.losses(point, Batch(features, torch.zeros(records), torch.tensor([records])))
-
-    def metric(self, point: Tensor, batch: Batch) -> float:
-        """The mean loss."""
-        return float(self.losses(point, batch).double().mean())
-
-    def _signs(self, point: Tensor, batch: Batch) -> Tensor:
-        signs = torch.where(point.sum(-1) >= 0, 1.0, -1.0)
-        return signs.expand(batch.records) if point.dim() == 1 else signs[batch.owners()]
+_NUMBERS_AT_A_TIME = 2**24
+_DEVIATIONS = 6.0
 
 
 @dataclass(frozen=True)
 class Game:
-    """An algorithm with the noise of its promise, and a server that plays against it."""
+    """An algorithm with its noise, an adversary's seat, and whose data are guessed."""
 
     algorithm: Algorithm
-    calibration: Calibration
+    seat: Seat
+    noise: float
+    """how many bounds of noise a client adds, if it adds all of it"""
+    shifts: Shifts
+    """how far the promise lets one unit move a release"""
+    unit: Unit
+    adjacency: Adjacency
     records: int
     rounds: int
-    adjacency: Adjacency
-    dim: int
     randomness: Randomness
 
-    @classmethod
-    def of(cls, algorithm: Algorithm, *, records: int, rounds: int, privacy: Target, dim: int, seed: int) -> Game:
-        """The algorithm as it is, but for its model, calibrated for a client with so many records."""
-        if not isinstance(privacy, Target):
-            raise RequestError(
-                f"privacy must be a Target(epsilon, delta), not {privacy!r}: there is nothing to audit"
-            )
-        work: Any = algorithm.work
-        algorithm = replace(algorithm, work=replace(work, model=GradientGame(count("dim", dim))))
-        # The client that is played against takes part in every round.
-        algorithm = replace(algorithm, participation=Everyone())
-        client = clients_with(torch.zeros(count("records", records), dim), clients=1, first=0)
-        planned = plan(algorithm, client, rounds=rounds, privacy=privacy, seed=seed)
-        calibration = planned.calibration
-        return cls(planned.algorithm, calibration, records, rounds, privacy.adjacency, dim, Randomness(seed))
+    def placed(self) -> Game:
+        """The same game at points so far out that clients cannot walk out of their level."""
+        return replace(self, algorithm=with_game(self.algorithm, self.dim, self._walk()))
 
     @property
-    def guarantee(self) -> Guarantee:
-        """What the accountant promises for this noise."""
-        assert self.calibration.guarantee is not None, "the game is calibrated to a target"
-        return self.calibration.guarantee
+    def name(self) -> str:
+        """The algorithm's."""
+        return self.algorithm.name
 
     @property
-    def claim(self) -> ClaimedPoint:
-        """The promised epsilon at the promised delta."""
-        return ClaimedPoint(self.guarantee.epsilon, self.guarantee.delta)
+    def adversary(self) -> Adversary:
+        """Who sits there."""
+        return self.seat.adversary
 
     @property
-    def noise_multiplier(self) -> float:
-        """The client's."""
-        return float(self.calibration.noise_multipliers[0])
+    def clients(self) -> int:
+        """Of one trial."""
+        return self.seat.clients
 
-    def pulls(self, present: Coins) -> Tensor:
-        """How far every canary pulls along its direction: beyond the bound, or its neighbour's way."""
-        absent = -1.0 if self.adjacency is Adjacency.REPLACE_ONE else 0.0
-        length = CANARY_NORM * self.algorithm.work.bound.norm(self.dim)
-        return torch.from_numpy(np.where(present, 1.0, absent) * length)
+    @property
+    def messages(self) -> float:
+        """About how many of them send something in a round."""
+        return self.seat.messages
 
-    def coins(self, number: int, first: int) -> Coins:
-        """Fair and independent, for canaries numbered from `first`."""
-        return self.randomness.generator(Purpose.DATA, client=first).random(number) < 0.5
+    @property
+    def dim(self) -> int:
+        """Of the game's vectors."""
+        return self.algorithm.work.model.dim
 
-    def messages(self, federation: Federation) -> Array:
-        """What the adversary sees of every client's private vectors: (clients, rounds, dim), nan where nothing.
+    @property
+    def model(self) -> GradientGame:
+        """The auditor's."""
+        model = self.algorithm.work.model
+        assert isinstance(model, GradientGame), "a game is played with the auditor's model"
+        return model
 
-        It reads bytes. Shifts follow from earlier messages, so it adds them back.
+    @property
+    def direction(self) -> Array:
+        """The canary's in messages, which some clients rotate."""
+        rotation = getattr(self.algorithm.work, "rotation", None)
+        alike = self._alike
+        return alike if rotation is None else rotation.forward(torch.from_numpy(alike)[None])[0].numpy()
+
+    @property
+    def _alike(self) -> Array:
+        """All coordinates alike: no compressor misses the canary, and bounds on coordinates let it through."""
+        return np.full(self.dim, self.dim**-0.5)
+
+    @property
+    def tactics(self) -> tuple[Tactic, ...]:
+        """Those worth rehearsing; which one is best depends on the algorithm."""
+        tactics, work = [Tactic()], self.algorithm.work
+        estimator = getattr(work, "estimator", None)
+        reach = None if estimator is None else estimator.reach(work.sampling.rate(self.records))
+        if reach is not None and reach.always:
+            # Where differences are cut to r bounds, a record moves the sum most when it is drawn if its old
+            # gradient is 1 - r times its new one, and most when it is not if they are the same.
+            memories = {1.0, max(-1.0, 1 - reach.drawn)} - {-1.0}
+            tactics += [Tactic(memory=memory) for memory in sorted(memories)]
+        if self.records > 1 or self.clients > 1:
+            tactics.append(Tactic(others=-1.0))
+        return tuple(tactics)
+
+    def views(self, pulls: Array, first: int, tactic: Tactic) -> Array:
+        """What is sent in trials, as the adversary reads it: (trials, rounds, dim), nan where nothing is.
+
+        Mixed messages have an axis for clients before the last, the canary's first; `hidden` takes that away.
         """
-        algorithm, clients = self.algorithm, federation.clients
-        state = client_start(algorithm, self._point(-1.0), federation)
-        multipliers = self.calibration.noise_multipliers.expand(clients)
-        seen = np.empty((clients, self.rounds, self.dim))
-        shifts = torch.zeros(clients, self.dim)
-        for cohort, point in self._play(federation):
-            packets, state = client_round(algorithm, point, cohort, state, multipliers)
-            received = algorithm.uplink.compressor.decode(packets.encode(), self.dim)
-            seen[:, cohort.round] = (_values(received) + shifts).numpy()
-            if isinstance(algorithm.uplink, Shifted):
-                received.add_to(shifts, algorithm.uplink.gamma(self.dim))
-        return seen
+        return self._in_parts(pulls, first, tactic, self.noise, self.algorithm.uplink)
 
-    def signals(self, federation: Federation) -> Array:
-        """The same clients' vectors without noise and compression: (clients, rounds, dim)."""
+    def hidden(self, views: Array, first: int) -> Array:
+        """Views without what the adversary must not know."""
+        return self.seat.hide(views, mixing(self.randomness, first))
+
+    def bare(self, pulls: Array, first: int, tactic: Tactic) -> Array:
+        """The same before compression rounds anything."""
+        return self._in_parts(pulls, first, tactic, self.noise, _lossless(self.algorithm.uplink, self.dim))
+
+    def signals(self, pulls: Array, first: int, tactic: Tactic) -> Array:
+        """The same trials without noise and compression."""
+        return self._in_parts(pulls, first, tactic, 0.0, Direct(Identity()))
+
+    @property
+    def followed(self) -> Game:
+        """The same trials to someone who can tell the canary's messages from others where they are only mixed."""
+        if not isinstance(self.seat, Mixed):
+            return self
+        return replace(self, seat=OneClient(stride=self.clients))
+
+    def draws(self, trials: int, first: int) -> Counts:
+        """How often the canary was drawn for every message: (trials, rounds)."""
+        work, seat = self.algorithm.work, self.seat
+        federation = self._federation(np.ones(trials), first, Tactic())
+        sources = self._sources(trials, first)
+        mine = torch.arange(trials) * seat.clients
+        starts = federation.offsets[mine]
+        canaries = 1 if self.unit is Unit.RECORD else self.records
+        drawn = np.zeros((trials, self.rounds), dtype=np.int64)
+        for t in range(self.rounds):
+            if work.unit is Unit.CLIENT:
+                drawn[:, t] = seat.present(self.algorithm, 0.0, t, sources).canary
+                continue
+            for k in range(work.batches_per_round):
+                cohort = Cohort(federation, mine, t, self.randomness, step=k, steps=work.batches_per_round)
+                got = work.sampling.draw(cohort)
+                inside = got.rows - starts[got.batch.owners().cpu()] < canaries
+                drawn[:, t] += np.bincount(got.batch.owners().cpu().numpy()[inside.numpy()], minlength=trials)
+        return drawn
+
+    def allowed(self, draws: Counts, first: int) -> Array:
+        """How far canaries may move messages for which they were drawn so often, in the noise's deviations."""
         work = self.algorithm.work
-        state = work.init(self._point(-1.0), federation)
-        silence = torch.zeros(federation.clients, dtype=torch.float64)
-        vectors = np.empty((federation.clients, self.rounds, self.dim))
-        for cohort, point in self._play(federation):
-            rows, state = work.run(point, cohort, state, silence)
-            vectors[:, cohort.round] = rows.numpy()
-        return vectors
+        sides = 2.0 if self.adjacency is Adjacency.REPLACE_ONE else 1.0
+        if work.unit is Unit.CLIENT:
+            sources = self._sources(len(draws), first)
+            weights = [self.seat.present(self.algorithm, 0.0, t, sources).weights for t in range(self.rounds)]
+            return sides * self.shifts.drawn * np.stack(weights, axis=1) * draws
+        # Several steps of a round are releases of their own, of which the message is the sum.
+        steps = work.batches_per_round
+        chances = steps * (1 if self.unit is Unit.RECORD else self.records)
+        moved = self.shifts.drawn * draws + self.shifts.not_drawn * np.maximum(chances - draws, 0)
+        return np.asarray(sides * moved / math.sqrt(steps))
 
-    def _play(self, federation: Federation) -> Iterator[tuple[Cohort, Tensor]]:
-        """The rounds, each with the sign that is furthest from what clients remember.
+    @property
+    def expected_draws(self) -> Draws | None:
+        """By the sampling's own rate, or by the coins of whole clients."""
+        work = self.algorithm.work
+        if work.unit is Unit.CLIENT:
+            return Draws(self.seat.chance)
+        if self.unit is Unit.CLIENT:
+            return None
+        rate = work.sampling.rate(self.records)
+        once = work.sampling.name == "one-pass"
+        return Draws(1 - (1 - rate) ** work.batches_per_round, 1 if once else None)
 
-        Memories begin with the first point. SVRG's snapshot is public; of an entry in SAGA's table the server
-        knows how likely it is to be old. Where there is no memory, signs alternate.
+    @property
+    def independent_draws(self) -> bool:
+        """Whether everyone has a coin of their own."""
+        work = self.algorithm.work
+        if work.unit is Unit.CLIENT:
+            return self.seat.chance < 1 and self.clients > 1
+        return work.sampling.name == "poisson" and self.records > 1 and self.unit is Unit.RECORD
+
+    def attacks(self, rehearsal: Rehearsal) -> dict[str, Attack]:
+        """Likelihood ratios."""
+        if isinstance(self.seat, Mixed):
+            return mixed_attacks(rehearsal)
+        return rehearsed_attacks(rehearsal, self.direction)
+
+    def play(self, federation: Federation, first: int, tactic: Tactic, noise: float, uplink: Uplink) -> Array:
+        """All rounds of the trials whose clients these are."""
+        algorithm = replace(self.algorithm, uplink=uplink)
+        seat, trials = self.seat, federation.clients // self.seat.clients
+        sources = self._sources(trials, first)
+        shifts = torch.zeros(federation.clients, self.dim)
+        rounds = self._points(federation, tactic)
+        _, point = next(rounds)
+        state = client_start(algorithm, point, federation)
+        seen = []
+        for t, point in rounds:
+            who = seat.present(algorithm, noise, t, sources)
+            cohort = Cohort(federation, who.positions, t, self.randomness)
+            packets, state = client_round(algorithm, point, cohort, state, who.multipliers)
+            received = algorithm.uplink.compressor.decode(packets.encode(), self.dim) if noise else packets
+            rows = _values(received) + shifts[who.positions]
+            if isinstance(uplink, Shifted):
+                # Shifts follow from earlier messages, so the adversary adds them back.
+                received.add_to(shifts, uplink.gamma(self.dim), who.positions)
+            seen.append(seat.see(algorithm, rows, who, noise, t, sources).numpy().astype(np.float64))
+        return np.stack(seen, axis=1)
+
+    def _sources(self, trials: int, first: int) -> list[Randomness]:
+        return [randomness_of(first + n, self.randomness) for n in range(trials)]
+
+    def _in_parts(self, pulls: Array, first: int, tactic: Tactic, noise: float, uplink: Uplink) -> Array:
+        numbers = self.seat.clients * self.records * self.dim
+        step = max(1, _NUMBERS_AT_A_TIME // numbers)
+        with suitable_threads(min(step, len(pulls)) * numbers):
+            parts = [
+                self.play(
+                    self._federation(pulls[i : i + step], first + i, tactic), first + i, tactic, noise, uplink
+                )
+                for i in range(0, len(pulls), step)
+            ]
+        return np.concatenate(parts)
+
+    def _federation(self, pulls: Array, first: int, tactic: Tactic) -> Federation:
+        """The clients of trials; the first of each has the canary, or is it.
+
+        Where numbers of records are protected as well, a client's neighbour has only one.
+        """
+        work, clients = self.algorithm.work, self.seat.clients
+        each = np.full((len(pulls), clients, self.records), tactic.others)
+        canaries = 1 if self.unit is Unit.RECORD else self.records
+        each[:, 0, :canaries] = pulls[:, None] * tactic.size
+        there = np.ones(each.shape, dtype=bool)
+        if not sizes_are_public(work):
+            there[pulls <= 0, 0, 1:] = False
+        length = work.bound.norm(self.dim)
+        rows = torch.from_numpy(each[there][:, None] * (length * self._alike)).float()
+        trials = torch.arange(first, first + len(pulls))[:, None]
+        ids = (trials * self.seat.stride + torch.arange(clients)).reshape(-1)
+        return clients_with(rows, ids, torch.from_numpy(there.sum(2)).reshape(-1))
+
+    def _points(self, federation: Federation, tactic: Tactic) -> Iterator[tuple[int, Tensor]]:
+        """Where clients begin, and the point of every round.
+
+        SVRG's snapshot is public; of an entry in SAGA's table the server knows how likely it is to be old.
         """
         estimator = getattr(self.algorithm.work, "estimator", None)
-        sign = remembered = -1.0
+        remembered = tactic.memory
+        yield -1, self.model.point(tactic.memory)
         for t in range(self.rounds):
-            cohort = Cohort(federation, torch.arange(federation.clients), t, self.randomness)
-            if t > 0:
-                sign = -1.0 if remembered > 0 else 1.0
-            yield cohort, self._point(sign)
-            if isinstance(estimator, Svrg):
-                if cohort.public_coin(Purpose.SNAPSHOT, estimator.snapshot_probability):
-                    remembered = sign
-            elif isinstance(estimator, Saga):
-                remembered += estimator.sampling.rate(self.records) * (sign - remembered)
+            cohort = Cohort(federation, torch.arange(1), t, self.randomness)
+            renewed = 1.0 if estimator is None else estimator.renewed(cohort)
+            if tactic.memory > -1:
+                level = tactic.memory if renewed == 1 else 1.0
             else:
-                remembered = sign
+                level = -1.0 if remembered > 0 else 1.0
+            yield t, self.model.point(level)
+            remembered += renewed * (level - remembered)
 
-    def _point(self, sign: float) -> Tensor:
-        return torch.full((self.dim,), FAR * sign)
+    def _walk(self) -> float:
+        """A distance beyond what clients walk in a round: the longest bounded steps, with their noise."""
+        work: Any = self.algorithm.work
+        step = getattr(work, "step_size", None)
+        if step is None:
+            return 1.0
+        sizes = torch.tensor([self.records])
+        spread = float(sizes[0] / work.sampling.batch_sizes(sizes)[0])
+        bound = work.bound.norm(self.dim)
+        if work.unit is Unit.CLIENT:
+            longest = BEYOND * bound * spread
+        else:
+            noise = float(work.noise_stds(sizes, torch.tensor([self.noise], dtype=torch.float64))[0])
+            longest = bound * spread + _DEVIATIONS * noise
+        return float(4 * step * work.batches_per_round * longest)
 
 
-def clients_with(records: Tensor, *, clients: int, first: int) -> Federation:
-    """Clients with equally many of these records; their ids, and so their randomness, begin at `first`."""
-    return Federation(
-        features=records,
-        targets=torch.zeros(len(records)),
-        sizes=torch.full((clients,), len(records) // clients),
-        ids=torch.arange(first, first + clients),
-        name="gradient game",
-    )
+def with_game(algorithm: Algorithm, dim: int, far: float = 1.0) -> Algorithm:
+    """The algorithm with the auditor's model in the place of its own."""
+    work: Any = replace(algorithm.work, model=GradientGame(count("dim", dim), far))  # type: ignore[type-var]
+    if getattr(work, "rotation", None) is not None:
+        work = replace(work, rotation=Rotation(dim))
+    return replace(algorithm, work=work)
+
+
+def _lossless(uplink: Uplink, dim: int) -> Uplink:
+    """The same coordinates, unrounded."""
+    compressor = uplink.compressor
+    return Direct(RandK(count=compressor.kept(dim)) if isinstance(compressor, Sparsifier) else Identity())
 
 
 def _values(packets: Packets) -> Tensor:

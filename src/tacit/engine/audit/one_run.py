@@ -6,10 +6,14 @@ import numpy as np
 import torch
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.engine.audit.game import Array, Coins, Game, clients_with
-from tacit.errors import count
+from tacit.compress import Direct, Identity
+from tacit.engine.audit.game import Game
+from tacit.engine.audit.model import clients_with
+from tacit.engine.audit.promises import promises_of
+from tacit.engine.audit.stage import Array, Coins, Tactic, coins_of, pulls_of
+from tacit.errors import RequestError, count
 from tacit.federation import Federation
-from tacit.privacy import Target
+from tacit.privacy import Adversary, Target, Unit
 from tacit.privacy.audit import AuditResult, Rehearsal, one_run_finding, rehearsed_attacks
 
 CANARIES = 1000
@@ -32,29 +36,51 @@ def audit_one_run(
     Guarantee: Steinke, Nasr & Jagielski 2023 (see `one_run_p_value`); turning one coin replaces one record.
     """
     count("canaries", canaries, at_least=10)
-    game = Game.of(algorithm, records=canaries, rounds=rounds, privacy=privacy, dim=canaries, seed=seed)
-    known, hidden = game.coins(canaries, 0), game.coins(canaries, 1)
-    rehearsal = Rehearsal(
-        _by_canary(game.messages(_client(game, known, 0))),
-        _by_canary(game.signals(_client(game, known, 0))),
-        known,
+    if algorithm.trust.adversary is not Adversary.SERVER or algorithm.work.unit is not Unit.RECORD:
+        raise RequestError(
+            f"one-run plays against the messages of one client about its records; {algorithm.name!r} promises "
+            "something about a crowd or about whole clients: use repeated-runs"
+        )
+    promise, *_ = promises_of(
+        algorithm,
+        records=canaries,
+        clients=1,
+        rounds=rounds,
+        privacy=privacy,
+        whole_clients=None,
+        dim=canaries,
+        seed=seed,
     )
+    game = promise.stage
+    assert isinstance(game, Game), "the messages of one client are a game"
+    known, hidden = (coins_of(game.randomness, canaries, number) for number in (0, 1))
+    silent = game.play(_client(game, known, 0), 0, Tactic(), 0.0, Direct(Identity()))
+    rehearsal = Rehearsal(_seen(game, known, 0), _by_canary(silent), known)
     name, attack = next(iter(rehearsed_attacks(rehearsal, np.ones(1)).items()))
-    scores = attack(_by_canary(game.messages(_client(game, hidden, 1))))
+    scores = attack(_seen(game, hidden, 1))
     return AuditResult(
         method="one run",
         algorithm=algorithm.name,
         data="gradient game",
         adjacency=game.adjacency,
-        rounds=rounds,
+        rounds=game.rounds,
         records=canaries,
-        noise_multiplier=game.noise_multiplier,
-        at_claim=one_run_finding(scores, hidden, game.claim, confidence=confidence, attack=name),
+        noise_multiplier=game.noise,
+        at_claim=one_run_finding(scores, hidden, promise.claim, confidence=confidence, attack=name),
+        notes=promise.notes,
     )
 
 
+def _seen(game: Game, present: Coins, number: int) -> Array:
+    client = _client(game, present, number)
+    return _by_canary(game.play(client, number, Tactic(), game.noise, game.algorithm.uplink))
+
+
 def _client(game: Game, present: Coins, number: int) -> Federation:
-    return clients_with(torch.diag(game.pulls(present)).float(), clients=1, first=number)
+    length = game.algorithm.work.bound.norm(game.dim)
+    return clients_with(
+        torch.diag(torch.from_numpy(pulls_of(present, game.adjacency) * length)).float(), torch.tensor([number])
+    )
 
 
 def _by_canary(vectors: Array) -> Array:

@@ -1,73 +1,29 @@
-"""The audit by repeated runs: one canary, one coin, many independent clients."""
+"""The audit by repeated runs: one canary, one coin, many independent trials."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
-
-import numpy as np
-import torch
+from dataclasses import dataclass, replace
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.engine.audit.game import Array, Coins, Game, clients_with
-from tacit.engine.threads import suitable_threads
+from tacit.engine.audit.measured import measured
+from tacit.engine.audit.promises import Promise, promises_of
+from tacit.engine.audit.stage import Array, Stage, Tactic, rehearse
 from tacit.errors import count
-from tacit.federation import Federation
-from tacit.privacy import Target, accounting, calibrate_noise
-from tacit.privacy.audit import Attack, AuditResult, ClaimedPoint, Rehearsal, best_rule, rehearsed_attacks
+from tacit.privacy import Target
+from tacit.privacy.audit import Attack, AuditResult, Rehearsal, best_rule
 
 TRIALS, DIM = 4000, 4
 
 CURVE_CONFIDENCE = 0.999
 """At which a point of the claimed curve is tested."""
 
-_CURVE = (0.01, 0.125, 0.25, 0.5, 0.75, 1.0)
-"""The points of the claimed curve that may be tested, as parts of the claimed epsilon."""
-
 FEWEST_TRIALS = 500
 
-_REHEARSED, _PRACTISED, _FEWEST_REHEARSED = 0.15, 0.2, 100
-"""The parts of the trials that go to each of two rehearsals, and to choosing what to guess."""
+_REHEARSED, _FEWEST_REHEARSED = 0.15, 100
+"""How long every tactic is rehearsed, as a part of the trials that follow."""
 
-_NUMBERS_AT_A_TIME = 2**24
-
-
-@dataclass(frozen=True)
-class _Trials:
-    """Independent clients with one canary each; `others` is how far every other record pulls, in canaries."""
-
-    game: Game
-    others: float
-
-    @property
-    def direction(self) -> Array:
-        """All coordinates alike: no compressor misses the canary, and bounds on coordinates let it through."""
-        return np.full(self.game.dim, self.game.dim**-0.5)
-
-    def play(self, number: int, first: int) -> tuple[Array, Coins]:
-        """What is seen in trials, and whether the canary was in."""
-        present = self.game.coins(number, first)
-        return self._run(self.game.messages, present, first), present
-
-    def rehearse(self, number: int, first: int) -> Rehearsal:
-        """Trials in which everything is known."""
-        views, present = self.play(number, first)
-        return Rehearsal(views, self._run(self.game.signals, present, first), present)
-
-    def _run(self, run: Callable[[Federation], Array], present: Coins, first: int) -> Array:
-        numbers = self.game.records * self.game.dim
-        step = max(1, _NUMBERS_AT_A_TIME // numbers)
-        starts = range(0, len(present), step)
-        with suitable_threads(min(step, len(present)) * numbers):
-            return np.concatenate([run(self._clients(present[i : i + step], first + i)) for i in starts])
-
-    def _clients(self, present: Coins, first: int) -> Federation:
-        canaries = self.game.pulls(present)
-        pulls = self.others * self.game.pulls(np.ones_like(present))[:, None].repeat(1, self.game.records)
-        pulls[:, 0] = canaries
-        records = pulls.reshape(-1, 1) * torch.from_numpy(self.direction)
-        return clients_with(records.float(), clients=len(present), first=first)
+_PRACTISED = 0.3
+"""The part of the trials that goes to choosing what to guess."""
 
 
 def audit(
@@ -76,80 +32,137 @@ def audit(
     records: int,
     rounds: int,
     privacy: Target,
+    clients: int = 1,
+    whole_clients: Target | None = None,
     trials: int = TRIALS,
     confidence: float = 0.95,
     seed: int = 0,
     dim: int = DIM,
 ) -> AuditResult:
-    """A lower bound on the epsilon of a client with so many records over so many rounds, by repeated runs.
+    """A lower bound on the epsilon of every promise that a run makes, and checks of what the promises rest on.
 
-    In every trial a coin decides whether the client holds the canary or its replacement (for add/remove: a
-    record that adds nothing). The adversary has all of the client's messages and knows everything else. Other
-    records add nothing, or pull against the canary, which is the worst case where batches have a fixed size:
-    rehearsals tell. About half of the trials go to rehearsing and to choosing what to guess; the others are
+    Args:
+        algorithm: what is audited; only its model is exchanged for the auditor's.
+        records: of the audited client.
+        rounds: that the client, or the crowd, is charged for.
+        privacy: the promise that noise is calibrated to.
+        clients: in the federation, where the promise counts on a crowd.
+        whole_clients: what is promised to whole clients beside their records.
+        trials: independent runs, rehearsals not counted.
+        confidence: of the lower bound.
+        seed: of all randomness.
+        dim: coordinates of the game; 1 looks past sparse compressors.
+
+    In every trial a coin decides whether a client holds the canary or its replacement (for add/remove: one that
+    adds nothing). Where whole clients are promised something, all records of the client are canaries. The
+    adversary is the one that the promise names, sees what the promise lets it see, and knows everything else.
+    Other records add nothing, or pull against the canary, which is the worst case where batches have a fixed
+    size: rehearsals, which come before the trials, tell. Some trials go to choosing what to guess; the others are
     used once.
 
     Guarantee: for an algorithm that keeps its promise, `lower_bound` exceeds the promised epsilon with
-    probability at most 1 - `confidence`, and `on_curve` is violated with probability at most 0.001. Coins that
-    are public in the algorithm (SVRG's snapshots) are the same in all trials: the promise is made for every
-    outcome of them.
+    probability at most 1 - `confidence`; `on_curve` is violated with probability at most 0.001, and so is each
+    check. Coins that are public in the algorithm (SVRG's snapshots) are the same in all trials: the promise is
+    made for every outcome of them.
     """
-    game = Game.of(algorithm, records=records, rounds=rounds, privacy=privacy, dim=dim, seed=seed)
     count("trials", trials, at_least=FEWEST_TRIALS)
-    rehearsed, practised = max(_FEWEST_REHEARSED, int(_REHEARSED * trials)), int(_PRACTISED * trials)
-    curve = _curve(game)
+    promises = promises_of(
+        algorithm,
+        records=records,
+        clients=count("clients", clients),
+        rounds=rounds,
+        privacy=privacy,
+        whole_clients=whole_clients,
+        dim=dim,
+        seed=seed,
+    )
+    results = [audit_promise(promise, trials=trials, confidence=confidence) for promise in promises]
+    return replace(results[0], beside=tuple(results[1:]))
 
-    first = 0
-    found: list[tuple[float, _Trials, dict[str, Attack]]] = []
-    for others in (0.0, -1.0) if records > 1 else (0.0,):
-        playing = _Trials(game, others)
-        rehearsal = playing.rehearse(rehearsed, first)
-        attacks = rehearsed_attacks(rehearsal, playing.direction)
-        scores = _scores(attacks, rehearsal.views)
-        rule = best_rule(scores, rehearsal.present, curve, confidence=confidence)
-        found.append((rule.margin, playing, attacks))
-        first += rehearsed
-    _, playing, attacks = max(found, key=lambda one: one[0])
 
-    views, present = playing.play(practised, first)
-    scores = _scores(attacks, views)
-    on_curve = best_rule(scores, present, curve, confidence=CURVE_CONFIDENCE)
-    at_claim = best_rule(scores, present, [game.claim], confidence=CURVE_CONFIDENCE)
+def audit_promise(promise: Promise, *, trials: int, confidence: float) -> AuditResult:
+    """One promise: guesses, then what can be measured."""
+    stage = promise.stage
+    practised = int(_PRACTISED * trials)
+    rehearsed = _rehearse_all(promise, trials, confidence)
+    attacks, first = rehearsed.attacks, rehearsed.trials
+
+    practice = rehearse(stage, rehearsed.tactic, practised, first)
+    scores = _scores(stage, attacks, practice, first)
+    on_curve = best_rule(scores, practice.present, promise.curve, confidence=CURVE_CONFIDENCE)
+    at_claim = best_rule(scores, practice.present, [promise.claim], confidence=CURVE_CONFIDENCE)
 
     first += practised
-    views, present = playing.play(trials - first, first)
-    scores = _scores({name: attacks[name] for name in {on_curve.attack, at_claim.attack}}, views)
-    guesses = on_curve.guess(scores, present)
+    played = rehearse(stage, rehearsed.tactic, trials - practised, first)
+    used = {name: attacks[name] for name in {on_curve.attack, at_claim.attack}}
+    scores = _scores(stage, used, played, first)
+    guesses = on_curve.guess(scores, played.present)
+    epsilon = on_curve.claim.epsilon
     return AuditResult(
         method="repeated runs",
-        algorithm=algorithm.name,
+        algorithm=stage.name,
         data="gradient game",
-        adjacency=game.adjacency,
-        rounds=rounds,
-        records=records,
-        noise_multiplier=game.noise_multiplier,
-        at_claim=at_claim.finding(at_claim.guess(scores, present), confidence=confidence),
+        adjacency=stage.adjacency,
+        rounds=stage.rounds,
+        records=stage.records,
+        noise_multiplier=stage.noise,
+        at_claim=at_claim.finding(at_claim.guess(scores, played.present), confidence=confidence),
         on_curve=on_curve.finding(guesses, confidence=CURVE_CONFIDENCE),
-        equivalent_epsilon=_equivalent(
-            game, on_curve.claim.epsilon, guesses.delta(on_curve.claim.epsilon, confidence)
-        ),
+        equivalent_epsilon=promise.equivalent(epsilon, guesses.delta(epsilon, confidence)),
+        adversary=stage.adversary,
+        unit=stage.unit,
+        clients=stage.clients,
+        checks=measured(stage, first + len(played.present)),
+        guesses_notice_half=_notices_half(promise, rehearsed.rehearsal, practice, played, first),
+        notes=promise.notes,
     )
 
 
-def _scores(attacks: dict[str, Attack], views: Array) -> dict[str, Array]:
-    return {name: attack(views) for name, attack in attacks.items()}
+@dataclass(frozen=True)
+class _Rehearsed:
+    """The tactic that did best, and what was learnt with it."""
+
+    tactic: Tactic
+    rehearsal: Rehearsal
+    attacks: dict[str, Attack]
+    trials: int
+    """of all rehearsals"""
 
 
-def _curve(game: Game) -> list[ClaimedPoint]:
-    """Some points of what the accountant promises for this noise."""
-    event, epsilons = game.guarantee.events[0], [part * game.claim.epsilon for part in _CURVE]
-    return [ClaimedPoint(e, accounting.delta(event, e, game.adjacency)) for e in epsilons]
+def _rehearse_all(promise: Promise, trials: int, confidence: float) -> _Rehearsed:
+    stage = promise.stage
+    each = max(_FEWEST_REHEARSED, int(_REHEARSED * trials))
+    first = 0
+    found: list[tuple[float, _Rehearsed]] = []
+    for tactic in stage.tactics:
+        rehearsal = rehearse(stage, tactic, each, first)
+        attacks = stage.attacks(rehearsal)
+        scores = _scores(stage, attacks, rehearsal, first)
+        rule = best_rule(scores, rehearsal.present, promise.curve, confidence=confidence)
+        found.append((rule.margin, _Rehearsed(tactic, rehearsal, attacks, each * len(stage.tactics))))
+        first += each
+    return max(found, key=lambda one: one[0])[1]
 
 
-def _equivalent(game: Game, epsilon: float, delta: float) -> float:
-    """The promise that noise would have kept which gives away so much delta at this epsilon, and no more."""
-    if delta <= 0:
-        return 0.0
-    event = partial(game.algorithm.work.event, game.records, rounds=game.rounds)
-    multiplier = calibrate_noise(event, epsilon=epsilon, delta=delta, adjacency=game.adjacency)
-    return accounting.epsilon(event(multiplier), game.claim.delta, game.adjacency)
+def _scores(stage: Stage, attacks: dict[str, Attack], trials: Rehearsal, first: int) -> dict[str, Array]:
+    """What attacks make of what the adversary sees."""
+    seen = stage.hidden(trials.views, first)
+    return {name: attack(seen) for name, attack in attacks.items()}
+
+
+def _notices_half(
+    promise: Promise, rehearsal: Rehearsal, practice: Rehearsal, played: Rehearsal, first: int
+) -> bool:
+    """Whether guesses about the same trials with half of the noise refute the promise."""
+    stage = promise.stage
+    learnt, chosen, tested = (_with_half_the_noise(trials) for trials in (rehearsal, practice, played))
+    attacks = stage.attacks(learnt)
+    rule = best_rule(
+        _scores(stage, attacks, chosen, first), chosen.present, promise.curve, confidence=CURVE_CONFIDENCE
+    )
+    guesses = rule.guess(_scores(stage, attacks, tested, first), tested.present)
+    return rule.finding(guesses, confidence=CURVE_CONFIDENCE).violated
+
+
+def _with_half_the_noise(trials: Rehearsal) -> Rehearsal:
+    return replace(trials, views=trials.signals + trials.residuals / 2)

@@ -47,9 +47,18 @@ class Rehearsal:
         return self.views - self.signals
 
     @cached_property
+    def scales(self) -> Array:
+        """The noise of every round, relative to that of all: (rounds,)."""
+        axes = tuple(axis for axis in range(self.views.ndim) if axis != 1)
+        seen = np.isfinite(self.residuals)
+        squares = np.where(seen, self.residuals, 0.0) ** 2
+        squares = squares.sum(axes) / np.maximum(seen.sum(axes), 1)
+        return np.asarray(np.sqrt(squares / max(float(squares.mean()), np.finfo(float).tiny)))
+
+    @cached_property
     def least_noise(self) -> float:
         """A standard deviation below which noise counts as rounding."""
-        return _LEAST_NOISE * float(np.abs(self.signals).max()) + float(np.finfo(np.float32).tiny)
+        return _LEAST_NOISE * float(np.nanmax(np.abs(self.signals))) + float(np.finfo(np.float32).tiny)
 
     def noise_std(
         self, members: NDArray[np.bool_] | slice = slice(None), round: int | slice = slice(None)
@@ -88,29 +97,77 @@ def _each_round(rehearsal: Rehearsal, *, noise_by_signal: bool) -> Attack:
         members = rehearsal.present == world
         per_round = []
         for t in range(rounds):
+            atoms, log_weights = _atoms(rehearsal.signals[members, t], grid)
+            common = np.maximum(pooled * rehearsal.scales[t], grid)
             keys = np.round(rehearsal.signals[:, t] / grid)
-            atoms, weights = np.unique(keys[members], axis=0, return_counts=True)
-            often = np.argsort(-weights, kind="stable")[:_MOST_SIGNALS]
             stds = [
-                rehearsal.noise_std(members & (keys == atom).all(1), t) if noise_by_signal else pooled
-                for atom in atoms[often]
+                rehearsal.noise_std(members & (keys == np.round(atom / grid)).all(1), t)
+                if noise_by_signal
+                else common
+                for atom in atoms
             ]
-            per_round.append((atoms[often] * grid, np.log(weights[often] / weights.sum()), np.array(stds)))
+            per_round.append((atoms, log_weights, np.array(stds)))
         worlds.append(per_round)
-
-    def log_density(views: Array, signals: Array, log_weights: Array, stds: Array) -> Array:
-        distances = (views[:, None, :] - signals) / stds
-        terms = np.where(np.isfinite(distances), -0.5 * distances**2 - np.log(stds), 0.0)
-        return np.asarray(logsumexp(terms.sum(2) + log_weights, axis=1))
 
     def scores(views: Array) -> Array:
         ratios = [
-            log_density(views[:, t], *worlds[0][t]) - log_density(views[:, t], *worlds[1][t])
+            _log_density(views[:, t], *worlds[0][t]) - _log_density(views[:, t], *worlds[1][t])
             for t in range(rounds)
         ]
         return np.asarray(np.sum(ratios, axis=0))
 
     return scores
+
+
+def _atoms(signals: Array, grid: float) -> tuple[Array, Array]:
+    """The most frequent of some signals (trials, dim), and the logs of their shares; zero if there is none."""
+    signals = signals[np.isfinite(signals).all(1)]
+    if not len(signals):
+        return np.zeros((1, signals.shape[1])), np.zeros(1)
+    keys, weights = np.unique(np.round(signals / grid), axis=0, return_counts=True)
+    often = np.argsort(-weights, kind="stable")[:_MOST_SIGNALS]
+    return keys[often] * grid, np.log(weights[often] / weights.sum())
+
+
+def _log_density(views: Array, signals: Array, log_weights: Array, stds: Array) -> Array:
+    """Of Gaussians around the signals, up to a constant, from the coordinates that were seen."""
+    distances = (views[:, None, :] - signals) / stds
+    terms = np.where(np.isfinite(distances), -0.5 * distances**2 - np.log(stds), 0.0)
+    return np.asarray(logsumexp(terms.sum(2) + log_weights, axis=1))
+
+
+def mixed_attacks(rehearsal: Rehearsal) -> dict[str, Attack]:
+    """The attack on messages in random order; views and signals have an axis for clients, the canary's first.
+
+    Given the others' law g and the canary's client's law f_1 or f_0, the likelihood ratio of a round is the mean
+    of f_1/g over all messages, divided by that of f_0/g: any of them may be the canary's.
+    """
+    signals, rounds = rehearsal.signals, rehearsal.signals.shape[1]
+    grid = rehearsal.least_noise
+    residuals = rehearsal.residuals.reshape(-1, signals.shape[-1])
+    std = np.maximum(np.sqrt((residuals**2).mean(0)), grid)
+
+    def law(members: Array) -> tuple[Array, Array, Array]:
+        atoms, log_weights = _atoms(members.reshape(-1, members.shape[-1]), grid)
+        return atoms, log_weights, np.broadcast_to(std, atoms.shape)
+
+    worlds = [[law(signals[rehearsal.present == world, t, 0]) for t in range(rounds)] for world in (True, False)]
+    others = [law(signals[:, t, 1:]) if signals.shape[2] > 1 else worlds[1][t] for t in range(rounds)]
+
+    def scores(views: Array) -> Array:
+        trials, _, clients, dim = views.shape
+        total = np.zeros(trials)
+        for t in range(rounds):
+            messages = views[:, t].reshape(-1, dim)
+            common = _log_density(messages, *others[t])
+            ratios = [
+                logsumexp((_log_density(messages, *world[t]) - common).reshape(trials, clients), axis=1)
+                for world in worlds
+            ]
+            total += ratios[0] - ratios[1]
+        return total
+
+    return {"likelihood of mixed messages": scores}
 
 
 def _whole_path(rehearsal: Rehearsal, direction: Array) -> Attack:

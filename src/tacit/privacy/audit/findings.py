@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tacit.privacy.terms import Adjacency
+from tacit.privacy.audit.checks import Check
+from tacit.privacy.terms import Adjacency, Adversary, Unit
 
 VIOLATION, CONSISTENT = "violation", "no violation found"
 
@@ -32,12 +33,13 @@ class Finding:
 
 @dataclass(frozen=True)
 class AuditResult:
-    """The outcome of an audit.
+    """The outcome of an audit of one promise, and of those that stand beside it.
 
     `at_claim` is a lower bound on epsilon at the delta that was promised. Small deltas hide in rare events that
     few trials ever show; but noise and accountant promise a whole curve of (epsilon, delta), and `on_curve`
     tests the point of it at which practice trials promised most. It is tested at a higher confidence, because a
-    correct algorithm that makes full use of its noise lies exactly on its curve.
+    correct algorithm that makes full use of its noise lies exactly on its curve. `checks` compare what was
+    measured directly (noise, movement, draws) with what the promise rests on.
     """
 
     method: str
@@ -45,6 +47,7 @@ class AuditResult:
     data: str
     adjacency: Adjacency
     rounds: int
+    """that were played"""
     records: int
     """of the audited client"""
     noise_multiplier: float
@@ -53,6 +56,19 @@ class AuditResult:
     equivalent_epsilon: float | None = None
     """the least epsilon at the promised delta of a mechanism *of the claimed kind* that lets so much be
     guessed; the best guess at what is really kept, at `confidence`, but a bound only if the kind is right"""
+    adversary: Adversary = Adversary.SERVER
+    """who was played"""
+    unit: Unit = Unit.RECORD
+    """whose data were guessed"""
+    clients: int = 1
+    """of every trial"""
+    checks: tuple[Check, ...] = ()
+    guesses_notice_half: bool | None = None
+    """whether guesses alone would have refuted the promise with half of the noise, in a rehearsal"""
+    notes: tuple[str, ...] = ()
+    """what was not played as it would run"""
+    beside: tuple[AuditResult, ...] = ()
+    """audits of the other promises that the same run makes"""
 
     @property
     def lower_bound(self) -> float:
@@ -71,8 +87,13 @@ class AuditResult:
 
     @property
     def violated(self) -> bool:
-        """Whether the promise, or the curve behind it, is refuted."""
-        return self.at_claim.violated or (self.on_curve is not None and self.on_curve.violated)
+        """Whether this promise, its curve or what it rests on is refuted, or a promise that stands beside it."""
+        return (
+            self.at_claim.violated
+            or (self.on_curve is not None and self.on_curve.violated)
+            or any(check.violated for check in self.checks)
+            or any(other.violated for other in self.beside)
+        )
 
     @property
     def verdict(self) -> str:
@@ -85,7 +106,10 @@ class AuditResult:
             "method": self.method,
             "algorithm": self.algorithm,
             "data": self.data,
+            "adversary": str(self.adversary),
+            "unit": str(self.unit),
             "adjacency": str(self.adjacency),
+            "clients": self.clients,
             "rounds": self.rounds,
             "records": self.records,
             "noise_multiplier": self.noise_multiplier,
@@ -97,4 +121,8 @@ class AuditResult:
             "verdict": self.verdict,
             "at_claim": asdict(self.at_claim),
             "on_curve": None if self.on_curve is None else asdict(self.on_curve),
+            "checks": [asdict(check) for check in self.checks],
+            "guesses_notice_half": self.guesses_notice_half,
+            "notes": list(self.notes),
+            "beside": [other.to_dict() for other in self.beside],
         }

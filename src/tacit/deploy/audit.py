@@ -1,0 +1,187 @@
+"""Auditing what deployed silos release beside their messages: reports of their mean loss."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tacit.client.cohort import Cohort
+from tacit.deploy.report import Report
+from tacit.engine.audit.promises import Promise, curve_of
+from tacit.engine.audit.recipe import promised_to
+from tacit.engine.audit.repeated_runs import audit_promise
+from tacit.engine.audit.stage import Array, Counts, Draws, Tactic
+from tacit.engine.plan import make_plan
+from tacit.engine.recipe import Recipe
+from tacit.errors import RequestError
+from tacit.federation import Batch, Federation
+from tacit.noise.additive import Noise, SeededGaussian, build_noise
+from tacit.noise.randomness import Randomness
+from tacit.privacy import Adjacency, Adversary, Target, Unit, accounting
+from tacit.privacy.audit import (
+    Attack,
+    AuditResult,
+    ClaimedPoint,
+    Rehearsal,
+    Shifts,
+    promised_shifts,
+    rehearsed_attacks,
+)
+
+TRIALS = 1000
+
+_BEYOND = 1e3
+"""How many loss bounds a canary's loss is off, so that nothing but the clip keeps it in place."""
+
+
+class _FeatureIsLoss:
+    """A model of which only the losses matter: a record's feature is its loss."""
+
+    def losses(self, point: Tensor, batch: Batch) -> Tensor:
+        """Read off."""
+        return batch.features[:, 0]
+
+
+@dataclass(frozen=True)
+class ReportStage:
+    """Silos that report: a canary has a huge loss or a hugely negative one; all others are in the middle."""
+
+    report: Report
+    kind: Noise
+    noise: float
+    shifts: Shifts
+    adjacency: Adjacency
+    records: int
+    rounds: int
+    """how many reports there are"""
+    randomness: Randomness
+    name: str = "loss report"
+    adversary: Adversary = Adversary.SERVER
+    unit: Unit = Unit.RECORD
+    clients: int = 1
+    messages: float = 1.0
+    tactics: tuple[Tactic, ...] = (Tactic(),)
+    expected_draws: Draws | None = None
+    independent_draws: bool = False
+
+    @property
+    def direction(self) -> Array:
+        """One number."""
+        return np.ones(1)
+
+    @property
+    def followed(self) -> ReportStage:
+        """Nothing is mixed."""
+        return self
+
+    def views(self, pulls: Array, first: int, tactic: Tactic) -> Array:
+        """What the silos report, by the function that they call: (trials, reports, 1)."""
+        model: Any = _FeatureIsLoss()
+        half = self.report.loss_bound / 2
+        seen = np.empty((len(pulls), self.rounds, 1))
+        for n, pull in enumerate(pulls):
+            losses = torch.full((self.records, 1), half, dtype=torch.float32)
+            losses[0] = half + float(pull) * _BEYOND * tactic.size * half
+            silo = Federation(
+                losses, torch.zeros(self.records), torch.tensor([self.records]), torch.tensor([first + n])
+            )
+            for t in range(self.rounds):
+                cohort = Cohort(silo, torch.zeros(1, dtype=torch.int64), t, self.randomness)
+                seen[n, t, 0] = self.report.measure(model, torch.zeros(1), cohort, self.noise, self.kind)
+        return seen
+
+    bare = views
+
+    def hidden(self, views: Array, first: int) -> Array:
+        """Nothing is hidden."""
+        return views
+
+    def signals(self, pulls: Array, first: int, tactic: Tactic) -> Array:
+        """The same reports without noise. They depend on the canary alone."""
+        different, which = np.unique(pulls, return_inverse=True)
+        return replace(self, noise=0.0, kind=SeededGaussian()).views(different, first, tactic)[which]
+
+    def draws(self, trials: int, first: int) -> Counts:
+        """Every record counts in every report."""
+        return np.ones((trials, self.rounds), dtype=np.int64)
+
+    def allowed(self, draws: Counts, first: int) -> Array:
+        """One bound, B/2, in either direction."""
+        sides = 2.0 if self.adjacency is Adjacency.REPLACE_ONE else 1.0
+        return np.asarray(sides * self.shifts.drawn * draws, dtype=np.float64)
+
+    def attacks(self, rehearsal: Rehearsal) -> dict[str, Attack]:
+        """Likelihood ratios."""
+        return rehearsed_attacks(rehearsal, self.direction)
+
+
+def audit_report(
+    report: Report,
+    *,
+    records: int,
+    messages: int,
+    privacy: Target,
+    noise: Noise,
+    trials: int = TRIALS,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> AuditResult:
+    """A lower bound on what all reports of a silo cost together, and checks of their noise.
+
+    Args:
+        report: what is agreed on.
+        records: of the silo.
+        messages: how many it sends in the run, of which some come with a report.
+        privacy: the promise of the whole run.
+        noise: the kind that reports have.
+        trials: independent silos.
+        confidence: of the lower bound.
+        seed: of all randomness.
+    """
+    multiplier = report.noise_multiplier(messages, privacy, noise)
+    make_event = partial(report.event, releases=messages, noise=noise)
+    event = make_event(multiplier)
+    claim = ClaimedPoint(accounting.epsilon(event, privacy.delta, privacy.adjacency), privacy.delta)
+    stage = ReportStage(
+        report,
+        noise,
+        multiplier,
+        promised_shifts(event),
+        privacy.adjacency,
+        records,
+        report.reports(messages),
+        Randomness(seed),
+    )
+    promise = Promise(stage, claim, curve_of(event, claim, privacy.adjacency), make_event)
+    return audit_promise(promise, trials=trials, confidence=confidence)
+
+
+def audit_report_of(
+    recipe: Recipe,
+    report: Report,
+    *,
+    trials: int | None = None,
+    confidence: float = 0.95,
+    data_dir: Path | None = None,
+) -> AuditResult:
+    """Audit the reports that a deployment of a recipe would make, at its smallest silo."""
+    plan = make_plan(recipe, data_dir=data_dir)
+    if plan.algorithm.work.unit is not Unit.RECORD or recipe.client_epsilon is not None:
+        raise RequestError("reports are accounted for records, not for whole clients: leave report out")
+    smallest = int(plan.federation.sizes.argmin())
+    return audit_report(
+        report,
+        records=int(plan.federation.sizes[smallest]),
+        messages=plan.releases,
+        privacy=promised_to(plan, smallest),
+        noise=build_noise(recipe.noise),
+        trials=trials or TRIALS,
+        confidence=confidence,
+        seed=plan.seed,
+    )

@@ -1,0 +1,179 @@
+"""Every promise that a run prints, as a game: who attacks it, what they see, and what they must not find out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from dp_accounting import DpEvent
+
+from tacit.algorithms.algorithm import Algorithm
+from tacit.client.work import sizes_are_public
+from tacit.engine.audit.game import Game, with_game
+from tacit.engine.audit.model import clients_with
+from tacit.engine.audit.seats import Mixed, OneClient, Seat, Sums, small_crowd
+from tacit.engine.audit.stage import Stage
+from tacit.engine.plan import plan
+from tacit.errors import RequestError, count
+from tacit.federation import Federation
+from tacit.noise.randomness import Randomness
+from tacit.privacy import Adjacency, Adversary, Guarantee, Target, Unit, accounting, calibrate_noise
+from tacit.privacy.audit import ClaimedPoint, promised_shifts
+from tacit.privacy.composition import CannotAnswerError
+from tacit.privacy.crowd_events import CoinSumDpEvent
+from tacit.privacy.dominate import leaves
+from tacit.privacy.groups import group_epsilon
+from tacit.server.participation import Everyone
+
+_CURVE = (0.01, 0.125, 0.25, 0.5, 0.75, 1.0)
+"""The points of the claimed curve that may be tested, as parts of the claimed epsilon."""
+
+_DELTAS = (1e-3, 0.01, 0.05, 0.1, 0.2, 0.4)
+"""The same as deltas, where epsilons follow from them and not the other way round."""
+
+_RECORDS_OF_A_CLIENT = 8
+"""Where whole clients are bounded, so many records stand for all of them."""
+
+MESSAGES = 300_000
+"""At most about so many messages for a thousand trials; beyond, fewer rounds are played than are promised."""
+
+
+@dataclass(frozen=True)
+class Promise:
+    """A stage, and what is claimed about it."""
+
+    stage: Stage
+    claim: ClaimedPoint
+    curve: tuple[ClaimedPoint, ...]
+    make_event: Callable[[float], DpEvent] | None = None
+    """what noise would be worth, where that is known"""
+    notes: tuple[str, ...] = ()
+
+    def equivalent(self, epsilon: float, delta: float) -> float | None:
+        """The promise that noise would have kept which gives away so much delta at this epsilon, and no more."""
+        if self.make_event is None:
+            return None
+        if delta <= 0:
+            return 0.0
+        adjacency = self.stage.adjacency
+        try:
+            multiplier = calibrate_noise(self.make_event, epsilon=epsilon, delta=delta, adjacency=adjacency)
+            return accounting.epsilon(self.make_event(multiplier), self.claim.delta, adjacency)
+        except RequestError:
+            return None
+
+
+def promises_of(
+    algorithm: Algorithm,
+    *,
+    records: int,
+    clients: int,
+    rounds: int,
+    privacy: Target,
+    whole_clients: Target | None,
+    dim: int,
+    seed: int,
+) -> list[Promise]:
+    """The promise itself, then what stands beside it; noise is calibrated to the first as in a run."""
+    if not isinstance(privacy, Target):
+        raise RequestError(
+            f"privacy must be a Target(epsilon, delta), not {privacy!r}: there is nothing to audit"
+        )
+    algorithm = with_game(algorithm, dim)
+    adversary = algorithm.trust.adversary
+    if adversary is not Adversary.SUM:
+        # Who takes part is public: a client that does in every round, among those who are mixed with it.
+        mixed = adversary is Adversary.SHUFFLER
+        clients = len(algorithm.participation.cohort(clients, 0, Randomness(seed))) if mixed else 1
+        algorithm = replace(algorithm, participation=Everyone())
+    crowd = _blank(clients, records if sizes_are_public(algorithm.work) else 1, dim)
+    planned = plan(algorithm, crowd, rounds=rounds, privacy=privacy, seed=seed)
+    noise, algorithm = float(planned.calibration.noise_multipliers[0]), planned.algorithm
+    guarantee = planned.guarantee
+    assert guarantee is not None, "a target gives a guarantee"
+
+    few, number = small_crowd(algorithm, clients) if adversary is Adversary.SUM else (algorithm, clients)
+    rate = min(1.0, algorithm.participation.divisor(clients) / clients)
+    seat: Seat
+    match adversary:
+        case Adversary.SUM:
+            seat = Sums(number, adversary, rate)
+        case Adversary.SHUFFLER if _adds_up(guarantee.events[0]):
+            seat = Sums(clients, adversary)
+        case Adversary.SHUFFLER:
+            seat = Mixed(clients)
+        case _:
+            seat = OneClient()
+    game = partial(
+        Game, unit=algorithm.work.unit, adjacency=privacy.adjacency, records=records, randomness=Randomness(seed)
+    )
+    make_event = partial(algorithm.trust.event, algorithm.work, clients, records, releases=rounds)
+    found = [replace(_promise(guarantee, partial(game, few, seat, noise), rounds), make_event=make_event)]
+    for other in planned.calibration.beside:
+        if math.isinf(other.epsilon):
+            continue
+        if other.adversary is Adversary.COHORT:
+            known = Sums(number, other.adversary, rate, known=True)
+            found.append(_promise(other, partial(game, few, known, noise), rounds))
+        elif other.adversary is Adversary.SERVER:
+            crowded = clients if adversary is Adversary.SUM else 1
+            alone = OneClient(crowd=crowded, rate=rate if crowded > 1 else 1.0)
+            found.append(_promise(other, partial(game, algorithm, alone, noise), rounds))
+    if whole_clients is not None:
+        whole = partial(game, algorithm, OneClient(), noise, unit=Unit.CLIENT)
+        found.append(_to_whole_clients(guarantee, whole, whole_clients, records, rounds))
+    return found
+
+
+def _promise(guarantee: Guarantee, make_game: Callable[..., Game], rounds: int) -> Promise:
+    """One line of what a run prints."""
+    event = guarantee.events[0]
+    claim = ClaimedPoint(guarantee.epsilon, guarantee.delta)
+    return _played(event, make_game, rounds, curve_of(event, claim, guarantee.adjacency))
+
+
+def _to_whole_clients(
+    guarantee: Guarantee, make_game: Callable[..., Game], target: Target, records: int, rounds: int
+) -> Promise:
+    """All records of a client at once, beside a promise about each of them."""
+    event = guarantee.events[0]
+    deltas = sorted({target.delta, *(delta for delta in _DELTAS if delta > target.delta)})
+    points = [ClaimedPoint(group_epsilon(event, records, delta, guarantee.adjacency), delta) for delta in deltas]
+    return _played(event, make_game, rounds, tuple(points))
+
+
+def _played(
+    event: DpEvent, make_game: Callable[..., Game], rounds: int, curve: tuple[ClaimedPoint, ...]
+) -> Promise:
+    """A promise whose claim is the first point of its curve, with as many rounds as an audit can play."""
+    game = make_game(shifts=promised_shifts(event), rounds=rounds)
+    if game.algorithm.work.unit is Unit.CLIENT:
+        game = replace(game, records=min(game.records, _RECORDS_OF_A_CLIENT))
+    played = max(1, min(rounds, int(MESSAGES / 1000 / game.messages)))
+    notes = () if played == rounds else (f"the first {played} of {rounds} rounds were played",)
+    return Promise(replace(game, rounds=played).placed(), curve[0], curve, notes=notes)
+
+
+def _adds_up(event: DpEvent) -> bool:
+    """Whether what is mixed tells nothing but its sum."""
+    return any(isinstance(leaf, CoinSumDpEvent) for leaf, _ in leaves(event))
+
+
+def curve_of(event: DpEvent, claim: ClaimedPoint, adjacency: Adjacency) -> tuple[ClaimedPoint, ...]:
+    """Some points of what the accountant promises for this noise, the claim among them."""
+    points = [claim]
+    for epsilon in (part * claim.epsilon for part in _CURVE):
+        try:
+            delta = accounting.delta(event, epsilon, adjacency)
+        except CannotAnswerError:
+            continue
+        if delta < 1:
+            points.append(ClaimedPoint(epsilon, delta))
+    return tuple(points)
+
+
+def _blank(clients: int, records: int, dim: int) -> Federation:
+    return clients_with(torch.zeros(clients * count("records", records), dim), torch.arange(clients))

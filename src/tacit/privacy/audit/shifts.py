@@ -1,0 +1,52 @@
+"""What an event promises about a single release, once everything but its noise is known."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import dp_accounting
+from dp_accounting import DpEvent
+
+from tacit.errors import RequestError
+from tacit.privacy import events
+from tacit.privacy.crowd_events import CoinSumDpEvent
+from tacit.privacy.dominate import leaves
+
+
+@dataclass(frozen=True)
+class Shifts:
+    """How far one record may move a release, in standard deviations of its noise, from where it adds nothing."""
+
+    drawn: float
+    """for every time that it is drawn"""
+    not_drawn: float = 0.0
+
+
+def promised_shifts(event: DpEvent) -> Shifts:
+    """Those of a run's rounds. What was released once, before them, comes first in an event and is not meant.
+
+    >>> from tacit.privacy.events import poisson, repeated, two_level
+    >>> promised_shifts(repeated(poisson(0.1, 4.0), 30)), promised_shifts(two_level(0.5, 2.0, 1.5, 0.5))
+    (Shifts(drawn=0.25, not_drawn=0.0), Shifts(drawn=0.75, not_drawn=0.25))
+    """
+    found: Shifts | None = None
+    for leaf, _ in leaves(event):
+        match leaf:
+            case dp_accounting.NoOpDpEvent() | events.InexactNoiseDpEvent():
+                continue
+            case CoinSumDpEvent(clients=clients, coins=coins, reach=reach):
+                found = Shifts(reach / math.sqrt(clients * coins))
+            case events.FixedSizeTwoLevelDpEvent(records, batch, _, z, difference, full, average):
+                drawn = min(difference + full, average + (1 - batch / records) * difference)
+                found = Shifts(drawn / z, full / z)
+            case _ if hasattr(leaf, "inside"):
+                found = Shifts(leaf.inside / leaf.noise_multiplier, leaf.outside / leaf.noise_multiplier)
+            case _:
+                noise = getattr(getattr(leaf, "event", leaf), "noise_multiplier", None)
+                if noise is None:
+                    raise RequestError(f"an audit does not know how far a record may move {leaf!r}")
+                found = Shifts(1 / noise)
+    if found is None:
+        raise RequestError(f"{event!r} releases nothing that could be audited")
+    return found
