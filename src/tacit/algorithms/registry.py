@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 from tacit.algorithms import fed_spa, fedavg, isrl_dp, shuffled, soteriafl
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.settings import About, Make, Settings, read_parts, settings_of
+from tacit.algorithms.settings import About, Make, Settings, read_parts, settings_of, takes_part
+from tacit.algorithms.shuffler import Shuffler
 from tacit.errors import unknown_name
 from tacit.models.model import Model
 from tacit.noise.additive import Noise
@@ -34,6 +35,11 @@ class AlgorithmEntry:
     def settings(self) -> frozenset[str]:
         """The names of the settings that the algorithm takes."""
         return frozenset(settings_of(self.make))
+
+    @property
+    def shuffled(self) -> bool:
+        """Whether its messages must pass through a shuffler."""
+        return takes_part(self.make, Shuffler)
 
 
 ALGORITHMS: dict[str, AlgorithmEntry] = {
