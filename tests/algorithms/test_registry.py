@@ -21,7 +21,6 @@ from tacit.client.coin_gradient import CoinGradient
 from tacit.client.estimators import Minibatch, Saga, Svrg
 from tacit.client.local_steps import NoisyLocalSteps
 from tacit.client.sampling import Full, Poisson
-from tacit.client.sparse_steps import SparseLocalSteps
 from tacit.client.work import PrivateGradient
 from tacit.compress import Direct, Identity, RandK, Shifted
 from tacit.compress.grid import WholeSteps
@@ -130,7 +129,7 @@ def test_fedavg_compositions(name: str, bound: object) -> None:
 def test_fed_spa_compositions(name: str, uplink: object, server: object) -> None:
     algorithm = build(name)
     assert (algorithm.name, algorithm.uplink, algorithm.server) == (name, uplink, server)
-    assert isinstance(algorithm.work, BinomialGradient if name == "cpsgd" else SparseLocalSteps)
+    assert isinstance(algorithm.work, BinomialGradient if name == "cpsgd" else NoisyLocalSteps)
     assert algorithm.trust == Nobody()
 
 

@@ -12,7 +12,7 @@ import torch
 from typer.testing import CliRunner
 
 from tacit.cli.app import app
-from tacit.client.sparse_steps import SparseLocalSteps
+from tacit.client.local_steps import NoisyLocalSteps
 from tacit.engine.objective import objective
 from tacit.errors import DataError, RequestError
 from tacit.experiments import (
@@ -265,7 +265,7 @@ def test_fed_spa_keeps_the_share_of_coordinates_that_it_says(ratio: float) -> No
     settings = {"data": "mnist", "algorithm": "fed-spa", "local_steps": 30, "local_step": 0.1}
     model = softmax_regression(features=99, classes=10)
     work = fed_spa_runs._algorithm({**settings, "ratio": ratio}, model).work
-    assert isinstance(work, SparseLocalSteps)
+    assert isinstance(work, NoisyLocalSteps)
     # 1.0 is all of them, not one of them.
     assert work.kept == pytest.approx(ratio * model.dim, abs=1)
     assert work.steps * work.step_size == pytest.approx(30 * 0.1)

@@ -17,8 +17,8 @@ from dp_accounting import dp_event
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
+from tacit.client.local_steps import released_before, without_before
 from tacit.client.sampling import OnePass
-from tacit.client.sparse_steps import released_before, without_before
 from tacit.client.work import Work, sizes_are_public
 from tacit.errors import RequestError, count
 from tacit.federation import Federation

@@ -1,8 +1,8 @@
 """Fed-SPA and what it is compared with: papers/002 (Hu, Gong & Guo 2021).
 
-    fed-spa   SparseLocalSteps on k coordinates   Direct(RandK)       Adaptive   Algorithm 1
-    dp-fed    SparseLocalSteps on all of them     Direct(Identity)    Descent    section 5: DP-SGD inside FedAvg
-    cpsgd     BinomialGradient                    Direct(WholeSteps)  Descent    section 5; Agarwal et al. 2018
+    fed-spa   NoisyLocalSteps on k coordinates   Direct(RandK)       Adaptive   Algorithm 1
+    dp-fed    NoisyLocalSteps on all of them     Direct(Identity)    Descent    section 5: DP-SGD inside FedAvg
+    cpsgd     BinomialGradient                   Direct(WholeSteps)  Descent    section 5; Agarwal et al. 2018
 
 Every record of every client is protected against a server that sees all messages. Which clients take part in a
 round is no secret from it, so choosing some of them earns nothing; nor is which coordinates a client works on.
@@ -16,8 +16,8 @@ from dataclasses import replace
 from tacit.algorithms.algorithm import Algorithm
 from tacit.client.binomial_gradient import BinomialGradient
 from tacit.client.bounds import Bound, ClipNorm, Normalise
+from tacit.client.local_steps import NoisyLocalSteps
 from tacit.client.sampling import Poisson, Sampling
-from tacit.client.sparse_steps import Everything, SparseLocalSteps
 from tacit.compress import Direct, Identity, RandK
 from tacit.compress.compressor import Compressor
 from tacit.compress.grid import WholeSteps
@@ -56,13 +56,13 @@ def fed_spa(
     """
     support = MessageSupport.of(compressor)
     share = support.kept(model.dim) / model.dim
-    work = SparseLocalSteps(
+    work = NoisyLocalSteps(
         model,
         sampling,
         on_share(bound, share),
-        support,
         local_steps,
         step if local_step is None else local_step,
+        support,
         schedule,
         before=before,
     )
@@ -103,14 +103,13 @@ def dp_fed(
     With `step` 1 the server averages the clients' models, equation (3), in every round alike: `schedule` is that
     of the local step.
     """
-    work = SparseLocalSteps(
+    work = NoisyLocalSteps(
         model,
         sampling,
         bound,
-        Everything(),
         local_steps,
         step if local_step is None else local_step,
-        schedule,
+        schedule=schedule,
         before=before,
     )
     return Algorithm("dp-fed", work, Direct(Identity()), Descent(step))

@@ -11,7 +11,7 @@ from typing import Any
 from dp_accounting import DpEvent
 
 from tacit.algorithms.calibrate import Calibration, Group
-from tacit.client.sparse_steps import after
+from tacit.client.local_steps import after
 from tacit.engine.execute import stored_summary
 from tacit.engine.ledger import read_ledger
 from tacit.engine.plan import Plan, make_plan

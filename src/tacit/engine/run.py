@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.calibrate import Calibration
-from tacit.client.sparse_steps import SparseLocalSteps
+from tacit.client.local_steps import NoisyLocalSteps
 from tacit.client.work import Work
 from tacit.engine.files import write_atomically
 from tacit.engine.history import MEASURED, History, Row
@@ -176,4 +176,4 @@ class Run:
 
 def _bounded_numbers(work: Work) -> int:
     """How many numbers of a gradient are bounded together."""
-    return work.kept if isinstance(work, SparseLocalSteps) else work.model.dim
+    return work.kept if isinstance(work, NoisyLocalSteps) else work.model.dim
