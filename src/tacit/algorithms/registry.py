@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tacit.algorithms import fed_spa, fedavg, isrl_dp, shuffled, soteriafl
+from tacit.algorithms import error_feedback, fed_spa, fedavg, isrl_dp, scaffold, shuffled, soteriafl
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.settings import About, Make, Settings, read_parts, settings_of, takes_part
 from tacit.algorithms.shuffler import Shuffler
@@ -157,6 +157,16 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
     "dp-fed": AlgorithmEntry(fed_spa.dp_fed, "Fed-SPA, section 5", "noisy steps at home, averaged updates"),
     "cpsgd": AlgorithmEntry(
         fed_spa.cpsgd, "Fed-SPA, section 5; cpSGD", "minibatch gradients on a grid, coins as noise"
+    ),
+    "dp-scaffold": AlgorithmEntry(
+        scaffold.dp_scaffold,
+        "DP-SCAFFOLD, Algorithm 1",
+        "noisy steps at home, steered by control variates against drift",
+    ),
+    "ef21-sgdm": AlgorithmEntry(
+        error_feedback.ef21_sgdm,
+        "EF21-SGDM, Algorithm 1",
+        "averaged minibatch gradients, error feedback, top-k messages",
     ),
 }
 

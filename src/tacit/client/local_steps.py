@@ -131,6 +131,7 @@ class NoisyLocalSteps:
         batch_sizes = self.sampling.batch_sizes(cohort.sizes).to(point.device)[:, None]
         stds = self.noise_stds(cohort.sizes, noise_multipliers)
         noisy = bool((noise_multipliers > 0).any())
+        correction = self.correction(cohort)
         way = point.new_zeros(len(cohort.clients), self.kept)
         for s in range(self.steps):
             now = replace(cohort, step=s, steps=self.steps)
@@ -143,8 +144,13 @@ class NoisyLocalSteps:
             penalty = penalty_gradient(self.model, points)
             if indices is not None and isinstance(penalty, Tensor):
                 penalty = penalty.gather(1, indices)
-            way = way + step * (gradient.to(point.dtype) + penalty)
+            gradient = gradient.to(point.dtype) + penalty
+            way = way + step * (gradient if correction is None else gradient + correction)
         return _spread(way, indices, dim), state
+
+    def correction(self, cohort: Cohort) -> Tensor | None:
+        """What every client adds to each of its local gradients, (clients, k); nothing if None."""
+        return None
 
     def _indices(self, cohort: Cohort, point: Tensor) -> Tensor | None:
         """Each client's coordinates, (clients, k), or None where they are all."""

@@ -43,6 +43,7 @@ from tacit.engine.choices import with_defaults
 from tacit.engine.files import toml_values
 from tacit.engine.plan import Plan, algorithm_of, plan
 from tacit.engine.recipe import Recipe
+from tacit.engine.round import broadcast, server_start
 from tacit.engine.targets import client_target, for_each_client
 from tacit.errors import RequestError, count, unknown_name
 from tacit.federation import Federation
@@ -302,6 +303,12 @@ class Job:
     def start(self) -> Tensor:
         """The first model, the same at every party."""
         return self._parts.work.model.init(self.randomness().generator(Purpose.INIT))
+
+    @cached_property
+    def broadcast_shapes(self) -> dict[str, torch.Size]:
+        """Name and shape of everything that the server sends to the silos of a round, in this order."""
+        first = broadcast(self.algorithm, server_start(self.algorithm, self.start()), 0)
+        return {name: tensor.shape for name, tensor in first.items()}
 
     def cohort(self, round: int) -> tuple[str, ...]:
         """The sites that take part in a round, by public coins, in their order."""
