@@ -75,7 +75,7 @@ def client_round(
     if told := algorithm.uplink.told(received, state.uplink, cohort.clients):
         cohort = replace(cohort, told=told)
     generators = cohort.generators(Purpose.COMPRESS)
-    if isinstance(algorithm.work, PrivateGradient):
+    if isinstance(algorithm.work, PrivateGradient) and algorithm.work.by_coordinate:
         choice = algorithm.uplink.choose(len(point), generators)
         if choice is not None:
             # Of a noisy gradient only what is sent is worth computing: the message has the same law.
