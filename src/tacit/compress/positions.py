@@ -2,7 +2,8 @@
 
 The lowest l = floor(log2(d/k)) bits of each position are packed as they are. What is left of position number i,
 a number h_i that never falls, is one bit: the one at place h_i + i of a row of k + (d >> l) + 1 bits. Together
-that is at most k (2 + log2(d/k)) bits and a few, half a bit for each position above the least there can be.
+that is at most k (2 + log2(d/k)) bits and a few: for k/d up to a tenth, about half a bit for each position
+above the least that any code of fixed length needs.
 """
 
 from __future__ import annotations
