@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tacit.engine.workers import Result
 from tacit.errors import RequestError, TacitError
-from tacit.experiments.cells import Cell, Result, Runner, Settings
+from tacit.experiments.cells import Cell, Runner, Settings
 
 
 def count_runs(settings: Settings, data_dir: Path | None) -> Result:

@@ -24,7 +24,8 @@ from tacit.client.sampling import WithoutReplacement
 from tacit.compress import RandK
 from tacit.data import load
 from tacit.engine.plan import plan
-from tacit.experiments.cells import Cell, Result, Runner, Settings
+from tacit.engine.workers import Result
+from tacit.experiments.cells import Cell, Runner, Settings
 from tacit.experiments.experiment import PUBLISHED, TRUE, Claim, Scale, Table, against, at_most
 from tacit.experiments.simulated import Job, as_published, watched
 from tacit.experiments.tuning import grid, rehearsed

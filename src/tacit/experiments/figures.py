@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from tacit.experiments.cells import Result
+from tacit.engine.workers import Result
 from tacit.experiments.intervals import mean_and_interval
 from tacit.report.curves import COLOURS
 

@@ -20,7 +20,8 @@ from tacit.algorithms.isrl_dp import noisy_mb_sgd
 from tacit.client.bounds import ClipNorm
 from tacit.client.sampling import Full
 from tacit.engine.plan import Plan, plan
-from tacit.experiments.cells import Cell, Result, Runner, Settings
+from tacit.engine.workers import Result
+from tacit.experiments.cells import Cell, Runner, Settings
 from tacit.experiments.experiment import Claim, Experiment, Findings, Picture, Scale, Table
 from tacit.experiments.figures import panels
 from tacit.experiments.intervals import mean_and_interval, slope

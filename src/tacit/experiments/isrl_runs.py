@@ -20,7 +20,8 @@ from tacit.client.sampling import Full, OnePass, Sampling, WithoutReplacement, W
 from tacit.data import load
 from tacit.engine.plan import plan
 from tacit.engine.rehearsal import synthetic_like
-from tacit.experiments.cells import Result, Settings
+from tacit.engine.workers import Result
+from tacit.experiments.cells import Settings
 from tacit.experiments.experiment import PUBLISHED, TRUE, Scale
 from tacit.experiments.simulated import Job, as_published, priced, promised, simulated
 from tacit.experiments.tuning import evenly, grid

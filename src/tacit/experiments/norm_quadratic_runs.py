@@ -14,7 +14,8 @@ from tacit.algorithms.fedavg import dp_fedavg, dp_normfedavg
 from tacit.algorithms.trust import Aggregator
 from tacit.engine.objective import objective
 from tacit.engine.plan import plan
-from tacit.experiments.cells import Result, Settings
+from tacit.engine.workers import Result
+from tacit.experiments.cells import Settings
 from tacit.experiments.simulated import Job, simulated, watched
 from tacit.federation import Federation
 from tacit.models.quadratic import Quadratic, quadratic_federation, quadratic_minimiser

@@ -13,7 +13,8 @@ from tacit.algorithms.trust import Aggregator
 from tacit.client.sampling import Full
 from tacit.data import load
 from tacit.engine.plan import plan
-from tacit.experiments.cells import Result, Settings
+from tacit.engine.workers import Result
+from tacit.experiments.cells import Settings
 from tacit.experiments.simulated import Job, priced, watched
 from tacit.federation import Federation
 from tacit.models.linear import softmax_regression

@@ -20,8 +20,8 @@ from tacit.algorithms.calibrate import attendance, releases
 from tacit.engine.plan import Plan
 from tacit.engine.simulate import MEMORY_LIMIT_BYTES, simulate
 from tacit.engine.simulation import Simulation
+from tacit.engine.workers import Result
 from tacit.errors import DivergedError, RequestError
-from tacit.experiments.cells import Result
 from tacit.federation import Federation
 from tacit.noise.randomness import Randomness
 from tacit.privacy import Adjacency, Target, accounting

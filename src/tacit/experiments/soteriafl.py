@@ -6,7 +6,8 @@ from functools import partial
 from statistics import fmean
 from typing import Any
 
-from tacit.experiments.cells import Result, Runner
+from tacit.engine.workers import Result
+from tacit.experiments.cells import Runner
 from tacit.experiments.charged import cost_table, real_epsilon, selected
 from tacit.experiments.experiment import (
     TRUE,
