@@ -23,7 +23,7 @@ from tacit.client.cohort import Cohort
 from tacit.engine import identity, workers
 from tacit.engine.compare import Point, at_bits, compare, equal_bits, points
 from tacit.engine.execute import stored_summary
-from tacit.engine.history import History, Row
+from tacit.engine.history import History, HistoryRow
 from tacit.engine.lock import held
 from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
@@ -315,7 +315,7 @@ def test_a_result_is_that_of_its_code_its_libraries_and_its_files(
 
 
 def _history(every: int, rounds: int, bits: int) -> History:
-    row = Row(0, 1.0, 1.0, 1.0, None, 0, 0, 0, None, 0.0)
+    row = HistoryRow(0, 1.0, 1.0, 1.0, None, 0, 0, 0, None, 0.0)
     return History(
         tuple(replace(row, round=t, uplink_bits_per_client=t * bits) for t in range(0, rounds + 1, every))
     )

@@ -25,8 +25,9 @@ from tacit.errors import RequestError
 from tacit.models.model import Model, penalty_gradient
 from tacit.server.accelerated import Accelerated, Stage
 from tacit.server.projection import Everywhere, Projection
-from tacit.server.update import ServerUpdate, State
+from tacit.server.update import ServerUpdate
 from tacit.shuffle.coin_bits import CoinBits
+from tacit.state import State
 
 _MOST_COINS_A_ROUND = 2**30
 """Of one client: its message is several times as many bits, hundreds of megabytes."""

@@ -23,7 +23,7 @@ from tacit.engine.round import ClientState, client_round
 from tacit.engine.threads import suitable_threads
 from tacit.errors import RequestError
 
-Result = TypeVar("Result")
+Computed = TypeVar("Computed")
 
 
 class Computation:
@@ -86,7 +86,7 @@ class Computation:
         context = context_of(asked.job, asked.run, asked.round, point_digest(asked.body))
         return self._mixing.cover(message, self._covers, context)
 
-    def _or_halt(self, compute: Callable[[], Result]) -> Result:
+    def _or_halt(self, compute: Callable[[], Computed]) -> Computed:
         try:
             return compute()
         except (OSError, MemoryError):

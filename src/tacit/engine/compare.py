@@ -20,7 +20,7 @@ from typing import Any
 from tacit.algorithms.registry import algorithm_entry
 from tacit.engine.execute import execute
 from tacit.engine.files import write_atomically
-from tacit.engine.history import History, Row
+from tacit.engine.history import History, HistoryRow
 from tacit.engine.identity import own_stream, result_digest
 from tacit.engine.lock import held
 from tacit.engine.recipe import Recipe
@@ -208,7 +208,7 @@ def read_history(path: Path) -> History:
                 {k: None if v == "" else int(v) if k in whole else float(v) for k, v in row.items()}
                 for row in csv.DictReader(file)
             ]
-        if not rows or set(rows[0]) != {f.name for f in fields(Row)}:
+        if not rows or set(rows[0]) != {f.name for f in fields(HistoryRow)}:
             raise ValueError("columns are missing")
         return History.from_list(rows)
     except (OSError, ValueError, TypeError) as error:
@@ -223,7 +223,7 @@ def equal_bits(histories: Sequence[History]) -> int | None:
     return next((bits for bits in affordable if all(at_bits(h, bits) is not None for h in histories)), None)
 
 
-def at_bits(history: History, bits: int) -> Row | None:
+def at_bits(history: History, bits: int) -> HistoryRow | None:
     """The last round that so many bits of a client pay for.
 
     None where they pay for no round, or for one that was not evaluated: an earlier one would be unfair to whoever

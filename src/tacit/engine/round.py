@@ -18,8 +18,7 @@ from tacit.compress import Packets
 from tacit.compress.uplink import Zeros
 from tacit.federation import Federation
 from tacit.noise.randomness import Purpose
-
-State = dict[str, Tensor]
+from tacit.state import State
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from tacit.engine import checkpoint as checkpoints
-from tacit.engine.history import Row
-from tacit.engine.ledger import Ledger
+from tacit.engine.history import HistoryRow
+from tacit.engine.ledger import RunLedger
 from tacit.engine.memory import forget_peak, peak_memory_mb
 from tacit.engine.plan import Plan
 from tacit.engine.run import Run
@@ -20,7 +20,7 @@ from tacit.engine.simulation import Simulation, SimulationState
 from tacit.engine.threads import suitable_threads
 from tacit.errors import DataError, RequestError, count
 
-Progress = Callable[[int, Row | None], None]
+Progress = Callable[[int, HistoryRow | None], None]
 """Called after every round with the number of finished rounds, and with a row where one was evaluated."""
 
 MEMORY_LIMIT_BYTES = 2**30
@@ -99,7 +99,7 @@ class _Store:
         self._saved_at, self._pause = 0.0, SECONDS_BETWEEN_CHECKPOINTS
         self._simulation = simulation
         directory.mkdir(parents=True, exist_ok=True)
-        self.ledger = Ledger(directory / "ledger.jsonl")
+        self.ledger = RunLedger(directory / "ledger.jsonl")
 
     @property
     def _secret(self) -> bool:

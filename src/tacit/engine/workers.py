@@ -19,7 +19,7 @@ Result = dict[str, Any]
 """What a run found, as plain data for JSON."""
 
 
-class Task(Protocol):
+class StoredRun(Protocol):
     """A run whose result is kept in a place that is named by all that the result depends on."""
 
     @property
@@ -60,7 +60,7 @@ class Workers:
             # What runs may end and is kept; what waits would only keep the user waiting.
             self._pool.shutdown(cancel_futures=True)
 
-    def __call__(self, tasks: Sequence[Task]) -> list[Result]:
+    def __call__(self, tasks: Sequence[StoredRun]) -> list[Result]:
         """The results of the tasks, in their order. An error of one of them cancels those that wait."""
         named = {task.place: task for task in tasks}
         found = {place: task.stored() for place, task in named.items()}
@@ -76,7 +76,7 @@ class Workers:
         results = {place: result for place, result in found.items() if result is not None}
         return [results[task.place] for task in tasks]
 
-    def _in_processes(self, waiting: Sequence[Task]) -> dict[Path, Result]:
+    def _in_processes(self, waiting: Sequence[StoredRun]) -> dict[Path, Result]:
         if self._pool is None:
             # Threads of PyTorch and forked processes do not go together; these start as they are needed.
             context = multiprocessing.get_context("spawn")

@@ -11,19 +11,18 @@ import hashlib
 import inspect
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from tacit._version import __version__
+from tacit.algorithms.settings import Settings
 from tacit.engine.files import write_atomically
 from tacit.engine.identity import libraries
 from tacit.engine.workers import Result, Workers, read_result
 from tacit.experiments.dependencies import imports_digest
 
-Settings = Mapping[str, Any]
 CellFunction = Callable[[Settings, Path | None], Result]
 """What a cell does: from settings and the data directory to plain data for JSON."""
 

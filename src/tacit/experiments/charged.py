@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from dp_accounting import DpEvent
 
+from tacit.algorithms.settings import Settings
 from tacit.engine.workers import Result
 from tacit.errors import RequestError
-from tacit.experiments.cells import Cell, CellFunction, Runner, Settings
+from tacit.experiments.cells import Cell, CellFunction, Runner
 from tacit.experiments.experiment import Table
 from tacit.experiments.tuning import Score, Series
 from tacit.privacy import Adjacency, accounting

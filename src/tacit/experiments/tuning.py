@@ -7,8 +7,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, TypeVar
 
+from tacit.algorithms.settings import Settings
 from tacit.engine.workers import Result
-from tacit.experiments.cells import Cell, CellFunction, Runner, Settings
+from tacit.experiments.cells import Cell, CellFunction, Runner
 
 Series = TypeVar("Series", bound=Hashable)
 Score = Callable[[Result], float]

@@ -14,8 +14,8 @@ from tacit.algorithms.algorithm import Algorithm
 from tacit.client.work import sizes_are_public
 from tacit.engine.audit.game import Game, with_game
 from tacit.engine.audit.model import clients_with
-from tacit.engine.audit.seats import Mixed, OneClient, Seat, Sums, small_crowd
-from tacit.engine.audit.stage import Stage
+from tacit.engine.audit.seats import MixedSeat, OneClient, Seat, Sums, small_crowd
+from tacit.engine.audit.stage import AuditStage
 from tacit.engine.plan import plan
 from tacit.errors import RequestError, count
 from tacit.federation import Federation
@@ -45,7 +45,7 @@ MESSAGES = 300_000
 class Promise:
     """A stage, and what is claimed about it."""
 
-    stage: Stage
+    stage: AuditStage
     claim: ClaimedPoint
     curve: tuple[ClaimedPoint, ...]
     make_event: Callable[[float], DpEvent] | None = None
@@ -104,7 +104,7 @@ def promises_of(
         case Adversary.SHUFFLER if _adds_up(guarantee.events[0]):
             seat = Sums(clients, adversary)
         case Adversary.SHUFFLER:
-            seat = Mixed(clients)
+            seat = MixedSeat(clients)
         case _:
             seat = OneClient()
     game = partial(
