@@ -40,13 +40,20 @@ def simulate(
 ) -> Run:
     """Run a plan (`tacit.plan`): train, with the noise that it comes with, and remember what happened.
 
-    With `out`, ledger and checkpoints are written there as the run goes (every `checkpoint_every` rounds, or
-    every few seconds), and a run that was killed goes on from its last checkpoint: the result is the same, bit
-    for bit. Cohorts are worked on in chunks of about `memory_limit_bytes`. The same seed gives the same bits.
+    The same seed gives the same bits. Noise from a seed is for research: whoever knows the seed can subtract it,
+    and two runs with the same seed and stream share it. With lattice noise everything that a client draws for
+    itself comes from the operating system, and a run cannot be repeated.
 
-    Noise from a seed is for research: whoever knows the seed can subtract it, and two runs with the same seed and
-    stream share it. With lattice noise everything that a client draws for itself comes from the operating system,
-    and a run cannot be repeated.
+    Args:
+        plan: what is run.
+        evaluate_every: rounds between two evaluations; by default there are about fifty of them.
+        out: directory for ledger and checkpoints. A run that was killed goes on from its last checkpoint when it
+            is started again, and the result is the same, bit for bit.
+        checkpoint_every: rounds between two checkpoints; by default there is one every few seconds.
+        memory_limit_bytes: cohorts are worked on in chunks of about this size.
+        device: where tensors are kept, such as "cuda".
+        progress: called after every round with the number of finished rounds, and with a row of the history where
+            there was an evaluation.
     """
     forget_peak()
     usual = max(1, plan.rounds // EVALUATIONS)
