@@ -24,8 +24,7 @@ from tacit.noise.gaussian import gaussian_rows
 from tacit.noise.randomness import Generators, Randomness
 from tacit.server.participation import FixedNumber
 from tacit.server.update import Descent
-
-State = dict[str, Tensor]
+from tacit.state import State
 
 
 @dataclass(frozen=True)

@@ -208,7 +208,7 @@ def test_isrl_grids_have_the_papers_four_methods_and_more() -> None:
 
 
 @pytest.mark.parametrize("task", isrl_runs.TASKS.values())
-def test_quick_steps_are_some_of_the_papers(task: isrl_runs.Task) -> None:
+def test_quick_steps_are_some_of_the_papers(task: isrl_runs.IsrlTask) -> None:
     for method in (isrl_runs.MB, isrl_runs.LOCAL):
         full, quick = (isrl_runs._steps(task, method, Scale(quick=q)) for q in (False, True))
         low, high = task.log_steps[method]

@@ -33,10 +33,13 @@ def ef21_sgdm(
     """EF21-SGDM on private gradients (Fatkhullin, Tyurin & Richtarik 2023, Algorithm 1).
 
     Args:
-        bound: on every record's gradient.
-        compressor: biased (`top-k:0.05`) or unbiased (`rand-k:0.05`).
-        momentum: weight of a new gradient in a client's moving average; 1 is EF21 without it, for little noise.
+        model: the loss that is trained.
+        bound: the bound on every record's gradient.
+        sampling: how each round draws its batch.
+        compressor: of the messages, biased (`top-k:0.05`) or not (`rand-k:0.05`).
+        momentum: weight of a new gradient in a client's moving average; 1 is EF21 without one, for little noise.
         step: the server's.
+        schedule: how the step changes from round to round.
     """
     work = PrivateGradient(model, Minibatch(sampling), bound)
     uplink = ErrorFeedback(compressor, momentum=momentum)

@@ -183,7 +183,13 @@ def build_algorithm(
 ) -> Algorithm:
     """An algorithm by name, from plain settings (`{"batch": 0.2, "compressor": "natural"}`).
 
-    Settings that it does not take are refused; those that are left out have the defaults of its signature.
+    Args:
+        name: see `ALGORITHMS`.
+        model: the loss that is trained.
+        settings: of the algorithm. Those that it does not take are refused; those that are left out have the
+            defaults of its signature.
+        about: public numbers of the run that parts may depend on.
+        noise: the kind of noise; seeded Gaussian noise by default.
     """
     make = algorithm_entry(name).make
     algorithm = replace(make(model, **read_parts(name, make, settings, about)), participation=about.participation)

@@ -1,7 +1,5 @@
 """DP-SCAFFOLD: noisy local steps for silos whose records differ (Noble, Bellet & Dieuleveut 2022).
 
-    dp-scaffold   ControlledSteps   ControlVariates(Identity)   Descent   Algorithm 1
-
 Where clients' records differ, local steps drift towards each client's own optimum. SCAFFOLD steers every local
 step by c - c_i: the mean of all clients' gradients less the client's own, as of their last messages.
 """
@@ -15,7 +13,6 @@ from torch import Tensor
 from tacit.algorithms.algorithm import Algorithm
 from tacit.client.bounds import Bound, ClipNorm
 from tacit.client.cohort import Cohort
-from tacit.client.estimators import State
 from tacit.client.local_steps import NoisyLocalSteps
 from tacit.client.sampling import Poisson, Sampling
 from tacit.compress import ControlVariates, Identity
@@ -25,15 +22,15 @@ from tacit.models.model import Model
 from tacit.privacy.side.release import SideRelease
 from tacit.schedules import Constant, Schedule
 from tacit.server.update import Descent
+from tacit.state import State
 
 
 @dataclass(frozen=True)
 class ControlledSteps(NoisyLocalSteps):
     """Noisy local steps along g^s + noise + penalty + c - c_i; sent is the mean of g^s + noise + penalty.
 
-    Guarantee: that of `NoisyLocalSteps`, K releases a round. The control variates follow from what was released
-    before (c_i from the client's own messages) or are the server's to choose (c): steering by them is adaptive
-    composition, and the mean of noisy gradients is post-processing of them. Nothing else is charged.
+    Guarantee: that of `NoisyLocalSteps`, K releases a round, and nothing else is charged: c_i follows from the
+    client's own messages, c is the server's to choose, and the mean is post-processing (docs/privacy.md, Fact F).
     """
 
     def run(self, point: Tensor, cohort: Cohort, state: State, noise_multipliers: Tensor) -> tuple[Tensor, State]:
@@ -67,11 +64,14 @@ def dp_scaffold(
     """DP-SCAFFOLD: noisy local steps steered by control variates (Noble, Bellet & Dieuleveut 2022, Algorithm 1).
 
     Args:
-        bound: on every record's gradient; with `sampling`, it sets what one local step costs.
-        compressor: unbiased. The paper has none.
-        local_steps: in a round, each a release of its own.
-        local_step: length of a local step, times `schedule` of the round.
-        step: with 1 the server averages the clients' models; the paper's global step.
+        model: the loss that is trained.
+        bound: the bound on every record's gradient.
+        sampling: how each local step draws its batch.
+        compressor: of the messages, unbiased; the paper has none.
+        local_steps: local steps in a round, each a release of its own.
+        local_step: length of a local step, multiplied by `schedule` of the round.
+        step: the server's; with 1 it averages the clients' models.
+        schedule: how the local step changes from round to round.
         before: what the same records released before the first round, if the bound came from it.
     """
     work = ControlledSteps(model, sampling, bound, local_steps, local_step, schedule=schedule, before=before)

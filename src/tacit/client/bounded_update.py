@@ -17,7 +17,6 @@ from torch import Tensor
 from tacit.client.bounded_model import BoundedModel
 from tacit.client.bounds import Bound, Unbounded
 from tacit.client.cohort import Cohort
-from tacit.client.estimators import State
 from tacit.client.noising import noise_memory, with_noise
 from tacit.client.sampling import Full, Sampling
 from tacit.client.span import span_update
@@ -29,6 +28,7 @@ from tacit.noise.additive import Noise, SeededGaussian
 from tacit.privacy import events
 from tacit.privacy.terms import RECORD_COUNTS, Unit
 from tacit.schedules import Constant, Schedule
+from tacit.state import State
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from torch import Tensor
 from tacit.client.bounded_model import BoundedModel
 from tacit.client.bounds import Bound
 from tacit.client.cohort import Cohort
-from tacit.client.estimators import Minibatch, State
+from tacit.client.estimators import Minibatch
 from tacit.client.sampling import OnePass, Sampling
 from tacit.errors import RequestError, count
 from tacit.federation import Federation
@@ -24,6 +24,7 @@ from tacit.noise.randomness import Generators, Purpose
 from tacit.privacy import events
 from tacit.privacy.terms import RECORD_COUNTS, Unit
 from tacit.shuffle.vector_sum import Source, VectorSum
+from tacit.state import State
 
 _LEAST_COINS = 0.5
 """With less than half a coin there is no noise at all."""

@@ -20,7 +20,6 @@ from torch import Tensor
 from tacit.client.bounded_model import BoundedModel
 from tacit.client.bounds import Bound
 from tacit.client.cohort import Cohort
-from tacit.client.estimators import State
 from tacit.client.noising import noise_memory, with_noise
 from tacit.client.sampling import ONE, Sampling
 from tacit.client.work import Work
@@ -34,6 +33,7 @@ from tacit.privacy.dominate import leaves
 from tacit.privacy.side.release import SideRelease
 from tacit.privacy.terms import RECORD_COUNTS, Unit
 from tacit.schedules import Constant, Schedule
+from tacit.state import State
 
 
 class Support(Protocol):

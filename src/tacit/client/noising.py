@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch import Tensor
 
 from tacit.client.cohort import Cohort
-from tacit.client.estimators import State
 from tacit.noise.additive import Noise
 from tacit.noise.randomness import Purpose
+from tacit.state import State
 
 _PREFIX = "noise."
 

@@ -12,13 +12,14 @@ from torch import Tensor
 from tacit.client.bounded_model import BoundedModel
 from tacit.client.bounds import Bound
 from tacit.client.cohort import Cohort
-from tacit.client.estimators import Estimator, State
+from tacit.client.estimators import Estimator
 from tacit.client.noising import noise_memory, with_noise
 from tacit.client.sampling import Sampling
 from tacit.federation import Federation
 from tacit.models.model import Model, penalty_gradient
 from tacit.noise.additive import Noise, SeededGaussian, check_size
 from tacit.privacy.terms import RECORD_COUNTS, Unit
+from tacit.state import State
 
 
 class Work(Protocol):

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from tacit.compress.compressor import Packets
 from tacit.compress.sparse import Choice
-from tacit.compress.uplink import Shifted, State, Zeros
+from tacit.compress.uplink import Shifted, Zeros
 from tacit.errors import count, probability
+from tacit.state import State
 
 
 @dataclass(frozen=True)

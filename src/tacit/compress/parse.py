@@ -21,8 +21,10 @@ _MAX_DIGITS = 18
 def parse_compressor(text: str) -> Compressor:
     """The compressor of that spelling; the inverse of `Compressor.spec`.
 
-    `identity`, `rand-k:0.05` (a fraction: it has a point or is below 1), `rand-k:128` (a count), `qsgd:16`
-    (levels), `natural`, `top-k:0.05` or `top-k:128` (biased); rand-k and a quantiser are joined by `+`.
+    Args:
+        text: `identity`, `rand-k:0.05` (a fraction: it has a point or is below 1), `rand-k:128` (a count),
+            `qsgd:16` (levels), `natural`; rand-k and a quantiser are joined by `+`. And
+            `top-k:0.05` or `top-k:128`, which is biased.
 
     >>> parse_compressor("rand-k:0.05+qsgd:16")
     Chain(first=RandK(fraction=0.05, count=None), then=Qsgd(levels=16))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tacit.compress.identity import Identity
+from tacit.compress.kept import KeptCoordinates
 from tacit.compress.quantiser import Quantiser
-from tacit.compress.share import Share
 from tacit.compress.sparse import Sparsifier
 
 
 @dataclass(frozen=True, kw_only=True)
-class RandK(Share, Sparsifier):
+class RandK(KeptCoordinates, Sparsifier):
     """Sends k of d coordinates, chosen uniformly, times d/k (SoteriaFL, Example 1): omega = d/k - 1.
 
     `fraction` sets k = max(1, floor(fraction d)), as SoteriaFL's experiments do with 0.05; `count` sets

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from tacit.compress.compressor import Packets, check_rows
 from tacit.compress.identity import Identity
+from tacit.compress.kept import KeptCoordinates
 from tacit.compress.positions import encode_positions, positions_bytes, read_positions
-from tacit.compress.share import Share
 from tacit.compress.sparse import Choice, SparsePackets
 from tacit.compress.wire import Format
 from tacit.errors import RequestError
@@ -23,7 +23,7 @@ _CODEC = 33
 
 
 @dataclass(frozen=True, kw_only=True)
-class TopK(Share):
+class TopK(KeptCoordinates):
     """Sends the k coordinates of largest absolute value, unchanged: ||C(x) - x||^2 <= (1 - k/d) ||x||^2.
 
     Biased: E C(x) is not x, so theorems about unbiased compressors (SoteriaFL's, for one) say nothing about it,

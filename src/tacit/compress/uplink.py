@@ -19,8 +19,8 @@ from torch import Tensor
 from tacit.compress.compressor import Compressor, Packets
 from tacit.compress.sparse import Choice, Sparsifier
 from tacit.errors import RequestError, count, positive, probability
+from tacit.state import State
 
-State = dict[str, Tensor]
 Zeros = Callable[[tuple[int, ...]], Tensor]
 """Room for a tensor of some shape."""
 

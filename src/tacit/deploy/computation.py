@@ -19,11 +19,12 @@ from tacit.deploy.guard import Terms
 from tacit.deploy.home import Home
 from tacit.deploy.memory import Fingerprint, Memory
 from tacit.deploy.mixing import Covers, context_of, mixing_of, point_digest
-from tacit.engine.round import POINT, ClientState, State, client_round
+from tacit.engine.round import POINT, ClientState, client_round
 from tacit.engine.threads import suitable_threads
 from tacit.errors import RequestError
+from tacit.state import State
 
-Result = TypeVar("Result")
+Computed = TypeVar("Computed")
 
 
 class Computation:
@@ -86,7 +87,7 @@ class Computation:
         context = context_of(asked.job, asked.run, asked.round, point_digest(asked.body))
         return self._mixing.cover(message, self._covers, context)
 
-    def _or_halt(self, compute: Callable[[], Result]) -> Result:
+    def _or_halt(self, compute: Callable[[], Computed]) -> Computed:
         try:
             return compute()
         except (OSError, MemoryError):

@@ -46,16 +46,12 @@ from tacit.deploy.silo_checks import Trusted, check_silo, read_basis
 from tacit.deploy.testimony import testify_run
 from tacit.engine import checkpoint as checkpoints
 from tacit.engine.round import broadcast, server_round, server_start
-from tacit.errors import DataError, RequestError, TacitError, count, positive
+from tacit.errors import DataError, DivergedError, RequestError, TacitError, count, positive
 from tacit.privacy.certificate import CertificateError, read_signed
 
 _LOG = logging.getLogger("tacit.deploy.server")
 CERTIFICATE_LIMIT = 2**23
 _CHECKPOINT_COPIES = 2
-
-
-class DivergedError(TacitError):
-    """The model is no longer finite."""
 
 
 class LostRunError(TacitError):

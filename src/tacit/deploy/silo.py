@@ -34,10 +34,11 @@ from tacit.deploy.notary import Notary
 from tacit.deploy.policy import Policy
 from tacit.deploy.seam import Code
 from tacit.deploy.witness import HeadsError
-from tacit.engine.round import ClientState, State, client_start
+from tacit.engine.round import ClientState, client_start
 from tacit.errors import DataError, MessageError
 from tacit.federation import Federation
-from tacit.privacy.ledger import Account, Ledger, LedgerBusyError, Page, RunAccount
+from tacit.privacy.ledger import Account, Ledger, LedgerBusyError, LedgerRun, Page
+from tacit.state import State
 
 _LOG = logging.getLogger("tacit.deploy.silo")
 _WAYS_OUT = (
@@ -201,7 +202,7 @@ class Silo:
         head = self._notary.head(asked.run, page)
         return self._message(asked, releases, remembered.message, remembered.loss, head)
 
-    def _first_time(self, asked: Request, received: State, page: Page, account: RunAccount | None) -> Reply:
+    def _first_time(self, asked: Request, received: State, page: Page, account: LedgerRun | None) -> Reply:
         terms, releases = self._terms, 1 if account is None else account.releases + 1
         opened = terms.opening(asked.run)
         if account is None:
@@ -241,7 +242,7 @@ class Silo:
         head = self._notary.head(asked.run, page)
         return self._message(asked, releases, memory.message, memory.loss, head)
 
-    def _state(self, asked: Request, account: RunAccount | None) -> tuple[ClientState, int | None, Fingerprint]:
+    def _state(self, asked: Request, account: LedgerRun | None) -> tuple[ClientState, int | None, Fingerprint]:
         """What the last round left, as the server's acknowledgement settles it."""
         job, accepted = self._terms.job, asked.accepted.get(self._terms.site)
         last = None if account is None else account.last

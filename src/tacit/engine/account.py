@@ -43,7 +43,7 @@ class RecipeAccount:
 
 
 @dataclass(frozen=True)
-class Spent:
+class ClientSpending:
     """What one client has spent, by the ledger."""
 
     client: int
@@ -69,7 +69,7 @@ class RunAccount:
     finished: bool
     guarantee: Guarantee | None
     """what was really spent; None for a run without privacy"""
-    spent: tuple[Spent, ...]
+    spent: tuple[ClientSpending, ...]
     cost: Cost | None
     """of the client that has spent most"""
     differences: tuple[str, ...]
@@ -124,7 +124,7 @@ def account_run(directory: Path) -> RunAccount:
     if header.get("privacy") == "none":
         told = [] if summary is None or summary.get("epsilon") is None else ["the ledger knows of no privacy"]
         return RunAccount(directory, len(rounds), summary is not None, None, (), None, tuple(told))
-    book = _Book.read(directory / "ledger.jsonl", header, rounds)
+    book = _ReadLedger.read(directory / "ledger.jsonl", header, rounds)
     spent = tuple(book.spent(client) for client in sorted(book.events))
     worst = max(spent, key=lambda one: one.epsilon)
     cost = None
@@ -172,7 +172,7 @@ class _Cumulative:
 
 
 @dataclass(frozen=True)
-class _Book:
+class _ReadLedger:
     """A ledger, read and checked."""
 
     rounds: int
@@ -188,7 +188,7 @@ class _Book:
     taken: Counter[int]
 
     @classmethod
-    def read(cls, path: Path, header: dict[str, Any], rounds: list[dict[str, Any]]) -> _Book:
+    def read(cls, path: Path, header: dict[str, Any], rounds: list[dict[str, Any]]) -> _ReadLedger:
         try:
             spent: dict[int, _Cumulative] = {}
             records: dict[int, int | None] = {}
@@ -230,11 +230,11 @@ class _Book:
         """All that a client has released."""
         return self.events[client].after(self.taken[client])
 
-    def spent(self, client: int) -> Spent:
+    def spent(self, client: int) -> ClientSpending:
         """What that has cost it."""
         delta = self.deltas[client]
         cost = epsilon(self.event(client), delta, self.adjacency)
-        return Spent(client, self.records[client], self.taken[client], cost, delta, self.budgets[client])
+        return ClientSpending(client, self.records[client], self.taken[client], cost, delta, self.budgets[client])
 
     def promised(self) -> float:
         """What was promised: every kind of client is charged for the most rounds that any one took part in."""
@@ -252,7 +252,7 @@ def _members(round: int, who: Any, known: Collection[int]) -> list[int]:
     return who
 
 
-def _differences(book: _Book, summary: dict[str, Any]) -> list[str]:
+def _differences(book: _ReadLedger, summary: dict[str, Any]) -> list[str]:
     """Every point in which the summary says something else than the ledger."""
     sizes = [size for size in book.records.values() if size is not None]
     ledger = {

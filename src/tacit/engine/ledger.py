@@ -18,7 +18,7 @@ from tacit.engine.files import write_atomically
 from tacit.errors import DataError
 
 
-class Ledger:
+class RunLedger:
     """The ledger of one run directory."""
 
     def __init__(self, path: Path) -> None:

@@ -18,8 +18,8 @@ from tacit.compress import Packets
 from tacit.compress.uplink import Zeros
 from tacit.federation import Federation
 from tacit.noise.randomness import Purpose
+from tacit.state import State
 
-State = dict[str, Tensor]
 POINT = "point"
 """The name of the point in what is broadcast."""
 

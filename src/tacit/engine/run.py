@@ -16,7 +16,7 @@ from tacit.algorithms.calibrate import Calibration
 from tacit.client.local_steps import NoisyLocalSteps
 from tacit.client.work import Work
 from tacit.engine.files import write_atomically
-from tacit.engine.history import MEASURED, History, Row
+from tacit.engine.history import MEASURED, History, HistoryRow
 from tacit.engine.plan import Plan
 from tacit.engine.trained import Trained
 from tacit.federation import Federation
@@ -66,7 +66,7 @@ class Run:
         return self.calibration.guarantee
 
     @property
-    def last(self) -> Row:
+    def last(self) -> HistoryRow:
         """The history's last row."""
         return self.history[-1]
 

@@ -19,7 +19,7 @@ from tacit.algorithms.calibrate import Calibration
 from tacit.client.cohort import Cohort
 from tacit.client.grams import Grams
 from tacit.engine.checkpoint import Checkpoint
-from tacit.engine.history import History, Row
+from tacit.engine.history import History, HistoryRow
 from tacit.engine.mapped import mapped_zeros
 from tacit.engine.objective import evaluate
 from tacit.engine.plan import Plan
@@ -215,7 +215,7 @@ class Simulation:
             raise DivergedError(f"after round {state.round} the model is no longer finite; use a smaller step")
         seen = evaluate(self.algorithm.work.model, point, self.federation, self.memory_limit_bytes)
         so_far = [row.grad_norm_sq for row in state.history] + [seen.grad_norm_sq]
-        row = Row(
+        row = HistoryRow(
             round=state.round,
             train_loss=seen.train_loss,
             grad_norm_sq=seen.grad_norm_sq,

@@ -16,8 +16,7 @@ from tacit.noise.entropy import Keystream
 from tacit.noise.gaussian import gaussian_rows
 from tacit.noise.randomness import Generators
 from tacit.privacy import events
-
-State = dict[str, Tensor]
+from tacit.state import State
 
 
 class Noise(Protocol):

@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tacit.errors import RequestError, count
-from tacit.noise.additive import State
 from tacit.noise.entropy import Keystream
 from tacit.noise.randomness import Generators
 from tacit.privacy import events
 from tacit.privacy.heads import gaussian_shift
+from tacit.state import State
 
 TAIL_MASS = 1e-22
 """What the heads of one draw may lose at both ends together."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tacit.errors import RequestError, count, positive
 from tacit.server.projection import Everywhere, Projection
-from tacit.server.update import State
+from tacit.state import State
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tacit.errors import RequestError, positive
 from tacit.schedules import Constant, Schedule
-from tacit.server.update import State
+from tacit.state import State
 
 
 @dataclass(frozen=True)

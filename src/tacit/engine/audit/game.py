@@ -24,8 +24,8 @@ from tacit.compress.rotation import Rotation
 from tacit.compress.sparse import SparsePackets, Sparsifier
 from tacit.compress.uplink import Uplink
 from tacit.engine.audit.model import BEYOND, GradientGame, clients_with
-from tacit.engine.audit.seats import Mixed, OneClient, Seat, mixing, randomness_of
-from tacit.engine.audit.stage import Array, Counts, Draws, Tactic
+from tacit.engine.audit.seats import MixedSeat, OneClient, Seat, mixing, randomness_of
+from tacit.engine.audit.stage import Draws, Tactic
 from tacit.engine.round import POINT, client_round, client_start
 from tacit.engine.threads import suitable_threads
 from tacit.errors import count
@@ -33,6 +33,8 @@ from tacit.federation import Federation
 from tacit.noise.randomness import Randomness
 from tacit.privacy import Adjacency, Adversary, Unit
 from tacit.privacy.audit import Attack, Rehearsal, Shifts, mixed_attacks, rehearsed_attacks
+from tacit.privacy.audit.checks import Counts
+from tacit.privacy.pairs import Array
 
 _NUMBERS_AT_A_TIME = 2**24
 _DEVIATIONS = 6.0
@@ -139,7 +141,7 @@ class Game:
     @property
     def followed(self) -> Game:
         """The same trials to someone who can tell the canary's messages from others where they are only mixed."""
-        if not isinstance(self.seat, Mixed):
+        if not isinstance(self.seat, MixedSeat):
             return self
         return replace(self, seat=OneClient(stride=self.clients))
 
@@ -199,7 +201,7 @@ class Game:
 
     def attacks(self, rehearsal: Rehearsal) -> dict[str, Attack]:
         """Likelihood ratios."""
-        if isinstance(self.seat, Mixed):
+        if isinstance(self.seat, MixedSeat):
             return mixed_attacks(rehearsal)
         return rehearsed_attacks(rehearsal, self.direction)
 

@@ -15,8 +15,8 @@ from tacit.algorithms.trust import Travel
 from tacit.client.work import sizes_are_public
 from tacit.engine.audit.game import Game, with_game
 from tacit.engine.audit.model import clients_with
-from tacit.engine.audit.seats import Mixed, OneClient, Seat, Sums, small_crowd
-from tacit.engine.audit.stage import Stage
+from tacit.engine.audit.seats import MixedSeat, OneClient, Seat, Sums, small_crowd
+from tacit.engine.audit.stage import AuditStage
 from tacit.engine.plan import plan
 from tacit.errors import RequestError, count
 from tacit.federation import Federation
@@ -44,7 +44,7 @@ MESSAGES = 300_000
 class Promise:
     """A stage, and what is claimed about it."""
 
-    stage: Stage
+    stage: AuditStage
     claim: ClaimedPoint
     curve: tuple[ClaimedPoint, ...]
     make_event: Callable[[float], DpEvent] | None = None
@@ -103,7 +103,7 @@ def promises_of(
         case Travel.COUNTED:
             seat = Sums(clients, guarantee.adversary)
         case Travel.SHUFFLED:
-            seat = Mixed(clients)
+            seat = MixedSeat(clients)
         case Travel.ALONE:
             seat = OneClient()
     game = partial(

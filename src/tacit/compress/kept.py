@@ -10,7 +10,7 @@ from tacit.errors import RequestError, count, probability
 
 
 @dataclass(frozen=True, kw_only=True)
-class Share:
+class KeptCoordinates:
     """k of d coordinates: `fraction` sets k = max(1, floor(fraction d)), `count` sets k = min(count, d).
 
     Exactly one of them is given.
