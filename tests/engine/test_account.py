@@ -153,6 +153,7 @@ def test_a_run_without_privacy_has_no_account(tmp_path: Path) -> None:
             "needs exactly noise_multiplier",
         ),
         (lambda lines: [_with(lines[0], events=[]), *lines[1:]], "events must be"),
+        (lambda lines: [_with(lines[0], release={}), *lines[1:]], "earlier version"),
         (
             lambda lines: [_with(lines[0], events=lines[0]["groups"][0]["events"][::-1]), *lines[1:]],
             "events must be",

@@ -44,9 +44,8 @@ class ControlledSteps(NoisyLocalSteps):
         """c - c_i; messages, and so control variates, are those of gradients times the client's weight."""
         if CONTROL not in cohort.told:
             return None
-        own, weights = cohort.told[OWN_CONTROL], cohort.weights
-        own = own if weights is None else own / weights.to(own.device, own.dtype)[:, None]
-        return cohort.told[CONTROL] - own
+        c, own, weights = cohort.told[CONTROL], cohort.told[OWN_CONTROL], cohort.weights
+        return c - own if weights is None else c - own / weights.to(own.device, own.dtype)[:, None]
 
 
 def dp_scaffold(
@@ -75,6 +74,6 @@ def dp_scaffold(
         before: what the same records released before the first round, if the bound came from it.
     """
     work = ControlledSteps(model, sampling, bound, local_steps, local_step, schedule=schedule, before=before)
-    # Messages are mean gradients: the mean of the clients' walks is so many local steps along theirs.
+    # A message is a mean gradient, the client's walk as many local steps along it.
     server = Descent(step * local_step * local_steps, schedule=schedule)
     return Algorithm("dp-scaffold", work, ControlVariates(compressor), server)

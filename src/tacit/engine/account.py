@@ -195,6 +195,8 @@ class _ReadLedger:
             deltas: dict[int, float] = {}
             budgets: dict[int, float] = {}
             for group in header["groups"]:
+                if "release" in group:
+                    raise RequestError("it is of an earlier version, which wrote one release and a count")
                 cumulative = _Cumulative.read(group["events"])
                 size = count("records", group["records"]) if "records" in group else None
                 delta, budget = check_delta(group["delta"]), positive("epsilon_budget", group["epsilon_budget"])
