@@ -111,7 +111,7 @@ class Request:
     """the digest of the job that all parties agreed to"""
     accepted: Mapping[str, int] = field(default_factory=dict)
     body: bytes = b""
-    """the point, or for "certify" the final model: float32; for "mix" what `tacit.deploy.mixing` says"""
+    """what the server broadcasts (`state_to_bytes`), or for "certify" the final model; for "mix" see `deploy.mixing`"""
     heads: Mapping[str, Head] = field(default_factory=dict)
 
     def encode(self) -> bytes:
