@@ -111,7 +111,7 @@ class Request:
     """the digest of the job that all parties agreed to"""
     accepted: Mapping[str, int] = field(default_factory=dict)
     body: bytes = b""
-    """what the server broadcasts (`state_to_bytes`), or for "certify" the final model; for "mix" see `deploy.mixing`"""
+    """what the server broadcasts (`state_to_bytes`); for "certify" the final model; for "mix" see `mixing`"""
     heads: Mapping[str, Head] = field(default_factory=dict)
 
     def encode(self) -> bytes:
