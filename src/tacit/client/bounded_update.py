@@ -21,8 +21,8 @@ from tacit.client.sampling import Full, Sampling
 from tacit.client.span import span_update
 from tacit.errors import count, positive
 from tacit.federation import Federation
-from tacit.models.gradients import WrittenGradients
 from tacit.models.model import Model, penalty_gradient
+from tacit.models.shares import LayeredGradients
 from tacit.noise.additive import Noise, SeededGaussian
 from tacit.noise.randomness import Purpose
 from tacit.privacy import events
@@ -73,7 +73,7 @@ class BoundedUpdate:
         """Walk, bound the way that was made, add noise."""
         updates = self.updates(point, cohort)
         each = torch.ones(len(updates), dtype=torch.int64)
-        bounded = self.bound.sums(WrittenGradients(updates.to(self.noise.precision), each))
+        bounded = self.bound.sums(LayeredGradients.written(updates.to(self.noise.precision), each))
         if bool((noise_multipliers > 0).any()):
             stds = self.noise_stds(cohort.sizes, noise_multipliers)
             generators = cohort.generators(Purpose.NOISE)
