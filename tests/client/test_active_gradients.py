@@ -11,10 +11,11 @@ from tacit.client.active_gradients import ActiveGradients, active_gradients
 from tacit.client.bounds import ClipEachCoordinate, ClipNorm
 from tacit.federation import Batch
 from tacit.models import softmax_regression
-from tacit.models.gradients import Gradients, WrittenGradients
+from tacit.models.gradients import Gradients
 from tacit.models.model import Model
 from tacit.models.module import ModuleModel
 from tacit.models.network import SigmoidNetwork
+from tacit.models.shares import LayeredGradients
 
 COUNTS = torch.tensor([4, 0, 7, 1])
 
@@ -69,9 +70,9 @@ def test_bounds_see_only_the_coordinates(few: bool, monkeypatch: pytest.MonkeyPa
     gradients, indices, expected = _case(MODELS[2], 9)
     monkeypatch.setattr(module, "KEEP_NUMBERS", 10**6 if few else 0)
     active = active_gradients(gradients, indices)
-    assert isinstance(active, WrittenGradients if few else ActiveGradients)
+    assert isinstance(active, LayeredGradients if few else ActiveGradients)
     for bound in (ClipNorm(0.05), ClipEachCoordinate(0.01)):
-        torch.testing.assert_close(bound.sums(active), bound.sums(WrittenGradients(expected, COUNTS)))
+        torch.testing.assert_close(bound.sums(active), bound.sums(LayeredGradients.written(expected, COUNTS)))
 
 
 def test_a_batch_of_nobody() -> None:

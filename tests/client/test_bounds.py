@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tacit.client.bounds import Bound, ClipEachCoordinate, ClipNorm, Normalise
 from tacit.errors import RequestError
 from tacit.models import softmax_regression
-from tacit.models.gradients import OuterGradients, OuterLayer, WrittenGradients
+from tacit.models.shares import LayeredGradients, linear_shares
 
 BOUNDS: list[Bound] = [ClipNorm(0.7), Normalise(0.7), ClipEachCoordinate(0.3)]
 
@@ -26,7 +26,7 @@ anything = hnp.arrays(
 @pytest.mark.parametrize("bound", BOUNDS)
 @given(rows=anything)
 def test_no_record_adds_more_than_the_bound(bound: Bound, rows: np.ndarray) -> None:
-    gradients = WrittenGradients(torch.from_numpy(rows), torch.ones(len(rows), dtype=torch.int64))
+    gradients = LayeredGradients.written(torch.from_numpy(rows), torch.ones(len(rows), dtype=torch.int64))
     each = bound.sums(gradients)
     assert bool(torch.isfinite(each).all())
     assert float(each.double().norm(dim=1).max()) <= bound.norm(rows.shape[1])
@@ -34,27 +34,27 @@ def test_no_record_adds_more_than_the_bound(bound: Bound, rows: np.ndarray) -> N
 
 def test_clipping_leaves_short_gradients_alone_and_keeps_directions() -> None:
     rows = torch.tensor([[0.3, 0.4], [30.0, 40.0]])
-    clipped = ClipNorm(1.0).sums(WrittenGradients(rows, torch.tensor([1, 1])))
+    clipped = ClipNorm(1.0).sums(LayeredGradients.written(rows, torch.tensor([1, 1])))
     torch.testing.assert_close(clipped, torch.tensor([[0.3, 0.4], [0.6, 0.8]]), atol=1e-4, rtol=2e-4)
 
 
 def test_normalising_gives_every_gradient_the_same_length_but_zero() -> None:
     rows = torch.tensor([[0.3, 0.4], [30.0, 40.0], [0.0, 0.0]])
-    sums = Normalise(2.0).sums(WrittenGradients(rows, torch.tensor([1, 1, 1])))
+    sums = Normalise(2.0).sums(LayeredGradients.written(rows, torch.tensor([1, 1, 1])))
     torch.testing.assert_close(sums.norm(dim=1), torch.tensor([2.0, 2.0, 0.0]), atol=1e-4, rtol=2e-4)
 
 
 def test_the_bound_is_per_record_not_on_the_mean() -> None:
     """Two opposite large gradients: clipping the mean would leave their difference unbounded."""
     rows = torch.tensor([[1e6, 0.0], [-1e6, 1.0]])
-    sums = ClipNorm(1.0).sums(WrittenGradients(rows, torch.tensor([2])))
+    sums = ClipNorm(1.0).sums(LayeredGradients.written(rows, torch.tensor([2])))
     assert float(sums.norm()) < 1e-5
 
 
 def test_the_bound_holds_for_long_gradients() -> None:
     for dim in (30_720, 10**6):
         rows = torch.randn(8, dim, generator=torch.Generator().manual_seed(dim))
-        each = ClipNorm(1.0).sums(WrittenGradients(rows, torch.ones(8, dtype=torch.int64)))
+        each = ClipNorm(1.0).sums(LayeredGradients.written(rows, torch.ones(8, dtype=torch.int64)))
         assert float(each.double().norm(dim=1).max()) <= 1.0
 
 
@@ -65,7 +65,7 @@ def test_bounded_sums_of_a_model_need_no_written_gradients() -> None:
 
     batch = Batch(torch.randn(9, 4, generator=generator), torch.arange(9) % 3, torch.tensor([5, 4]))
     gradients = model.gradients(torch.randn(model.dim, generator=generator), batch)
-    written = WrittenGradients(gradients.rows(0, 9), batch.counts)
+    written = LayeredGradients.written(gradients.rows(0, 9), batch.counts)
     for bound in BOUNDS:
         torch.testing.assert_close(bound.sums(gradients), bound.sums(written), atol=1e-5, rtol=1e-5)
 
@@ -81,12 +81,11 @@ def test_the_bound_holds_where_squares_vanish_and_where_inputs_overflow() -> Non
     """Single-precision squares of these features are zero, and those of the errors infinite."""
     inputs = torch.full((1, 784), 2.6e-23)
     for slope in (1e10, 1e18, 3e38):
-        gradients = OuterGradients((OuterLayer(inputs, torch.tensor([[slope]]), False),), torch.tensor([1]))
+        gradients = LayeredGradients(linear_shares(inputs, torch.tensor([[slope]]), False), torch.tensor([1]))
         for bound in (ClipNorm(1e-4), Normalise(1.0)):
             assert float(bound.sums(gradients).double().norm()) <= bound.norm(784)
-    infinite = OuterGradients(
-        (OuterLayer(torch.tensor([[float("inf"), 1.0]]), torch.tensor([[1.0]]), True),), torch.tensor([1])
-    )
+    shares = linear_shares(torch.tensor([[float("inf"), 1.0]]), torch.tensor([[1.0]]), True)
+    infinite = LayeredGradients(shares, torch.tensor([1]))
     assert torch.equal(ClipNorm(1.0).sums(infinite), torch.zeros(1, 3))
 
 
@@ -94,7 +93,7 @@ def test_the_bound_holds_where_squares_vanish_and_where_inputs_overflow() -> Non
 def test_the_bound_holds_where_scales_leave_single_precision(bound: Bound) -> None:
     """A scale of 0.8e-45 would be rounded to 1.4e-45."""
     sizes = torch.logspace(15, 24, 500)
-    gradients = OuterGradients((OuterLayer(sizes[:, None], sizes[:, None], False),), torch.ones(500).long())
+    gradients = LayeredGradients(linear_shares(sizes[:, None], sizes[:, None], False), torch.ones(500).long())
     each = bound.sums(gradients).abs()
     assert float(each.max()) <= 1.0
     assert float(each[sizes < 1e18].min()) > 0.999

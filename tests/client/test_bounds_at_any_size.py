@@ -22,9 +22,10 @@ from tacit.client.bounds import Bound, ClipEachCoordinate, ClipNorm, Normalise
 from tacit.errors import RequestError
 from tacit.federation import Batch
 from tacit.models import least_squares
-from tacit.models.gradients import Gradients, OuterGradients, OuterLayer, WrittenGradients
-from tacit.models.layers import LayeredGradients, OuterShare, Owners, ProductsShare, RowsShare, WrittenShare
+from tacit.models.gradients import Gradients
+from tacit.models.layers import ProductsShare, RowsShare
 from tacit.models.module import ModuleModel
+from tacit.models.shares import LayeredGradients, OuterShare, WrittenShare, linear_shares
 
 RECORDS, WIDTH, OUTPUTS = 6, 5, 3
 
@@ -64,29 +65,25 @@ class Sizes:
 
 
 def _outer(columns: Tensor, errors: Tensor) -> Gradients:
-    layers = (
-        OuterLayer(columns[:, :, 0], errors[:, :, 0], True),
-        OuterLayer(errors[:, :, 0], errors[:, :, 0], False),
-    )
-    return OuterGradients(layers, _ones())
+    first = linear_shares(columns[:, :, 0], errors[:, :, 0], True)
+    return LayeredGradients((*first, *linear_shares(errors[:, :, 0], errors[:, :, 0], False)), _ones())
 
 
 def _layered(columns: Tensor, errors: Tensor) -> Gradients:
     share = OuterShare(columns[:, :, 0], errors[:, :, 0])
-    sizes = (WIDTH * OUTPUTS, OUTPUTS)
-    return LayeredGradients((share, WrittenShare(errors[:, :, 0])), sizes, _ones(), _clients(), numbers=0)
+    return LayeredGradients((share, WrittenShare(errors[:, :, 0])), _ones())
 
 
 def _positions(form: type[RowsShare] | type[ProductsShare]) -> Callable[[Tensor, Tensor], Gradients]:
     def build(columns: Tensor, errors: Tensor) -> Gradients:
         share = form(columns, errors, lambda kept: kept, WIDTH)
-        return LayeredGradients((share,), (WIDTH * OUTPUTS,), _ones(), _clients(), numbers=0)
+        return LayeredGradients((share,), _ones())
 
     return build
 
 
 def _written(columns: Tensor, errors: Tensor) -> Gradients:
-    return WrittenGradients(torch.cat([columns, errors], dim=1).flatten(1), _ones())
+    return LayeredGradients.written(torch.cat([columns, errors], dim=1).flatten(1), _ones())
 
 
 def _active(columns: Tensor, errors: Tensor) -> Gradients:
@@ -132,10 +129,6 @@ def _ones() -> Tensor:
     return torch.ones(RECORDS, dtype=torch.int64)
 
 
-def _clients() -> Owners:
-    return Owners.of(_ones(), torch.device("cpu"))
-
-
 def _largest(sums: Tensor) -> float:
     assert bool(torch.isfinite(sums).all())
     return float(torch.linalg.vector_norm(sums.double(), dim=1).max())
@@ -167,16 +160,15 @@ def test_the_bound_holds_where_scaled_errors_have_few_digits_left(form: str) -> 
 def test_the_bound_holds_where_squares_leave_double_precision(left: float, right: float) -> None:
     """One factor's square is lost, the other's is not yet infinite."""
     inputs, errors = (torch.full((1, 2), value, dtype=torch.float64) for value in (left, right))
-    clients = Owners.of(torch.tensor([1]), torch.device("cpu"))
-    outer = OuterGradients((OuterLayer(inputs, errors, False),), torch.tensor([1]))
-    layered = LayeredGradients((OuterShare(inputs, errors),), (4,), torch.tensor([1]), clients, numbers=0)
+    outer = LayeredGradients(linear_shares(inputs, errors, False), torch.tensor([1]))
+    layered = LayeredGradients((OuterShare(inputs, errors),), torch.tensor([1]))
     for gradients in (outer, layered):
         assert _largest(ClipNorm(1e-12).sums(gradients)) <= 1e-12
 
 
 @pytest.mark.parametrize("precision", ["high", "medium"])
 def test_products_of_reduced_precision_are_refused(precision: str) -> None:
-    gradients = WrittenGradients(torch.ones(1, 2), torch.tensor([1]))
+    gradients = LayeredGradients.written(torch.ones(1, 2), torch.tensor([1]))
     before = torch.get_float32_matmul_precision()
     try:
         torch.set_float32_matmul_precision(precision)
@@ -230,13 +222,12 @@ def test_many_positions_that_cancel_keep_the_bound() -> None:
     columns[:, :, 200:] = columns[:, :, :200]
     errors[:, :, 200:] = -errors[:, :, :200] * (1 + 1e-6)
     share = ProductsShare(columns + 3.0, errors, lambda kept: kept, WIDTH)
-    clients = Owners.of(torch.ones(4, dtype=torch.int64), torch.device("cpu"))
-    gradients = LayeredGradients((share,), (WIDTH * OUTPUTS,), torch.ones(4, dtype=torch.int64), clients, 0)
+    gradients = LayeredGradients((share,), torch.ones(4, dtype=torch.int64))
     assert _largest(ClipNorm(1.0).sums(gradients)) <= 1.0
 
 
 def test_features_that_are_merely_large_are_clipped_and_not_dropped() -> None:
     features = torch.logspace(-18, 18, 37)[:, None]
-    layer = OuterLayer(features, torch.ones(37, 1), False)
-    gradients = OuterGradients((layer,), torch.ones(37, dtype=torch.int64))
+    shares = linear_shares(features, torch.ones(37, 1), False)
+    gradients = LayeredGradients(shares, torch.ones(37, dtype=torch.int64))
     torch.testing.assert_close(ClipNorm(1e-3).sums(gradients), features.clamp(max=1e-3), rtol=2e-4, atol=0.0)

@@ -13,10 +13,10 @@ from tacit.client.bounds import Bound, ClipEachCoordinate, ClipNorm, Normalise
 from tacit.client.differences import ScaledDifferences, WrittenDifferences
 from tacit.federation import Batch
 from tacit.models import gradients, softmax_regression
-from tacit.models.layers import LayeredGradients, OuterShare
 from tacit.models.model import Model
 from tacit.models.module import ModuleModel, _ChunkedGradients
 from tacit.models.network import SigmoidNetwork
+from tacit.models.shares import LayeredGradients, OuterShare
 
 RECORDS = 12
 

@@ -16,8 +16,8 @@ from tacit.client.sampling import Drawn, Full, OnePass, Poisson, WithoutReplacem
 from tacit.errors import RequestError
 from tacit.federation import Batch, Federation
 from tacit.models import softmax_regression
-from tacit.models.gradients import WrittenGradients
 from tacit.models.module import ModuleModel
+from tacit.models.shares import LayeredGradients
 from tacit.noise.randomness import Purpose, Randomness
 
 MODEL = softmax_regression(features=4, classes=3)
@@ -244,9 +244,9 @@ class Turned:
     metric_name = "loss"
     dim = 3
 
-    def gradients(self, point: Tensor, batch: Batch) -> WrittenGradients:
+    def gradients(self, point: Tensor, batch: Batch) -> LayeredGradients:
         """Every record times the point, coordinate by coordinate."""
-        return WrittenGradients(batch.features * point, batch.counts)
+        return LayeredGradients.written(batch.features * point, batch.counts)
 
 
 def _network_model() -> ModuleModel:

@@ -24,9 +24,9 @@ from tacit.engine.simulate import simulate
 from tacit.errors import RequestError
 from tacit.federation import Batch, Federation
 from tacit.models import least_squares, softmax_regression
-from tacit.models.gradients import OuterGradients
 from tacit.models.linear import LinearModel
 from tacit.models.losses import Squared
+from tacit.models.shares import LayeredGradients
 from tacit.noise.additive import LatticeGaussian
 from tacit.noise.randomness import Purpose, Randomness
 from tacit.privacy import Target, events
@@ -105,7 +105,7 @@ def test_targets_have_the_precision_of_the_noise(count: int) -> None:
     seen: list[torch.dtype] = []
 
     class Watched(LinearModel):
-        def gradients(self, point: Tensor, batch: Batch) -> OuterGradients:
+        def gradients(self, point: Tensor, batch: Batch) -> LayeredGradients:
             seen.extend([point.dtype, batch.features.dtype, batch.targets.dtype])
             return super().gradients(point, batch)
 

@@ -19,8 +19,9 @@ from tacit.federation import Batch, Federation
 from tacit.models import ModuleModel, build_model, layers
 from tacit.models.cnn import cifar_cnn, mnist_cnn
 from tacit.models.convolution import Geometry, HalvingMaxPool
-from tacit.models.layers import LayeredGradients, OuterShare, Owners, ProductsShare, RowsShare, WrittenShare
+from tacit.models.layers import ProductsShare, RowsShare
 from tacit.models.layers_chain import LayerChain, keeps_records_apart
+from tacit.models.shares import LayeredGradients, OuterShare, WrittenShare
 
 CLASSES = 3
 IMAGE = (2, 9, 8)
@@ -384,15 +385,16 @@ def test_all_forms_of_a_share_are_the_same_share(
     counts: list[int], outputs: int, width: int, positions: int, seed: int
 ) -> None:
     columns, errors = _positions(sum(counts), outputs, width, positions, seed)
-    clients = Owners.of(torch.tensor(counts), torch.device("cpu"))
     written = WrittenShare(torch.einsum("jol,jwl->jow", errors, columns).flatten(1))
     weights = torch.linspace(0, 1, sum(counts))
     for form in (RowsShare, ProductsShare):
         share = form(columns, errors, lambda kept: kept, width)
         torch.testing.assert_close(share.rows(0, sum(counts)), written.gradients, atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(share.squares(), written.squares(), atol=1e-5, rtol=1e-4)
-        sums = written.sums(weights, clients)
-        torch.testing.assert_close(share.sums(weights, clients), sums, atol=1e-5, rtol=1e-5)
+        found, expected = (
+            LayeredGradients((one,), torch.tensor(counts)).weighted_sums(weights) for one in (share, written)
+        )
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
 @settings(max_examples=40, deadline=None)
@@ -407,15 +409,13 @@ def test_positions_that_cancel_do_not_carry_a_record_past_its_bound(
     columns *= 10**size
     share = layers.weight_share(columns, errors, lambda kept: kept, 128)
     assert isinstance(share, ProductsShare)
-    clients = Owners.of(torch.tensor([1, 1]), torch.device("cpu"))
-    gradients = LayeredGradients((share,), (256 * 128,), torch.tensor([1, 1]), clients, numbers=0)
+    gradients = LayeredGradients((share,), torch.tensor([1, 1]))
     assert float(ClipNorm(1.0).sums(gradients).double().norm(dim=1).max()) <= 1.0
 
 
 def test_a_weight_that_carries_errors_out_of_range_adds_zero() -> None:
     share = OuterShare(torch.full((2, 3), 1e-38), torch.tensor([[1e30], [1.0]]))
-    clients = Owners.of(torch.tensor([2]), torch.device("cpu"))
-    sums = share.sums(torch.tensor([1e20, 1e30]), clients)
+    sums = LayeredGradients((share,), torch.tensor([2])).weighted_sums(torch.tensor([1e20, 1e30]))
     torch.testing.assert_close(sums, torch.full((1, 3), 1e-8))
 
 

@@ -18,7 +18,6 @@ import tacit
 from tacit.algorithms.isrl_dp import noisy_mb_sgd
 from tacit.errors import RequestError
 from tacit.federation import Batch, Federation
-from tacit.models.gradients import OuterGradients
 from tacit.models.linear import (
     LinearModel,
     absolute_regression,
@@ -31,6 +30,7 @@ from tacit.models.linear import (
 from tacit.models.losses import Logistic, ScoreLoss, Squared
 from tacit.models.nonsmooth import Absolute, Envelope, Hinge, Kinked, Pinball, solve_proximal_slopes
 from tacit.models.registry import build_model
+from tacit.models.shares import LayeredGradients
 from tacit.server.projection import Ball
 
 KinkedLoss = Hinge | Absolute | Pinball
@@ -151,7 +151,7 @@ def test_gradients_are_the_slopes_of_the_values(loss: ScoreLoss, own_points: boo
     batch = _batch(loss, counts, 4)
     point = _points(model, 3) if own_points else _points(model)
     gradients = model.gradients(point, batch)
-    assert isinstance(gradients, OuterGradients)
+    assert isinstance(gradients, LayeredGradients)
     rows, step = gradients.rows(0, 75), 1e-6
     for axis in torch.eye(model.dim, dtype=torch.float64):
         up, down = model.losses(point + step * axis, batch), model.losses(point - step * axis, batch)

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from tacit.models import gradients
-from tacit.models.gradients import WrittenGradients, affine, products_by_client
+from tacit.models.gradients import affine, products_by_client
+from tacit.models.shares import LayeredGradients
 
 
 @pytest.mark.parametrize("large", [1, 10**9])
@@ -42,6 +43,6 @@ def test_affine_is_the_product_and_the_bias(outputs: int, with_bias: bool) -> No
 def test_one_row_a_client_is_its_own_sum_and_weight_zero_is_zero() -> None:
     rows = torch.tensor([[1.0, 2.0], [torch.nan, torch.inf], [3.0, 4.0]])
     weights = torch.tensor([2.0, 0.0, 1.0])
-    each = WrittenGradients(rows, torch.ones(3, dtype=torch.int64)).weighted_sums(weights)
+    each = LayeredGradients.written(rows, torch.ones(3, dtype=torch.int64)).weighted_sums(weights)
     assert each.tolist() == [[2.0, 4.0], [0.0, 0.0], [3.0, 4.0]]
-    assert WrittenGradients(rows, torch.tensor([3])).weighted_sums(weights).tolist() == [[5.0, 8.0]]
+    assert LayeredGradients.written(rows, torch.tensor([3])).weighted_sums(weights).tolist() == [[5.0, 8.0]]

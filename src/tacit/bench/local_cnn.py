@@ -24,7 +24,7 @@ from tacit.client.sampling import WithoutReplacement
 from tacit.federation import Batch, Federation
 from tacit.models import ModuleModel, build_model
 from tacit.models.cnn import mnist_cnn
-from tacit.models.gradients import WrittenGradients
+from tacit.models.shares import LayeredGradients
 from tacit.noise.randomness import Purpose, Randomness
 
 CLIENTS, BATCH, STEP_SIZE, CLIP_NORM, NOISE_MULTIPLIER = 10, 10, 0.05, 1.0, 1.0
@@ -34,7 +34,7 @@ CLIENTS, BATCH, STEP_SIZE, CLIP_NORM, NOISE_MULTIPLIER = 10, 10, 0.05, 1.0, 1.0
 class ByVmap(ModuleModel):
     """The same model with every gradient written down."""
 
-    def gradients(self, point: Tensor, batch: Batch) -> WrittenGradients:
+    def gradients(self, point: Tensor, batch: Batch) -> LayeredGradients:
         """One gradient for each record, by `vmap(grad)`."""
 
         def one(point: Tensor, features: Tensor, target: Tensor) -> Tensor:
@@ -42,7 +42,7 @@ class ByVmap(ModuleModel):
             return F.cross_entropy(outputs, target[None])
 
         rows = torch.func.vmap(torch.func.grad(one))(point[batch.owners()], batch.features, batch.targets)
-        return WrittenGradients(rows, batch.counts)
+        return LayeredGradients.written(rows, batch.counts)
 
 
 def bench(*, quick: bool = False, data_dir: Path | None = None) -> BenchReport:
@@ -87,7 +87,7 @@ def vmap_loop(federation: Federation, start: Tensor, steps: int) -> None:
         point, own = start[None], federation.client(client)
         for _ in range(steps):
             drawn = torch.from_numpy(generator.integers(0, own.records, BATCH))
-            rows = model.gradients(point, own.take(drawn, torch.tensor([BATCH]))).gradients
+            rows = model.gradients(point, own.take(drawn, torch.tensor([BATCH]))).shares[0].like
             total = torch.mv(rows.T, (CLIP_NORM / rows.norm(dim=1)).clamp(max=1.0))
             noise = NOISE_MULTIPLIER * CLIP_NORM * torch.randn_like(total)
             point = point - STEP_SIZE / BATCH * (total + noise)

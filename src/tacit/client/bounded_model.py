@@ -11,9 +11,10 @@ from tacit.client.active_gradients import active_gradients
 from tacit.client.bounds import Bound, ClipNorm, Normalise
 from tacit.client.differences import ScaledDifferences, WrittenDifferences
 from tacit.federation import Batch
-from tacit.models.gradients import Gradients, OuterGradients, OuterLayer
+from tacit.models.gradients import Gradients
 from tacit.models.linear import LinearModel
 from tacit.models.model import Model, flat_features
+from tacit.models.shares import LayeredGradients, linear_shares
 
 
 @dataclass(frozen=True)
@@ -48,20 +49,20 @@ class BoundedModel:
             return None
         assert isinstance(self.bound, ClipNorm | Normalise), "it is one of these"
         gradients = self.model.gradients(point.to(self.precision), self._precise(batch))
-        (layer,) = gradients.layers
+        errors = gradients.shares[0].like
         scales = self.bound.scales(gradients).to(self.precision)[:, None]
-        coefficients = layer.errors * scales
+        coefficients = errors * scales
         return torch.where((scales != 0) & torch.isfinite(coefficients), coefficients, 0.0)
 
     def combined(self, coefficients: Tensor, batch: Batch) -> Tensor:
         """For every client the sum of features_j (x) c_j: (clients, dim). A row of zeros adds exactly zero."""
         return self.outer(coefficients, batch).weighted_sums((coefficients != 0).any(1))
 
-    def outer(self, coefficients: Tensor, batch: Batch) -> OuterGradients:
+    def outer(self, coefficients: Tensor, batch: Batch) -> LayeredGradients:
         """The gradients features_j (x) c_j."""
         assert isinstance(self.model, LinearModel), "only linear models have coefficients"
-        layer = OuterLayer(flat_features(self._precise(batch)), coefficients, self.model.intercept)
-        return OuterGradients((layer,), batch.counts)
+        features = flat_features(self._precise(batch))
+        return LayeredGradients(linear_shares(features, coefficients, self.model.intercept), batch.counts)
 
     def differences(self, point: Tensor, past: Tensor, batch: Batch) -> Gradients:
         """Every record's bounded gradient at a point, less the one at a past point."""

@@ -22,8 +22,8 @@ from tacit.client.sampling import Full, Sampling
 from tacit.client.span import span_update
 from tacit.errors import count, positive
 from tacit.federation import Federation
-from tacit.models.gradients import WrittenGradients
 from tacit.models.model import Model, penalty_gradient
+from tacit.models.shares import LayeredGradients
 from tacit.noise.additive import Noise, SeededGaussian
 from tacit.privacy import events
 from tacit.privacy.terms import RECORD_COUNTS, Unit
@@ -73,7 +73,7 @@ class BoundedUpdate:
         """Walk, bound the way that was made, add noise."""
         updates = self.updates(point, cohort)
         each = torch.ones(len(updates), dtype=torch.int64)
-        bounded = self.bound.sums(WrittenGradients(updates.to(self.noise.precision), each))
+        bounded = self.bound.sums(LayeredGradients.written(updates.to(self.noise.precision), each))
         stds = self.noise_stds(cohort.sizes, noise_multipliers)
         bounded, state = with_noise(self.noise, bounded, stds, noise_multipliers, cohort, state)
         return bounded.to(point.dtype), state

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import RequestError, positive, unknown_name
-from tacit.models.gradients import Gradients, chunks_of_rows
+from tacit.models.gradients import Gradients, chunks_of_rows, owners_of
 
 SHAVE = 1 - 1e-4
 """This much less than the bound is let through, so that it holds for norms in single precision.
@@ -70,8 +70,8 @@ class Bound(Protocol):
 class ClipNorm:
     """g min(1, C / ||g||): short gradients stay as they are.
 
-    >>> from tacit.models.gradients import WrittenGradients
-    >>> gradients = WrittenGradients(torch.tensor([[3.0, 4.0], [0.3, 0.4]]), torch.tensor([2]))
+    >>> from tacit.models.shares import LayeredGradients
+    >>> gradients = LayeredGradients.written(torch.tensor([[3.0, 4.0], [0.3, 0.4]]), torch.tensor([2]))
     >>> ClipNorm(1.0).sums(gradients)
     tensor([[0.8999, 1.1999]])
     """
@@ -142,16 +142,13 @@ class ClipEachCoordinate:
 
     def sums(self, gradients: Gradients) -> Tensor:
         """Clipped rows, summed client by client."""
-        owners = torch.repeat_interleave(torch.arange(len(gradients.counts)), gradients.counts)
-        total: Tensor | None = None
-        limit = self.limit * SHAVE
+        total = gradients.rows(0, 0).new_zeros(len(gradients.counts), gradients.dim)
+        owners, limit = owners_of(gradients.counts), self.limit * SHAVE
         for start, stop in chunks_of_rows(gradients):
             rows = gradients.rows(start, stop)
             rows = torch.where(torch.isfinite(rows).all(1, keepdim=True), rows, 0.0)
-            if total is None:
-                total = rows.new_zeros(len(gradients.counts), gradients.dim)
             total.index_add_(0, owners[start:stop].to(rows.device), rows.clamp(-limit, limit))
-        return torch.zeros(len(gradients.counts), gradients.dim) if total is None else total
+        return total
 
 
 @dataclass(frozen=True)

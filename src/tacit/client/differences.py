@@ -19,14 +19,9 @@ import torch
 from torch import Tensor
 
 from tacit.client.bounds import Bound
-from tacit.models.gradients import (
-    Gradients,
-    OuterGradients,
-    WrittenGradients,
-    chunks_of_rows,
-    sums_by_client,
-)
-from tacit.models.layers import KEEP_ROWS, LayeredGradients, OuterShare, Share
+from tacit.models.gradients import Gradients, RowGradients, chunks_of_rows, scaled
+from tacit.models.layers import KEEP_ROWS
+from tacit.models.shares import LayeredGradients, OuterShare, Share
 
 
 @dataclass(frozen=True)
@@ -49,12 +44,9 @@ class ScaledDifferences:
         return self.now.counts
 
     def norms(self) -> Tensor:
-        """Layer by layer, from inner products where there are some, else from rows."""
+        """Share by share, from inner products where there are some, else from rows."""
         now, past = self.now, self.past
-        if isinstance(now, OuterGradients) and isinstance(past, OuterGradients):
-            layers = zip(now.layers, past.layers, strict=True)
-            squares = [self._outer(a.inputs, a.errors, b.inputs, b.errors, a.bias) for a, b in layers]
-        elif isinstance(now, LayeredGradients) and isinstance(past, LayeredGradients):
+        if isinstance(now, LayeredGradients) and isinstance(past, LayeredGradients):
             squares = [self._share(a, b) for a, b in zip(now.shares, past.shares, strict=True)]
         else:
             squares = [self._written()]
@@ -67,14 +59,8 @@ class ScaledDifferences:
 
     def rows(self, start: int, stop: int) -> Tensor:
         """Row by row."""
-        now = _scaled(self.now.rows(start, stop), self.now_scales[start:stop])
-        return now - _scaled(self.past.rows(start, stop), self.past_scales[start:stop])
-
-    def _outer(self, a: Tensor, e: Tensor, b: Tensor, f: Tensor, bias: bool) -> Tensor:
-        own = (_products(a, a) + bias) * _products(e, e)
-        past = (_products(b, b) + bias) * _products(f, f)
-        both = (_products(a, b) + bias) * _products(e, f)
-        return self._combined(own, past, both)
+        now = scaled(self.now.rows(start, stop), self.now_scales[start:stop])
+        return now - scaled(self.past.rows(start, stop), self.past_scales[start:stop])
 
     def _combined(self, own: Tensor, past: Tensor, both: Tensor) -> Tensor:
         """s^2 <g, g> + t^2 <h, h> - 2 s t <g, h>; a record of scale zero counts as zero, whatever it is."""
@@ -84,8 +70,10 @@ class ScaledDifferences:
 
     def _share(self, now: Share, past: Share) -> Tensor:
         if isinstance(now, OuterShare) and isinstance(past, OuterShare):
-            return self._outer(now.inputs, now.errors, past.inputs, past.errors, bias=False)
-        size = max(1, KEEP_ROWS // max(1, now.rows(0, 1).shape[1]))
+            a, e, b, f = now.inputs, now.errors, past.inputs, past.errors
+            own, other = _products(a, a) * _products(e, e), _products(b, b) * _products(f, f)
+            return self._combined(own, other, _products(a, b) * _products(e, f))
+        size = max(1, KEEP_ROWS // max(1, now.size))
         own, other, both = _products_by_chunks(now, past, _ranges(len(self.now_scales), size))
         # A share may count as longer than its rows are, to make up for how its sums are rounded.
         return self._combined(torch.maximum(own, now.squares()), torch.maximum(other, past.squares()), both)
@@ -98,7 +86,7 @@ class ScaledDifferences:
 
 
 @dataclass(frozen=True)
-class WrittenDifferences:
+class WrittenDifferences(RowGradients):
     """Differences of gradients under a bound that does more than scale them: always written out."""
 
     now: Gradients
@@ -115,30 +103,13 @@ class WrittenDifferences:
         """The records of each client."""
         return self.now.counts
 
-    def norms(self) -> Tensor:
-        """Row norms."""
-        parts = [torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64) for _, rows in self._chunks()]
-        return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
-
-    def weighted_sums(self, weights: Tensor) -> Tensor:
-        """Weighted rows, summed by client."""
-        owners = torch.repeat_interleave(torch.arange(len(self.counts)), self.counts)
-        total = sums_by_client(self.now.rows(0, 0), torch.zeros_like(self.counts))
-        for part, rows in self._chunks():
-            total.index_add_(0, owners[part].to(rows.device), _scaled(rows, weights[part]))
-        return total
-
     def rows(self, start: int, stop: int) -> Tensor:
         """Bounded row by row."""
         return self._bounded(self.now, start, stop) - self._bounded(self.past, start, stop)
 
     def _bounded(self, gradients: Gradients, start: int, stop: int) -> Tensor:
         rows = gradients.rows(start, stop)
-        return self.bound.sums(WrittenGradients(rows, torch.ones(len(rows), dtype=torch.int64)))
-
-    def _chunks(self) -> Iterator[tuple[slice, Tensor]]:
-        for start, stop in chunks_of_rows(self):
-            yield slice(start, stop), self.rows(start, stop)
+        return self.bound.sums(LayeredGradients.written(rows, torch.ones(len(rows), dtype=torch.int64)))
 
 
 class _Rows(Protocol):
@@ -162,8 +133,3 @@ def _ranges(records: int, size: int) -> Iterator[tuple[int, int]]:
 def _products(one: Tensor, other: Tensor) -> Tensor:
     """Inner products of rows, in double precision."""
     return (one.double() * other.double()).sum(-1)
-
-
-def _scaled(rows: Tensor, scales: Tensor) -> Tensor:
-    factors = scales.to(rows)[:, None]
-    return torch.where(factors != 0, rows * factors, 0.0)

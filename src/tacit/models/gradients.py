@@ -9,8 +9,8 @@ one matrix product.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -70,9 +70,14 @@ def chunks_of_rows(gradients: Gradients) -> Iterator[tuple[int, int]]:
         yield start, min(records, start + size)
 
 
+def owners_of(counts: Tensor) -> Tensor:
+    """Whose every record is, by the client's place: (records,)."""
+    return torch.repeat_interleave(torch.arange(len(counts)), counts)
+
+
 def sums_by_client(rows: Tensor, counts: Tensor) -> Tensor:
     """Sum consecutive rows client by client: (records, ...) to (clients, ...)."""
-    owners = torch.repeat_interleave(torch.arange(len(counts)), counts).to(rows.device)
+    owners = owners_of(counts).to(rows.device)
     return rows.new_zeros((len(counts), *rows.shape[1:])).index_add_(0, owners, rows)
 
 
@@ -85,7 +90,7 @@ def padded(rows: Tensor, counts: Tensor) -> Tensor:
     if clients * longest == len(rows):
         return rows.reshape(clients, longest, *rows.shape[1:])
     rectangle = rows.new_zeros((clients * longest, *rows.shape[1:]))
-    rectangle[_places(counts, longest).to(rows.device)] = rows
+    rectangle[places(counts, longest).to(rows.device)] = rows
     return rectangle.reshape(clients, longest, *rows.shape[1:])
 
 
@@ -95,12 +100,12 @@ def unpadded(rectangle: Tensor, counts: Tensor) -> Tensor:
     flat = rectangle.reshape(clients * longest, *rectangle.shape[2:])
     if int(counts.sum()) == len(flat):
         return flat
-    return flat[_places(counts, longest).to(rectangle.device)]
+    return flat[places(counts, longest).to(rectangle.device)]
 
 
-def _places(counts: Tensor, longest: int) -> Tensor:
-    owners = torch.repeat_interleave(torch.arange(len(counts)), counts)
-    starts = torch.cumsum(counts, 0) - counts
+def places(counts: Tensor, longest: int) -> Tensor:
+    """Where every record goes in a rectangle of all clients."""
+    owners, starts = owners_of(counts), torch.cumsum(counts, 0) - counts
     return owners * longest + torch.arange(len(owners)) - starts[owners]
 
 
@@ -149,13 +154,14 @@ def row_norms(rows: Tensor) -> Tensor:
     Squares are added up in single precision, which takes a ninth of the time, over blocks so short that not even
     the worst rounding adds up to more than 3e-5; where squares may vanish or overflow, in double precision.
     """
-    if rows.dtype != torch.float32:
+    if rows.dtype != torch.float32 or rows.shape[1] <= _SHORT:
         return double_norms(rows)
     blocks = [_block_norms(block) for block in rows.split(_BLOCK, dim=1)]
     return blocks[0] if len(blocks) == 1 else torch.linalg.vector_norm(torch.stack(blocks), dim=0)
 
 
 _BLOCK = 1024
+_SHORT = 64
 _LEAST_SAFE = 1e-12
 
 LONGEST_INPUTS = 1e20
@@ -192,99 +198,45 @@ def double_norms(rows: Tensor) -> Tensor:
     return norms if rows.dtype == torch.float32 else torch.where(norms <= _LONGEST, norms, torch.inf)
 
 
-@dataclass(frozen=True)
-class OuterLayer:
-    """A linear layer's share of every record's gradient: inputs (x) errors, and the errors for the bias."""
-
-    inputs: Tensor
-    errors: Tensor
-    bias: bool
-
-    @property
-    def dim(self) -> int:
-        """How many parameters the layer has: its weight (inputs x outputs) row by row, then its bias."""
-        return (self.inputs.shape[1] + self.bias) * self.errors.shape[1]
+def scaled(rows: Tensor, weights: Tensor) -> Tensor:
+    """Every record times its weight, and exactly zero where that is zero."""
+    factors = per_record(weights, rows)
+    product = rows * factors
+    return product if bool((factors != 0).all()) else torch.where(factors != 0, product, 0.0)
 
 
-@dataclass(frozen=True)
-class OuterGradients:
-    """Gradients of models made of linear layers, never written out for the sums and norms.
+def per_record(weights: Tensor, rows: Tensor) -> Tensor:
+    """Weights as factors of rows: (records, 1, ...)."""
+    return weights.to(rows.dtype).reshape(-1, *[1] * (rows.dim() - 1))
 
-    ||g_j||^2 = sum over layers of (||inputs_j||^2 + 1 if there is a bias) ||errors_j||^2.
-    """
 
-    layers: tuple[OuterLayer, ...]
-    counts: Tensor
+class RowGradients(ABC):
+    """Gradients that have no cheaper form than rows, which are written out some records at a time."""
 
     @property
+    @abstractmethod
     def dim(self) -> int:
         """The length of one gradient."""
-        return sum(layer.dim for layer in self.layers)
 
-    def norms(self) -> Tensor:
-        """Products of norms, layer by layer: no gradient is written out."""
-        squares = torch.zeros(
-            len(self.layers[0].inputs), dtype=torch.float64, device=self.layers[0].inputs.device
-        )
-        for layer in self.layers:
-            inputs = trusted(row_norms(layer.inputs)).square() + float(layer.bias)
-            squares = squares + inputs * row_norms(layer.errors).square()
-        return squares.sqrt()
+    @property
+    @abstractmethod
+    def counts(self) -> Tensor:
+        """The records of each client."""
 
-    def weighted_sums(self, weights: Tensor) -> Tensor:
-        """One matrix product a layer and client."""
-        total, start = self.layers[0].errors.new_empty(len(self.counts), self.dim), 0
-        weights = weights.to(self.layers[0].errors.dtype)
-        keep = (weights != 0)[:, None]
-        everything = bool(keep.all())
-        for layer in self.layers:
-            errors = layer.errors * weights[:, None]
-            # A sum is cheaper than a look at every number; one that overflows only costs the look.
-            if not (everything and bool(errors.sum().isfinite())):
-                errors = torch.where(keep & torch.isfinite(errors), errors, 0.0)
-            inputs = layer.inputs if everything else torch.where(keep, layer.inputs, 0.0)
-            end = start + inputs.shape[1] * errors.shape[1]
-            products_by_client(inputs, errors, self.counts, total[:, start:end])
-            start += layer.dim
-            if layer.bias:
-                total[:, end:start] = sums_by_client(errors, self.counts)
-        return total
-
+    @abstractmethod
     def rows(self, start: int, stop: int) -> Tensor:
-        """Outer products, for the bounds that look at single coordinates."""
-        parts: list[Tensor] = []
-        for layer in self.layers:
-            inputs, errors = layer.inputs[start:stop], layer.errors[start:stop]
-            parts.append((inputs[:, :, None] * errors[:, None, :]).flatten(1))
-            if layer.bias:
-                parts.append(errors)
-        return torch.cat(parts, dim=1)
-
-
-@dataclass(frozen=True)
-class WrittenGradients:
-    """Gradients that are written out, for models that have no cheaper form."""
-
-    gradients: Tensor
-    counts: Tensor
-
-    @property
-    def dim(self) -> int:
-        """The length of one gradient."""
-        return int(self.gradients.shape[1])
+        """The gradients of some records: (stop - start, dim)."""
 
     def norms(self) -> Tensor:
         """Row norms."""
-        return row_norms(self.gradients)
+        parts = [row_norms(self.rows(*part)) for part in chunks_of_rows(self)]
+        return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
     def weighted_sums(self, weights: Tensor) -> Tensor:
         """Weighted rows, summed by client."""
-        weights = weights.to(self.gradients.dtype)
-        rows = self.gradients * weights[:, None]
-        if not bool((weights != 0).all()):
-            rows = torch.where((weights != 0)[:, None], rows, 0.0)
-        return rows if bool((self.counts == 1).all()) else sums_by_client(rows, self.counts)
-
-    def rows(self, start: int, stop: int) -> Tensor:
-        """As they are."""
-        return self.gradients[start:stop]
+        total = self.rows(0, 0).new_zeros(len(self.counts), self.dim)
+        owners = owners_of(self.counts)
+        for start, stop in chunks_of_rows(self):
+            rows = scaled(self.rows(start, stop), weights[start:stop])
+            total.index_add_(0, owners[start:stop].to(rows.device), rows)
+        return total

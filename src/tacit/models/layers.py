@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from tacit.models.gradients import FEW_RECORDS, ROWS_AT_A_TIME, double_norms, trusted
+from tacit.models.gradients import ROWS_AT_A_TIME, double_norms, owners_of, places, scaled, trusted
+from tacit.models.shares import OuterShare, Share, WrittenShare, kept, scaled_errors
 
 KEEP_ROWS = ROWS_AT_A_TIME // 4
 """Up to here a layer's gradients are kept once they are written down, beyond they are written down twice."""
@@ -60,13 +60,9 @@ class Owners:
     @classmethod
     def of(cls, counts: Tensor, device: torch.device) -> Owners:
         """From how many consecutive records belong to each client."""
-        owners = torch.repeat_interleave(torch.arange(len(counts)), counts)
-        longest = int(counts.max())
-        if len(counts) * longest == len(owners):
-            return cls(counts.tolist(), owners.to(device), None)
-        starts = torch.cumsum(counts, 0) - counts
-        places = owners * longest + torch.arange(len(owners)) - starts[owners]
-        return cls(counts.tolist(), owners.to(device), places.to(device))
+        owners, longest = owners_of(counts).to(device), int(counts.max())
+        full = len(counts) * longest == len(owners)
+        return cls(counts.tolist(), owners, None if full else places(counts, longest).to(device))
 
     def padded(self, rows: Tensor) -> Tensor:
         """Rows as a rectangle (clients, most records, ...), filled up with zeros."""
@@ -82,104 +78,9 @@ class Owners:
         rows = rectangle.flatten(0, 1)
         return rows if self.places is None else rows[self.places]
 
-    def sums(self, rows: Tensor) -> Tensor:
-        """Rows added up client by client."""
-        return rows.new_zeros(len(self.sizes), *rows.shape[1:]).index_add_(0, self.owners, rows)
-
-    def products(self, left: Tensor, right: Tensor) -> Tensor:
-        """left_c^T right_c of every client c's rows: (clients, left width, right width)."""
-        if self.places is None or len(left) < FEW_RECORDS * len(self.sizes):
-            return torch.bmm(self.padded(left).transpose(1, 2), self.padded(right))
-        pairs = zip(left.split(self.sizes), right.split(self.sizes), strict=True)
-        return torch.stack([a.T @ b for a, b in pairs])
-
-
-class Share(Protocol):
-    """One parameter's share of every record's gradient."""
-
-    def squares(self) -> Tensor:
-        """The squared norm of every record's share, in double precision: (records,)."""
-        ...
-
-    def sums(self, weights: Tensor, clients: Owners) -> Tensor:
-        """The weighted sum of every client's records: (clients, parameters). Weight zero adds exactly zero."""
-        ...
-
-    def rows(self, start: int, stop: int) -> Tensor:
-        """Some records' shares, written out: (stop - start, parameters)."""
-        ...
-
 
 def _squares(rows: Tensor) -> Tensor:
     return double_norms(rows.flatten(1)).square()
-
-
-def _input_squares(inputs: Tensor) -> Tensor:
-    return trusted(double_norms(inputs.flatten(1))).square()
-
-
-def _factors(weights: Tensor, rows: Tensor) -> Tensor:
-    return weights.to(rows.dtype).reshape(-1, *[1] * (rows.dim() - 1))
-
-
-def _scaled(rows: Tensor, weights: Tensor) -> Tensor:
-    """Every record times its weight, and exactly zero where that is zero."""
-    factors = _factors(weights, rows)
-    scaled = rows * factors
-    return scaled if bool((factors != 0).all()) else torch.where(factors != 0, scaled, 0.0)
-
-
-def _scaled_errors(errors: Tensor, weights: Tensor) -> Tensor:
-    """The same for errors, which a large weight may carry out of range: such a record adds zero."""
-    scaled = _scaled(errors, weights)
-    finite = torch.isfinite(scaled).flatten(1).all(1)
-    return scaled if bool(finite.all()) else torch.where(_factors(finite, scaled) != 0, scaled, 0.0)
-
-
-def _kept(rows: Tensor, weights: Tensor) -> Tensor:
-    """Zero for the records of weight zero, because zero times what is not finite would not be zero."""
-    factors = _factors(weights, rows)
-    return rows if bool((factors != 0).all()) else torch.where(factors != 0, rows, 0.0)
-
-
-@dataclass(frozen=True)
-class WrittenShare:
-    """Written down for every record: (records, parameters)."""
-
-    gradients: Tensor
-
-    def squares(self) -> Tensor:
-        """Row by row."""
-        return _squares(self.gradients)
-
-    def sums(self, weights: Tensor, clients: Owners) -> Tensor:
-        """Weighted rows, summed by client."""
-        return clients.sums(_scaled(self.gradients, weights))
-
-    def rows(self, start: int, stop: int) -> Tensor:
-        """As they are."""
-        return self.gradients[start:stop]
-
-
-@dataclass(frozen=True)
-class OuterShare:
-    """errors (x) inputs, one position a record: never written down."""
-
-    inputs: Tensor
-    errors: Tensor
-
-    def squares(self) -> Tensor:
-        """||errors||^2 ||inputs||^2."""
-        return _input_squares(self.inputs) * _squares(self.errors)
-
-    def sums(self, weights: Tensor, clients: Owners) -> Tensor:
-        """One matrix product a client."""
-        errors = _scaled_errors(self.errors, weights)
-        return clients.products(errors, _kept(self.inputs, weights)).flatten(1)
-
-    def rows(self, start: int, stop: int) -> Tensor:
-        """Outer products."""
-        return (self.errors[start:stop, :, None] * self.inputs[start:stop, None, :]).flatten(1)
 
 
 @dataclass(frozen=True)
@@ -192,6 +93,16 @@ class _Positions:
     columns: Callable[[Tensor], Tensor]
     """some records' inputs -> (records, width, positions)"""
     width: int
+
+    @property
+    def size(self) -> int:
+        """Outputs times width."""
+        return self.errors.shape[1] * self.width
+
+    @property
+    def like(self) -> Tensor:
+        """The errors."""
+        return self.errors
 
     def rows(self, start: int, stop: int) -> Tensor:
         """One small product a record."""
@@ -213,12 +124,13 @@ class RowsShare(_Positions):
         """Row by row."""
         return torch.cat([_squares(self.rows(a, b)) for a, b in self._ranges(0, len(self.errors))])
 
-    def sums(self, weights: Tensor, clients: Owners) -> Tensor:
+    def sums(self, weights: Tensor, counts: Tensor, out: Tensor) -> None:
         """Weighted rows, summed by client."""
-        total = self.errors.new_zeros(len(clients.sizes), self.errors.shape[1] * self.width)
+        owners = owners_of(counts).to(out.device)
+        total = self.errors.new_zeros(len(counts), self.size)
         for start, stop in self._ranges(0, len(self.errors)):
-            total.index_add_(0, clients.owners[start:stop], _scaled(self.rows(start, stop), weights[start:stop]))
-        return total
+            total.index_add_(0, owners[start:stop], scaled(self.rows(start, stop), weights[start:stop]))
+        out.copy_(total)
 
 
 @dataclass(frozen=True)
@@ -232,20 +144,20 @@ class ProductsShare(_Positions):
     def _squares_of(self, start: int, stop: int) -> Tensor:
         columns, errors = self.columns(self.inputs[start:stop]).double(), self.errors[start:stop].double()
         products = torch.bmm(columns.transpose(1, 2), columns) * torch.bmm(errors.transpose(1, 2), errors)
-        if_nothing_cancels = _input_squares(columns) * _squares(errors)
+        if_nothing_cancels = trusted(double_norms(columns.flatten(1))).square() * _squares(errors)
         roundings = CANCELLATION * (errors.shape[2] + 2) * 2**-24
         return products.sum((1, 2)).clamp(min=0.0) + roundings**2 * if_nothing_cancels
 
-    def sums(self, weights: Tensor, clients: Owners) -> Tensor:
+    def sums(self, weights: Tensor, counts: Tensor, out: Tensor) -> None:
         """One matrix product a client, over its records and positions together."""
-        errors, inputs = _scaled_errors(self.errors, weights), _kept(self.inputs, weights)
-        outputs = errors.shape[1]
-        total = errors.new_zeros(len(clients.sizes), outputs, self.width)
-        for client, (end, size) in enumerate(zip(accumulate(clients.sizes), clients.sizes, strict=True)):
+        errors, inputs = scaled_errors(self.errors, weights), kept(self.inputs, weights)
+        sizes = counts.tolist()
+        for client, (end, size) in enumerate(zip(accumulate(sizes), sizes, strict=True)):
+            total = errors.new_zeros(errors.shape[1], self.width)
             for start, stop in self._ranges(end - size, end):
                 columns = self.columns(inputs[start:stop]).transpose(1, 2).flatten(0, 1)
-                total[client] += errors[start:stop].transpose(0, 1).flatten(1) @ columns
-        return total.flatten(1)
+                total += errors[start:stop].transpose(0, 1).flatten(1) @ columns
+            out[client] = total.flatten()
 
 
 def weight_share(inputs: Tensor, errors: Tensor, columns: Callable[[Tensor], Tensor], width: int) -> Share:
@@ -264,36 +176,3 @@ def weight_share(inputs: Tensor, errors: Tensor, columns: Callable[[Tensor], Ten
         return ProductsShare(inputs, errors, columns, width)
     rows = RowsShare(inputs, errors, columns, width)
     return WrittenShare(rows.rows(0, records)) if records * outputs * width <= KEEP_ROWS else rows
-
-
-@dataclass(frozen=True)
-class LayeredGradients:
-    """The gradients of a batch as the shares of its parameters, in the parameters' order."""
-
-    shares: tuple[Share, ...]
-    sizes: tuple[int, ...]
-    """How many numbers every parameter has."""
-    counts: Tensor
-    clients: Owners
-    numbers: int
-    """About how many numbers were held at once to compute them."""
-
-    @property
-    def dim(self) -> int:
-        """The length of one gradient."""
-        return sum(self.sizes)
-
-    def norms(self) -> Tensor:
-        """From the squares of the shares."""
-        total = self.shares[0].squares()
-        for share in self.shares[1:]:
-            total = total + share.squares()
-        return total.sqrt()
-
-    def weighted_sums(self, weights: Tensor) -> Tensor:
-        """Share by share, side by side."""
-        return torch.cat([share.sums(weights, self.clients) for share in self.shares], dim=1)
-
-    def rows(self, start: int, stop: int) -> Tensor:
-        """Share by share, side by side."""
-        return torch.cat([share.rows(start, stop) for share in self.shares], dim=1)

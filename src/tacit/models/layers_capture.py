@@ -20,10 +20,11 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from tacit.federation import Batch
-from tacit.models.layers import LayeredGradients, Owners, Share, WrittenShare
+from tacit.models.layers import Owners
 from tacit.models.layers_chain import LayerChain
 from tacit.models.layers_tape import Tape
 from tacit.models.layers_use import Use, UsedOtherwiseError
+from tacit.models.shares import LayeredGradients, Share, WrittenShare
 
 RecordLosses = Callable[[Mapping[str, Tensor], Tensor, Tensor], Tensor]
 """parameters by name, features (records, ...), targets (records,) -> losses (records,)"""
@@ -61,7 +62,7 @@ class Capture:
                 uses = self.chain.uses(
                     parts, clients, batch.features, lambda outputs: self.slopes(outputs, batch.targets)
                 )
-                return self._layered(uses, {}, batch, clients)
+                return self._layered(uses, {}, batch)
             except UsedOtherwiseError:
                 pass
         in_layers = self.in_layers
@@ -91,18 +92,15 @@ class Capture:
         if in_layers - tape.seen():
             raise UsedOtherwiseError(in_layers - tape.seen())
         written = _backward(total, tape.anchor, copies)
-        return self._layered(tape.uses, written, batch, clients)
+        return self._layered(tape.uses, written, batch)
 
-    def _layered(
-        self, uses: Sequence[Use], written: Mapping[str, Tensor], batch: Batch, clients: Owners
-    ) -> LayeredGradients:
+    def _layered(self, uses: Sequence[Use], written: Mapping[str, Tensor], batch: Batch) -> LayeredGradients:
         shares: dict[str, Share] = {name: WrittenShare(rows.flatten(1)) for name, rows in written.items()}
         for use in uses:
             shares.update(use.shares())
-        sizes = tuple(shape.numel() for shape in self.shapes.values())
         numbers = sum(use.numbers for use in uses) + sum(rows.numel() for rows in written.values())
         in_order = tuple(shares[name] for name in self.shapes)
-        return LayeredGradients(in_order, sizes, batch.counts, clients, numbers)
+        return LayeredGradients(in_order, batch.counts, numbers)
 
 
 def _backward(total: Tensor, anchor: Tensor, copies: Mapping[str, Tensor]) -> dict[str, Tensor]:

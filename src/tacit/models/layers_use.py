@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tacit.models.convolution import ConvolutionLayer
-from tacit.models.layers import Owners, Share, WrittenShare, weight_share
+from tacit.models.layers import Owners, weight_share
+from tacit.models.shares import Share, WrittenShare
 
 
 class UsedOtherwiseError(Exception):

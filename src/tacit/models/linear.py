@@ -15,11 +15,12 @@ from torch import Tensor
 
 from tacit.errors import RequestError, count, positive
 from tacit.federation import Batch
-from tacit.models.gradients import OuterGradients, OuterLayer, affine
+from tacit.models.gradients import affine
 from tacit.models.losses import CrossEntropy, Logistic, ScoreLoss, Squared
 from tacit.models.model import check_point, flat_features
 from tacit.models.nonsmooth import Absolute, Envelope, Hinge, Pinball
 from tacit.models.penalty import NonconvexPenalty, Penalty, Ridge
+from tacit.models.shares import LayeredGradients, linear_shares
 
 
 @dataclass(frozen=True)
@@ -94,10 +95,10 @@ class LinearModel:
         """The loss of every record."""
         return self._loss_of(batch).values(self.scores(point, batch), batch.targets)
 
-    def gradients(self, point: Tensor, batch: Batch) -> OuterGradients:
+    def gradients(self, point: Tensor, batch: Batch) -> LayeredGradients:
         """features (x) slopes."""
         slopes = self._loss_of(batch).slopes(self.scores(point, batch), batch.targets)
-        return OuterGradients((OuterLayer(flat_features(batch), slopes, self.intercept),), batch.counts)
+        return LayeredGradients(linear_shares(flat_features(batch), slopes, self.intercept), batch.counts)
 
     def _loss_of(self, batch: Batch) -> ScoreLoss | Envelope:
         """The loss of a score; how far it is smoothed depends on the norm of a record's own features."""

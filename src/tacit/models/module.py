@@ -13,13 +13,13 @@ from torch.func import functional_call
 
 from tacit.errors import RequestError, unknown_name
 from tacit.federation import Batch
-from tacit.models.gradients import ROWS_AT_A_TIME, Gradients, WrittenGradients
-from tacit.models.layers import LayeredGradients
+from tacit.models.gradients import ROWS_AT_A_TIME, Gradients
 from tacit.models.layers_capture import Capture, layer_parameters
 from tacit.models.layers_chain import LayerChain
 from tacit.models.losses import CrossEntropy, ScoreLoss, Squared
 from tacit.models.model import check_point
 from tacit.models.penalty import Penalty
+from tacit.models.shares import LayeredGradients
 
 RecordLoss = Callable[[Tensor, Tensor], Tensor]
 """outputs (records, ...), targets (records,) -> losses (records,)."""
@@ -139,7 +139,7 @@ class ModuleModel:
         """Layer by layer; kept if they fit into memory, computed again in chunks if not."""
         check_point(self, point)
         if batch.records == 0:
-            return WrittenGradients(point.new_zeros(0, self.dim), batch.counts)
+            return LayeredGradients.written(point.new_zeros(0, self.dim), batch.counts)
         # What few records take is not worth finding out.
         if batch.records * (self.dim + 16 * batch.features[0].numel()) > ROWS_AT_A_TIME // 8:
             first = self._captured(point, _part(batch, 0, 1))

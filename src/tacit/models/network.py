@@ -10,11 +10,12 @@ from torch import Tensor
 
 from tacit.errors import count
 from tacit.federation import Batch
-from tacit.models.gradients import OuterGradients, OuterLayer, affine
+from tacit.models.gradients import affine
 from tacit.models.linear import _unlabelled
 from tacit.models.losses import CrossEntropy, ScoreLoss
 from tacit.models.model import check_point, flat_features, glorot
 from tacit.models.penalty import Penalty
+from tacit.models.shares import LayeredGradients, linear_shares
 
 sigmoid_backward = torch.ops.aten.sigmoid_backward
 """errors, outputs -> errors * outputs * (1 - outputs), in one go"""
@@ -77,14 +78,14 @@ class SigmoidNetwork:
         """The loss of every record."""
         return self.loss.values(self._forward(point, batch)[1], batch.targets)
 
-    def gradients(self, point: Tensor, batch: Batch) -> OuterGradients:
+    def gradients(self, point: Tensor, batch: Batch) -> LayeredGradients:
         """Backpropagation by hand: the errors of both layers, which with their inputs are the gradient."""
         hidden, scores = self._forward(point, batch)
         slopes = self.loss.slopes(scores, batch.targets)
         second = self._layers(point)[2]
         errors = sigmoid_backward(affine(slopes, second.transpose(-1, -2), None, batch.counts), hidden)
-        layers = (OuterLayer(flat_features(batch), errors, True), OuterLayer(hidden, slopes, True))
-        return OuterGradients(layers, batch.counts)
+        first_layer = linear_shares(flat_features(batch), errors, bias=True)
+        return LayeredGradients((*first_layer, *linear_shares(hidden, slopes, bias=True)), batch.counts)
 
     def predict(self, point: Tensor, features: Tensor) -> Tensor:
         """The predicted class of every record."""

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from tacit.errors import RequestError, count
 from tacit.federation import Batch, Federation
-from tacit.models.gradients import WrittenGradients
 from tacit.models.model import check_point
 from tacit.models.penalty import Penalty
+from tacit.models.shares import LayeredGradients
 from tacit.noise.randomness import Purpose, Randomness
 
 
@@ -42,10 +42,10 @@ class Quadratic:
         """1/2 ||A_j^T (w - w_j*)||^2."""
         return self._residuals(point, batch)[1].square().sum(1) / 2
 
-    def gradients(self, point: Tensor, batch: Batch) -> WrittenGradients:
+    def gradients(self, point: Tensor, batch: Batch) -> LayeredGradients:
         """A_j A_j^T (w - w_j*)."""
         roots, residuals = self._residuals(point, batch)
-        return WrittenGradients(torch.bmm(roots, residuals[:, :, None])[:, :, 0], batch.counts)
+        return LayeredGradients.written(torch.bmm(roots, residuals[:, :, None])[:, :, 0], batch.counts)
 
     def predict(self, point: Tensor, features: Tensor) -> Tensor:
         """Nothing to predict: the loss of every record, which is all there is to know."""

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from tacit.federation import Batch, Federation
-from tacit.models.gradients import WrittenGradients
 from tacit.models.penalty import Penalty
+from tacit.models.shares import LayeredGradients
 
 BEYOND = 1e3
 """How many bounds long gradients are at full level, so that nothing but the bound keeps them short."""
@@ -43,9 +43,9 @@ class GradientGame:
         points = point.expand(batch.records, -1) if point.dim() == 1 else point[batch.owners()]
         return self._levels(point, batch) * (batch.features * points).sum(1)
 
-    def gradients(self, point: Tensor, batch: Batch) -> WrittenGradients:
+    def gradients(self, point: Tensor, batch: Batch) -> LayeredGradients:
         """level record_j."""
-        return WrittenGradients(self._levels(point, batch)[:, None] * batch.features, batch.counts)
+        return LayeredGradients.written(self._levels(point, batch)[:, None] * batch.features, batch.counts)
 
     def predict(self, point: Tensor, features: Tensor) -> Tensor:
         """Nothing to predict: the loss of every record."""

@@ -1,0 +1,175 @@
+"""Per-record gradients as shares of a model's parameters, each in the form in which it costs least.
+
+A model of linear layers has outer products (`OuterShare`), which are never written out: ||a (x) e|| = ||a||
+||e||, and a weighted sum over records is one matrix product. What has no cheaper form is written down
+(`WrittenShare`). Shares of convolutions are in `tacit.models.layers`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from tacit.models.gradients import per_record, products_by_client, row_norms, scaled, sums_by_client, trusted
+
+
+class Share(Protocol):
+    """One parameter's share of every record's gradient."""
+
+    @property
+    def size(self) -> int:
+        """How many numbers the parameter has."""
+        ...
+
+    @property
+    def like(self) -> Tensor:
+        """A tensor of the kind that sums are."""
+        ...
+
+    def squares(self) -> Tensor:
+        """The squared norm of every record's share, in double precision: (records,)."""
+        ...
+
+    def sums(self, weights: Tensor, counts: Tensor, out: Tensor) -> None:
+        """Write the weighted sum of every client's records: (clients, size). Weight zero adds exactly zero."""
+        ...
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """Some records' shares, written out: (stop - start, size)."""
+        ...
+
+
+def scaled_errors(errors: Tensor, weights: Tensor) -> Tensor:
+    """Errors times weights; a record whose errors a large weight carries out of range adds zero."""
+    product = scaled(errors, weights)
+    # A sum is cheaper than a look at every number; one that overflows only costs the look.
+    if bool(product.sum().isfinite()):
+        return product
+    return torch.where(per_record(torch.isfinite(product).flatten(1).all(1), product) != 0, product, 0.0)
+
+
+def kept(rows: Tensor, weights: Tensor) -> Tensor:
+    """Zero for the records of weight zero, because zero times what is not finite would not be zero."""
+    factors = per_record(weights, rows)
+    return rows if bool((factors != 0).all()) else torch.where(factors != 0, rows, 0.0)
+
+
+@dataclass(frozen=True)
+class WrittenShare:
+    """Written down for every record: (records, parameters)."""
+
+    gradients: Tensor
+
+    @property
+    def size(self) -> int:
+        """The width of a row."""
+        return self.gradients.shape[1]
+
+    @property
+    def like(self) -> Tensor:
+        """The rows."""
+        return self.gradients
+
+    def squares(self) -> Tensor:
+        """Row by row."""
+        return row_norms(self.gradients).square()
+
+    def sums(self, weights: Tensor, counts: Tensor, out: Tensor) -> None:
+        """Weighted rows, summed by client."""
+        if bool((counts == 1).all()) and bool((weights != 0).all()):
+            torch.mul(self.gradients, per_record(weights, self.gradients), out=out)
+        else:
+            # Adding rows up in `out` itself, whose rows are apart, takes several times as long.
+            out.copy_(sums_by_client(scaled(self.gradients, weights), counts))
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """As they are."""
+        return self.gradients[start:stop]
+
+
+@dataclass(frozen=True)
+class OuterShare:
+    """A weight's gradients, inputs (x) errors with one position a record: never written down."""
+
+    inputs: Tensor
+    errors: Tensor
+    by_input: bool = False
+    """whether the weight lies row by row as (inputs x outputs), or as (outputs x inputs)"""
+
+    @property
+    def size(self) -> int:
+        """Inputs times outputs."""
+        return self.inputs.shape[1] * self.errors.shape[1]
+
+    @property
+    def like(self) -> Tensor:
+        """The errors."""
+        return self.errors
+
+    def squares(self) -> Tensor:
+        """||errors||^2 ||inputs||^2."""
+        return trusted(row_norms(self.inputs)).square() * row_norms(self.errors).square()
+
+    def sums(self, weights: Tensor, counts: Tensor, out: Tensor) -> None:
+        """One matrix product a client."""
+        inputs, errors = kept(self.inputs, weights), scaled_errors(self.errors, weights)
+        products_by_client(*((inputs, errors) if self.by_input else (errors, inputs)), counts, out)
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """Outer products."""
+        inputs, errors = self.inputs[start:stop], self.errors[start:stop]
+        left, right = (inputs, errors) if self.by_input else (errors, inputs)
+        return (left[:, :, None] * right[:, None, :]).flatten(1)
+
+
+@dataclass(frozen=True)
+class LayeredGradients:
+    """The gradients of a batch as the shares of the model's parameters, in their order in a point."""
+
+    shares: tuple[Share, ...]
+    counts: Tensor
+    numbers: int = 0
+    """about how many numbers were held at once to compute them, where somebody has counted"""
+
+    @classmethod
+    def written(cls, rows: Tensor, counts: Tensor) -> LayeredGradients:
+        """Gradients that are written out, for models that have no cheaper form: (records, dim).
+
+        >>> LayeredGradients.written(torch.tensor([[3.0, 4.0]]), torch.tensor([1])).norms()
+        tensor([5.], dtype=torch.float64)
+        """
+        return cls((WrittenShare(rows),), counts)
+
+    @property
+    def dim(self) -> int:
+        """The length of one gradient."""
+        return sum(share.size for share in self.shares)
+
+    def norms(self) -> Tensor:
+        """From the squares of the shares: no gradient is written out for them."""
+        total = self.shares[0].squares()
+        for share in self.shares[1:]:
+            total = total + share.squares()
+        return total.sqrt()
+
+    def weighted_sums(self, weights: Tensor) -> Tensor:
+        """Share by share, side by side."""
+        total, start = self.shares[0].like.new_empty(len(self.counts), self.dim), 0
+        for share in self.shares:
+            share.sums(weights, self.counts, total[:, start : start + share.size])
+            start += share.size
+        return total
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """Share by share, side by side."""
+        parts = [share.rows(start, stop) for share in self.shares]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+
+def linear_shares(inputs: Tensor, errors: Tensor, bias: bool) -> tuple[Share, ...]:
+    """Those of a linear layer: its weight (inputs x outputs) row by row, then its bias."""
+    weight = OuterShare(inputs, errors, by_input=True)
+    return (weight, WrittenShare(errors)) if bias else (weight,)
