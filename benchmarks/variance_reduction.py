@@ -125,7 +125,7 @@ def main() -> None:
     parser.add_argument("--data-dir", required=True, help="where a9a and mnist are")
     parser.add_argument("--only", choices=[setting.data for setting in SETTINGS])
     given = parser.parse_args()
-    print("| data, model | algorithm | account | noise multiplier | step | accuracy, % | loss | gradient norm^2 |")
+    print("| data, model | algorithm | account | noise multiplier | step | accuracy, % | loss | gradient^2 |")
     print("| --- | --- | --- | ---: | ---: | ---: | ---: | ---: |", flush=True)
     for setting in SETTINGS:
         if given.only in (None, setting.data):

@@ -95,9 +95,7 @@ class Run:
         # unless it was promised, and so computed before, it is left to `tacit account`.
         sizes, whole = self.federation.sizes, self.plan.clients
         records = sizes.tolist() if whole is not None or len(sizes.unique()) <= _MOST_SIZES else None
-        return protection(
-            self.guarantee, beside=self.calibration.beside, records=records, groups=(), whole=whole
-        )
+        return protection(self.guarantee, beside=self.calibration.beside, records=records, groups=(), whole=whole)
 
     def _own(self) -> list[dict[str, Any]]:
         """What each client was promised, where they have budgets of their own."""
