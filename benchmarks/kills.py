@@ -9,7 +9,8 @@ run the ledgers are compared with every byte that ever left a silo:
 
     uncharged       a message left, and the ledger has no line of its release with the digest of its bytes
     charged twice   a round has two lines in a ledger, or two different messages of one round left
-    over a policy   the ledger costs more than the policy allows, or has more releases than were planned
+    over a policy   all runs in the ledger need more than the policy has, or a run was charged for less than all
+                    of its planned releases, or has more releases than that
 
 Prints one JSON object; the exit code is 1 if any of the three happened, or a run could not be finished.
 """
@@ -35,12 +36,13 @@ from unittest import mock
 from small_consortium import ACCELERATED, COINS, FED_SPA, SAGA, SHUFFLED, SITES, SVRG, Small, recipe
 
 from tacit.deploy.frames import Reply
+from tacit.deploy.guard import Terms
 from tacit.deploy.in_process import Death, InProcessBackend
 from tacit.deploy.report import Report
 from tacit.deploy.seam import Party
 from tacit.deploy.shuffler import SHUFFLER
 from tacit.errors import TacitError
-from tacit.privacy import accounting
+from tacit.privacy.filter import least_epsilon
 from tacit.privacy.ledger import Ledger
 
 KILLS = 1000
@@ -75,8 +77,8 @@ class Left:
             self.messages.setdefault((reply.run, reply.round), []).append(digest)
 
 
-def check(ledger: Path, left: Left, planned: int, epsilon: float, delta: float, adjacency: Any) -> Counter[str]:
-    """What is wrong with one silo's ledger."""
+def check(ledger: Path, left: Left, terms: Terms) -> Counter[str]:
+    """What is wrong with the ledger of a silo that took part on these terms."""
     with Ledger(ledger).page() as page:
         account = page.account
         rows = [json.loads(row[0]) for row in page.connection.execute("SELECT body FROM lines").fetchall()]
@@ -87,8 +89,10 @@ def check(ledger: Path, left: Left, planned: int, epsilon: float, delta: float, 
         wrong["uncharged"] += any(digest != charged.get(place) for digest in digests)
         wrong["charged twice"] += len(set(digests)) > 1
     wrong["charged twice"] += len(lines) - len(charged)
-    wrong["over a policy"] += accounting.epsilon(account.event(), delta, adjacency) > epsilon
-    wrong["over a policy"] += max(Counter(line["run"] for line in lines).values(), default=0) > planned
+    policy, whole = terms.policy, terms.event(terms.planned)
+    wrong["over a policy"] += least_epsilon(account.events(), policy.delta, policy.adjacency) > policy.epsilon
+    wrong["over a policy"] += any(event != whole for event in account.events())
+    wrong["over a policy"] += max(Counter(line["run"] for line in lines).values(), default=0) > terms.planned
     return wrong
 
 
@@ -171,9 +175,7 @@ def one_run(scenario: str, directory: Path, reaper: Reaper) -> Counter[str]:
             break
     wrong = Counter({"unfinished": int(finished is None)})
     for site in SITES:
-        policy = made.policy(site)
-        ledger, planned = directory / site / "ledger.sqlite", made.job.most_releases()
-        wrong += check(ledger, left[site], planned, policy.epsilon, policy.delta, policy.adjacency)
+        wrong += check(directory / site / "ledger.sqlite", left[site], made.terms(site))
     return +wrong
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 from kills import Left, check
 
+from tacit.deploy.guard import admit
 from tacit.deploy.policy import Policy
 from tacit.deploy.provision import Consortium, PartyFolder, provision
 from tacit.engine.recipe import Recipe
@@ -50,6 +51,7 @@ class Parties:
             algorithm_settings={"batch": 20.0, "step": 0.2},
         )
         plan = make_plan(recipe)
+        self.federation = plan.federation
         self.sites = tuple(f"silo-{number + 1}" for number in range(SILOS))
         port, admin_port = free_ports(2)
         job = Job.from_plan(plan, self.sites)
@@ -135,9 +137,9 @@ class Parties:
             record = party.folder / _RECORD
             for line in map(json.loads, record.read_text().splitlines() if record.exists() else ()):
                 left.messages.setdefault((line["run"], line["round"]), []).append(line["digest"])
-            wrong += check(
-                party.state / "ledger.sqlite", left, ROUNDS, policy.epsilon, policy.delta, policy.adjacency
-            )
+            own = self.federation.client(self.sites.index(site))
+            terms = admit(party.job, policy, site, own)
+            wrong += check(party.state / "ledger.sqlite", left, terms)
         return +wrong
 
 

@@ -11,7 +11,7 @@ import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from tacit.deploy.guard import admit
+from tacit.deploy.guard import Terms, admit
 from tacit.deploy.identities import Identities
 from tacit.deploy.in_process import InProcessBackend
 from tacit.deploy.job import Job
@@ -109,12 +109,14 @@ class Small:
         """What it allows: this job, once."""
         return Policy.for_job(self.job, site)
 
+    def terms(self, site: str) -> Terms:
+        """On which it takes part."""
+        return admit(self.job, self.policy(site), site, self.records.client(SITES.index(site)))
+
     def silo(self, site: str, **others: Any) -> Silo:
         """One of them."""
-        own = self.records.client(SITES.index(site))
-        terms = admit(self.job, self.policy(site), site, own)
         key = self.signing[site]
-        return Silo(terms, self.directory / site, key=key, covers=self.covers(site), **others)
+        return Silo(self.terms(site), self.directory / site, key=key, covers=self.covers(site), **others)
 
     def shuffler(self) -> ShufflerParty:
         """Who mixes."""

@@ -34,7 +34,7 @@ from tacit.deploy.frames import (
     unpack,
 )
 from tacit.deploy.heads import Head
-from tacit.deploy.memory import Memory
+from tacit.deploy.memory import Fingerprint, Memory
 from tacit.deploy.mixing import context_of, mixing_of, point_digest
 from tacit.deploy.reading import answer_to, reader_for
 from tacit.deploy.rounds import RoundLog
@@ -68,7 +68,7 @@ def message_targets(place: Path) -> list[Target]:
         *_frames(plain),
         *_packets(),
         *_covers(mixed),
-        _silo(plain),
+        _silo(Small(recipe(**SVRG), place / "asked")),
         *_signed(plain, finished.certificate),
         *_kept(plain, place),
         _status(),
@@ -321,12 +321,13 @@ def _nested(rng: random.Random) -> dict[str, Any]:
 
 
 def _account(account: Any) -> object:
-    return account.event(), account.adversaries, account.units
+    return account.event(1.0), account.adversaries, account.units
 
 
 def _kept(plain: Small, place: Path) -> list[Target]:
     row = torch.zeros(1, DIM)
-    memory = Memory({"snapshot": row}, {"shift": row}, {"shift": row + 1}, bytes(30), 2**100, 0.5)
+    records = Fingerprint.of(plain.records)
+    memory = Memory({"snapshot": row}, {"shift": row}, {"shift": row + 1}, bytes(30), 2**100, records, 0.5)
     directory, log, model = place / "checkpoints", RoundLog(place / "rounds.jsonl"), place / "model.safetensors"
     saved = next((plain.directory / "server" / "checkpoints").glob("round-*.safetensors")).read_bytes()
     directory.mkdir()

@@ -94,12 +94,32 @@ def test_a_recipe_asks_for_both_and_the_account_shows_both() -> None:
     assert plan.recipe.client_epsilon == 5.0
     assert plan.recipe.epsilon == 2.0
     found = account_recipe(asked)
-    rows = {row.protected: row for row in protection(found.guarantee, records=found.records, groups=())[:-1]}
+    table = protection(found.guarantee, records=found.records, groups=(), whole=found.plan.clients)
+    rows = {row.protected: row for row in table[:-1]}
     assert rows["one record"].epsilon < 0.2
-    # At the stricter delta of the records; at its own it is kept by construction.
-    assert rows["all records of a client"].epsilon < 7.0
+    whole = rows["all records of a client"]
+    assert 4.9 < whole.epsilon <= 5.0
+    assert whole.delta == 1e-4
     assert Recipe.from_toml(plan.recipe.to_toml()) == plan.recipe
     assert make_plan(plan.recipe).privacy == plan.privacy
+
+
+def test_the_summary_of_a_run_says_what_whole_clients_were_promised_whatever_their_sizes() -> None:
+    sizes = [3, 4, 5, 6, 7, 9]
+    x = np.random.default_rng(0).standard_normal((sum(sizes), 3)).astype(np.float32)
+    own = Federation.from_arrays(x, (x[:, 0] > 0).astype(np.int64), clients=np.repeat(np.arange(6), sizes))
+    parts, records, whole = algorithm(Full()), Target(1.0, 1e-5), Target(4.0, 1e-4)
+    made = tacit.plan(parts, own, rounds=2, privacy=records, clients=whole)
+    rows = [row for row in tacit.simulate(made).summary()["protection"] if row["protected"].startswith("all rec")]
+    assert [row["delta"] for row in rows] == [1e-4]
+    guarantee = made.guarantee
+    assert guarantee is not None
+    spent = [group_epsilon(event, size, 1e-4) for event, size in zip(guarantee.events, sizes, strict=True)]
+    assert rows[0]["epsilon"] == max(spent) <= 4.0
+    assert "planned to keep it at most 4" in rows[0]["sentence"]
+    # Without such a promise, clients of many sizes take the accountant a while: `tacit account` tells.
+    alone = tacit.simulate(tacit.plan(parts, own, rounds=2, privacy=records)).summary()["protection"]
+    assert not any(row["protected"].startswith("all rec") for row in alone)
 
 
 @pytest.mark.parametrize(

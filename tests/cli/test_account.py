@@ -206,3 +206,7 @@ def test_plan(inside: Inside) -> None:
     shown = inside(*arguments).stdout
     assert "noise std by batch" in shown
     assert "soteriafl-gd" in shown
+    assert "beside a promise to whole clients" not in " ".join(shown.split())
+    # A promise to whole clients protects their sizes, and lines about records show them.
+    both = inside(*arguments[:-1], "--algorithm=soteriafl-gd,dp-fedavg").stdout
+    assert "beside a promise to whole clients" in " ".join(both.split())

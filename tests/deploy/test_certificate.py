@@ -28,6 +28,7 @@ from tacit.deploy.silo_checks import Trusted, check_silo, read_basis
 from tacit.deploy.verification import verify
 from tacit.errors import DataError, RequestError
 from tacit.privacy import accounting, events
+from tacit.privacy import filter as privacy_filter
 from tacit.privacy.certificate import CertificateError, public_key_hex, read_signed, sign, spelled
 
 SHUFFLED = {"algorithm": "shuffled-mb-sgd", "sampling": "without-replacement", "batch": 4.0}
@@ -392,6 +393,35 @@ def test_whatever_a_key_holder_signs_is_refused_cleanly(consortium: Callable[...
                 check_run({**run, name: value}, basis) if name not in ("kind", "job") else made.verified(
                     sign({**_content(_of_run(made)), name: value}, made.signing["server"])
                 )
+
+
+def test_events_without_end_are_refused_before_anything_is_computed(
+    consortium: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = _finished(consortium)
+    body, key = _content(_of_silo(made)), made.signing["site-0"]
+
+    def refused(run: dict[str, Any], *others: dict[str, Any]) -> None:
+        events = {"run": run, "collaboration": {**body["events"]["collaboration"], "runs": [run, *others]}}
+        for trusted in (None, Trusted(unknown_keys=True)):
+            with pytest.raises(CertificateError, match=r"no run has more than|different runs"):
+                verify(sign({**body, "events": events}, key), {} if trusted else _beside(_of_silo(made)), trusted)
+
+    def of_rate(rate: float, rounds: int = 5) -> dict[str, Any]:
+        one = {"kind": "poisson", "sampling_rate": rate, "noise_multiplier": 50.0}
+        return {"kind": "repeated", "rounds": rounds, "event": one}
+
+    honest = body["events"]["run"]
+    several = {"kind": "composed", "events": [of_rate(0.1 + 1e-4 * n) for n in range(300)]}
+
+    def computes(*anything: Any) -> float:
+        raise AssertionError("it computes")
+
+    monkeypatch.setattr(privacy_filter, "_least_shift", computes)
+    refused(several)
+    refused(honest, several)
+    refused(honest, of_rate(0.1, rounds=10**9))
+    refused(honest, *(of_rate(0.1 + 1e-4 * n) for n in range(300)))
 
 
 def _with_silo(made: Any, silo: dict[str, Any]) -> bytes:

@@ -312,6 +312,10 @@ def test_a_damaged_file_of_heads_is_named(consortium: Callable[..., Any]) -> Non
         path.write_bytes(content)
         with pytest.raises(DataError, match=r"witnessed\.json is damaged"):
             made.silo("site-0")
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(DataError, match=r"witnessed\.json is damaged"):
+        made.silo("site-0")
 
 
 # -- whole runs

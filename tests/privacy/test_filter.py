@@ -13,6 +13,7 @@ from scipy import optimize, stats
 from tacit.errors import RequestError
 from tacit.privacy import Adjacency, Guarantee, Target, accounting, calibrate_noise, rdp_epsilon
 from tacit.privacy import filter as privacy_filter
+from tacit.privacy.composition import CannotAnswerError
 from tacit.privacy.events import (
     chosen_runs,
     coin_sum,
@@ -30,7 +31,7 @@ from tacit.privacy.events import (
     two_level,
     without_replacement,
 )
-from tacit.privacy.filter import SLACK, chosen_epsilon, dominating_shift, least_epsilon, room
+from tacit.privacy.filter import MOST_DIFFERENT_RUNS, SLACK, chosen_epsilon, dominating_shift, least_epsilon, room
 from tacit.privacy.run_events import ChosenRunsDpEvent
 
 DELTA = 1e-5
@@ -173,16 +174,34 @@ def test_what_there_is_room_for_fits_and_more_does_not() -> None:
     assert room([job, non_private()], target) == 0.0
 
 
-def test_later_runs_share_a_part_of_delta_however_many_there_are() -> None:
-    assert sum(SLACK / (i * (i + 1)) for i in range(1, 10_000)) <= SLACK
-    seen: list[float] = []
-    original = privacy_filter.dominating_shift
-    try:
-        privacy_filter.dominating_shift = lambda event, chance, adjacency: seen.append(chance) or 0.1  # type: ignore[assignment, func-returns-value]
-        least_epsilon([gaussian(10.0)] * 5, DELTA)
-    finally:
-        privacy_filter.dominating_shift = original
-    assert seen == [SLACK * DELTA / d for d in (2, 6, 12, 20)]
+def test_later_runs_share_a_part_of_delta_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[DpEvent, float]] = []
+
+    def shift(event: DpEvent, chance: float, adjacency: Adjacency) -> float:
+        seen.append((event, chance / (SLACK * DELTA)))
+        return 0.1
+
+    monkeypatch.setattr(privacy_filter, "dominating_shift", shift)
+    different = [gaussian(10.0 + i) for i in range(6)]
+    least_epsilon(different, DELTA)
+    assert [event for event, _ in seen] == different[1:]
+    assert [chance for _, chance in seen] == [1 / 2, 1 / 8, 1 / 16, 1 / 32, 1 / 32]
+    assert all(chance <= 1 / (i * (i + 1)) for i, (_, chance) in enumerate(seen, 1))
+    assert sum(1 / (i * (i + 1)) for i in range(1, 10_000)) <= 1
+    # Runs that are alike need few answers, and none of them is forgotten.
+    seen.clear()
+    found = least_epsilon([gaussian(10.0)] * 1000, DELTA)
+    assert len(seen) == 19
+    assert found == accounting.epsilon(
+        composed([gaussian(10.0), gaussian(2 / (0.1 * math.sqrt(999)))]), (1 - SLACK) * DELTA
+    )
+
+
+def test_more_different_runs_than_anyone_has_are_refused() -> None:
+    runs = [gaussian(1000.0 + i) for i in range(MOST_DIFFERENT_RUNS + 1)]
+    assert least_epsilon(runs, DELTA) > 0
+    with pytest.raises(CannotAnswerError, match="different runs"):
+        least_epsilon([*runs, gaussian(999.0)], DELTA)
 
 
 def test_of_several_runs_the_policy_is_what_is_promised() -> None:

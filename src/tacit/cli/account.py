@@ -127,10 +127,13 @@ def _recipe(
     from tacit.privacy.protection import protection
 
     found = account_recipe(o.recipe_from(path, {}, settings), data_dir=data_dir)
-    rows = protection(found.guarantee, beside=found.plan.calibration.beside, records=found.records, groups=groups)
+    made = found.plan
+    rows = protection(
+        found.guarantee, beside=made.calibration.beside, records=found.records, groups=groups, whole=made.clients
+    )
     figure = _save(found.cost, plot)
-    multipliers = [group.noise_multiplier for group in found.plan.calibration.groups]
-    name, clients = found.plan.algorithm.name, found.plan.federation.clients
+    multipliers = [group.noise_multiplier for group in made.calibration.groups]
+    name, clients = made.algorithm.name, made.federation.clients
     if as_json:
         facts = {
             "source": "recipe",

@@ -286,6 +286,11 @@ def _show(needs: Needs) -> None:
         console.print(grid)
     note = "of the smallest client, if sizes are public; on every coordinate of what it sends (of a local step)"
     console.print(f"[dim]{note}[/]")
+    if len({row.batch is None for row in needs.planned if isinstance(row, Need)}) > 1:
+        console.print(
+            "[dim]algorithms that protect records take the numbers of records as public: do not publish their "
+            "lines beside a promise to whole clients[/]"
+        )
 
 
 def _number(value: object) -> str:

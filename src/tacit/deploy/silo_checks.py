@@ -17,11 +17,11 @@ from typing import Any
 from tacit.deploy.identities import Identities
 from tacit.deploy.job import Job
 from tacit.deploy.stated import LEDGER_FILE, Spent, Stated, accountant, claims, whole_site
-from tacit.deploy.stated_reading import heads_of, read_stated, table
+from tacit.deploy.stated_reading import event, heads_of, read_stated, table
 from tacit.deploy.testimony import JOB_FILE
 from tacit.errors import TacitError
 from tacit.models.registry import ENTRY_POINT
-from tacit.privacy import Adversary, Unit, events
+from tacit.privacy import Adversary, Unit
 from tacit.privacy.certificate import CertificateError
 from tacit.privacy.groups import group_epsilon
 from tacit.privacy.ledger import read_export
@@ -207,7 +207,7 @@ def _without_job(body: Mapping[str, Any], stated: Stated) -> dict[str, Any]:
     rebuilt = claims(
         stated.spent.run,
         stated.spent.together,
-        {name: events.from_dict(event) for name, event in beside.items()},
+        {name: event(told) for name, told in beside.items()},
         delta=stated.delta,
         adjacency=stated.adjacency,
         unit=Unit(body["unit"]),

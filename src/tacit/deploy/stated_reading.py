@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+from dp_accounting import DpEvent
 
 from tacit.deploy.heads import Head, contradict
 from tacit.deploy.job import Job
@@ -13,8 +16,13 @@ from tacit.deploy.stated import LEDGER_FILE, Spent, Stated, accountant
 from tacit.errors import TacitError
 from tacit.privacy import Adjacency, Adversary, events
 from tacit.privacy.certificate import CertificateError
+from tacit.privacy.dominate import leaves
+from tacit.privacy.run_events import ChosenRunsDpEvent
 
 _MOST = 2**53
+_MOST_KINDS, _MOST_TIMES = 16, 10**7
+"""How many kinds of releases a run in a certificate may have, and how many rounds, clients or draws."""
+
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _RUN = re.compile(r"[0-9a-f]{32}\Z")
 _ROUND = re.compile(r"0|[1-9][0-9]{0,9}\Z")
@@ -40,8 +48,8 @@ def read_stated(body: Mapping[str, Any], job: Job | None) -> Stated:
             adjacency=Adjacency(word(body["adjacency"])),
             also_public=tuple(word(one) for one in _list(body["public"])[len(known) :]),
             spent=Spent(
-                events.from_dict(found["run"]),
-                events.from_dict(found["collaboration"]),
+                event(found["run"]),
+                event(found["collaboration"]),
                 Adversary(word(body["adversary"])),
                 {_round(round): digest(point) for round, point in table(body["points"]).items()},
                 {**_head(body["ledger"]), "before_run": _head(table(body["ledger"])["before_run"])},
@@ -63,6 +71,27 @@ def heads_of(stated: Stated) -> dict[str, dict[str, list[Head]]]:
         }
         for site, told in stated.witnessed.items()
     }
+
+
+def event(value: object) -> DpEvent:
+    """An event that can be accounted for in reasonable time: whoever signs can make up any number of releases."""
+    made = events.from_dict(table(value))
+    for run in made.runs if isinstance(made, ChosenRunsDpEvent) else (made,):
+        kinds = {json.dumps(events.to_dict(leaf)) for leaf, _ in leaves(run)}
+        if len(kinds) > _MOST_KINDS:
+            raise ValueError(f"a run of {len(kinds)} kinds of releases: no run has more than {_MOST_KINDS}")
+    for name, number in _whole_numbers(value):
+        if name in ("rounds", "clients", "batch") and number > _MOST_TIMES:
+            raise ValueError(f"{name} = {number}: no run has more than {_MOST_TIMES}")
+    return made
+
+
+def _whole_numbers(value: object) -> Iterator[tuple[str, int]]:
+    for name, inner in value.items() if isinstance(value, dict) else ():
+        if type(inner) is int:
+            yield name, inner
+        for part in inner if isinstance(inner, list) else (inner,):
+            yield from _whole_numbers(part)
 
 
 def _witnessed(told: object) -> dict[str, Any]:

@@ -184,7 +184,7 @@ class Witness:
             return _Book()
         try:
             return _Book.from_bytes(self._path.read_bytes())
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, MessageError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, MessageError) as error:
             raise DataError(
                 f"{self._path} is damaged: {error}. It holds what this silo has seen of the others' ledgers; "
                 "move it away to go on without that evidence"

@@ -54,6 +54,8 @@ class Plan:
     stream: str
     attended: Attendance
     calibration: Calibration
+    clients: Target | None = None
+    """what all records of a client together are promised, where that was asked for"""
     recipe: Recipe | None = None
     """without open choices, where the plan was made of one: it reproduces the run"""
 
@@ -130,7 +132,7 @@ def plan(
     algorithm.work.sampling.check_rounds(federation.sizes, rounds * algorithm.work.batches_per_round)
     algorithm = settled(algorithm, float(found.noise_multipliers[0]))
     found = replace(found, algorithm=algorithm)
-    return Plan(algorithm, federation, rounds, privacy, seed, stream, attended, found)
+    return Plan(algorithm, federation, rounds, privacy, seed, stream, attended, found, clients)
 
 
 def make_plan(recipe: Recipe, *, data_dir: Path | None = None, federation: Federation | None = None) -> Plan:

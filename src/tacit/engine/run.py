@@ -23,6 +23,8 @@ from tacit.federation import Federation
 from tacit.privacy import Guarantee, Target
 from tacit.privacy.protection import Protection, protection
 
+_MOST_SIZES = 4
+
 
 @dataclass(frozen=True)
 class Run:
@@ -89,10 +91,11 @@ class Run:
     def _protection(self) -> tuple[Protection, ...]:
         if self.guarantee is None:
             return ()
-        # What all records of a client are worth together takes an accountant a while for clients of many sizes.
-        sizes = self.federation.sizes
-        records = sizes.tolist() if len(sizes.unique()) <= 4 else None
-        return protection(self.guarantee, beside=self.calibration.beside, records=records, groups=())
+        # What all records of a client are worth together takes an accountant a while for clients of many sizes:
+        # unless it was promised, and so computed before, it is left to `tacit account`.
+        sizes, whole = self.federation.sizes, self.plan.clients
+        records = sizes.tolist() if whole is not None or len(sizes.unique()) <= _MOST_SIZES else None
+        return protection(self.guarantee, beside=self.calibration.beside, records=records, groups=(), whole=whole)
 
     def _own(self) -> list[dict[str, Any]]:
         """What each client was promised, where they have budgets of their own."""

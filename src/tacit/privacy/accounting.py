@@ -119,7 +119,9 @@ def log_delta(
 
 def best_split(event: DpEvent, epsilon: float, adjacency: Adjacency, *, log_floor: float) -> float:
     """The division of the noise that makes `log_delta` smallest. The bound holds with any other, too."""
-    return _best_split(event, adjacency, log_floor + _LOG_NEGLIGIBLE, LogDeltaAt(_check_epsilon(epsilon)))
+    question = LogDeltaAt(_check_epsilon(epsilon))
+    with _number_or_refusal():
+        return _best_split(event, adjacency, log_floor + _LOG_NEGLIGIBLE, question)
 
 
 def _check_epsilon(value: float) -> float:
@@ -141,8 +143,8 @@ def _epsilon(text: str, at_delta: float, adjacency: Adjacency) -> float:
         with _number_or_refusal():
             return sum(noise.epsilon(each) for noise in coins) + others
     log_tail, question = math.log(at_delta) + _LOG_NEGLIGIBLE, EpsilonAt(at_delta)
-    split = _best_split(event, adjacency, log_tail, question)
     with _number_or_refusal():
+        split = _best_split(event, adjacency, log_tail, question)
         directions = dominate(event, adjacency, log_tail=log_tail, split=split)
         local = worst(directions, log_tail, question) * (1 + _ROUNDING)
         return mixed_epsilon(event, at_delta, adjacency, local=local) if is_mixed(event) else local
@@ -195,7 +197,7 @@ def _number_or_refusal() -> Iterator[None]:
         yield
     except RequestError:
         raise
-    except (ValueError, ArithmeticError, MemoryError) as error:
+    except (ValueError, TypeError, ArithmeticError, MemoryError) as error:
         raise CannotAnswerError(f"its numbers are out of range ({type(error).__name__})") from error
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -37,6 +38,9 @@ from tacit.privacy.terms import Adjacency
 
 SLACK = 0.05
 """The part of delta that pays for later runs not being Gaussian; the first run alone has all of delta."""
+
+MOST_DIFFERENT_RUNS = 64
+"""More of them under one policy have no answer: each takes a while, and a certificate may name any number."""
 
 _POINTS = 64
 """Points of a profile. More of them make the shift smaller, by less than 0.1%; any number is safe."""
@@ -104,9 +108,14 @@ def room(runs: Sequence[DpEvent], target: Target) -> float:
 def _charged(runs: Sequence[DpEvent], delta: float, adjacency: Adjacency) -> DpEvent:
     """The first run, and one Gaussian release in the place of all others."""
     first, *later = runs
-    chances = [SLACK * delta / (i * (i + 1)) for i in range(1, len(runs))]
+    charged = Counter((json.dumps(events.to_dict(run)), _chance(i) * delta) for i, run in enumerate(later, 1))
+    if len({text for text, _ in charged}) > MOST_DIFFERENT_RUNS:
+        raise CannotAnswerError(f"more than {MOST_DIFFERENT_RUNS} different runs")
     shift = math.hypot(
-        *(dominating_shift(run, chance, adjacency) for run, chance in zip(later, chances, strict=True))
+        *(
+            math.sqrt(times) * dominating_shift(events.from_dict(json.loads(text)), chance, adjacency)
+            for (text, chance), times in charged.items()
+        )
     )
     if shift == 0:
         return first
@@ -114,6 +123,17 @@ def _charged(runs: Sequence[DpEvent], delta: float, adjacency: Adjacency) -> DpE
         return events.non_private()
     sides = 2.0 if Adjacency(adjacency) is Adjacency.REPLACE_ONE else 1.0
     return events.composed([first, events.gaussian(sides / shift)])
+
+
+def _chance(i: int) -> float:
+    """The part of delta that the i-th later run has: at most SLACK / (i (i + 1)), so that all have at most SLACK.
+
+    Rounded down to a power of two times SLACK: runs that are alike then share the few answers that there are.
+
+    >>> [_chance(i) / SLACK for i in (1, 2, 3, 100)]
+    [0.5, 0.125, 0.0625, 6.103515625e-05]
+    """
+    return SLACK * 2.0 ** -math.ceil(math.log2(i * (i + 1)))
 
 
 def dominating_shift(event: DpEvent, chance: float, adjacency: Adjacency = Adjacency.REPLACE_ONE) -> float:

@@ -12,7 +12,7 @@ from tacit.errors import RequestError, count
 from tacit.privacy.composition import CannotAnswerError
 from tacit.privacy.crowd_events import alone
 from tacit.privacy.groups import epsilon_between, group_epsilon
-from tacit.privacy.guarantee import ClientGroup, Guarantee
+from tacit.privacy.guarantee import ClientGroup, Guarantee, Target
 from tacit.privacy.terms import Adjacency, Adversary, Unit
 
 _PRACTICALLY_NOTHING = 20.0
@@ -45,13 +45,15 @@ def protection(
     beside: Sequence[Guarantee] = (),
     records: Sequence[int] | None = None,
     groups: Sequence[int] = (2, 10),
+    whole: Target | None = None,
 ) -> tuple[Protection, ...]:
     """The table of a guarantee: each adversary, the other adjacency, groups of records, whole clients.
 
     Every epsilon is the worst over all clients, at the guarantee's delta, and holds on its own; they do not add
     up. `beside` are the guarantees of the same run against those who see more. `records` is the number of records
-    of every client, in client order; without it there is no line for a
-    whole client, and groups are taken to fit into every client.
+    of every client, in client order; without it there is no line for a whole client, and groups are taken to fit
+    into every client. `whole` is what whole clients were promised beside their records, if anything: then their
+    line is at its delta.
 
     >>> from tacit.privacy.events import gaussian, repeated
     >>> promise = Guarantee((repeated(gaussian(100.0), 30),) * 4, delta=1e-5)
@@ -77,7 +79,7 @@ def protection(
     if guarantee.unit is Unit.RECORD:
         rows += [_group(guarantee, records, count("groups", size, at_least=2)) for size in groups]
         if records is not None:
-            rows.append(_whole_client(guarantee, records))
+            rows.append(_whole_client(guarantee, records, whole))
         own = "the client that holds the records"
         sentence = (
             f"There is no protection against {own}: it computes on them as they are, and is trusted by the "
@@ -215,20 +217,25 @@ def _group(guarantee: Guarantee, records: Sequence[int] | None, size: int) -> Pr
     )
 
 
-def _whole_client(guarantee: Guarantee, records: Sequence[int]) -> Protection:
-    epsilon = _worst(
-        guarantee,
-        records,
-        lambda group, held: group_epsilon(group.event, held or 1, group.delta, guarantee.adjacency),
+def _whole_client(guarantee: Guarantee, records: Sequence[int], whole: Target | None) -> Protection:
+    def cost(group: ClientGroup, held: int | None) -> float:
+        delta = group.delta if whole is None else whole.delta
+        return group_epsilon(group.event, held or 1, delta, guarantee.adjacency)
+
+    epsilon, delta = _worst(guarantee, records, cost), guarantee.delta if whole is None else whole.delta
+    why = (
+        "record-level promises hide people, not institutions"
+        if whole is None
+        else f"the run was planned to keep it at most {whole.epsilon:g}"
     )
-    return _line(
-        guarantee,
+    return Protection(
         _ADVERSARIES[guarantee.adversary],
         "all records of a client",
+        str(guarantee.adjacency),
         epsilon,
-        f"For all records of a client at once the same adversary learns no more than "
-        f"{_told(epsilon, guarantee.delta)}: record-level promises hide people, not institutions. How many "
-        "records the client has is taken as public.",
+        delta,
+        f"For all records of a client at once the same adversary learns no more than {_told(epsilon, delta)}: "
+        f"{why}. How many records the client has is taken as public.",
     )
 
 
