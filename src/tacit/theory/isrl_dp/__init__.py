@@ -15,7 +15,6 @@ noise calibrated exactly. The orders of Figure 3 have constant 1.
 from __future__ import annotations
 
 from tacit.theory.isrl_dp.accelerated import (
-    accelerated_bound,
     accelerated_terms,
     best_regularisation,
     fit_stages,
@@ -24,6 +23,7 @@ from tacit.theory.isrl_dp.accelerated import (
     regularised_bound,
     stage_curvature,
     stage_rounds,
+    stage_weights,
     variance_terms,
 )
 from tacit.theory.isrl_dp.constants import Constants, model_constants, problem_of
@@ -50,7 +50,6 @@ __all__ = [
     "Constants",
     "Figure3Row",
     "Problem",
-    "accelerated_bound",
     "accelerated_terms",
     "best_regularisation",
     "experiment_batch",
@@ -76,6 +75,7 @@ __all__ = [
     "stability",
     "stage_curvature",
     "stage_rounds",
+    "stage_weights",
     "unmet_conditions",
     "upper_bound",
     "variance_terms",

@@ -1,7 +1,7 @@
 """Accelerated Noisy MB-SGD, Algorithm 1 of ISRL-DP (Lowy & Razaviyayn 2023), and in stages (appendix E.1).
 
 The paper quotes its rates from Ghadimi & Lan (2012, 2013) and Woodworth et al. (2020) without constants. The
-inequality of `accelerated_bound` is their argument for smooth losses with the constants kept. For strongly
+inequality of `stage_weights` is their argument for smooth losses with the constants kept. For strongly
 convex losses each stage starts where the last one ended and halves the excess risk. A stage is written (rounds,
 v), where v is the curvature that it reckons with. The letters of the formulas are those of
 `tacit.theory.isrl_dp`.
@@ -50,19 +50,13 @@ def gradient_variance(problem: Problem, *, batch: int, noise_std: float, empiric
     return sum(variance_terms(problem, batch_variance=0.0 if whole else 1 / k, noise_std=noise_std).values())
 
 
-def accelerated_bound(
-    *,
-    rounds: int,
-    curvature: float,
-    smoothness: float,
-    strong_convexity: float,
-    variance: float,
-    distance_squared: float,
-) -> float:
-    """What R rounds of Algorithm 1 promise against any point x: E F(w_R^ag) - F(x).
+def stage_weights(
+    rounds: int, curvature: float, smoothness: float, strong_convexity: float
+) -> tuple[float, float]:
+    """What R rounds of Algorithm 1 promise against any point x: E F(w_R^ag) - F(x) <= a ||w_0 - x||^2 + b V^2.
 
-    2 v ||w_0 - x||^2/(R (R+1)) + V^2 min{ (2R+1)/(12 (v - beta)), 2/(mu (R+1)) } for v >= beta, with
-    alpha_r = 2/(r+1), eta_r = 4 v/(r (r+1)) and unbiased gradients of variance at most V^2.
+    a = 2 v/(R (R+1)) and b = min{ (2R+1)/(12 (v - beta)), 2/(mu (R+1)) } for v >= beta, with alpha_r = 2/(r+1),
+    eta_r = 4 v/(r (r+1)) and unbiased gradients of variance at most V^2.
 
     Proof. One round gives F(w_r^ag) - F(x) <= (1 - alpha_r)(F(w_{r-1}^ag) - F(x)) + telescoping distances
     + alpha_r <u_r, x - w_r^+> + alpha_r^2 ||u_r||^2/(2 A_r), where u_r is the error of the gradient, w_r^+ is
@@ -70,17 +64,9 @@ def accelerated_bound(
     Divide by Gamma_r = 2/(r (r+1)), for which eta_r/Gamma_r = 2v and (1 - alpha_r)/Gamma_r = 1/Gamma_{r-1}, and
     add up.
 
-    >>> accelerated_bound(
-    ...     rounds=9, curvature=3.0, smoothness=1.0, strong_convexity=0.0, variance=6.0, distance_squared=15.0)
-    5.75
+    >>> stage_weights(9, curvature=3.0, smoothness=1.0, strong_convexity=0.0)
+    (0.06666666666666667, 0.7916666666666666)
     """
-    start, noise = _weights(rounds, curvature, smoothness, strong_convexity)
-    far, spread = not_negative("distance_squared", distance_squared), not_negative("variance", variance)
-    return start * far + (noise * spread if spread else 0.0)
-
-
-def _weights(rounds: int, curvature: float, smoothness: float, strong_convexity: float) -> tuple[float, float]:
-    """What `accelerated_bound` multiplies the squared distance and the variance by."""
     r, v, beta = count("rounds", rounds), positive("curvature", curvature), positive("smoothness", smoothness)
     mu = not_negative("strong_convexity", strong_convexity)
     if v < beta * (1 - ROUND_OFF):
@@ -95,7 +81,7 @@ def accelerated_terms(
 ) -> dict[str, float]:
     """What the stages promise for the noise that is really added, by cause: the excess risk after the last.
 
-    `accelerated_bound` stage by stage on f + (lambda/2) ||w - w_0||^2, whose minimiser is no further than
+    `stage_weights` stage by stage on f + (lambda/2) ||w - w_0||^2, whose minimiser is no further than
     ||q_k - w||^2 <= min{ D^2, 2 (risk so far)/(mu + lambda) }; lambda D^2/2 is the price of the second part.
     Where D^2 is the smaller one, a stage forgets what came before it. For one stage, mu = 0: Lemma E.1.
     """
@@ -105,7 +91,7 @@ def accelerated_terms(
     mu, beta = problem.strong_convexity + strength, problem.smooth + strength
     terms = {"optimisation": problem.gap, **dict.fromkeys(variance, 0.0)}
     for rounds, curvature in stages:
-        start, noise = _weights(rounds, curvature, beta, mu)
+        start, noise = stage_weights(rounds, curvature, beta, mu)
         if mu * reach > 2 * sum(terms.values()):
             terms = {cause: start * 2 / mu * value for cause, value in terms.items()}
         else:
