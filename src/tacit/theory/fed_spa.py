@@ -156,6 +156,9 @@ def utility_of(run: PlannedRun) -> UtilityBound:
     if constants.smoothness is None or constants.loss_gap is None:
         return answer
     step, local = asked.value("step"), asked.value("local_step")
+    if step is None:
+        gap = "no step is given, so that steps follow from the messages, and the theorem is for constant ones"
+        return replace(answer, gaps=(*gaps, gap))
     steepest = math.inf if constants.lipschitz is None else constants.lipschitz
     size = asked.value("clip_norm") * (math.sqrt(ratio) if asked.value("bound") == "clip-norm" else 1.0)
     training = Training(

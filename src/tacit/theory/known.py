@@ -150,3 +150,22 @@ def crowd_gaps(run: PlannedRun, *, everyone: bool) -> tuple[str, ...]:
             "terms are for all of them"
         )
     return tuple(gaps)
+
+
+def step_of(run: PlannedRun, limit: float, otherwise: float | None = None) -> tuple[float, tuple[str, ...]]:
+    """The step to evaluate a theorem at, and why it is not the run's own, if it is not.
+
+    `limit` is the longest step that the theorem allows; `otherwise` is for runs without a constant step.
+    """
+    step = run.asked.value("step")
+    if step is None:
+        usual = limit if otherwise is None else otherwise
+        return usual, (
+            "no step is given, so that steps follow from the messages, and the theorem is for a constant one; "
+            f"the terms are for a step of {usual:.4g}",
+        )
+    if step > limit * (1 + 1e-9):
+        return limit, (
+            f"step = {step:g} is longer than the theorem allows; the terms are for {limit:.4g}, the longest",
+        )
+    return step, ()

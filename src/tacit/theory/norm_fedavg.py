@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 
 from tacit.errors import RequestError, count, positive
 from tacit.theory.asked import PlannedRun, Theory
-from tacit.theory.known import crowd_gaps, known
+from tacit.theory.known import crowd_gaps, known, step_of
 from tacit.theory.soteriafl.checks import ROUND_OFF, not_negative
 from tacit.theory.utility import UtilityBound
 
@@ -173,13 +173,8 @@ def _utility(run: PlannedRun, *, normalises: bool) -> UtilityBound:
     )
     if constants.smoothness is None or constants.distance is None:
         return answer
-    longest = 1 / (4 * constants.smoothness * steps)
-    step = asked.value("step")
-    if step > longest:
-        gaps += (
-            f"step = {step:g} is longer than the theorem allows; the terms are for {longest:.4g}, the longest",
-        )
-        step = longest
+    step, other = step_of(run, 1 / (4 * constants.smoothness * steps))
+    gaps += other
     runs = LocalRuns(
         clients=asked.federation.clients,
         participants=run.participants,
@@ -215,7 +210,7 @@ def _differences(run: PlannedRun, convex: bool | None) -> tuple[str, ...]:
     if asked.value("sampling") not in (None, "full"):
         gaps.append("local steps see batches, and the theorem is for full local gradients")
     local, step = asked.value("local_step"), asked.value("step")
-    if local is not None and local != step:
+    if local is not None and step is not None and local != step:
         gaps.append(f"local_step = {local:g} is not the server's step {step:g}, and the theorem has one for both")
     if asked.value("momentum"):
         gaps.append("the server has momentum, and the theorem none")

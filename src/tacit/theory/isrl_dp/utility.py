@@ -16,10 +16,10 @@ from tacit.theory.isrl_dp.accelerated import accelerated_terms, variance_terms
 from tacit.theory.isrl_dp.choices import problem
 from tacit.theory.isrl_dp.constants import model_constants
 from tacit.theory.isrl_dp.figure_3 import lower_bound, unmet_conditions
-from tacit.theory.isrl_dp.mb_sgd import longest_step, mb_sgd_terms
+from tacit.theory.isrl_dp.mb_sgd import longest_step, mb_sgd_step, mb_sgd_terms
 from tacit.theory.isrl_dp.problem import Problem
 from tacit.theory.isrl_dp.smoothing import smoothing_loss
-from tacit.theory.known import bound_gaps, crowd_gaps, known
+from tacit.theory.known import bound_gaps, crowd_gaps, known, step_of
 from tacit.theory.utility import UtilityBound
 
 _PAPER = "ISRL-DP (Lowy & Razaviyayn 2023)"
@@ -31,10 +31,8 @@ def descent_utility(run: PlannedRun) -> UtilityBound:
     if posed is None:
         return answer
     setting = "non-iid" if run.asked.one_pass else "erm"
-    step, limit, gaps = run.asked.value("step"), longest_step(posed, setting), answer.gaps
-    if step > limit:
-        gaps += (f"step = {step:g} is longer than the lemma allows; the terms are for {limit:.4g}, the longest",)
-        step = limit
+    best = mb_sgd_step(posed, rounds=run.rounds, noise_std=run.noise_std, setting=setting)
+    step, other = step_of(run, longest_step(posed, setting), best)
     random_sizes = run.asked.value("sampling") == "poisson"
     terms = mb_sgd_terms(
         posed,
@@ -44,7 +42,7 @@ def descent_utility(run: PlannedRun) -> UtilityBound:
         setting=setting,
         batch_variance=run.batch_variance if random_sizes else 0.0,
     )
-    return replace(_with_smoothing(answer, run, posed, terms), gaps=gaps)
+    return replace(_with_smoothing(answer, run, posed, terms), gaps=(*answer.gaps, *other))
 
 
 def accelerated_utility(run: PlannedRun) -> UtilityBound:
@@ -60,6 +58,9 @@ def accelerated_utility(run: PlannedRun) -> UtilityBound:
     asked = run.asked
     stages, step = asked.value("stages"), asked.value("step")
     if not isinstance(stages, list):
+        if step is None:
+            gap = "neither stages nor a step are given, and the lemmas are for stages of a constant curvature"
+            return replace(answer, gaps=(*answer.gaps, gap))
         lengths = [run.rounds // stages + (k < run.rounds % stages) for k in range(stages)]
         stages = [(length, 1 / step) for length in lengths]
     variance = variance_terms(posed, batch_variance=run.batch_variance, noise_std=run.noise_std)

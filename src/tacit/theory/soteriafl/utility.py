@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tacit.theory.asked import PlannedRun
-from tacit.theory.known import bound_gaps, crowd_gaps, gradient_bound, known
+from tacit.theory.known import bound_gaps, crowd_gaps, gradient_bound, known, step_of
 from tacit.theory.soteriafl.cdp_sgd import cdp_terms
 from tacit.theory.soteriafl.compression import shift_step
 from tacit.theory.soteriafl.estimators import (
@@ -68,12 +68,8 @@ def utility_of(run: PlannedRun) -> UtilityBound:
         limit = longest_step(
             estimator, clients=problem.clients, omega=problem.omega, smoothness=problem.smoothness
         )
-    step = asked.value("step")
-    if step > limit:
-        gaps += (
-            f"step = {step:g} is longer than the theorem allows; the terms are for {limit:.4g}, the longest",
-        )
-        step = limit
+    step, other = step_of(run, limit)
+    gaps += other
     if direct:
         terms = cdp_terms(
             problem, step=step, rounds=run.rounds, batch_variance=run.batch_variance, noise_std=run.noise_std
