@@ -24,7 +24,7 @@ def test_the_bound_is_the_recursion_of_eq_16(
 ) -> None:
     """r_{t+1} = (1 - mu step) r_t - 2 step s_t + c step^2 with r_R = 0: the weighted mean of s is the bound."""
     step = share * theory.longest_step(problem, "erm")
-    growth = theory.weight_growth(problem, step)
+    growth = 1 / (1 - problem.strong_convexity * step)
     weights = np.array([growth**t for t in range(rounds)])
     c = problem.lipschitz**2 + problem.dim * noise_std**2 / problem.reporting
     # Spent as it comes, the rest at the end: the recursion is linear, so any way to spend it weighs the same.
@@ -80,15 +80,6 @@ def test_the_strongly_convex_step_is_that_of_lemma_d_5(mnist: Problem) -> None:
     assert bound <= math.log(5000**2) * (100 * math.exp(-5000 / 20) + c / (0.1 * 5000))
 
 
-def test_the_printed_step_of_theorem_d_1() -> None:
-    p = Problem(
-        clients=9, records=100, dim=16, epsilon=0.2, delta=0.01, lipschitz=2.0, diameter=3.0, smoothness=1.0
-    )
-    assert theory.theorem_d_1_step(p, rounds=100) == pytest.approx(3 / 20 * min(1, 0.2 * 300 / 40, 30 / 10))
-    assert theory.theorem_d_1_step(p, rounds=10**4) == pytest.approx(3 / 200 * 0.2 * 300 / 400)
-    assert theory.theorem_d_1_step(dataclasses.replace(p, smoothness=100.0), rounds=100) == 0.01
-
-
 def test_stability_is_attained_by_a_linear_loss() -> None:
     """f(w, x) = <x, w>: two runs on data that differ in one record, with the same batches and the same noise."""
     draw = Randomness(4).generator(Purpose.SAMPLE)
@@ -131,7 +122,7 @@ def test_the_bound_holds_for_a_run_and_is_not_idle(mu: float) -> None:
         best = best - 0.8 * _gradients(best, anchors, mu).mean(axis=(0, 1))
     assert np.linalg.norm(best) < radius
     step = theory.mb_sgd_step(problem, rounds=rounds, noise_std=noise_std, setting="erm")
-    growth = theory.weight_growth(problem, step)
+    growth = 1 / (1 - problem.strong_convexity * step)
     risks = []
     for _ in range(10):
         point, average, weight, total = np.zeros(dim), np.zeros(dim), 1.0, 0.0
@@ -159,5 +150,3 @@ def test_what_the_lemmas_do_not_cover_is_refused(mnist: Problem) -> None:
     lone = dataclasses.replace(mnist, clients=1, records=1, strong_convexity=0.1)
     with pytest.raises(RequestError, match="one record"):
         theory.stability(lone, step=0.1, rounds=2)
-    with pytest.raises(RequestError, match="weights"):
-        theory.weight_growth(lone, 10.0)

@@ -100,6 +100,8 @@ def test_the_bound_of_theorem_3_holds_for_a_run_and_is_not_idle() -> None:
         smoothness=1.0,
     )
     assert bound / 100 < measured < bound
+    terms = theory.theorem_3_terms(constants, RUN, step=step, rounds=300, noise_std=0.5)
+    assert measured < sum(terms.values()) <= bound * (1 + 1e-9)
 
 
 def test_the_bound_of_theorem_1_holds_for_a_run_and_is_not_idle() -> None:
@@ -109,7 +111,7 @@ def test_the_bound_of_theorem_1_holds_for_a_run_and_is_not_idle() -> None:
 
 
 def test_steps_beyond_the_theorems_are_refused() -> None:
-    constants = theory.gd_constants(gradient_bound=1.0)
+    constants = theory.sgd_constants(records=9, batch=9, gradient_bound=1.0)
     with pytest.raises(RequestError, match=r"at most 0\.5 for Theorem 3"):
         theory.utility_bound(
             constants,

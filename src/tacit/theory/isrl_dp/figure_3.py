@@ -9,13 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from tacit.errors import RequestError, count, positive
+from tacit.errors import RequestError, count
 from tacit.theory.isrl_dp.problem import Problem, check_setting
-from tacit.theory.isrl_dp.rounds_and_batches import (
-    shuffled_privacy_cost,
-    theorem_3_1_batch,
-    theorem_5_2_batch,
-)
 
 
 @dataclass(frozen=True)
@@ -83,14 +78,18 @@ def upper_bound(setting: str, problem: Problem, *, shuffled: bool = False) -> fl
 
 def _unlike_silos(problem: Problem, shuffled: bool) -> float:
     n, m, d = problem.records, problem.reporting, problem.diameter
-    private = shuffled_privacy_cost(problem) if shuffled else problem.privacy_cost / math.sqrt(m)
+    logs = math.log(problem.dim / problem.delta)
+    private = math.sqrt(problem.dim) * logs / (problem.epsilon * n * m)
+    if not shuffled:
+        private = problem.privacy_cost / math.sqrt(m)
     absent = math.sqrt(problem.absence / m) * problem.upsilon
     if problem.is_strongly_convex:
         mu, root = problem.strong_convexity, math.sqrt(problem.condition_number)
         return (problem.phi**2 / (n * m) + root * (problem.lipschitz * private) ** 2 + absent**2 / root) / mu
-    printed = theorem_5_2_batch(problem) if shuffled else theorem_3_1_batch(problem)
-    # The printed rate is both of the proof's terms where the printed batch exists; elsewhere the larger one.
-    share = min(1.0, max(1 / n, printed / n))
+    # K/n of Theorems 3.1 and 5.2, where beta D^2 K^2/n^2 equals L D private sqrt(n/K). The printed rate is both
+    # of these terms where such a batch exists; elsewhere the larger one.
+    balanced = float((problem.lipschitz * private / (problem.smooth * d)) ** 0.4)
+    share = min(1.0, max(1 / n, balanced))
     descent = problem.smooth * (d * share) ** 2
     noise = problem.trivial_risk * private / math.sqrt(share)
     return problem.phi * d / math.sqrt(n * m) + max(descent, noise) + absent * d * math.sqrt(share)
@@ -156,32 +155,3 @@ def unmet_conditions(problem: Problem, *, rounds: int | None = None) -> tuple[st
         one_round = problem.epsilon / math.sqrt(8 * count("rounds", rounds) * math.log(2 / delta))
         conditions["epsilon of a round <= 1 / records"] = one_round * n <= 1
     return tuple(name for name, met in conditions.items() if not met)
-
-
-def times_lower_bound(excess_risk: float, problem: Problem, setting: str) -> float:
-    """How far a run is from what anyone could reach: its excess risk in units of `lower_bound`.
-
-    Up to constants and logarithms, and for the worst problem of the kind: an easy one can go below 1.
-
-    >>> times_lower_bound(0.05, Problem(clients=4, records=100, dim=25, epsilon=1.0, delta=0.1), "erm")
-    2.0
-    """
-    return positive("excess_risk", excess_risk) / lower_bound(setting, problem)
-
-
-def privacy_is_free(problem: Problem) -> bool:
-    """Whether d <= epsilon^2 n: there the private risk is of the order of the public one (after Theorem 2.2).
-
-    >>> privacy_is_free(Problem(clients=4, records=100, dim=25, epsilon=0.5, delta=0.1))
-    True
-    """
-    return problem.dim <= problem.epsilon**2 * problem.records
-
-
-def free_epsilon(problem: Problem) -> float:
-    """The epsilon from which privacy is free: sqrt(d/n).
-
-    >>> free_epsilon(Problem(clients=4, records=100, dim=25, epsilon=3.0, delta=0.1))
-    0.5
-    """
-    return math.sqrt(problem.dim / problem.records)

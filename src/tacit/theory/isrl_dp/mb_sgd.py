@@ -76,37 +76,6 @@ def mb_sgd_step(problem: Problem, *, rounds: int, noise_std: float, setting: str
     return min(limit, problem.diameter / math.sqrt(2 * r * slope))
 
 
-def theorem_d_1_step(problem: Problem, *, rounds: int) -> float:
-    """The step that Theorem D.1 prints for the convex case; it leaves out the noise's logarithms and constants.
-
-    min{ 1/beta, D/(L sqrt(R)) min{ 1, epsilon n sqrt(M)/sqrt(R d), sqrt(nM/R) } }.
-
-    >>> p = Problem(clients=4, records=25, dim=1, epsilon=1.0, delta=0.1, smoothness=1.0)
-    >>> theorem_d_1_step(p, rounds=400)
-    0.025
-    """
-    r, m = count("rounds", rounds), problem.reporting
-    private = problem.epsilon * problem.records * math.sqrt(m / (r * problem.dim))
-    shrink = min(1.0, private, math.sqrt(problem.records * m / r))
-    return min(1 / problem.smooth, problem.diameter / (problem.lipschitz * math.sqrt(r)) * shrink)
-
-
-def weight_growth(problem: Problem, step: float) -> float:
-    """By which factor the weight of an iterate exceeds the one before: 1/(1 - mu step), and 1 if only convex.
-
-    Lemma D.5: gamma_r = (1 - mu step)^-(r+1), so that late iterates count for more. Only ratios matter.
-
-    >>> weight_growth(Problem(clients=4, records=9, dim=8, epsilon=1.0, delta=0.1, strong_convexity=0.5), 1.0)
-    2.0
-    """
-    shrink = 1 - problem.strong_convexity * positive("step", step)
-    if shrink <= 0:
-        raise RequestError(
-            f"step must be below 1/strong_convexity, not {step!r}: the weights would not be positive"
-        )
-    return 1 / shrink
-
-
 def mb_sgd_bound(problem: Problem, *, rounds: int, step: float, noise_std: float, setting: str = "iid") -> float:
     """What Noisy MB-SGD promises for the noise that is really added: expected excess risk of the averaged point.
 
@@ -121,12 +90,29 @@ def mb_sgd_bound(problem: Problem, *, rounds: int, step: float, noise_std: float
     >>> mb_sgd_bound(p, rounds=101, step=0.1, noise_std=1.0) - 0.1 - 0.15 < 0.05
     True
     """
+    return sum(mb_sgd_terms(problem, rounds=rounds, step=step, noise_std=noise_std, setting=setting).values())
+
+
+def mb_sgd_terms(
+    problem: Problem,
+    *,
+    rounds: int,
+    step: float,
+    noise_std: float,
+    setting: str = "iid",
+    batch_variance: float = 0.0,
+) -> dict[str, float]:
+    """The same by cause. `batch_variance` is what batches of random size add to the second moment, over L^2."""
     limit = longest_step(problem, setting)
     if positive("step", step) > limit * (1 + ROUND_OFF):
         raise RequestError(f"step must be at most {limit:.6g} for Lemmas D.2 and D.6 to hold, not {step!r}")
-    start = _weighted_start(problem, step, count("rounds", rounds))
     generalisation = stability(problem, step=step, rounds=rounds) if setting == "iid" else 0.0
-    return start + step / 2 * second_moment(problem, noise_std) + generalisation
+    drawn = step / 2 * not_negative("batch_variance", batch_variance) * problem.lipschitz**2 / problem.reporting
+    return {
+        "optimisation": _weighted_start(problem, step, count("rounds", rounds)) + step / 2 * problem.lipschitz**2,
+        "sampling": generalisation + drawn,
+        "privacy": step / 2 * problem.dim * not_negative("noise_std", noise_std) ** 2 / problem.reporting,
+    }
 
 
 def _weighted_start(problem: Problem, step: float, rounds: int) -> float:

@@ -7,7 +7,6 @@ are those of `tacit.theory.isrl_dp`.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from tacit.errors import RequestError, positive, unknown_name
 from tacit.federation import Federation
@@ -77,21 +76,6 @@ def model_smoothing(
     if problem.smoothness is not None:
         raise RequestError("model must have a loss with a kink: this one is smooth; leave smoothing as it is")
     return smoothing(problem, setting)
-
-
-def smoothed(problem: Problem, beta: float) -> Problem:
-    """The problem of the envelope: beta-smooth, as Lipschitz as before, strongly convex with mu beta/(mu+beta).
-
-    Lemma D.7 has 2L for the Lipschitz constant, for which the noise of Theorems D.2 and F.2 would be half of
-    what their own proof asks. L holds: the envelope's slope beta (w - v) at w is at most L long, because moving
-    v towards w cannot pay. The theorems keep mu for the envelope, which is less curved than that.
-
-    >>> p = Problem(clients=4, records=10, dim=25, epsilon=1.0, delta=0.1, strong_convexity=0.5)
-    >>> smoothed(p, 0.5).strong_convexity
-    0.25
-    """
-    mu = problem.strong_convexity
-    return replace(problem, smoothness=positive("beta", beta), strong_convexity=mu * beta / (mu + beta))
 
 
 def smoothing_loss(problem: Problem, beta: float) -> float:

@@ -9,7 +9,7 @@ from tacit.errors import positive, unknown_name
 from tacit.theory.soteriafl.cdp_sgd import cdp_rounds, cdp_step, cdp_utility_bound
 from tacit.theory.soteriafl.checks import ROUND_OFF
 from tacit.theory.soteriafl.compression import shift_step
-from tacit.theory.soteriafl.corollaries import balanced_beta, corollary_3, sgd_batch, svrg_beta_and_step
+from tacit.theory.soteriafl.corollaries import balanced_beta, saga_beta_and_step, sgd_batch, svrg_beta_and_step
 from tacit.theory.soteriafl.estimators import saga_constants, sgd_constants, svrg_constants
 from tacit.theory.soteriafl.problem import Problem
 from tacit.theory.soteriafl.published_noise import AS_PUBLISHED
@@ -82,12 +82,8 @@ def _prescribe_shifted(kind: str, problem: Problem, noise_constant: float) -> Pr
         )
         constants = svrg_constants(batch=batch, snapshot_probability=p, smoothness=smoothness, gradient_bound=g)
     else:
-        printed = corollary_3(problem)
-        beta, step, batch = (
-            printed.beta,
-            printed.step,
-            min(records, math.ceil(printed.batch * (1 - ROUND_OFF))),
-        )
+        beta, step = saga_beta_and_step(clients=problem.clients, omega=problem.omega, smoothness=smoothness)
+        batch = min(records, math.ceil(3 * records ** (2 / 3) * (1 - ROUND_OFF)))
         constants = saga_constants(records=records, batch=batch, smoothness=smoothness, gradient_bound=g)
     limit = largest_step(
         constants, beta=beta, clients=problem.clients, omega=problem.omega, smoothness=smoothness
