@@ -28,6 +28,7 @@ from tacit.noise.binomial import Binomial
 from tacit.privacy.side.release import SideRelease
 from tacit.schedules import Constant, InverseSqrt, Schedule
 from tacit.server.adaptive import Adaptive
+from tacit.server.self_tuned import SelfTuned, descent
 from tacit.server.update import Descent
 
 
@@ -39,7 +40,7 @@ def fed_spa(
     compressor: Compressor = RandK(fraction=0.05),
     local_steps: int = 10,
     local_step: float | None = None,
-    step: float = 0.1,
+    step: float | None = None,
     schedule: Schedule = InverseSqrt(),
     beta_1: float = 0.9,
     beta_2: float = 0.99,
@@ -94,7 +95,7 @@ def dp_fed(
     sampling: Sampling = Poisson(0.1),
     local_steps: int = 10,
     local_step: float | None = None,
-    step: float = 0.1,
+    step: float | None = None,
     schedule: Schedule = InverseSqrt(),
     before: SideRelease[float] | None = None,
 ) -> Algorithm:
@@ -113,7 +114,7 @@ def dp_fed(
         schedule,
         before=before,
     )
-    return Algorithm("dp-fed", work, Direct(Identity()), Descent(step))
+    return Algorithm("dp-fed", work, Direct(Identity()), descent(step))
 
 
 def cpsgd(
@@ -123,7 +124,7 @@ def cpsgd(
     sampling: Sampling = Poisson(0.1),
     bits: int = 16,
     rotate: bool = False,
-    step: float = 0.1,
+    step: float | None = None,
     schedule: Schedule = Constant(),
 ) -> Algorithm:
     """cpSGD: one gradient a round, rounded at random to a grid, with coins as noise (section 5).
@@ -138,4 +139,5 @@ def cpsgd(
     work = BinomialGradient(model, sampling, bound, Binomial(bits), rotation)
     compressor = WholeSteps(bits)
     uplink = Direct(compressor) if rotation is None else RotatedBack(compressor, rotation)
-    return Algorithm("cpsgd", work, uplink, Descent(step, schedule=schedule))
+    server = SelfTuned() if step is None else Descent(step, schedule=schedule)
+    return Algorithm("cpsgd", work, uplink, server)

@@ -14,7 +14,7 @@ from tacit.client.bounds import Bound
 from tacit.client.cohort import Cohort
 from tacit.client.estimators import State
 from tacit.client.sampling import ONE, Sampling
-from tacit.errors import count, positive
+from tacit.errors import count, known_step, positive
 from tacit.federation import Federation
 from tacit.models.model import Model, penalty_gradient
 from tacit.noise.additive import Noise, SeededGaussian, check_size
@@ -35,14 +35,16 @@ class NoisyLocalSteps:
     sampling: Sampling
     bound: Bound
     steps: int
-    step_size: float
+    step_size: float | None
+    """None where it follows from the noise: `tacit.plan` fills it in"""
     noise: Noise = field(default_factory=SeededGaussian)
     unit: Unit = field(default=Unit.RECORD, init=False)
     public: tuple[str, ...] = field(default=(RECORD_COUNTS,), init=False)
 
     def __post_init__(self) -> None:
         count("local_steps", self.steps)
-        positive("local_step", self.step_size)
+        if self.step_size is not None:
+            positive("local_step", self.step_size)
 
     @property
     def batches_per_round(self) -> int:
@@ -60,6 +62,7 @@ class NoisyLocalSteps:
         stds = self.noise_stds(cohort.sizes, noise_multipliers)
         noisy = bool((noise_multipliers > 0).any())
         points = point.expand(len(cohort.clients), -1).clone()
+        step = known_step(self.step_size)
         for k in range(self.steps):
             now = replace(cohort, step=k, steps=self.steps)
             sums = model.sums(points, self.sampling.draw(now).batch)
@@ -67,7 +70,7 @@ class NoisyLocalSteps:
             if noisy:
                 generators = now.generators(Purpose.NOISE)
                 gradient = self.noise.add(gradient, stds, noise_multipliers, generators)
-            points = points - self.step_size * (gradient.to(point.dtype) + penalty_gradient(self.model, points))
+            points = points - step * (gradient.to(point.dtype) + penalty_gradient(self.model, points))
         return point - points, state
 
     def noise_stds(self, sizes: Tensor, noise_multipliers: Tensor) -> Tensor:

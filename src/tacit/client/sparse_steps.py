@@ -21,7 +21,7 @@ from tacit.client.cohort import Cohort
 from tacit.client.estimators import State
 from tacit.client.sampling import ONE, Sampling
 from tacit.client.work import Work
-from tacit.errors import count, positive
+from tacit.errors import count, known_step, positive
 from tacit.federation import Batch, Federation
 from tacit.models.model import Model, penalty_gradient
 from tacit.noise.additive import Noise, SeededGaussian, check_size
@@ -97,7 +97,8 @@ class SparseLocalSteps:
     bound: Bound
     support: Support
     steps: int
-    step_size: float
+    step_size: float | None
+    """None where it follows from the noise: `tacit.plan` fills it in"""
     schedule: Schedule = field(default_factory=Constant)
     noise: Noise = field(default_factory=SeededGaussian)
     before: SideRelease[float] | None = None
@@ -106,7 +107,8 @@ class SparseLocalSteps:
 
     def __post_init__(self) -> None:
         count("local_steps", self.steps)
-        positive("local_step", self.step_size)
+        if self.step_size is not None:
+            positive("local_step", self.step_size)
 
     @property
     def public(self) -> tuple[str, ...]:
@@ -132,7 +134,7 @@ class SparseLocalSteps:
         """All clients of the cohort walk together, each at its own point and on its own coordinates."""
         dim = self.model.dim
         indices = self.support.indices(cohort.generators(Purpose.COMPRESS), dim).to(point.device)
-        step = self.step_size * self.schedule.factor(cohort.round)
+        step = known_step(self.step_size) * self.schedule.factor(cohort.round)
         batch_sizes = self.sampling.batch_sizes(cohort.sizes).to(point.device)[:, None]
         stds = self.noise_stds(cohort.sizes, noise_multipliers)
         noisy = bool((noise_multipliers > 0).any())

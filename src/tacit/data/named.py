@@ -93,6 +93,7 @@ def load(
         name=name,
         class_names=class_names,
         peeks=tuple(peeks),
+        feature_norm=1.0 if unit_norm else None,
     )
 
 

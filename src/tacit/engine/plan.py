@@ -17,6 +17,7 @@ from dp_accounting import DpEvent
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.calibrate import Calibration, Privacy, attendance, calibrate, releases
 from tacit.algorithms.hybrid import protect_clients
+from tacit.algorithms.prospect import settle_steps
 from tacit.algorithms.registry import algorithm_entry, build_algorithm
 from tacit.algorithms.settings import About
 from tacit.algorithms.shuffled import settled
@@ -130,6 +131,9 @@ def plan(
     # After what is refused whatever the records are: this looks at how many there are.
     algorithm.work.sampling.check_rounds(federation.sizes, rounds * algorithm.work.batches_per_round)
     algorithm = settled(algorithm, float(found.noise_multipliers[0]))
+    algorithm = settle_steps(
+        algorithm, federation, found.noise_stds, float(found.noise_multipliers[0]), rounds
+    )
     found = replace(found, algorithm=algorithm)
     return Plan(algorithm, federation, rounds, privacy, seed, stream, attended, found)
 

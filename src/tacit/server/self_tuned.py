@@ -1,0 +1,167 @@
+"""Steps that nobody has to tune: how far to go follows from the messages and from their noise, which is known.
+
+Everything here is post-processing of private messages and of public numbers, so it costs no privacy.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from tacit.errors import RequestError, count, positive
+from tacit.server.projection import Everywhere, Projection
+from tacit.server.update import Descent, ServerUpdate, State
+
+_LEAST_SIGNAL = 0.01
+"""The least share of the noise's energy that counts as signal: a sum of noisy squares may fall below zero."""
+
+_AVERAGE_POWER = 3
+"""Round t weighs (t + 1)^3 in the average: half of the weight is on the last sixth of the rounds."""
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """What is known of a run's directions before the first of them: public numbers alone.
+
+    Parameters
+    ----------
+    dim : of a direction, d.
+    rounds : of the whole run, T.
+    length : the longest that a direction can be before noise.
+    noise_std : of the noise on every coordinate of a direction.
+    distance : a public guess at how far a good model is from the start, D.
+    score_range : how far apart the scores of a good model lie, in units of a usual residual. The curvature of the
+        loss, for directions of length 1, is about score_range / distance.
+    """
+
+    dim: int
+    rounds: int
+    length: float
+    noise_std: float
+    distance: float
+    score_range: float
+
+    def __post_init__(self) -> None:
+        count("dim", self.dim)
+        count("rounds", self.rounds)
+        positive("length of a direction", self.length)
+        positive("distance", self.distance)
+        positive("score_range", self.score_range)
+        if not 0 <= self.noise_std < math.inf:
+            raise RequestError(f"noise_std must be a finite number of at least 0, not {self.noise_std!r}")
+
+    @property
+    def unit_noise(self) -> float:
+        """The noise on a coordinate of the mean of all directions, for directions of length 1: s."""
+        return self.noise_std / (self.length * math.sqrt(self.rounds))
+
+    @property
+    def curvature(self) -> float:
+        """About that of the loss along the directions."""
+        return self.length * self.score_range / self.distance
+
+    def travel(self, distance: float | None = None) -> float:
+        """How far to go in all: the sum of all steps, times the length of a direction.
+
+        A travel of S leaves about D^2/(2S) of the loss's gap, and noise that costs about s^2 S min(d, S c) / 2
+        with curvature c = range/D. The best S is D k with
+
+            k = (2 s^2 range)^(-1/3), or 1/(s sqrt(d)) where noise fills all of the d dimensions.
+        """
+        noise, score_range, dim = self.unit_noise, self.score_range, self.dim
+        if noise == 0:
+            return math.inf
+        k = (2 * noise**2 * score_range) ** (-1 / 3)
+        if k * score_range > dim:
+            k = max(dim / score_range, 1 / (noise * math.sqrt(dim)))
+        return (self.distance if distance is None else distance) * k
+
+    def excess(self) -> float:
+        """About how much loss is left after the best travel, noise included; in units of a usual residual."""
+        travel, noise = self.travel(), self.unit_noise
+        if math.isinf(travel):
+            return 0.0
+        curvature = self.score_range / self.distance
+        left = self.distance**2 / (2 * travel)
+        lost = left + noise**2 * travel * min(self.dim, travel * curvature) / 2
+        return lost * self.score_range / self.distance
+
+
+@dataclass(frozen=True)
+class SelfTuned:
+    """x^{t+1} = x^t - step_t v^t with a step that follows from the directions v so far; the model is an average.
+
+        step_t = min(r_t / sqrt(G_t),  S(D_t) / (T length))
+
+    The first is distance over gradients (DoG; Ivgi, Hinder & Carmon 2023) with what noise adds to both taken
+    away: G_t is the sum of ||v||^2 - d sigma^2, and r_t^2 the largest ||x - x^0||^2 - d sigma^2 (sum of step^2),
+    at least a residual's worth of distance. The second is the travel S that suits the noise (`Prospect.travel`)
+    for a model as far away as D_t, at least r_t, spread over all T rounds.
+
+    Without a `prospect` it cannot run: `tacit.plan` fills it in, once the noise is known.
+    """
+
+    projection: Projection = field(default_factory=Everywhere)
+    prospect: Prospect | None = None
+
+    def settled(self, prospect: Prospect) -> Self:
+        """The same with what is known of the directions."""
+        return replace(self, prospect=prospect)
+
+    def init(self, point: Tensor) -> State:
+        """The point, where it started, the average, and the three sums that the step follows from."""
+        self.projection.check_start(point)
+        known = self._known
+        sums = {name: torch.zeros((), dtype=torch.float64) for name in ("mass", "signal", "wander")}
+        nearest = torch.tensor((known.distance / known.score_range) ** 2, dtype=torch.float64)
+        return {"point": point, "start": point, "average": point.double(), "distance_squared": nearest, **sums}
+
+    def broadcast(self, state: State, round: int) -> Tensor:
+        """The current point."""
+        return state["point"]
+
+    def step(self, state: State, direction: Tensor, round: int) -> State:
+        """A step as long as the directions so far suggest and the noise allows."""
+        known = self._known
+        noise = known.dim * known.noise_std**2
+        point, wander = state["point"], float(state["wander"])
+        gone = float((point - state["start"]).double().square().sum()) - noise * wander
+        distance_squared = max(float(state["distance_squared"]), gone)
+        signal = float(state["signal"]) + float(direction.double().square().sum()) - noise
+        least = max(_LEAST_SIGNAL * math.sqrt(round + 1) * noise, 1e-12 * known.length**2)
+        distance = math.sqrt(distance_squared)
+        step = distance / math.sqrt(max(signal, least))
+        travel = known.travel(max(distance, known.distance))
+        step = min(step, travel / (known.rounds * known.length))
+        moved = self.projection.nearest(point - step * direction)
+        weight = float(round + 1) ** _AVERAGE_POWER
+        mass = state["mass"] + weight
+        average = state["average"] + (moved.double() - state["average"]) * (weight / mass)
+        return {
+            "point": moved,
+            "start": state["start"],
+            "average": average,
+            "mass": mass,
+            "distance_squared": torch.tensor(distance_squared, dtype=torch.float64),
+            "signal": torch.tensor(signal, dtype=torch.float64),
+            "wander": torch.tensor(wander + step**2, dtype=torch.float64),
+        }
+
+    def output(self, state: State) -> Tensor:
+        """The average of all points, the later the more."""
+        return state["average"].to(state["point"].dtype)
+
+    @property
+    def _known(self) -> Prospect:
+        if self.prospect is None:
+            raise RequestError("steps follow from the noise, which is not known yet: make a plan (tacit.plan)")
+        return self.prospect
+
+
+def descent(step: float | None, projection: Projection = Everywhere()) -> ServerUpdate:
+    """Steps of a given length, or such as follow from the messages and their noise."""
+    return SelfTuned(projection) if step is None else Descent(step, projection)
