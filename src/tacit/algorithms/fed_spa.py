@@ -26,7 +26,7 @@ from tacit.compress.support import MessageSupport
 from tacit.models.model import Model
 from tacit.noise.binomial import Binomial
 from tacit.privacy.side.release import SideRelease
-from tacit.schedules import Constant, InverseSqrt, Schedule
+from tacit.schedules import Constant, Schedule
 from tacit.server.adaptive import Adaptive
 from tacit.server.self_tuned import SelfTuned, descent
 from tacit.server.update import Descent
@@ -41,7 +41,7 @@ def fed_spa(
     local_steps: int = 10,
     local_step: float | None = None,
     step: float | None = None,
-    schedule: Schedule = InverseSqrt(),
+    schedule: Schedule = Constant(),
     beta_1: float = 0.9,
     beta_2: float = 0.99,
     kappa: float = 1e-3,
@@ -96,7 +96,7 @@ def dp_fed(
     local_steps: int = 10,
     local_step: float | None = None,
     step: float | None = None,
-    schedule: Schedule = InverseSqrt(),
+    schedule: Schedule = Constant(),
     before: SideRelease[float] | None = None,
 ) -> Algorithm:
     """DP-Fed: FedAvg whose local gradients are bounded record by record and noisy (section 5).

@@ -91,12 +91,19 @@ def prospect(
         # Messages are sums of noisy steps, in steps.
         std *= work.step_size * math.sqrt(work.batches_per_round)
         length *= work.step_size * work.batches_per_round
-    scale = feature_scale(model, federation.feature_norm)
-    scores, residual = CLASS_SCORES, 1.0
-    if federation.classes is None:
-        # The bound is about as long as a usual gradient, a residual times the features.
-        scores, residual = TARGET_SCORES, work.bound.norm(dim) / scale
-    return Prospect(dim, rounds, length, std, scores * residual / scale, scores)
+    distance, scores = public_guess(model, federation, federation.feature_norm, work.bound.norm(dim))
+    return Prospect(dim, rounds, length, std, distance, scores)
+
+
+def public_guess(
+    model: Model, federation: Federation, feature_norm: float | None, bound: float
+) -> tuple[float, float]:
+    """About how far a good model is from the start, and how far apart its scores lie, in usual residuals."""
+    scale = feature_scale(model, feature_norm)
+    if federation.classes is not None:
+        return CLASS_SCORES / scale, CLASS_SCORES
+    # The bound is about as long as a usual gradient, a residual times the features.
+    return TARGET_SCORES * bound / scale**2, TARGET_SCORES
 
 
 

@@ -17,6 +17,7 @@ from tacit.client.estimators import Minibatch
 from tacit.client.sampling import Sampling, build_sampling
 from tacit.client.work import PrivateGradient
 from tacit.compress import Direct, Identity, parse_compressor
+from tacit.engine.defaults import ROUNDS, good_settings
 from tacit.engine.recipe import Recipe
 from tacit.engine.targets import for_each_client
 from tacit.errors import RequestError
@@ -35,9 +36,6 @@ from tacit.server.update import Descent
 from tacit.theory.asked import CHOSEN, Asked
 from tacit.theory.isrl_dp.choices import smoothing
 
-ROUNDS = 100
-"""Where neither a recipe nor the theory says how many."""
-
 THEORY = "theory"
 """How a recipe asks for the Moreau envelope that the theorem prescribes: model.smoothing = "theory"."""
 
@@ -46,10 +44,12 @@ def resolved(recipe: Recipe, model: Model, federation: Federation, privacy: Priv
     """The recipe with every setting of its algorithm said: as given, else by its theory, else as usual."""
     recipe = checked(recipe, federation)
     entry, said = algorithm_entry(recipe.algorithm), recipe.algorithm_settings
-    still_open = (CHOSEN & entry.settings) - said.keys() or recipe.rounds is None
-    chosen: dict[str, Any] = {}
-    if entry.theory is not None and still_open:
-        chosen = entry.theory(question(recipe, model, federation, privacy))
+    asked = question(recipe, model, federation, privacy)
+    if recipe.settings_from == "theory":
+        still_open = (CHOSEN & entry.settings) - said.keys() or recipe.rounds is None
+        chosen = entry.theory(asked) if entry.theory is not None and still_open else {}
+    else:
+        chosen = good_settings(asked, privacy)
     rounds = chosen.pop("rounds", ROUNDS) if recipe.rounds is None else recipe.rounds
     chosen = {name: value for name, value in chosen.items() if name in entry.settings}
     settings = {**usual_settings(entry.make), **chosen, **said}

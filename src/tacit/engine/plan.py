@@ -23,7 +23,7 @@ from tacit.algorithms.settings import About
 from tacit.algorithms.shuffled import settled
 from tacit.algorithms.shuffler import Shuffler, check_target
 from tacit.engine.bound_source import find_bound
-from tacit.engine.choices import participation_of, resolved, with_theory_smoothing
+from tacit.engine.choices import feature_norm, participation_of, resolved, with_theory_smoothing
 from tacit.engine.recipe import Recipe
 from tacit.engine.records import load_federation, weighted
 from tacit.engine.targets import check_promise, client_target, privacy_of
@@ -144,6 +144,8 @@ def make_plan(recipe: Recipe, *, data_dir: Path | None = None, federation: Feder
     _check_device(recipe.device)
     check_promise(recipe, algorithm_entry(recipe.algorithm).private)
     federation = load_federation(recipe, data_dir) if federation is None else weighted(recipe, federation)
+    if federation.feature_norm is None and feature_norm(recipe) is not None:
+        federation = replace(federation, feature_norm=feature_norm(recipe))
     privacy = privacy_of(recipe, federation)
     recipe = replace(recipe, model=recipe.model or default_model(federation), clients=federation.clients)
 

@@ -72,6 +72,9 @@ class Recipe:
     """a public bound on the norm of a record's features, for the theory's constants"""
     target_bound: float | None = None
     """a public bound on the absolute target of a regression, for the theory's constants"""
+    settings_from: str = "defaults"
+    """what fills in the settings that are left out: "defaults", chosen for a good model at this noise, or
+    "theory", as the paper's theorems prescribe"""
     # the run
     rounds: int | None = None
     cohort: int | str | None = None
@@ -98,6 +101,8 @@ class Recipe:
             object.__setattr__(self, name, _as_numbers(name, getattr(self, name)))
         if self.privacy not in (None, "record", "client", "none"):
             raise unknown_name("privacy", self.privacy, ["record", "client", "none"])
+        if self.settings_from not in ("defaults", "theory"):
+            raise unknown_name("settings_from", self.settings_from, ["defaults", "theory"])
         said = {name: value for name, value in self.algorithm_settings.items() if value is not None}
         object.__setattr__(self, "algorithm_settings", said)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tacit.errors import RequestError, known_step, positive
 from tacit.schedules import Constant, Schedule
-from tacit.server.self_tuned import Prospect
+from tacit.server.self_tuned import Prospect, average_in
 from tacit.server.update import State
 
 
@@ -37,6 +37,8 @@ class Adaptive:
     beta_2: float = 0.99
     kappa: float = 1e-3
     schedule: Schedule = field(default_factory=Constant)
+    averaged: bool = False
+    """whether the model is the average of all points, the later the more, instead of the last one"""
 
     def __post_init__(self) -> None:
         if self.step_size is not None:
@@ -57,7 +59,7 @@ class Adaptive:
         kappa = max(self.kappa, 3 * momentum_noise)
         factors = sum(self.schedule.factor(t) for t in range(prospect.rounds))
         pace = min(prospect.travel(), prospect.distance * prospect.score_range) / (factors * prospect.length)
-        return replace(self, step_size=2 * kappa * pace, kappa=kappa)
+        return replace(self, step_size=2 * kappa * pace, kappa=kappa, averaged=True)
 
     def init(self, point: Tensor) -> State:
         """The point, u_{-1} and v_{-1}."""
@@ -65,6 +67,7 @@ class Adaptive:
             "point": point,
             "movement": torch.zeros_like(point),
             "squares": torch.full_like(point, self.kappa**2),
+            **({"average": point.double()} if self.averaged else {}),
         }
 
     def broadcast(self, state: State, round: int) -> Tensor:
@@ -77,8 +80,9 @@ class Adaptive:
         squares = self.beta_2 * state["squares"] + (1 - self.beta_2) * movement.square()
         step = known_step(self.step_size) * self.schedule.factor(round)
         point = state["point"] - step * movement / (squares.sqrt() + self.kappa)
-        return {"point": point, "movement": movement, "squares": squares}
+        moved = {"point": point, "movement": movement, "squares": squares}
+        return {**moved, "average": average_in(state["average"], point, round)} if self.averaged else moved
 
     def output(self, state: State) -> Tensor:
-        """The last point."""
-        return state["point"]
+        """The last point, or the average."""
+        return state["average"].to(state["point"].dtype) if self.averaged else state["point"]

@@ -19,8 +19,19 @@ from tacit.server.update import Descent, ServerUpdate, State
 _LEAST_SIGNAL = 0.01
 """The least share of the noise's energy that counts as signal: a sum of noisy squares may fall below zero."""
 
+_MEMORY = 0.3
+"""A mean of directions reaches back over about the last third of the rounds so far."""
+
+_GREED, _LEAST_SHARE = 2.0, 0.1
+"""Curvature is a guess from above: a few times the step that it allows, and never less than a tenth of the plan."""
+
 _AVERAGE_POWER = 3
 """Round t weighs (t + 1)^3 in the average: half of the weight is on the last sixth of the rounds."""
+
+
+def average_in(average: Tensor, point: Tensor, round: int) -> Tensor:
+    """The average of the points of rounds 0, 1, ... with the newest taken in; round t weighs about (t + 1)^3."""
+    return torch.lerp(average, point.double(), (_AVERAGE_POWER + 1) / (round + 1 + _AVERAGE_POWER))
 
 
 @dataclass(frozen=True)
@@ -67,18 +78,13 @@ class Prospect:
     def travel(self, distance: float | None = None) -> float:
         """How far to go in all: the sum of all steps, times the length of a direction.
 
-        A travel of S leaves about D^2/(2S) of the loss's gap, and noise that costs about s^2 S min(d, S c) / 2
-        with curvature c = range/D. The best S is D k with
-
-            k = (2 s^2 range)^(-1/3), or 1/(s sqrt(d)) where noise fills all of the d dimensions.
+        A travel of S leaves about D^2/(2S) of the loss's gap, and noise that costs about c (s S)^2 / 2 with
+        curvature c = range/D. The best S is D / (2 s^2 range)^(1/3).
         """
-        noise, score_range, dim = self.unit_noise, self.score_range, self.dim
-        if noise == 0:
+        if self.unit_noise == 0:
             return math.inf
-        k = (2 * noise**2 * score_range) ** (-1 / 3)
-        if k * score_range > dim:
-            k = max(dim / score_range, 1 / (noise * math.sqrt(dim)))
-        return (self.distance if distance is None else distance) * k
+        distance = self.distance if distance is None else distance
+        return distance / (2 * self.unit_noise**2 * self.score_range) ** (1 / 3)
 
     def excess(self) -> float:
         """About how much loss is left after the best travel, noise included; in units of a usual residual."""
@@ -87,7 +93,7 @@ class Prospect:
             return 0.0
         curvature = self.score_range / self.distance
         left = self.distance**2 / (2 * travel)
-        lost = left + noise**2 * travel * min(self.dim, travel * curvature) / 2
+        lost = left + curvature * (noise * travel) ** 2 / 2
         return lost * self.score_range / self.distance
 
 
@@ -95,12 +101,14 @@ class Prospect:
 class SelfTuned:
     """x^{t+1} = x^t - step_t v^t with a step that follows from the directions v so far; the model is an average.
 
-        step_t = min(r_t / sqrt(G_t),  S(D_t) / (T length))
+    Three lengths, of which the shortest is taken; sigma is the noise on a coordinate, d the dimension:
 
-    The first is distance over gradients (DoG; Ivgi, Hinder & Carmon 2023) with what noise adds to both taken
-    away: G_t is the sum of ||v||^2 - d sigma^2, and r_t^2 the largest ||x - x^0||^2 - d sigma^2 (sum of step^2),
-    at least a residual's worth of distance. The second is the travel S that suits the noise (`Prospect.travel`)
-    for a model as far away as D_t, at least r_t, spread over all T rounds.
+    - distance over gradients, r / sqrt(G) (DoG; Ivgi, Hinder & Carmon 2023), with what noise adds to both taken
+      away: G is the sum of ||v||^2 - d sigma^2, and r^2 the largest ||x - x^0||^2 - d sigma^2 (sum of step^2);
+    - the travel S that suits the noise (`Prospect.travel`), spread over all T rounds;
+    - what the directions still have to say: a step h gains h g^2 and noise costs h^2 sigma^2 c / 2 with curvature
+      c, so steps beyond g^2 / (sigma^2 c) lose. g is the length of the mean of recent directions, and no less
+      than what noise would hide.
 
     Without a `prospect` it cannot run: `tacit.plan` fills it in, once the noise is known.
     """
@@ -113,12 +121,19 @@ class SelfTuned:
         return replace(self, prospect=prospect)
 
     def init(self, point: Tensor) -> State:
-        """The point, where it started, the average, and the three sums that the step follows from."""
+        """The point, where it started, averages of points and directions, and what steps follow from."""
         self.projection.check_start(point)
         known = self._known
-        sums = {name: torch.zeros((), dtype=torch.float64) for name in ("mass", "signal", "wander")}
+        sums = {name: torch.zeros((), dtype=torch.float64) for name in ("signal", "wander", "mean_share")}
         nearest = torch.tensor((known.distance / known.score_range) ** 2, dtype=torch.float64)
-        return {"point": point, "start": point, "average": point.double(), "distance_squared": nearest, **sums}
+        return {
+            "point": point,
+            "start": point,
+            "average": point.double(),
+            "mean_direction": torch.zeros_like(point, dtype=torch.float64),
+            "distance_squared": nearest,
+            **sums,
+        }
 
     def broadcast(self, state: State, round: int) -> Tensor:
         """The current point."""
@@ -127,28 +142,38 @@ class SelfTuned:
     def step(self, state: State, direction: Tensor, round: int) -> State:
         """A step as long as the directions so far suggest and the noise allows."""
         known = self._known
-        noise = known.dim * known.noise_std**2
-        point, wander = state["point"], float(state["wander"])
-        gone = float((point - state["start"]).double().square().sum()) - noise * wander
+        variance = known.noise_std**2
+        noise = known.dim * variance
+        point, exact = state["point"], direction.double()
+        gone = float((point - state["start"]).double().square().sum()) - noise * float(state["wander"])
         distance_squared = max(float(state["distance_squared"]), gone)
-        signal = float(state["signal"]) + float(direction.double().square().sum()) - noise
-        least = max(_LEAST_SIGNAL * math.sqrt(round + 1) * noise, 1e-12 * known.length**2)
+        signal = float(state["signal"]) + float(exact.square().sum()) - noise
+        newest = 1 / (1 + _MEMORY * round)
+        mean = torch.lerp(state["mean_direction"], exact, newest)
+        mean_share = (1 - newest) ** 2 * float(state["mean_share"]) + newest**2
+        left = max(0.0, float(mean.square().sum()) - noise * mean_share)
+        hidden = 2 * math.sqrt(2 * known.dim) * variance * mean_share
+
         distance = math.sqrt(distance_squared)
-        step = distance / math.sqrt(max(signal, least))
-        travel = known.travel(max(distance, known.distance))
-        step = min(step, travel / (known.rounds * known.length))
+        least = max(_LEAST_SIGNAL * math.sqrt(round + 1) * noise, 1e-12 * known.length**2)
+        spread = known.travel(max(distance, known.distance)) / (known.rounds * known.length)
+        step = min(distance / math.sqrt(max(signal, least)), spread)
+        if variance > 0:
+            step = min(step, max(_GREED * (left + hidden) / (variance * known.curvature), _LEAST_SHARE * spread))
+
         moved = self.projection.nearest(point - step * direction)
-        weight = float(round + 1) ** _AVERAGE_POWER
-        mass = state["mass"] + weight
-        average = state["average"] + (moved.double() - state["average"]) * (weight / mass)
+        numbers = {
+            "distance_squared": distance_squared,
+            "signal": signal,
+            "wander": float(state["wander"]) + step**2,
+            "mean_share": mean_share,
+        }
         return {
             "point": moved,
             "start": state["start"],
-            "average": average,
-            "mass": mass,
-            "distance_squared": torch.tensor(distance_squared, dtype=torch.float64),
-            "signal": torch.tensor(signal, dtype=torch.float64),
-            "wander": torch.tensor(wander + step**2, dtype=torch.float64),
+            "average": average_in(state["average"], moved, round),
+            "mean_direction": mean,
+            **{name: torch.tensor(value, dtype=torch.float64) for name, value in numbers.items()},
         }
 
     def output(self, state: State) -> Tensor:
