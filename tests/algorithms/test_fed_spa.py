@@ -18,8 +18,8 @@ from tacit.algorithms.fed_spa import cpsgd, dp_fed, fed_spa, on_share
 from tacit.client.binomial_gradient import BinomialGradient
 from tacit.client.bounds import Bound, ClipEachCoordinate, ClipNorm, Normalise
 from tacit.client.cohort import Cohort
+from tacit.client.local_steps import NoisyLocalSteps
 from tacit.client.sampling import Full, Poisson, Sampling
-from tacit.client.sparse_steps import SparseLocalSteps
 from tacit.compress import Direct, Identity, RandK, parse_compressor
 from tacit.compress.grid import WholeSteps
 from tacit.compress.rotation import RotatedBack
@@ -87,11 +87,11 @@ IDS = ["each coordinate", "k = 1", "k = d", "quantised", "dp-fed", "cpsgd", "cps
 
 def test_compositions() -> None:
     spa, fed, coins = ALGORITHMS[0], ALGORITHMS[4], ALGORITHMS[5]
-    assert isinstance(spa.work, SparseLocalSteps)
+    assert isinstance(spa.work, NoisyLocalSteps)
     assert spa.uplink == Direct(RandK(fraction=0.3))
     assert spa.server == Adaptive(0.05, 0.9, 0.99, 1e-3, InverseSqrt())
     assert spa.work.schedule == InverseSqrt()
-    assert isinstance(fed.work, SparseLocalSteps)
+    assert isinstance(fed.work, NoisyLocalSteps)
     assert fed.work.kept == MODEL.dim
     assert (fed.uplink, fed.server) == (Direct(Identity()), Descent(1.0)), "FedAvg has no global step to shrink"
     assert isinstance(coins.work, BinomialGradient)
@@ -121,7 +121,7 @@ def test_epsilon_counted_again(algorithm: Algorithm, federation: Federation) -> 
     assert guarantee.epsilon <= TARGET.epsilon
     assert (guarantee.unit, guarantee.adversary) == (Unit.RECORD, Adversary.SERVER)
     work = algorithm.work
-    if isinstance(work, SparseLocalSteps):
+    if isinstance(work, NoisyLocalSteps):
         steps, reach = work.steps, work.bound.norm(work.kept)
         z = float(calibration.noise_stds[0]) * 0.2 * 60 / reach
     else:
@@ -136,7 +136,7 @@ def test_epsilon_counted_again(algorithm: Algorithm, federation: Federation) -> 
     accountant.compose(sampled, rounds * steps)
     again = accountant.get_epsilon(TARGET.delta)
     assert again <= TARGET.epsilon * 1.001
-    if isinstance(work, SparseLocalSteps):
+    if isinstance(work, NoisyLocalSteps):
         assert again >= 0.98 * TARGET.epsilon, "and no more noise than is needed"
 
 
@@ -146,12 +146,12 @@ def test_messages_are_as_long_as_the_history_says(algorithm: Algorithm, federati
     cohort = Cohort(federation, torch.arange(6), 0, Randomness(0))
     point = MODEL.init(Randomness(0).generator(tacit.noise.randomness.Purpose.INIT))
     state = client_start(algorithm, point, federation)
-    packets, _ = client_round(algorithm, point, cohort, state, run.calibration.noise_multipliers)
+    packets, _ = client_round(algorithm, {"point": point}, cohort, state, run.calibration.noise_multipliers)
     messages = packets.encode()
     compressor = algorithm.uplink.compressor
     assert run.last.uplink_bits_total == 2 * sum(8 * len(message) for message in messages)
     assert torch.equal(compressor.decode(messages, MODEL.dim).dense(), packets.dense())
-    if isinstance(algorithm.work, SparseLocalSteps):
+    if isinstance(algorithm.work, NoisyLocalSteps):
         kept = algorithm.work.kept
         assert int((packets.dense() != 0).sum(1).max()) <= kept
         if compressor.spec().startswith("rand-k") and "+" not in compressor.spec():
@@ -168,7 +168,7 @@ def test_the_message_is_the_whole_way_of_the_client(federation: Federation) -> N
     point = torch.zeros(MODEL.dim)
     state = client_start(algorithm, point, federation)
     rows, _ = algorithm.work.run(point, cohort, {}, multipliers)
-    packets, _ = client_round(algorithm, point, cohort, state, multipliers)
+    packets, _ = client_round(algorithm, {"point": point}, cohort, state, multipliers)
     torch.testing.assert_close(packets.dense(), rows * MODEL.dim / 5)
     assert (packets.dense() != 0).sum(1).tolist() == [5] * 6
 
@@ -320,7 +320,7 @@ def test_the_summary_names_the_bound_of_the_kept_coordinates(federation: Federat
     run = simulate(plan(_fed_spa(ClipEachCoordinate(0.2), "rand-k:3"), federation, rounds=1, privacy=TARGET))
     said = run.summary()
     assert said["clip_norm"] == pytest.approx(0.2 * math.sqrt(3))
-    assert isinstance(run.algorithm.work, SparseLocalSteps)
+    assert isinstance(run.algorithm.work, NoisyLocalSteps)
     smallest = run.algorithm.work.sampling.batch_sizes(torch.tensor([1]))
     per_step = said["noise_multiplier"] * said["clip_norm"] / float(smallest)
     assert said["noise_std"] == pytest.approx(per_step)

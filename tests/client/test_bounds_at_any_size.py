@@ -23,7 +23,7 @@ from tacit.errors import RequestError
 from tacit.federation import Batch
 from tacit.models import least_squares
 from tacit.models.gradients import Gradients, OuterGradients, OuterLayer, WrittenGradients
-from tacit.models.layers import Clients, LayeredGradients, OuterShare, ProductsShare, RowsShare, WrittenShare
+from tacit.models.layers import LayeredGradients, OuterShare, Owners, ProductsShare, RowsShare, WrittenShare
 from tacit.models.module import ModuleModel
 
 RECORDS, WIDTH, OUTPUTS = 6, 5, 3
@@ -132,8 +132,8 @@ def _ones() -> Tensor:
     return torch.ones(RECORDS, dtype=torch.int64)
 
 
-def _clients() -> Clients:
-    return Clients.of(_ones(), torch.device("cpu"))
+def _clients() -> Owners:
+    return Owners.of(_ones(), torch.device("cpu"))
 
 
 def _largest(sums: Tensor) -> float:
@@ -167,7 +167,7 @@ def test_the_bound_holds_where_scaled_errors_have_few_digits_left(form: str) -> 
 def test_the_bound_holds_where_squares_leave_double_precision(left: float, right: float) -> None:
     """One factor's square is lost, the other's is not yet infinite."""
     inputs, errors = (torch.full((1, 2), value, dtype=torch.float64) for value in (left, right))
-    clients = Clients.of(torch.tensor([1]), torch.device("cpu"))
+    clients = Owners.of(torch.tensor([1]), torch.device("cpu"))
     outer = OuterGradients((OuterLayer(inputs, errors, False),), torch.tensor([1]))
     layered = LayeredGradients((OuterShare(inputs, errors),), (4,), torch.tensor([1]), clients, numbers=0)
     for gradients in (outer, layered):
@@ -230,7 +230,7 @@ def test_many_positions_that_cancel_keep_the_bound() -> None:
     columns[:, :, 200:] = columns[:, :, :200]
     errors[:, :, 200:] = -errors[:, :, :200] * (1 + 1e-6)
     share = ProductsShare(columns + 3.0, errors, lambda kept: kept, WIDTH)
-    clients = Clients.of(torch.ones(4, dtype=torch.int64), torch.device("cpu"))
+    clients = Owners.of(torch.ones(4, dtype=torch.int64), torch.device("cpu"))
     gradients = LayeredGradients((share,), (WIDTH * OUTPUTS,), torch.ones(4, dtype=torch.int64), clients, 0)
     assert _largest(ClipNorm(1.0).sums(gradients)) <= 1.0
 

@@ -28,7 +28,7 @@ from tacit.cli import audit as verb
 from tacit.client.bounded_update import BoundedUpdate
 from tacit.client.bounds import ClipNorm, Unbounded
 from tacit.client.cohort import Cohort
-from tacit.client.estimators import BoundedModel, Minibatch, Saga, State
+from tacit.client.estimators import BoundedModel, Minibatch, Saga
 from tacit.client.sampling import Drawn, Full, OnePass, Poisson, WithoutReplacement
 from tacit.client.work import PrivateGradient
 from tacit.compress import Identity, parse_compressor
@@ -51,6 +51,7 @@ from tacit.noise.randomness import Generators, Purpose, Randomness
 from tacit.privacy import Adjacency, Adversary, Target, Unit
 from tacit.privacy.audit import AuditResult
 from tacit.shuffle.vector_sum import VectorSum
+from tacit.state import State
 
 REPORT = Report(every=1, loss_bound=2.0, epsilon=3.0)
 

@@ -13,7 +13,7 @@ from dp_accounting import dp_event
 
 import tacit
 from tacit.client.bounds import ClipEachCoordinate
-from tacit.client.sparse_steps import SparseLocalSteps, once
+from tacit.client.local_steps import NoisyLocalSteps, as_one_pass
 from tacit.data import load
 from tacit.engine import bound_source
 from tacit.engine.account import account_run
@@ -48,7 +48,7 @@ def _norms() -> torch.Tensor:
 def test_a_private_median_is_paid_for_by_more_noise() -> None:
     plan, free = make_plan(PAID), make_plan(GIVEN)
     work = plan.algorithm.work
-    assert isinstance(work, SparseLocalSteps)
+    assert isinstance(work, NoisyLocalSteps)
     assert work.before is not None
     truth = float(_norms().median()) / math.sqrt(work.model.dim)
     assert plan.recipe.algorithm_settings["clip_norm"] == pytest.approx(truth, rel=0.25)
@@ -79,7 +79,7 @@ def test_clients_that_never_train_are_charged_for_it(tmp_path: Path) -> None:
     )
     execute(few, out=tmp_path / "run")
     work = make_plan(few).algorithm.work
-    assert isinstance(work, SparseLocalSteps)
+    assert isinstance(work, NoisyLocalSteps)
     assert work.before is not None
     alone = epsilon(work.before.event, 1e-5)
     account = account_run(tmp_path / "run")
@@ -93,7 +93,8 @@ def test_clients_that_never_train_are_charged_for_it(tmp_path: Path) -> None:
     assert float(first[1].split(",")[column]) == pytest.approx(alone, rel=1e-6)
     # The ledger begins with the release: it is spent even if no round ever comes.
     header = (tmp_path / "run" / "ledger.jsonl").read_text().splitlines()[0]
-    assert events.from_dict(json.loads(header)["before"]) == work.before.event
+    none, event = json.loads(header)["groups"][0]["events"][0]
+    assert (none, events.from_dict(event)) == (0, work.before.event)
     (tmp_path / "run" / "ledger.jsonl").write_text(header + "\n")
     (tmp_path / "run" / "summary.json").unlink()
     started = account_run(tmp_path / "run")
@@ -104,11 +105,11 @@ def test_clients_that_never_train_are_charged_for_it(tmp_path: Path) -> None:
 def test_once_is_once_however_many_rounds() -> None:
     releases = events.repeated(events.gaussian(8.0), 4)
     for rounds in (1, 50):
-        assert epsilon(once(releases, rounds), 1e-5) == pytest.approx(epsilon(releases, 1e-5), rel=1e-3)
+        assert epsilon(as_one_pass(releases, rounds), 1e-5) == pytest.approx(epsilon(releases, 1e-5), rel=1e-3)
     charged = LatticeGaussian().charged(releases, 1, 4)
-    kinds = [type(part) for part in once(charged, 9).events]
+    kinds = [type(part) for part in as_one_pass(charged, 9).events]
     assert dp_event.GaussianDpEvent not in kinds
-    assert epsilon(once(charged, 9), 1e-5) >= epsilon(releases, 1e-5)
+    assert epsilon(as_one_pass(charged, 9), 1e-5) >= epsilon(releases, 1e-5)
 
 
 def test_public_data_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +120,7 @@ def test_public_data_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bound_source, "load", lambda name, **options: load(named.get(name, name), **options))
     plan = make_plan(GIVEN.with_algorithm_settings(bound_from="public:published"))
     work = plan.algorithm.work
-    assert isinstance(work, SparseLocalSteps)
+    assert isinstance(work, NoisyLocalSteps)
     assert work.before is None
     assert plan.recipe.algorithm_settings["clip_norm"] * math.sqrt(work.model.dim) == pytest.approx(
         float(_norms().median()), rel=1e-3

@@ -20,11 +20,10 @@ from torch import Tensor
 
 from tacit.algorithms.calibrate import Calibration
 from tacit.client.cohort import Cohort
-from tacit.engine import compare as module
-from tacit.engine import identity
-from tacit.engine.compare import at_bits, compare, equal_bits, points
+from tacit.engine import identity, workers
+from tacit.engine.compare import Point, at_bits, compare, equal_bits, points
 from tacit.engine.execute import stored_summary
-from tacit.engine.history import History, Row
+from tacit.engine.history import History, HistoryRow
 from tacit.engine.lock import held
 from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
@@ -64,16 +63,14 @@ class Pool:
         Pool.cancelled = cancel_futures
 
 
-def test_every_core_has_a_process_unless_there_are_fewer_points(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "ProcessPoolExecutor", Pool)
-    monkeypatch.setattr(module.os, "cpu_count", lambda: 2)
+def test_every_core_has_a_process_unless_one_run_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(workers.os, "cpu_count", lambda: 3)
     compare(BASE, ["ldp-sgd"], out=tmp_path, grid=GRID)
-    assert Pool.asked == 2
-    monkeypatch.setattr(module.os, "cpu_count", lambda: 64)
-    compare(BASE, ["cdp-sgd"], out=tmp_path, grid=GRID)
-    assert Pool.asked == 4
+    assert Pool.asked == 3
+    monkeypatch.setattr(Pool, "asked", None)
+    compare(BASE, ["cdp-sgd"], out=tmp_path)
+    assert Pool.asked is None
 
 
 SCRIPT = """
@@ -119,7 +116,7 @@ def test_a_killed_sweep_goes_on_and_ends_as_if_it_had_not_been(tmp_path: Path) -
 
 
 def test_the_users_own_files_are_compared_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(workers, "ProcessPoolExecutor", Pool)
     rows = "".join(f"{k / 30},{k % 7},{k % 2}\n" for k in range(30))
     for name in ("a", "b"):
         (tmp_path / f"{name}.csv").write_text("x,z,y\n" + rows)
@@ -147,7 +144,7 @@ def test_what_diverged_is_shown_as_such_and_never_run_again(
     def refuse(*_: object) -> None:
         raise AssertionError("run again")
 
-    monkeypatch.setattr(module, "_run_one", refuse)
+    monkeypatch.setattr(Point, "run", refuse)
     (again,) = compare(BASE, ["ldp-sgd"], out=tmp_path, grid=grid, workers=1)
     assert again == first
 
@@ -166,7 +163,7 @@ def test_an_algorithm_that_always_diverged_does_not_hide_the_others(tmp_path: Pa
 def test_a_wrong_point_cancels_what_waits_and_keeps_what_is_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(workers, "ProcessPoolExecutor", Pool)
     monkeypatch.setattr(Pool, "cancelled", False)
     with pytest.raises(RequestError, match="step must be"):
         compare(BASE, ["ldp-sgd"], out=tmp_path, grid={"algorithm.step": [0.1, -1.0]}, workers=2)
@@ -178,8 +175,8 @@ def test_a_process_that_was_killed_is_told_of(tmp_path: Path, monkeypatch: pytes
     def killed(*_: object) -> None:
         raise BrokenProcessPool
 
-    monkeypatch.setattr(module, "ProcessPoolExecutor", Pool)
-    monkeypatch.setattr(module, "_run_one", killed)
+    monkeypatch.setattr(workers, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(Point, "run", killed)
     with pytest.raises(TacitError, match="start it again to go on"):
         compare(BASE, ["ldp-sgd"], out=tmp_path, grid=GRID, workers=2)
 
@@ -224,13 +221,13 @@ def test_workers_end_with_a_parent_that_was_killed(tmp_path: Path) -> None:
 def test_points_of_a_grid_that_are_the_same_run_are_run_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain, runs = module._run_one, []
+    plain, runs = Point.run, []
 
     def noted(*arguments: Any) -> dict[str, Any]:
         runs.append(arguments)
         return plain(*arguments)
 
-    monkeypatch.setattr(module, "_run_one", noted)
+    monkeypatch.setattr(Point, "run", noted)
     reports: list[tuple[int, int]] = []
     grid: dict[str, list[Any]] = {"algorithm.compressor": ["natural", "rand-k:0.5"]}
     compare(BASE, ["ldp-sgd"], out=tmp_path, grid=grid, workers=1, progress=lambda *seen: reports.append(seen))
@@ -246,7 +243,7 @@ def _first_messages(recipe: Recipe) -> tuple[Tensor, Tensor, Calibration]:
         point = simulation.algorithm.server.broadcast(state.server.update, 0)
         part = Cohort(simulation.federation, cohort, 0, simulation.randomness)
         multipliers = simulation.calibration.noise_multipliers
-        packets, _ = client_round(simulation.algorithm, point, part, state.clients, multipliers)
+        packets, _ = client_round(simulation.algorithm, {"point": point}, part, state.clients, multipliers)
         seen.append((point, packets.dense(), simulation.calibration))
         raise DivergedError("seen enough")
 
@@ -284,7 +281,7 @@ def test_every_run_has_a_stream_of_its_own(tmp_path: Path) -> None:
     # How a run is watched changes nothing of what it releases.
     watched = points(replace(BASE, evaluate_every=1), ["ldp-sgd", "cdp-sgd"], GRID, [0, 1], tmp_path)
     assert [point.recipe.stream for point in watched] == [point.recipe.stream for point in made]
-    assert not {point.directory for point in watched} & {point.directory for point in made}
+    assert not {point.place for point in watched} & {point.place for point in made}
     # A recipe that is run by itself is as it was: its stream is the seed's own.
     assert make_plan(BASE.with_algorithm_settings(step=0.1)).recipe.stream is None
 
@@ -312,13 +309,13 @@ def test_a_result_is_that_of_its_code_its_libraries_and_its_files(
     seen.append(identity.result_digest(recipe))
     monkeypatch.setattr(identity, "version", lambda name: "another")
     seen.append(identity.result_digest(recipe))
-    monkeypatch.setattr(identity, "code_digest", lambda: "another")
+    monkeypatch.setattr(identity, "engine_digest", lambda: "another")
     seen.append(identity.result_digest(recipe))
     assert len(set(seen)) == len(seen)
 
 
 def _history(every: int, rounds: int, bits: int) -> History:
-    row = Row(0, 1.0, 1.0, 1.0, None, 0, 0, 0, None, 0.0)
+    row = HistoryRow(0, 1.0, 1.0, 1.0, None, 0, 0, 0, None, 0.0)
     return History(
         tuple(replace(row, round=t, uplink_bits_per_client=t * bits) for t in range(0, rounds + 1, every))
     )

@@ -17,7 +17,7 @@ from tacit.client.sampling import Poisson
 from tacit.compress import RandK
 from tacit.engine import checkpoint, simulation
 from tacit.engine.checkpoint import Checkpoint
-from tacit.engine.history import Row
+from tacit.engine.history import HistoryRow
 from tacit.engine.mapped import mapped_zeros
 from tacit.engine.memory import memory_mb, peak_memory_mb
 from tacit.engine.plan import plan
@@ -71,7 +71,7 @@ class KilledError(Exception):
 
 
 def _shifted(out: Path | None = None, *, kill_after: int | None = None) -> Run:
-    def progress(round: int, row: Row | None) -> None:
+    def progress(round: int, row: HistoryRow | None) -> None:
         if round == kill_after:
             raise KilledError
 

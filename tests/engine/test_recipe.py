@@ -130,15 +130,50 @@ def test_an_open_step_is_the_theorys_where_the_features_have_a_public_bound() ->
     )  # type: ignore[operator]
 
 
-def test_an_old_recipe_is_told_where_every_field_is_written_now() -> None:
-    old = 'algorithm = "fed-spa"\nkappa = 0.01\nstep_schedule = "constant"\n[model_settings]\nridge = 0.1'
-    with pytest.raises(RequestError) as refused:
-        Recipe.from_toml(old, "old.toml")
-    said = str(refused.value)
-    assert "in old.toml" in said
-    assert "for kappa write algorithm.kappa" in said
-    assert "for step_schedule write algorithm.schedule" in said
-    assert "for model_settings write a table [model] that holds the name, too" in said
+OLD = """
+algorithm = "fed-spa"
+data = "digits"
+clients = 3
+model = "softmax"
+epsilon = 4.0
+rounds = 2
+bound = "clip-norm"
+clip_norm = 0.5
+local_steps = 2
+kappa = 0.01
+shift_step = 0.1
+step_schedule = "constant"
+noise = "gaussian"
+
+[model_settings]
+ridge = 0.1
+
+[data_settings]
+unit_norm = true
+"""
+
+
+def test_an_old_recipe_is_told_what_to_write_instead() -> None:
+    with pytest.raises(RequestError, match=r"old\.toml is from an older version") as refused:
+        Recipe.from_toml(OLD, "old.toml")
+    recipe = Recipe.from_toml(str(refused.value).partition("Write instead:\n")[2])
+    # The shift step was never one of this algorithm's settings.
+    own = {"bound": "clip-norm", "clip_norm": 0.5, "local_steps": 2, "kappa": 0.01, "schedule": "constant"}
+    assert (recipe.algorithm, recipe.algorithm_settings) == ("fed-spa", own)
+    assert (recipe.model, recipe.model_settings) == ("softmax", {"ridge": 0.1})
+    assert (recipe.data, recipe.data_settings) == ("digits", {"unit_norm": True})
+    assert (recipe.clients, recipe.epsilon, recipe.rounds) == (3, 4.0, 2)
+    assert make_plan(recipe).guarantee is not None
+
+
+def test_a_setting_outside_of_its_table_is_told_where_it_belongs() -> None:
+    with pytest.raises(RequestError, match=r"in mine\.toml: for kappa write algorithm\.kappa"):
+        Recipe.from_toml('kappa = 0.01\n[algorithm]\nname = "fed-spa"', "mine.toml")
+    with pytest.raises(RequestError, match=r"for step_schedule write algorithm\.schedule"):
+        SMALL.with_settings({"step_schedule": "constant"})
+
+
+def test_tables_are_read_and_written() -> None:
     new = 'rounds = 3\n[algorithm]\nname = "fed-spa"\nkappa = 0.01\nschedule = "constant"\n[model]\nridge = 0.1'
     recipe = Recipe.from_toml(new)
     assert recipe.algorithm == "fed-spa"

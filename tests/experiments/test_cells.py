@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tacit.algorithms.settings import Settings
+from tacit.engine.workers import Result
 from tacit.errors import RequestError, TacitError
-from tacit.experiments.cells import Cell, Result, Runner, Settings
+from tacit.experiments.cells import Cell, Runner
 
 
 def count_runs(settings: Settings, data_dir: Path | None) -> Result:

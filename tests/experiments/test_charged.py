@@ -10,9 +10,11 @@ import pytest
 from dp_accounting import DpEvent
 from typer.testing import CliRunner
 
+from tacit.algorithms.settings import Settings
 from tacit.cli.app import app
+from tacit.engine.workers import Result
 from tacit.errors import RequestError
-from tacit.experiments.cells import Result, Runner, Settings
+from tacit.experiments.cells import Runner
 from tacit.experiments.charged import cost_table, selected
 from tacit.experiments.tuning import grid
 from tacit.privacy import calibrate_noise, epsilon

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tacit.experiments import dependencies
-from tacit.experiments.dependencies import ROOT, code_digest, sources
+from tacit.experiments.dependencies import ROOT, imports_digest, sources
 
 MODULES = {
     "__init__.py": "",
@@ -26,11 +26,11 @@ def test_an_edit_changes_the_digest_of_who_imports_it(tmp_path: Path, edited: st
     root.mkdir()
     for name, text in MODULES.items():
         (root / name).write_text(text)
-    before = code_digest(root / "work.py", root)
+    before = imports_digest(root / "work.py", root)
     (root / f"{edited}.py").write_text(MODULES[f"{edited}.py"] + "# edited\n")
-    code_digest.cache_clear()
+    imports_digest.cache_clear()
     dependencies._imported.cache_clear()
-    assert (code_digest(root / "work.py", root) != before) is counts
+    assert (imports_digest(root / "work.py", root) != before) is counts
 
 
 def test_an_experiment_depends_on_the_simulator_and_not_on_the_pages() -> None:

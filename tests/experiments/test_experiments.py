@@ -12,7 +12,7 @@ import torch
 from typer.testing import CliRunner
 
 from tacit.cli.app import app
-from tacit.client.sparse_steps import SparseLocalSteps
+from tacit.client.local_steps import NoisyLocalSteps
 from tacit.engine.objective import objective
 from tacit.errors import DataError, RequestError
 from tacit.experiments import (
@@ -208,7 +208,7 @@ def test_isrl_grids_have_the_papers_four_methods_and_more() -> None:
 
 
 @pytest.mark.parametrize("task", isrl_runs.TASKS.values())
-def test_quick_steps_are_some_of_the_papers(task: isrl_runs.Task) -> None:
+def test_quick_steps_are_some_of_the_papers(task: isrl_runs.IsrlTask) -> None:
     for method in (isrl_runs.MB, isrl_runs.LOCAL):
         full, quick = (isrl_runs._steps(task, method, Scale(quick=q)) for q in (False, True))
         low, high = task.log_steps[method]
@@ -265,7 +265,7 @@ def test_fed_spa_keeps_the_share_of_coordinates_that_it_says(ratio: float) -> No
     settings = {"data": "mnist", "algorithm": "fed-spa", "local_steps": 30, "local_step": 0.1}
     model = softmax_regression(features=99, classes=10)
     work = fed_spa_runs._algorithm({**settings, "ratio": ratio}, model).work
-    assert isinstance(work, SparseLocalSteps)
+    assert isinstance(work, NoisyLocalSteps)
     # 1.0 is all of them, not one of them.
     assert work.kept == pytest.approx(ratio * model.dim, abs=1)
     assert work.steps * work.step_size == pytest.approx(30 * 0.1)

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from dp_accounting import DpEvent
 
-from tacit.experiments.cells import Cell, Result
+from tacit.engine.workers import Result
+from tacit.experiments.cells import Cell
 from tacit.experiments.experiment import PUBLISHED, Findings, Scale
 from tacit.experiments.outputs import Made, summary, write_outputs
 from tacit.experiments.registry import experiment_named

@@ -13,7 +13,15 @@ from tacit.client.bounds import ClipNorm
 from tacit.client.sampling import Full, Sampling, WithReplacement, build_sampling
 from tacit.engine.plan import plan
 from tacit.errors import RequestError
-from tacit.experiments.simulated import Job, as_published, last, promised, simulated, taken_as_public, watched
+from tacit.experiments.simulated import (
+    SimulatedRun,
+    as_published,
+    last,
+    promised,
+    simulated,
+    taken_as_public,
+    watched,
+)
 from tacit.federation import Federation
 from tacit.models.linear import logistic_regression
 from tacit.privacy import Target, epsilon
@@ -45,7 +53,7 @@ def test_asking_for_the_real_epsilon_gives_the_noise_back(federation: Federation
         noise_multiplier=lambda size: 80 / size,
         delta=lambda size: size**-2.0,
     )
-    found = simulated(Job(plan(parts, federation, rounds=5, privacy=privacy), 5))
+    found = simulated(SimulatedRun(plan(parts, federation, rounds=5, privacy=privacy), 5))
     assert found["noise_multiplier"] == pytest.approx(2.0, rel=1e-3)
     assert found["noise_multiplier"] >= 2.0
     assert found["epsilon"] <= max(target.epsilon for target in privacy)
@@ -93,14 +101,14 @@ def test_a_run_that_diverges_is_a_result(federation: Federation) -> None:
     privacy = promised(1.0, federation, lambda _: 1e-4)
     assert privacy == (Target(1.0, 1e-4),) * 3
     planned = plan(algorithm(Full(), step=3e38), federation, rounds=40, privacy=privacy)
-    found = simulated(Job(planned, 40, {"batch": 3}))
+    found = simulated(SimulatedRun(planned, 40, {"batch": 3}))
     assert "finite" in found["error"]
     assert found["batch"] == 3
     assert last(found, "train_loss") == float("inf")
 
 
 def test_who_leaves_off_early_has_the_noise_of_all_rounds(federation: Federation) -> None:
-    job = Job(plan(algorithm(Full()), federation, rounds=12, privacy=Target(1.0, 1e-4)), 4)
+    job = SimulatedRun(plan(algorithm(Full()), federation, rounds=12, privacy=Target(1.0, 1e-4)), 4)
     whole, part = watched(job, len), watched(replace(job, stop_after=5), len)
     assert whole["history"]["round"] == [0, 4, 8, 12]
     assert part["history"]["round"] == [0, 4, 5]
@@ -110,6 +118,6 @@ def test_who_leaves_off_early_has_the_noise_of_all_rounds(federation: Federation
 
 def test_what_is_taken_as_public_is_told(federation: Federation) -> None:
     looked = replace(federation, peeks=("the mean of every column",))
-    found = simulated(Job(plan(algorithm(Full()), looked, rounds=1, privacy=Target(1.0, 1e-4)), 1))
+    found = simulated(SimulatedRun(plan(algorithm(Full()), looked, rounds=1, privacy=Target(1.0, 1e-4)), 1))
     assert "the mean of every column" in taken_as_public([[found], [found]])["taken as public"]
     assert taken_as_public([[{"error": "it diverged"}]]) == {}

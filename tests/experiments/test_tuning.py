@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from tacit.experiments.cells import Result, Runner, Settings
+from tacit.algorithms.settings import Settings
+from tacit.engine.workers import Result
+from tacit.experiments.cells import Runner
 from tacit.experiments.intervals import mean_and_interval, slope
 from tacit.experiments.tuning import evenly, grid, rehearsed, tuned
 

@@ -19,8 +19,8 @@ from tacit.federation import Batch, Federation
 from tacit.models import ModuleModel, build_model, layers
 from tacit.models.cnn import cifar_cnn, mnist_cnn
 from tacit.models.convolution import Geometry, HalvingMaxPool
-from tacit.models.layers import Clients, LayeredGradients, OuterShare, ProductsShare, RowsShare, WrittenShare
-from tacit.models.layers_chain import Chain, keeps_records_apart
+from tacit.models.layers import LayeredGradients, OuterShare, Owners, ProductsShare, RowsShare, WrittenShare
+from tacit.models.layers_chain import LayerChain, keeps_records_apart
 
 CLASSES = 3
 IMAGE = (2, 9, 8)
@@ -239,13 +239,13 @@ def test_only_chains_of_known_layers_see_all_records() -> None:
 
 
 def test_a_chain_trains_every_parameter_in_one_place() -> None:
-    chain = Chain.of(nn.Sequential(nn.Sequential(nn.Linear(3, 2), nn.ReLU()), nn.Linear(2, 2, bias=False)))
+    chain = LayerChain.of(nn.Sequential(nn.Sequential(nn.Linear(3, 2), nn.ReLU()), nn.Linear(2, 2, bias=False)))
     assert chain is not None
     assert [names for _, names in chain.layers] == [("0.0.weight", "0.0.bias"), (), ("1.weight",)]
     layer, frozen = nn.Linear(3, 3), nn.Linear(3, 3)
     frozen.bias.requires_grad_(False)
     for module in (nn.Sequential(layer, layer), nn.Sequential(layer, frozen), *map(_made, _NO_CHAINS)):
-        assert Chain.of(module) is None
+        assert LayerChain.of(module) is None
 
 
 _NO_CHAINS = ("tied", "dilated", "grouped", "same", "reflecting", "normalised", "plain forward", "mixing")
@@ -384,7 +384,7 @@ def test_all_forms_of_a_share_are_the_same_share(
     counts: list[int], outputs: int, width: int, positions: int, seed: int
 ) -> None:
     columns, errors = _positions(sum(counts), outputs, width, positions, seed)
-    clients = Clients.of(torch.tensor(counts), torch.device("cpu"))
+    clients = Owners.of(torch.tensor(counts), torch.device("cpu"))
     written = WrittenShare(torch.einsum("jol,jwl->jow", errors, columns).flatten(1))
     weights = torch.linspace(0, 1, sum(counts))
     for form in (RowsShare, ProductsShare):
@@ -407,14 +407,14 @@ def test_positions_that_cancel_do_not_carry_a_record_past_its_bound(
     columns *= 10**size
     share = layers.weight_share(columns, errors, lambda kept: kept, 128)
     assert isinstance(share, ProductsShare)
-    clients = Clients.of(torch.tensor([1, 1]), torch.device("cpu"))
+    clients = Owners.of(torch.tensor([1, 1]), torch.device("cpu"))
     gradients = LayeredGradients((share,), (256 * 128,), torch.tensor([1, 1]), clients, numbers=0)
     assert float(ClipNorm(1.0).sums(gradients).double().norm(dim=1).max()) <= 1.0
 
 
 def test_a_weight_that_carries_errors_out_of_range_adds_zero() -> None:
     share = OuterShare(torch.full((2, 3), 1e-38), torch.tensor([[1e30], [1.0]]))
-    clients = Clients.of(torch.tensor([2]), torch.device("cpu"))
+    clients = Owners.of(torch.tensor([2]), torch.device("cpu"))
     sums = share.sums(torch.tensor([1e20, 1e30]), clients)
     torch.testing.assert_close(sums, torch.full((1, 3), 1e-8))
 

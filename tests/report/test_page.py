@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tacit.report.page import Folded, Grid, Image, Link, Section, Words, render_page, show_value
+from tacit.report.page import Folded, Image, Link, Paragraph, Section, SortableTable, render_page, show_value
 
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg" width="900" height="300"><rect width="900" height="300"/></svg>'
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -19,9 +19,9 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 
 def page() -> str:
     rows = (("b", 10.0, 1e-3), ("c", 9.0, None), ("a", math.inf, 2e-5))
-    grid = Grid("scores", ("name", "points", "a quantity with quite a long name"), rows)
+    grid = SortableTable("scores", ("name", "points", "a quantity with quite a long name"), rows)
     folded = Folded("why", ("<i>", "so"))
-    blocks = [Words(("one <b>line</b>",)), Words(("x", "y")), folded, Image(SVG, 'a "box"'), grid]
+    blocks = [Paragraph(("one <b>line</b>",)), Paragraph(("x", "y")), folded, Image(SVG, 'a "box"'), grid]
     return render_page("Title & more", "lead", [Section("What", blocks)])
 
 
@@ -36,7 +36,7 @@ def test_text_is_escaped_and_nothing_is_loaded() -> None:
 
 
 def test_links_and_long_texts_are_cells() -> None:
-    grid = Grid("pages", ("name", "n"), ((Link("a & b", "a/index.html"), "word " * 10),))
+    grid = SortableTable("pages", ("name", "n"), ((Link("a & b", "a/index.html"), "word " * 10),))
     made = render_page("t", "l", [Section("s", [grid])])
     assert '<td><a href="a/index.html">a &amp; b</a></td>' in made
     assert '<td class="long">word word' in made

@@ -1,8 +1,8 @@
-"""Fed-SPA and what it is compared with: papers/002 (Hu, Gong & Guo 2021).
+"""Fed-SPA and what it is compared with (Hu, Gong & Guo 2021).
 
-    fed-spa   SparseLocalSteps on k coordinates   Direct(RandK)       Adaptive   Algorithm 1
-    dp-fed    SparseLocalSteps on all of them     Direct(Identity)    Descent    section 5: DP-SGD inside FedAvg
-    cpsgd     BinomialGradient                    Direct(WholeSteps)  Descent    section 5; Agarwal et al. 2018
+    fed-spa   NoisyLocalSteps on k coordinates   Direct(RandK)       Adaptive   Algorithm 1
+    dp-fed    NoisyLocalSteps on all of them     Direct(Identity)    Descent    section 5: DP-SGD inside FedAvg
+    cpsgd     BinomialGradient                   Direct(WholeSteps)  Descent    section 5; Agarwal et al. 2018
 
 Every record of every client is protected against a server that sees all messages. Which clients take part in a
 round is no secret from it, so choosing some of them earns nothing; nor is which coordinates a client works on.
@@ -16,8 +16,8 @@ from dataclasses import replace
 from tacit.algorithms.algorithm import Algorithm
 from tacit.client.binomial_gradient import BinomialGradient
 from tacit.client.bounds import Bound, ClipNorm, Normalise
+from tacit.client.local_steps import NoisyLocalSteps
 from tacit.client.sampling import Poisson, Sampling
-from tacit.client.sparse_steps import Everything, SparseLocalSteps
 from tacit.compress import Direct, Identity, RandK
 from tacit.compress.compressor import Compressor
 from tacit.compress.grid import WholeSteps
@@ -49,21 +49,32 @@ def fed_spa(
 ) -> Algorithm:
     """Fed-SPA: noisy local steps on the k coordinates of a rand-k message, and an adaptive server (Algorithm 1).
 
-    `bound` is that of a whole gradient, and is put in proportion to p = k/d of it: see `on_share`. The paper has
-    `ClipEachCoordinate(G / sqrt(d))`. `compressor` is rand-k, alone or with a quantiser. The paper's betas, kappa
-    and a schedule of 1/sqrt(t) for both steps are from its appendix A.1. Local steps are as long as `step` unless
-    `local_step` says otherwise. Where the bound came out of a private
-    statistic, that release is `before`: it is charged together with training.
+    The defaults of the betas, of kappa and of the schedule are those of the paper's appendix A.1.
+
+    Args:
+        model: the loss that is trained.
+        bound: the bound on a whole gradient; for p = k/d of it see `on_share`. The paper has
+            `ClipEachCoordinate(G / sqrt(d))`.
+        sampling: how a client draws the records of a batch.
+        compressor: rand-k, alone or with a quantiser: local steps work on the coordinates that it keeps.
+        local_steps: steps that a client takes in a round.
+        local_step: length of a local step; by default that of `step`.
+        step: length of the server's steps.
+        schedule: how both steps change from round to round.
+        beta_1: how much the server's movement remembers, see `Adaptive`.
+        beta_2: the same for its squares.
+        kappa: the size from which on a coordinate is scaled.
+        before: the private statistic that the bound came from, if it did: it is charged together with training.
     """
     support = MessageSupport.of(compressor)
     share = support.kept(model.dim) / model.dim
-    work = SparseLocalSteps(
+    work = NoisyLocalSteps(
         model,
         sampling,
         on_share(bound, share),
-        support,
         local_steps,
         step if local_step is None else local_step,
+        support,
         schedule,
         before=before,
     )
@@ -101,17 +112,25 @@ def dp_fed(
 ) -> Algorithm:
     """DP-Fed: FedAvg whose local gradients are bounded record by record and noisy (section 5).
 
-    With `step` 1 the server averages the clients' models, equation (3), in every round alike: `schedule` is that
-    of the local step.
+    With `step` 1 the server averages the clients' models, equation (3), in every round alike.
+
+    Args:
+        model: the loss that is trained.
+        bound: the bound on every record's gradient.
+        sampling: how a client draws the records of a batch.
+        local_steps: steps that a client takes in a round.
+        local_step: length of a local step; by default that of `step`.
+        step: length of the server's steps.
+        schedule: how the local step changes from round to round.
+        before: the private statistic that the bound came from, if it did: it is charged together with training.
     """
-    work = SparseLocalSteps(
+    work = NoisyLocalSteps(
         model,
         sampling,
         bound,
-        Everything(),
         local_steps,
         step if local_step is None else local_step,
-        schedule,
+        schedule=schedule,
         before=before,
     )
     return Algorithm("dp-fed", work, Direct(Identity()), descent(step))
@@ -129,11 +148,19 @@ def cpsgd(
 ) -> Algorithm:
     """cpSGD: one gradient a round, rounded at random to a grid, with coins as noise (section 5).
 
-    `bits` are those of a coordinate on the wire, log2(levels + coins). How many are levels and how many are coins
-    follows from the noise. With few bits, levels that reach as far as the bound are too coarse for little noise,
-    and more is added than is needed; `rotate` spreads gradients over their coordinates, so that levels need not
-    go as far (the cited paper's section 4). That paper's promise is about sums of clients; here every message
-    carries the noise that it needs on its own.
+    With few bits, levels that reach as far as the bound are too coarse for little noise, and more is added than
+    is needed. The paper's promise is about sums of clients; here every message carries the noise that it needs
+    on its own.
+
+    Args:
+        model: the loss that is trained.
+        bound: the bound on every record's gradient.
+        sampling: how a client draws the records of a batch.
+        bits: of a coordinate on the wire, log2(levels + coins); how many are levels follows from the noise.
+        rotate: spread gradients over their coordinates first, so that levels need not go as far (Agarwal et al.
+            2018, section 4).
+        step: length of the server's steps.
+        schedule: how steps change from round to round.
     """
     rotation = Rotation(model.dim) if rotate else None
     work = BinomialGradient(model, sampling, bound, Binomial(bits), rotation)

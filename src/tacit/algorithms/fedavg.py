@@ -1,4 +1,4 @@
-"""FedAvg with whole clients as the unit of privacy: papers/004 (Das, Hashemi, Sanghavi & Dhillon 2022).
+"""FedAvg with whole clients as the unit of privacy: Das, Hashemi, Sanghavi & Dhillon 2022.
 
     fedavg          BoundedUpdate(Unbounded)   Direct(Identity)   Descent with momentum
     dp-fedavg       BoundedUpdate(ClipNorm)    Direct(Identity)   Descent with momentum     option (i)
@@ -41,7 +41,18 @@ def fedavg(
     momentum: float = 0.0,
     output: Output = last_point,
 ) -> Algorithm:
-    """FedAvg: the mean of the clients' updates. Not private."""
+    """FedAvg: the mean of the clients' updates. Not private.
+
+    Args:
+        model: the loss that is trained.
+        sampling: how a client draws the records of a batch.
+        local_steps: steps that a client takes in a round.
+        local_step: length of a local step; by default that of `step`.
+        step: length of the server's steps.
+        schedule: how steps change from round to round.
+        momentum: of the server's steps: 0 for none, below 1.
+        output: which of the points is the trained model.
+    """
     work = BoundedUpdate(
         model, sampling, Unbounded(), local_steps, step if local_step is None else local_step, schedule
     )
@@ -63,7 +74,22 @@ def dp_fedavg(
     output: Output = last_point,
     public_sizes: bool = False,
 ) -> Algorithm:
-    """DP-FedAvg: every client's update is clipped (Algorithm 1, option (i))."""
+    """DP-FedAvg: every client's update is clipped (Algorithm 1, option (i)).
+
+    Args:
+        model: the loss that is trained.
+        trust: `Aggregator`, if messages are seen only in sums, or `Nobody`: then every message has all the noise
+            it needs.
+        clip_norm: the norm to which a client's update is clipped.
+        sampling: how a client draws the records of a batch.
+        local_steps: steps that a client takes in a round.
+        local_step: length of a local step; by default that of `step`.
+        step: length of the server's steps.
+        schedule: how steps change from round to round.
+        momentum: of the server's steps: 0 for none, below 1.
+        output: which of the points is the trained model.
+        public_sizes: whether the promise takes the numbers of records as known; if not, they are protected, too.
+    """
     bound: Bound = ClipNorm(clip_norm)
     local = step if local_step is None else local_step
     work = BoundedUpdate(model, sampling, bound, local_steps, local, schedule, public_sizes=public_sizes)
@@ -85,7 +111,22 @@ def dp_normfedavg(
     output: Output = last_point,
     public_sizes: bool = False,
 ) -> Algorithm:
-    """DP-NormFedAvg: every client's update gets the length `clip_norm` (Algorithm 1, option (ii))."""
+    """DP-NormFedAvg: every client's update gets the length `clip_norm` (Algorithm 1, option (ii)).
+
+    Args:
+        model: the loss that is trained.
+        trust: `Aggregator`, if messages are seen only in sums, or `Nobody`: then every message has all the noise
+            it needs.
+        clip_norm: the length of a client's update.
+        sampling: how a client draws the records of a batch.
+        local_steps: steps that a client takes in a round.
+        local_step: length of a local step; by default that of `step`.
+        step: length of the server's steps.
+        schedule: how steps change from round to round.
+        momentum: of the server's steps: 0 for none, below 1.
+        output: which of the points is the trained model.
+        public_sizes: whether the promise takes the numbers of records as known; if not, they are protected, too.
+    """
     bound: Bound = Normalise(clip_norm)
     local = step if local_step is None else local_step
     work = BoundedUpdate(model, sampling, bound, local_steps, local, schedule, public_sizes=public_sizes)

@@ -1,4 +1,4 @@
-"""ISRL-DP: convex learning without a trusted server: papers/001 (Lowy & Razaviyayn 2023).
+"""ISRL-DP: convex learning without a trusted server (Lowy & Razaviyayn 2023).
 
     noisy-mb-sgd         Minibatch        Direct(Identity)   Averaged(Descent in W)     Algorithms 2 and 7
     accelerated-mb-sgd   Minibatch        Direct(Identity)   Accelerated, one stage or several   Algorithm 1
@@ -42,8 +42,15 @@ def noisy_mb_sgd(
 ) -> Algorithm:
     """Noisy minibatch SGD with projection and averaged output (Algorithms 2 and 7; Theorem 2.1, Lemma D.6).
 
-    `strong_convexity` is that of the loss, mu: the strength of the model's ridge penalty unless it is given.
     Later points weigh 1/(1 - mu step) times more in the average.
+
+    Args:
+        model: the loss that is trained.
+        bound: the bound on every record's gradient.
+        sampling: how a client draws the records of a batch.
+        step: length of the server's steps.
+        projection: the set that points are kept in.
+        strong_convexity: that of the loss, mu; by default the strength of the model's ridge penalty.
     """
     work = PrivateGradient(model, Minibatch(sampling), bound)
     mu = known_strong_convexity(model, strong_convexity)
@@ -77,8 +84,14 @@ def accelerated_mb_sgd(
 ) -> Algorithm:
     """Accelerated noisy minibatch SGD (Algorithm 1; Theorems 3.1 and 4.1); several stages: appendix E.1.
 
-    `strong_convexity` is as in `noisy_mb_sgd`; `regularisation` is the strength of a ridge around the start, for
-    losses that are only convex.
+    Args:
+        model: the loss that is trained.
+        stages: rounds and curvature of every stage, see `Stage`.
+        bound: the bound on every record's gradient.
+        sampling: how a client draws the records of a batch.
+        strong_convexity: that of the loss, mu; by default the strength of the model's ridge penalty.
+        projection: the set that points are kept in.
+        regularisation: strength of a ridge around the start, for losses that are only convex.
     """
     work = PrivateGradient(model, Minibatch(sampling), bound)
     mu = known_strong_convexity(model, strong_convexity)
@@ -94,7 +107,15 @@ def noisy_local_sgd(
     local_steps: int = 10,
     step: float | None = None,
 ) -> Algorithm:
-    """Noisy Local SGD: every silo takes several noisy steps, the server averages the models (appendix I)."""
+    """Noisy Local SGD: every silo takes several noisy steps, the server averages the models (appendix I).
+
+    Args:
+        model: the loss that is trained.
+        bound: the bound on every record's gradient.
+        sampling: how a client draws the records of a batch.
+        local_steps: steps that a client takes in a round.
+        step: length of a local step.
+    """
     work = NoisyLocalSteps(model, sampling, bound, local_steps, step)
     server = SelfTuned() if step is None else Descent(1.0)
     return Algorithm("noisy-local-sgd", work, Direct(Identity()), server)
@@ -108,7 +129,15 @@ def mb_sgd(
     projection: Projection = Everywhere(),
     strong_convexity: float | None = None,
 ) -> Algorithm:
-    """Minibatch SGD: `noisy_mb_sgd` with no bound and no noise. Not private."""
+    """Minibatch SGD: `noisy_mb_sgd` with no bound and no noise. Not private.
+
+    Args:
+        model: the loss that is trained.
+        sampling: how a client draws the records of a batch.
+        step: length of the server's steps.
+        projection: the set that points are kept in.
+        strong_convexity: that of the loss, mu; by default the strength of the model's ridge penalty.
+    """
     parts = noisy_mb_sgd(
         model,
         bound=Unbounded(),
@@ -129,7 +158,16 @@ def accelerated(
     projection: Projection = Everywhere(),
     regularisation: float = 0.0,
 ) -> Algorithm:
-    """Accelerated minibatch SGD: `accelerated_mb_sgd` with no bound and no noise. Not private."""
+    """Accelerated minibatch SGD: `accelerated_mb_sgd` with no bound and no noise. Not private.
+
+    Args:
+        model: the loss that is trained.
+        stages: rounds and curvature of every stage, see `Stage`.
+        sampling: how a client draws the records of a batch.
+        strong_convexity: that of the loss, mu; by default the strength of the model's ridge penalty.
+        projection: the set that points are kept in.
+        regularisation: strength of a ridge around the start, for losses that are only convex.
+    """
     parts = accelerated_mb_sgd(
         model,
         bound=Unbounded(),
@@ -145,6 +183,13 @@ def accelerated(
 def local_sgd(
     model: Model, *, sampling: Sampling = Poisson(0.1), local_steps: int = 10, step: float | None = None
 ) -> Algorithm:
-    """Local SGD: `noisy_local_sgd` with no bound and no noise. Not private."""
+    """Local SGD: `noisy_local_sgd` with no bound and no noise. Not private.
+
+    Args:
+        model: the loss that is trained.
+        sampling: how a client draws the records of a batch.
+        local_steps: steps that a client takes in a round.
+        step: length of a local step.
+    """
     parts = noisy_local_sgd(model, bound=Unbounded(), sampling=sampling, local_steps=local_steps, step=step)
     return replace(parts, name="local-sgd")

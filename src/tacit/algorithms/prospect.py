@@ -9,7 +9,6 @@ from typing import Any
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.compress import Shifted
 from tacit.federation import Federation
 from tacit.models.linear import LinearModel
 from tacit.models.model import Model
@@ -84,13 +83,9 @@ def prospect(
         weights = 1.0 if federation.weights is None else federation.weights.double()
         std = math.sqrt(float((noise_stds * weights).square().mean()) / cohort)
     # Where clients work on some coordinates alone, rand-k drops nothing, and scales up what there is.
-    omega = algorithm.uplink.compressor.omega(dim) if kept == dim else dim / kept - 1
-    # A shift carries as much old noise as there is new: the compressor multiplies both.
-    std *= math.sqrt(1 + (2 if isinstance(algorithm.uplink, Shifted) else 1) * omega)
-    if work.unit is Unit.RECORD and hasattr(work, "step_size"):
-        # Messages are sums of noisy steps, in steps.
-        std *= work.step_size * math.sqrt(work.batches_per_round)
-        length *= work.step_size * work.batches_per_round
+    std *= math.sqrt(algorithm.uplink.noise_factor(dim) if kept == dim else dim / kept)
+    gradients, noise = getattr(work, "pace", (1.0, 1.0))
+    length, std = length * gradients, std * noise
     distance, scores = public_guess(model, federation, federation.feature_norm, work.bound.norm(dim))
     return Prospect(dim, rounds, length, std, distance, scores)
 

@@ -1,4 +1,4 @@
-"""ISRL-DP behind a shuffler: papers/001 (Lowy & Razaviyayn 2023), section 5 and appendix G.
+"""ISRL-DP behind a shuffler: Lowy & Razaviyayn 2023, section 5 and appendix G.
 
     shuffled-mb-sgd        Minibatch, Gaussian   Direct(Identity)   Averaged(Descent in W)   Theorems 5.1 and G.1
     shuffled-accelerated   CoinGradient          Direct(CoinBits)   Accelerated              Algorithms 4 to 6
@@ -27,8 +27,9 @@ from tacit.models.model import Model, penalty_gradient
 from tacit.server.accelerated import Accelerated, Stage
 from tacit.server.projection import Everywhere, Projection
 from tacit.server.self_tuned import Prospect
-from tacit.server.update import ServerUpdate, State
+from tacit.server.update import ServerUpdate
 from tacit.shuffle.coin_bits import CoinBits
+from tacit.state import State
 
 _MOST_COINS_A_ROUND = 2**30
 """Of one client: its message is several times as many bits, hundreds of megabytes."""
@@ -44,7 +45,17 @@ def shuffled_mb_sgd(
     projection: Projection = Everywhere(),
     strong_convexity: float | None = None,
 ) -> Algorithm:
-    """Noisy minibatch SGD behind a shuffler (Theorem 5.1, with K >= 1 records a batch)."""
+    """Noisy minibatch SGD behind a shuffler (Theorem 5.1, with K >= 1 records a batch).
+
+    Args:
+        model: the loss that is trained.
+        shuffler: how many messages are mixed, and the records of the smallest client.
+        bound: the bound on every record's gradient.
+        sampling: how a client draws the records of a batch.
+        step: length of the server's steps.
+        projection: the set that points are kept in.
+        strong_convexity: that of the loss, mu; by default the strength of the model's ridge penalty.
+    """
     parts = noisy_mb_sgd(
         model,
         bound=bound,
@@ -67,7 +78,18 @@ def shuffled_accelerated(
     projection: Projection = Everywhere(),
     regularisation: float = 0.0,
 ) -> Algorithm:
-    """AC-SA on sums of mixed bits (Algorithm 6; Theorem 5.2). `settled` agrees on the number of coins."""
+    """AC-SA on sums of mixed bits (Algorithm 6; Theorem 5.2). `settled` agrees on the number of coins.
+
+    Args:
+        model: the loss that is trained.
+        stages: rounds and curvature of every stage, see `Stage`.
+        shuffler: how many messages are mixed, and the records of the smallest client.
+        bound: the bound on every record's gradient.
+        sampling: how a client draws the records of a batch.
+        strong_convexity: that of the loss, mu; by default the strength of the model's ridge penalty.
+        projection: the set that points are kept in.
+        regularisation: strength of a ridge around the start, for losses that are only convex.
+    """
     batch = int(sampling.batch_sizes(torch.tensor([shuffler.records]))[0])
     work = CoinGradient(model, sampling, bound, batch, shuffler.cohort)
     mu = known_strong_convexity(model, strong_convexity)

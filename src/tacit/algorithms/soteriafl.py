@@ -1,4 +1,4 @@
-"""SoteriaFL and its baselines: papers/000 (Li, Zhao, Li & Chi 2022).
+"""SoteriaFL and its baselines: Li, Zhao, Li & Chi 2022.
 
 All of them are Algorithm 3 of the paper with parts exchanged:
 
@@ -34,7 +34,15 @@ def cdp_sgd(
     compressor: Compressor = RandK(fraction=0.05),
     step: float | None = None,
 ) -> Algorithm:
-    """CDP-SGD: minibatch gradients, compressed as they are (Algorithm 1; Theorem 1)."""
+    """CDP-SGD: minibatch gradients, compressed as they are (Algorithm 1; Theorem 1).
+
+    Args:
+        model: the loss that is trained.
+        bound: the bound on every record's gradient.
+        sampling: how a client draws the records of a batch.
+        compressor: how messages are compressed.
+        step: length of the server's steps.
+    """
     work = PrivateGradient(model, Minibatch(sampling), bound)
     return Algorithm("cdp-sgd", work, Direct(compressor), descent(step))
 
@@ -47,7 +55,16 @@ def soteriafl_gd(
     step: float | None = None,
     shift_step: float | None = None,
 ) -> Algorithm:
-    """SoteriaFL-GD: full gradients, shifted compression (Algorithm 3, option I with b = m; Corollary 1)."""
+    """SoteriaFL-GD: full gradients, shifted compression (Algorithm 3, option I with b = m; Corollary 1).
+
+    Args:
+        model: the loss that is trained.
+        bound: the bound on every record's gradient.
+        compressor: how messages are compressed.
+        step: length of the server's steps.
+        shift_step: share of a message by which the shift moves; by default what Theorem 3 prescribes for the
+            compressor.
+    """
     work = PrivateGradient(model, Minibatch(Full()), bound)
     return Algorithm("soteriafl-gd", work, Shifted(compressor, shift_step), descent(step))
 
@@ -61,7 +78,17 @@ def soteriafl_sgd(
     step: float | None = None,
     shift_step: float | None = None,
 ) -> Algorithm:
-    """SoteriaFL-SGD: minibatch gradients, shifted compression (Algorithm 3, option I; Corollary 1)."""
+    """SoteriaFL-SGD: minibatch gradients, shifted compression (Algorithm 3, option I; Corollary 1).
+
+    Args:
+        model: the loss that is trained.
+        bound: the bound on every record's gradient.
+        sampling: how a client draws the records of a batch.
+        compressor: how messages are compressed.
+        step: length of the server's steps.
+        shift_step: share of a message by which the shift moves; by default what Theorem 3 prescribes for the
+            compressor.
+    """
     work = PrivateGradient(model, Minibatch(sampling), bound)
     return Algorithm("soteriafl-sgd", work, Shifted(compressor, shift_step), descent(step))
 
@@ -79,8 +106,17 @@ def soteriafl_svrg(
 ) -> Algorithm:
     """SoteriaFL-SVRG: differences to a snapshot, shifted compression (Algorithm 3, option II; Corollary 2).
 
-    difference_bound: how far a record's gradient may be from that at the snapshot, as a fraction of the bound. A
-    smaller one needs less noise; 2 leaves differences as they are.
+    Args:
+        model: the loss that is trained.
+        snapshot_probability: the chance that a round takes a new snapshot.
+        bound: the bound on every record's gradient.
+        sampling: how a client draws the records of a batch.
+        compressor: how messages are compressed.
+        step: length of the server's steps.
+        shift_step: share of a message by which the shift moves; by default what Theorem 3 prescribes for the
+            compressor.
+        difference_bound: how far a record's gradient may be from that at the snapshot, as a fraction of the
+            bound. A smaller one needs less noise; 2 leaves differences as they are.
     """
     work = PrivateGradient(model, Svrg(sampling, snapshot_probability, difference_bound), bound)
     return Algorithm("soteriafl-svrg", work, Shifted(compressor, shift_step), descent(step))
@@ -98,8 +134,16 @@ def soteriafl_saga(
 ) -> Algorithm:
     """SoteriaFL-SAGA: differences to a table, shifted compression (Algorithm 3, option III; Corollary 3).
 
-    difference_bound: how far a record's gradient may be from its table entry, as a fraction of the bound. A
-    smaller one needs less noise; 2 leaves differences as they are.
+    Args:
+        model: the loss that is trained.
+        bound: the bound on every record's gradient.
+        sampling: how a client draws the records of a batch.
+        compressor: how messages are compressed.
+        step: length of the server's steps.
+        shift_step: share of a message by which the shift moves; by default what Theorem 3 prescribes for the
+            compressor.
+        difference_bound: how far a record's gradient may be from its table entry, as a fraction of the bound. A
+            smaller one needs less noise; 2 leaves differences as they are.
     """
     work = PrivateGradient(model, Saga(sampling, difference_bound), bound)
     return Algorithm("soteriafl-saga", work, Shifted(compressor, shift_step), descent(step))
@@ -108,7 +152,14 @@ def soteriafl_saga(
 def ldp_sgd(
     model: Model, *, bound: Bound = ClipNorm(1.0), sampling: Sampling = Poisson(0.1), step: float | None = None
 ) -> Algorithm:
-    """LDP-SGD: minibatch gradients with no compression, a baseline of section 6."""
+    """LDP-SGD: minibatch gradients with no compression, a baseline of section 6.
+
+    Args:
+        model: the loss that is trained.
+        bound: the bound on every record's gradient.
+        sampling: how a client draws the records of a batch.
+        step: length of the server's steps.
+    """
     work = PrivateGradient(model, Minibatch(sampling), bound)
     return Algorithm("ldp-sgd", work, Direct(Identity()), descent(step))
 
@@ -124,7 +175,14 @@ def ldp_svrg(
 ) -> Algorithm:
     """LDP-SVRG: differences to a snapshot with no compression, a baseline of section 6.
 
-    difference_bound: as for SoteriaFL-SVRG.
+    Args:
+        model: the loss that is trained.
+        snapshot_probability: the chance that a round takes a new snapshot.
+        bound: the bound on every record's gradient.
+        sampling: how a client draws the records of a batch.
+        step: length of the server's steps.
+        difference_bound: how far a record's gradient may be from that at the snapshot, as a fraction of the
+            bound. A smaller one needs less noise; 2 leaves differences as they are.
     """
     work = PrivateGradient(model, Svrg(sampling, snapshot_probability, difference_bound), bound)
     return Algorithm("ldp-svrg", work, Direct(Identity()), descent(step))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dp_accounting import DpEvent
 
-from tacit.bench.measure import Report, Timing
+from tacit.bench.measure import BenchReport, Timing
 from tacit.client.estimators import DIFFERENCE_BOUND
 from tacit.client.sampling import Full, Poisson, Reach, Sampling, WithoutReplacement, WithReplacement
 from tacit.privacy import accounting, answers, calibrate
@@ -20,7 +20,7 @@ from tacit.privacy.terms import Adjacency
 Setting = tuple[Callable[[float], DpEvent], float, Adjacency]
 
 
-def bench(*, quick: bool = False, data_dir: Path | None = None) -> Report:
+def bench(*, quick: bool = False, data_dir: Path | None = None) -> BenchReport:
     """Every setting once with empty caches, then once more as another process would find it."""
     settings = _settings()
     if quick:
@@ -30,7 +30,7 @@ def bench(*, quick: bool = False, data_dir: Path | None = None) -> Report:
         for name, setting in settings.items():
             timings.append(_timed(f"{name}, cold", setting))
             timings.append(_timed(f"{name}, cached", setting))
-    return Report("calibration", "the least noise for a target", tuple(timings), {"delta": 1e-5})
+    return BenchReport("calibration", "the least noise for a target", tuple(timings), {"delta": 1e-5})
 
 
 def _settings() -> dict[str, Setting]:

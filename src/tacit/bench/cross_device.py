@@ -18,7 +18,7 @@ from tacit.algorithms.fedavg import dp_normfedavg
 from tacit.algorithms.trust import Aggregator
 from tacit.bench import rivals
 from tacit.bench.flower import flower_turns
-from tacit.bench.measure import Report, compared, side_by_side
+from tacit.bench.measure import BenchReport, compared, side_by_side
 from tacit.bench.records import CLASSES, mnist_or_made_up
 from tacit.engine.plan import plan
 from tacit.engine.simulate import MEMORY_LIMIT_BYTES
@@ -31,7 +31,7 @@ from tacit.server.participation import PoissonClients
 STEPS, STEP_SIZE, LENGTH, ROUNDS = 20, 0.1, 1.0, 100
 
 
-def bench(*, quick: bool = False, data_dir: Path | None = None) -> Report:
+def bench(*, quick: bool = False, data_dir: Path | None = None) -> BenchReport:
     """One round of tacit, of two loops by hand, and of whichever tool is installed."""
     clients, cohort = (300, 60) if quick else (3000, 600)
     federation = mnist_or_made_up(clients, 20, made_up=quick, data_dir=data_dir)
@@ -54,7 +54,7 @@ def bench(*, quick: bool = False, data_dir: Path | None = None) -> Report:
     if rivals.installed("flwr", "ray", "psutil"):
         turns = flower_turns(federation, cohort, one_message, noise_std, tacit, repeats=2 if quick else 5)
         timings += compared(turns, ["tacit", "Flower"])[1:]
-    return Report(
+    return BenchReport(
         "T1",
         f"softmax regression, {cohort} of {clients} clients with 20 records, {STEPS} local steps",
         timings,

@@ -17,13 +17,13 @@ from torch import Tensor, nn
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.soteriafl import soteriafl_sgd
 from tacit.bench import rivals
-from tacit.bench.measure import Report, side_by_side
+from tacit.bench.measure import BenchReport, side_by_side
 from tacit.bench.records import CLASSES, FEATURES, mnist_or_made_up
 from tacit.client.bounds import ClipNorm
 from tacit.client.cohort import Cohort
 from tacit.client.sampling import WithoutReplacement
 from tacit.compress import parse_compressor
-from tacit.engine.round import client_round, client_start, server_round, server_start
+from tacit.engine.round import POINT, broadcast, client_round, client_start, server_round, server_start
 from tacit.federation import Federation
 from tacit.models.network import SigmoidNetwork
 from tacit.noise.randomness import Purpose, Randomness
@@ -31,7 +31,7 @@ from tacit.noise.randomness import Purpose, Randomness
 CLIENTS, HIDDEN, STEP_SIZE, CLIP_NORM, NOISE_MULTIPLIER = 10, 64, 0.1, 1.0, 1.0
 
 
-def bench(*, quick: bool = False, data_dir: Path | None = None) -> Report:
+def bench(*, quick: bool = False, data_dir: Path | None = None) -> BenchReport:
     """One round of everyone."""
     records, batch = (600, 64) if quick else (6000, 256)
     federation = mnist_or_made_up(CLIENTS, records, made_up=quick, data_dir=data_dir)
@@ -43,7 +43,7 @@ def bench(*, quick: bool = False, data_dir: Path | None = None) -> Report:
         "PyTorch, clipped by vmap": by_vmap(federation, batch),
     }
     others, notes = rivals.cross_silo(federation, network(), batch, CLIP_NORM, NOISE_MULTIPLIER)
-    return Report(
+    return BenchReport(
         "T2",
         f"a 784-64-10 network, {CLIENTS} clients with {records:,} records, batches of {batch}, rand-k 5%",
         side_by_side({**runs, **others}, repeats=3 if quick else 15),
@@ -73,12 +73,12 @@ def private_rounds(
 
     def one_round() -> Tensor:
         nonlocal clients, server, t
-        now = algorithm.server.broadcast(server.update, t)
+        now = broadcast(algorithm, server, t)
         packets, clients = client_round(
             algorithm, now, Cohort(federation, everyone, t, randomness), clients, multipliers
         )
         messages = packets.encode()
-        total = torch.zeros_like(now)
+        total = torch.zeros_like(now[POINT])
         (compressor.decode(messages, model.dim) if read else packets).add_sum_to(total)
         size = federation.clients
         server = server_round(algorithm, total, server, round=t, cohort=size, clients=size)

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tacit.bench import rivals
-from tacit.bench.measure import Report, side_by_side
+from tacit.bench.measure import BenchReport, side_by_side
 from tacit.bench.records import mnist_or_made_up
 from tacit.client.bounds import ClipNorm
 from tacit.client.cohort import Cohort
@@ -45,7 +45,7 @@ class ByVmap(ModuleModel):
         return WrittenGradients(rows, batch.counts)
 
 
-def bench(*, quick: bool = False, data_dir: Path | None = None) -> Report:
+def bench(*, quick: bool = False, data_dir: Path | None = None) -> BenchReport:
     """One round of everyone."""
     steps, records = (5, 60) if quick else (50, 6000)
     federation = mnist_or_made_up(CLIENTS, records, made_up=quick, data_dir=data_dir)
@@ -62,7 +62,7 @@ def bench(*, quick: bool = False, data_dir: Path | None = None) -> Report:
     others, notes = rivals.local_steps(
         federation, mnist_cnn, steps, BATCH, STEP_SIZE, CLIP_NORM, NOISE_MULTIPLIER
     )
-    return Report(
+    return BenchReport(
         "T3",
         f"the network of papers/002, {CLIENTS} clients, {steps} local steps of batch {BATCH}",
         side_by_side({**runs, **others}, repeats=2 if quick else 7),

@@ -36,7 +36,7 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class Report:
+class BenchReport:
     """What a benchmark found, and where and when."""
 
     task: str

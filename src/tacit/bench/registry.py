@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tacit.bench import calibration, cross_device, cross_silo, local_cnn, scaling, sweep
-from tacit.bench.measure import Report, one_thread
+from tacit.bench.measure import BenchReport, one_thread
 from tacit.errors import unknown_name
 
 BENCHES = {
@@ -18,7 +18,7 @@ BENCHES = {
 }
 
 
-def run_bench(name: str, *, quick: bool = False, data_dir: Path | None = None) -> Report:
+def run_bench(name: str, *, quick: bool = False, data_dir: Path | None = None) -> BenchReport:
     """Run one of them on one thread."""
     if name not in BENCHES:
         raise unknown_name("benchmark", name, BENCHES)

@@ -10,7 +10,7 @@ import torch
 
 from tacit.bench import cross_silo
 from tacit.bench.cross_device import private_simulation
-from tacit.bench.measure import Report, Timing, side_by_side
+from tacit.bench.measure import BenchReport, Timing, side_by_side
 from tacit.bench.records import CLASSES, FEATURES, made_up_records
 from tacit.compress import RandK
 from tacit.engine.memory import forget_peak, memory_mb, peak_memory_mb
@@ -20,7 +20,7 @@ from tacit.noise.randomness import Purpose, Randomness
 RECORDS_EACH, SHARE = 20, 5
 
 
-def bench(*, quick: bool = False, data_dir: Path | None = None) -> Report:
+def bench(*, quick: bool = False, data_dir: Path | None = None) -> BenchReport:
     """Made-up records, which overlap in memory so that those of a million clients fit."""
     clients = (200, 1000) if quick else (1_000, 10_000, 100_000, 1_000_000)
     dims = (1_000, 100_000) if quick else (1_000, 100_000, 10_000_000)
@@ -28,7 +28,7 @@ def bench(*, quick: bool = False, data_dir: Path | None = None) -> Report:
     messages = [timing for dim in dims for timing in message_timings(dim)]
     widths = (1, 4) if quick else (1, 13, 126, 1_258, 12_579)
     rounds = [timing for hidden in widths for timing in width_timings(hidden, batch=16 if quick else 256)]
-    return Report(
+    return BenchReport(
         "scaling",
         f"a fifth of the clients in a round of T1 ({FEATURES} features); rand-k 5% messages",
         (*(timing for timing, _ in rows), *messages, *rounds),

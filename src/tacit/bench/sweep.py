@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tacit.bench.measure import Report, Timing
+from tacit.bench.measure import BenchReport, Timing
 from tacit.engine.compare import compare
 from tacit.engine.recipe import Recipe
 
@@ -17,7 +17,7 @@ BASE = Recipe(
 )
 
 
-def bench(*, quick: bool = False, data_dir: Path | None = None) -> Report:
+def bench(*, quick: bool = False, data_dir: Path | None = None) -> BenchReport:
     """`tacit compare --grid` over steps and clip norms, one run after the other, run directories included."""
     steps, clip_norms = (2, 2) if quick else (16, 4)
     grid = {
@@ -39,7 +39,7 @@ def bench(*, quick: bool = False, data_dir: Path | None = None) -> Report:
     reports = clock[1 : steps * clip_norms + 2]
     runs = [(b[0] - a[0], b[1] - a[1]) for a, b in itertools.pairwise(reports)]
     later = [statistics.median(run[k] for run in runs[1:]) for k in (0, 1)]
-    return Report(
+    return BenchReport(
         "sweep",
         f"{len(runs)} runs of {BASE.rounds} rounds, {BASE.algorithm} on {BASE.data}, {BASE.clients} clients",
         (Timing("the first run", *runs[0]), Timing("each of the others", later[0], later[1])),

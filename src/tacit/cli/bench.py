@@ -10,7 +10,7 @@ import typer
 from tacit.cli import options as o
 
 if TYPE_CHECKING:
-    from tacit.bench.measure import Report, Timing
+    from tacit.bench.measure import BenchReport, Timing
 
 HELP = """How fast private training is here, beside the same rounds without privacy and beside other tools.
 
@@ -37,7 +37,7 @@ def bench(
         _show(report)
 
 
-def _show(report: Report) -> None:
+def _show(report: BenchReport) -> None:
     from rich.console import Console
     from rich.table import Table
 

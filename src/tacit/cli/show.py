@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from tacit.engine.history import Row
+from tacit.engine.history import HistoryRow
 from tacit.engine.recipe import Recipe
 from tacit.privacy.protection import round_up
 
@@ -41,7 +41,7 @@ class RunProgress:
     ) -> None:
         self._bar.stop()
 
-    def __call__(self, rounds: int, row: Row | None) -> None:
+    def __call__(self, rounds: int, row: HistoryRow | None) -> None:
         # Not before the first round: a request that is refused should show an error and no bar.
         self._bar.start()
         self._bar.update(self._task, completed=rounds)

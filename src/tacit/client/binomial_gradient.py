@@ -12,7 +12,6 @@ from torch import Tensor
 from tacit.client.bounded_model import BoundedModel
 from tacit.client.bounds import Bound, ClipEachCoordinate
 from tacit.client.cohort import Cohort
-from tacit.client.estimators import State
 from tacit.client.sampling import ONE, Poisson, Sampling
 from tacit.compress.rotation import Rotation
 from tacit.errors import RequestError
@@ -22,6 +21,7 @@ from tacit.noise.additive import Noise, check_size
 from tacit.noise.binomial import Binomial, Grid
 from tacit.noise.randomness import Purpose
 from tacit.privacy.terms import RECORD_COUNTS, Unit
+from tacit.state import State
 
 _EXCESS_DEVIATIONS = 4.0
 """By how many standard deviations a Poisson batch may exceed its mean before its sum is clipped."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tacit.client.active_gradients import active_gradients
 from tacit.client.bounds import Bound, ClipNorm, Normalise
 from tacit.client.differences import ScaledDifferences, WrittenDifferences
 from tacit.federation import Batch
@@ -23,9 +24,13 @@ class BoundedModel:
     bound: Bound
     precision: torch.dtype = torch.float32
 
-    def sums(self, point: Tensor, batch: Batch) -> Tensor:
-        """For every client the sum of its records' bounded gradients: (clients, dim)."""
-        return self.bound.sums(self.model.gradients(point.to(self.precision), self._precise(batch)))
+    def sums(self, point: Tensor, batch: Batch, at: Tensor | None = None) -> Tensor:
+        """For every client the sum of its records' bounded gradients: (clients, dim).
+
+        With `at`, (clients, k) coordinates of each client, the gradients are bounded and summed there alone.
+        """
+        gradients = self.model.gradients(point.to(self.precision), self._precise(batch))
+        return self.bound.sums(gradients if at is None else active_gradients(gradients, at))
 
     def _precise(self, batch: Batch) -> Batch:
         if batch.features.dtype == self.precision:

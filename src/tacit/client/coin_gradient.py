@@ -13,7 +13,7 @@ from torch import Tensor
 from tacit.client.bounded_model import BoundedModel
 from tacit.client.bounds import Bound
 from tacit.client.cohort import Cohort
-from tacit.client.estimators import Minibatch, State
+from tacit.client.estimators import Minibatch
 from tacit.client.sampling import OnePass, Sampling
 from tacit.errors import RequestError, count
 from tacit.federation import Federation
@@ -24,6 +24,7 @@ from tacit.noise.randomness import Generators, Purpose
 from tacit.privacy import events
 from tacit.privacy.terms import RECORD_COUNTS, Unit
 from tacit.shuffle.vector_sum import Source, VectorSum
+from tacit.state import State
 
 _LEAST_COINS = 0.5
 """With less than half a coin there is no noise at all."""
@@ -38,7 +39,13 @@ class Coins:
     slack: float = 0.0
     precision: torch.dtype = torch.float64
 
-    def add(self, rows: Tensor, stds: Tensor, noise_multipliers: Tensor, generators: Generators) -> Tensor:
+    def init(self, clients: int, dim: int) -> State:
+        """None."""
+        return {}
+
+    def add(
+        self, rows: Tensor, stds: Tensor, noise_multipliers: Tensor, generators: Generators, memory: State
+    ) -> tuple[Tensor, State]:
         """Coins are thrown on whole numbers, by the work that rounds to them."""
         raise RequestError("coins cannot be added to vectors that were not rounded to whole numbers before")
 

@@ -35,8 +35,7 @@ from tacit.errors import RequestError, positive, probability
 from tacit.federation import Batch, Federation
 from tacit.models.gradients import Gradients
 from tacit.noise.randomness import Purpose
-
-State = dict[str, Tensor]
+from tacit.state import State
 
 DIFFERENCE_BOUND = 1.0
 """How far a record's gradient may be from its remembered one, in bounds, unless a recipe says otherwise."""

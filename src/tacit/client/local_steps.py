@@ -1,10 +1,19 @@
-"""Several noisy steps at home before anything is sent: Local SGD (papers/001, appendix I)."""
+"""Several noisy steps at home before anything is sent, on all coordinates or on some of them.
+
+Local SGD (Lowy & Razaviyayn 2023, appendix I), DP-Fed and Fed-SPA (Hu, Gong & Guo 2021, Algorithm 1). Where a
+client works on some coordinates only, these are drawn without a look at the data and everybody may know them.
+What is private is the gradient *there*: that is what is bounded, record by record, and what gets noise, k
+numbers instead of d.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Protocol, Self
 
+import numpy as np
 import torch
 from dp_accounting import dp_event
 from torch import Tensor
@@ -12,23 +21,73 @@ from torch import Tensor
 from tacit.client.bounded_model import BoundedModel
 from tacit.client.bounds import Bound
 from tacit.client.cohort import Cohort
-from tacit.client.estimators import State
+from tacit.client.noising import noise_memory, with_noise
 from tacit.client.sampling import ONE, Sampling
+from tacit.client.work import Work
 from tacit.errors import count, known_step, positive
 from tacit.federation import Federation
 from tacit.models.model import Model, penalty_gradient
 from tacit.noise.additive import Noise, SeededGaussian, check_size
 from tacit.noise.randomness import Purpose
+from tacit.privacy import events
+from tacit.privacy.dominate import leaves
+from tacit.privacy.side.release import SideRelease
 from tacit.privacy.terms import RECORD_COUNTS, Unit
+from tacit.schedules import Constant, Schedule
+from tacit.state import State
+
+
+class Support(Protocol):
+    """Which coordinates a client works on in a round."""
+
+    def kept(self, dim: int) -> int:
+        """How many of `dim`: k."""
+        ...
+
+    def indices(self, generators: Sequence[np.random.Generator], dim: int) -> Tensor:
+        """Each client's own, from its generator for messages and nothing else: (clients, k), ascending."""
+        ...
+
+
+@dataclass(frozen=True)
+class Everything:
+    """All coordinates."""
+
+    def kept(self, dim: int) -> int:
+        """All."""
+        return dim
+
+    def indices(self, generators: Sequence[np.random.Generator], dim: int) -> Tensor:
+        """The same for everyone."""
+        return torch.arange(dim).expand(len(generators), dim)
 
 
 @dataclass(frozen=True)
 class NoisyLocalSteps:
-    """x_i^{k+1} = x_i^k - step (bounded minibatch gradient + noise + penalty), then send x - x_i^K.
+    """x^{s+1} = x^s - step S(g^s + noise + penalty), s < steps, with S = (d/k) x (all but k coordinates zero).
 
-    Guarantee: every local step is a release of its own, although only their sum leaves the client, so R rounds
-    of K steps are R K releases. What is sent is a pseudo-gradient: a server that subtracts the mean of all
-    messages averages the clients' models.
+    g^s is the mean over a batch of the records' gradients on the k coordinates of `support`, each bounded there
+    by `bound`. Sent is the sum of the steps without the factor d/k, which an uplink that keeps the same k
+    coordinates (rand-k) puts in: S is linear, and the same in all steps. With all coordinates, S is the identity
+    and x - x^K is sent, a pseudo-gradient: a server that subtracts the mean of all messages averages the
+    clients' models.
+
+    Guarantee, also against those who know the coordinates: every step is a release of its own, although only
+    their sum leaves the client, so R rounds of K steps are R K releases. Each is the Gaussian mechanism on a sum
+    to which one record adds a vector of k numbers and of norm at most `bound.norm(k)`, with noise of z
+    `bound.norm(k)` on each of them. Between two data sets that differ in one record, the sum moves by at most
+    twice that bound: c sqrt(k) each for coordinates clipped to c. The coordinates not kept are never read.
+
+    Args:
+        model: the loss that is trained.
+        sampling: how each step draws its batch.
+        bound: the bound on one record's gradient on the kept coordinates.
+        steps: local steps in a round, at least 1.
+        step_size: length of a local step, multiplied by `schedule.factor(round)`.
+        support: which coordinates a client works on in a round; all of them unless told otherwise.
+        schedule: how the step changes from round to round.
+        noise: the kind of noise; how much of it is derived from the promise.
+        before: what the same records released before the first round, such as the statistic behind the bound.
     """
 
     model: Model
@@ -37,9 +96,11 @@ class NoisyLocalSteps:
     steps: int
     step_size: float | None
     """None where it follows from the noise: `tacit.plan` fills it in"""
+    support: Support = field(default_factory=Everything)
+    schedule: Schedule = field(default_factory=Constant)
     noise: Noise = field(default_factory=SeededGaussian)
+    before: SideRelease[float] | None = None
     unit: Unit = field(default=Unit.RECORD, init=False)
-    public: tuple[str, ...] = field(default=(RECORD_COUNTS,), init=False)
 
     def __post_init__(self) -> None:
         count("local_steps", self.steps)
@@ -47,43 +108,75 @@ class NoisyLocalSteps:
             positive("local_step", self.step_size)
 
     @property
+    def public(self) -> tuple[str, ...]:
+        """The number of records, and what the release before assumed."""
+        assumed = () if self.before is None else self.before.public
+        return tuple(dict.fromkeys([RECORD_COUNTS, *assumed]))
+
+    @property
     def batches_per_round(self) -> int:
         """One for every step."""
         return self.steps
 
+    @property
+    def pace(self) -> tuple[float, float]:
+        """What gradients and their noise are multiplied by in a message: a sum of noisy steps."""
+        step = known_step(self.step_size)
+        return step * self.steps, step * math.sqrt(self.steps)
+
+    @property
+    def kept(self) -> int:
+        """k."""
+        return self.support.kept(self.model.dim)
+
     def init(self, point: Tensor, federation: Federation) -> State:
-        """No memory."""
-        return {}
+        """The noise's memory."""
+        return noise_memory(self.noise, federation.clients, self.kept)
 
     def run(self, point: Tensor, cohort: Cohort, state: State, noise_multipliers: Tensor) -> tuple[Tensor, State]:
-        """All clients of the cohort walk together, each at its own point."""
+        """All clients of the cohort walk together, each at its own point and on its own coordinates."""
         model = BoundedModel(self.model, self.bound, self.noise.precision)
+        dim, indices = self.model.dim, self._indices(cohort, point)
+        step = known_step(self.step_size) * self.schedule.factor(cohort.round)
         batch_sizes = self.sampling.batch_sizes(cohort.sizes).to(point.device)[:, None]
         stds = self.noise_stds(cohort.sizes, noise_multipliers)
-        noisy = bool((noise_multipliers > 0).any())
-        points = point.expand(len(cohort.clients), -1).clone()
-        step = known_step(self.step_size)
-        for k in range(self.steps):
-            now = replace(cohort, step=k, steps=self.steps)
-            sums = model.sums(points, self.sampling.draw(now).batch)
+        correction = self.correction(cohort)
+        way = point.new_zeros(len(cohort.clients), self.kept)
+        for s in range(self.steps):
+            now = replace(cohort, step=s, steps=self.steps)
+            points = point - _spread(way, indices, dim, dim / self.kept)
+            sums = model.sums(points, self.sampling.draw(now).batch, at=indices)
             gradient = sums / batch_sizes.to(sums.dtype)
-            if noisy:
-                generators = now.generators(Purpose.NOISE)
-                gradient = self.noise.add(gradient, stds, noise_multipliers, generators)
-            points = points - step * (gradient.to(point.dtype) + penalty_gradient(self.model, points))
-        return point - points, state
+            gradient, state = with_noise(self.noise, gradient, stds, noise_multipliers, now, state)
+            penalty = penalty_gradient(self.model, points)
+            if indices is not None and isinstance(penalty, Tensor):
+                penalty = penalty.gather(1, indices)
+            gradient = gradient.to(point.dtype) + penalty
+            way = way + step * (gradient if correction is None else gradient + correction)
+        return _spread(way, indices, dim), state
+
+    def correction(self, cohort: Cohort) -> Tensor | None:
+        """What every client adds to each of its local gradients, (clients, k); nothing if None."""
+        return None
+
+    def _indices(self, cohort: Cohort, point: Tensor) -> Tensor | None:
+        """Each client's coordinates, (clients, k), or None where they are all."""
+        if self.kept == self.model.dim:
+            return None
+        return self.support.indices(cohort.generators(Purpose.COMPRESS), self.model.dim).to(point.device)
 
     def noise_stds(self, sizes: Tensor, noise_multipliers: Tensor) -> Tensor:
-        """z bound / b, on every coordinate of every local gradient."""
-        return noise_multipliers * self.bound.norm(self.model.dim) / self.sampling.batch_sizes(sizes)
+        """z bound(k) / b, on each of the k coordinates of every local gradient; none on the others."""
+        return noise_multipliers * self.bound.norm(self.kept) / self.sampling.batch_sizes(sizes)
 
     def event(self, size: int, noise_multiplier: float, rounds: int) -> dp_event.DpEvent:
-        """The sampling scheme's event, once for every local step."""
-        self.sampling.check_rounds(torch.tensor([size]), rounds * self.steps)
-        check_size(self.noise, size)
+        """The sampling scheme's event, once for every local step; and once what was released before."""
         releases = rounds * self.steps
+        self.sampling.check_rounds(torch.tensor([size]), releases)
+        check_size(self.noise, size)
         ideal = self.sampling.event(size, noise_multiplier, releases, ONE.with_slack(self.noise.slack))
-        return self.noise.charged(ideal, self.model.dim, releases)
+        training = self.noise.charged(ideal, self.kept, releases)
+        return training if self.before is None else after(self.before.event, training, rounds)
 
     def with_noise(self, noise: Noise) -> Self:
         """The same work with another kind of noise."""
@@ -96,3 +189,33 @@ class NoisyLocalSteps:
     def records_in_memory(self, sizes: Tensor) -> Tensor:
         """A batch."""
         return self.sampling.batch_sizes(sizes)
+
+
+def _spread(rows: Tensor, indices: Tensor | None, dim: int, factor: float = 1.0) -> Tensor:
+    """Rows of k numbers, times a factor, as rows of `dim` with zeros elsewhere; all numbers stay as they are."""
+    return rows if indices is None else rows.new_zeros(len(rows), dim).scatter_(1, indices, factor * rows)
+
+
+def as_one_pass(event: dp_event.DpEvent, rounds: int) -> dp_event.DpEvent:
+    """Gaussian releases that happen once in a run of so many rounds, as an event that says so.
+
+    Gaussian releases of multipliers z_i are as one of multiplier (sum of z_i^-2)^(-1/2), and a record that counts
+    in one release of the whole run is what one pass over the data is, however many rounds there are.
+    """
+    parts = list(leaves(event))
+    gaussian = [(leaf, times) for leaf, times in parts if isinstance(leaf, dp_event.GaussianDpEvent)]
+    others = [
+        events.repeated(leaf, times) for leaf, times in parts if not isinstance(leaf, dp_event.GaussianDpEvent)
+    ]
+    precision = sum(times / leaf.noise_multiplier**2 for leaf, times in gaussian)
+    return events.composed([events.one_pass(precision**-0.5, rounds), *others])
+
+
+def after(before: dp_event.DpEvent, training: dp_event.DpEvent, rounds: int) -> dp_event.DpEvent:
+    """So many rounds of training, and once what was released before them."""
+    return events.composed([as_one_pass(before, rounds), training])
+
+
+def released_before(work: Work) -> dp_event.DpEvent | None:
+    """What every client has released before the first round, whether or not it ever takes part in one."""
+    return work.before.event if isinstance(work, NoisyLocalSteps) and work.before is not None else None

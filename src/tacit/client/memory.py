@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-State = dict[str, Tensor]
+from tacit.state import State
 
 
 def remember(state: State, key: int, point: Tensor, in_use: Tensor) -> State:

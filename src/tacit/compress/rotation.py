@@ -15,8 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.compress.uplink import Direct, State
+from tacit.compress.uplink import Direct
 from tacit.errors import count
+from tacit.state import State
 
 _KEY = 0x7AC17
 """Of the signs: nothing about privacy rests on them, so that they may be the same in every run."""

@@ -57,8 +57,12 @@ def from_files(
 ) -> Federation:
     """A federation from files of one kind: one file a client, or clients told apart by a column.
 
-    The clients are called by their files' names, or by the values of `client`, a column of the tables (of an
-    .npz file: an array with one label per record). Other options as in `Federation.from_arrays`.
+    Args:
+        paths: one file a client, which is then called by the file's name; or files with a client column.
+        target: the column (of an .npz file: the array) that is learnt.
+        client: the column (or array, with a label for each record) that says whose record it is.
+        test: a file of records for testing alone.
+        options: as in `Federation.from_arrays`.
     """
     if isinstance(paths, str | os.PathLike) or not paths:
         raise RequestError("paths must be a list of at least one file")

@@ -37,17 +37,20 @@ def load(
 ) -> Federation:
     """A named data set, dealt to clients; everything random about it comes from the seed.
 
-    - `clients`: how many; 10 unless the partition says (`digit-pairs`: 25, `natural-id`: one per value).
-    - `partition`: how records are dealt, see `PARTITIONERS`. The test set stays whole.
-    - `data_dir`: where `DIR/<name>/<file>` lies; see `tacit.data.sources` for where else it is looked for.
-    - `test_fraction`: of the records, for data sets without a test set of their own.
-    - `normalise`: standardise the features that the data set's entry names in `peek`. This looks at private
-      records without accounting, so the federation notes it in its `peeks`. Fixed scalings (a pixel divided
-      by 255) look at nothing and are always done.
-    - `unit_norm`: scale each record to an L2 norm of at most 1: free, and bounds a linear model's gradients.
-    - `image`: records as (channels, height, width) instead of flat vectors.
-    - `pca`: keep that many principal components; a peek, too.
-    - `records_per_client`: keep exactly that many records of each client, chosen at random.
+    Args:
+        name: of the data set, see `DATASETS`.
+        clients: how many; 10 unless the partition says (`digit-pairs`: 25, `natural-id`: one per value).
+        partition: how records are dealt, see `PARTITIONERS`. The test set stays whole.
+        data_dir: where `DIR/<name>/<file>` lies; see `tacit.data.sources` for where else it is looked for.
+        seed: of the split into records for training and testing, and of how records are dealt.
+        test_fraction: of the records, for data sets without a test set of their own.
+        normalise: standardise the features that the data set's entry names in `peek`. This looks at private
+            records without accounting, so the federation notes it in its `peeks`. Fixed scalings (a pixel divided
+            by 255) look at nothing and are always done.
+        unit_norm: scale each record to an L2 norm of at most 1: free, and bounds a linear model's gradients.
+        image: records as (channels, height, width) instead of flat vectors.
+        pca: keep that many principal components; a peek, too.
+        records_per_client: keep exactly that many records of each client, chosen at random.
 
     >>> load("digits", clients=5, partition="dirichlet:0.5", seed=1)
     digits: 5 clients, 1,437 records (208 to 344 each), 64 features, 10 classes; 360 test records

@@ -16,7 +16,7 @@ from tacit.deploy.report import Report
 from tacit.engine.audit.promises import Promise, curve_of
 from tacit.engine.audit.recipe import promised_to
 from tacit.engine.audit.repeated_runs import audit_promise
-from tacit.engine.audit.stage import Array, Counts, Draws, Tactic
+from tacit.engine.audit.stage import Draws, Tactic
 from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError
@@ -33,6 +33,8 @@ from tacit.privacy.audit import (
     promised_shifts,
     rehearsed_attacks,
 )
+from tacit.privacy.audit.checks import Counts
+from tacit.privacy.pairs import Array
 
 TRIALS = 1000
 

@@ -25,8 +25,8 @@ from tacit.engine.round import ClientState
 from tacit.errors import DataError
 from tacit.federation import Federation
 from tacit.noise.randomness import fresh_secret
+from tacit.state import State
 
-State = dict[str, Tensor]
 _FORMAT = "tacit-silo-memory-2"
 _SECRET_BYTES = 16
 _KEY_BYTES = 32

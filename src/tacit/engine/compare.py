@@ -11,32 +11,28 @@ import csv
 import itertools
 import json
 import math
-import multiprocessing
-import os
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from tacit.algorithms.registry import algorithm_entry
-from tacit.engine.execute import execute, stored_summary
+from tacit.engine.execute import execute
 from tacit.engine.files import write_atomically
-from tacit.engine.history import History, Row
+from tacit.engine.history import History, HistoryRow
 from tacit.engine.identity import own_stream, result_digest
 from tacit.engine.lock import held
 from tacit.engine.recipe import Recipe
 from tacit.engine.records import names_files, unweighted
-from tacit.engine.workers import begin_worker
-from tacit.errors import DataError, DivergedError, RequestError, TacitError, unknown_name
+from tacit.engine.workers import Result, Workers, read_result
+from tacit.errors import DataError, DivergedError, RequestError, unknown_name
 from tacit.federation import Federation
 
 SELECTORS = ("grad_norm_sq_mean", "train_loss", "test_metric")
 """What a grid's best point may be judged by."""
 
-ENDED = ("summary.json", "diverged.json")
+ENDED = ("diverged.json", "summary.json")
 """The file that the directory of a point gets last: how it ended."""
 
 MORE_IS_BETTER = frozenset(["accuracy"])
@@ -50,7 +46,27 @@ class Point:
     algorithm: str
     tuned: tuple[tuple[str, Any], ...]
     recipe: Recipe
-    directory: Path
+    place: Path
+    """its run directory"""
+    data_dir: Path | None = None
+
+    def stored(self) -> Result | None:
+        """The summary of a point that has ended, or {"diverged": why}."""
+        return next((found for name in ENDED if (found := read_result(self.place / name)) is not None), None)
+
+    def run(self) -> Result:
+        """A summary, or that it diverged: a step that is too large must not end the whole comparison."""
+        recipe, federation = self.recipe, None
+        try:
+            # Files are read each time: they may have changed.
+            if not names_files(recipe):
+                settings = json.dumps(recipe.data_settings)
+                federation = _records(recipe.data, recipe.clients, recipe.partition, settings, self.data_dir)
+            return execute(recipe, self.place, resume=True, data_dir=self.data_dir, federation=federation)
+        except DivergedError as error:
+            result = {"diverged": str(error)}
+            write_atomically(self.place / "diverged.json", json.dumps(result).encode())
+            return result
 
 
 @dataclass(frozen=True)
@@ -69,7 +85,12 @@ class Outcome:
 
 
 def points(
-    base: Recipe, algorithms: Sequence[str], grid: dict[str, list[Any]], seeds: Iterable[int], out: Path
+    base: Recipe,
+    algorithms: Sequence[str],
+    grid: dict[str, list[Any]],
+    seeds: Iterable[int],
+    out: Path,
+    data_dir: Path | None = None,
 ) -> list[Point]:
     """Every algorithm at every point of the grid with every seed."""
     made = []
@@ -85,8 +106,8 @@ def points(
         # At one seed all runs share the start and public coins, but no noise: what two of them release together
         # is protected as two releases are.
         recipe = own_stream(recipe)
-        digest = result_digest(recipe)[:16]
-        made.append(Point(algorithm, tuple(tuned.items()), recipe, out / "points" / f"{algorithm}-{digest}"))
+        place = out / "points" / f"{algorithm}-{result_digest(recipe)[:16]}"
+        made.append(Point(algorithm, tuple(tuned.items()), recipe, place, data_dir))
     return made
 
 
@@ -107,124 +128,68 @@ def compare(
     The best point of an algorithm is the one with the best `select` at the end. Choosing it looks at private
     data several times; that is not part of any printed epsilon. What is finished in `out` is not run again, nor
     is what diverged there.
+
+    Args:
+        base: the recipe of every run, except for what follows.
+        algorithms: names of algorithms, each run with the settings of `base` that it has.
+        out: the directory of the comparison; a killed one goes on there.
+        grid: settings to try, such as {"algorithm.step": [0.1, 1.0]}; their product is tried.
+        seeds: how many seeds the best point of each algorithm is run with, from that of `base` on.
+        select: what the best point is chosen by: one of SELECTORS.
+        data_dir: where data sets are stored; by default the user's cache directory.
+        workers: how many processes at most; by default one for every core.
+        progress: told how many runs have ended, of how many.
     """
     if select not in SELECTORS:
         raise unknown_name("select", select, SELECTORS)
     if seeds < 1:
         raise RequestError(f"seeds must be at least 1, not {seeds}")
     grid, seed_numbers = grid or {}, range(base.seed, base.seed + seeds)
-    tried = points(base, algorithms, grid, seed_numbers[:1], out)
-    runs = len({point.directory for point in tried})
-
-    def report(done: int) -> None:
-        if progress:
-            progress(done, runs + len(algorithms) * (seeds - 1))
-
-    with held(out, "another comparison is running there: wait for it, or choose another --out"):
-        done = _run_all(tried, data_dir, workers, report)
+    tried = points(base, algorithms, grid, seed_numbers[:1], out, data_dir)
+    runs = len({point.place for point in tried}) + len(algorithms) * (seeds - 1)
+    report = None if progress is None else lambda ended, _: progress(ended, runs)
+    alone = held(out, "another comparison is running there: wait for it, or choose another --out")
+    with alone, Workers(workers, report) as run_all:
+        done = dict(zip((p.place for p in tried), run_all(tried), strict=True))
         best = {name: _best([p for p in tried if p.algorithm == name], done, select) for name in algorithms}
         repeats = [
             point
-            for point in points(base, algorithms, grid, seed_numbers[1:], out)
+            for point in points(base, algorithms, grid, seed_numbers[1:], out, data_dir)
             if (found := best[point.algorithm]) is not None and point.tuned == found.tuned
         ]
-        done |= _run_all(repeats, data_dir, workers, lambda k: report(runs + k))
+        done |= zip((p.place for p in repeats), run_all(repeats), strict=True)
     outcomes = []
     for name in algorithms:
         mine = [p for p in (*tried, *repeats) if p.algorithm == name]
         chosen = [p for p in mine if p is best[name] or p in repeats]
-        diverged = tuple(p for p in mine if "diverged" in done[p.directory])
+        diverged = tuple(p for p in mine if "diverged" in done[p.place])
         usable = [] if any(p in diverged for p in chosen) else chosen
         outcomes.append(
             Outcome(
                 name,
                 dict(chosen[0].tuned) if chosen else {},
-                [done[p.directory] for p in usable],
-                [read_history(p.directory / "history.csv") for p in usable],
-                points=tuple(p.directory for p in mine),
+                [done[p.place] for p in usable],
+                [read_history(p.place / "history.csv") for p in usable],
+                points=tuple(p.place for p in mine),
                 diverged=diverged,
             )
         )
     if not any(outcome.summaries for outcome in outcomes):
-        first = done[outcomes[0].diverged[0].directory]["diverged"]
+        first = done[outcomes[0].diverged[0].place]["diverged"]
         raise DivergedError(f"nothing is left to compare: {outcomes[0].algorithm}: {first}")
     return outcomes
 
 
 def _best(candidates: list[Point], done: dict[Path, dict[str, Any]], select: str) -> Point | None:
     """The point with the best finite number, or None where all of them diverged."""
-    ended = [p for p in candidates if "diverged" not in done[p.directory]]
-    usable = [p for p in ended if (number := done[p.directory][select]) is not None and math.isfinite(number)]
+    ended = [p for p in candidates if "diverged" not in done[p.place]]
+    usable = [p for p in ended if (number := done[p.place][select]) is not None and math.isfinite(number)]
     if ended and not usable:
         raise RequestError(f"{ended[0].algorithm}: select = {select!r} is not known of any of its points")
     if not ended:
         return None
-    more = select == "test_metric" and done[usable[0].directory]["test_metric_name"] in MORE_IS_BETTER
-    return (max if more else min)(usable, key=lambda p: done[p.directory][select])
-
-
-def _run_all(
-    todo: list[Point], data_dir: Path | None, workers: int | None, report: Callable[[int], None]
-) -> dict[Path, dict[str, Any]]:
-    """What every point ended with, by its directory; two points of the grid may be the same run."""
-    done: dict[Path, dict[str, Any]] = {}
-    waiting: dict[Path, Point] = {}
-    for point in todo:
-        finished = _ended(point.directory)
-        if finished is None:
-            waiting[point.directory] = point
-        else:
-            done[point.directory] = finished
-    report(len(done))
-    workers = min(workers or os.cpu_count() or 1, len(waiting))
-    if workers <= 1:
-        for point in waiting.values():
-            done[point.directory] = _run_one(point.recipe, point.directory, data_dir)
-            report(len(done))
-        return done
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=begin_worker) as pool:
-        try:
-            running = {pool.submit(_run_one, p.recipe, p.directory, data_dir): p for p in waiting.values()}
-            for future in as_completed(running):
-                done[running[future].directory] = future.result()
-                report(len(done))
-        except BrokenProcessPool as error:
-            raise TacitError(
-                "a process of the comparison was killed, perhaps because memory ran out; what is finished is "
-                "kept: start it again to go on, with fewer --workers if memory was short"
-            ) from error
-        except BaseException:
-            # What runs may end and is kept; what waits would only keep the user waiting.
-            pool.shutdown(cancel_futures=True)
-            raise
-    return done
-
-
-def _ended(directory: Path) -> dict[str, Any] | None:
-    """The summary of a point, or {"diverged": why} of one that diverged; None if it has not ended."""
-    path = directory / "diverged.json"
-    if not path.is_file():
-        return stored_summary(directory)
-    try:
-        return {"diverged": json.loads(path.read_text())["diverged"]}
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path} is corrupted: {error}; remove it to run the point again") from error
-
-
-def _run_one(recipe: Recipe, directory: Path, data_dir: Path | None) -> dict[str, Any]:
-    """A summary, or that it diverged: a step that is too large must not end the whole comparison."""
-    try:
-        federation = None
-        # Files are read each time: they may have changed.
-        if not names_files(recipe):
-            settings = json.dumps(recipe.data_settings)
-            federation = _records(recipe.data, recipe.clients, recipe.partition, settings, data_dir)
-        return execute(recipe, directory, resume=True, data_dir=data_dir, federation=federation)
-    except DivergedError as error:
-        result = {"diverged": str(error)}
-        write_atomically(directory / "diverged.json", json.dumps(result).encode())
-        return result
+    more = select == "test_metric" and done[usable[0].place]["test_metric_name"] in MORE_IS_BETTER
+    return (max if more else min)(usable, key=lambda p: done[p.place][select])
 
 
 @lru_cache(maxsize=1)
@@ -243,7 +208,7 @@ def read_history(path: Path) -> History:
                 {k: None if v == "" else int(v) if k in whole else float(v) for k, v in row.items()}
                 for row in csv.DictReader(file)
             ]
-        if not rows or set(rows[0]) != {f.name for f in fields(Row)}:
+        if not rows or set(rows[0]) != {f.name for f in fields(HistoryRow)}:
             raise ValueError("columns are missing")
         return History.from_list(rows)
     except (OSError, ValueError, TypeError) as error:
@@ -258,7 +223,7 @@ def equal_bits(histories: Sequence[History]) -> int | None:
     return next((bits for bits in affordable if all(at_bits(h, bits) is not None for h in histories)), None)
 
 
-def at_bits(history: History, bits: int) -> Row | None:
+def at_bits(history: History, bits: int) -> HistoryRow | None:
     """The last round that so many bits of a client pay for.
 
     None where they pay for no round, or for one that was not evaluated: an earlier one would be unfair to whoever

@@ -6,7 +6,6 @@ history.csv, model.safetensors and summary.json (last, so that a directory with 
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,8 @@ from tacit.engine.plan import Plan, make_plan
 from tacit.engine.recipe import Recipe
 from tacit.engine.run import Run
 from tacit.engine.simulate import Progress, simulate
-from tacit.errors import DataError, RequestError
+from tacit.engine.workers import read_result
+from tacit.errors import RequestError
 from tacit.federation import Federation
 
 
@@ -78,16 +78,7 @@ def stored_recipe(out: Path) -> Recipe | None:
 
 def stored_summary(out: Path) -> dict[str, Any] | None:
     """The summary of a finished run, or None."""
-    path = out / "summary.json"
-    if not path.is_file():
-        return None
-    try:
-        summary = json.loads(path.read_text())
-    except ValueError as error:
-        raise DataError(f"{path} is corrupted: {error}") from error
-    if not isinstance(summary, dict):
-        raise DataError(f"{path} is corrupted: not a JSON object")
-    return summary
+    return read_result(out / "summary.json")
 
 
 def default_directory(recipe: Recipe) -> Path:

@@ -18,7 +18,7 @@ noise. It is for the researcher's own eyes."""
 
 
 @dataclass(frozen=True)
-class Row:
+class HistoryRow:
     """The run after `round` rounds."""
 
     round: int
@@ -44,18 +44,18 @@ class Row:
 class History:
     """The evaluated rounds of a run, oldest first."""
 
-    rows: tuple[Row, ...] = ()
+    rows: tuple[HistoryRow, ...] = ()
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[HistoryRow]:
         return iter(self.rows)
 
-    def __getitem__(self, index: int) -> Row:
+    def __getitem__(self, index: int) -> HistoryRow:
         return self.rows[index]
 
-    def with_row(self, row: Row) -> History:
+    def with_row(self, row: HistoryRow) -> History:
         """This history and one more row."""
         return History((*self.rows, row))
 
@@ -69,7 +69,7 @@ class History:
     def to_csv(self) -> str:
         """As CSV text."""
         text = io.StringIO()
-        writer = csv.DictWriter(text, [f.name for f in fields(Row)], lineterminator="\n")
+        writer = csv.DictWriter(text, [f.name for f in fields(HistoryRow)], lineterminator="\n")
         writer.writeheader()
         writer.writerows(asdict(row) for row in self.rows)
         return text.getvalue()
@@ -81,4 +81,4 @@ class History:
     @classmethod
     def from_list(cls, rows: list[dict[str, Any]]) -> History:
         """The inverse of `to_list`."""
-        return cls(tuple(Row(**row) for row in rows))
+        return cls(tuple(HistoryRow(**row) for row in rows))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
 from importlib.metadata import version
@@ -13,6 +14,8 @@ import tacit
 from tacit.engine.recipe import Recipe
 from tacit.engine.records import names_files
 from tacit.models.registry import ENTRY_POINT
+
+ROOT = Path(tacit.__file__).parent
 
 ABOVE = frozenset(["bench", "cli", "deploy", "experiments", "report", "sklearn"])
 """Rooms above the engine: what is in them cannot change the result of a run."""
@@ -30,9 +33,8 @@ def result_digest(recipe: Recipe) -> str:
 
     Not part of it: what a model of the user's own imports, and named data sets, which do not change.
     """
-    libraries = [version(name) for name in LIBRARIES]
-    said = hashlib.sha256(f"{code_digest()}|{libraries}|{recipe.to_toml()}".encode())
-    for path in _own_files(recipe):
+    said = hashlib.sha256(f"{engine_digest()}|{libraries()}|{recipe.to_toml()}".encode())
+    for path in _files_of_the_user(recipe):
         if path.is_file():
             state = path.stat()
             said.update(_content(path, state.st_size, state.st_mtime_ns))
@@ -48,19 +50,27 @@ def own_stream(recipe: Recipe) -> Recipe:
     return replace(recipe, stream=hashlib.sha256(asked.to_toml().encode()).hexdigest()[:16])
 
 
+def libraries() -> list[str]:
+    """The versions of the libraries that a result depends on."""
+    return [version(name) for name in LIBRARIES]
+
+
 @lru_cache(maxsize=1)
-def code_digest() -> str:
+def engine_digest() -> str:
     """Changes with every source file of the engine and of all below it."""
-    root = Path(tacit.__file__).parent
+    return code_digest(path for path in ROOT.rglob("*.py") if path.relative_to(ROOT).parts[0] not in ABOVE)
+
+
+def code_digest(paths: Iterable[Path], root: Path = ROOT) -> str:
+    """Changes with every one of these source files; the same code in another place is the same."""
     said = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        name = path.relative_to(root)
-        if name.parts[0] not in ABOVE:
-            said.update(f"{name} {path.stat().st_size}\n".encode() + path.read_bytes())
+    for path in sorted(paths):
+        name = path.relative_to(root) if path.is_relative_to(root) else path.name
+        said.update(f"{name} {path.stat().st_size}\n".encode() + path.read_bytes())
     return said.hexdigest()
 
 
-def _own_files(recipe: Recipe) -> list[Path]:
+def _files_of_the_user(recipe: Recipe) -> list[Path]:
     """The user's files of records, and that of the user's model."""
     paths = [Path(name) for name in recipe.data.split(",")] if names_files(recipe) else []
     if recipe.model is not None and recipe.model.startswith(ENTRY_POINT):

@@ -21,7 +21,6 @@ from tacit.algorithms.prospect import settle_steps
 from tacit.algorithms.registry import algorithm_entry, build_algorithm
 from tacit.algorithms.settings import About
 from tacit.algorithms.shuffled import settled
-from tacit.algorithms.shuffler import Shuffler, check_target
 from tacit.engine.bound_source import find_bound
 from tacit.engine.choices import feature_norm, participation_of, resolved, with_theory_smoothing
 from tacit.engine.recipe import Recipe
@@ -110,21 +109,21 @@ def plan(
 ) -> Plan:
     """A run of an algorithm on a federation, with the noise that its promise needs, or why there is none.
 
-    Parameters
-    ----------
-    rounds : how many rounds the run has.
-    privacy : a `Target`, one for each client if they have budgets of their own, or "none".
-    seed : of all randomness that is not secret. Whoever knows it can subtract seeded noise.
-    stream : which of the seed's streams clients draw from. Two runs with the same seed and stream share their
-        noise; with another stream they share only the start and public coins.
-    clients : what all records of a client together are promised as well, beside each of them.
-    attended : how often clients take part, where the federation is only one of them; counted unless given.
-    also : what every client releases beside its messages; the noise makes room for it.
+    Args:
+        algorithm: what is run.
+        federation: the records of every client.
+        rounds: how many rounds the run has.
+        privacy: a `Target`, one for each client if they have budgets of their own, or "none".
+        seed: of all randomness that is not secret. Whoever knows it can subtract seeded noise.
+        stream: which of the seed's streams clients draw from. Two runs with the same seed and stream share their
+            noise; with another stream they share only the start and public coins.
+        clients: what all records of a client together are promised as well, beside each of them.
+        attended: how often clients take part, where the federation is only one of them; counted unless given.
+        also: what every client releases beside its messages; the noise makes room for it.
     """
     attended = attended or attendance(algorithm, federation.clients, rounds, Randomness(seed))
     times = releases(algorithm, attended)
-    if isinstance(algorithm.trust, Shuffler):
-        check_target(algorithm.work, privacy)
+    algorithm.trust.check_target(algorithm.work, privacy)
     if clients is not None:
         privacy = protect_clients(algorithm, federation, releases=times, privacy=privacy, clients=clients)
     found = calibrate(algorithm, federation, releases=times, privacy=privacy, attended=attended, also=also)
@@ -139,7 +138,13 @@ def plan(
 
 
 def make_plan(recipe: Recipe, *, data_dir: Path | None = None, federation: Federation | None = None) -> Plan:
-    """The plan of a recipe: load the data (unless they are given), fill in what is left open, build the parts."""
+    """The plan of a recipe: load the data (unless they are given), fill in what is left open, build the parts.
+
+    Args:
+        recipe: what to run, on what, with which promise.
+        data_dir: where data sets are looked for first.
+        federation: the recipe's records, if they were read before.
+    """
     count("memory_limit_mb", recipe.memory_limit_mb, at_least=0)
     _check_device(recipe.device)
     check_promise(recipe, algorithm_entry(recipe.algorithm).private)

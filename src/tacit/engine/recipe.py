@@ -159,6 +159,7 @@ class Recipe:
     def from_toml(cls, text: str, source: str = "recipe") -> Recipe:
         """The inverse of `to_toml`."""
         values = toml_values(text, source)
+        _check_format(values, source)
         _check_names(values, f" in {source}")
         for name in TABLES:
             if isinstance(values.get(name), dict):
@@ -179,19 +180,49 @@ class Recipe:
         return cls.from_toml(text, str(path))
 
 
+def _former_names() -> dict[str, tuple[str, str]]:
+    """Settings that stood on their own in recipes before algorithm, model and data had tables: table and name."""
+    names = {name: ("algorithm", name) for entry in ALGORITHMS.values() for name in entry.settings}
+    return names | {"step_schedule": names["schedule"]}
+
+
 def _check_names(names: Iterable[str], where: str = "") -> None:
     """Refuse what is no setting of a recipe, and say where it is written now if it used to be one."""
     known = [f.name for f in fields(Recipe) if not f.name.endswith("_settings")]
     strangers = [name for name in names if name not in known]
-    if not strangers:
-        return
-    owned = {name: f"algorithm.{name}" for entry in ALGORITHMS.values() for name in entry.settings}
-    owned |= {f"{table}_settings": f"a table [{table}] that holds the name, too" for table in TABLES}
-    owned["step_schedule"] = owned["schedule"]
-    moved = [f"for {name} write {owned[name]}" for name in strangers if name in owned]
+    moved = {name: ".".join(home) for name, home in _former_names().items() if name in strangers}
     if moved:
-        raise RequestError(f"algorithm, model and data have settings of their own{where}: {', '.join(moved)}")
-    raise unknown_name(f"setting{where}", strangers[0], [*known, *(f"{table}.NAME" for table in TABLES)])
+        told = ", ".join(f"for {name} write {now}" for name, now in moved.items())
+        raise RequestError(f"algorithm, model and data have settings of their own{where}: {told}")
+    if strangers:
+        raise unknown_name(f"setting{where}", strangers[0], [*known, *(f"{table}.NAME" for table in TABLES)])
+
+
+def _check_format(values: dict[str, Any], source: str) -> None:
+    """Refuse a recipe from before there were tables, and say what to write instead: all of it."""
+    own = {f"{table}_settings": table for table in TABLES}
+    former = _former_names()
+    moved = [name for name in values if name in former or name in own]
+    named = values.get("algorithm", Recipe.algorithm)
+    if not moved or not isinstance(named, str) or named not in ALGORITHMS:
+        return
+    now = {name: value for name, value in values.items() if name not in moved}
+    tables: dict[str, dict[str, Any]] = {table: {} for table in TABLES}
+    for name in moved:
+        if name in own and isinstance(values[name], dict):
+            tables[own[name]] |= values[name]
+        elif name in former:
+            table, setting = former[name]
+            # Recipes used to hold every setting, also those that their algorithm does not have.
+            if setting in algorithm_entry(named).settings:
+                tables[table][setting] = values[name]
+    for table, settings in tables.items():
+        if settings:
+            now[table] = ({"name": now[table]} if table in now else {}) | settings
+    raise RequestError(
+        f"{source} is from an older version: algorithm, model and data now have a table each, which holds their "
+        f"name and their own settings. Write instead:\n\n{tomli_w.dumps(now)}"
+    )
 
 
 def _as_numbers(name: str, value: Any) -> Any:

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.calibrate import Calibration
-from tacit.client.sparse_steps import SparseLocalSteps
+from tacit.client.local_steps import NoisyLocalSteps
 from tacit.client.work import Work
 from tacit.engine.files import write_atomically
-from tacit.engine.history import MEASURED, History, Row
+from tacit.engine.history import MEASURED, History, HistoryRow
 from tacit.engine.plan import Plan
 from tacit.engine.trained import Trained
 from tacit.federation import Federation
@@ -66,7 +66,7 @@ class Run:
         return self.calibration.guarantee
 
     @property
-    def last(self) -> Row:
+    def last(self) -> HistoryRow:
         """The history's last row."""
         return self.history[-1]
 
@@ -176,4 +176,4 @@ class Run:
 
 def _bounded_numbers(work: Work) -> int:
     """How many numbers of a gradient are bounded together."""
-    return work.kept if isinstance(work, SparseLocalSteps) else work.model.dim
+    return work.kept if isinstance(work, NoisyLocalSteps) else work.model.dim

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from tacit.engine import checkpoint as checkpoints
-from tacit.engine.history import Row
-from tacit.engine.ledger import Ledger
+from tacit.engine.history import HistoryRow
+from tacit.engine.ledger import RunLedger
 from tacit.engine.memory import forget_peak, peak_memory_mb
 from tacit.engine.plan import Plan
 from tacit.engine.run import Run
@@ -20,7 +20,7 @@ from tacit.engine.simulation import Simulation, SimulationState
 from tacit.engine.threads import suitable_threads
 from tacit.errors import DataError, RequestError, count
 
-Progress = Callable[[int, Row | None], None]
+Progress = Callable[[int, HistoryRow | None], None]
 """Called after every round with the number of finished rounds, and with a row where one was evaluated."""
 
 MEMORY_LIMIT_BYTES = 2**30
@@ -40,13 +40,20 @@ def simulate(
 ) -> Run:
     """Run a plan (`tacit.plan`): train, with the noise that it comes with, and remember what happened.
 
-    With `out`, ledger and checkpoints are written there as the run goes (every `checkpoint_every` rounds, or
-    every few seconds), and a run that was killed goes on from its last checkpoint: the result is the same, bit
-    for bit. Cohorts are worked on in chunks of about `memory_limit_bytes`. The same seed gives the same bits.
+    The same seed gives the same bits. Noise from a seed is for research: whoever knows the seed can subtract it,
+    and two runs with the same seed and stream share it. With lattice noise everything that a client draws for
+    itself comes from the operating system, and a run cannot be repeated.
 
-    Noise from a seed is for research: whoever knows the seed can subtract it, and two runs with the same seed and
-    stream share it. With lattice noise everything that a client draws for itself comes from the operating system,
-    and a run cannot be repeated.
+    Args:
+        plan: what is run.
+        evaluate_every: rounds between two evaluations; by default there are about fifty of them.
+        out: directory for ledger and checkpoints. A run that was killed goes on from its last checkpoint when it
+            is started again, and the result is the same, bit for bit.
+        checkpoint_every: rounds between two checkpoints; by default there is one every few seconds.
+        memory_limit_bytes: cohorts are worked on in chunks of about this size.
+        device: where tensors are kept, such as "cuda".
+        progress: called after every round with the number of finished rounds, and with a row of the history where
+            there was an evaluation.
     """
     forget_peak()
     usual = max(1, plan.rounds // EVALUATIONS)
@@ -99,7 +106,7 @@ class _Store:
         self._saved_at, self._pause = 0.0, SECONDS_BETWEEN_CHECKPOINTS
         self._simulation = simulation
         directory.mkdir(parents=True, exist_ok=True)
-        self.ledger = Ledger(directory / "ledger.jsonl")
+        self.ledger = RunLedger(directory / "ledger.jsonl")
 
     @property
     def _secret(self) -> bool:

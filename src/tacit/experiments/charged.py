@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 from dp_accounting import DpEvent
 
+from tacit.algorithms.settings import Settings
+from tacit.engine.workers import Result
 from tacit.errors import RequestError
-from tacit.experiments.cells import Cell, Result, Runner, Settings, Work
+from tacit.experiments.cells import Cell, CellFunction, Runner
 from tacit.experiments.experiment import Table
 from tacit.experiments.tuning import Score, Series
 from tacit.privacy import Adjacency, accounting
@@ -22,7 +24,7 @@ _SEEDS_APART = 10_000
 
 def selected(
     runner: Runner,
-    work: Work,
+    work: CellFunction,
     grids: Mapping[Series, Sequence[Settings]],
     *,
     seeds: Sequence[int],

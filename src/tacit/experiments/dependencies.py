@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import ast
-import hashlib
 from functools import lru_cache
 from pathlib import Path
 
-import tacit
-
-ROOT = Path(tacit.__file__).parent
+from tacit.engine.identity import ROOT, code_digest
 
 
 @lru_cache(maxsize=64)
-def code_digest(source: Path, root: Path = ROOT) -> str:
+def imports_digest(source: Path, root: Path = ROOT) -> str:
     """Changes whenever the source file does, or that of a module below `root` which it imports, however far away.
 
     Imports inside functions count. What is found by name at run time alone does not.
 
-    >>> code_digest(ROOT / "errors.py") != code_digest(ROOT / "schedules.py")
+    >>> imports_digest(ROOT / "errors.py") != imports_digest(ROOT / "schedules.py")
     True
     """
-    said = hashlib.sha256()
-    for path in sorted(sources(source, root)):
-        # Relative, so that the same code in another place is the same.
-        name = path.relative_to(root) if path.is_relative_to(root) else path.name
-        said.update(f"{name} {path.stat().st_size}\n".encode() + path.read_bytes())
-    return said.hexdigest()
+    return code_digest(sources(source, root), root)
 
 
 def sources(source: Path, root: Path = ROOT) -> set[Path]:

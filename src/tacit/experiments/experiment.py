@@ -61,11 +61,11 @@ class Claim:
         return {True: "Borne out", False: "NOT borne out", None: "Not decided"}[self.held]
 
 
-Pair = tuple[Sequence[float], Sequence[float]]
+BothSides = tuple[Sequence[float], Sequence[float]]
 """What two sides measured, seed by seed; the smaller is the better."""
 
 
-def at_most(pairs: Sequence[Pair], *, slack: float = 0.0) -> bool | None:
+def at_most(pairs: Sequence[BothSides], *, slack: float = 0.0) -> bool | None:
     """Whether the first of every pair is at most the second on the mean over the seeds, up to a relative slack.
 
     False if the opposite is seen somewhere beyond chance: where the interval of the differences, seed by seed,

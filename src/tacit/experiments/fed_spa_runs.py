@@ -19,14 +19,16 @@ from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.calibrate import Privacy, attendance, releases
 from tacit.algorithms.fed_spa import cpsgd, dp_fed, fed_spa
 from tacit.algorithms.fedavg import fedavg
+from tacit.algorithms.settings import Settings
 from tacit.client.bounds import ClipNorm
 from tacit.client.sampling import WithoutReplacement
 from tacit.compress import RandK
 from tacit.data import load
 from tacit.engine.plan import plan
-from tacit.experiments.cells import Cell, Result, Runner, Settings
+from tacit.engine.workers import Result
+from tacit.experiments.cells import Cell, Runner
 from tacit.experiments.experiment import PUBLISHED, TRUE, Claim, Scale, Table, against, at_most
-from tacit.experiments.simulated import Job, as_published, watched
+from tacit.experiments.simulated import SimulatedRun, as_published, watched
 from tacit.experiments.tuning import grid, rehearsed
 from tacit.federation import Federation
 from tacit.models.model import Model
@@ -50,7 +52,7 @@ RATIOS = (0.05, 0.1, 0.4, 1.0)
 
 
 @dataclass(frozen=True)
-class Task:
+class FedSpaTask:
     """What differs between the paper's two data sets."""
 
     model: str
@@ -65,8 +67,8 @@ class Task:
 
 
 TASKS = {
-    "mnist": Task("mnist-cnn", 1, 28, 10, 0.01, (1, 3, 10)),
-    "cifar-10": Task("cifar-cnn", 3, 32, 50, 0.005, (1, 3, 10)),
+    "mnist": FedSpaTask("mnist-cnn", 1, 28, 10, 0.01, (1, 3, 10)),
+    "cifar-10": FedSpaTask("cifar-cnn", 3, 32, 50, 0.005, (1, 3, 10)),
 }
 
 Scheme = tuple[str, str, float]
@@ -165,7 +167,7 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
         )
     every, test, model = max(1, rounds // settings["evaluations"]), federation.test_batch(), algorithm.work.model
     made = plan(algorithm, federation, rounds=rounds, privacy=privacy, seed=seed)
-    job = Job(made, every, stop_after=settings.get("stop_after"))
+    job = SimulatedRun(made, every, stop_after=settings.get("stop_after"))
     return watched(job, lambda point: model.metric(point, test))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from tacit.experiments.cells import Result
+from tacit.engine.workers import Result
 from tacit.experiments.intervals import mean_and_interval
 from tacit.report.curves import COLOURS
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 _LEGEND_INCHES, _LETTER_INCHES = 0.7, 0.062
 """The width of a legend's entry without its words, and of a letter of them."""
-Found = TypeVar("Found", bound=Hashable)
+Curve = TypeVar("Curve", bound=Hashable)
 Curves = Mapping[str, tuple[Sequence[float], Sequence[Sequence[float]]]]
 """By legend: x, and y for every seed."""
 
 
-def finished(found: Mapping[Found, Sequence[Result]]) -> dict[Found, list[Result]]:
+def finished(found: Mapping[Curve, Sequence[Result]]) -> dict[Curve, list[Result]]:
     """The runs that can be shown: with another seed than the one it was tuned with, a run may have diverged.
 
     >>> finished({"a": [{"loss": 1.0}, {"error": "diverged"}], "b": [{"error": "diverged"}]})

@@ -9,7 +9,8 @@ from functools import partial
 from statistics import fmean
 from typing import Any
 
-from tacit.experiments.cells import Result, Runner
+from tacit.engine.workers import Result
+from tacit.experiments.cells import Runner
 from tacit.experiments.charged import cost_table, real_epsilon, selected
 from tacit.experiments.experiment import (
     PUBLISHED,
@@ -36,8 +37,8 @@ from tacit.experiments.isrl_runs import (
     NO_PRIVACY,
     OBESITY,
     TRUE_LOCAL_STEPS,
+    IsrlTask,
     Size,
-    Task,
     error,
     grids,
     rehearsals,
@@ -150,7 +151,7 @@ def _claims(panels_found: dict[Panel, Found], in_most: bool) -> tuple[Claim, ...
     )
 
 
-def _departures(task: Task, scale: Scale, seeds: Sequence[int], tuning: Sequence[int]) -> tuple[str, ...]:
+def _departures(task: IsrlTask, scale: Scale, seeds: Sequence[int], tuning: Sequence[int]) -> tuple[str, ...]:
     rounds = ", ".join(f"{round(task.size(scale).rounds * more)}" for more in MORE_ROUNDS)
     clips = ", ".join(f"{clip:g}" for clip in task.size(scale).clips)
     own = {
@@ -212,7 +213,7 @@ def _quick_words(size: Size) -> str:
 
 
 def _figure(
-    task: Task, shown: tuple[Panel, ...], runner: Runner, scale: Scale, *, in_most: bool = False
+    task: IsrlTask, shown: tuple[Panel, ...], runner: Runner, scale: Scale, *, in_most: bool = False
 ) -> Findings:
     """A figure; `in_most`: the paper has MB-SGD ahead in most of these settings (appendix I.2), not in all."""
     seeds = scale.trials(task.quick.trials, task.full.trials)

@@ -17,14 +17,16 @@ from typing import Any
 import numpy as np
 
 from tacit.algorithms.isrl_dp import noisy_mb_sgd
+from tacit.algorithms.settings import Settings
 from tacit.client.bounds import ClipNorm
 from tacit.client.sampling import Full
 from tacit.engine.plan import Plan, plan
-from tacit.experiments.cells import Cell, Result, Runner, Settings
+from tacit.engine.workers import Result
+from tacit.experiments.cells import Cell, Runner
 from tacit.experiments.experiment import Claim, Experiment, Findings, Picture, Scale, Table
 from tacit.experiments.figures import panels
 from tacit.experiments.intervals import mean_and_interval, slope
-from tacit.experiments.simulated import Job, last, simulated
+from tacit.experiments.simulated import SimulatedRun, last, simulated
 from tacit.federation import Federation
 from tacit.models.linear import support_vector_machine
 from tacit.privacy import Target
@@ -93,7 +95,7 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
         "step": step,
     }
     # The noise does not depend on the step, but the step on the noise.
-    return simulated(Job(planned.with_server(Averaged(Descent(step, ball))), rounds, facts))
+    return simulated(SimulatedRun(planned.with_server(Averaged(Descent(step, ball))), rounds, facts))
 
 
 def _worst(rows: list[dict[str, Any]]) -> list[float]:

@@ -14,15 +14,16 @@ import torch
 from tacit.algorithms import isrl_dp, shuffled
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.calibrate import Privacy
+from tacit.algorithms.settings import Settings
 from tacit.algorithms.shuffler import Shuffler
 from tacit.client.bounds import Bound, ClipNorm
 from tacit.client.sampling import Full, OnePass, Sampling, WithoutReplacement, WithReplacement
 from tacit.data import load
 from tacit.engine.plan import plan
 from tacit.engine.rehearsal import synthetic_like
-from tacit.experiments.cells import Result, Settings
+from tacit.engine.workers import Result
 from tacit.experiments.experiment import PUBLISHED, TRUE, Scale
-from tacit.experiments.simulated import Job, as_published, priced, promised, simulated
+from tacit.experiments.simulated import SimulatedRun, as_published, priced, promised, simulated
 from tacit.experiments.tuning import evenly, grid
 from tacit.federation import Federation
 from tacit.models.model import Model
@@ -71,7 +72,7 @@ class Size:
 
 
 @dataclass(frozen=True)
-class Task:
+class IsrlTask:
     """One of the paper's three problems."""
 
     data: str
@@ -94,7 +95,7 @@ class Task:
         return scale.pick(self.quick, self.full)
 
 
-MNIST = Task(
+MNIST = IsrlTask(
     data="mnist",
     model="logistic",
     model_settings={"intercept": False},
@@ -106,7 +107,7 @@ MNIST = Task(
     full=Size((0.75, 1.5, 3.0, 6.0, 12.0, 18.0), 35, 20, tuple(range(10)), (1.0, 3.0, 10.0), 1238),
     quick=Size((1.5, 6.0, 18.0), 10, 2, (3, 6, 9), (1.0, 10.0), 300),
 )
-INSURANCE = Task(
+INSURANCE = IsrlTask(
     data="insurance",
     model="least-squares",
     partition="sorted-target",
@@ -117,7 +118,7 @@ INSURANCE = Task(
     full=Size((0.125, 0.25, 0.5, 1.0, 2.0, 3.0), 35, 20, tuple(range(10)), (1e2, 1e4, 1e6, 1e8)),
     quick=Size((0.25, 1.0, 3.0), 35, 2, (4, 5, 6, 7), (1e4, 1e6)),
 )
-OBESITY = Task(
+OBESITY = IsrlTask(
     data="obesity",
     model="softmax",
     partition="natural-id:target",
@@ -236,7 +237,7 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
         )
     facts = {"batch": batch if settings["mode"] != TRUE else None, "scale": _naive_error(federation)}
     planned = plan(algorithm, federation, rounds=rounds, privacy=privacy, seed=seed)
-    job = Job(planned, rounds, facts)
+    job = SimulatedRun(planned, rounds, facts)
     return priced(job) if settings.get("priced") else simulated(job)
 
 
@@ -256,13 +257,13 @@ def error(result: Result) -> float:
     return metric / float(result["scale"]) if result["settings"]["data"] == "insurance" else 1 - metric
 
 
-def _steps(task: Task, method: str, scale: Scale) -> list[float]:
+def _steps(task: IsrlTask, method: str, scale: Scale) -> list[float]:
     low, high = task.log_steps[LOCAL if method == LOCAL else MB]
     steps = evenly(math.exp(low), math.exp(high), task.number_of_steps)
     return [steps[k] for k in task.size(scale).steps]
 
 
-def _base(task: Task, clients: int, cohort: int, scale: Scale) -> dict[str, Any]:
+def _base(task: IsrlTask, clients: int, cohort: int, scale: Scale) -> dict[str, Any]:
     size = task.size(scale)
     return {
         "data": task.data,
@@ -273,7 +274,7 @@ def _base(task: Task, clients: int, cohort: int, scale: Scale) -> dict[str, Any]
     }
 
 
-def rehearsals(task: Task, clients: int, cohort: int, scale: Scale) -> dict[Any, list[dict[str, Any]]]:
+def rehearsals(task: IsrlTask, clients: int, cohort: int, scale: Scale) -> dict[Any, list[dict[str, Any]]]:
     """For every label the rounds and clip norms that MB-SGD tries on synthetic records, for all methods."""
     size, base = task.size(scale), _base(task, clients, cohort, scale)
     rounds = [round(size.rounds * more) for more in MORE_ROUNDS]
@@ -289,7 +290,7 @@ def rehearsals(task: Task, clients: int, cohort: int, scale: Scale) -> dict[Any,
 
 
 def grids(
-    task: Task, clients: int, cohort: int, scale: Scale, plans: Mapping[Any, dict[str, Any]]
+    task: IsrlTask, clients: int, cohort: int, scale: Scale, plans: Mapping[Any, dict[str, Any]]
 ) -> dict[Any, list[dict[str, Any]]]:
     """For every (label, mode, method) the points that tuning tries: steps; clip norms where the paper does."""
     size, base = task.size(scale), _base(task, clients, cohort, scale)

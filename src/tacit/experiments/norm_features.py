@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.algorithms.settings import Settings
 from tacit.data import parse_partition
 from tacit.data.files import read_arrays
+from tacit.engine.workers import Result
 from tacit.errors import DataError
-from tacit.experiments.cells import Result, Runner, Settings
+from tacit.experiments.cells import Runner
 from tacit.experiments.charged import cost_table
 from tacit.experiments.experiment import Experiment, Findings, Scale
 from tacit.experiments.norm_table import (

@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-from tacit.experiments.cells import Cell, Result, Runner
+from tacit.engine.workers import Result
+from tacit.experiments.cells import Cell, Runner
 from tacit.experiments.experiment import Claim, Experiment, Findings, Picture, Scale, Table, against, at_most
 from tacit.experiments.figures import panels, path_panel, rounds_panel
 from tacit.experiments.norm_quadratic_runs import CLIENTS, DIM, LOCAL_STEPS, STARTS, TARGET, run, walk

@@ -11,11 +11,12 @@ from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.fedavg import dp_fedavg, dp_normfedavg
+from tacit.algorithms.settings import Settings
 from tacit.algorithms.trust import Aggregator
 from tacit.engine.objective import objective
 from tacit.engine.plan import plan
-from tacit.experiments.cells import Result, Settings
-from tacit.experiments.simulated import Job, simulated, watched
+from tacit.engine.workers import Result
+from tacit.experiments.simulated import SimulatedRun, simulated, watched
 from tacit.federation import Federation
 from tacit.models.quadratic import Quadratic, quadratic_federation, quadratic_minimiser
 from tacit.noise.randomness import Purpose, Randomness
@@ -59,7 +60,7 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
     least = float(objective(algorithm.work.model, minimum, federation)[0])
     rounds = settings["rounds"]
     planned = plan(algorithm, federation, rounds=rounds, privacy=TARGET, seed=settings["seed"])
-    return simulated(Job(planned, max(1, rounds // 25), {"least": least}))
+    return simulated(SimulatedRun(planned, max(1, rounds // 25), {"least": least}))
 
 
 def walk(settings: Settings, data_dir: Path | None) -> Result:
@@ -67,4 +68,4 @@ def walk(settings: Settings, data_dir: Path | None) -> Result:
     federation, minimum = _problem(settings["start"], settings["seed"])
     rounds = settings["rounds"]
     planned = plan(_algorithm(settings), federation, rounds=rounds, privacy=TARGET, seed=settings["seed"])
-    return watched(Job(planned, max(1, rounds // 100)), lambda point: (point - minimum).tolist())
+    return watched(SimulatedRun(planned, max(1, rounds // 100)), lambda point: (point - minimum).tolist())

@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from tacit.experiments.cells import Result, Runner, Settings, Work
+from tacit.algorithms.settings import Settings
+from tacit.engine.workers import Result
+from tacit.experiments.cells import CellFunction, Runner
 from tacit.experiments.charged import cost_table, selected
 from tacit.experiments.experiment import Claim, Experiment, Findings, Picture, Scale, Table, against, at_most
 from tacit.experiments.figures import finished, modes_panel, panels
@@ -68,7 +70,7 @@ def accuracy(result: Result) -> float:
 
 def compared(
     runner: Runner,
-    work: Work,
+    work: CellFunction,
     base: Settings,
     seeds: Sequence[int],
     *,

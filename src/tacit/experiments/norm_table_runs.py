@@ -9,12 +9,13 @@ from typing import Any
 
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.fedavg import dp_fedavg, dp_normfedavg, fedavg
+from tacit.algorithms.settings import Settings
 from tacit.algorithms.trust import Aggregator
 from tacit.client.sampling import Full
 from tacit.data import load
 from tacit.engine.plan import plan
-from tacit.experiments.cells import Result, Settings
-from tacit.experiments.simulated import Job, priced, watched
+from tacit.engine.workers import Result
+from tacit.experiments.simulated import SimulatedRun, priced, watched
 from tacit.federation import Federation
 from tacit.models.linear import softmax_regression
 from tacit.privacy import Adjacency, Target
@@ -63,7 +64,7 @@ def run_on(federation: Federation, settings: Settings) -> Result:
     if epsilon is not None:
         privacy = Target(settings.get("run_epsilon", epsilon), DELTA, Adjacency.ADD_REMOVE)
     planned = plan(algorithm, federation, rounds=settings["rounds"], privacy=privacy, seed=settings["seed"])
-    job = Job(planned, evaluate_every=1)
+    job = SimulatedRun(planned, evaluate_every=1)
     if settings.get("priced"):
         return priced(job)
     return watched(job, lambda point: algorithm.work.model.metric(point, federation.test_batch()))

@@ -15,7 +15,7 @@ import torch
 from tacit._version import __version__
 from tacit.engine.files import write_atomically
 from tacit.experiments.experiment import Claim, Experiment, Findings, Scale, Table
-from tacit.report.page import Folded, Grid, Image, Section, Words, render_page, show_value
+from tacit.report.page import Folded, Image, Paragraph, Section, SortableTable, render_page, show_value
 
 TUNING = (
     "Settings were chosen by looking at the private data many times. What that choice costs is not included in "
@@ -86,13 +86,13 @@ def write_outputs(findings: Findings, made: Made, directory: Path) -> dict[str, 
 
 
 def _page(findings: Findings, made: Made, images: Sequence[Image]) -> str:
-    tables = [Grid(table.caption, table.columns, table.rows) for table in findings.tables]
+    tables = [SortableTable(table.caption, table.columns, table.rows) for table in findings.tables]
     sections = [
         *([Section("Figures", images)] if images else []),
         Section("Claims", [_claim(claim) for claim in findings.claims]),
         Section("Numbers", tables),
-        Section("Departures from the paper", [Words(findings.departures or ("None.",))]),
-        Section("How it was made", [Words(tuple(_lines(findings, made)))]),
+        Section("Departures from the paper", [Paragraph(findings.departures or ("None.",))]),
+        Section("How it was made", [Paragraph(tuple(_lines(findings, made)))]),
     ]
     return render_page(made.experiment.title, f"{made.experiment.name}: {made.experiment.paper}.", sections)
 

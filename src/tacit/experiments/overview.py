@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.engine.files import write_atomically
-from tacit.report.page import Grid, Link, Section, Words, render_page
+from tacit.report.page import Link, Paragraph, Section, SortableTable, render_page
 
 
 def write_overview(done: Sequence[Mapping[str, Any]], directory: Path) -> Path:
@@ -21,11 +21,11 @@ def write_overview(done: Sequence[Mapping[str, Any]], directory: Path) -> Path:
     )
     times = tuple((_link(one, directory), one["title"], one["seconds"]) for one in ran)
     sections = [
-        Section("Verdicts", [Grid("Every claim", ("experiment", "verdict", "claim"), verdicts)]),
-        Section("Experiments", [Grid("Every page", ("experiment", "what", "seconds"), times)]),
+        Section("Verdicts", [SortableTable("Every claim", ("experiment", "verdict", "claim"), verdicts)]),
+        Section("Experiments", [SortableTable("Every page", ("experiment", "what", "seconds"), times)]),
     ]
     sections += [
-        Section(heading, [Words(lines)])
+        Section(heading, [Paragraph(lines)])
         for heading, lines in (("Left out", left_out), ("Failed", failed))
         if lines
     ]

@@ -20,8 +20,8 @@ from tacit.algorithms.calibrate import attendance, releases
 from tacit.engine.plan import Plan
 from tacit.engine.simulate import MEMORY_LIMIT_BYTES, simulate
 from tacit.engine.simulation import Simulation
+from tacit.engine.workers import Result
 from tacit.errors import DivergedError, RequestError
-from tacit.experiments.cells import Result
 from tacit.federation import Federation
 from tacit.noise.randomness import Randomness
 from tacit.privacy import Adjacency, Target, accounting
@@ -43,7 +43,7 @@ BySize = Callable[[int], float]
 
 
 @dataclass(frozen=True)
-class Job:
+class SimulatedRun:
     """All that a simulated run needs."""
 
     plan: Plan
@@ -54,7 +54,7 @@ class Job:
     """rounds after which `watched` leaves off, with the noise of all of them"""
 
 
-def simulated(job: Job) -> dict[str, Any]:
+def simulated(job: SimulatedRun) -> dict[str, Any]:
     """Run a job; a run that diverges is a result too."""
     try:
         run = simulate(job.plan, evaluate_every=job.evaluate_every)
@@ -69,7 +69,7 @@ def simulated(job: Job) -> dict[str, Any]:
     }
 
 
-def watched(job: Job, look: Callable[[Tensor], Any]) -> dict[str, Any]:
+def watched(job: SimulatedRun, look: Callable[[Tensor], Any]) -> dict[str, Any]:
     """Run a job and look at the point alone: for models whose full objective costs more than the rounds."""
     began, plan = time.perf_counter(), job.plan
     simulation = Simulation(plan, plan.randomness(), MEMORY_LIMIT_BYTES)
@@ -96,7 +96,7 @@ def watched(job: Job, look: Callable[[Tensor], Any]) -> dict[str, Any]:
     }
 
 
-def priced(job: Job) -> dict[str, Any]:
+def priced(job: SimulatedRun) -> dict[str, Any]:
     """What a run of the job would promise, without running it: only the numbers of records are looked at."""
     return {**job.facts, **_promise(job.plan)}
 

@@ -6,7 +6,8 @@ from functools import partial
 from statistics import fmean
 from typing import Any
 
-from tacit.experiments.cells import Result, Runner
+from tacit.engine.workers import Result
+from tacit.experiments.cells import Runner
 from tacit.experiments.charged import cost_table, real_epsilon, selected
 from tacit.experiments.experiment import (
     TRUE,
@@ -25,7 +26,7 @@ from tacit.experiments.soteriafl_runs import (
     DELTA,
     NETWORK,
     REHEARSED,
-    Task,
+    SoteriaTask,
     grids,
     rehearsals,
     run,
@@ -88,7 +89,7 @@ SATURATED = (
 )
 
 
-def _departures(task: Task, scale: Scale) -> tuple[str, ...]:
+def _departures(task: SoteriaTask, scale: Scale) -> tuple[str, ...]:
     shrink = 10 if task is NETWORK else 2
     return (
         "Every record's gradient is clipped by itself. The authors clip the mean of a batch, which protects "
@@ -152,7 +153,7 @@ def _picture(found: dict[Key, list[Result]], label: float) -> Picture:
     return Picture(f"curves-label-{label:g}", figure, caption)
 
 
-def _figure(task: Task, labels: tuple[float, ...], runner: Runner, scale: Scale) -> Findings:
+def _figure(task: SoteriaTask, labels: tuple[float, ...], runner: Runner, scale: Scale) -> Findings:
     seeds = scale.trials(1, 3)
     plans = rehearsed(
         runner,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tacit.experiments.cells import Result
+from tacit.engine.workers import Result
 from tacit.experiments.experiment import PUBLISHED, TRUE, Claim, against, at_most
 from tacit.experiments.simulated import last
 from tacit.experiments.soteriafl_runs import ALGORITHMS, OF_THE_PAPER, TRUE_FOR

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from tacit.algorithms.registry import algorithm_entry, build_algorithm
-from tacit.algorithms.settings import About
+from tacit.algorithms.settings import About, Settings
 from tacit.client.sampling import build_sampling
 from tacit.data import load
 from tacit.engine.plan import plan
 from tacit.engine.rehearsal import synthetic_like, thrifty_rate
-from tacit.experiments.cells import Result, Settings
+from tacit.engine.workers import Result
 from tacit.experiments.experiment import PUBLISHED, TRUE, Scale
-from tacit.experiments.simulated import Job, as_published, priced, simulated
+from tacit.experiments.simulated import SimulatedRun, as_published, priced, simulated
 from tacit.experiments.tuning import grid
 from tacit.federation import Federation
 from tacit.models.registry import build_model
@@ -44,7 +44,7 @@ noise, to within some percent, and are all close to the gradient."""
 
 
 @dataclass(frozen=True)
-class Task:
+class SoteriaTask:
     """One of the paper's two problems."""
 
     data: str
@@ -61,7 +61,7 @@ class Task:
     """by label: the batch of SoteriaFL-SGD and the rounds (appendix A, and the authors' code)"""
 
 
-A9A = Task(
+A9A = SoteriaTask(
     "a9a",
     "logistic-nonconvex",
     3256,
@@ -71,7 +71,7 @@ A9A = Task(
     math.sqrt(14),
     {1.0: (10, 25), 5.0: (51, 100), 10.0: (103, 150)},
 )
-NETWORK = Task(
+NETWORK = SoteriaTask(
     "mnist",
     "network",
     6000,
@@ -92,7 +92,7 @@ def _federation(data: str, data_dir: Path | None, rehearsal: bool) -> Federation
     return federation
 
 
-def _batch(task: Task, algorithm: str, label: float) -> tuple[str, float | None]:
+def _batch(task: SoteriaTask, algorithm: str, label: float) -> tuple[str, float | None]:
     """How records are drawn as published: the batches of Corollaries 2 and 3 for SVRG and SAGA, all for GD."""
     if algorithm.endswith("-gd"):
         return "full", None
@@ -146,20 +146,20 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
         )
     every = max(1, rounds // (settings["evaluations"] or rounds))
     planned = plan(algorithm, federation, rounds=rounds, privacy=privacy, seed=settings["seed"])
-    job = Job(planned, every, {"batch": drawn})
+    job = SimulatedRun(planned, every, {"batch": drawn})
     return priced(job) if settings.get("priced") else simulated(job)
 
 
-def _steps(task: Task, scale: Scale) -> tuple[float, ...]:
+def _steps(task: SoteriaTask, scale: Scale) -> tuple[float, ...]:
     return scale.pick((0.3,) if task is NETWORK else (0.06, 0.3), STEPS)
 
 
-def _base(task: Task, label: float, scale: Scale) -> dict[str, Any]:
+def _base(task: SoteriaTask, label: float, scale: Scale) -> dict[str, Any]:
     shrink = scale.pick(10 if task is NETWORK else 2, 1)
     return {"data": task.data, "label": label, "rounds": max(task.labels[label][1] // shrink, 10)}
 
 
-def shown(task: Task) -> dict[str, Any]:
+def shown(task: SoteriaTask) -> dict[str, Any]:
     """What the runs that are shown do otherwise: look at every round, where that is cheap.
 
     Else twenty times: a message has a twentieth of the coordinates, so that the round for which its whole run's
@@ -168,7 +168,7 @@ def shown(task: Task) -> dict[str, Any]:
     return {"evaluations": 20 if task is NETWORK else None}
 
 
-def rehearsals(task: Task, labels: Sequence[float], scale: Scale) -> dict[Any, list[dict[str, Any]]]:
+def rehearsals(task: SoteriaTask, labels: Sequence[float], scale: Scale) -> dict[Any, list[dict[str, Any]]]:
     """For every label the rounds and clip norms that one algorithm tries on synthetic records, for all."""
     made: dict[Any, list[dict[str, Any]]] = {}
     steps = _steps(task, scale)
@@ -185,7 +185,7 @@ def rehearsals(task: Task, labels: Sequence[float], scale: Scale) -> dict[Any, l
 
 
 def grids(
-    task: Task, labels: Sequence[float], scale: Scale, plans: Mapping[Any, Settings]
+    task: SoteriaTask, labels: Sequence[float], scale: Scale, plans: Mapping[Any, Settings]
 ) -> dict[Any, list[dict[str, Any]]]:
     """For every (label, mode, algorithm) the points that tuning tries: steps, at the planned rest where true."""
     made: dict[Any, list[dict[str, Any]]] = {}

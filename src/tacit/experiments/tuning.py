@@ -7,7 +7,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, TypeVar
 
-from tacit.experiments.cells import Cell, Result, Runner, Settings, Work
+from tacit.algorithms.settings import Settings
+from tacit.engine.workers import Result
+from tacit.experiments.cells import Cell, CellFunction, Runner
 
 Series = TypeVar("Series", bound=Hashable)
 Score = Callable[[Result], float]
@@ -16,7 +18,7 @@ Score = Callable[[Result], float]
 
 def tuned(
     runner: Runner,
-    work: Work,
+    work: CellFunction,
     grids: Mapping[Series, Sequence[Settings]],
     *,
     tuning_seeds: Sequence[int],
@@ -50,7 +52,12 @@ def tuned(
 
 
 def rehearsed(
-    runner: Runner, work: Work, grids: Mapping[Series, Sequence[Settings]], *, keep: Sequence[str], score: Score
+    runner: Runner,
+    work: CellFunction,
+    grids: Mapping[Series, Sequence[Settings]],
+    *,
+    keep: Sequence[str],
+    score: Score,
 ) -> dict[Series, dict[str, Any]]:
     """For every series the settings named by `keep` of the point that did best on a stand-in for the data.
 

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.grad import conv2d_input
 
-from tacit.models.layers import Clients
+from tacit.models.layers import Owners
 
 SHORT = 16
 """Rows of fewer positions are copied faster in two goes."""
@@ -65,7 +65,7 @@ class ConvolutionLayer:
     geometry: Geometry
     weight: Tensor
     bias: Tensor | None
-    clients: Clients
+    clients: Owners
 
     def outputs(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """What comes out, and what the gradient needs to remember: images, or columns if there are any yet."""

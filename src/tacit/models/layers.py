@@ -42,10 +42,10 @@ margin that bounds keep.
 
 
 @dataclass(frozen=True)
-class Clients:
+class Owners:
     """Whose records the rows of a batch are, worked out once for all its layers.
 
-    >>> clients = Clients.of(torch.tensor([2, 0, 1]), torch.device("cpu"))
+    >>> clients = Owners.of(torch.tensor([2, 0, 1]), torch.device("cpu"))
     >>> clients.padded(torch.tensor([1.0, 2.0, 3.0]))
     tensor([[1., 2.],
             [0., 0.],
@@ -58,7 +58,7 @@ class Clients:
     """where a record goes in a rectangle of all clients; None where records fill it as they are"""
 
     @classmethod
-    def of(cls, counts: Tensor, device: torch.device) -> Clients:
+    def of(cls, counts: Tensor, device: torch.device) -> Owners:
         """From how many consecutive records belong to each client."""
         owners = torch.repeat_interleave(torch.arange(len(counts)), counts)
         longest = int(counts.max())
@@ -101,7 +101,7 @@ class Share(Protocol):
         """The squared norm of every record's share, in double precision: (records,)."""
         ...
 
-    def sums(self, weights: Tensor, clients: Clients) -> Tensor:
+    def sums(self, weights: Tensor, clients: Owners) -> Tensor:
         """The weighted sum of every client's records: (clients, parameters). Weight zero adds exactly zero."""
         ...
 
@@ -152,7 +152,7 @@ class WrittenShare:
         """Row by row."""
         return _squares(self.gradients)
 
-    def sums(self, weights: Tensor, clients: Clients) -> Tensor:
+    def sums(self, weights: Tensor, clients: Owners) -> Tensor:
         """Weighted rows, summed by client."""
         return clients.sums(_scaled(self.gradients, weights))
 
@@ -172,7 +172,7 @@ class OuterShare:
         """||errors||^2 ||inputs||^2."""
         return _input_squares(self.inputs) * _squares(self.errors)
 
-    def sums(self, weights: Tensor, clients: Clients) -> Tensor:
+    def sums(self, weights: Tensor, clients: Owners) -> Tensor:
         """One matrix product a client."""
         errors = _scaled_errors(self.errors, weights)
         return clients.products(errors, _kept(self.inputs, weights)).flatten(1)
@@ -213,7 +213,7 @@ class RowsShare(_Positions):
         """Row by row."""
         return torch.cat([_squares(self.rows(a, b)) for a, b in self._ranges(0, len(self.errors))])
 
-    def sums(self, weights: Tensor, clients: Clients) -> Tensor:
+    def sums(self, weights: Tensor, clients: Owners) -> Tensor:
         """Weighted rows, summed by client."""
         total = self.errors.new_zeros(len(clients.sizes), self.errors.shape[1] * self.width)
         for start, stop in self._ranges(0, len(self.errors)):
@@ -236,7 +236,7 @@ class ProductsShare(_Positions):
         roundings = CANCELLATION * (errors.shape[2] + 2) * 2**-24
         return products.sum((1, 2)).clamp(min=0.0) + roundings**2 * if_nothing_cancels
 
-    def sums(self, weights: Tensor, clients: Clients) -> Tensor:
+    def sums(self, weights: Tensor, clients: Owners) -> Tensor:
         """One matrix product a client, over its records and positions together."""
         errors, inputs = _scaled_errors(self.errors, weights), _kept(self.inputs, weights)
         outputs = errors.shape[1]
@@ -274,7 +274,7 @@ class LayeredGradients:
     sizes: tuple[int, ...]
     """How many numbers every parameter has."""
     counts: Tensor
-    clients: Clients
+    clients: Owners
     numbers: int
     """About how many numbers were held at once to compute them."""
 

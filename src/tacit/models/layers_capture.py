@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from tacit.federation import Batch
-from tacit.models.layers import Clients, LayeredGradients, Share, WrittenShare
-from tacit.models.layers_chain import Chain
+from tacit.models.layers import LayeredGradients, Owners, Share, WrittenShare
+from tacit.models.layers_chain import LayerChain
 from tacit.models.layers_tape import Tape
 from tacit.models.layers_use import Use, UsedOtherwiseError
 
@@ -45,7 +45,7 @@ class Capture:
     """of all parameters, in the order in which they lie in a point"""
     in_layers: frozenset[str]
     """the parameters that are expected to be used once, by a layer"""
-    chain: Chain | None
+    chain: LayerChain | None
     """the module, if it is known to keep records apart"""
     slopes: Callable[[Tensor, Tensor], Tensor]
     """outputs (records, ...), targets (records,) -> the slope of every record's loss by its outputs"""
@@ -55,7 +55,7 @@ class Capture:
         pieces = point.detach().split([shape.numel() for shape in self.shapes.values()], dim=-1)
         named = zip(self.shapes.items(), pieces, strict=True)
         parts = {name: piece.unflatten(-1, shape) for (name, shape), piece in named}
-        clients = Clients.of(batch.counts, batch.features.device)
+        clients = Owners.of(batch.counts, batch.features.device)
         if self.chain is not None:
             try:
                 uses = self.chain.uses(
@@ -72,7 +72,7 @@ class Capture:
                 in_layers = in_layers - found.names
 
     def _watched(
-        self, parts: Mapping[str, Tensor], batch: Batch, clients: Clients, in_layers: frozenset[str], shared: bool
+        self, parts: Mapping[str, Tensor], batch: Batch, clients: Owners, in_layers: frozenset[str], shared: bool
     ) -> LayeredGradients:
         """Run the module's own code, one record at a time, and notice what it does with the parameters."""
         copies: dict[str, Tensor] = {}
@@ -94,7 +94,7 @@ class Capture:
         return self._layered(tape.uses, written, batch, clients)
 
     def _layered(
-        self, uses: Sequence[Use], written: Mapping[str, Tensor], batch: Batch, clients: Clients
+        self, uses: Sequence[Use], written: Mapping[str, Tensor], batch: Batch, clients: Owners
     ) -> LayeredGradients:
         shares: dict[str, Share] = {name: WrittenShare(rows.flatten(1)) for name, rows in written.items()}
         for use in uses:

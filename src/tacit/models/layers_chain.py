@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit.models.convolution import ConvolutionLayer, Geometry, HalvingMaxPool, halves, pair
-from tacit.models.layers import Clients
+from tacit.models.layers import Owners
 from tacit.models.layers_use import LinearLayer, Use, UsedOtherwiseError
 
 _WITHOUT_PARAMETERS = (nn.MaxPool2d, nn.AvgPool2d, nn.ReLU, nn.Sigmoid, nn.Tanh, nn.Identity)
@@ -48,13 +48,13 @@ def keeps_records_apart(module: nn.Module) -> bool:
 
 
 @dataclass(frozen=True)
-class Chain:
+class LayerChain:
     """The layers of a chain in order, each with the names of its parameters: weight, and bias if there is one."""
 
     layers: tuple[tuple[nn.Module, tuple[str, ...]], ...]
 
     @classmethod
-    def of(cls, module: nn.Module) -> Chain | None:
+    def of(cls, module: nn.Module) -> LayerChain | None:
         """The chain that a module is; None if it is none, or if its parameters are frozen or used twice."""
         if not keeps_records_apart(module):
             return None
@@ -64,9 +64,7 @@ class Chain:
         plain = all(_plain(layer) for layer, _ in layers if isinstance(layer, nn.Conv2d))
         return cls(layers) if plain and named == trained else None
 
-    def uses(
-        self, parts: Mapping[str, Tensor], clients: Clients, inputs: Tensor, slopes: Back
-    ) -> tuple[Use, ...]:
+    def uses(self, parts: Mapping[str, Tensor], clients: Owners, inputs: Tensor, slopes: Back) -> tuple[Use, ...]:
         """What every layer with parameters saw, and the errors that came back to it.
 
         `parts` are the parameters by name, (clients, ...) where every client has its own; `slopes` says how the
@@ -110,7 +108,7 @@ def _plain(layer: nn.Conv2d) -> bool:
 
 
 def _use(
-    layer: nn.Module, names: tuple[str, ...], parts: Mapping[str, Tensor], clients: Clients, inputs: Tensor
+    layer: nn.Module, names: tuple[str, ...], parts: Mapping[str, Tensor], clients: Owners, inputs: Tensor
 ) -> Use:
     weight, bias = parts[names[0]], parts[names[1]] if len(names) == 2 else None
     if isinstance(layer, nn.Conv2d):

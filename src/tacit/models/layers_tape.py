@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode, resolve_name
 
 from tacit.models.convolution import ConvolutionLayer, Geometry, HalvingMaxPool, halves, pair
-from tacit.models.layers import Clients
+from tacit.models.layers import Owners
 from tacit.models.layers_use import LinearLayer, Use, UsedOtherwiseError
 
 _METADATA = frozenset(["shape", "dtype", "device", "requires_grad", "ndim", "size", "dim", "numel"])
@@ -65,7 +65,7 @@ class Tape(TorchFunctionMode):
     ...) where every client has its own.
     """
 
-    def __init__(self, stand_ins: Mapping[str, Tensor], parts: Mapping[str, Tensor], clients: Clients) -> None:
+    def __init__(self, stand_ins: Mapping[str, Tensor], parts: Mapping[str, Tensor], clients: Owners) -> None:
         super().__init__()
         self.names = {id(tensor): name for name, tensor in stand_ins.items()}
         self.parts = parts

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tacit.models.convolution import ConvolutionLayer
-from tacit.models.layers import Clients, Share, WrittenShare, weight_share
+from tacit.models.layers import Owners, Share, WrittenShare, weight_share
 
 
 class UsedOtherwiseError(Exception):
@@ -36,7 +36,7 @@ class LinearLayer:
 
     weight: Tensor
     bias: Tensor | None
-    clients: Clients
+    clients: Owners
 
     def outputs(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         if self.weight.dim() == 2:

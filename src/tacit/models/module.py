@@ -16,7 +16,7 @@ from tacit.federation import Batch
 from tacit.models.gradients import ROWS_AT_A_TIME, Gradients, WrittenGradients
 from tacit.models.layers import LayeredGradients
 from tacit.models.layers_capture import Capture, layer_parameters
-from tacit.models.layers_chain import Chain
+from tacit.models.layers_chain import LayerChain
 from tacit.models.losses import CrossEntropy, ScoreLoss, Squared
 from tacit.models.model import check_point
 from tacit.models.penalty import Penalty
@@ -67,7 +67,7 @@ class ModuleModel:
         if not shapes:
             raise RequestError("the module has no parameters to train")
         object.__setattr__(self, "_shapes", shapes)
-        chain = Chain.of(self.module) if isinstance(self.loss, str) else None
+        chain = LayerChain.of(self.module) if isinstance(self.loss, str) else None
         capture = Capture(self._record_losses, shapes, layer_parameters(self.module), chain, self._slopes)
         object.__setattr__(self, "_capture", capture)
 

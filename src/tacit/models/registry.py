@@ -76,9 +76,13 @@ def default_model(federation: Federation) -> str:
 
 
 def build_model(name: str, federation: Federation, settings: dict[str, Any] | None = None) -> Model:
-    """A model by name, sized for the federation; `settings` are the maker's own (`hidden`, `ridge`, ...).
+    """A model by name, sized for the federation.
 
-    `module:package.module:factory` calls a function of the user's own that returns a `torch.nn.Module`.
+    Args:
+        name: see `MODELS`; or `module:package.module:factory`, a function of your own that returns a
+            `torch.nn.Module`.
+        federation: says how many features and classes there are.
+        settings: the model's own, such as `hidden` or `ridge`.
     """
     settings = dict(settings or {})
     if name.startswith(ENTRY_POINT):

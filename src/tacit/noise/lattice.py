@@ -68,7 +68,7 @@ _CUT, _CELLS_PER_UNIT, _POINT_BITS = 16, 64, 40
 _SLOT_BITS, _OFFSET_BITS, _DIGIT_BITS = 16, 34, 13
 _BLOCK = 2**15
 _TERMS = [(-1.0) ** k / math.factorial(k + 1) for k in range(14)]
-Steps = NDArray[np.int64]
+LatticeSteps = NDArray[np.int64]
 Reals = NDArray[np.float64]
 Words = NDArray[np.uint64]
 
@@ -147,7 +147,7 @@ def _rejected(cells: NDArray[np.uint16], offsets: Words, digits: Words, keystrea
     return unsure[~accepted]
 
 
-def _accepted(proposals: int, exponent: int, keystream: Keystream) -> Steps:
+def _accepted(proposals: int, exponent: int, keystream: Keystream) -> LatticeSteps:
     """The steps of those proposals that are accepted, in order."""
     words = keystream.uint64(proposals)
     cells = _staircase().cells.take((words >> (64 - _SLOT_BITS)).view(np.int64))
@@ -164,7 +164,7 @@ def _accepted(proposals: int, exponent: int, keystream: Keystream) -> Steps:
     return np.delete(steps, rejected)
 
 
-def rounded_gaussian(size: int, exponent: int, keystream: Keystream) -> Steps:
+def rounded_gaussian(size: int, exponent: int, keystream: Keystream) -> LatticeSteps:
     """Independent draws of nearest(2^exponent N(0, 1)): whole numbers.
 
     Guarantee: P(k) is Phi((k + 1/2) / 2^exponent) - Phi((k - 1/2) / 2^exponent), cut at 16 standard deviations,
@@ -183,16 +183,16 @@ def rounded_gaussian(size: int, exponent: int, keystream: Keystream) -> Steps:
     return np.concatenate(blocks)
 
 
-def nearest_steps(row: Reals, noise_std: float, exponent: int) -> Steps:
+def nearest_steps(row: Reals, noise_std: float, exponent: int) -> LatticeSteps:
     """nearest(x / g) for every coordinate, g = noise_std 2^-exponent.
 
     Guarantee: two rows within LARGEST_STEP steps of zero get at most (1 + 2^-4) sqrt(dim) g further apart.
     """
-    steps: Steps = np.rint(np.ldexp(row / noise_std, exponent)).astype(np.int64)
+    steps: LatticeSteps = np.rint(np.ldexp(row / noise_std, exponent)).astype(np.int64)
     return steps
 
 
-def lattice_steps(row: Reals, noise_std: float, exponent: int, keystream: Keystream) -> Steps:
+def lattice_steps(row: Reals, noise_std: float, exponent: int, keystream: Keystream) -> LatticeSteps:
     """The release of one row before it is scaled: k_x + k_n, whole numbers of steps g."""
     return nearest_steps(row, noise_std, exponent) + rounded_gaussian(len(row), exponent, keystream)
 

@@ -47,7 +47,7 @@ class LedgerBusyError(TacitError):
 
 
 @dataclass(frozen=True)
-class RunAccount:
+class LedgerRun:
     """What a ledger says about one run."""
 
     opened: Mapping[str, Any]
@@ -72,9 +72,9 @@ class Account:
 
     lines: int = 0
     hash: str = _FIRST_HASH
-    runs: tuple[tuple[str, RunAccount], ...] = ()
+    runs: tuple[tuple[str, LedgerRun], ...] = ()
 
-    def run(self, run: str) -> RunAccount | None:
+    def run(self, run: str) -> LedgerRun | None:
         """One run, or None if it was never opened."""
         return dict(self.runs).get(run)
 
@@ -109,7 +109,7 @@ class Account:
         if line["kind"] == "open" and known is None:
             events.from_dict(line["event"])
             count("rounds_planned", line["rounds_planned"])
-            runs[line["run"]] = RunAccount(line)
+            runs[line["run"]] = LedgerRun(line)
         elif line["kind"] == "release" and known is not None and _is_next(line["releases"], known):
             runs[line["run"]] = replace(known, releases=line["releases"], last=line)
         else:
@@ -117,7 +117,7 @@ class Account:
         return Account(self.lines + 1, chain_hash(self.hash, body), tuple(runs.items()))
 
 
-def _is_next(releases: int, run: RunAccount) -> bool:
+def _is_next(releases: int, run: LedgerRun) -> bool:
     return releases == run.releases + 1 and releases <= run.planned
 
 

@@ -22,7 +22,11 @@ STYLES = ("-", "--", "-.", ":")
 
 
 def plot_run(run: Run) -> Figure:
-    """The curves of one run."""
+    """The curves of one run: loss, utility and test metric, against rounds and against bits.
+
+    Args:
+        run: a finished run.
+    """
     return plot_histories({run.algorithm.name: [run.history]}, run.algorithm.work.model.metric_name)
 
 

@@ -29,7 +29,10 @@ _PALETTE = (
 def plot_labels(federation: Federation, ax: Axes | None = None) -> Axes:
     """The targets of each client: stacked bars of classes, boxes for regression, an image for many clients.
 
-    Draws into `ax`, or into a new figure that pyplot does not know (`plot_labels(f).figure.savefig(path)`).
+    Args:
+        federation: whose targets are drawn.
+        ax: where to draw; by default a new figure that pyplot does not know
+            (`plot_labels(f).figure.savefig(path)`).
     """
     if ax is None:
         ax = _new_axes(federation)

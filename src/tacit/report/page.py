@@ -11,7 +11,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Words:
+class Paragraph:
     """A paragraph, or with several lines a list."""
 
     lines: tuple[str, ...]
@@ -34,7 +34,7 @@ class Image:
 
 
 @dataclass(frozen=True)
-class Grid:
+class SortableTable:
     """A table; a click on a heading (or Enter on it) sorts by that column."""
 
     caption: str
@@ -53,7 +53,7 @@ class Link:
         return self.words
 
 
-Block = Words | Folded | Image | Grid
+Block = Paragraph | Folded | Image | SortableTable
 _LONG_CHARACTERS = 40
 """Texts from here on may be broken, where others keep a table's line low."""
 
@@ -72,7 +72,7 @@ def render_page(title: str, lead: str, sections: Sequence[Section]) -> str:
     Guarantee: nothing is loaded from anywhere (a content security policy forbids it), and no text is taken as
     markup.
 
-    >>> page = render_page("A < B", "why", [Section("Numbers", [Grid("few", ("n",), ((1,), (2,)))])])
+    >>> page = render_page("A < B", "why", [Section("Numbers", [SortableTable("few", ("n",), ((1,), (2,)))])])
     >>> "<h1>A &lt; B</h1>" in page, page.count("<tr>")
     (True, 3)
     """
@@ -107,7 +107,7 @@ def _section(section: Section) -> str:
 
 
 def _block(block: Block) -> str:
-    if isinstance(block, Words):
+    if isinstance(block, Paragraph):
         if len(block.lines) == 1:
             return f"<p>{_text(block.lines[0])}</p>"
         return _list(block.lines)

@@ -11,7 +11,7 @@ from torch import Tensor
 from tacit.errors import RequestError, count, known_step, positive
 from tacit.server.projection import Everywhere, Projection
 from tacit.server.self_tuned import Prospect
-from tacit.server.update import State
+from tacit.state import State
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from torch import Tensor
 from tacit.errors import RequestError, known_step, positive
 from tacit.schedules import Constant, Schedule
 from tacit.server.self_tuned import Prospect, average_in
-from tacit.server.update import State
+from tacit.state import State
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from tacit.errors import RequestError, count, positive
 from tacit.server.projection import Everywhere, Projection
-from tacit.server.update import Descent, ServerUpdate, State
+from tacit.server.update import Descent, ServerUpdate
+from tacit.state import State
 
 _LEAST_SIGNAL = 0.01
 """The least share of the noise's energy that counts as signal: a sum of noisy squares may fall below zero."""

@@ -14,8 +14,7 @@ from tacit.errors import RequestError, positive, unknown_name
 from tacit.noise.randomness import Purpose, Randomness
 from tacit.schedules import Constant, Schedule
 from tacit.server.projection import Everywhere, Projection
-
-State = dict[str, Tensor]
+from tacit.state import State
 
 
 class ServerUpdate(Protocol):

@@ -26,7 +26,7 @@ from tacit.noise.additive import build_noise
 from tacit.privacy import Target
 from tacit.server.accelerated import Accelerated, Stage
 from tacit.sklearn.federated import Federated
-from tacit.sklearn.requests import Array, budgets, default_delta, seed_and_noise
+from tacit.sklearn.requests import AnyArray, budgets, default_delta, seed_and_noise
 
 
 class FederatedLinear(Federated):
@@ -129,12 +129,12 @@ class FederatedLinear(Federated):
     def _keep(self, run: Run) -> None:
         model = run.algorithm.work.model
         assert isinstance(model, LinearModel)
-        point: Array = run.parameters.double().numpy()
+        point: AnyArray = run.parameters.double().numpy()
         rows = point.reshape(-1, model.outputs)
-        self.coef_: Array = rows[: model.features].T.copy()
+        self.coef_: AnyArray = rows[: model.features].T.copy()
         self.intercept_: Any = rows[model.features].copy() if model.intercept else np.zeros(model.outputs)
 
-    def _scores(self, X: Any) -> Array:
+    def _scores(self, X: Any) -> AnyArray:
         rows = self._checked(X)
-        scores: Array = rows @ self.coef_.T + self.intercept_
+        scores: AnyArray = rows @ self.coef_.T + self.intercept_
         return scores

@@ -19,7 +19,7 @@ from tacit.engine.trained import Trained
 from tacit.errors import RequestError, unknown_name
 from tacit.federation import Batch, Federation
 from tacit.sklearn.federated import Federated
-from tacit.sklearn.requests import Array, budgets, default_delta, seed_and_noise
+from tacit.sklearn.requests import AnyArray, budgets, default_delta, seed_and_noise
 
 TASKS = ("classification", "regression")
 
@@ -113,14 +113,14 @@ class FederatedEstimator(Federated):
     def _keep(self, run: Run) -> None:
         self.model_ = Trained(run.algorithm.work.model, run.parameters.double())
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: Any) -> AnyArray:
         """The predicted target of every record."""
         rows = self._checked(X)
-        predicted: Array = self.model_.predict(rows).numpy()
+        predicted: AnyArray = self.model_.predict(rows).numpy()
         return self.classes_[predicted] if self.task == "classification" else predicted
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: Any) -> AnyArray:
         """The probability of every class, (records, classes): the loss of a class is minus its logarithm."""
         rows = torch.from_numpy(self._checked(X))
         counts = torch.tensor([len(rows)])

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from tacit.engine.run import Run
 from tacit.errors import DataError
 from tacit.federation import Federation
-from tacit.sklearn.requests import Array, federate, group
+from tacit.sklearn.requests import AnyArray, federate, group
 
 UNPROTECTED = ("run_", "history_")
 """Attributes that were computed from records without noise, or hold them."""
@@ -58,10 +58,10 @@ class Federated(BaseEstimator):  # type: ignore[misc]
         self._keep(run)
         return self
 
-    def _checked(self, X: Any) -> Array:
+    def _checked(self, X: Any) -> AnyArray:
         """Records to predict for: as many features as at fitting, by the same names."""
         check_is_fitted(self)
-        rows: Array = validate_data(self, X, dtype=np.float64, reset=False)
+        rows: AnyArray = validate_data(self, X, dtype=np.float64, reset=False)
         return rows
 
     def __getstate__(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from sklearn.utils import Tags
 
 from tacit.engine.run import Run
 from tacit.sklearn.accelerated import FederatedLinear
-from tacit.sklearn.requests import Array
+from tacit.sklearn.requests import AnyArray
 
 
 class FederatedLogisticRegression(ClassifierMixin, FederatedLinear):  # type: ignore[misc]
@@ -68,23 +68,23 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinear):  # type: ig
 
     usual_model_norm = 30.0
 
-    def decision_function(self, X: Any) -> Array:
+    def decision_function(self, X: Any) -> AnyArray:
         """X @ coef_.T + intercept_: (records,) for two classes, else (records, classes)."""
         scores = self._scores(X)
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: Any) -> AnyArray:
         """The probability of every class: (records, classes)."""
         scores = self._scores(X)
         if scores.shape[1] == 1:
             return np.hstack([expit(-scores), expit(scores)])
         return np.asarray(softmax(scores, axis=1))
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: Any) -> AnyArray:
         """The most probable class of every record."""
         scores = self._scores(X)
         positions = (scores[:, 0] > 0).astype(int) if scores.shape[1] == 1 else scores.argmax(axis=1)
-        labels: Array = self.classes_[positions]
+        labels: AnyArray = self.classes_[positions]
         return labels
 
     def __sklearn_tags__(self) -> Tags:
@@ -114,9 +114,9 @@ class FederatedRidge(RegressorMixin, FederatedLinear):  # type: ignore[misc]
 
     usual_model_norm = 1.0
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: Any) -> AnyArray:
         """X @ coef_ + intercept_."""
-        predicted: Array = self._checked(X) @ self.coef_ + self.intercept_
+        predicted: AnyArray = self._checked(X) @ self.coef_ + self.intercept_
         return predicted
 
     def _keep(self, run: Run) -> None:

@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from tacit.errors import DataError, RequestError, positive
 from tacit.federation import Federation
 
-Array = npt.NDArray[Any]
+AnyArray = npt.NDArray[Any]
 
 ONE_SILO = "all records"
 """What the only client is called where nobody was named."""
@@ -24,7 +24,7 @@ ONE_SILO = "all records"
 LARGEST_DELTA = 1e-5
 
 
-def group(clients: Any, records: int) -> tuple[Array, Array]:
+def group(clients: Any, records: int) -> tuple[AnyArray, AnyArray]:
     """The sorted labels of the clients, and the position of every record's client among them."""
     if clients is None:
         return np.array([ONE_SILO]), np.zeros(records, dtype=np.int64)
@@ -41,7 +41,9 @@ def group(clients: Any, records: int) -> tuple[Array, Array]:
     return found, positions
 
 
-def federate(X: Array, y: Array, labels: Array, positions: Array, *, classes: int | None) -> Federation:
+def federate(
+    X: AnyArray, y: AnyArray, labels: AnyArray, positions: AnyArray, *, classes: int | None
+) -> Federation:
     """The records of every client; `y` holds class numbers if there are `classes`."""
     federation = Federation.from_arrays(
         X, y, positions, classes=classes, task="regression" if classes is None else "classification"
@@ -50,7 +52,7 @@ def federate(X: Array, y: Array, labels: Array, positions: Array, *, classes: in
     return dataclasses.replace(federation, names=tuple(map(str, labels)), peeks=peeks)
 
 
-def budgets(epsilon: float | Mapping[Any, float] | None, labels: Array) -> float | list[float]:
+def budgets(epsilon: float | Mapping[Any, float] | None, labels: AnyArray) -> float | list[float]:
     """One epsilon for all clients, or each client's own; a mapping may name more clients than hold records."""
     if epsilon is None:
         raise RequestError("epsilon must be a number above 0, not None; for no privacy at all, privacy='none'")

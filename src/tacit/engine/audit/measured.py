@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from tacit.engine.audit.stage import Array, Counts, Stage, Tactic, coins_of, pulls_of
+from tacit.engine.audit.stage import AuditStage, Tactic, coins_of, pulls_of
 from tacit.privacy.audit import Check, draws_check, freshness_check, law_check, noise_check, others_check
+from tacit.privacy.audit.checks import Counts
+from tacit.privacy.pairs import Array
 
 _NUMBERS, _MOST_TRIALS, _FEWEST_TRIALS = 8000, 1000, 60
 """About how many numbers are looked at for their noise, in how many trials."""
@@ -20,13 +22,13 @@ _HUGE = 1e33
 """Beyond the bound by so much that squares of gradients overflow in single precision."""
 
 
-def check_trials(stage: Stage) -> int:
+def check_trials(stage: AuditStage) -> int:
     """How many trials the checks take."""
     numbers = len(stage.direction) * stage.rounds * max(1.0, stage.messages / 4)
     return int(np.clip(_NUMBERS / numbers, _FEWEST_TRIALS, _MOST_TRIALS))
 
 
-def measured(stage: Stage, first: int) -> tuple[Check, ...]:
+def measured(stage: AuditStage, first: int) -> tuple[Check, ...]:
     """All checks that make sense here, in trials numbered from `first`."""
     trials = check_trials(stage)
     present = coins_of(stage.randomness, trials, first)
@@ -53,7 +55,7 @@ def measured(stage: Stage, first: int) -> tuple[Check, ...]:
     return tuple(checks)
 
 
-def _movements(stage: Stage, draws: Counts, first: int) -> tuple[Array, Array]:
+def _movements(stage: AuditStage, draws: Counts, first: int) -> tuple[Array, Array]:
     """How far the canary moved messages at most, whatever the tactic, and how far it may: (trials, rounds)."""
     few = draws[:_MOVED]
     if (few > 0).sum() >= _FEWEST_DRAWN:
@@ -71,7 +73,7 @@ def _movements(stage: Stage, draws: Counts, first: int) -> tuple[Array, Array]:
     return np.concatenate(moved), np.concatenate([stage.allowed(drawn, trial) for trial, drawn in found])
 
 
-def _moved(stage: Stage, first: int, trials: int) -> Array:
+def _moved(stage: AuditStage, first: int, trials: int) -> Array:
     own, neighbours = (pulls_of(np.full(trials, there), stage.adjacency) for there in (True, False))
     distances = []
     for tactic in (*stage.tactics, replace(stage.tactics[0], size=_HUGE)):

@@ -10,11 +10,12 @@ from tacit.compress import Direct, Identity
 from tacit.engine.audit.game import Game
 from tacit.engine.audit.model import clients_with
 from tacit.engine.audit.promises import promises_of
-from tacit.engine.audit.stage import Array, Coins, Tactic, coins_of, pulls_of
+from tacit.engine.audit.stage import CoinFlips, Tactic, coins_of, pulls_of
 from tacit.errors import RequestError, count
 from tacit.federation import Federation
 from tacit.privacy import Adversary, Target, Unit
 from tacit.privacy.audit import AuditResult, Rehearsal, one_run_finding, rehearsed_attacks
+from tacit.privacy.pairs import Array
 
 CANARIES = 1000
 
@@ -71,12 +72,12 @@ def audit_one_run(
     )
 
 
-def _seen(game: Game, present: Coins, number: int) -> Array:
+def _seen(game: Game, present: CoinFlips, number: int) -> Array:
     client = _client(game, present, number)
     return _by_canary(game.play(client, number, Tactic(), game.noise, game.algorithm.uplink))
 
 
-def _client(game: Game, present: Coins, number: int) -> Federation:
+def _client(game: Game, present: CoinFlips, number: int) -> Federation:
     length = game.algorithm.work.bound.norm(game.dim)
     return clients_with(
         torch.diag(torch.from_numpy(pulls_of(present, game.adjacency) * length)).float(), torch.tensor([number])

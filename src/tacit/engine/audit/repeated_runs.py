@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from tacit.algorithms.algorithm import Algorithm
 from tacit.engine.audit.measured import measured
 from tacit.engine.audit.promises import Promise, promises_of
-from tacit.engine.audit.stage import Array, Stage, Tactic, rehearse
+from tacit.engine.audit.stage import AuditStage, Tactic, rehearse
 from tacit.errors import count
 from tacit.privacy import Target
 from tacit.privacy.audit import Attack, AuditResult, Rehearsal, best_rule
+from tacit.privacy.pairs import Array
 
 TRIALS, DIM = 4000, 4
 
@@ -144,7 +145,7 @@ def _rehearse_all(promise: Promise, trials: int, confidence: float) -> _Rehearse
     return max(found, key=lambda one: one[0])[1]
 
 
-def _scores(stage: Stage, attacks: dict[str, Attack], trials: Rehearsal, first: int) -> dict[str, Array]:
+def _scores(stage: AuditStage, attacks: dict[str, Attack], trials: Rehearsal, first: int) -> dict[str, Array]:
     """What attacks make of what the adversary sees."""
     seen = stage.hidden(trials.views, first)
     return {name: attack(seen) for name, attack in attacks.items()}

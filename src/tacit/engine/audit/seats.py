@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.engine.audit.stage import Array, Coins
+from tacit.engine.audit.stage import CoinFlips
 from tacit.noise.randomness import Purpose, Randomness
 from tacit.privacy import Adversary
+from tacit.privacy.pairs import Array
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Present:
     """how many of every trial"""
     multipliers: Tensor
     """(positions,): the noise that each of them adds, in bounds"""
-    canary: Coins
+    canary: CoinFlips
     """(trials,): whether the client whose data are guessed is among them; it is the first of its trial"""
     weights: Array
     """(trials,): by what its message is multiplied, so that messages with different shares of noise compare"""
@@ -210,7 +211,7 @@ class Sums:
 
 
 @dataclass(frozen=True)
-class Mixed:
+class MixedSeat:
     """Sees all messages of a round in random order."""
 
     clients: int

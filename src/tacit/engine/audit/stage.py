@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from tacit.noise.randomness import Purpose, Randomness
 from tacit.privacy import Adjacency, Adversary, Unit
 from tacit.privacy.audit import Attack, Rehearsal
+from tacit.privacy.audit.checks import Counts
+from tacit.privacy.pairs import Array
 
-Array = NDArray[np.float64]
-Coins = NDArray[np.bool_]
-Counts = NDArray[np.int64]
+CoinFlips = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Draws:
     """in a whole run, if there is a limit"""
 
 
-class Stage(Protocol):
+class AuditStage(Protocol):
     """Trials, numbered from some first one: in each a coin decides whether the canary or its neighbour is there.
 
     Equal numbers stand for equal randomness, so that two runs of the same trials differ only in what was changed.
@@ -109,7 +109,7 @@ class Stage(Protocol):
         ...
 
     @property
-    def followed(self) -> Stage:
+    def followed(self) -> AuditStage:
         """The same trials to someone who can tell the canary's messages from others where they are only mixed."""
         ...
 
@@ -152,17 +152,17 @@ class Stage(Protocol):
         ...
 
 
-def pulls_of(present: Coins, adjacency: Adjacency) -> Array:
+def pulls_of(present: CoinFlips, adjacency: Adjacency) -> Array:
     """How far canaries pull: their own way, or their neighbour's."""
     return np.where(present, 1.0, -1.0 if adjacency is Adjacency.REPLACE_ONE else 0.0)
 
 
-def coins_of(randomness: Randomness, number: int, first: int) -> Coins:
+def coins_of(randomness: Randomness, number: int, first: int) -> CoinFlips:
     """Fair and independent, for canaries numbered from `first`."""
     return randomness.generator(Purpose.DATA, client=first).random(number) < 0.5
 
 
-def rehearse(stage: Stage, tactic: Tactic, number: int, first: int) -> Rehearsal:
+def rehearse(stage: AuditStage, tactic: Tactic, number: int, first: int) -> Rehearsal:
     """Trials in which everything is known."""
     present = coins_of(stage.randomness, number, first)
     pulls = pulls_of(present, stage.adjacency)

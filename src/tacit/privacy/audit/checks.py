@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from tacit.privacy.audit.guesses import clopper_pearson_lower
+from tacit.privacy.pairs import Array
 
-Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 LEVEL = 1e-3

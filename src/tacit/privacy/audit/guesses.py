@@ -7,12 +7,11 @@ guesser sees what the client sent and says which of the two it was, or nothing.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import stats
 
 from tacit.errors import RequestError, count, probability
-
-Array = NDArray[np.float64]
+from tacit.privacy.pairs import Array
 
 _TINY = 1e-300
 

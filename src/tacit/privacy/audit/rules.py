@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from tacit.privacy.audit.findings import Finding
 from tacit.privacy.audit.guesses import one_run_epsilon, repeated_runs_delta, repeated_runs_epsilon
-
-Array = NDArray[np.float64]
+from tacit.privacy.pairs import Array
 
 _FEWEST_GUESSES, _RULES = 16, 12
 """In practice, and how many numbers of guesses between it and everything are considered."""

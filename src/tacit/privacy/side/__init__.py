@@ -10,7 +10,7 @@ release of every client by itself, which composes with training in one accountan
 >>> total = tacit.Target(epsilon=8, delta=1e-4)
 >>> share = split_target(total, 0.2)
 
->>> features = private_mean_and_scale(federation, Box(0, 1), target=share, seed=0)
+>>> features = private_mean_and_scale(federation, FeatureBox(0, 1), target=share, seed=0)
 >>> prepared = standardise(federation, *features.value)
 >>> model = tacit.build_model("softmax", prepared)
 >>> clip = clip_norm_from_quantile(model, prepared, lower=0.1, upper=10, target=share, seed=0)
@@ -27,14 +27,14 @@ True
 
 from tacit.privacy.side.budget import pipeline_event, pipeline_guarantee, remaining_target, split_target
 from tacit.privacy.side.clip_norm import clip_norm_from_quantile
-from tacit.privacy.side.feature_bounds import Ball, Box
+from tacit.privacy.side.feature_bounds import FeatureBall, FeatureBox
 from tacit.privacy.side.moments import MeanAndScale, private_mean_and_scale, standardise
 from tacit.privacy.side.quantile import private_quantile
 from tacit.privacy.side.release import SideRelease
 
 __all__ = [
-    "Ball",
-    "Box",
+    "FeatureBall",
+    "FeatureBox",
     "MeanAndScale",
     "SideRelease",
     "clip_norm_from_quantile",

@@ -26,7 +26,7 @@ from tacit.privacy.side.release import check_range
 
 
 @dataclass(frozen=True)
-class Box:
+class FeatureBox:
     """A range for every feature: one for all of them, or one for each. What lies beyond is clipped.
 
     It should hug the data as far as that is known without a look: the noise grows with the width, and with the
@@ -68,7 +68,7 @@ class Box:
 
 
 @dataclass(frozen=True)
-class Ball:
+class FeatureBall:
     """A bound on the norm of a record's features; longer records are shortened to it.
 
     For rows of which little more than the length is known (embeddings of norm 1, sparse rows). The noise on means

@@ -12,7 +12,7 @@ from torch import Tensor
 from tacit.errors import RequestError
 from tacit.federation import Federation
 from tacit.privacy.guarantee import Target
-from tacit.privacy.side.feature_bounds import Ball, Box
+from tacit.privacy.side.feature_bounds import FeatureBall, FeatureBox
 from tacit.privacy.side.release import NoisyMeans, SideRelease
 
 GRID = 2**16
@@ -33,7 +33,7 @@ class MeanAndScale(NamedTuple):
 
 def private_mean_and_scale(
     federation: Federation,
-    within: Box | Ball,
+    within: FeatureBox | FeatureBall,
     *,
     columns: Sequence[int] | None = None,
     name: str = "features",
@@ -56,7 +56,7 @@ def private_mean_and_scale(
 
     >>> heights = torch.linspace(150, 190, 20_000)[:, None]
     >>> federation = Federation.from_arrays(heights, heights[:, 0], [0, 1] * 10_000)
-    >>> height = private_mean_and_scale(federation, Box(100, 220), target=Target(1.0, 1e-5), seed=0)
+    >>> height = private_mean_and_scale(federation, FeatureBox(100, 220), target=Target(1.0, 1e-5), seed=0)
     >>> mean, scale = height.value
     >>> round(mean.item()), round(scale.item()), round(heights.std().item())
     (170, 11, 12)
@@ -111,7 +111,7 @@ def standardise(federation: Federation, mean: Tensor, scale: Tensor) -> Federati
     )
 
 
-def _sums(rows: Tensor, columns: Tensor, within: Box | Ball, sizes: Tensor) -> Tensor:
+def _sums(rows: Tensor, columns: Tensor, within: FeatureBox | FeatureBall, sizes: Tensor) -> Tensor:
     """For every client the sum of its records' contributions: (clients, 2 columns) double."""
     dim = len(columns)
     middle, half = within.limits(dim)

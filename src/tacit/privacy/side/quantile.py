@@ -14,7 +14,7 @@ from tacit.models.gradients import sums_by_client
 from tacit.privacy.guarantee import Target
 from tacit.privacy.side.release import NoisyMeans, SideRelease, check_one_number_each, check_range
 
-Values = Tensor | Callable[[Batch], Tensor]
+RecordValues = Tensor | Callable[[Batch], Tensor]
 """One number for each record, or the function that gives it. It must look at every record by itself."""
 
 BOUND = 0.5
@@ -23,7 +23,7 @@ BOUND = 0.5
 
 def private_quantile(
     federation: Federation,
-    values: Values,
+    values: RecordValues,
     quantile: float,
     *,
     name: str,

@@ -21,7 +21,7 @@ from tacit.theory.published.fed_spa import (
     theorem_1_noise_multiplier,
 )
 
-Sampling = Literal["without-replacement", "poisson"]
+SamplingName = Literal["without-replacement", "poisson"]
 
 LEAST_SPREAD = 0.7
 """What Theorem 1 wants sigma'^2 to be at least."""
@@ -71,7 +71,7 @@ def exact_noise_multiplier(
     steps: int,
     epsilon: float,
     delta: float,
-    sampling: Sampling = "without-replacement",
+    sampling: SamplingName = "without-replacement",
     adjacency: Adjacency = Adjacency.REPLACE_ONE,
 ) -> float:
     """The least z for which an agent's I tau = `steps` noisy gradients keep (epsilon, delta) for each record.

@@ -27,7 +27,7 @@ NOISE = "noise over what full batches need"
 
 
 @dataclass(frozen=True)
-class Experiment:
+class PaperExperiment:
     """One of the experiments of appendix I."""
 
     name: str
@@ -43,9 +43,9 @@ class Experiment:
 
 
 EXPERIMENTS = (
-    Experiment("MNIST", 1238, 35, (0.75, 1.5, 3.0, 6.0, 12.0, 18.0)),
-    Experiment("insurance", 107, 35, (0.125, 0.25, 0.5, 1.0, 2.0, 3.0)),
-    Experiment("obesity", 202, 100, (0.5, 1.0, 3.0, 6.0, 9.0)),
+    PaperExperiment("MNIST", 1238, 35, (0.75, 1.5, 3.0, 6.0, 12.0, 18.0)),
+    PaperExperiment("insurance", 107, 35, (0.125, 0.25, 0.5, 1.0, 2.0, 3.0)),
+    PaperExperiment("obesity", 202, 100, (0.5, 1.0, 3.0, 6.0, 9.0)),
 )
 """Records of a silo for training (insurance: of ten silos). Rounds are those of the authors' code where the paper
 does not give them.
@@ -102,7 +102,7 @@ def table() -> tuple[Row, ...]:
     return tuple(rows)
 
 
-def _as_printed(one: Experiment, label: float) -> Row:
+def _as_printed(one: PaperExperiment, label: float) -> Row:
     batch = math.floor(experiment_batch(records=one.records, rounds=one.rounds, epsilon=label))
     found = row(
         one.name, epsilon=label, delta=one.records**-2.0, records=one.records, batch=batch, rounds=one.rounds
