@@ -60,7 +60,9 @@ def noisy_mb_sgd(
         raise RequestError(
             f"step = {step:g} is too long for strong_convexity = {mu:g}: take less than its inverse"
         )
-    return Algorithm("noisy-mb-sgd", work, Direct(Identity()), Averaged(Descent(step, projection), 1 / (1 - mu * step)))
+    return Algorithm(
+        "noisy-mb-sgd", work, Direct(Identity()), Averaged(Descent(step, projection), 1 / (1 - mu * step))
+    )
 
 
 def known_strong_convexity(model: Model, given: float | None) -> float:

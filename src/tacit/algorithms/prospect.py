@@ -101,7 +101,6 @@ def public_guess(
     return TARGET_SCORES * bound / scale**2, TARGET_SCORES
 
 
-
 def expected_cohort(participation: Participation, clients: int) -> float:
     """How many clients a direction is the mean of; where that number is random, by the mean of its inverse."""
     if isinstance(participation, PoissonClients):

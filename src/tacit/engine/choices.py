@@ -101,6 +101,7 @@ def question(recipe: Recipe, model: Model, federation: Federation, privacy: Priv
     smallest = int(federation.sizes.min())
     bound = build_bound(said.get("bound", "clip-norm"), said.get("clip_norm", 1.0))
     who = participation_of(recipe, federation.clients)
+    compressor = parse_compressor(said.get("compressor", "identity"))
 
     def sampling(batch: float | None) -> Sampling:
         return build_sampling(said.get("sampling", "full"), batch)
@@ -124,7 +125,7 @@ def question(recipe: Recipe, model: Model, federation: Federation, privacy: Priv
         epsilon=_strictest("epsilon", recipe.epsilon, federation),
         delta=_strictest("delta", recipe.delta, federation),
         gradient_bound=bound.norm(model.dim),
-        omega=parse_compressor(said.get("compressor", "identity")).omega(model.dim),
+        omega=compressor.omega(model.dim) if compressor.unbiased else 0.0,
         diameter=parse_projection(said.get("projection", "none")).diameter,
         feature_norm=feature_norm(recipe),
         target_bound=recipe.target_bound,

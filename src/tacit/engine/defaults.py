@@ -1,7 +1,7 @@
 """What a recipe leaves open, chosen so that the run is good: from public numbers and the exact accountant.
 
-No record is looked at. How many records, clients, features and classes there are is public, and so are the promise
-and the noise that it needs; steps follow from the messages themselves (`tacit.server.self_tuned`).
+No record is looked at. How many records, clients, features and classes there are is public, and so are the
+promise and the noise that it needs; steps follow from the messages themselves (`tacit.server.self_tuned`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from tacit.algorithms.calibrate import Privacy
-from tacit.algorithms.prospect import public_guess, feature_scale
+from tacit.algorithms.prospect import feature_scale, public_guess
 from tacit.algorithms.registry import algorithm_entry
 from tacit.compress import parse_compressor
 from tacit.engine.rehearsal import thrifty_rate
@@ -50,7 +50,7 @@ def good_settings(asked: Asked, privacy: Privacy) -> dict[str, Any]:
     if "snapshot_probability" in entry.settings:
         # A snapshot costs a pass over all records; a batch costs its share of one.
         chosen["snapshot_probability"] = max(0.1, min(0.5, asked.rate(batch)))
-    if asked.is_open("compressor") and "compressor" in entry.settings and privacy != "none":
+    if asked.is_open("compressor") and str(asked.usual.get("compressor")).startswith("rand-k"):
         sparse = "local_steps" in entry.settings  # works on the coordinates that it sends, which costs no noise
         chosen["compressor"] = SPARSE_STEPS if sparse else _good_compressor(asked, batch)
     return chosen

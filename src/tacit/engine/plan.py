@@ -130,9 +130,7 @@ def plan(
     # After what is refused whatever the records are: this looks at how many there are.
     algorithm.work.sampling.check_rounds(federation.sizes, rounds * algorithm.work.batches_per_round)
     algorithm = settled(algorithm, float(found.noise_multipliers[0]))
-    algorithm = settle_steps(
-        algorithm, federation, found.noise_stds, float(found.noise_multipliers[0]), rounds
-    )
+    algorithm = settle_steps(algorithm, federation, found.noise_stds, float(found.noise_multipliers[0]), rounds)
     found = replace(found, algorithm=algorithm)
     return Plan(algorithm, federation, rounds, privacy, seed, stream, attended, found)
 

@@ -73,9 +73,7 @@ class Accelerated:
         stages = tuple(
             stage
             if stage.curvature is not None
-            else replace(
-                stage, curvature=max(least, stage.rounds**2 * prospect.length / (4 * prospect.travel()))
-            )
+            else replace(stage, curvature=max(least, stage.rounds**2 * prospect.length / (4 * prospect.travel())))
             for stage in self.stages
         )
         return replace(self, stages=stages)

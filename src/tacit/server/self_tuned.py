@@ -24,7 +24,7 @@ _MEMORY = 0.3
 """A mean of directions reaches back over about the last third of the rounds so far."""
 
 _GREED, _LEAST_SHARE = 2.0, 0.1
-"""Curvature is a guess from above: a few times the step that it allows, and never less than a tenth of the plan."""
+"""Curvature is a guess from above: twice the step that it allows, and never less than a tenth of the plan."""
 
 _AVERAGE_POWER = 3
 """Round t weighs (t + 1)^3 in the average: half of the weight is on the last sixth of the rounds."""
@@ -85,7 +85,7 @@ class Prospect:
         if self.unit_noise == 0:
             return math.inf
         distance = self.distance if distance is None else distance
-        return distance / (2 * self.unit_noise**2 * self.score_range) ** (1 / 3)
+        return distance / math.cbrt(2 * self.unit_noise**2 * self.score_range)
 
     def excess(self) -> float:
         """About how much loss is left after the best travel, noise included; in units of a usual residual."""
@@ -188,6 +188,6 @@ class SelfTuned:
         return self.prospect
 
 
-def descent(step: float | None, projection: Projection = Everywhere()) -> ServerUpdate:
+def descent(step: float | None) -> ServerUpdate:
     """Steps of a given length, or such as follow from the messages and their noise."""
-    return SelfTuned(projection) if step is None else Descent(step, projection)
+    return SelfTuned() if step is None else Descent(step)
