@@ -59,7 +59,7 @@ def settle_steps(
 
 
 def _local_step(algorithm: Algorithm, federation: Federation, known: Prospect) -> float:
-    """Noisy steps make, all of them together, the travel that suits the noise; others are as long as is stable."""
+    """Noisy steps make, all together, the travel that suits the noise; others are as long as is stable."""
     work = algorithm.work
     stable = feature_scale(work.model, federation.feature_norm) ** -2
     if work.unit is not Unit.RECORD:
