@@ -56,27 +56,27 @@ def outlook(plan: Plan) -> Outlook | None:
     needs = _needs(plan, CLEAR / ratio)
     if ratio >= 1:
         said = (
-            f"Noise will cost accuracy: over {plan.rounds} rounds the signal reaches at most {ratio:.2g} times the "
-            f"noise. {CLEAR:g} times would take {needs}, or a model with fewer parameters."
+            f"Noise will cost accuracy: over {plan.rounds} rounds the signal reaches at most {ratio:.2g} times "
+            f"the noise. {CLEAR:g} times would take {needs}, or a model with fewer parameters."
         )
         return Outlook(ratio, "noisy", said)
     said = (
-        f"Little can be learned: even over all {plan.rounds} rounds the noise is {1 / ratio:.2g} times as long as the "
-        f"signal can be. A clear signal would take {needs}, or a model with fewer parameters."
+        f"Little can be learned: even over all {plan.rounds} rounds the noise is {1 / ratio:.2g} times as long as "
+        f"the signal can be. A clear signal would take {needs}, or a model with fewer parameters."
     )
     return Outlook(ratio, "hidden", said)
 
 
 def _needs(plan: Plan, times: float) -> str:
-    """What makes the ratio of signal to noise so many times larger; noise falls about in proportion to epsilon."""
+    """What makes signal over noise so many times larger; noise falls about in proportion to epsilon."""
     clients = plan.federation.clients
     if plan.algorithm.work.unit is Unit.CLIENT:
         alone = not plan.algorithm.trust.charges_everyone
         many = clients * (times**2 if alone else times)
         return f"about {_rounded(many)} clients instead of {clients}, or an epsilon {times:.2g} times as large"
     return (
-        f"{times:.2g} times as many records in every client, about {_rounded(clients * times**2)} clients like these, "
-        f"or an epsilon {times:.2g} times as large"
+        f"{times:.2g} times as many records in every client, about {_rounded(clients * times**2)} clients like "
+        f"these, or an epsilon {times:.2g} times as large"
     )
 
 
@@ -110,7 +110,11 @@ def findings(run: Run) -> list[Finding]:
     first, last = history[0], history[-1]
     rose = not last.train_loss <= first.train_loss
     if rose:
-        shorter = "leave step out: it then suits the noise" if "step" in settings else "take fewer parameters"
+        shorter = (
+            "Leave step out: it then suits the noise."
+            if "step" in settings
+            else "Take a model with fewer parameters."
+        )
         found.append(
             Finding(f"The training loss rose, from {first.train_loss:.3g} to {last.train_loss:.3g}.", shorter)
         )
@@ -120,7 +124,7 @@ def findings(run: Run) -> list[Finding]:
             Finding(
                 f"The model is no better than {naive[1]}: test {run.algorithm.work.model.metric_name} "
                 f"{last.test_metric:.4g}.",
-                "see what follows" if ahead is not None and ahead.verdict != "clear" else "try another model",
+                "See what follows." if ahead is not None and ahead.verdict != "clear" else "Try another model.",
             )
         )
     if ahead is not None and ahead.verdict != "clear":
@@ -131,7 +135,7 @@ def findings(run: Run) -> list[Finding]:
         found.append(
             Finding(
                 f"Compression by {compressor} multiplies the variance of the noise by {factor:.3g}.",
-                "take a weaker compressor ('natural', or 'identity' for none), or leave it out",
+                "Leave compressor out, or take a weaker one ('natural', or 'identity' for none).",
             )
         )
     if not found and len(history) > 2:
@@ -141,7 +145,7 @@ def findings(run: Run) -> list[Finding]:
             found.append(
                 Finding(
                     "The loss was still falling at the end.",
-                    f"take more rounds than {plan.rounds}, or a longer step",
+                    f"Take more than {plan.rounds} rounds.",
                 )
             )
     return found
