@@ -74,3 +74,10 @@ def count(setting: str, value: int, *, at_least: int = 1) -> int:
     if not (_is_number(value) and math.isfinite(value) and int(value) == value and value >= at_least):
         raise RequestError(f"{setting} must be a whole number of at least {at_least}, not {value!r}")
     return int(value)
+
+
+def known_step(step: float | None) -> float:
+    """The length of a step, if it has been chosen."""
+    if step is None:
+        raise RequestError("the step follows from the noise, which is not known yet: make a plan (tacit.plan)")
+    return step

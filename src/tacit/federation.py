@@ -116,6 +116,8 @@ class Federation:
     weights: Tensor | None = None
     """(clients,) double on the CPU: how much a client counts, 1 on average over the whole federation (p_i times
     the number of clients); None for 1 each"""
+    feature_norm: float | None = None
+    """a public bound on the norm of a record's features, where there is one"""
 
     def __post_init__(self) -> None:
         check_federation(self)

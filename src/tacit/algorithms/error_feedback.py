@@ -17,6 +17,7 @@ from tacit.compress import ErrorFeedback, TopK
 from tacit.compress.compressor import Compressor
 from tacit.models.model import Model
 from tacit.schedules import Constant, Schedule
+from tacit.server.self_tuned import SelfTuned
 from tacit.server.update import Descent
 
 
@@ -27,7 +28,7 @@ def ef21_sgdm(
     sampling: Sampling = Poisson(0.1),
     compressor: Compressor = TopK(fraction=0.05),
     momentum: float = 0.1,
-    step: float = 0.1,
+    step: float | None = None,
     schedule: Schedule = Constant(),
 ) -> Algorithm:
     """EF21-SGDM on private gradients (Fatkhullin, Tyurin & Richtarik 2023, Algorithm 1).
@@ -38,9 +39,10 @@ def ef21_sgdm(
         sampling: how each round draws its batch.
         compressor: of the messages, biased (`top-k:0.05`) or not (`rand-k:0.05`).
         momentum: weight of a new gradient in a client's moving average; 1 is EF21 without one, for little noise.
-        step: the server's.
+        step: the server's; left out, it follows from the messages and their noise.
         schedule: how the step changes from round to round.
     """
     work = PrivateGradient(model, Minibatch(sampling), bound)
     uplink = ErrorFeedback(compressor, momentum=momentum)
-    return Algorithm("ef21-sgdm", work, uplink, Descent(step, schedule=schedule))
+    server = SelfTuned() if step is None else Descent(step, schedule=schedule)
+    return Algorithm("ef21-sgdm", work, uplink, server)

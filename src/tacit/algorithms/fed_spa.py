@@ -26,8 +26,9 @@ from tacit.compress.support import MessageSupport
 from tacit.models.model import Model
 from tacit.noise.binomial import Binomial
 from tacit.privacy.side.release import SideRelease
-from tacit.schedules import Constant, InverseSqrt, Schedule
+from tacit.schedules import Constant, Schedule
 from tacit.server.adaptive import Adaptive
+from tacit.server.self_tuned import SelfTuned, descent
 from tacit.server.update import Descent
 
 
@@ -39,8 +40,8 @@ def fed_spa(
     compressor: Compressor = RandK(fraction=0.05),
     local_steps: int = 10,
     local_step: float | None = None,
-    step: float = 0.1,
-    schedule: Schedule = InverseSqrt(),
+    step: float | None = None,
+    schedule: Schedule = Constant(),
     beta_1: float = 0.9,
     beta_2: float = 0.99,
     kappa: float = 1e-3,
@@ -105,8 +106,8 @@ def dp_fed(
     sampling: Sampling = Poisson(0.1),
     local_steps: int = 10,
     local_step: float | None = None,
-    step: float = 0.1,
-    schedule: Schedule = InverseSqrt(),
+    step: float | None = None,
+    schedule: Schedule = Constant(),
     before: SideRelease[float] | None = None,
 ) -> Algorithm:
     """DP-Fed: FedAvg whose local gradients are bounded record by record and noisy (section 5).
@@ -132,7 +133,7 @@ def dp_fed(
         schedule=schedule,
         before=before,
     )
-    return Algorithm("dp-fed", work, Direct(Identity()), Descent(step))
+    return Algorithm("dp-fed", work, Direct(Identity()), descent(step))
 
 
 def cpsgd(
@@ -142,7 +143,7 @@ def cpsgd(
     sampling: Sampling = Poisson(0.1),
     bits: int = 16,
     rotate: bool = False,
-    step: float = 0.1,
+    step: float | None = None,
     schedule: Schedule = Constant(),
 ) -> Algorithm:
     """cpSGD: one gradient a round, rounded at random to a grid, with coins as noise (section 5).
@@ -165,4 +166,5 @@ def cpsgd(
     work = BinomialGradient(model, sampling, bound, Binomial(bits), rotation)
     compressor = WholeSteps(bits)
     uplink = Direct(compressor) if rotation is None else RotatedBack(compressor, rotation)
-    return Algorithm("cpsgd", work, uplink, Descent(step, schedule=schedule))
+    server = SelfTuned() if step is None else Descent(step, schedule=schedule)
+    return Algorithm("cpsgd", work, uplink, server)

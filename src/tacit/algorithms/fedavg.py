@@ -21,7 +21,13 @@ from tacit.client.sampling import Full, Sampling
 from tacit.compress import Direct, Identity
 from tacit.models.model import Model
 from tacit.schedules import Constant, Schedule
-from tacit.server.update import Descent, Output, last_point
+from tacit.server.self_tuned import SelfTuned
+from tacit.server.update import Descent, Output, ServerUpdate, last_point
+
+
+def _server(step: float | None, schedule: Schedule, momentum: float, output: Output) -> ServerUpdate:
+    """As the paper has it, or with steps that follow from the updates."""
+    return SelfTuned() if step is None else output(Descent(step, schedule=schedule, momentum=momentum))
 
 
 def fedavg(
@@ -30,7 +36,7 @@ def fedavg(
     sampling: Sampling = Full(),
     local_steps: int = 10,
     local_step: float | None = None,
-    step: float = 0.1,
+    step: float | None = None,
     schedule: Schedule = Constant(),
     momentum: float = 0.0,
     output: Output = last_point,
@@ -50,7 +56,7 @@ def fedavg(
     work = BoundedUpdate(
         model, sampling, Unbounded(), local_steps, step if local_step is None else local_step, schedule
     )
-    server = output(Descent(step, schedule=schedule, momentum=momentum))
+    server = _server(step, schedule, momentum, output)
     return Algorithm("fedavg", work, Direct(Identity()), server)
 
 
@@ -62,7 +68,7 @@ def dp_fedavg(
     sampling: Sampling = Full(),
     local_steps: int = 10,
     local_step: float | None = None,
-    step: float = 0.1,
+    step: float | None = None,
     schedule: Schedule = Constant(),
     momentum: float = 0.0,
     output: Output = last_point,
@@ -87,7 +93,7 @@ def dp_fedavg(
     bound: Bound = ClipNorm(clip_norm)
     local = step if local_step is None else local_step
     work = BoundedUpdate(model, sampling, bound, local_steps, local, schedule, public_sizes=public_sizes)
-    server = output(Descent(step, schedule=schedule, momentum=momentum))
+    server = _server(step, schedule, momentum, output)
     return Algorithm("dp-fedavg", work, Direct(Identity()), server, trust=trust)
 
 
@@ -99,7 +105,7 @@ def dp_normfedavg(
     sampling: Sampling = Full(),
     local_steps: int = 10,
     local_step: float | None = None,
-    step: float = 0.1,
+    step: float | None = None,
     schedule: Schedule = Constant(),
     momentum: float = 0.0,
     output: Output = last_point,
@@ -124,5 +130,5 @@ def dp_normfedavg(
     bound: Bound = Normalise(clip_norm)
     local = step if local_step is None else local_step
     work = BoundedUpdate(model, sampling, bound, local_steps, local, schedule, public_sizes=public_sizes)
-    server = output(Descent(step, schedule=schedule, momentum=momentum))
+    server = _server(step, schedule, momentum, output)
     return Algorithm("dp-normfedavg", work, Direct(Identity()), server, trust=trust)

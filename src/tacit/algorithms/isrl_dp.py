@@ -27,6 +27,7 @@ from tacit.models.model import Model
 from tacit.models.penalty import Ridge
 from tacit.server.accelerated import Accelerated, Stage
 from tacit.server.projection import Everywhere, Projection
+from tacit.server.self_tuned import SelfTuned
 from tacit.server.update import Averaged, Descent
 
 
@@ -35,7 +36,7 @@ def noisy_mb_sgd(
     *,
     bound: Bound = ClipNorm(1.0),
     sampling: Sampling = Poisson(0.1),
-    step: float = 0.1,
+    step: float | None = None,
     projection: Projection = Everywhere(),
     strong_convexity: float | None = None,
 ) -> Algorithm:
@@ -52,12 +53,16 @@ def noisy_mb_sgd(
         strong_convexity: that of the loss, mu; by default the strength of the model's ridge penalty.
     """
     work = PrivateGradient(model, Minibatch(sampling), bound)
-    descent, mu = Descent(step, projection), known_strong_convexity(model, strong_convexity)
+    mu = known_strong_convexity(model, strong_convexity)
+    if step is None:
+        return Algorithm("noisy-mb-sgd", work, Direct(Identity()), SelfTuned(projection))
     if mu * step >= 1:
         raise RequestError(
             f"step = {step:g} is too long for strong_convexity = {mu:g}: take less than its inverse"
         )
-    return Algorithm("noisy-mb-sgd", work, Direct(Identity()), Averaged(descent, 1 / (1 - mu * step)))
+    return Algorithm(
+        "noisy-mb-sgd", work, Direct(Identity()), Averaged(Descent(step, projection), 1 / (1 - mu * step))
+    )
 
 
 def known_strong_convexity(model: Model, given: float | None) -> float:
@@ -102,7 +107,7 @@ def noisy_local_sgd(
     bound: Bound = ClipNorm(1.0),
     sampling: Sampling = Poisson(0.1),
     local_steps: int = 10,
-    step: float = 0.1,
+    step: float | None = None,
 ) -> Algorithm:
     """Noisy Local SGD: every silo takes several noisy steps, the server averages the models (appendix I).
 
@@ -114,14 +119,15 @@ def noisy_local_sgd(
         step: length of a local step.
     """
     work = NoisyLocalSteps(model, sampling, bound, local_steps, step)
-    return Algorithm("noisy-local-sgd", work, Direct(Identity()), Descent(1.0))
+    server = SelfTuned() if step is None else Descent(1.0)
+    return Algorithm("noisy-local-sgd", work, Direct(Identity()), server)
 
 
 def mb_sgd(
     model: Model,
     *,
     sampling: Sampling = Poisson(0.1),
-    step: float = 0.1,
+    step: float | None = None,
     projection: Projection = Everywhere(),
     strong_convexity: float | None = None,
 ) -> Algorithm:
@@ -177,7 +183,7 @@ def accelerated(
 
 
 def local_sgd(
-    model: Model, *, sampling: Sampling = Poisson(0.1), local_steps: int = 10, step: float = 0.1
+    model: Model, *, sampling: Sampling = Poisson(0.1), local_steps: int = 10, step: float | None = None
 ) -> Algorithm:
     """Local SGD: `noisy_local_sgd` with no bound and no noise. Not private.
 

@@ -18,10 +18,12 @@ from tacit.client.sampling import Poisson, Sampling
 from tacit.compress import ControlVariates, Identity
 from tacit.compress.compressor import Compressor
 from tacit.compress.uplink import CONTROL, OWN_CONTROL
+from tacit.errors import RequestError, known_step
 from tacit.models.model import Model
 from tacit.privacy.side.release import SideRelease
 from tacit.schedules import Constant, Schedule
-from tacit.server.update import Descent
+from tacit.server.self_tuned import SelfTuned
+from tacit.server.update import Descent, ServerUpdate
 from tacit.state import State
 
 
@@ -33,10 +35,15 @@ class ControlledSteps(NoisyLocalSteps):
     client's own messages, c is the server's to choose, and the mean is post-processing (docs/privacy.md, Fact F).
     """
 
+    @property
+    def pace(self) -> tuple[float, float]:
+        """A mean of noisy gradients."""
+        return 1.0, self.steps**-0.5
+
     def run(self, point: Tensor, cohort: Cohort, state: State, noise_multipliers: Tensor) -> tuple[Tensor, State]:
         """The way that was walked, divided by its length in steps, less what steered it."""
         way, state = super().run(point, cohort, state, noise_multipliers)
-        mean = way / (self.steps * self.step_size * self.schedule.factor(cohort.round))
+        mean = way / (self.steps * known_step(self.step_size) * self.schedule.factor(cohort.round))
         correction = self.correction(cohort)
         return mean if correction is None else mean - correction, state
 
@@ -55,8 +62,8 @@ def dp_scaffold(
     sampling: Sampling = Poisson(0.1),
     compressor: Compressor = Identity(),
     local_steps: int = 10,
-    local_step: float = 0.1,
-    step: float = 1.0,
+    local_step: float | None = None,
+    step: float | None = None,
     schedule: Schedule = Constant(),
     before: SideRelease[float] | None = None,
 ) -> Algorithm:
@@ -68,12 +75,17 @@ def dp_scaffold(
         sampling: how each local step draws its batch.
         compressor: of the messages, unbiased; the paper has none.
         local_steps: local steps in a round, each a release of its own.
-        local_step: length of a local step, multiplied by `schedule` of the round.
-        step: the server's; with 1 it averages the clients' models.
+        local_step: length of a local step, multiplied by `schedule` of the round; left out, it suits the noise.
+        step: the server's, in local steps; with 1 it averages the clients' models. Left out, it follows from the
+            messages and their noise.
         schedule: how the local step changes from round to round.
         before: what the same records released before the first round, if the bound came from it.
     """
     work = ControlledSteps(model, sampling, bound, local_steps, local_step, schedule=schedule, before=before)
-    # A message is a mean gradient, the client's walk as many local steps along it.
-    server = Descent(step * local_step * local_steps, schedule=schedule)
+    # Messages are mean gradients: the mean of the clients' walks is so many local steps along theirs.
+    server: ServerUpdate = SelfTuned()
+    if step is not None:
+        if local_step is None:
+            raise RequestError("step is in local steps: give local_step, too")
+        server = Descent(step * local_step * local_steps, schedule=schedule)
     return Algorithm("dp-scaffold", work, ControlVariates(compressor), server)

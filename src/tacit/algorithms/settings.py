@@ -63,7 +63,7 @@ class Kind:
     """the values where neither a setting nor the signature's default says anything"""
 
 
-def _stages(about: About, stages: int | list[list[float]], step: float) -> tuple[Stage, ...]:
+def _stages(about: About, stages: int | list[list[float]], step: float | None) -> tuple[Stage, ...]:
     """The stages as given, or the rounds cut into stages as equal as they can be, of first curvature 1/step."""
     rounds = about.rounds
     if isinstance(stages, list):
@@ -76,7 +76,8 @@ def _stages(about: About, stages: int | list[list[float]], step: float) -> tuple
     if not 1 <= stages <= rounds:
         raise RequestError(f"stages must be between 1 and the {rounds} rounds, not {stages}")
     lengths = [rounds // stages + (k < rounds % stages) for k in range(stages)]
-    return tuple(Stage(length, 1 / positive("step", step)) for length in lengths)
+    curvature = None if step is None else 1 / positive("step", step)
+    return tuple(Stage(length, curvature) for length in lengths)
 
 
 def _whole(rounds: float) -> int:
@@ -124,7 +125,7 @@ KINDS: dict[Any, Kind] = {
         lambda about, name: parse_output(name, about.rounds, Randomness(about.seed)),
         lambda output: (describe_output(output),),
     ),
-    tuple[Stage, ...]: Kind({"": int | list[list[float]], "step": float}, _stages, usual=(1, 0.1)),
+    tuple[Stage, ...]: Kind({"": int | list[list[float]], "step": float}, _stages, usual=(1,)),
     Trust: Kind({"adversary": Literal["sum", "server"]}, _trust, usual=("sum",)),
     Shuffler: Kind({}, _shuffler),
     SideRelease[float] | None: Kind({"bound_from": str}, _before, lambda release: (None,)),

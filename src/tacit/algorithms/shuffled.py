@@ -10,6 +10,7 @@ stands beside it: with Gaussian messages their own noise, with coins next to not
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -25,6 +26,7 @@ from tacit.errors import RequestError
 from tacit.models.model import Model, penalty_gradient
 from tacit.server.accelerated import Accelerated, Stage
 from tacit.server.projection import Everywhere, Projection
+from tacit.server.self_tuned import Prospect
 from tacit.server.update import ServerUpdate
 from tacit.shuffle.coin_bits import CoinBits
 from tacit.state import State
@@ -39,7 +41,7 @@ def shuffled_mb_sgd(
     shuffler: Shuffler,
     bound: Bound = ClipNorm(1.0),
     sampling: Sampling = WithoutReplacement(0.1),
-    step: float = 0.1,
+    step: float | None = None,
     projection: Projection = Everywhere(),
     strong_convexity: float | None = None,
 ) -> Algorithm:
@@ -120,6 +122,11 @@ class WithPenalty:
 
     update: ServerUpdate
     model: Model
+
+    def settled(self, prospect: Prospect) -> Self:
+        """The update's."""
+        update: Any = self.update
+        return replace(self, update=update.settled(prospect) if hasattr(update, "settled") else update)
 
     def init(self, point: Tensor) -> State:
         """The update's."""

@@ -23,7 +23,7 @@ from tacit.client.sampling import Full, Poisson, Sampling
 from tacit.client.work import PrivateGradient
 from tacit.compress import Compressor, Direct, Identity, RandK, Shifted
 from tacit.models.model import Model
-from tacit.server.update import Descent
+from tacit.server.self_tuned import descent
 
 
 def cdp_sgd(
@@ -32,7 +32,7 @@ def cdp_sgd(
     bound: Bound = ClipNorm(1.0),
     sampling: Sampling = Poisson(0.1),
     compressor: Compressor = RandK(fraction=0.05),
-    step: float = 0.1,
+    step: float | None = None,
 ) -> Algorithm:
     """CDP-SGD: minibatch gradients, compressed as they are (Algorithm 1; Theorem 1).
 
@@ -44,7 +44,7 @@ def cdp_sgd(
         step: length of the server's steps.
     """
     work = PrivateGradient(model, Minibatch(sampling), bound)
-    return Algorithm("cdp-sgd", work, Direct(compressor), Descent(step))
+    return Algorithm("cdp-sgd", work, Direct(compressor), descent(step))
 
 
 def soteriafl_gd(
@@ -52,7 +52,7 @@ def soteriafl_gd(
     *,
     bound: Bound = ClipNorm(1.0),
     compressor: Compressor = RandK(fraction=0.05),
-    step: float = 0.1,
+    step: float | None = None,
     shift_step: float | None = None,
 ) -> Algorithm:
     """SoteriaFL-GD: full gradients, shifted compression (Algorithm 3, option I with b = m; Corollary 1).
@@ -66,7 +66,7 @@ def soteriafl_gd(
             compressor.
     """
     work = PrivateGradient(model, Minibatch(Full()), bound)
-    return Algorithm("soteriafl-gd", work, Shifted(compressor, shift_step), Descent(step))
+    return Algorithm("soteriafl-gd", work, Shifted(compressor, shift_step), descent(step))
 
 
 def soteriafl_sgd(
@@ -75,7 +75,7 @@ def soteriafl_sgd(
     bound: Bound = ClipNorm(1.0),
     sampling: Sampling = Poisson(0.1),
     compressor: Compressor = RandK(fraction=0.05),
-    step: float = 0.1,
+    step: float | None = None,
     shift_step: float | None = None,
 ) -> Algorithm:
     """SoteriaFL-SGD: minibatch gradients, shifted compression (Algorithm 3, option I; Corollary 1).
@@ -90,7 +90,7 @@ def soteriafl_sgd(
             compressor.
     """
     work = PrivateGradient(model, Minibatch(sampling), bound)
-    return Algorithm("soteriafl-sgd", work, Shifted(compressor, shift_step), Descent(step))
+    return Algorithm("soteriafl-sgd", work, Shifted(compressor, shift_step), descent(step))
 
 
 def soteriafl_svrg(
@@ -100,7 +100,7 @@ def soteriafl_svrg(
     bound: Bound = ClipNorm(1.0),
     sampling: Sampling = Poisson(0.1),
     compressor: Compressor = RandK(fraction=0.05),
-    step: float = 0.1,
+    step: float | None = None,
     shift_step: float | None = None,
     difference_bound: float = DIFFERENCE_BOUND,
 ) -> Algorithm:
@@ -119,7 +119,7 @@ def soteriafl_svrg(
             bound. A smaller one needs less noise; 2 leaves differences as they are.
     """
     work = PrivateGradient(model, Svrg(sampling, snapshot_probability, difference_bound), bound)
-    return Algorithm("soteriafl-svrg", work, Shifted(compressor, shift_step), Descent(step))
+    return Algorithm("soteriafl-svrg", work, Shifted(compressor, shift_step), descent(step))
 
 
 def soteriafl_saga(
@@ -128,7 +128,7 @@ def soteriafl_saga(
     bound: Bound = ClipNorm(1.0),
     sampling: Sampling = Poisson(0.1),
     compressor: Compressor = RandK(fraction=0.05),
-    step: float = 0.1,
+    step: float | None = None,
     shift_step: float | None = None,
     difference_bound: float = DIFFERENCE_BOUND,
 ) -> Algorithm:
@@ -146,11 +146,11 @@ def soteriafl_saga(
             smaller one needs less noise; 2 leaves differences as they are.
     """
     work = PrivateGradient(model, Saga(sampling, difference_bound), bound)
-    return Algorithm("soteriafl-saga", work, Shifted(compressor, shift_step), Descent(step))
+    return Algorithm("soteriafl-saga", work, Shifted(compressor, shift_step), descent(step))
 
 
 def ldp_sgd(
-    model: Model, *, bound: Bound = ClipNorm(1.0), sampling: Sampling = Poisson(0.1), step: float = 0.1
+    model: Model, *, bound: Bound = ClipNorm(1.0), sampling: Sampling = Poisson(0.1), step: float | None = None
 ) -> Algorithm:
     """LDP-SGD: minibatch gradients with no compression, a baseline of section 6.
 
@@ -161,7 +161,7 @@ def ldp_sgd(
         step: length of the server's steps.
     """
     work = PrivateGradient(model, Minibatch(sampling), bound)
-    return Algorithm("ldp-sgd", work, Direct(Identity()), Descent(step))
+    return Algorithm("ldp-sgd", work, Direct(Identity()), descent(step))
 
 
 def ldp_svrg(
@@ -170,7 +170,7 @@ def ldp_svrg(
     snapshot_probability: float,
     bound: Bound = ClipNorm(1.0),
     sampling: Sampling = Poisson(0.1),
-    step: float = 0.1,
+    step: float | None = None,
     difference_bound: float = DIFFERENCE_BOUND,
 ) -> Algorithm:
     """LDP-SVRG: differences to a snapshot with no compression, a baseline of section 6.
@@ -185,4 +185,4 @@ def ldp_svrg(
             bound. A smaller one needs less noise; 2 leaves differences as they are.
     """
     work = PrivateGradient(model, Svrg(sampling, snapshot_probability, difference_bound), bound)
-    return Algorithm("ldp-svrg", work, Direct(Identity()), Descent(step))
+    return Algorithm("ldp-svrg", work, Direct(Identity()), descent(step))

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console, Group, RenderableType
+from rich.markup import escape
 from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -80,6 +81,11 @@ def show_summary(summary: dict[str, Any]) -> None:
     for name, text in rows.items():
         table.add_row(name, text)
     Console().print(table)
+    if summary.get("findings"):
+        limits = Table.grid(padding=(0, 1))
+        for finding in summary["findings"]:
+            limits.add_row("[yellow]•[/]", f"{escape(finding['what'])} [dim]{escape(finding['change'])}[/]")
+        Console().print(Panel(limits, title="what limits this result", title_align="left", border_style="yellow"))
 
 
 def show_guarantee(summary: dict[str, Any]) -> None:

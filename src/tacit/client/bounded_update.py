@@ -20,7 +20,7 @@ from tacit.client.cohort import Cohort
 from tacit.client.noising import noise_memory, with_noise
 from tacit.client.sampling import Full, Sampling
 from tacit.client.span import span_update
-from tacit.errors import count, positive
+from tacit.errors import count, known_step, positive
 from tacit.federation import Federation
 from tacit.models.model import Model, penalty_gradient
 from tacit.models.shares import LayeredGradients
@@ -44,7 +44,8 @@ class BoundedUpdate:
     sampling: Sampling
     bound: Bound
     steps: int
-    step_size: float
+    step_size: float | None
+    """None where it follows from the noise: `tacit.plan` fills it in"""
     schedule: Schedule = field(default_factory=Constant)
     noise: Noise = field(default_factory=SeededGaussian)
     public_sizes: bool = False
@@ -53,7 +54,8 @@ class BoundedUpdate:
 
     def __post_init__(self) -> None:
         count("local_steps", self.steps)
-        positive("local_step", self.step_size)
+        if self.step_size is not None:
+            positive("local_step", self.step_size)
 
     @property
     def public(self) -> tuple[str, ...]:
@@ -80,7 +82,7 @@ class BoundedUpdate:
 
     def updates(self, point: Tensor, cohort: Cohort) -> Tensor:
         """The way that every client made, in local steps: (clients, dim), neither bounded nor private."""
-        step = self.step_size * self.schedule.factor(cohort.round)
+        step = known_step(self.step_size) * self.schedule.factor(cohort.round)
         if isinstance(self.sampling, Full):
             grams = None if cohort.grams is None else partial(cohort.grams.of, cohort.clients)
             fast = span_update(self.model, point, cohort.everything(), self.steps, step, grams)

@@ -8,6 +8,7 @@ numbers instead of d.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
@@ -23,7 +24,7 @@ from tacit.client.cohort import Cohort
 from tacit.client.noising import noise_memory, with_noise
 from tacit.client.sampling import ONE, Sampling
 from tacit.client.work import Work
-from tacit.errors import count, positive
+from tacit.errors import count, known_step, positive
 from tacit.federation import Federation
 from tacit.models.model import Model, penalty_gradient
 from tacit.noise.additive import Noise, SeededGaussian, check_size
@@ -93,7 +94,8 @@ class NoisyLocalSteps:
     sampling: Sampling
     bound: Bound
     steps: int
-    step_size: float
+    step_size: float | None
+    """None where it follows from the noise: `tacit.plan` fills it in"""
     support: Support = field(default_factory=Everything)
     schedule: Schedule = field(default_factory=Constant)
     noise: Noise = field(default_factory=SeededGaussian)
@@ -102,7 +104,8 @@ class NoisyLocalSteps:
 
     def __post_init__(self) -> None:
         count("local_steps", self.steps)
-        positive("local_step", self.step_size)
+        if self.step_size is not None:
+            positive("local_step", self.step_size)
 
     @property
     def public(self) -> tuple[str, ...]:
@@ -114,6 +117,12 @@ class NoisyLocalSteps:
     def batches_per_round(self) -> int:
         """One for every step."""
         return self.steps
+
+    @property
+    def pace(self) -> tuple[float, float]:
+        """What gradients and their noise are multiplied by in a message: a sum of noisy steps."""
+        step = known_step(self.step_size)
+        return step * self.steps, step * math.sqrt(self.steps)
 
     @property
     def kept(self) -> int:
@@ -128,7 +137,7 @@ class NoisyLocalSteps:
         """All clients of the cohort walk together, each at its own point and on its own coordinates."""
         model = BoundedModel(self.model, self.bound, self.noise.precision)
         dim, indices = self.model.dim, self._indices(cohort, point)
-        step = self.step_size * self.schedule.factor(cohort.round)
+        step = known_step(self.step_size) * self.schedule.factor(cohort.round)
         batch_sizes = self.sampling.batch_sizes(cohort.sizes).to(point.device)[:, None]
         stds = self.noise_stds(cohort.sizes, noise_multipliers)
         correction = self.correction(cohort)

@@ -62,6 +62,10 @@ class ErrorFeedback(Shifted):
         packets, shift = super().send(moved, {"shift": state["shift"]}, clients, generators)
         return packets, {**shift, "average": average, "sent": sent}
 
+    def noise_factor(self, dim: int) -> float:
+        # Directions are averages over time: what little noise each has lasts, and adds up to as much.
+        return 1.0
+
     def choose(self, dim: int, generators: Sequence[np.random.Generator]) -> Choice | None:
         return None  # the average needs every coordinate
 

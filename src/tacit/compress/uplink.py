@@ -63,6 +63,9 @@ class Uplink(Protocol):
     ) -> tuple[Packets, State]:
         """The messages for vectors with these values, (clients, k), at the chosen coordinates; consumes them."""
 
+    def noise_factor(self, dim: int) -> float:
+        """By how much compression multiplies the variance of noise, from vectors to directions; an estimate."""
+
     def server_init(self, dim: int) -> State:
         """The server's memory before the first round."""
 
@@ -111,6 +114,9 @@ class Direct:
         generators: Sequence[np.random.Generator],
     ) -> tuple[Packets, State]:
         return _sparsifier(self.compressor).pack(values, choice, generators), state
+
+    def noise_factor(self, dim: int) -> float:
+        return 1 + self.compressor.omega(dim)
 
     def server_init(self, dim: int) -> State:
         return {}
@@ -185,6 +191,10 @@ class Shifted:
         packets = _sparsifier(self.compressor).pack(unknown, choice, generators)
         packets.add_to(shift, self.gamma(packets.dim), clients)
         return packets, {"shift": shift}
+
+    def noise_factor(self, dim: int) -> float:
+        # A shift holds as much old noise as there is new, and the compressor multiplies both.
+        return 1 + 2 * self.compressor.omega(dim)
 
     def server_init(self, dim: int) -> State:
         return {"shift": torch.zeros(count("dim", dim))}

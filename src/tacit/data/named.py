@@ -96,6 +96,7 @@ def load(
         name=name,
         class_names=class_names,
         peeks=tuple(peeks),
+        feature_norm=1.0 if unit_norm else None,
     )
 
 

@@ -16,6 +16,7 @@ from tacit.client.estimators import Minibatch
 from tacit.client.sampling import Sampling, build_sampling
 from tacit.client.work import PrivateGradient
 from tacit.compress import Direct, Identity, parse_compressor
+from tacit.engine.defaults import ROUNDS, good_settings
 from tacit.engine.recipe import Recipe
 from tacit.engine.targets import for_each_client
 from tacit.errors import RequestError
@@ -34,9 +35,6 @@ from tacit.server.update import Descent
 from tacit.theory.asked import CHOSEN, Asked
 from tacit.theory.isrl_dp.choices import smoothing
 
-ROUNDS = 100
-"""Where neither a recipe nor the theory says how many."""
-
 THEORY = "theory"
 """How a recipe asks for the Moreau envelope that the theorem prescribes: model.smoothing = "theory"."""
 
@@ -45,10 +43,12 @@ def resolved(recipe: Recipe, model: Model, federation: Federation, privacy: Priv
     """The recipe with every setting of its algorithm said: as given, else by its theory, else as usual."""
     recipe = checked(recipe, federation)
     entry, said = algorithm_entry(recipe.algorithm), recipe.algorithm_settings
-    still_open = (CHOSEN & entry.settings) - said.keys() or recipe.rounds is None
-    chosen: dict[str, Any] = {}
-    if entry.theory is not None and still_open:
-        chosen = entry.theory.choose(question(recipe, model, federation, privacy))
+    asked = question(recipe, model, federation, privacy)
+    if recipe.settings_from == "theory":
+        still_open = (CHOSEN & entry.settings) - said.keys() or recipe.rounds is None
+        chosen = entry.theory.choose(asked) if entry.theory is not None and still_open else {}
+    else:
+        chosen = good_settings(asked, privacy)
     rounds = chosen.pop("rounds", ROUNDS) if recipe.rounds is None else recipe.rounds
     chosen = {name: value for name, value in chosen.items() if name in entry.settings}
     settings = {**usual_settings(entry.make), **chosen, **said}
@@ -101,6 +101,7 @@ def question(recipe: Recipe, model: Model, federation: Federation, privacy: Priv
     smallest = int(federation.sizes.min())
     bound = build_bound(said.get("bound", "clip-norm"), said.get("clip_norm", 1.0))
     who = participation_of(recipe, federation.clients)
+    compressor = parse_compressor(said.get("compressor", "identity"))
 
     def sampling(batch: float | None) -> Sampling:
         return build_sampling(said.get("sampling", "full"), batch)
@@ -124,7 +125,7 @@ def question(recipe: Recipe, model: Model, federation: Federation, privacy: Priv
         epsilon=_strictest("epsilon", recipe.epsilon, federation),
         delta=_strictest("delta", recipe.delta, federation),
         gradient_bound=bound.norm(model.dim),
-        omega=parse_compressor(said.get("compressor", "identity")).omega(model.dim),
+        omega=compressor.omega(model.dim) if compressor.unbiased else 0.0,
         diameter=parse_projection(said.get("projection", "none")).diameter,
         feature_norm=feature_norm(recipe),
         target_bound=recipe.target_bound,

@@ -17,11 +17,12 @@ from dp_accounting import DpEvent
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.calibrate import Calibration, Privacy, attendance, calibrate, releases
 from tacit.algorithms.hybrid import protect_clients
+from tacit.algorithms.prospect import settle_steps
 from tacit.algorithms.registry import algorithm_entry, build_algorithm
 from tacit.algorithms.settings import About
 from tacit.algorithms.shuffled import settled
 from tacit.engine.bound_source import find_bound
-from tacit.engine.choices import participation_of, resolved, with_theory_smoothing
+from tacit.engine.choices import feature_norm, participation_of, resolved, with_theory_smoothing
 from tacit.engine.recipe import Recipe
 from tacit.engine.records import load_federation, weighted
 from tacit.engine.targets import check_promise, client_target, privacy_of
@@ -131,6 +132,7 @@ def plan(
     # After what is refused whatever the records are: this looks at how many there are.
     algorithm.work.sampling.check_rounds(federation.sizes, rounds * algorithm.work.batches_per_round)
     algorithm = settled(algorithm, float(found.noise_multipliers[0]))
+    algorithm = settle_steps(algorithm, federation, found.noise_stds, float(found.noise_multipliers[0]), rounds)
     found = replace(found, algorithm=algorithm)
     return Plan(algorithm, federation, rounds, privacy, seed, stream, attended, found, clients)
 
@@ -147,6 +149,8 @@ def make_plan(recipe: Recipe, *, data_dir: Path | None = None, federation: Feder
     _check_device(recipe.device)
     check_promise(recipe, algorithm_entry(recipe.algorithm).private)
     federation = load_federation(recipe, data_dir) if federation is None else weighted(recipe, federation)
+    if federation.feature_norm is None and feature_norm(recipe) is not None:
+        federation = replace(federation, feature_norm=feature_norm(recipe))
     privacy = privacy_of(recipe, federation)
     recipe = replace(recipe, model=recipe.model or default_model(federation), clients=federation.clients)
 

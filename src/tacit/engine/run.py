@@ -17,6 +17,7 @@ from tacit.client.local_steps import NoisyLocalSteps
 from tacit.client.work import Work
 from tacit.engine.files import write_atomically
 from tacit.engine.history import MEASURED, History, HistoryRow
+from tacit.engine.outlook import findings, outlook
 from tacit.engine.plan import Plan
 from tacit.engine.trained import Trained
 from tacit.federation import Federation
@@ -168,11 +169,13 @@ class Run:
             "test_metric": last.test_metric,
             "test_metric_name": work.model.metric_name,
             "signal_to_noise": last.signal_to_noise,
+            "outlook": None if (ahead := outlook(self.plan)) is None else ahead.to_dict(),
+            "findings": [finding.to_dict() for finding in findings(self)],
             "seed": self.plan.seed,
             "seconds": self.seconds,
             "peak_memory_mb": self.peak_memory_mb,
             # A comparison names run_dir by a digest of the user's own files.
-            "not_covered": [] if guarantee is None else [*MEASURED, "run_dir"],
+            "not_covered": [] if guarantee is None else [*MEASURED, "findings", "run_dir"],
             "run_dir": None if directory is None else str(directory),
         }
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 from torch import Tensor
 
-from tacit.errors import RequestError, count, positive
+from tacit.errors import RequestError, count, known_step, positive
 from tacit.server.projection import Everywhere, Projection
+from tacit.server.self_tuned import Prospect
 from tacit.state import State
 
 
@@ -17,11 +19,13 @@ class Stage:
     """`rounds` rounds with alpha_r = 2/(r+1) and eta_r = 4 curvature / (r (r+1)), r counted from 1."""
 
     rounds: int
-    curvature: float
+    curvature: float | None = None
+    """None where it follows from the noise: `tacit.plan` fills it in"""
 
     def __post_init__(self) -> None:
         count("rounds of a stage", self.rounds)
-        positive("curvature of a stage", self.curvature)
+        if self.curvature is not None:
+            positive("curvature of a stage", self.curvature)
 
 
 @dataclass(frozen=True)
@@ -52,12 +56,27 @@ class Accelerated:
             raise RequestError(f"strong_convexity must be at least 0, not {self.strong_convexity!r}")
         if not 0 <= self.regularisation < math.inf:
             raise RequestError(f"regularisation must be at least 0, not {self.regularisation!r}")
-        least = min(stage.curvature for stage in self.stages)
+        least = min((stage.curvature for stage in self.stages if stage.curvature is not None), default=math.inf)
         if self._mu > least:
             raise RequestError(
                 f"strong_convexity + regularisation = {self._mu:g} is more than the curvature {least:g}: "
                 "no loss bends more than its smoothness"
             )
+
+    def settled(self, prospect: Prospect) -> Self:
+        """The same with curvatures that suit the noise, where a stage has none.
+
+        T rounds of curvature b travel about T^2/(4 b) directions; they should go as far as the noise allows, and
+        b cannot be less than the curvature of the loss.
+        """
+        least = max(prospect.curvature, 2 * self._mu)
+        stages = tuple(
+            stage
+            if stage.curvature is not None
+            else replace(stage, curvature=max(least, stage.rounds**2 * prospect.length / (4 * prospect.travel())))
+            for stage in self.stages
+        )
+        return replace(self, stages=stages)
 
     @property
     def _mu(self) -> float:
@@ -75,7 +94,7 @@ class Accelerated:
         for stage in self.stages:
             if left < stage.rounds:
                 r = left + 1
-                return 2 / (r + 1), 4 * stage.curvature / (r * (r + 1)), r == stage.rounds
+                return 2 / (r + 1), 4 * known_step(stage.curvature) / (r * (r + 1)), r == stage.rounds
             left -= stage.rounds
         raise RequestError(f"round {round}, but the stages have only {self.rounds} rounds in all")
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 import torch
 from torch import Tensor
 
-from tacit.errors import RequestError, positive
+from tacit.errors import RequestError, known_step, positive
 from tacit.schedules import Constant, Schedule
+from tacit.server.self_tuned import Prospect, average_in
 from tacit.state import State
 
 
@@ -28,18 +31,35 @@ class Adaptive:
     tensor([-0.1000,  0.1000])
     """
 
-    step_size: float
+    step_size: float | None
+    """None where it follows from the noise: `tacit.plan` fills it in"""
     beta_1: float = 0.9
     beta_2: float = 0.99
     kappa: float = 1e-3
     schedule: Schedule = field(default_factory=Constant)
+    averaged: bool = False
+    """whether the model is the average of all points, the later the more, instead of the last one"""
 
     def __post_init__(self) -> None:
-        positive("step", self.step_size)
+        if self.step_size is not None:
+            positive("step", self.step_size)
         positive("kappa", self.kappa)
         for name, value in (("beta_1", self.beta_1), ("beta_2", self.beta_2)):
             if not 0 <= value < 1:
                 raise RequestError(f"{name} must be at least 0 and below 1, not {value!r}")
+
+    def settled(self, prospect: Prospect) -> Self:
+        """The same with a step, if it has none: in all rounds together the travel that suits the noise.
+
+        `kappa` rises to the noise that is left in u, so that coordinates of noise alone are not blown up.
+        """
+        if self.step_size is not None:
+            return self
+        momentum_noise = prospect.noise_std * math.sqrt((1 - self.beta_1) / (1 + self.beta_1))
+        kappa = max(self.kappa, 3 * momentum_noise)
+        factors = sum(self.schedule.factor(t) for t in range(prospect.rounds))
+        pace = min(prospect.travel(), prospect.distance * prospect.score_range) / (factors * prospect.length)
+        return replace(self, step_size=2 * kappa * pace, kappa=kappa, averaged=True)
 
     def init(self, point: Tensor) -> State:
         """The point, u_{-1} and v_{-1}."""
@@ -47,6 +67,7 @@ class Adaptive:
             "point": point,
             "movement": torch.zeros_like(point),
             "squares": torch.full_like(point, self.kappa**2),
+            **({"average": point.double()} if self.averaged else {}),
         }
 
     def broadcast(self, state: State, round: int) -> Tensor:
@@ -57,10 +78,11 @@ class Adaptive:
         """One move, each coordinate at a pace of its own."""
         movement = self.beta_1 * state["movement"] + (1 - self.beta_1) * direction
         squares = self.beta_2 * state["squares"] + (1 - self.beta_2) * movement.square()
-        step = self.step_size * self.schedule.factor(round)
+        step = known_step(self.step_size) * self.schedule.factor(round)
         point = state["point"] - step * movement / (squares.sqrt() + self.kappa)
-        return {"point": point, "movement": movement, "squares": squares}
+        moved = {"point": point, "movement": movement, "squares": squares}
+        return {**moved, "average": average_in(state["average"], point, round)} if self.averaged else moved
 
     def output(self, state: State) -> Tensor:
-        """The last point."""
-        return state["point"]
+        """The last point, or the average."""
+        return state["average"].to(state["point"].dtype) if self.averaged else state["point"]

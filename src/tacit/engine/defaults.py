@@ -1,0 +1,94 @@
+"""What a recipe leaves open, chosen so that the run is good: from public numbers and the exact accountant.
+
+No record is looked at. How many records, clients, features and classes there are is public, and so are the
+promise and the noise that it needs; steps follow from the messages themselves (`tacit.server.self_tuned`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from tacit.algorithms.calibrate import Privacy
+from tacit.algorithms.prospect import feature_scale, public_guess
+from tacit.algorithms.registry import algorithm_entry
+from tacit.compress import parse_compressor
+from tacit.engine.rehearsal import thrifty_rate
+from tacit.privacy import Target
+from tacit.server.self_tuned import Prospect
+from tacit.theory.asked import Asked
+
+ROUNDS = 100
+"""More of them need more noise each, and end no better: what counts is how far all of them go together."""
+
+CLIP_SHARE = 0.3
+"""The bound on a record's gradient, over its length where the model is all wrong.
+
+Shorter ones waste nothing early on, when all gradients are long, and need less noise later.
+"""
+
+COMPRESSORS = ("rand-k:0.01", "rand-k:0.05", "rand-k:0.1", "rand-k:0.3", "natural")
+"""The strongest first."""
+
+SPARSE_STEPS = "rand-k:0.3"
+"""Where clients work on the coordinates alone that they send: fewer need less noise each, and more rounds."""
+
+WORTH = 0.02
+"""How much predicted loss a compressor may cost: about a point of accuracy."""
+
+
+def good_settings(asked: Asked, privacy: Privacy) -> dict[str, Any]:
+    """A value for every setting that matters and that a recipe leaves open, "rounds" among them."""
+    entry = algorithm_entry(asked.algorithm)
+    chosen: dict[str, Any] = {"rounds": ROUNDS}
+    if "clip_norm" in entry.settings and entry.private:
+        chosen["clip_norm"] = good_clip_norm(asked)
+    if asked.is_open("sampling", "batch") and "sampling" in entry.settings and not entry.client_coins:
+        chosen |= _good_batch(asked, privacy)
+    batch = asked.batch() if "sampling" not in chosen else chosen.get("batch")
+    if "snapshot_probability" in entry.settings:
+        # A snapshot costs a pass over all records; a batch costs its share of one.
+        chosen["snapshot_probability"] = max(0.1, min(0.5, asked.rate(batch)))
+    if asked.is_open("compressor") and str(asked.usual.get("compressor")).startswith("rand-k"):
+        sparse = "local_steps" in entry.settings  # works on the coordinates that it sends, which costs no noise
+        chosen["compressor"] = SPARSE_STEPS if sparse else _good_compressor(asked, batch)
+    return chosen
+
+
+def good_clip_norm(asked: Asked) -> float:
+    """A share of the length that a record's gradient has before training, from public numbers alone."""
+    scale = feature_scale(asked.model, asked.feature_norm)
+    if asked.federation.classes is None:
+        # Half of the largest target is a usual residual of a model that knows nothing.
+        return scale * (1.0 if asked.target_bound is None else asked.target_bound / 2)
+    return CLIP_SHARE * scale
+
+
+def _good_batch(asked: Asked, privacy: Privacy) -> dict[str, Any]:
+    """The cheapest batch whose noise is within 2% of the least that there is."""
+    usual = asked.usual.get("sampling")
+    if usual != "poisson":
+        return {}
+    if privacy == "none":
+        return {"sampling": "poisson", "batch": 0.1}
+    targets = [privacy] if isinstance(privacy, Target) else list(privacy)
+    strictest = min(targets, key=lambda target: target.epsilon)
+    releases = (asked.value("rounds") or ROUNDS) * (asked.value("local_steps") or 1)
+    rate = thrifty_rate(int(asked.federation.sizes.min()), releases, strictest)
+    return {"sampling": "poisson", "batch": rate} if rate < 1 else {"sampling": "full"}
+
+
+def _good_compressor(asked: Asked, batch: float | None) -> str:
+    """The strongest that is predicted to cost less than a point of accuracy, or none."""
+    rounds = asked.value("rounds") or ROUNDS
+    cohort = asked.mean_cohort or asked.federation.clients
+    noise = asked.noise_std(rounds, batch) / (asked.gradient_bound * math.sqrt(cohort))
+    distance, scores = public_guess(asked.model, asked.federation, asked.feature_norm, asked.gradient_bound)
+    plain = Prospect(asked.model.dim, rounds, 1.0, noise, distance, scores)
+    for spec in COMPRESSORS:
+        omega = parse_compressor(spec).omega(asked.model.dim)
+        costs = replace(plain, noise_std=noise * math.sqrt(1 + 2 * omega)).excess() - plain.excess()
+        if costs <= WORTH:
+            return spec
+    return "identity"

@@ -1,0 +1,160 @@
+"""Whether anything can be learned, told before the run; and what limited the result, told after it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tacit.algorithms.prospect import prospect
+from tacit.engine.plan import Plan
+from tacit.privacy import Unit
+
+if TYPE_CHECKING:
+    from tacit.engine.run import Run
+
+CLEAR = 10.0
+"""From this ratio of signal to noise on, a run is about as good as its model and its rounds allow."""
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What public numbers say about a run before it starts.
+
+    Parameters
+    ----------
+    signal_to_noise : the length of the longest possible mean of all directions, over that of their noise.
+    verdict : "clear", "noisy" (the noise costs accuracy) or "hidden" (the noise hides everything).
+    sentence : the verdict in words, with what would have to change.
+    """
+
+    signal_to_noise: float
+    verdict: str
+    sentence: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data for JSON."""
+        return asdict(self)
+
+
+def outlook(plan: Plan) -> Outlook | None:
+    """What can be said of a plan from public numbers alone; None without privacy, where there is no noise."""
+    found = plan.calibration
+    if plan.guarantee is None:
+        return None
+    known = prospect(
+        plan.algorithm, plan.federation, found.noise_stds, float(found.noise_multipliers[0]), plan.rounds
+    )
+    ratio = 1 / (known.unit_noise * math.sqrt(known.dim))
+    if ratio >= CLEAR:
+        said = (
+            f"Over {plan.rounds} rounds the signal can reach {ratio:.3g} times the noise: enough to learn from."
+        )
+        return Outlook(ratio, "clear", said)
+    needs = _needs(plan, CLEAR / ratio)
+    if ratio >= 1:
+        said = (
+            f"Noise will cost accuracy: over {plan.rounds} rounds the signal reaches at most {ratio:.2g} times "
+            f"the noise. {CLEAR:g} times would take {needs}, or a model with fewer parameters."
+        )
+        return Outlook(ratio, "noisy", said)
+    said = (
+        f"Little can be learned: even over all {plan.rounds} rounds the noise is {1 / ratio:.2g} times as long as "
+        f"the signal can be. A clear signal would take {needs}, or a model with fewer parameters."
+    )
+    return Outlook(ratio, "hidden", said)
+
+
+def _needs(plan: Plan, times: float) -> str:
+    """What makes signal over noise so many times larger; noise falls about in proportion to epsilon."""
+    clients = plan.federation.clients
+    if plan.algorithm.work.unit is Unit.CLIENT:
+        alone = not plan.algorithm.trust.charges_everyone
+        many = clients * (times**2 if alone else times)
+        return f"about {_rounded(many)} clients instead of {clients}, or an epsilon {times:.2g} times as large"
+    return (
+        f"{times:.2g} times as many records in every client, about {_rounded(clients * times**2)} clients like "
+        f"these, or an epsilon {times:.2g} times as large"
+    )
+
+
+def _rounded(number: float) -> str:
+    """To two digits: it is an estimate."""
+    digits = max(0, math.floor(math.log10(number)) - 1)
+    return f"{math.ceil(number / 10**digits) * 10**digits:,}"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that limited a result, and what to change."""
+
+    what: str
+    change: str
+
+    def to_dict(self) -> dict[str, str]:
+        """As plain data for JSON."""
+        return asdict(self)
+
+
+def findings(run: Run) -> list[Finding]:
+    """What limited the result of a run: nothing, if the list is empty.
+
+    Measured on the records without noise, like the losses that it compares: for the researcher's own eyes.
+    """
+    found = []
+    plan, history = run.plan, run.history
+    settings = {} if plan.recipe is None else plan.recipe.algorithm_settings
+    ahead = outlook(plan)
+    first, last = history[0], history[-1]
+    rose = not last.train_loss <= first.train_loss
+    if rose:
+        shorter = (
+            "Leave step out: it then suits the noise."
+            if "step" in settings
+            else "Take a model with fewer parameters."
+        )
+        found.append(
+            Finding(f"The training loss rose, from {first.train_loss:.3g} to {last.train_loss:.3g}.", shorter)
+        )
+    naive = _naive_metric(run)
+    if naive is not None and last.test_metric is not None and last.test_metric <= naive[0] + 1e-9:
+        found.append(
+            Finding(
+                f"The model is no better than {naive[1]}: test {run.algorithm.work.model.metric_name} "
+                f"{last.test_metric:.4g}.",
+                "See what follows." if ahead is not None and ahead.verdict != "clear" else "Try another model.",
+            )
+        )
+    if ahead is not None and ahead.verdict != "clear":
+        found.append(Finding("Noise limits the result.", ahead.sentence))
+    factor = plan.algorithm.uplink.noise_factor(run.algorithm.work.model.dim)
+    if ahead is not None and ahead.verdict != "clear" and factor > 1.5 and "local_steps" not in settings:
+        compressor = plan.algorithm.uplink.compressor.spec()
+        found.append(
+            Finding(
+                f"Compression by {compressor} multiplies the variance of the noise by {factor:.3g}.",
+                "Leave compressor out, or take a weaker one ('natural', or 'identity' for none).",
+            )
+        )
+    if not found and len(history) > 2:
+        middle = history[len(history) // 2]
+        gained, late = first.train_loss - last.train_loss, middle.train_loss - last.train_loss
+        if gained > 0 and late > 0.2 * gained:
+            found.append(
+                Finding(
+                    "The loss was still falling at the end.",
+                    f"Take more than {plan.rounds} rounds.",
+                )
+            )
+    return found
+
+
+def _naive_metric(run: Run) -> tuple[float, str] | None:
+    """The test metric of a model that knows nothing but the commonest class; None for regressions."""
+    federation = run.federation
+    if federation.test_targets is None or federation.classes is None:
+        return None
+    counts = torch.bincount(federation.test_targets, minlength=federation.classes)
+    return float(counts.max() / counts.sum()), "always saying the commonest class"
