@@ -61,7 +61,7 @@ def outlook(plan: Plan) -> Outlook | None:
         )
         return Outlook(ratio, "noisy", said)
     said = (
-        f"Little can be learned: even over all {plan.rounds} rounds the noise is {1 / ratio:.2g} times as long as "
+        f"Little can be learned: even over {plan.rounds} rounds the noise is {1 / ratio:.2g} times as long as "
         f"the signal can be. A clear signal would take {needs}, or a model with fewer parameters."
     )
     return Outlook(ratio, "hidden", said)
