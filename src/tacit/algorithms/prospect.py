@@ -39,6 +39,11 @@ def feature_scale(model: Model, feature_norm: float | None = None) -> float:
     return math.sqrt(squared + model.intercept)
 
 
+def has_open_steps(algorithm: Algorithm) -> bool:
+    """Whether a step waits until the noise is known."""
+    return bool(getattr(algorithm.server, "is_open", False)) or getattr(algorithm.work, "step_size", 1.0) is None
+
+
 def settle_steps(
     algorithm: Algorithm, federation: Federation, noise_stds: Tensor, noise_multiplier: float, rounds: int
 ) -> Algorithm:

@@ -123,6 +123,11 @@ class WithPenalty:
     update: ServerUpdate
     model: Model
 
+    @property
+    def is_open(self) -> bool:
+        """The update's."""
+        return bool(getattr(self.update, "is_open", False))
+
     def settled(self, prospect: Prospect) -> Self:
         """The update's."""
         update: Any = self.update

@@ -63,7 +63,11 @@ def run(
     summaries: list[dict[str, Any]] = []
     for place, one in recipes.items():
         with RunProgress(one, quiet=as_json and not sys.stderr.isatty()) as progress:
-            summaries.append(execute(one, place, resume=resume, data_dir=data_dir, progress=progress))
+            summaries.append(
+                execute(
+                    one, place, resume=resume, data_dir=data_dir, progress=progress, planned=progress.show_plan
+                )
+            )
     if as_json:
         print(json.dumps(summaries[0] if seeds is None else {"runs": summaries}))
         return

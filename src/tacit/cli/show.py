@@ -13,23 +13,28 @@ from rich.table import Table
 from rich.text import Text
 
 from tacit.engine.history import HistoryRow
+from tacit.engine.plan import Plan
 from tacit.engine.recipe import Recipe
 from tacit.privacy.protection import round_up
 
 _MOST_SILOS = 50
+
+_TOLD = ("model", "rounds", "sampling", "batch", "clip_norm", "compressor", "local_steps")
+"""The settings that are told before a run."""
 
 
 class RunProgress:
     """A progress bar that is called after every round."""
 
     def __init__(self, recipe: Recipe, *, quiet: bool) -> None:
+        self._quiet, self._console = quiet, Console(stderr=True)
         self._bar = Progress(
             TextColumn("[bold]{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[seen]}"),
             TimeRemainingColumn(),
-            console=Console(stderr=True),
+            console=self._console,
             disable=quiet,
         )
         self._task = self._bar.add_task(recipe.algorithm, total=recipe.rounds, seen="")
@@ -41,6 +46,22 @@ class RunProgress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._bar.stop()
+
+    def show_plan(self, plan: Plan) -> None:
+        """What can be expected, and what was chosen, before the first round."""
+        from tacit.engine.outlook import outlook
+
+        ahead, recipe = outlook(plan), plan.recipe
+        if self._quiet or recipe is None:
+            return
+        self._bar.update(self._task, total=plan.rounds)
+        settings = {"rounds": recipe.rounds, "model": recipe.model, **recipe.algorithm_settings}
+        chosen = ", ".join(f"{name} {_plain(settings[name])}" for name in _TOLD if settings.get(name) is not None)
+        free = "" if "step" in settings else ", steps that follow from the messages"
+        self._console.print(f"[dim]Chosen: {escape(chosen)}{free}.[/]")
+        if ahead is not None:
+            colour = {"clear": "green", "noisy": "yellow", "hidden": "red"}[ahead.verdict]
+            self._console.print(f"[{colour}]{escape(ahead.sentence)}[/]")
 
     def __call__(self, rounds: int, row: HistoryRow | None) -> None:
         # Not before the first round: a request that is refused should show an error and no bar.
@@ -127,6 +148,10 @@ def _own_budgets(rows: list[dict[str, Any]]) -> Table:
     if len(rows) > _MOST_SILOS:
         table.add_row(f"... {len(rows) - _MOST_SILOS} more in summary.json")
     return table
+
+
+def _plain(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def _bytes(bits: int) -> str:

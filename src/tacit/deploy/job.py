@@ -34,12 +34,13 @@ from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.calibrate import attendance, calibrate
+from tacit.algorithms.prospect import has_open_steps
 from tacit.algorithms.registry import algorithm_entry
 from tacit.algorithms.trust import Travel
 from tacit.deploy.frames import BODY_LIMIT, is_site_name
 from tacit.deploy.identities import Identities
 from tacit.deploy.report import Report, report_values
-from tacit.engine.choices import with_defaults
+from tacit.engine.choices import feature_norm, with_defaults
 from tacit.engine.files import toml_values
 from tacit.engine.plan import Plan, algorithm_of, plan
 from tacit.engine.recipe import Recipe
@@ -117,11 +118,14 @@ class Job:
         recipe, entry = self.recipe, algorithm_entry(self.recipe.algorithm)
         found = [name for name in ("model", "rounds") if getattr(recipe, name) is None]
         # Stages and their regularisation are chosen only where the step is.
-        chosen = {"batch", "snapshot_probability", "step"} & entry.settings
+        chosen = {"batch", "snapshot_probability"} & entry.settings
         settings = chosen - recipe.algorithm_settings.keys()
         if with_defaults(recipe).algorithm_settings.get("sampling") == "full":
             settings.discard("batch")
-        if self.shuffled and self.min_records is None:
+        # How much noise the messages have, and so how long steps may be, follows from it.
+        if (
+            self.shuffled or "step" in entry.settings - recipe.algorithm_settings.keys()
+        ) and not self.min_records:
             found.append("min_records")
         return found + [f"algorithm.{name}" for name in sorted(settings)]
 
@@ -141,7 +145,9 @@ class Job:
         if plan.recipe is None:
             raise RequestError("a job is a recipe that all parties read: make its plan of one (make_plan)")
         shuffled = algorithm_entry(plan.recipe.algorithm).shuffled
-        smallest = int(federation.sizes.min()) if shuffled else None
+        smallest = (
+            int(federation.sizes.min()) if "step" not in plan.recipe.algorithm_settings or shuffled else None
+        )
         return cls(plan.recipe, tuple(sites), federation.feature_shape, federation.classes, smallest)
 
     @cached_property
@@ -198,7 +204,7 @@ class Job:
     def algorithm(self) -> Algorithm:
         """The composition, with all that the parties must agree on."""
         if not self.shuffled:
-            return self._parts
+            return self._with_steps() if has_open_steps(self._parts) else self._parts
         target, *others = {self.target(site) for site in self.sites}
         if others:
             # Whoever adds less noise than a silo thinks hides it less than its account says.
@@ -214,6 +220,20 @@ class Job:
             stream=self.recipe.stream or "",
             attended=self.attended,
             also=self._reports(self.report_noise(target)),
+        )
+        return made.algorithm
+
+    def _with_steps(self) -> Algorithm:
+        """Steps that suit the noise of sites with as many records as all are known to have."""
+        targets = [self.target(site) for site in self.sites]
+        made = plan(
+            self._parts,
+            self.blank(),
+            rounds=self.rounds,
+            privacy=targets,
+            seed=self.recipe.seed,
+            attended=self.attended,
+            also=self._reports(max(map(self.report_noise, targets))),
         )
         return made.algorithm
 

@@ -7,6 +7,7 @@ history.csv, model.safetensors and summary.json (last, so that a directory with 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,11 @@ def execute(
     data_dir: Path | None = None,
     federation: Federation | None = None,
     progress: Progress | None = None,
+    planned: Callable[[Plan], None] | None = None,
 ) -> dict[str, Any]:
     """Run a recipe in a directory and return its summary.
+
+    `planned` is called with the plan before the first round, unless the run is already finished.
 
     `federation` holds the recipe's records (unweighted), where the caller has read them already.
 
@@ -51,6 +55,8 @@ def execute(
     finished = stored_summary(out)
     if finished is not None:
         return finished
+    if planned is not None:
+        planned(plan)
     run = run_plan(plan, out=out, progress=progress)
     run.save(out)
     return run.summary(out)

@@ -63,6 +63,11 @@ class Accelerated:
                 "no loss bends more than its smoothness"
             )
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a curvature waits for what is known of the directions."""
+        return any(stage.curvature is None for stage in self.stages)
+
     def settled(self, prospect: Prospect) -> Self:
         """The same with curvatures that suit the noise, where a stage has none.
 

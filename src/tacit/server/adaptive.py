@@ -48,6 +48,11 @@ class Adaptive:
             if not 0 <= value < 1:
                 raise RequestError(f"{name} must be at least 0 and below 1, not {value!r}")
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the step waits for what is known of the directions."""
+        return self.step_size is None
+
     def settled(self, prospect: Prospect) -> Self:
         """The same with a step, if it has none: in all rounds together the travel that suits the noise.
 

@@ -117,6 +117,11 @@ class SelfTuned:
     projection: Projection = field(default_factory=Everywhere)
     prospect: Prospect | None = None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether steps wait for what is known of the directions."""
+        return self.prospect is None
+
     def settled(self, prospect: Prospect) -> Self:
         """The same with what is known of the directions."""
         return replace(self, prospect=prospect)
