@@ -122,10 +122,7 @@ class Job:
         settings = chosen - recipe.algorithm_settings.keys()
         if with_defaults(recipe).algorithm_settings.get("sampling") == "full":
             settings.discard("batch")
-        # How much noise the messages have, and so how long steps may be, follows from it.
-        if (
-            self.shuffled or "step" in entry.settings - recipe.algorithm_settings.keys()
-        ) and not self.min_records:
+        if self.min_records is None and (self.shuffled or _steps_need_sizes(recipe)):
             found.append("min_records")
         return found + [f"algorithm.{name}" for name in sorted(settings)]
 
@@ -145,9 +142,8 @@ class Job:
         if plan.recipe is None:
             raise RequestError("a job is a recipe that all parties read: make its plan of one (make_plan)")
         shuffled = algorithm_entry(plan.recipe.algorithm).shuffled
-        smallest = (
-            int(federation.sizes.min()) if "step" not in plan.recipe.algorithm_settings or shuffled else None
-        )
+        sizes_count = shuffled or _steps_need_sizes(plan.recipe)
+        smallest = int(federation.sizes.min()) if sizes_count else None
         return cls(plan.recipe, tuple(sites), federation.feature_shape, federation.classes, smallest)
 
     @cached_property
@@ -372,6 +368,7 @@ class Job:
             classes=self.classes,
             names=self.sites,
             name=self.recipe.data,
+            feature_norm=feature_norm(self.recipe),
         )
         weights = self.recipe.weights
         if weights is None or weights == "equal":
@@ -381,3 +378,12 @@ class Job:
                 f"weights = {weights!r} is a look at what the sites hold: give a number for each site"
             )
         return blank.weighted(for_each_client("weights", weights, blank))
+
+
+def _steps_need_sizes(recipe: Recipe) -> bool:
+    """Whether steps follow from the noise of the messages, and so from numbers of records.
+
+    Where whole clients are protected, noise does not depend on how many records they have.
+    """
+    entry = algorithm_entry(recipe.algorithm)
+    return "step" in entry.settings - recipe.algorithm_settings.keys() and not entry.client_coins
