@@ -22,8 +22,6 @@ CLASS_SCORES = 30.0
 TARGET_SCORES = 4.0
 """The same for a regression, in residuals at the start."""
 
-STABLE_SCALE = 1.0
-
 NETWORK_SCALE = 3.0
 """About how far a network's scores move for a unit of distance, where a linear model's move by its features."""
 
@@ -64,13 +62,14 @@ def settle_steps(
 
 
 def _local_step(algorithm: Algorithm, federation: Federation, known: Prospect) -> float:
-    """Noisy steps make, all together, the travel that suits the noise; others are as long as is stable."""
-    work = algorithm.work
-    stable = feature_scale(work.model, federation.feature_norm) ** -2
+    """Noisy steps make, all together, the travel that suits the noise; none is longer than is stable."""
+    work: Any = algorithm.work
+    scale = feature_scale(work.model, federation.feature_norm)
+    bound = work.bound.norm(getattr(work, "kept", work.model.dim))
     if work.unit is not Unit.RECORD:
-        return stable
-    travel = known.travel() / (known.rounds * known.length)
-    return min(travel, stable * max(1.0, STABLE_SCALE / work.bound.norm(work.model.dim)))
+        return scale**-2  # local gradients are not bounded
+    stable = 1 / (scale * min(scale, bound))
+    return min(stable, known.travel() / (known.rounds * work.batches_per_round * min(scale, bound)))
 
 
 def prospect(
@@ -81,7 +80,9 @@ def prospect(
     model, dim = work.model, work.model.dim
     cohort = expected_cohort(algorithm.participation, federation.clients)
     kept = getattr(work, "kept", dim)
-    length = work.bound.norm(kept) * math.sqrt(dim / kept)
+    scale = feature_scale(model, federation.feature_norm)
+    bound = work.bound.norm(kept) if math.isfinite(work.bound.norm(kept)) else scale
+    length = bound * math.sqrt(dim / kept)
     if algorithm.trust.charges_everyone:
         std = noise_multiplier * length / cohort
     else:
@@ -91,7 +92,7 @@ def prospect(
     std *= math.sqrt(algorithm.uplink.noise_factor(dim) if kept == dim else dim / kept)
     gradients, noise = getattr(work, "pace", (1.0, 1.0))
     length, std = length * gradients, std * noise
-    distance, scores = public_guess(model, federation, federation.feature_norm, work.bound.norm(dim))
+    distance, scores = public_guess(model, federation, federation.feature_norm, bound)
     return Prospect(dim, rounds, length, std, distance, scores)
 
 
