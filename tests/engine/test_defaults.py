@@ -1,0 +1,94 @@
+"""Whoever names data and epsilon gets a good model; and no choice looks at a record."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import tacit
+from tacit.engine.plan import make_plan
+from tacit.engine.recipe import Recipe
+from tacit.engine.records import load_federation
+from tacit.errors import RequestError
+from tacit.privacy import Target, calibrate_noise
+from tacit.privacy.events import gaussian, repeated
+
+EVERYWHERE = ("soteriafl-gd", "soteriafl-sgd", "soteriafl-svrg", "noisy-mb-sgd", "accelerated-mb-sgd", "fed-spa")
+
+
+def test_choices_do_not_look_at_records() -> None:
+    """Other records of the same number and shape get the same recipe and the same steps."""
+    recipe = Recipe(algorithm="soteriafl-svrg", data="digits", clients=5, epsilon=2.0)
+    federation = load_federation(recipe, None)
+    other = replace(
+        federation, features=torch.rand_like(federation.features) * 50, targets=federation.targets.flip(0) * 0
+    )
+    one, two = (make_plan(recipe, federation=records) for records in (federation, other))
+    assert one.recipe == two.recipe
+    assert one.algorithm.server == two.algorithm.server
+
+
+@pytest.mark.parametrize("algorithm", EVERYWHERE)
+def test_a_table_and_an_epsilon_are_enough(algorithm: str) -> None:
+    """Breast cancer, ten clients, epsilon 4: the best of a grid of noisy gradient descent has 0.97."""
+    recipe = Recipe(algorithm=algorithm, data="breast-cancer", clients=10, epsilon=4.0)
+    metric = tacit.simulate(make_plan(recipe), evaluate_every=100).last.test_metric
+    assert metric is not None
+    assert metric > 0.88
+
+
+def test_the_demonstration_is_useful() -> None:
+    metric = tacit.simulate(make_plan(tacit.engine.recipe.DEMONSTRATION)).last.test_metric
+    assert metric is not None
+    assert metric > 0.82
+
+
+def test_the_batch_is_the_cheapest_whose_noise_is_next_to_the_least() -> None:
+    plan = make_plan(Recipe(algorithm="ldp-sgd", data="digits", clients=5, epsilon=4.0))
+    settings = plan.recipe.algorithm_settings  # type: ignore[union-attr]
+    assert 0 < settings["batch"] < 1
+    least = calibrate_noise(
+        lambda z: repeated(gaussian(z), plan.rounds),
+        epsilon=4.0,
+        delta=1e-5,
+        adjacency=Target(4.0, 1e-5).adjacency,
+    )
+    records = int(plan.federation.sizes.min())
+    std = float(plan.calibration.noise_stds[plan.federation.sizes.argmin()])
+    assert std <= 1.03 * least * settings["clip_norm"] / records
+
+
+def test_a_compressor_is_chosen_where_noise_leaves_room() -> None:
+    few, many = (
+        make_plan(Recipe(algorithm="soteriafl-gd", data="digits", clients=clients, epsilon=epsilon))
+        for clients, epsilon in ((10, 1.0), (2, 5000.0))
+    )
+    assert few.recipe.algorithm_settings["compressor"] == "identity"  # type: ignore[union-attr]
+    assert many.recipe.algorithm_settings["compressor"] != "identity"  # type: ignore[union-attr]
+
+
+def test_what_is_said_is_kept() -> None:
+    said = {"step": 0.5, "clip_norm": 2.0, "sampling": "without-replacement", "batch": 7.0}
+    plan = make_plan(
+        Recipe(algorithm="ldp-sgd", data="breast-cancer", clients=5, rounds=3, algorithm_settings=said)
+    )
+    assert plan.recipe is not None
+    assert plan.recipe.algorithm_settings.items() >= said.items()
+    assert plan.rounds == 3
+
+
+def test_theory_chooses_if_it_is_asked() -> None:
+    recipe = Recipe(algorithm="soteriafl-sgd", data="breast-cancer", clients=5, feature_norm=1.0, rounds=20)
+    chosen = make_plan(replace(recipe, settings_from="theory")).recipe
+    assert chosen is not None
+    assert "step" in chosen.algorithm_settings
+    with pytest.raises(RequestError, match="settings_from"):
+        replace(recipe, settings_from="luck")
+
+
+def test_public_norms_of_features_shorten_steps() -> None:
+    recipe = Recipe(algorithm="ldp-sgd", data="breast-cancer", clients=5)
+    small, large = (make_plan(replace(recipe, feature_norm=norm)).algorithm.server for norm in (1.0, 10.0))
+    assert small.prospect.distance > 5 * large.prospect.distance  # type: ignore[attr-defined]

@@ -1,0 +1,78 @@
+"""What can be expected is told before a run, and what limited it after it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import tacit
+from tacit.engine.outlook import findings, outlook
+from tacit.engine.plan import make_plan
+from tacit.engine.recipe import Recipe
+from tacit.engine.run import Run
+
+RECIPE = Recipe(algorithm="ldp-sgd", data="breast-cancer", clients=10, rounds=30, epsilon=4.0)
+
+
+def _run(**changes: Any) -> Run:
+    recipe = replace(RECIPE, **changes)
+    return tacit.simulate(make_plan(recipe), evaluate_every=5)
+
+
+def _whats(run: Run) -> str:
+    return " ".join(finding.what for finding in findings(run))
+
+
+def test_ten_clients_cannot_hide_whole_clients() -> None:
+    ahead = outlook(make_plan(replace(RECIPE, algorithm="dp-fedavg", data="digits")))
+    assert ahead is not None
+    assert ahead.verdict == "hidden"
+    assert "clients instead of 10" in ahead.sentence
+    needed = int(ahead.sentence.split("about ")[1].split(" clients")[0].replace(",", ""))
+    assert needed > 300
+
+
+def test_the_ratio_follows_epsilon_and_records() -> None:
+    ratios = {}
+    for clients, epsilon in ((10, 1.0), (10, 8.0), (2, 8.0)):
+        ahead = outlook(make_plan(replace(RECIPE, clients=clients, epsilon=epsilon)))
+        assert ahead is not None
+        ratios[clients, epsilon] = ahead.signal_to_noise
+    assert ratios[10, 1.0] < ratios[10, 8.0] < ratios[2, 8.0]
+    # Five times the records each, a fifth of the clients: sqrt(5) times the ratio.
+    assert ratios[2, 8.0] / ratios[10, 8.0] == pytest.approx(5**0.5, rel=0.1)
+
+
+def test_without_privacy_there_is_no_noise_to_tell_of() -> None:
+    plan = make_plan(replace(RECIPE, privacy="none", epsilon=None, delta=None))
+    assert outlook(plan) is None
+
+
+def test_a_rising_loss_and_its_step_are_named() -> None:
+    run = _run(algorithm_settings={"step": 50.0, "clip_norm": 1.0, "sampling": "full"})
+    found = findings(run)
+    assert "rose" in found[0].what
+    assert "step" in found[0].change
+
+
+def test_noise_and_the_compressor_that_multiplies_it_are_named() -> None:
+    run = _run(algorithm="soteriafl-gd", epsilon=0.5, algorithm_settings={"compressor": "rand-k:0.1"})
+    assert "Noise limits" in _whats(run)
+    assert "rand-k:0.1" in _whats(run)
+
+
+def test_a_model_that_says_one_class_is_named() -> None:
+    run = _run(epsilon=0.01, algorithm_settings={"step": 1e-9, "clip_norm": 1.0, "sampling": "full"})
+    assert run.last.test_metric is not None
+    assert ("commonest class" in _whats(run)) == (run.last.test_metric <= 0.6316)
+
+
+def test_a_good_run_is_not_nagged() -> None:
+    run = _run(clients=2, epsilon=50.0, rounds=100)
+    assert findings(run) == []
+    summary = run.summary()
+    assert summary["findings"] == []
+    assert summary["outlook"]["verdict"] == "clear"
+    assert "findings" in summary["not_covered"]
