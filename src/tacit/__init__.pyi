@@ -136,6 +136,7 @@ from tacit.compress.support import MessageSupport as MessageSupport
 # What the server does.
 from tacit.server.update import Averaged as Averaged
 from tacit.server.update import Descent as Descent
+from tacit.server.self_tuned import SelfTuned as SelfTuned
 from tacit.server.update import Kept as Kept
 from tacit.server.update import Output as Output
 from tacit.server.update import ServerUpdate as ServerUpdate

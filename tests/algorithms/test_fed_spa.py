@@ -218,7 +218,7 @@ def test_recipes() -> None:
     planned = make_plan(recipe)
     chosen = planned.recipe
     assert chosen is not None
-    paper = {"beta_1": 0.9, "beta_2": 0.99, "kappa": 1e-3, "schedule": "inverse-sqrt"}
+    paper = {"beta_1": 0.9, "beta_2": 0.99, "kappa": 1e-3}
     assert chosen.algorithm_settings.items() >= paper.items()
     assert planned.algorithm.participation == FixedNumber(2)
     assert chosen.privacy == "record"

@@ -23,6 +23,7 @@ from tacit.federation import Federation
 from tacit.models import least_squares, logistic_regression
 from tacit.models.linear import LinearModel
 from tacit.server.accelerated import Accelerated, Stage
+from tacit.server.self_tuned import SelfTuned
 from tacit.server.update import Averaged, Descent
 from tacit.theory import isrl_dp as theory
 
@@ -33,6 +34,7 @@ RECIPE = Recipe(
     model="logistic",
     rounds=20,
     epsilon=2.0,
+    settings_from="theory",
     data_settings={"unit_norm": True},
     algorithm_settings={"batch": 0.5, "projection": "ball:5"},
 )
@@ -75,9 +77,9 @@ def test_convex_losses_are_regularised_and_strongly_convex_ones_get_stages() -> 
     assert Recipe.from_toml(strong.recipe.to_toml()) == strong.recipe
 
 
-def test_without_public_bounds_the_step_is_the_fallback() -> None:
-    assert make_plan(RECIPE.with_algorithm_settings(projection="none")).recipe.algorithm_settings["step"] == 0.1
-    assert make_plan(replace(RECIPE, data_settings={})).recipe.algorithm_settings["step"] == 0.1
+def test_without_public_bounds_the_step_follows_from_the_messages() -> None:
+    for recipe in (RECIPE.with_algorithm_settings(projection="none"), replace(RECIPE, data_settings={})):
+        assert isinstance(make_plan(recipe).algorithm.server, SelfTuned)
     accelerated_plan = make_plan(
         replace(RECIPE, algorithm="accelerated-mb-sgd").with_algorithm_settings(projection=None)
     )

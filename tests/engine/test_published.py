@@ -101,7 +101,7 @@ def published(directory: Path, printed: str) -> Files:
         "history.csv": json.dumps(rows),
         "summary.json": json.dumps(summary),
         "model.safetensors": (directory / "model.safetensors").read_bytes().hex(),
-        "printed": re.sub(r"(?m)^ *(result|time) .*$", "", printed),
+        "printed": re.sub(r"(?ms)^ *(result|time) [^\n]*$|^╭─ what limits.*?^╰[^\n]*$", "", printed),
     }
 
 

@@ -30,16 +30,25 @@ def test_a_recipe_survives_its_file(tmp_path: Path) -> None:
 
 def test_a_resolved_recipe_resolves_to_itself() -> None:
     for name in ("soteriafl-svrg", "soteriafl-gd", "ldp-sgd", "soteriafl-saga"):
-        open_recipe = Recipe(algorithm=name, data="breast-cancer", clients=3, data_settings={"unit_norm": True})
-        plan = make_plan(open_recipe)
-        assert plan.recipe.rounds is not None
-        assert plan.recipe.algorithm_settings["step"] is not None
-        assert make_plan(Recipe.from_toml(plan.recipe.to_toml())).recipe == plan.recipe
+        for chosen_by in ("defaults", "theory"):
+            open_recipe = Recipe(
+                algorithm=name,
+                data="breast-cancer",
+                clients=3,
+                settings_from=chosen_by,
+                data_settings={"unit_norm": True},
+            )
+            plan = make_plan(open_recipe)
+            assert plan.recipe.rounds is not None
+            assert ("step" in plan.recipe.algorithm_settings) == (chosen_by == "theory")
+            again = make_plan(Recipe.from_toml(plan.recipe.to_toml()))
+            assert again.recipe == plan.recipe
+            assert again.algorithm.server == plan.algorithm.server
 
 
-def test_the_demonstration_has_no_open_choice_but_the_plain_ones() -> None:
+def test_the_demonstration_is_the_defaults() -> None:
+    assert DEMONSTRATION.algorithm_settings == {}
     plan = make_plan(DEMONSTRATION)
-    assert plan.recipe.algorithm_settings["step"] == DEMONSTRATION.algorithm_settings["step"]
     assert plan.federation.clients == 10
 
 
@@ -115,42 +124,16 @@ def test_wrong_requests_are_refused_before_anything_runs(settings: dict[str, obj
         make_plan(SMALL.with_settings(settings))
 
 
-def test_an_open_step_is_the_theorys_where_the_features_have_a_public_bound() -> None:
-    assert make_plan(SMALL.with_algorithm_settings(step=None)).recipe.algorithm_settings["step"] == 0.1
-    prescribed = make_plan(
-        replace(SMALL, feature_norm=3.0).with_algorithm_settings(step=None)
-    ).recipe.algorithm_settings["step"]
-    assert prescribed is not None
-    assert prescribed != 0.1
-    assert (
-        make_plan(replace(SMALL, feature_norm=6.0).with_algorithm_settings(step=None)).recipe.algorithm_settings[
-            "step"
-        ]
-        < prescribed
-    )  # type: ignore[operator]
+def test_an_open_step_is_the_theorys_where_it_is_asked_and_features_have_a_public_bound() -> None:
+    def step(feature_norm: float | None) -> float | None:
+        recipe = replace(SMALL, settings_from="theory", feature_norm=feature_norm)
+        return make_plan(recipe.with_algorithm_settings(step=None)).recipe.algorithm_settings.get("step")
 
-
-OLD = """
-algorithm = "fed-spa"
-data = "digits"
-clients = 3
-model = "softmax"
-epsilon = 4.0
-rounds = 2
-bound = "clip-norm"
-clip_norm = 0.5
-local_steps = 2
-kappa = 0.01
-shift_step = 0.1
-step_schedule = "constant"
-noise = "gaussian"
-
-[model_settings]
-ridge = 0.1
-
-[data_settings]
-unit_norm = true
-"""
+    assert step(None) is None
+    one, other = step(3.0), step(6.0)
+    assert one is not None
+    assert other is not None
+    assert other < one != 0.1
 
 
 def test_an_old_recipe_is_told_what_to_write_instead() -> None:

@@ -185,7 +185,7 @@ def test_constants_may_be_assumed_where_they_are_used() -> None:
     assert unlike.bound.terms["privacy"] == known.bound.terms["privacy"]
     network = {"model": "network", "model_settings": {}}
     stated = {"smoothness": 2.0, "lipschitz": 1.0, "loss_gap": 3.0}
-    assert _asked("soteriafl-gd", {"step": 0.005}, stated, **network).bound.gaps == ()
+    assert _asked("soteriafl-gd", {"step": 0.005, "clip_norm": 1.5}, stated, **network).bound.gaps == ()
     with pytest.raises(RequestError, match="does not take it; it takes lipschitz, loss_gap, smoothness"):
         _asked("soteriafl-gd", {}, {"distance": 1.0})
     with pytest.raises(RequestError, match="unknown constant to assume 'smothness'; did you mean 'smoothness'"):

@@ -67,9 +67,9 @@ def _local_step(algorithm: Algorithm, federation: Federation, known: Prospect) -
     scale = feature_scale(work.model, federation.feature_norm)
     bound = work.bound.norm(getattr(work, "kept", work.model.dim))
     if work.unit is not Unit.RECORD:
-        return scale**-2  # local gradients are not bounded
+        return 1 / scale**2  # local gradients are not bounded
     stable = 1 / (scale * min(scale, bound))
-    return min(stable, known.travel() / (known.rounds * work.batches_per_round * min(scale, bound)))
+    return float(min(stable, known.travel() / (known.rounds * work.batches_per_round * min(scale, bound))))
 
 
 def prospect(

@@ -18,7 +18,7 @@ from tacit.client.sampling import Poisson, Sampling
 from tacit.compress import ControlVariates, Identity
 from tacit.compress.compressor import Compressor
 from tacit.compress.uplink import CONTROL, OWN_CONTROL
-from tacit.errors import RequestError, known_step
+from tacit.errors import known_step
 from tacit.models.model import Model
 from tacit.privacy.side.release import SideRelease
 from tacit.schedules import Constant, Schedule
@@ -75,17 +75,18 @@ def dp_scaffold(
         sampling: how each local step draws its batch.
         compressor: of the messages, unbiased; the paper has none.
         local_steps: local steps in a round, each a release of its own.
-        local_step: length of a local step, multiplied by `schedule` of the round; left out, it suits the noise.
+        local_step: length of a local step, multiplied by `schedule` of the round; left out, it suits the noise,
+            or is 0.1 where a step is given.
         step: the server's, in local steps; with 1 it averages the clients' models. Left out, it follows from the
             messages and their noise.
         schedule: how the local step changes from round to round.
         before: what the same records released before the first round, if the bound came from it.
     """
+    if step is not None and local_step is None:
+        local_step = 0.1
     work = ControlledSteps(model, sampling, bound, local_steps, local_step, schedule=schedule, before=before)
     # Messages are mean gradients: the mean of the clients' walks is so many local steps along theirs.
     server: ServerUpdate = SelfTuned()
-    if step is not None:
-        if local_step is None:
-            raise RequestError("step is in local steps: give local_step, too")
+    if step is not None and local_step is not None:
         server = Descent(step * local_step * local_steps, schedule=schedule)
     return Algorithm("dp-scaffold", work, ControlVariates(compressor), server)

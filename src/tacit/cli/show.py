@@ -106,7 +106,14 @@ def show_summary(summary: dict[str, Any]) -> None:
         limits = Table.grid(padding=(0, 1))
         for finding in summary["findings"]:
             limits.add_row("[yellow]•[/]", f"{escape(finding['what'])} [dim]{escape(finding['change'])}[/]")
-        Console().print(Panel(limits, title="what limits this result", title_align="left", border_style="yellow"))
+        Console().print(
+            Panel(
+                limits,
+                title="what limits this result, measured without noise",
+                title_align="left",
+                border_style="yellow",
+            )
+        )
 
 
 def show_guarantee(summary: dict[str, Any]) -> None:
@@ -124,8 +131,8 @@ def show_guarantee(summary: dict[str, Any]) -> None:
     if summary["privacy"] != "none":
         parts.append(Text(f"Noise {summary['entropy']}.", style="dim"))
         measured = (
-            "Training loss, gradient norms, signal-to-noise ratio, time and memory are measured without noise, "
-            "for the researcher, and not covered."
+            "Training loss, gradient norms, signal-to-noise ratio, what limits the result, time and memory are "
+            "measured without noise, for the researcher, and not covered."
         )
         parts.append(Text(measured, style="dim"))
     Console().print(Panel(Group(*parts), title="who is protected against whom", title_align="left"))

@@ -7,14 +7,15 @@ promise and the noise that it needs; steps follow from the messages themselves (
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from tacit.algorithms.calibrate import Privacy
 from tacit.algorithms.prospect import feature_scale, public_guess
 from tacit.algorithms.registry import algorithm_entry
-from tacit.compress import parse_compressor
-from tacit.engine.rehearsal import thrifty_rate
+from tacit.compress import Shifted, parse_compressor
+from tacit.engine.rehearsal import mean_noise, thrifty_rate
 from tacit.privacy import Target
 from tacit.server.self_tuned import Prospect
 from tacit.theory.asked import Asked
@@ -34,7 +35,7 @@ COMPRESSORS = ("rand-k:0.01", "rand-k:0.05", "rand-k:0.1", "rand-k:0.3", "natura
 SPARSE_STEPS = "rand-k:0.3"
 """Where clients work on the coordinates alone that they send: fewer need less noise each, and more rounds."""
 
-WORTH = 0.02
+WORTH = 0.1
 """How much predicted loss a compressor may cost: about a point of accuracy."""
 
 
@@ -42,6 +43,10 @@ def good_settings(asked: Asked, privacy: Privacy) -> dict[str, Any]:
     """A value for every setting that matters and that a recipe leaves open, "rounds" among them."""
     entry = algorithm_entry(asked.algorithm)
     chosen: dict[str, Any] = {"rounds": ROUNDS}
+    if asked.one_pass:
+        # Every record once: there are no more rounds than batches.
+        batches = asked.disjoint_batches(asked.batch()) // (asked.value("local_steps") or 1)
+        chosen["rounds"] = max(1, min(ROUNDS, batches))
     if "clip_norm" in entry.settings and entry.private:
         chosen["clip_norm"] = good_clip_norm(asked)
     if asked.is_open("sampling", "batch") and "sampling" in entry.settings and not entry.client_coins:
@@ -52,7 +57,7 @@ def good_settings(asked: Asked, privacy: Privacy) -> dict[str, Any]:
         chosen["snapshot_probability"] = max(0.1, min(0.5, asked.rate(batch)))
     if asked.is_open("compressor") and str(asked.usual.get("compressor")).startswith("rand-k"):
         sparse = "local_steps" in entry.settings  # works on the coordinates that it sends, which costs no noise
-        chosen["compressor"] = SPARSE_STEPS if sparse else _good_compressor(asked, batch)
+        chosen["compressor"] = SPARSE_STEPS if sparse else _good_compressor(asked, batch, privacy)
     return chosen
 
 
@@ -67,28 +72,40 @@ def good_clip_norm(asked: Asked) -> float:
 
 def _good_batch(asked: Asked, privacy: Privacy) -> dict[str, Any]:
     """The cheapest batch whose noise is within 2% of the least that there is."""
-    usual = asked.usual.get("sampling")
-    if usual != "poisson":
+    if asked.usual.get("sampling") != "poisson":
         return {}
     if privacy == "none":
         return {"sampling": "poisson", "batch": 0.1}
-    targets = [privacy] if isinstance(privacy, Target) else list(privacy)
-    strictest = min(targets, key=lambda target: target.epsilon)
-    releases = (asked.value("rounds") or ROUNDS) * (asked.value("local_steps") or 1)
-    rate = thrifty_rate(int(asked.federation.sizes.min()), releases, strictest)
+    rate = thrifty_rate(_records(asked), _releases(asked), _strictest(privacy))
     return {"sampling": "poisson", "batch": rate} if rate < 1 else {"sampling": "full"}
 
 
-def _good_compressor(asked: Asked, batch: float | None) -> str:
+def _good_compressor(asked: Asked, batch: float | None, privacy: Privacy) -> str:
     """The strongest that is predicted to cost less than a point of accuracy, or none."""
-    rounds = asked.value("rounds") or ROUNDS
+    if privacy == "none":
+        return str(asked.usual["compressor"])
+    rounds, dim = asked.value("rounds") or ROUNDS, asked.model.dim
     cohort = asked.mean_cohort or asked.federation.clients
-    noise = asked.noise_std(rounds, batch) / (asked.gradient_bound * math.sqrt(cohort))
+    alone = mean_noise(asked.rate(batch), _records(asked), _releases(asked), _strictest(privacy))
     distance, scores = public_guess(asked.model, asked.federation, asked.feature_norm, asked.gradient_bound)
-    plain = Prospect(asked.model.dim, rounds, 1.0, noise, distance, scores)
+    plain = Prospect(dim, rounds, 1.0, alone / math.sqrt(cohort), distance, scores)
     for spec in COMPRESSORS:
-        omega = parse_compressor(spec).omega(asked.model.dim)
-        costs = replace(plain, noise_std=noise * math.sqrt(1 + 2 * omega)).excess() - plain.excess()
-        if costs <= WORTH:
+        factor = Shifted(parse_compressor(spec)).noise_factor(dim)
+        if replace(plain, noise_std=plain.noise_std * math.sqrt(factor)).excess() - plain.excess() <= WORTH:
             return spec
     return "identity"
+
+
+def _records(asked: Asked) -> int:
+    """Of the smallest client."""
+    return int(asked.federation.sizes.min())
+
+
+def _releases(asked: Asked) -> int:
+    """How many noisy gradients a client sends, or steps on, in all."""
+    return int((asked.value("rounds") or ROUNDS) * (asked.value("local_steps") or 1))
+
+
+def _strictest(privacy: Target | Sequence[Target]) -> Target:
+    targets = [privacy] if isinstance(privacy, Target) else list(privacy)
+    return min(targets, key=lambda target: target.epsilon)

@@ -87,7 +87,7 @@ def _rounded(number: float) -> str:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Limit:
     """Something that limited a result, and what to change."""
 
     what: str
@@ -98,7 +98,7 @@ class Finding:
         return asdict(self)
 
 
-def findings(run: Run) -> list[Finding]:
+def findings(run: Run) -> list[Limit]:
     """What limited the result of a run: nothing, if the list is empty.
 
     Measured on the records without noise, like the losses that it compares: for the researcher's own eyes.
@@ -116,24 +116,24 @@ def findings(run: Run) -> list[Finding]:
             else "Take a model with fewer parameters."
         )
         found.append(
-            Finding(f"The training loss rose, from {first.train_loss:.3g} to {last.train_loss:.3g}.", shorter)
+            Limit(f"The training loss rose, from {first.train_loss:.3g} to {last.train_loss:.3g}.", shorter)
         )
     naive = _naive_metric(run)
     if naive is not None and last.test_metric is not None and last.test_metric <= naive[0] + 1e-9:
         found.append(
-            Finding(
+            Limit(
                 f"The model is no better than {naive[1]}: test {run.algorithm.work.model.metric_name} "
                 f"{last.test_metric:.4g}.",
                 "See what follows." if ahead is not None and ahead.verdict != "clear" else "Try another model.",
             )
         )
     if ahead is not None and ahead.verdict != "clear":
-        found.append(Finding("Noise limits the result.", ahead.sentence))
+        found.append(Limit("Noise limits the result.", ahead.sentence))
     factor = plan.algorithm.uplink.noise_factor(run.algorithm.work.model.dim)
     if ahead is not None and ahead.verdict != "clear" and factor > 1.5 and "local_steps" not in settings:
         compressor = plan.algorithm.uplink.compressor.spec()
         found.append(
-            Finding(
+            Limit(
                 f"Compression by {compressor} multiplies the variance of the noise by {factor:.3g}.",
                 "Leave compressor out, or take a weaker one ('natural', or 'identity' for none).",
             )
@@ -143,7 +143,7 @@ def findings(run: Run) -> list[Finding]:
         gained, late = first.train_loss - last.train_loss, middle.train_loss - last.train_loss
         if gained > 0 and late > 0.2 * gained:
             found.append(
-                Finding(
+                Limit(
                     "The loss was still falling at the end.",
                     f"Take more than {plan.rounds} rounds.",
                 )

@@ -33,16 +33,20 @@ def thrifty_rate(records: int, rounds: int, target: Target) -> float:
     >>> thrifty_rate(6000, 150, Target(1.0, 1e-3))
     0.05
     """
-    stds = {}
-    for rate in RATES:
-        noise = calibrate_noise(
-            lambda z, rate=rate: repeated(poisson(rate, z) if rate < 1 else gaussian(z), rounds),  # type: ignore[misc]  # bound
-            epsilon=target.epsilon,
-            delta=target.delta,
-            adjacency=target.adjacency,
-        )
-        stds[rate] = noise / (rate * records)
+    stds = {rate: mean_noise(rate, records, rounds, target) for rate in RATES}
     return next(rate for rate in RATES if stds[rate] <= _NEXT_TO_LEAST * min(stds.values()))
+
+
+@lru_cache(maxsize=256)
+def mean_noise(rate: float, records: int, rounds: int, target: Target) -> float:
+    """The noise on the mean of Poisson samples of so many records, over the bound on one."""
+    noise = calibrate_noise(
+        lambda z: repeated(poisson(rate, z) if rate < 1 else gaussian(z), rounds),
+        epsilon=target.epsilon,
+        delta=target.delta,
+        adjacency=target.adjacency,
+    )
+    return noise / (rate * records)
 
 
 def synthetic_like(
