@@ -34,7 +34,7 @@ GIVEN = Recipe(
     clients=5,
     rounds=3,
     epsilon=4.0,
-    algorithm_settings={"bound": "clip-each-coordinate"},
+    algorithm_settings={"bound": "clip-each-coordinate", "batch": 0.1},
 )
 PAID = GIVEN.with_algorithm_settings(bound_from="quantile:0.2")
 

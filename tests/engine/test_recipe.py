@@ -136,6 +136,29 @@ def test_an_open_step_is_the_theorys_where_it_is_asked_and_features_have_a_publi
     assert other < one != 0.1
 
 
+OLD = """
+algorithm = "fed-spa"
+data = "digits"
+clients = 3
+model = "softmax"
+epsilon = 4.0
+rounds = 2
+bound = "clip-norm"
+clip_norm = 0.5
+local_steps = 2
+kappa = 0.01
+shift_step = 0.1
+step_schedule = "constant"
+noise = "gaussian"
+
+[model_settings]
+ridge = 0.1
+
+[data_settings]
+unit_norm = true
+"""
+
+
 def test_an_old_recipe_is_told_what_to_write_instead() -> None:
     with pytest.raises(RequestError, match=r"old\.toml is from an older version") as refused:
         Recipe.from_toml(OLD, "old.toml")
