@@ -33,7 +33,7 @@ class TopK(KeptCoordinates):
     carries the positions (`tacit.compress.positions`) and k float32 values.
 
     >>> TopK(fraction=0.05).message_bytes(50_890), TopK(count=2).kept(100)
-    (12171, 2)
+    (12170, 2)
     """
 
     name = "top-k"
