@@ -83,6 +83,20 @@ class Compressor(Protocol):
         """The spelling that `parse_compressor` reads back."""
 
 
+def biased_error(spec: str) -> RequestError:
+    """Why a biased compressor has no place here, and where it has one."""
+    return RequestError(
+        f"compressor {spec} is biased, and this algorithm's theory is about unbiased ones: use rand-k, qsgd or "
+        "natural here, or an algorithm with error feedback, such as ef21-sgdm"
+    )
+
+
+def check_unbiased(compressor: Compressor) -> None:
+    """Refuse a biased compressor."""
+    if not compressor.unbiased:
+        raise biased_error(compressor.spec())
+
+
 def check_rows(rows: Tensor, generators: Sequence[np.random.Generator]) -> None:
     """Refuses rows that no compressor may touch: wrong shape or type, not a number, infinite."""
     if rows.dim() != 2 or rows.shape[1] == 0:

@@ -29,7 +29,7 @@ def positions_bytes(dim: int, k: int) -> int:
     """How many bytes the positions take.
 
     >>> positions_bytes(50_890, 2544)
-    1989
+    1988
     """
     _, low_bytes, high_bits = _split(dim, k)
     return low_bytes + bits.packed_bytes(high_bits, 1)

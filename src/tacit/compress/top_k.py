@@ -10,13 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tacit.compress.compressor import Packets, check_rows
+from tacit.compress.compressor import Packets, biased_error, check_rows
 from tacit.compress.identity import Identity
 from tacit.compress.kept import KeptCoordinates
 from tacit.compress.positions import encode_positions, positions_bytes, read_positions
 from tacit.compress.sparse import Choice, SparsePackets
 from tacit.compress.wire import Format
-from tacit.errors import RequestError
 
 _CODEC = 33
 """float32 values after their positions"""
@@ -34,7 +33,7 @@ class TopK(KeptCoordinates):
     carries the positions (`tacit.compress.positions`) and k float32 values.
 
     >>> TopK(fraction=0.05).message_bytes(50_890), TopK(count=2).kept(100)
-    (12171, 2)
+    (12170, 2)
     """
 
     name = "top-k"
@@ -93,11 +92,3 @@ class Listed(Choice):
     def payload(self) -> NDArray[np.uint8]:
         """The positions."""
         return encode_positions(self.indices.numpy(), self.dim)
-
-
-def biased_error(spec: str) -> RequestError:
-    """Why a biased compressor has no place here, and where it has one."""
-    return RequestError(
-        f"compressor {spec} is biased, and this algorithm's theory is about unbiased ones: use rand-k, qsgd or "
-        "natural here, or an algorithm with error feedback, such as ef21-sgdm"
-    )

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.compress.compressor import Compressor, Packets
+from tacit.compress.compressor import Compressor, Packets, check_unbiased
 from tacit.compress.sparse import Choice, Sparsifier
 from tacit.errors import RequestError, count, positive, probability
 from tacit.state import State
@@ -246,12 +246,6 @@ def prescribed_shift_step(omega: float) -> float:
     if not (math.isfinite(omega) and omega >= 0):
         raise RequestError(f"omega must be a finite number of at least 0, not {omega!r}")
     return math.sqrt((1 + 2 * omega) / (2 * (1 + omega) ** 3))
-
-
-def check_unbiased(compressor: Compressor) -> None:
-    """Refuse a compressor whose errors have no mean of zero, and say where it belongs."""
-    if not compressor.unbiased:
-        compressor.omega(1)
 
 
 def _check_counts(cohort: float, clients: int) -> None:
