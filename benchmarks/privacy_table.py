@@ -289,6 +289,8 @@ COMPUTED: dict[str, Callable[[Game], float]] = {
     "local steps": sampled,
     "fed-spa": sampled,
     "dp-fed": sampled,
+    "dp-scaffold": sampled,
+    "ef21-sgdm": sampled,
     "cpsgd": cpsgd,
     "dp-fedavg": sampled,
     "dp-normfedavg": sampled,

@@ -134,7 +134,7 @@ def _packets() -> list[Target]:
     compressors: list[tuple[Compressor, int]] = [
         (parse_compressor(spec), dim)
         for spec in ("identity", "natural", "qsgd:16", "qsgd:1", "rand-k:0.3", "rand-k:1", "rand-k:0.5+natural",
-                     "rand-k:2+qsgd:4")
+                     "rand-k:2+qsgd:4", "top-k:0.3", "top-k:2")
         for dim in (DIM, 64)
     ]  # fmt: skip
     compressors += [(WholeSteps(12), DIM), (WholeSteps(2), 64), (CoinBits(4, 6, 1.0), DIM)]

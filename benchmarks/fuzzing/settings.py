@@ -110,6 +110,8 @@ WORDS: dict[str, tuple[str, ...]] = {
         "rand-k:3",
         "rand-k:999999",
         "rand-k:0.5+natural",
+        "top-k:0.5",
+        "top-k:999999",
     ),
     "bound": ("clip-norm", "normalise", "clip-each-coordinate"),
     "projection": ("none", "ball:1e-300", "ball:1e300", "box:-1:1", "box:1:-1"),

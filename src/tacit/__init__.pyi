@@ -72,6 +72,8 @@ from tacit.algorithms.fedavg import fedavg as fedavg
 from tacit.algorithms.fed_spa import cpsgd as cpsgd
 from tacit.algorithms.fed_spa import dp_fed as dp_fed
 from tacit.algorithms.fed_spa import fed_spa as fed_spa
+from tacit.algorithms.scaffold import dp_scaffold as dp_scaffold
+from tacit.algorithms.error_feedback import ef21_sgdm as ef21_sgdm
 
 # Models.
 from tacit.models.model import Model as Model
@@ -108,6 +110,7 @@ from tacit.noise.binomial import Binomial as Binomial
 from tacit.client.work import PrivateGradient as PrivateGradient
 from tacit.client.work import Work as Work
 from tacit.client.local_steps import NoisyLocalSteps as NoisyLocalSteps
+from tacit.algorithms.scaffold import ControlledSteps as ControlledSteps
 from tacit.client.bounded_update import BoundedUpdate as BoundedUpdate
 from tacit.client.coin_gradient import CoinGradient as CoinGradient
 from tacit.client.binomial_gradient import BinomialGradient as BinomialGradient
@@ -115,13 +118,16 @@ from tacit.client.binomial_gradient import BinomialGradient as BinomialGradient
 # How a message is made.
 from tacit.compress import Chain as Chain
 from tacit.compress import Compressor as Compressor
+from tacit.compress import ControlVariates as ControlVariates
 from tacit.compress import Direct as Direct
+from tacit.compress import ErrorFeedback as ErrorFeedback
 from tacit.compress import Identity as Identity
 from tacit.compress import Natural as Natural
 from tacit.compress import Packets as Packets
 from tacit.compress import Qsgd as Qsgd
 from tacit.compress import RandK as RandK
 from tacit.compress import Shifted as Shifted
+from tacit.compress import TopK as TopK
 from tacit.compress import Uplink as Uplink
 from tacit.compress import parse_compressor as parse_compressor
 from tacit.compress.grid import WholeSteps as WholeSteps

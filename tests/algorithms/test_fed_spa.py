@@ -146,7 +146,7 @@ def test_messages_are_as_long_as_the_history_says(algorithm: Algorithm, federati
     cohort = Cohort(federation, torch.arange(6), 0, Randomness(0))
     point = MODEL.init(Randomness(0).generator(tacit.noise.randomness.Purpose.INIT))
     state = client_start(algorithm, point, federation)
-    packets, _ = client_round(algorithm, point, cohort, state, run.calibration.noise_multipliers)
+    packets, _ = client_round(algorithm, {"point": point}, cohort, state, run.calibration.noise_multipliers)
     messages = packets.encode()
     compressor = algorithm.uplink.compressor
     assert run.last.uplink_bits_total == 2 * sum(8 * len(message) for message in messages)
@@ -168,7 +168,7 @@ def test_the_message_is_the_whole_way_of_the_client(federation: Federation) -> N
     point = torch.zeros(MODEL.dim)
     state = client_start(algorithm, point, federation)
     rows, _ = algorithm.work.run(point, cohort, {}, multipliers)
-    packets, _ = client_round(algorithm, point, cohort, state, multipliers)
+    packets, _ = client_round(algorithm, {"point": point}, cohort, state, multipliers)
     torch.testing.assert_close(packets.dense(), rows * MODEL.dim / 5)
     assert (packets.dense() != 0).sum(1).tolist() == [5] * 6
 

@@ -10,6 +10,7 @@ import pytest
 
 import tacit
 from tacit.algorithms.registry import ALGORITHMS, AlgorithmEntry, algorithm_entry, build_algorithm
+from tacit.algorithms.scaffold import ControlledSteps
 from tacit.algorithms.settings import About, checked_settings, settings_of, usual_settings
 from tacit.algorithms.shuffled import WithPenalty
 from tacit.algorithms.shuffler import Shuffler
@@ -22,7 +23,7 @@ from tacit.client.estimators import Minibatch, Saga, Svrg
 from tacit.client.local_steps import NoisyLocalSteps
 from tacit.client.sampling import Full, Poisson
 from tacit.client.work import PrivateGradient
-from tacit.compress import Direct, Identity, RandK, Shifted
+from tacit.compress import ControlVariates, Direct, ErrorFeedback, Identity, RandK, Shifted
 from tacit.compress.grid import WholeSteps
 from tacit.engine.shape import records_of_shape
 from tacit.errors import RequestError
@@ -148,6 +149,29 @@ def test_shuffled_compositions(name: str, work: type) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "work", "uplink", "server"),
+    [
+        (
+            "dp-scaffold",
+            ControlledSteps(MODEL, Poisson(0.1), ClipNorm(3.0), 4, 0.2, schedule=Exponential(0.99)),
+            ControlVariates(RandK(fraction=0.2)),
+            Descent(0.1 * 0.2 * 4, schedule=Exponential(0.99)),
+        ),
+        (
+            "ef21-sgdm",
+            PrivateGradient(MODEL, Minibatch(Poisson(0.1)), ClipNorm(3.0)),
+            ErrorFeedback(RandK(fraction=0.2), momentum=0.8),
+            Descent(0.1, schedule=Exponential(0.99)),
+        ),
+    ],
+)
+def test_compositions_with_memory(name: str, work: object, uplink: object, server: object) -> None:
+    algorithm = build(name)
+    assert (algorithm.work, algorithm.uplink, algorithm.server) == (work, uplink, server)
+    assert (algorithm.name, algorithm.trust) == (name, Nobody())
+
+
 def test_every_registered_name_is_tested_above() -> None:
     tests = (
         test_compositions,
@@ -155,6 +179,7 @@ def test_every_registered_name_is_tested_above() -> None:
         test_shuffled_compositions,
         test_fedavg_compositions,
         test_fed_spa_compositions,
+        test_compositions_with_memory,
     )
     cases = [test.pytestmark[0].args[1] for test in tests]  # type: ignore[attr-defined]
     assert {case[0] for case in itertools.chain(*cases)} == set(ALGORITHMS)

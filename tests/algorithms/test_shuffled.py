@@ -268,7 +268,7 @@ def test_summary_ledger_and_account_agree(algorithm: str, tmp_path: Path) -> Non
     assert found.guarantee is not None
     assert found.guarantee.epsilon == pytest.approx(summary["epsilon"], rel=1e-9)
     header = json.loads((tmp_path / "ledger.jsonl").read_text().splitlines()[0])
-    kinds = {group["release"].get("event", {}).get("kind") for group in header["groups"]}
+    kinds = {group["events"][-1][1].get("event", {}).get("kind") for group in header["groups"]}
     assert kinds == {"shuffled" if algorithm == "shuffled-mb-sgd" else "coin-sum"}
     if algorithm == "shuffled-accelerated":
         plan = make_plan(replace(SMALL, algorithm=algorithm))

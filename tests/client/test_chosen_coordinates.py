@@ -94,7 +94,7 @@ def test_a_round_equals_the_plain_one_where_there_is_no_noise(
     plain = client_start(algorithm, point, federation).uplink
     for t in range(3):
         cohort = _cohort(federation, t)
-        packets, state = client_round(algorithm, point, cohort, state, silence)
+        packets, state = client_round(algorithm, {"point": point}, cohort, state, silence)
         rows, _ = algorithm.work.run(point, cohort, {}, silence)
         if cohort.weights is not None:
             rows = rows * cohort.weights.float()[:, None]

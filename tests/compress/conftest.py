@@ -25,6 +25,8 @@ SPECS = [
     "rand-k:3+natural",
 ]
 
+BIASED = ["top-k:0.3", "top-k:3", "top-k:1.0"]
+
 
 @pytest.fixture
 def generators() -> Generators:
@@ -39,4 +41,5 @@ def generators() -> Generators:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "spec" in metafunc.fixturenames:
-        metafunc.parametrize("spec", SPECS)
+        unbiased_only = metafunc.module.__name__.endswith(("test_uplink", "test_chosen"))
+        metafunc.parametrize("spec", SPECS if unbiased_only else [*SPECS, *BIASED])

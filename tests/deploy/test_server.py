@@ -50,6 +50,9 @@ FED_SPA = {
     "snapshot_probability": "leave out",
 }
 
+SCAFFOLD = {"algorithm": "dp-scaffold", "local_steps": 2, "local_step": 0.2, "step": 1.0}
+EF21 = {"algorithm": "ef21-sgdm", "momentum": 0.5, "compressor": "top-k:0.3"}
+
 
 def _simulated(made: Any) -> Tensor:
     """The same recipe in the simulator, one client at a time: silos cannot share a matrix product."""
@@ -121,8 +124,18 @@ def _check_promises(made: Any) -> None:
         ACCELERATED,
         FED_SPA,
         {"algorithm": "soteriafl-saga", "snapshot_probability": "leave out", "rounds": 8},
+        {**SCAFFOLD, "compressor": "identity", "rounds": 8},
+        {**EF21, "rounds": 8},
     ],
-    ids=["soteriafl-svrg", "stream", "accelerated-mb-sgd", "fed-spa", "soteriafl-saga"],
+    ids=[
+        "soteriafl-svrg",
+        "stream",
+        "accelerated-mb-sgd",
+        "fed-spa",
+        "soteriafl-saga",
+        "dp-scaffold",
+        "ef21-sgdm",
+    ],
 )
 def test_a_seeded_deployment_equals_the_simulator_bit_for_bit(
     consortium: Callable[..., Any], settings: dict[str, Any]
@@ -193,6 +206,21 @@ def test_every_kind_of_fault_by_the_hundred_and_the_promises_hold(consortium: Ca
 def test_a_run_without_faults_keeps_the_same_promises(consortium: Callable[..., Any]) -> None:
     made = consortium()
     made.server(quorum=3).run()
+    _check_promises(made)
+
+
+@pytest.mark.parametrize("settings", [SCAFFOLD, EF21], ids=["dp-scaffold", "ef21-sgdm"])
+def test_what_both_sides_remember_agrees_although_messages_are_lost(
+    consortium: Callable[..., Any], settings: dict[str, Any]
+) -> None:
+    made, asked = consortium(rounds=8, **settings), Counter[str]()
+
+    def faults(site: str) -> str:
+        asked[site] += 1
+        return "lose-answer" if site == "site-1" and asked[site] % 3 == 0 else "none"
+
+    finished = made.server(made.backend(faults)).run()
+    assert 3 <= finished.answered["site-1"] < 8
     _check_promises(made)
 
 

@@ -6,9 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.error_feedback import ef21_sgdm
 from tacit.algorithms.fed_spa import cpsgd, dp_fed, fed_spa
 from tacit.algorithms.fedavg import dp_fedavg, dp_normfedavg
 from tacit.algorithms.isrl_dp import noisy_local_sgd
+from tacit.algorithms.scaffold import dp_scaffold
 from tacit.algorithms.shuffled import shuffled_accelerated, shuffled_mb_sgd
 from tacit.algorithms.shuffler import Shuffler
 from tacit.algorithms.soteriafl import soteriafl_gd, soteriafl_saga, soteriafl_sgd, soteriafl_svrg
@@ -16,7 +18,7 @@ from tacit.algorithms.trust import Aggregator, Nobody
 from tacit.client.bounds import Bound, ClipEachCoordinate, ClipNorm, Normalise
 from tacit.client.sampling import Full, OnePass, Poisson, Sampling, WithoutReplacement, WithReplacement
 from tacit.client.work import Work
-from tacit.compress import Direct, Identity, parse_compressor
+from tacit.compress import Direct, Identity, TopK, parse_compressor
 from tacit.engine.audit import audit
 from tacit.engine.audit.model import GradientGame
 from tacit.engine.audit.promises import Promise, promises_of
@@ -122,6 +124,11 @@ ALGORITHMS: dict[str, Audited] = {
     "saga": Audited(soteriafl_saga(MODEL, bound=CLIP, sampling=Poisson(0.5), compressor=Identity(), step=1.0)),
     "local steps": Audited(noisy_local_sgd(MODEL, step=0.1, **_LOCAL)),
     "fed-spa": Audited(fed_spa(MODEL, compressor=parse_compressor("rand-k:0.5"), **_LOCAL, **_SLOWLY)),
+    "dp-scaffold": Audited(dp_scaffold(MODEL, **_LOCAL, **_SLOWLY)),
+    "dp-scaffold, rand-k": Audited(
+        dp_scaffold(MODEL, compressor=parse_compressor("rand-k:0.5"), **_LOCAL, **_SLOWLY)
+    ),
+    "ef21-sgdm": Audited(ef21_sgdm(MODEL, bound=CLIP, sampling=Poisson(0.5), compressor=TopK(fraction=0.5))),
     "dp-fed": Audited(dp_fed(MODEL, **_LOCAL, **_SLOWLY)),
     "cpsgd": Audited(cpsgd(MODEL, bound=CLIP, sampling=Poisson(0.5), bits=16, step=1.0, schedule=Constant())),
     "cpsgd, rotated": Audited(

@@ -102,8 +102,13 @@ def test_a_ledger_that_was_changed_is_seen(tmp_path: Path) -> None:
 
 
 def _with_noise(header: dict[str, Any], noise_multiplier: float) -> dict[str, Any]:
-    group = {**header["groups"][0], "release": events.to_dict(events.gaussian(noise_multiplier))}
+    release = events.gaussian(noise_multiplier)
+    group = {**header["groups"][0], "events": [[0, {"kind": "nothing"}], *_after(release, 4)]}
     return {**header, "groups": [group, *header["groups"][1:]]}
+
+
+def _after(release: Any, rounds: int) -> list[list[Any]]:
+    return [[n, events.to_dict(events.repeated(release, n))] for n in range(1, rounds + 1)]
 
 
 def test_an_unfinished_run_has_spent_what_its_ledger_says(tmp_path: Path) -> None:
@@ -144,9 +149,16 @@ def test_a_run_without_privacy_has_no_account(tmp_path: Path) -> None:
         (lambda lines: [{**lines[0], "adjacency": "other"}, *lines[1:]], "unknown adjacency"),
         (lambda lines: [{**lines[0], "groups": 2 * lines[0]["groups"]}, *lines[1:]], "in two groups"),
         (
-            lambda lines: [_with_release(lines[0], {"kind": "gaussian"}), *lines[1:]],
+            lambda lines: [_with(lines[0], events=[[0, {"kind": "gaussian"}]]), *lines[1:]],
             "needs exactly noise_multiplier",
         ),
+        (lambda lines: [_with(lines[0], events=[]), *lines[1:]], "events must be"),
+        (lambda lines: [_with(lines[0], release={}), *lines[1:]], "earlier version"),
+        (
+            lambda lines: [_with(lines[0], events=lines[0]["groups"][0]["events"][::-1]), *lines[1:]],
+            "events must be",
+        ),
+        (lambda lines: [_with(lines[0], events=[[0.5, {"kind": "nothing"}]]), *lines[1:]], "number of releases"),
         (lambda lines: [lines[0], {"round": 0, "clients": [77]}], "names client 77"),
         (lambda lines: [lines[0], {"round": 0, "clients": [1, 1]}], "once each"),
         (lambda lines: [lines[0], {"round": 0, "clients": "some"}], "once each"),
@@ -159,7 +171,7 @@ def test_what_is_not_a_ledger_is_refused(change: Any, message: str, tmp_path: Pa
         "version": "0", "unit": "record", "adjacency": "replace-one", "adversary": "server", "delta": 1e-5,
         "groups": [{"clients": [0, 1], "records": 9, "noise_multiplier": 4.0,
                     "delta": 1e-5, "epsilon_budget": 50.0,
-                    "release": events.to_dict(events.gaussian(4.0))}],
+                    "events": [[0, {"kind": "nothing"}], *_after(events.gaussian(4.0), 3)]}],
     }  # fmt: skip
     rounds = [{"round": t, "clients": "all"} for t in range(3)]
     (tmp_path / "ledger.jsonl").write_text("".join(json.dumps(line) + "\n" for line in [header, *rounds]))
@@ -171,10 +183,6 @@ def test_what_is_not_a_ledger_is_refused(change: Any, message: str, tmp_path: Pa
 
 def _with(header: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return {**header, "groups": [{**header["groups"][0], **changes}]}
-
-
-def _with_release(header: dict[str, Any], release: dict[str, Any]) -> dict[str, Any]:
-    return {**header, "groups": [{**header["groups"][0], "release": release}]}
 
 
 def test_a_directory_without_a_ledger_is_no_run(tmp_path: Path) -> None:

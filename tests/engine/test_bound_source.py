@@ -93,7 +93,8 @@ def test_clients_that_never_train_are_charged_for_it(tmp_path: Path) -> None:
     assert float(first[1].split(",")[column]) == pytest.approx(alone, rel=1e-6)
     # The ledger begins with the release: it is spent even if no round ever comes.
     header = (tmp_path / "run" / "ledger.jsonl").read_text().splitlines()[0]
-    assert events.from_dict(json.loads(header)["before"]) == work.before.event
+    none, event = json.loads(header)["groups"][0]["events"][0]
+    assert (none, events.from_dict(event)) == (0, work.before.event)
     (tmp_path / "run" / "ledger.jsonl").write_text(header + "\n")
     (tmp_path / "run" / "summary.json").unlink()
     started = account_run(tmp_path / "run")

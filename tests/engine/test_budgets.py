@@ -134,7 +134,7 @@ def test_weights_make_the_weighted_objective(silos: Federation) -> None:
     algorithm = tacit.ldp_sgd(model, bound=tacit.ClipNorm(9.0), sampling=tacit.Full(), step=0.1)
     cohort = Cohort(weighted, torch.arange(8), 0, Randomness(0))
     state, silent = client_start(algorithm, point, weighted), torch.zeros(8, dtype=torch.float64)
-    packets, _ = client_round(algorithm, point, cohort, state, silent)
+    packets, _ = client_round(algorithm, {"point": point}, cohort, state, silent)
     total = torch.zeros(5)
     packets.add_sum_to(total)
     torch.testing.assert_close(total / 8, gradient.float(), atol=1e-5, rtol=1e-5)

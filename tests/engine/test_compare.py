@@ -245,7 +245,7 @@ def _first_messages(recipe: Recipe) -> tuple[Tensor, Tensor, Calibration]:
         point = simulation.algorithm.server.broadcast(state.server.update, 0)
         part = Cohort(simulation.federation, cohort, 0, simulation.randomness)
         multipliers = simulation.calibration.noise_multipliers
-        packets, _ = client_round(simulation.algorithm, point, part, state.clients, multipliers)
+        packets, _ = client_round(simulation.algorithm, {"point": point}, part, state.clients, multipliers)
         seen.append((point, packets.dense(), simulation.calibration))
         raise DivergedError("seen enough")
 

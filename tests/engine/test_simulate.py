@@ -113,7 +113,7 @@ def test_a_client_alone_sends_what_it_sends_in_the_simulator(name: str, federati
         for i, silo in enumerate(silos):
             cohort = Cohort(silo, torch.tensor([0]), t, randomness)
             multipliers = calibration.noise_multipliers[i : i + 1]
-            packets, memories[i] = client_round(algorithm, point, cohort, memories[i], multipliers)
+            packets, memories[i] = client_round(algorithm, {"point": point}, cohort, memories[i], multipliers)
             messages += packets.encode()
         total = torch.zeros_like(point)
         algorithm.uplink.compressor.decode(messages, len(point)).add_sum_to(total)

@@ -145,7 +145,7 @@ def test_what_is_drawn(secret: bool) -> None:
     stds = torch.tensor([0.5, 0.02], dtype=torch.float64)
     between = [[2.5 * noise.grid(0.5).spacing], [-3.8 * noise.grid(0.02).spacing]]
     rows = torch.tensor(between).expand(2, draws)
-    noisy = noise.add(rows, stds, stds, Generators(Randomness(3), Purpose.NOISE, (0, 1)))
+    noisy, _ = noise.add(rows, stds, stds, Generators(Randomness(3), Purpose.NOISE, (0, 1)), {})
     for row, noisy_row, std in zip(rows, noisy.double(), stds.tolist(), strict=True):
         grid = noise.grid(std)
         steps = noisy_row / grid.spacing
@@ -161,7 +161,7 @@ def test_numbers_beyond_the_levels_are_clipped() -> None:
     grid = noise.grid(std)
     rows = torch.tensor([[1e30, -1e30, float(grid.levels * grid.spacing)]])
     one = torch.ones(1, dtype=torch.float64)
-    noisy = noise.add(rows, one, one, Generators(Randomness(0), Purpose.NOISE, (0,)))
+    noisy, _ = noise.add(rows, one, one, Generators(Randomness(0), Purpose.NOISE, (0,)), {})
     assert float(noisy.abs().max()) <= (2**7 - 1) * grid.spacing
 
 

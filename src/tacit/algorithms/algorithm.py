@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tacit.algorithms.trust import Nobody, Trust
+from tacit.algorithms.trust import Nobody, Travel, Trust
 from tacit.client.work import Work
 from tacit.compress.uplink import Uplink
 from tacit.server.participation import Everyone, Participation
@@ -25,3 +25,8 @@ class Algorithm:
     server: ServerUpdate
     participation: Participation = field(default_factory=Everyone)
     trust: Trust = field(default_factory=Nobody)
+
+    @property
+    def travel(self) -> Travel:
+        """How its messages reach the server."""
+        return self.trust.travel(self.work)

@@ -17,13 +17,14 @@ from dp_accounting import dp_event
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.client.local_steps import released_before, without_before
+from tacit.client.local_steps import released_before
 from tacit.client.sampling import OnePass
 from tacit.client.work import Work, sizes_are_public
 from tacit.errors import RequestError, count
 from tacit.federation import Federation
 from tacit.noise.randomness import Randomness
 from tacit.privacy import Adversary, Guarantee, Target, accounting, calibrate_noise, events
+from tacit.privacy.cost import marks
 from tacit.privacy.terms import RECORD_COUNTS
 from tacit.server.participation import Attendance, Everyone, PoissonClients
 
@@ -80,11 +81,8 @@ class Calibration:
         """What so many releases of a client of the group are to the adversary, and what came before the first."""
         if releases == 0:
             return released_before(self.work) or events.nothing()
-        return self._event_of(self.work, group, releases)
-
-    def _event_of(self, work: Work, group: Group, releases: int) -> dp_event.DpEvent:
         clients = len(self.group_of_client)
-        return self.algorithm.trust.event(work, clients, group.size, group.noise_multiplier, releases)
+        return self.algorithm.trust.event(self.work, clients, group.size, group.noise_multiplier, releases)
 
     def epsilon_after(self, releases: int) -> float | None:
         """What the client that spends most has spent after so many releases."""
@@ -98,10 +96,13 @@ class Calibration:
         )
 
     def facts(self, federation: Federation) -> dict[str, Any]:
-        """Who releases what: the head of a ledger."""
+        """Who releases what: the head of a ledger.
+
+        `events` are cumulative: all that a client has released by the time of its n-th release, for some n.
+        """
         if self.guarantee is None:
             return {"privacy": "none"}
-        before, training = released_before(self.work), without_before(self.work)
+        counts = [0, *marks(self.releases)]
         groups = [
             {
                 "clients": federation.ids[(self.group_of_client == index).nonzero()[:, 0]].tolist(),
@@ -109,7 +110,7 @@ class Calibration:
                 "noise_multiplier": group.noise_multiplier,
                 "delta": group.target.delta,
                 "epsilon_budget": group.target.epsilon,
-                "release": events.to_dict(self._event_of(training, group, 1)),
+                "events": [[n, events.to_dict(self.event(group, n))] for n in counts],
             }
             for index, group in enumerate(self.groups)
             if group.target is not None
@@ -120,7 +121,6 @@ class Calibration:
             "adversary": str(self.guarantee.adversary),
             "delta": self.guarantee.delta,
             "public": list(self.guarantee.public),
-            **({} if before is None else {"before": events.to_dict(before)}),
             "groups": groups,
         }
 

@@ -14,7 +14,7 @@ from dp_accounting import DpEvent
 
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.calibrate import Privacy, least_noise
-from tacit.algorithms.trust import Nobody
+from tacit.algorithms.trust import Travel
 from tacit.errors import RequestError
 from tacit.federation import Federation
 from tacit.privacy import Target, Unit, accounting
@@ -38,7 +38,7 @@ def protect_clients(
     """
     if isinstance(privacy, str):
         raise RequestError("client_epsilon promises something, but privacy = 'none'")
-    if algorithm.work.unit is not Unit.RECORD or not isinstance(algorithm.trust, Nobody):
+    if algorithm.work.unit is not Unit.RECORD or algorithm.travel is not Travel.ALONE:
         raise RequestError(
             f"client_epsilon is for algorithms that protect records in every single message; {algorithm.name!r} "
             f"protects every {algorithm.work.unit} against {algorithm.trust.adversary.description}"

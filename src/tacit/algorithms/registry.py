@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tacit.algorithms import fed_spa, fedavg, isrl_dp, shuffled, soteriafl
+from tacit.algorithms import error_feedback, fed_spa, fedavg, isrl_dp, scaffold, shuffled, soteriafl
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.settings import About, Make, Settings, read_parts, settings_of
+from tacit.algorithms.settings import About, Make, Settings, read_parts, settings_of, takes_part
+from tacit.algorithms.shuffler import Shuffler
 from tacit.errors import unknown_name
 from tacit.models.model import Model
 from tacit.noise.additive import Noise
@@ -34,6 +35,11 @@ class AlgorithmEntry:
     def settings(self) -> frozenset[str]:
         """The names of the settings that the algorithm takes."""
         return frozenset(settings_of(self.make))
+
+    @property
+    def shuffled(self) -> bool:
+        """Whether its messages must pass through a shuffler."""
+        return takes_part(self.make, Shuffler)
 
 
 ALGORITHMS: dict[str, AlgorithmEntry] = {
@@ -151,6 +157,16 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
     "dp-fed": AlgorithmEntry(fed_spa.dp_fed, "Fed-SPA, section 5", "noisy steps at home, averaged updates"),
     "cpsgd": AlgorithmEntry(
         fed_spa.cpsgd, "Fed-SPA, section 5; cpSGD", "minibatch gradients on a grid, coins as noise"
+    ),
+    "dp-scaffold": AlgorithmEntry(
+        scaffold.dp_scaffold,
+        "DP-SCAFFOLD, Algorithm 1",
+        "noisy steps at home, steered by control variates against drift",
+    ),
+    "ef21-sgdm": AlgorithmEntry(
+        error_feedback.ef21_sgdm,
+        "EF21-SGDM, Algorithm 1",
+        "averaged minibatch gradients, error feedback, top-k messages",
     ),
 }
 

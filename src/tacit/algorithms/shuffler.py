@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from dp_accounting import dp_event
 from torch import Tensor
 
-from tacit.algorithms.trust import Exposure
+from tacit.algorithms.trust import Exposure, Travel
 from tacit.client.coin_gradient import CoinGradient
 from tacit.client.estimators import Minibatch
 from tacit.client.sampling import FixedSize, Full, OnePass
@@ -49,6 +48,15 @@ class Shuffler:
     """of the smallest client"""
     adversary: Adversary = Adversary.SHUFFLER
     charges_everyone: bool = False
+
+    @property
+    def quorum(self) -> int:
+        """All of them."""
+        return self.cohort
+
+    def travel(self, work: Work) -> Travel:
+        """In random order. Bits that are mixed with those of all others show how many are ones, and no more."""
+        return Travel.COUNTED if isinstance(work, CoinGradient) else Travel.SHUFFLED
 
     def __post_init__(self) -> None:
         count("records", self.records)
@@ -106,6 +114,24 @@ class Shuffler:
                 "only minibatch gradients have a proof behind a shuffler: others remember, or walk"
             )
 
+    def check_target(self, work: Work, privacy: Target | Sequence[Target] | str) -> None:
+        """Refuse budgets that differ, and an epsilon for which the paper's theorems say nothing."""
+        if isinstance(privacy, str):
+            return
+        if not isinstance(privacy, Target):
+            raise RequestError(
+                "behind a shuffler all messages must have the same noise: give one epsilon and delta for all "
+                "clients"
+            )
+        coins = isinstance(work, CoinGradient)
+        most = MOST_EPSILON_OF_COINS if coins else math.log(2 / privacy.delta)
+        if privacy.epsilon > most:
+            where = "15 (Lemma G.1)" if coins else f"ln(2/delta) = {most:.3g} (Theorem 5.1)"
+            raise RequestError(
+                f"epsilon = {privacy.epsilon:g} is above {where} of ISRL-DP: so little noise makes no crowd. "
+                "Ask for less, or use noisy-mb-sgd or accelerated-mb-sgd, which trust no shuffler"
+            )
+
     def event(
         self, work: Work, clients: int, records: int, noise_multiplier: float, releases: int
     ) -> dp_event.DpEvent:
@@ -149,21 +175,3 @@ class Shuffler:
     ) -> tuple[Exposure, ...]:
         """A server that the shuffler helps knows who sent what."""
         return (Exposure(Adversary.SERVER, work.event(records, noise_multiplier, max(1, attendance.most))),)
-
-
-def check_target(work: Work, privacy: Target | Sequence[Target] | Literal["none"]) -> None:
-    """Refuse budgets that differ, and an epsilon for which the paper's theorems say nothing."""
-    if isinstance(privacy, str):
-        return
-    if not isinstance(privacy, Target):
-        raise RequestError(
-            "behind a shuffler all messages must have the same noise: give one epsilon and delta for all clients"
-        )
-    coins = isinstance(work, CoinGradient)
-    most = MOST_EPSILON_OF_COINS if coins else math.log(2 / privacy.delta)
-    if privacy.epsilon > most:
-        where = "15 (Lemma G.1)" if coins else f"ln(2/delta) = {most:.3g} (Theorem 5.1)"
-        raise RequestError(
-            f"epsilon = {privacy.epsilon:g} is above {where} of ISRL-DP: so little noise makes no crowd. "
-            "Ask for less, or use noisy-mb-sgd or accelerated-mb-sgd, which trust no shuffler"
-        )

@@ -1,9 +1,15 @@
-"""Whom a promise has to trust: nobody, or somebody who lets others see only the sum over all clients."""
+"""Whom a promise trusts, and therefore how messages travel and how clients share the noise.
+
+The engine and the deployment ask a `Trust` and never which one it is. Another way to trust (masked sums that only
+the server can open, say) is another class here, and a reader of its messages in the deployment.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 import torch
@@ -18,9 +24,22 @@ from tacit.errors import RequestError
 from tacit.federation import Federation
 from tacit.noise.gaussian import gaussian_rows
 from tacit.noise.randomness import Generators, Purpose, Randomness
-from tacit.privacy import events
+from tacit.privacy import Target, events
 from tacit.privacy.terms import Adversary
 from tacit.server.participation import Attendance, Participation, PoissonClients
+
+
+class Travel(StrEnum):
+    """How the messages of a round reach the server."""
+
+    ALONE = "alone"
+    """each by itself, with its sender's name"""
+    SHUFFLED = "shuffled"
+    """all of a round in random order"""
+    COUNTED = "counted"
+    """as the number of ones among all bits of a round, at every place"""
+    SUMMED = "summed"
+    """as the sum over the round"""
 
 
 @dataclass(frozen=True)
@@ -48,8 +67,21 @@ class Trust(Protocol):
         """Whether a round costs every client, because nobody may know who took part."""
         ...
 
+    @property
+    def quorum(self) -> int:
+        """How many messages of a round must have come before the server can read any."""
+        ...
+
+    def travel(self, work: Work) -> Travel:
+        """How messages of this work reach the server."""
+        ...
+
     def check(self, work: Work, uplink: Uplink, participation: Participation, federation: Federation) -> None:
         """Refuse what the promise cannot be derived for."""
+        ...
+
+    def check_target(self, work: Work, privacy: Target | Sequence[Target] | str) -> None:
+        """Refuse budgets for which the promise cannot be derived."""
         ...
 
     def event(
@@ -87,6 +119,11 @@ class Nobody:
 
     adversary: Adversary = Adversary.SERVER
     charges_everyone: bool = False
+    quorum: int = 1
+
+    def travel(self, work: Work) -> Travel:
+        """One by one."""
+        return Travel.ALONE
 
     def check(self, work: Work, uplink: Uplink, participation: Participation, federation: Federation) -> None:
         """The accountant needs to know how often a client takes part; secret coins leave that open."""
@@ -95,6 +132,9 @@ class Nobody:
                 "a server that sees every message sees who takes part: give cohort as a number of clients, "
                 "not by secret coins"
             )
+
+    def check_target(self, work: Work, privacy: Target | Sequence[Target] | str) -> None:
+        """Every client may have its own."""
 
     def event(
         self, work: Work, clients: int, records: int, noise_multiplier: float, releases: int
@@ -138,6 +178,12 @@ class Aggregator:
     expected: float
     adversary: Adversary = Adversary.SUM
     charges_everyone: bool = True
+    quorum: int = 0
+    """a round without clients is noise, and looks like any other"""
+
+    def travel(self, work: Work) -> Travel:
+        """Added up."""
+        return Travel.SUMMED
 
     def check(self, work: Work, uplink: Uplink, participation: Participation, federation: Federation) -> None:
         """Whole updates as they are, secret coins, plain floating-point noise, equal weights."""
@@ -158,6 +204,9 @@ class Aggregator:
             )
         if federation.weights is not None:
             raise RequestError("weights of clients go with promises about single messages, not about sums")
+
+    def check_target(self, work: Work, privacy: Target | Sequence[Target] | str) -> None:
+        """Any; that there is only one is checked with the noise."""
 
     def event(
         self, work: Work, clients: int, records: int, noise_multiplier: float, releases: int

@@ -23,7 +23,7 @@ from tacit.client.bounds import ClipNorm
 from tacit.client.cohort import Cohort
 from tacit.client.sampling import WithoutReplacement
 from tacit.compress import parse_compressor
-from tacit.engine.round import client_round, client_start, server_round, server_start
+from tacit.engine.round import POINT, broadcast, client_round, client_start, server_round, server_start
 from tacit.federation import Federation
 from tacit.models.network import SigmoidNetwork
 from tacit.noise.randomness import Purpose, Randomness
@@ -73,12 +73,12 @@ def private_rounds(
 
     def one_round() -> Tensor:
         nonlocal clients, server, t
-        now = algorithm.server.broadcast(server.update, t)
+        now = broadcast(algorithm, server, t)
         packets, clients = client_round(
             algorithm, now, Cohort(federation, everyone, t, randomness), clients, multipliers
         )
         messages = packets.encode()
-        total = torch.zeros_like(now)
+        total = torch.zeros_like(now[POINT])
         (compressor.decode(messages, model.dim) if read else packets).add_sum_to(total)
         size = federation.clients
         server = server_round(algorithm, total, server, round=t, cohort=size, clients=size)

@@ -53,6 +53,7 @@ def _groups() -> dict[str, dict[str, str]]:
             "qsgd:LEVELS": "random dithering to a few levels",
             "natural": "random rounding to powers of two, 9 bits a coordinate",
             "rand-k:...+qsgd:...": "a subset, quantised",
+            "top-k:FRACTION|COUNT": "the largest coordinates; biased, for algorithms with error feedback",
         },
         "samplings": {
             "poisson": "every record by a coin of its own (the default)",

@@ -17,6 +17,7 @@ from torch import Tensor
 from tacit.client.bounded_model import BoundedModel
 from tacit.client.bounds import Bound, Unbounded
 from tacit.client.cohort import Cohort
+from tacit.client.noising import noise_memory, with_noise
 from tacit.client.sampling import Full, Sampling
 from tacit.client.span import span_update
 from tacit.errors import count, positive
@@ -24,7 +25,6 @@ from tacit.federation import Federation
 from tacit.models.model import Model, penalty_gradient
 from tacit.models.shares import LayeredGradients
 from tacit.noise.additive import Noise, SeededGaussian
-from tacit.noise.randomness import Purpose
 from tacit.privacy import events
 from tacit.privacy.terms import RECORD_COUNTS, Unit
 from tacit.schedules import Constant, Schedule
@@ -66,18 +66,16 @@ class BoundedUpdate:
         return self.steps
 
     def init(self, point: Tensor, federation: Federation) -> State:
-        """No memory."""
-        return {}
+        """The noise's memory."""
+        return noise_memory(self.noise, federation.clients, self.model.dim)
 
     def run(self, point: Tensor, cohort: Cohort, state: State, noise_multipliers: Tensor) -> tuple[Tensor, State]:
         """Walk, bound the way that was made, add noise."""
         updates = self.updates(point, cohort)
         each = torch.ones(len(updates), dtype=torch.int64)
         bounded = self.bound.sums(LayeredGradients.written(updates.to(self.noise.precision), each))
-        if bool((noise_multipliers > 0).any()):
-            stds = self.noise_stds(cohort.sizes, noise_multipliers)
-            generators = cohort.generators(Purpose.NOISE)
-            bounded = self.noise.add(bounded, stds, noise_multipliers, generators)
+        stds = self.noise_stds(cohort.sizes, noise_multipliers)
+        bounded, state = with_noise(self.noise, bounded, stds, noise_multipliers, cohort, state)
         return bounded.to(point.dtype), state
 
     def updates(self, point: Tensor, cohort: Cohort) -> Tensor:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -29,6 +30,8 @@ class Cohort:
     """how many local steps the round has"""
     grams: Grams | None = None
     """products of the clients' records, where somebody keeps them"""
+    told: Mapping[str, Tensor] = field(default_factory=dict)
+    """what the work may use beside the point: of what the server sent, and of what it knows of each client"""
 
     @property
     def sizes(self) -> Tensor:

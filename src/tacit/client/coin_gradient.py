@@ -39,7 +39,13 @@ class Coins:
     slack: float = 0.0
     precision: torch.dtype = torch.float64
 
-    def add(self, rows: Tensor, stds: Tensor, noise_multipliers: Tensor, generators: Generators) -> Tensor:
+    def init(self, clients: int, dim: int) -> State:
+        """None."""
+        return {}
+
+    def add(
+        self, rows: Tensor, stds: Tensor, noise_multipliers: Tensor, generators: Generators, memory: State
+    ) -> tuple[Tensor, State]:
         """Coins are thrown on whole numbers, by the work that rounds to them."""
         raise RequestError("coins cannot be added to vectors that were not rounded to whole numbers before")
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from tacit.client.bounded_model import BoundedModel
 from tacit.client.bounds import Bound
 from tacit.client.cohort import Cohort
+from tacit.client.noising import noise_memory, with_noise
 from tacit.client.sampling import ONE, Sampling
 from tacit.client.work import Work
 from tacit.errors import count, positive
@@ -120,8 +121,8 @@ class NoisyLocalSteps:
         return self.support.kept(self.model.dim)
 
     def init(self, point: Tensor, federation: Federation) -> State:
-        """No memory."""
-        return {}
+        """The noise's memory."""
+        return noise_memory(self.noise, federation.clients, self.kept)
 
     def run(self, point: Tensor, cohort: Cohort, state: State, noise_multipliers: Tensor) -> tuple[Tensor, State]:
         """All clients of the cohort walk together, each at its own point and on its own coordinates."""
@@ -130,21 +131,24 @@ class NoisyLocalSteps:
         step = self.step_size * self.schedule.factor(cohort.round)
         batch_sizes = self.sampling.batch_sizes(cohort.sizes).to(point.device)[:, None]
         stds = self.noise_stds(cohort.sizes, noise_multipliers)
-        noisy = bool((noise_multipliers > 0).any())
+        correction = self.correction(cohort)
         way = point.new_zeros(len(cohort.clients), self.kept)
         for s in range(self.steps):
             now = replace(cohort, step=s, steps=self.steps)
             points = point - _spread(way, indices, dim, dim / self.kept)
             sums = model.sums(points, self.sampling.draw(now).batch, at=indices)
             gradient = sums / batch_sizes.to(sums.dtype)
-            if noisy:
-                generators = now.generators(Purpose.NOISE)
-                gradient = self.noise.add(gradient, stds, noise_multipliers, generators)
+            gradient, state = with_noise(self.noise, gradient, stds, noise_multipliers, now, state)
             penalty = penalty_gradient(self.model, points)
             if indices is not None and isinstance(penalty, Tensor):
                 penalty = penalty.gather(1, indices)
-            way = way + step * (gradient.to(point.dtype) + penalty)
+            gradient = gradient.to(point.dtype) + penalty
+            way = way + step * (gradient if correction is None else gradient + correction)
         return _spread(way, indices, dim), state
+
+    def correction(self, cohort: Cohort) -> Tensor | None:
+        """What every client adds to each of its local gradients, (clients, k); nothing if None."""
+        return None
 
     def _indices(self, cohort: Cohort, point: Tensor) -> Tensor | None:
         """Each client's coordinates, (clients, k), or None where they are all."""
@@ -206,8 +210,3 @@ def after(before: dp_event.DpEvent, training: dp_event.DpEvent, rounds: int) -> 
 def released_before(work: Work) -> dp_event.DpEvent | None:
     """What every client has released before the first round, whether or not it ever takes part in one."""
     return work.before.event if isinstance(work, NoisyLocalSteps) and work.before is not None else None
-
-
-def without_before(work: Work) -> Work:
-    """The rounds alone."""
-    return replace(work, before=None) if isinstance(work, NoisyLocalSteps) else work

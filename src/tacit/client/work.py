@@ -13,11 +13,11 @@ from tacit.client.bounded_model import BoundedModel
 from tacit.client.bounds import Bound
 from tacit.client.cohort import Cohort
 from tacit.client.estimators import Estimator
+from tacit.client.noising import noise_memory, with_noise
 from tacit.client.sampling import Sampling
 from tacit.federation import Federation
 from tacit.models.model import Model, penalty_gradient
 from tacit.noise.additive import Noise, SeededGaussian, check_size
-from tacit.noise.randomness import Purpose
 from tacit.privacy.terms import RECORD_COUNTS, Unit
 from tacit.state import State
 
@@ -124,8 +124,14 @@ class PrivateGradient:
         return self.estimator.sampling
 
     def init(self, point: Tensor, federation: Federation) -> State:
-        """The estimator's memory."""
-        return self.estimator.init(BoundedModel(self.model, self.bound, self.noise.precision), point, federation)
+        """The estimator's memory, and the noise's."""
+        own = self.estimator.init(BoundedModel(self.model, self.bound, self.noise.precision), point, federation)
+        return {**own, **noise_memory(self.noise, federation.clients, self.model.dim)}
+
+    @property
+    def by_coordinate(self) -> bool:
+        """Whether coordinates may be computed without the others: noise that remembers needs all of them."""
+        return not self.noise.init(1, 1)
 
     def run(
         self,
@@ -148,10 +154,8 @@ class PrivateGradient:
             at = at.to(point.device)
             estimate = estimate.gather(1, at)
             penalty = penalty[at] if isinstance(penalty, Tensor) else penalty
-        if bool((noise_multipliers > 0).any()):
-            stds = self.noise_stds(cohort.sizes, noise_multipliers)
-            generators = cohort.generators(Purpose.NOISE)
-            estimate = self.noise.add(estimate, stds, noise_multipliers, generators)
+        stds = self.noise_stds(cohort.sizes, noise_multipliers)
+        estimate, state = with_noise(self.noise, estimate, stds, noise_multipliers, cohort, state)
         return estimate.to(point.dtype) + penalty, state
 
     def noise_stds(self, sizes: Tensor, noise_multipliers: Tensor) -> Tensor:

@@ -48,15 +48,19 @@ class Packets(Protocol):
 
 
 class Compressor(Protocol):
-    """A random map C with E C(x) = x and E ||C(x) - x||^2 <= omega ||x||^2.
+    """A map C from vectors to short messages. Most are random with E C(x) = x, E ||C(x) - x||^2 <= omega ||x||^2.
 
-    This is SoteriaFL (Li et al. 2022), Definition 1. Compressing is post-processing of vectors that are
-    already private: it neither costs nor buys any privacy. Both properties hold up to the rounding of
-    float32, in which messages are read.
+    This is SoteriaFL (Li et al. 2022), Definition 1; `unbiased` says whether it holds. Compressing is
+    post-processing of vectors that are already private: it neither costs nor buys any privacy. Both properties
+    hold up to the rounding of float32, in which messages are read.
     """
 
+    @property
+    def unbiased(self) -> bool:
+        """Whether E C(x) = x."""
+
     def omega(self, dim: int) -> float:
-        """The variance factor for vectors of length `dim`."""
+        """The variance factor for vectors of length `dim`; refused where C is biased."""
 
     def compress(self, rows: Tensor, generators: Sequence[np.random.Generator]) -> Packets:
         """C(x_i) for every row x_i of a float32 (clients, d) tensor, each with its own generator."""
@@ -77,6 +81,20 @@ class Compressor(Protocol):
 
     def spec(self) -> str:
         """The spelling that `parse_compressor` reads back."""
+
+
+def biased_error(spec: str) -> RequestError:
+    """Why a biased compressor has no place here, and where it has one."""
+    return RequestError(
+        f"compressor {spec} is biased, and this algorithm's theory is about unbiased ones: use rand-k, qsgd or "
+        "natural here, or an algorithm with error feedback, such as ef21-sgdm"
+    )
+
+
+def check_unbiased(compressor: Compressor) -> None:
+    """Refuse a biased compressor."""
+    if not compressor.unbiased:
+        raise biased_error(compressor.spec())
 
 
 def check_rows(rows: Tensor, generators: Sequence[np.random.Generator]) -> None:

@@ -11,6 +11,7 @@ from tacit.compress.natural import Natural
 from tacit.compress.qsgd import Qsgd
 from tacit.compress.quantiser import Quantiser
 from tacit.compress.rand_k import RandK
+from tacit.compress.top_k import TopK
 from tacit.errors import RequestError, unknown_name
 
 _MAX_DIGITS = 18
@@ -22,7 +23,8 @@ def parse_compressor(text: str) -> Compressor:
 
     Args:
         text: `identity`, `rand-k:0.05` (a fraction: it has a point or is below 1), `rand-k:128` (a count),
-            `qsgd:16` (levels), `natural`; rand-k and a quantiser are joined by `+`.
+            `qsgd:16` (levels), `natural`; rand-k and a quantiser are joined by `+`. And
+            `top-k:0.05` or `top-k:128`, which is biased.
 
     >>> parse_compressor("rand-k:0.05+qsgd:16")
     Chain(first=RandK(fraction=0.05, count=None), then=Qsgd(levels=16))
@@ -40,7 +42,7 @@ def parse_compressor(text: str) -> Compressor:
     return Chain(first, then)
 
 
-def _parse_part(text: str) -> RandK | Quantiser:
+def _parse_part(text: str) -> RandK | TopK | Quantiser:
     name, colon, value = text.strip().partition(":")
     if name not in _PARTS:
         raise unknown_name("compressor", name, _PARTS)
@@ -64,15 +66,26 @@ def _qsgd(value: str) -> Qsgd:
 
 
 def _rand_k(value: str) -> RandK:
+    fraction, count = _share("rand-k", value)
+    return RandK(fraction=fraction, count=count)
+
+
+def _top_k(value: str) -> TopK:
+    fraction, count = _share("top-k", value)
+    return TopK(fraction=fraction, count=count)
+
+
+def _share(name: str, value: str) -> tuple[float | None, int | None]:
+    """A fraction, or a count."""
     try:
         number = float(value)
     except ValueError:
         raise RequestError(
-            f"rand-k needs a fraction in (0, 1] or a count, not {value!r}; write rand-k:0.05 or rand-k:128"
+            f"{name} needs a fraction in (0, 1] or a count, not {value!r}; write {name}:0.05 or {name}:128"
         ) from None
     if "." in value or 0 < number < 1:
-        return RandK(fraction=number)
-    return RandK(count=_whole("rand-k count", value))
+        return number, None
+    return None, _whole(f"{name} count", value)
 
 
 def _whole(setting: str, value: str) -> int:
@@ -81,10 +94,17 @@ def _whole(setting: str, value: str) -> int:
     return int(value)
 
 
-_PARTS: dict[str, tuple[str, Callable[[str], RandK | Quantiser]]] = {
+_PARTS: dict[str, tuple[str, Callable[[str], RandK | TopK | Quantiser]]] = {
     "identity": ("", _identity),
     "natural": ("", _natural),
     "qsgd": ("a number of levels", _qsgd),
     "rand-k": ("a fraction or a count", _rand_k),
+    "top-k": ("a fraction or a count", _top_k),
 }
-_EXAMPLES = {"identity": "identity", "natural": "natural", "qsgd": "qsgd:16", "rand-k": "rand-k:0.05"}
+_EXAMPLES = {
+    "identity": "identity",
+    "natural": "natural",
+    "qsgd": "qsgd:16",
+    "rand-k": "rand-k:0.05",
+    "top-k": "top-k:0.05",
+}

@@ -34,6 +34,7 @@ class Quantiser(ABC):
     A kind of quantiser says how it rounds, writes and reads values; the rest follows here.
     """
 
+    unbiased = True
     codec: int
     """The number of this kind in the wire format: never reuse one."""
 

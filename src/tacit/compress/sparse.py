@@ -24,6 +24,8 @@ _SEED_BYTES = 8
 class Sparsifier(ABC):
     """A compressor that keeps k coordinates, times d/k, and writes their values with a quantiser."""
 
+    unbiased = True
+
     @property
     @abstractmethod
     def values_as(self) -> Quantiser:
@@ -114,6 +116,15 @@ class Choice:
             row[:] = rand_k_indices(int(seed), dim, k)
         return cls(dim, seeds, torch.from_numpy(indices))
 
+    @property
+    def scale(self) -> float:
+        """By what values are multiplied before they are sent, so that they are right on average."""
+        return self.dim / self.indices.shape[1]
+
+    def payload(self) -> NDArray[np.uint8]:
+        """What a message says of its coordinates: the seed, (clients, 8)."""
+        return self.seeds.astype("<u8").view(np.uint8).reshape(-1, _SEED_BYTES)
+
     def of_memory(self, memory: Tensor, clients: Tensor) -> Tensor:
         """What rows `clients` of `memory` hold at the chosen coordinates: (clients, k)."""
         # One flat index for each value costs a third of a pair of indices.
@@ -161,5 +172,4 @@ class SparsePackets:
         rows.view(-1).index_add_(0, positions, self.quantised.values.reshape(-1), alpha=scale)
 
     def encode(self) -> list[bytes]:
-        seeds = self.choice.seeds.astype("<u8").view(np.uint8).reshape(-1, _SEED_BYTES)
-        return self.format.seal(np.concatenate([seeds, self.quantised.payload()], axis=1))
+        return self.format.seal(np.concatenate([self.choice.payload(), self.quantised.payload()], axis=1))

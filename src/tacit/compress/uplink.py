@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.compress.compressor import Compressor, Packets
+from tacit.compress.compressor import Compressor, Packets, check_unbiased
 from tacit.compress.sparse import Choice, Sparsifier
 from tacit.errors import RequestError, count, positive, probability
 from tacit.state import State
@@ -43,6 +43,9 @@ class Uplink(Protocol):
     ) -> tuple[Packets, State]:
         """The messages for `rows`, the private vectors of the clients with these rows in the state."""
 
+    def told(self, broadcast: State, state: State, clients: Tensor) -> State:
+        """What these clients may use in their work, of what the server sent them and of what it knows of each."""
+
     def choose(self, dim: int, generators: Sequence[np.random.Generator]) -> Choice | None:
         """The coordinates that the messages will carry, or None where that depends on the vectors.
 
@@ -63,6 +66,9 @@ class Uplink(Protocol):
     def server_init(self, dim: int) -> State:
         """The server's memory before the first round."""
 
+    def broadcast(self, state: State) -> State:
+        """What of the server's memory the clients of the next round are sent beside the point, by name."""
+
     def receive(self, total: Tensor, state: State, *, cohort: float, clients: int) -> tuple[Tensor, State]:
         """The direction (d,), from the sum (d,) of all decoded messages of `cohort` out of `clients`.
 
@@ -79,7 +85,13 @@ class Direct:
 
     compressor: Compressor
 
+    def __post_init__(self) -> None:
+        check_unbiased(self.compressor)
+
     def init(self, clients: int, dim: int, zeros: Zeros = torch.zeros) -> State:
+        return {}
+
+    def told(self, broadcast: State, state: State, clients: Tensor) -> State:
         return {}
 
     def send(
@@ -101,6 +113,9 @@ class Direct:
         return _sparsifier(self.compressor).pack(values, choice, generators), state
 
     def server_init(self, dim: int) -> State:
+        return {}
+
+    def broadcast(self, state: State) -> State:
         return {}
 
     def receive(self, total: Tensor, state: State, *, cohort: float, clients: int) -> tuple[Tensor, State]:
@@ -128,6 +143,7 @@ class Shifted:
     shift_step: float | None = None
 
     def __post_init__(self) -> None:
+        check_unbiased(self.compressor)
         if self.shift_step is not None:
             probability("shift_step", self.shift_step)
 
@@ -137,6 +153,9 @@ class Shifted:
 
     def init(self, clients: int, dim: int, zeros: Zeros = torch.zeros) -> State:
         return {"shift": zeros((count("clients", clients), count("dim", dim)))}
+
+    def told(self, broadcast: State, state: State, clients: Tensor) -> State:
+        return {}
 
     def send(
         self, rows: Tensor, state: State, clients: Tensor, generators: Sequence[np.random.Generator]
@@ -170,11 +189,42 @@ class Shifted:
     def server_init(self, dim: int) -> State:
         return {"shift": torch.zeros(count("dim", dim))}
 
+    def broadcast(self, state: State) -> State:
+        return {}
+
     def receive(self, total: Tensor, state: State, *, cohort: float, clients: int) -> tuple[Tensor, State]:
         _check_counts(cohort, clients)
         shift = state["shift"]
         direction = torch.add(shift, total, alpha=1 / cohort)
         return direction, {"shift": shift.add_(total, alpha=self.gamma(total.numel()) / clients)}
+
+
+@dataclass(frozen=True)
+class ControlVariates(Shifted):
+    """Shifts that also steer the clients' local steps: SCAFFOLD's control variates (Karimireddy et al. 2020).
+
+    Client i's shift is its control variate c_i, the server's is c, the mean of all of them. The server sends c
+    beside the point; every client adds c - c_i to each of its local gradients and sends C(mean gradient - c_i).
+    Both of SCAFFOLD's messages follow from this one, so it is half as long: without compression c_i becomes the
+    mean gradient (its option II), and the client has walked -step K (c + mean gradient - c_i).
+
+    Without a `shift_step`, gamma is 1/(1 + omega): 1 without compression.
+    """
+
+    def gamma(self, dim: int) -> float:
+        return 1 / (1 + self.compressor.omega(dim)) if self.shift_step is None else self.shift_step
+
+    def told(self, broadcast: State, state: State, clients: Tensor) -> State:
+        return {CONTROL: broadcast[CONTROL], OWN_CONTROL: state["shift"][clients]}
+
+    def broadcast(self, state: State) -> State:
+        return {CONTROL: state["shift"]}
+
+
+CONTROL = "control"
+"""The server's control variate, (d,)."""
+OWN_CONTROL = "own_control"
+"""Each client's own, (clients, d)."""
 
 
 def prescribed_shift_step(omega: float) -> float:

@@ -19,9 +19,10 @@ from tacit.deploy.guard import Terms
 from tacit.deploy.home import Home
 from tacit.deploy.memory import Fingerprint, Memory
 from tacit.deploy.mixing import Covers, context_of, mixing_of, point_digest
-from tacit.engine.round import ClientState, client_round
+from tacit.engine.round import POINT, ClientState, client_round
 from tacit.engine.threads import suitable_threads
 from tacit.errors import RequestError
+from tacit.state import State
 
 Computed = TypeVar("Computed")
 
@@ -53,7 +54,7 @@ class Computation:
     def run(
         self,
         asked: Request,
-        point: Tensor,
+        received: State,
         state: ClientState,
         secret: int | None,
         records: Fingerprint,
@@ -65,11 +66,11 @@ class Computation:
         uplink = {name: tensor.clone() for name, tensor in state.uplink.items()}
         cohort = Cohort(terms.federation, torch.zeros(1, dtype=torch.int64), asked.round, job.randomness(secret))
         multipliers = torch.tensor([terms.noise_multiplier], dtype=torch.float64)
-        work = job.algorithm.work
+        algorithm, work = job.algorithm, job.algorithm.work
         operations = 3 * float(work.records_in_memory(cohort.sizes).sum()) * work.model.dim
         with suitable_threads(operations):
-            loss = self._or_halt(lambda: self._loss(point, cohort, releases))
-            packets, after = self._or_halt(lambda: client_round(job.algorithm, point, cohort, state, multipliers))
+            loss = self._or_halt(lambda: self._loss(received[POINT], cohort, releases))
+            packets, after = self._or_halt(lambda: client_round(algorithm, received, cohort, state, multipliers))
         message = self._covered(packets.encode()[0], asked)
         return Memory(after.work, uplink, after.uplink, message, secret, records, loss)
 

@@ -111,7 +111,7 @@ class Request:
     """the digest of the job that all parties agreed to"""
     accepted: Mapping[str, int] = field(default_factory=dict)
     body: bytes = b""
-    """the point, or for "certify" the final model: float32; for "mix" what `tacit.deploy.mixing` says"""
+    """what the server broadcasts (`state_to_bytes`); for "certify" the final model; for "mix" see `mixing`"""
     heads: Mapping[str, Head] = field(default_factory=dict)
 
     def encode(self) -> bytes:
@@ -215,6 +215,19 @@ class Reply:
 def point_to_bytes(point: Tensor) -> bytes:
     """Float32, little-endian."""
     return point.detach().cpu().contiguous().numpy().astype("<f4", copy=False).tobytes()
+
+
+def state_to_bytes(state: Mapping[str, Tensor]) -> bytes:
+    """Named tensors one after the other; names and shapes are agreed on, and do not travel."""
+    return b"".join(point_to_bytes(tensor) for tensor in state.values())
+
+
+def state_from_bytes(body: bytes, shapes: Mapping[str, torch.Size]) -> dict[str, Tensor]:
+    """The inverse, for these names and shapes; anything else is a `MessageError`."""
+    whole = point_from_bytes(body, sum(shape.numel() for shape in shapes.values()))
+    parts = whole.split([shape.numel() for shape in shapes.values()])
+    # Cloned into memory of their own, aligned, because products round differently in other memory.
+    return {name: part.clone().view(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
 
 
 LARGEST_COORDINATE = 1e12

@@ -35,9 +35,7 @@ from torch import Tensor
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.calibrate import attendance, calibrate
 from tacit.algorithms.registry import algorithm_entry
-from tacit.algorithms.settings import takes_part
-from tacit.algorithms.shuffler import Shuffler
-from tacit.client.coin_gradient import CoinGradient
+from tacit.algorithms.trust import Travel
 from tacit.deploy.frames import BODY_LIMIT, is_site_name
 from tacit.deploy.identities import Identities
 from tacit.deploy.report import Report, report_values
@@ -45,6 +43,7 @@ from tacit.engine.choices import with_defaults
 from tacit.engine.files import toml_values
 from tacit.engine.plan import Plan, algorithm_of, plan
 from tacit.engine.recipe import Recipe
+from tacit.engine.round import broadcast, server_start
 from tacit.engine.targets import client_target, for_each_client
 from tacit.errors import RequestError, count, unknown_name
 from tacit.federation import Federation
@@ -141,7 +140,8 @@ class Job:
         federation = plan.federation
         if plan.recipe is None:
             raise RequestError("a job is a recipe that all parties read: make its plan of one (make_plan)")
-        smallest = int(federation.sizes.min()) if isinstance(plan.algorithm.trust, Shuffler) else None
+        shuffled = algorithm_entry(plan.recipe.algorithm).shuffled
+        smallest = int(federation.sizes.min()) if shuffled else None
         return cls(plan.recipe, tuple(sites), federation.feature_shape, federation.classes, smallest)
 
     @cached_property
@@ -236,7 +236,7 @@ class Job:
         """All reports of a site, if it sends any."""
         if self.report is None:
             return None
-        if isinstance(self._parts.work, CoinGradient):
+        if self._parts.travel is Travel.COUNTED:
             raise RequestError(
                 f"no accountant here adds reports to the coins of {self.recipe.algorithm!r}: leave report out"
             )
@@ -272,7 +272,7 @@ class Job:
     @property
     def shuffled(self) -> bool:
         """Whether a shuffler must stand between the sites and the server."""
-        return takes_part(algorithm_entry(self.recipe.algorithm).make, Shuffler)
+        return algorithm_entry(self.recipe.algorithm).shuffled
 
     @property
     def adversary(self) -> Adversary:
@@ -303,6 +303,12 @@ class Job:
     def start(self) -> Tensor:
         """The first model, the same at every party."""
         return self._parts.work.model.init(self.randomness().generator(Purpose.INIT))
+
+    @cached_property
+    def broadcast_shapes(self) -> dict[str, torch.Size]:
+        """Name and shape of everything that the server sends to the silos of a round, in this order."""
+        first = broadcast(self.algorithm, server_start(self.algorithm, self.start()), 0)
+        return {name: tensor.shape for name, tensor in first.items()}
 
     def cohort(self, round: int) -> tuple[str, ...]:
         """The sites that take part in a round, by public coins, in their order."""

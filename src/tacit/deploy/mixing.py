@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.shuffler import Shuffler
+from tacit.algorithms.trust import Travel
 from tacit.compress.compressor import Compressor
 from tacit.deploy.frames import LARGEST_COORDINATE
 from tacit.deploy.sealing import KEY_BYTES, SEAL_BYTES, seal, unseal
@@ -244,10 +244,18 @@ class Added:
 
 
 def mixing_of(algorithm: Algorithm) -> Mixing | None:
-    """How the messages of an algorithm are mixed; None where nobody has to."""
-    if not isinstance(algorithm.trust, Shuffler):
-        return None
-    compressor, dim, cohort = algorithm.uplink.compressor, algorithm.work.model.dim, algorithm.trust.cohort
-    if isinstance(compressor, CoinBits):
-        return Added(compressor, dim, cohort)
-    return InRandomOrder(compressor, dim, cohort)
+    """How the messages of an algorithm are mixed; None where each travels alone."""
+    compressor, dim = algorithm.uplink.compressor, algorithm.work.model.dim
+    cohort = algorithm.trust.quorum
+    match algorithm.travel:
+        case Travel.SHUFFLED:
+            return InRandomOrder(compressor, dim, cohort)
+        case Travel.COUNTED:
+            assert isinstance(compressor, CoinBits), "counted messages are bits"
+            return Added(compressor, dim, cohort)
+        case Travel.ALONE:
+            return None
+        case Travel.SUMMED:
+            raise RequestError(
+                f"nobody here adds up the messages of {algorithm.name!r} before the server sees them"
+            )

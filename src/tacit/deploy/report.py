@@ -111,7 +111,7 @@ class Report:
         centred = losses.nan_to_num(nan=self.loss_bound, posinf=self.loss_bound).clamp(0, self.loss_bound) - half
         multiplier = torch.tensor([noise_multiplier], dtype=torch.float64)
         generators = cohort.generators(Purpose.REPORT)
-        total = noise.add(centred.sum().reshape(1, 1), half * multiplier, multiplier, generators)
+        total, _ = noise.add(centred.sum().reshape(1, 1), half * multiplier, multiplier, generators, {})
         return half + float(total[0, 0]) / records.records
 
 

@@ -32,7 +32,7 @@ from torch import Tensor
 
 from tacit._version import __version__
 from tacit.deploy.advice import advice
-from tacit.deploy.frames import Request, point_to_bytes
+from tacit.deploy.frames import Request, point_to_bytes, state_to_bytes
 from tacit.deploy.gathering import Gathering
 from tacit.deploy.guard import check_trust
 from tacit.deploy.heads import Heads
@@ -45,7 +45,7 @@ from tacit.deploy.seam import Answer, Backend, Code
 from tacit.deploy.silo_checks import Trusted, check_silo, read_basis
 from tacit.deploy.testimony import testify_run
 from tacit.engine import checkpoint as checkpoints
-from tacit.engine.round import server_round, server_start
+from tacit.engine.round import broadcast, server_round, server_start
 from tacit.errors import DataError, DivergedError, RequestError, TacitError, count, positive
 from tacit.privacy.certificate import CertificateError, read_signed
 
@@ -186,10 +186,10 @@ class Server:
 
     def _advance(self, state: RunState) -> tuple[RunState, RoundReport]:
         algorithm, sites = self.job.algorithm, self.job.cohort(state.round)
-        point = algorithm.server.broadcast(state.server.update, state.round)
-        if not bool(torch.isfinite(point).all()):
+        sent = broadcast(algorithm, state.server, state.round)
+        if not all(bool(torch.isfinite(tensor).all()) for tensor in sent.values()):
             raise DivergedError(f"before round {state.round} the model is no longer finite; use a smaller step")
-        body = point_to_bytes(point)
+        body = state_to_bytes(sent)
         request = Request("round", state.run, state.round, self.job.digest, state.accepted, body)
         self.at("before asking")
         messages, problems = self._gathering.messages(request, sites, state.digests)
@@ -209,8 +209,8 @@ class Server:
             state.problems + Counter(f"{site} {code}" for site, code in problems.items()),
             state.answered + Counter(used.keys()),
         )
-        sent = sum(len(reply.body) for reply in used.values())
-        report = RoundReport(after.round, self.job.rounds, tuple(used), problems, sent, used, 0.0, state.run)
+        uplink = sum(len(reply.body) for reply in used.values())
+        report = RoundReport(after.round, self.job.rounds, tuple(used), problems, uplink, used, 0.0, state.run)
         return after, report
 
     def _finish(self, state: RunState) -> Finished:

@@ -21,10 +21,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from torch import Tensor
 
 from tacit.deploy.computation import Computation
-from tacit.deploy.frames import Reply, Request, point_from_bytes
+from tacit.deploy.frames import Reply, Request, point_from_bytes, state_from_bytes
 from tacit.deploy.guard import Terms, admit
 from tacit.deploy.heads import Head
 from tacit.deploy.home import Home
@@ -39,6 +38,7 @@ from tacit.engine.round import ClientState, client_start
 from tacit.errors import DataError, MessageError
 from tacit.federation import Federation
 from tacit.privacy.ledger import Account, Ledger, LedgerBusyError, LedgerRun, Page
+from tacit.state import State
 
 _LOG = logging.getLogger("tacit.deploy.silo")
 _WAYS_OUT = (
@@ -125,7 +125,8 @@ class Silo:
     def step(self, request: bytes) -> bytes:
         """The answer to a request; no exception leaves it but the end of the process."""
         try:
-            asked = Request.decode(request, body_limit=4 * self._terms.job.algorithm.work.model.dim)
+            shapes = self._terms.job.broadcast_shapes
+            asked = Request.decode(request, body_limit=4 * sum(shape.numel() for shape in shapes.values()))
         except MessageError:
             return Reply(Code.MALFORMED, self._terms.site).encode()
         if asked.kind == "mix":
@@ -174,7 +175,7 @@ class Silo:
         if asked.round >= job.rounds or site not in job.cohort(asked.round):
             raise _RefusedError(Code.NO_SUCH_ROUND)
         try:
-            point = point_from_bytes(asked.body, job.algorithm.work.model.dim)
+            received = state_from_bytes(asked.body, job.broadcast_shapes)
         except MessageError as error:
             raise _RefusedError(Code.BAD_POINT) from error
         with self.ledger.page() as page:
@@ -186,7 +187,7 @@ class Silo:
             if last is not None and asked.round <= last["round"]:
                 reply = self._again(asked, page, last["releases"], last["round"], last["point"], last["memory"])
             else:
-                reply = self._first_time(asked, point, page, account)
+                reply = self._first_time(asked, received, page, account)
         self._home.mark_released()
         self._at("after mark")
         return reply
@@ -201,7 +202,7 @@ class Silo:
         head = self._notary.head(asked.run, page)
         return self._message(asked, releases, remembered.message, remembered.loss, head)
 
-    def _first_time(self, asked: Request, point: Tensor, page: Page, account: LedgerRun | None) -> Reply:
+    def _first_time(self, asked: Request, received: State, page: Page, account: LedgerRun | None) -> Reply:
         terms, releases = self._terms, 1 if account is None else account.releases + 1
         opened = terms.opening(asked.run)
         if account is None:
@@ -215,7 +216,7 @@ class Silo:
         if refusal := terms.refusal(page.account):
             raise _RefusedError(Code.BUDGET_SPENT, refusal)
         state, secret, records = self._state(asked, account)
-        memory = self._computation.run(asked, point, state, secret, records, releases)
+        memory = self._computation.run(asked, received, state, secret, records, releases)
         files = self._home.memories(asked.run)
         self._at("before memory")
         digest = files.write(asked.round, memory.to_bytes())

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dp_accounting import DpEvent
 
 from tacit.algorithms.calibrate import Calibration, Group
-from tacit.client.local_steps import after
 from tacit.engine.execute import stored_summary
 from tacit.engine.ledger import read_ledger
 from tacit.engine.plan import Plan, make_plan
@@ -19,7 +21,7 @@ from tacit.engine.recipe import Recipe
 from tacit.errors import DataError, RequestError, count, positive
 from tacit.privacy import Adjacency, Adversary, Guarantee, Unit, epsilon, events
 from tacit.privacy.accounting import check_delta
-from tacit.privacy.cost import Cost, cost_of, finite, over
+from tacit.privacy.cost import Cost, cost_after, finite
 
 _TOLERANCE = 1e-6
 """Relative difference up to which two epsilons are the same number, computed twice."""
@@ -103,15 +105,15 @@ def account_recipe(recipe: Recipe, *, data_dir: Path | None = None) -> RecipeAcc
     guarantee, times = plan.guarantee, plan.releases
     assert guarantee is not None, "a recipe with privacy has one"
     worst, delta = _worst_group(plan.calibration, guarantee, times)
-    cost = cost_of(plan.calibration.event(worst, 1), times, delta, guarantee.adjacency)
+    cost = cost_after(partial(plan.calibration.event, worst), times, delta, guarantee.adjacency)
     return RecipeAccount(plan, guarantee, cost)
 
 
 def account_run(directory: Path) -> RunAccount:
     """Recompute every client's epsilon from the ledger, and compare with the summary if there is one.
 
-    All that is read of the ledger is what was released before the first round, what one release of a client is
-    (its event) and in which rounds it took part. Differences are told, not repaired.
+    All that is read of the ledger is what a client has released after so many releases (cumulative events) and in
+    which rounds it took part. Differences are told, not repaired.
     """
     if not (directory / "ledger.jsonl").is_file():
         raise DataError(
@@ -123,11 +125,11 @@ def account_run(directory: Path) -> RunAccount:
         told = [] if summary is None or summary.get("epsilon") is None else ["the ledger knows of no privacy"]
         return RunAccount(directory, len(rounds), summary is not None, None, (), None, tuple(told))
     book = _ReadLedger.read(directory / "ledger.jsonl", header, rounds)
-    spent = tuple(book.spent(client) for client in sorted(book.release))
+    spent = tuple(book.spent(client) for client in sorted(book.events))
     worst = max(spent, key=lambda one: one.epsilon)
     cost = None
     if worst.rounds:
-        cost = cost_of(book.release[worst.client], worst.rounds, worst.delta, book.adjacency)
+        cost = cost_after(book.events[worst.client].after, worst.rounds, worst.delta, book.adjacency)
     guarantee = Guarantee(
         tuple(book.event(one.client) for one in spent),
         delta=book.delta,
@@ -147,6 +149,29 @@ def account_run(directory: Path) -> RunAccount:
 
 
 @dataclass(frozen=True)
+class _Cumulative:
+    """What a client has released after some numbers of releases, the planned one last."""
+
+    counts: tuple[int, ...]
+    events: tuple[DpEvent, ...]
+
+    @classmethod
+    def read(cls, written: Any) -> _Cumulative:
+        counts = tuple(count("number of releases", n, at_least=0) for n, _ in written)
+        if not counts or counts[0] or list(counts) != sorted(set(counts)):
+            raise RequestError("events must be those after 0, and after growing numbers of, releases")
+        return cls(counts, tuple(events.from_dict(event) for _, event in written))
+
+    def after(self, releases: int) -> DpEvent:
+        """All that so many releases are: the first event in the ledger that is about at least as many.
+
+        More than were planned have no proof.
+        """
+        place = bisect_left(self.counts, releases)
+        return self.events[place] if place < len(self.counts) else events.non_private()
+
+
+@dataclass(frozen=True)
 class _ReadLedger:
     """A ledger, read and checked."""
 
@@ -156,10 +181,7 @@ class _ReadLedger:
     unit: Unit
     adversary: Adversary
     public: tuple[str, ...]
-    before: DpEvent | None
-    """what every client has released before the first round"""
-    release: dict[int, DpEvent]
-    """one round of a client, together with what was before"""
+    events: dict[int, _Cumulative]
     records: dict[int, int | None]
     deltas: dict[int, float]
     budgets: dict[int, float]
@@ -168,28 +190,27 @@ class _ReadLedger:
     @classmethod
     def read(cls, path: Path, header: dict[str, Any], rounds: list[dict[str, Any]]) -> _ReadLedger:
         try:
-            release: dict[int, DpEvent] = {}
+            spent: dict[int, _Cumulative] = {}
             records: dict[int, int | None] = {}
             deltas: dict[int, float] = {}
             budgets: dict[int, float] = {}
-            before = events.from_dict(header["before"]) if "before" in header else None
             for group in header["groups"]:
-                event = events.from_dict(group["release"])
-                if before is not None:
-                    event = after(before, event, 1)
+                if "release" in group:
+                    raise RequestError("it is of an earlier version, which wrote one release and a count")
+                cumulative = _Cumulative.read(group["events"])
                 size = count("records", group["records"]) if "records" in group else None
                 delta, budget = check_delta(group["delta"]), positive("epsilon_budget", group["epsilon_budget"])
                 for client in group["clients"]:
-                    if not isinstance(client, int) or client in release:
+                    if not isinstance(client, int) or client in spent:
                         raise RequestError(f"client {client!r} is not a number, or in two groups")
-                    release[client], records[client] = event, size
+                    spent[client], records[client] = cumulative, size
                     deltas[client], budgets[client] = delta, budget
-            if not release:
+            if not spent:
                 raise RequestError("there are no clients")
             taken: Counter[int] = Counter()
             for entry in rounds:
                 who = entry["clients"]
-                taken.update(list(release) if who == "all" else _members(entry["round"], who, release))
+                taken.update(list(spent) if who == "all" else _members(entry["round"], who, spent))
             return cls(
                 rounds=len(rounds),
                 delta=max(deltas.values()),
@@ -197,8 +218,7 @@ class _ReadLedger:
                 unit=Unit(header["unit"]),
                 adversary=Adversary(header["adversary"]),
                 public=tuple(header.get("public", Guarantee.public)),
-                before=before,
-                release=release,
+                events=spent,
                 records=records,
                 deltas=deltas,
                 budgets=budgets,
@@ -210,10 +230,7 @@ class _ReadLedger:
 
     def event(self, client: int) -> DpEvent:
         """All that a client has released."""
-        return self._times(self.release[client], self.taken[client])
-
-    def _times(self, release: DpEvent, times: int) -> DpEvent:
-        return over(release, times) if times else self.before or events.nothing()
+        return self.events[client].after(self.taken[client])
 
     def spent(self, client: int) -> ClientSpending:
         """What that has cost it."""
@@ -224,14 +241,11 @@ class _ReadLedger:
     def promised(self) -> float:
         """What was promised: every kind of client is charged for the most rounds that any one took part in."""
         most = max(self.taken.values(), default=0)
-        distinct = {
-            (str(events.to_dict(release)), self.deltas[client]): release
-            for client, release in self.release.items()
-        }
-        return max(epsilon(self._times(one, most), delta, self.adjacency) for (_, delta), one in distinct.items())
+        distinct = {(id(one), self.deltas[client]): one for client, one in self.events.items()}
+        return max(epsilon(one.after(most), delta, self.adjacency) for (_, delta), one in distinct.items())
 
 
-def _members(round: int, who: Any, known: dict[int, DpEvent]) -> list[int]:
+def _members(round: int, who: Any, known: Collection[int]) -> list[int]:
     if not isinstance(who, list) or len(set(who)) != len(who):
         raise RequestError(f"round {round} does not list its clients once each")
     strangers = [client for client in who if client not in known]
@@ -245,7 +259,7 @@ def _differences(book: _ReadLedger, summary: dict[str, Any]) -> list[str]:
     sizes = [size for size in book.records.values() if size is not None]
     ledger = {
         "rounds": book.rounds,
-        "clients": len(book.release),
+        "clients": len(book.events),
         "records_per_client": [min(sizes), max(sizes)] if sizes else None,
         "delta": book.delta,
         "adjacency": str(book.adjacency),

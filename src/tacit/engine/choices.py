@@ -10,8 +10,7 @@ from typing import Any
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.calibrate import Privacy, attendance, calibrate, releases
 from tacit.algorithms.registry import algorithm_entry
-from tacit.algorithms.settings import checked_settings, takes_part, usual_settings
-from tacit.algorithms.shuffler import Shuffler
+from tacit.algorithms.settings import checked_settings, usual_settings
 from tacit.client.bounds import build_bound
 from tacit.client.estimators import Minibatch
 from tacit.client.sampling import Sampling, build_sampling
@@ -68,7 +67,7 @@ def checked(recipe: Recipe, federation: Federation) -> Recipe:
             f"sampling = 'full' draws every record, not batch = {given['batch']:g} of them: leave out the batch, "
             "or say algorithm.sampling = 'poisson', for example"
         )
-    return _equal_batches(recipe, sampling, federation) if takes_part(make, Shuffler) else recipe
+    return _equal_batches(recipe, sampling, federation) if algorithm_entry(recipe.algorithm).shuffled else recipe
 
 
 def with_defaults(recipe: Recipe) -> Recipe:

@@ -1,8 +1,8 @@
 """An append-only record of who released what in which round, one JSON object a line.
 
-The first line says what one release of each group of clients is (size, noise, event) and, if there was one, what
-all of them released before the first round; every further line names a round and the clients that took part. From
-these, everything that was promised can be computed again.
+The first line says for each group of clients (size, noise) what all that a client releases is after so many
+rounds, none among them: cumulative events, because a run need not be one release times a number. Every further
+line names a round and the clients that took part. From these, everything that was promised can be computed again.
 """
 
 from __future__ import annotations

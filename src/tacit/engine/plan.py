@@ -20,7 +20,6 @@ from tacit.algorithms.hybrid import protect_clients
 from tacit.algorithms.registry import algorithm_entry, build_algorithm
 from tacit.algorithms.settings import About
 from tacit.algorithms.shuffled import settled
-from tacit.algorithms.shuffler import Shuffler, check_target
 from tacit.engine.bound_source import find_bound
 from tacit.engine.choices import participation_of, resolved, with_theory_smoothing
 from tacit.engine.recipe import Recipe
@@ -123,8 +122,7 @@ def plan(
     """
     attended = attended or attendance(algorithm, federation.clients, rounds, Randomness(seed))
     times = releases(algorithm, attended)
-    if isinstance(algorithm.trust, Shuffler):
-        check_target(algorithm.work, privacy)
+    algorithm.trust.check_target(algorithm.work, privacy)
     if clients is not None:
         privacy = protect_clients(algorithm, federation, releases=times, privacy=privacy, clients=clients)
     found = calibrate(algorithm, federation, releases=times, privacy=privacy, attended=attended, also=also)

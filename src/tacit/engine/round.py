@@ -6,7 +6,7 @@ deployed server calls `server_round`. There is no other implementation of an alg
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -19,6 +19,9 @@ from tacit.compress.uplink import Zeros
 from tacit.federation import Federation
 from tacit.noise.randomness import Purpose
 from tacit.state import State
+
+POINT = "point"
+"""The name of the point in what is broadcast."""
 
 
 @dataclass(frozen=True)
@@ -53,16 +56,26 @@ def server_start(algorithm: Algorithm, point: Tensor) -> ServerState:
     return ServerState(algorithm.server.init(point), on_device)
 
 
+def broadcast(algorithm: Algorithm, state: ServerState, round: int) -> State:
+    """What the server sends to every client of a round: the point, and what else its uplink tells them."""
+    point = algorithm.server.broadcast(state.update, round)
+    return {POINT: point, **algorithm.uplink.broadcast(state.uplink)}
+
+
 def client_round(
-    algorithm: Algorithm, point: Tensor, cohort: Cohort, state: ClientState, noise_multipliers: Tensor
+    algorithm: Algorithm, received: State, cohort: Cohort, state: ClientState, noise_multipliers: Tensor
 ) -> tuple[Packets, ClientState]:
     """What the clients of a cohort send in a round, and what they remember; `state` is consumed.
 
-    Guarantee: the packets are post-processing of what `algorithm.work` made private. A client of weight p_i
-    counts N p_i times as much as the mean client (papers/001, appendix H).
+    `received` is what the server broadcast. Guarantee, whatever it is: the packets are post-processing of what
+    `algorithm.work` made private. A client of weight p_i counts N p_i times as much as the mean client (Lowy &
+    Razaviyayn 2023, appendix H).
     """
+    point = received[POINT]
+    if told := algorithm.uplink.told(received, state.uplink, cohort.clients):
+        cohort = replace(cohort, told=told)
     generators = cohort.generators(Purpose.COMPRESS)
-    if isinstance(algorithm.work, PrivateGradient):
+    if isinstance(algorithm.work, PrivateGradient) and algorithm.work.by_coordinate:
         choice = algorithm.uplink.choose(len(point), generators)
         if choice is not None:
             # Of a noisy gradient only what is sent is worth computing: the message has the same law.

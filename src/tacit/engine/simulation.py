@@ -24,8 +24,10 @@ from tacit.engine.mapped import mapped_zeros
 from tacit.engine.objective import evaluate
 from tacit.engine.plan import Plan
 from tacit.engine.round import (
+    POINT,
     ClientState,
     ServerState,
+    broadcast,
     client_round,
     client_start,
     server_round,
@@ -113,14 +115,14 @@ class Simulation:
 
     def advance(self, state: SimulationState, cohort: Tensor, *, measure: bool = False) -> SimulationState:
         """One round of a cohort; `state` is consumed. With `measure`, its signal-to-noise ratio is taken."""
-        point = self.algorithm.server.broadcast(state.server.update, state.round)
-        total = torch.zeros_like(point)
+        sent = broadcast(self.algorithm, state.server, state.round)
+        total = torch.zeros_like(sent[POINT])
         trust, work = self.algorithm.trust, self.algorithm.work
         clients, bits, evaluations = state.clients, 0, 0.0
         multipliers = trust.share(self.calibration.noise_multipliers, len(cohort))
         for members in self._chunks(cohort):
             part = self._part(members, state.round)
-            packets, clients = client_round(self.algorithm, point, part, clients, multipliers[members])
+            packets, clients = client_round(self.algorithm, sent, part, clients, multipliers[members])
             packets.add_sum_to(total)
             bits += packets.bits * packets.clients
             evaluations += work.evaluations(part)
@@ -141,7 +143,7 @@ class Simulation:
             clients=self.federation.clients,
         )
         state.releases[self.charged(cohort)] += 1
-        ratio = self._signal_to_noise(point, total, cohort, state.round) if measure else None
+        ratio = self._signal_to_noise(sent[POINT], total, cohort, state.round) if measure else None
         return replace(
             state,
             signal_to_noise=ratio,

@@ -16,6 +16,7 @@ from tacit.noise.entropy import Keystream
 from tacit.noise.gaussian import gaussian_rows
 from tacit.noise.randomness import Generators
 from tacit.privacy import events
+from tacit.state import State
 
 
 class Noise(Protocol):
@@ -39,13 +40,22 @@ class Noise(Protocol):
         """By how much, in bounds, one record's reach grows."""
         ...
 
+    def init(self, clients: int, dim: int) -> State:
+        """Its memory from one release of a client to the next, a row for each; none where every draw is fresh."""
+        ...
+
     @property
     def precision(self) -> torch.dtype:
         """In which numbers the sums must be computed for the bound to hold for their rounded values."""
         ...
 
-    def add(self, rows: Tensor, stds: Tensor, noise_multipliers: Tensor, generators: Generators) -> Tensor:
-        """Rows plus noise of these standard deviations: (clients, dim) float32."""
+    def add(
+        self, rows: Tensor, stds: Tensor, noise_multipliers: Tensor, generators: Generators, memory: State
+    ) -> tuple[Tensor, State]:
+        """Rows plus noise of these standard deviations, (clients, dim) float32, and what it remembers of them.
+
+        `memory` has the rows of these clients in what `init` made room for.
+        """
         ...
 
     def charged(self, event: dp_event.DpEvent, dim: int, releases: int) -> dp_event.DpEvent:
@@ -66,9 +76,15 @@ class SeededGaussian:
     slack: float = 0.0
     precision: torch.dtype = torch.float32
 
-    def add(self, rows: Tensor, stds: Tensor, noise_multipliers: Tensor, generators: Generators) -> Tensor:
+    def init(self, clients: int, dim: int) -> State:
+        """None."""
+        return {}
+
+    def add(
+        self, rows: Tensor, stds: Tensor, noise_multipliers: Tensor, generators: Generators, memory: State
+    ) -> tuple[Tensor, State]:
         """Continuous noise, as far as floating point goes."""
-        return gaussian_rows(stds, rows.shape[1], generators).to(rows.device).add_(rows)
+        return gaussian_rows(stds, rows.shape[1], generators).to(rows.device).add_(rows), memory
 
     def charged(self, event: dp_event.DpEvent, dim: int, releases: int) -> dp_event.DpEvent:
         """Taken as ideal, and marked instead."""
@@ -90,11 +106,17 @@ class LatticeGaussian:
     slack: float = 1e-4
     precision: torch.dtype = torch.float64
 
-    def add(self, rows: Tensor, stds: Tensor, noise_multipliers: Tensor, generators: Generators) -> Tensor:
+    def init(self, clients: int, dim: int) -> State:
+        """None."""
+        return {}
+
+    def add(
+        self, rows: Tensor, stds: Tensor, noise_multipliers: Tensor, generators: Generators, memory: State
+    ) -> tuple[Tensor, State]:
         """Round to the lattice, add whole steps."""
         exponent = lattice.lattice_exponent(rows.shape[1], float(noise_multipliers.max()), self.slack / 2)
         stream = Keystream()
-        return lattice.lattice_rows(rows, stds, exponent, [stream] * len(rows))
+        return lattice.lattice_rows(rows, stds, exponent, [stream] * len(rows)), memory
 
     def charged(self, event: dp_event.DpEvent, dim: int, releases: int) -> dp_event.DpEvent:
         """Every draw has its ideal probability up to a tiny factor, and the far ends are never drawn."""

@@ -27,6 +27,7 @@ from tacit.noise.entropy import Keystream
 from tacit.noise.randomness import Generators
 from tacit.privacy import events
 from tacit.privacy.heads import gaussian_shift
+from tacit.state import State
 
 TAIL_MASS = 1e-22
 """What the heads of one draw may lose at both ends together."""
@@ -127,12 +128,18 @@ class Binomial:
         levels = 2 ** (self.bits - 1) - 1
         return Grid(math.ceil(math.log2(largest / levels)), 0, levels)
 
-    def add(self, rows: Tensor, stds: Tensor, noise_multipliers: Tensor, generators: Generators) -> Tensor:
+    def init(self, clients: int, dim: int) -> State:
+        """None."""
+        return {}
+
+    def add(
+        self, rows: Tensor, stds: Tensor, noise_multipliers: Tensor, generators: Generators, memory: State
+    ) -> tuple[Tensor, State]:
         """Round at random, add heads: (clients, dim) float32, multiples of each client's own step.
 
         The grids follow from the noise alone, and clip what lies many deviations out; `on_grids` takes others.
         """
-        return self.on_grids(rows, [self.grid(std) for std in stds.tolist()], generators)
+        return self.on_grids(rows, [self.grid(std) for std in stds.tolist()], generators), memory
 
     def on_grids(self, rows: Tensor, grids: Sequence[Grid], generators: Generators) -> Tensor:
         """Every row on its grid."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import dp_accounting
@@ -65,6 +67,20 @@ class Cost:
         }
 
 
+def marks(rounds: int) -> list[int]:
+    """The numbers of rounds, up to this one, after which it is worth knowing what was spent.
+
+    All of them if they are few. Epsilon grows like a square root, so they lie closer where it is steep.
+
+    >>> marks(4), marks(1000)
+    ([1, 2, 3, 4], [1, 7, 28, 62, 111, 174, 250, 340, 444, 562, 694, 840, 999, 1000])
+    """
+    if rounds <= _POINTS:
+        return list(range(1, rounds + 1))
+    steps = (max(1, round(rounds * (k / _POINTS) ** 2)) for k in range(1, _POINTS + 1))
+    return sorted({1, rounds - 1, *steps})
+
+
 def cost_of(release: DpEvent, rounds: int, delta: float, adjacency: Adjacency = Adjacency.REPLACE_ONE) -> Cost:
     """The cost of so many rounds, each of which is a `release`.
 
@@ -72,15 +88,23 @@ def cost_of(release: DpEvent, rounds: int, delta: float, adjacency: Adjacency = 
     >>> round(spent.epsilon, 2), round(spent.rdp_epsilon, 2), round(spent.first_round, 2)
     (1.52, 1.71, 0.14)
     """
+    return cost_after(partial(over, release), rounds, delta, adjacency)
+
+
+def cost_after(
+    event_after: Callable[[int], DpEvent],
+    rounds: int,
+    delta: float,
+    adjacency: Adjacency = Adjacency.REPLACE_ONE,
+) -> Cost:
+    """The cost of so many rounds, where `event_after(n)` is all that the first n of them released."""
     adjacency = Adjacency(adjacency)
-    event = over(release, count("rounds", rounds))
+    event = event_after(count("rounds", rounds))
     check_delta(delta)
-    # Epsilon grows like a square root, so the points lie closer where it is steep.
-    marks = {1, max(1, rounds - 1), *(max(1, round(rounds * (k / _POINTS) ** 2)) for k in range(1, _POINTS + 1))}
     curve = {rounds: epsilon(event, delta, adjacency)}
-    for mark in sorted(marks - {rounds}, reverse=True):
+    for mark in reversed(marks(rounds)[:-1]):
         # Fewer rounds cost no more than more do, so the bound for more of them holds as well.
-        curve[mark] = min(_bound(over(release, mark), delta, adjacency), *curve.values())
+        curve[mark] = min(_bound(event_after(mark), delta, adjacency), *curve.values())
     return Cost(
         event=event,
         rounds=rounds,

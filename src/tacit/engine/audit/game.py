@@ -19,14 +19,14 @@ from torch import Tensor
 from tacit.algorithms.algorithm import Algorithm
 from tacit.client.cohort import Cohort
 from tacit.client.work import sizes_are_public
-from tacit.compress import Direct, Identity, Packets, RandK, Shifted
+from tacit.compress import ControlVariates, Direct, Identity, Packets, RandK, Shifted
 from tacit.compress.rotation import Rotation
 from tacit.compress.sparse import SparsePackets, Sparsifier
 from tacit.compress.uplink import Uplink
 from tacit.engine.audit.model import BEYOND, GradientGame, clients_with
 from tacit.engine.audit.seats import MixedSeat, OneClient, Seat, mixing, randomness_of
 from tacit.engine.audit.stage import Draws, Tactic
-from tacit.engine.round import client_round, client_start
+from tacit.engine.round import POINT, client_round, client_start
 from tacit.engine.threads import suitable_threads
 from tacit.errors import count
 from tacit.federation import Federation
@@ -211,6 +211,8 @@ class Game:
         seat, trials = self.seat, federation.clients // self.seat.clients
         sources = self._sources(trials, first)
         shifts = torch.zeros(federation.clients, self.dim)
+        # Whatever else a server tells its clients, it may choose; the same in every round will do.
+        beside = uplink.broadcast(uplink.server_init(self.dim))
         rounds = self._points(federation, tactic)
         _, point = next(rounds)
         state = client_start(algorithm, point, federation)
@@ -218,7 +220,7 @@ class Game:
         for t, point in rounds:
             who = seat.present(algorithm, noise, t, sources)
             cohort = Cohort(federation, who.positions, t, self.randomness)
-            packets, state = client_round(algorithm, point, cohort, state, who.multipliers)
+            packets, state = client_round(algorithm, {POINT: point, **beside}, cohort, state, who.multipliers)
             received = algorithm.uplink.compressor.decode(packets.encode(), self.dim) if noise else packets
             rows = _values(received) + shifts[who.positions]
             if isinstance(uplink, Shifted):
@@ -304,9 +306,10 @@ def with_game(algorithm: Algorithm, dim: int, far: float = 1.0) -> Algorithm:
 
 
 def _lossless(uplink: Uplink, dim: int) -> Uplink:
-    """The same coordinates, unrounded."""
+    """The same coordinates, unrounded; what steers clients goes on doing so."""
     compressor = uplink.compressor
-    return Direct(RandK(count=compressor.kept(dim)) if isinstance(compressor, Sparsifier) else Identity())
+    exact = RandK(count=compressor.kept(dim)) if isinstance(compressor, Sparsifier) else Identity()
+    return ControlVariates(exact) if isinstance(uplink, ControlVariates) else Direct(exact)
 
 
 def _values(packets: Packets) -> Tensor:
@@ -315,5 +318,5 @@ def _values(packets: Packets) -> Tensor:
         return packets.dense()
     # Sparse messages are scaled up to be right on average; the adversary knows by how much.
     indices = packets.choice.indices
-    scaled = packets.quantised.values * (indices.shape[1] / packets.dim)
+    scaled = packets.quantised.values / packets.choice.scale
     return torch.full((packets.clients, packets.dim), torch.nan).scatter_(1, indices, scaled)

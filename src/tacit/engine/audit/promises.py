@@ -11,6 +11,7 @@ import torch
 from dp_accounting import DpEvent
 
 from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.trust import Travel
 from tacit.client.work import sizes_are_public
 from tacit.engine.audit.game import Game, with_game
 from tacit.engine.audit.model import clients_with
@@ -23,8 +24,6 @@ from tacit.noise.randomness import Randomness
 from tacit.privacy import Adjacency, Adversary, Guarantee, Target, Unit, accounting, calibrate_noise
 from tacit.privacy.audit import ClaimedPoint, promised_shifts
 from tacit.privacy.composition import CannotAnswerError
-from tacit.privacy.crowd_events import CoinSumDpEvent
-from tacit.privacy.dominate import leaves
 from tacit.privacy.groups import group_epsilon
 from tacit.server.participation import Everyone
 
@@ -83,11 +82,11 @@ def promises_of(
             f"privacy must be a Target(epsilon, delta), not {privacy!r}: there is nothing to audit"
         )
     algorithm = with_game(algorithm, dim)
-    adversary = algorithm.trust.adversary
-    if adversary is not Adversary.SUM:
+    travel = algorithm.travel
+    if travel is not Travel.SUMMED:
         # Who takes part is public: a client that does in every round, among those who are mixed with it.
-        mixed = adversary is Adversary.SHUFFLER
-        clients = len(algorithm.participation.cohort(clients, 0, Randomness(seed))) if mixed else 1
+        alone = travel is Travel.ALONE
+        clients = 1 if alone else len(algorithm.participation.cohort(clients, 0, Randomness(seed)))
         algorithm = replace(algorithm, participation=Everyone())
     crowd = _blank(clients, records if sizes_are_public(algorithm.work) else 1, dim)
     planned = plan(algorithm, crowd, rounds=rounds, privacy=privacy, seed=seed)
@@ -95,17 +94,17 @@ def promises_of(
     guarantee = planned.guarantee
     assert guarantee is not None, "a target gives a guarantee"
 
-    few, number = small_crowd(algorithm, clients) if adversary is Adversary.SUM else (algorithm, clients)
+    few, number = small_crowd(algorithm, clients) if travel is Travel.SUMMED else (algorithm, clients)
     rate = min(1.0, algorithm.participation.divisor(clients) / clients)
     seat: Seat
-    match adversary:
-        case Adversary.SUM:
-            seat = Sums(number, adversary, rate)
-        case Adversary.SHUFFLER if _adds_up(guarantee.events[0]):
-            seat = Sums(clients, adversary)
-        case Adversary.SHUFFLER:
+    match travel:
+        case Travel.SUMMED:
+            seat = Sums(number, guarantee.adversary, rate)
+        case Travel.COUNTED:
+            seat = Sums(clients, guarantee.adversary)
+        case Travel.SHUFFLED:
             seat = MixedSeat(clients)
-        case _:
+        case Travel.ALONE:
             seat = OneClient()
     game = partial(
         Game, unit=algorithm.work.unit, adjacency=privacy.adjacency, records=records, randomness=Randomness(seed)
@@ -119,9 +118,9 @@ def promises_of(
             known = Sums(number, other.adversary, rate, known=True)
             found.append(_promise(other, partial(game, few, known, noise), rounds))
         elif other.adversary is Adversary.SERVER:
-            crowded = clients if adversary is Adversary.SUM else 1
-            alone = OneClient(crowd=crowded, rate=rate if crowded > 1 else 1.0)
-            found.append(_promise(other, partial(game, algorithm, alone, noise), rounds))
+            crowded = clients if travel is Travel.SUMMED else 1
+            one = OneClient(crowd=crowded, rate=rate if crowded > 1 else 1.0)
+            found.append(_promise(other, partial(game, algorithm, one, noise), rounds))
     if whole_clients is not None:
         whole = partial(game, algorithm, OneClient(), noise, unit=Unit.CLIENT)
         found.append(_to_whole_clients(guarantee, whole, whole_clients, records, rounds))
@@ -155,11 +154,6 @@ def _played(
     played = max(1, min(rounds, int(MESSAGES / 1000 / game.messages)))
     notes = () if played == rounds else (f"the first {played} of {rounds} rounds were played",)
     return Promise(replace(game, rounds=played).placed(), curve[0], curve, notes=notes)
-
-
-def _adds_up(event: DpEvent) -> bool:
-    """Whether what is mixed tells nothing but its sum."""
-    return any(isinstance(leaf, CoinSumDpEvent) for leaf, _ in leaves(event))
 
 
 def curve_of(event: DpEvent, claim: ClaimedPoint, adjacency: Adjacency) -> tuple[ClaimedPoint, ...]:

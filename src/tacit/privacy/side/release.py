@@ -119,7 +119,8 @@ class NoisyMeans:
         clients = tuple(self.federation.ids.tolist())
         generators = Generators(self._randomness, Purpose.NOISE, clients, round=release)
         multipliers = torch.full((self.federation.clients,), self.noise_multiplier, dtype=torch.float64)
-        return self._noise.add(sums.double(), multipliers * self.bound, multipliers, generators).double()
+        noisy, _ = self._noise.add(sums.double(), multipliers * self.bound, multipliers, generators, {})
+        return noisy.double()
 
     def means(self, sums: Tensor, release: int = 0) -> Tensor:
         """What the server makes of the messages: (dim,) double. All records weigh the same, whoever has them."""

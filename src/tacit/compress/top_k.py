@@ -1,0 +1,94 @@
+"""Top-k sparsification: the k largest coordinates as they are, the others zero."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tacit.compress.compressor import Packets, biased_error, check_rows
+from tacit.compress.identity import Identity
+from tacit.compress.kept import KeptCoordinates
+from tacit.compress.positions import encode_positions, positions_bytes, read_positions
+from tacit.compress.sparse import Choice, SparsePackets
+from tacit.compress.wire import Format
+
+_CODEC = 33
+"""float32 values after their positions"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopK(KeptCoordinates):
+    """Sends the k coordinates of largest absolute value, unchanged: ||C(x) - x||^2 <= (1 - k/d) ||x||^2.
+
+    Biased: E C(x) is not x, so theorems about unbiased compressors (SoteriaFL's, for one) say nothing about it,
+    and without a memory of what was left out a run may not converge. It belongs behind `ErrorFeedback`. For the
+    same k it keeps at least as much of a vector as rand-k, and much more where few coordinates are large.
+
+    `fraction` sets k = max(1, floor(fraction d)), `count` sets k = min(count, d); exactly one is given. A message
+    carries the positions (`tacit.compress.positions`) and k float32 values.
+
+    >>> TopK(fraction=0.05).message_bytes(50_890), TopK(count=2).kept(100)
+    (12171, 2)
+    """
+
+    name = "top-k"
+    unbiased = False
+
+    def omega(self, dim: int) -> float:
+        """There is none."""
+        raise biased_error(self.spec())
+
+    def format(self, dim: int) -> Format:
+        """The wire format: positions, then values."""
+        kept = self.kept(dim)
+        return Format(_CODEC, 0, int(dim), kept, positions_bytes(int(dim), kept) + 4 * kept)
+
+    def message_bytes(self, dim: int) -> int:
+        """The exact length of every encoded message."""
+        return self.format(dim).message_bytes
+
+    def compress(self, rows: Tensor, generators: Sequence[np.random.Generator]) -> Packets:
+        """C(x_i) for every row; no coin is thrown."""
+        check_rows(rows, generators)
+        format = self.format(rows.shape[1])
+        indices = rows.abs().topk(format.kept, dim=1, sorted=False).indices.sort(dim=1).values.cpu()
+        values = Identity().quantise(rows.cpu().gather(1, indices), generators)
+        return SparsePackets(format, Listed.of(indices, format.dim), values)
+
+    def compress_difference(
+        self, rows: Tensor, memory: Tensor, clients: Tensor, generators: Sequence[np.random.Generator]
+    ) -> Packets:
+        """C(x_i - m_i) for every row, m_i = `memory[clients[i]]`."""
+        return self.compress(rows - memory[clients], generators)
+
+    def decode(self, messages: Sequence[bytes], dim: int) -> Packets:
+        """The vectors in messages that may come from anyone; anything wrong is a `MessageError`."""
+        format = self.format(dim)
+        bodies, split = format.open(messages), positions_bytes(format.dim, format.kept)
+        values = Identity().read(np.ascontiguousarray(bodies[:, split:]), format.kept)
+        positions = read_positions(np.ascontiguousarray(bodies[:, :split]), format.dim, format.kept)
+        return SparsePackets(format, Listed.of(torch.from_numpy(positions), format.dim), values)
+
+
+@dataclass(frozen=True)
+class Listed(Choice):
+    """Coordinates that a message lists, because no seed stands for them."""
+
+    @classmethod
+    def of(cls, indices: Tensor, dim: int) -> Listed:  # type: ignore[override]  # listed, not drawn
+        """These coordinates, (clients, k), ascending in every row."""
+        return cls(dim, np.empty(0, dtype=np.uint64), indices)
+
+    @property
+    def scale(self) -> float:
+        """Values are sent as they are."""
+        return 1.0
+
+    def payload(self) -> NDArray[np.uint8]:
+        """The positions."""
+        return encode_positions(self.indices.numpy(), self.dim)
