@@ -77,32 +77,34 @@ SCRIPT = """
 import sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
-from test_compare import BASE, GRID
-from dataclasses import replace
-from tacit.engine.compare import compare
+from test_compare import sweep
 if __name__ == "__main__":
-    compare(replace(BASE, rounds=40), ["ldp-sgd"], out=Path(sys.argv[1]), grid=GRID, seeds=2, workers=1)
+    sweep(Path(sys.argv[1]))
 """
+
+
+def sweep(out: Path) -> None:
+    compare(replace(BASE, rounds=40), ["ldp-sgd"], out=out, grid=GRID, seeds=2, workers=1)
 
 
 def test_a_killed_sweep_goes_on_and_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
     script = tmp_path / "sweep.py"
     script.write_text(SCRIPT.format(tests=str(Path(__file__).parent)))
     out, other = tmp_path / "killed", tmp_path / "whole"
-    sweep = subprocess.Popen([sys.executable, str(script), str(out)], start_new_session=True)
+    killed = subprocess.Popen([sys.executable, str(script), str(out)], start_new_session=True)
     try:
         for _ in range(1200):
-            if list(out.rglob("summary.json")) or sweep.poll() is not None:
+            if list(out.rglob("summary.json")) or killed.poll() is not None:
                 break
             time.sleep(0.05)
     finally:
-        if sweep.poll() is None:
-            os.killpg(sweep.pid, signal.SIGKILL)
-        sweep.wait()
+        if killed.poll() is None:
+            os.killpg(killed.pid, signal.SIGKILL)
+        killed.wait()
     done = {path: path.stat().st_mtime_ns for path in out.rglob("summary.json")}
     assert len(done) >= 1, "it had begun"
     for directory in (out, other):
-        subprocess.run([sys.executable, str(script), str(directory)], check=True)
+        sweep(directory)
     assert {path: path.stat().st_mtime_ns for path in done} == done, "what was finished is not run again"
     points = sorted(path.name for path in (out / "points").iterdir())
     assert points == sorted(path.name for path in (other / "points").iterdir())

@@ -100,9 +100,9 @@ def test_a_file_that_is_no_archive_is_named(tmp_path: Path, content: bytes) -> N
 
 def test_a_run_on_images_like_cifar(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = torch.Generator().manual_seed(0)
-    images = torch.rand(10 * 50, 3072, generator=generator)
-    labels = torch.arange(500) % 10
-    parts = [(images[50 * k : 50 * k + 50], labels[50 * k : 50 * k + 50]) for k in range(10)]
+    images = torch.rand(10 * 20, 3072, generator=generator)
+    labels = torch.arange(200) % 10
+    parts = [(images[20 * k : 20 * k + 20], labels[20 * k : 20 * k + 20]) for k in range(10)]
     federation = Federation.from_clients(parts, test=(images[:20], labels[:20]), classes=10)
     monkeypatch.setattr(fed_spa_runs, "federation_of", lambda data, data_dir: federation)
     settings = {
