@@ -17,6 +17,7 @@ from tacit.errors import TacitError
 from tacit.privacy import Adjacency, Adversary, events
 from tacit.privacy.certificate import CertificateError
 from tacit.privacy.dominate import leaves
+from tacit.privacy.filter import MOST_RUNS
 from tacit.privacy.run_events import ChosenRunsDpEvent
 
 _MOST = 2**53
@@ -75,6 +76,9 @@ def heads_of(stated: Stated) -> dict[str, dict[str, list[Head]]]:
 
 def event(value: object) -> DpEvent:
     """An event that can be accounted for in reasonable time: whoever signs can make up any number of releases."""
+    runs = table(value).get("runs", [])
+    if isinstance(runs, list) and len(runs) > MOST_RUNS:
+        raise ValueError(f"{len(runs)} runs under one policy, which has no more than {MOST_RUNS}")
     made = events.from_dict(table(value))
     for run in made.runs if isinstance(made, ChosenRunsDpEvent) else (made,):
         kinds = {json.dumps(events.to_dict(leaf)) for leaf, _ in leaves(run)}
