@@ -101,7 +101,7 @@ def _check_weight(parties: Any, frames: list[bytes], messages: int) -> None:
     message_bytes = job.algorithm.uplink.compressor.message_bytes(9)
     mixing = mixing_of(job.algorithm)
     body = message_bytes if mixing is None else mixing.sent_bytes
-    frames = [frame for frame in frames if b"TCT2" in frame and len(frame) < 3000 + body]
+    frames = [frame for frame in frames if b"TCT3" in frame and len(frame) < 3000 + body]
     assert len(frames) >= messages
     # FLARE's frame: 16 bytes, the length of its header in two of them; the header (routing, and a token with
     # an RSA signature, in every message of a silo whatever it holds); then what is sent.

@@ -66,6 +66,7 @@ def write_kits(network: Network, folders: dict[str, Path], server_folder: Path) 
     """
     # The authority's state holds every private key, so the place of work is private and short-lived; should we be
     # killed, it is where the keys are meant to be, and not in a folder of all users.
+    server_folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=server_folder.parent, prefix=".provisioning-") as workspace:
         kits = _provision(network, Path(workspace))
         _place(kits / network.host, server_folder / "engine", _server_settings(network))
