@@ -266,7 +266,7 @@ def _signed(plain: Small, certificate: bytes) -> list[Target]:
         def resigned() -> bytes:
             body = unsigned(sound)
             try:
-                if "events" in body and rng.random() < 0.1:
+                if "events" in body and rng.random() < 0.03:
                     made = rng.choice((_nested, _many))
                     return sign({**body, "events": {"run": made(rng), "collaboration": _chosen(rng, body)}}, key)
                 return sign(bent_tree(rng, body), key)

@@ -21,8 +21,8 @@ from tacit.privacy.filter import MOST_RUNS
 from tacit.privacy.run_events import ChosenRunsDpEvent
 
 _MOST = 2**53
-_MOST_KINDS, _MOST_TIMES = 16, 10**7
-"""How many kinds of releases a run in a certificate may have, and how many rounds, clients or draws."""
+_MOST_KINDS, _MOST_TIMES = 16, 10**8
+"""How many kinds of releases a run in a certificate may have, and how many rounds or clients."""
 
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _RUN = re.compile(r"[0-9a-f]{32}\Z")
@@ -85,7 +85,7 @@ def event(value: object) -> DpEvent:
         if len(kinds) > _MOST_KINDS:
             raise ValueError(f"a run of {len(kinds)} kinds of releases: no run has more than {_MOST_KINDS}")
     for name, number in _whole_numbers(value):
-        if name in ("rounds", "clients", "batch") and number > _MOST_TIMES:
+        if name in ("rounds", "clients") and number > _MOST_TIMES:
             raise ValueError(f"{name} = {number}: no run has more than {_MOST_TIMES}")
     return made
 
