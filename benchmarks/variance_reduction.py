@@ -1,6 +1,6 @@
 """What the account of SVRG and SAGA is worth: training at one true epsilon under the bounds on a record's reach.
 
-    python benchmarks/variance_reduction.py --data-dir DIR      # about ten minutes of one core; prints Markdown
+    python benchmarks/variance_reduction.py --data-dir DIR      # 14 minutes of one core; prints Markdown
 
 Ten clients that share the records at random, messages compressed by rand-k (a fifth), gradients clipped to 1.
 Each row has its own step: of two, the one with the least loss at seed 0, whose run counts. The three accounts:

@@ -266,8 +266,9 @@ def _signed(plain: Small, certificate: bytes) -> list[Target]:
         def resigned() -> bytes:
             body = unsigned(sound)
             try:
-                if "events" in body and rng.random() < 0.1:
-                    return sign({**body, "events": {"run": _nested(rng), "collaboration": _nested(rng)}}, key)
+                if "events" in body and rng.random() < 0.03:
+                    made = rng.choice((_nested, _many))
+                    return sign({**body, "events": {"run": made(rng), "collaboration": _chosen(rng, body)}}, key)
                 return sign(bent_tree(rng, body), key)
             except (ValueError, TypeError, RecursionError, AttributeError):
                 # Nothing that JSON can say.
@@ -318,6 +319,20 @@ def _nested(rng: random.Random) -> dict[str, Any]:
         many = {"kind": "repeated", "rounds": 1, "event": event}
         event = rng.choice((many, {"kind": "composed", "events": [event]}))
     return event
+
+
+def _many(rng: random.Random) -> dict[str, Any]:
+    """Many different releases."""
+    rates = [rng.random() for _ in range(rng.choice((2, 20, 300)))]
+    releases = [{"kind": "poisson", "sampling_rate": rate, "noise_multiplier": 90.0} for rate in rates]
+    return {"kind": "composed", "events": [{"kind": "repeated", "rounds": 5, "event": one} for one in releases]}
+
+
+def _chosen(rng: random.Random, body: dict[str, Any]) -> dict[str, Any]:
+    """Many runs under the policy."""
+    runs = [rng.choice((_nested, _many))(rng) for _ in range(rng.choice((1, 3, 200)))]
+    alike = [body["events"]["run"]] * rng.choice((1, 100, 20_000))
+    return {"kind": "chosen-runs", "runs": rng.choice((runs, alike)), "epsilon": body["policy"]["epsilon"]}
 
 
 def _account(account: Any) -> object:

@@ -80,6 +80,8 @@ def test_numbers_that_fit_into_no_float_are_refused(consortium: Callable[..., An
     ("before", "after", "reason"),
     [
         ("    6,\n]", "    4294967296,\n]", "feature_shape"),
+        ("    6,\n]", "    6.0,\n]", "feature_shape"),
+        ("    6,\n]", "    true,\n]", "feature_shape"),
         ("classes = 2", "classes = 4294967296", "classes"),
         ("rounds = 6", "rounds = 1000000000000000000", "rounds"),
         ("classes = 2", "classes = 2\nmin_records = 9223372036854775807", "min_records"),

@@ -310,6 +310,22 @@ def test_a_failed_computation_stops_the_silo_also_without_room_for_a_note(
     assert len(asked) == 1
 
 
+def test_runs_that_are_made_up_do_not_fill_the_disk(
+    consortium: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(home_module, "_MOST_LOG_BYTES", 2000)
+    made = consortium()
+    silo, place = made.silo("site-0"), made.directory / "site-0"
+    assert _read(silo.step(made.request(0))).code is Code.OK
+    before = {path.relative_to(place) for path in place.rglob("*")}
+    for number in range(100):
+        assert _read(silo.step(made.request(0, run=f"{number:032x}"))).code is Code.BUDGET_SPENT
+    new = {path.relative_to(place).name for path in place.rglob("*")} - {path.name for path in before}
+    assert new == {"errors.log", "errors.old.log"}
+    assert sum((place / name).stat().st_size for name in new) < 6000
+    assert "the policy has 4" in (place / "errors.log").read_text()
+
+
 def test_two_processes_of_one_silo_give_one_answer(consortium: Callable[..., Any]) -> None:
     made = consortium()
     silos = [made.silo("site-0") for _ in range(4)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import dp_accounting
+import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 from hypothesis import given, settings
@@ -12,8 +13,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tacit.errors import RequestError
-from tacit.privacy import Adjacency, composition, delta, epsilon, events, gaussian
-from tacit.privacy.dominate import Direction
+from tacit.privacy import Adjacency, accounting, composition, delta, epsilon, events, gaussian
+from tacit.privacy.dominate import Direction, dominate
 from tacit.privacy.pairs import MixturePair
 from tacit.privacy.refine import EpsilonAt, worst
 
@@ -304,3 +305,34 @@ def test_replacing_is_never_cheaper_than_removing(rate: float, noise: float, tim
         epsilon(event, at_delta, REPLACE)
         <= epsilon(events.repeated(events.gaussian(noise), times), at_delta) * 1.005
     )
+
+
+def test_no_mass_of_a_loss_is_below_zero() -> None:
+    """The two expm1 of NumPy and of Python may round differently: a share of 1 + 2e-16 left less than nothing."""
+    steps = np.geomspace(2e-3, 0.3, 20_000)
+    steps = np.array([s for s in steps if (np.expm1(np.array([-s])) / math.expm1(-s))[0] > 1])
+    direction, *_ = dominate(events.two_level(0.5, 0.3, 1.0, 0.5, 0.5), REPLACE, log_tail=-9.0)
+    pair, _ = direction.pairs[0]
+    for step in steps[:: max(1, len(steps) // 60)]:
+        law = composition.discretise(pair, float(step), -9.0)
+        assert not np.isnan(law.log_masses).any()
+
+
+def test_what_is_not_a_number_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accounting, "worst", lambda *args, **kwargs: math.nan)
+    with pytest.raises(composition.CannotAnswerError, match="out of range"):
+        epsilon(events.repeated(events.poisson(0.123, 1.0), 7), 1e-5)
+    with pytest.raises(composition.CannotAnswerError, match="out of range"):
+        accounting.log_delta(events.repeated(events.poisson(0.123, 1.0), 7), 1.0, REPLACE, log_floor=-20.0)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        events.coin_sum(3, 100, 3, 1e300),
+        events.fixed_size_two_level(3, 3, True, 1e300, 1e300, 1e-300, 1e300),
+    ],
+)
+def test_numbers_out_of_range_are_refused_as_they_should_be(event: dp_accounting.DpEvent) -> None:
+    with pytest.raises(RequestError):
+        epsilon(events.repeated(event, 2), 1e-5)

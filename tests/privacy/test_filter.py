@@ -31,7 +31,15 @@ from tacit.privacy.events import (
     two_level,
     without_replacement,
 )
-from tacit.privacy.filter import MOST_DIFFERENT_RUNS, SLACK, chosen_epsilon, dominating_shift, least_epsilon, room
+from tacit.privacy.filter import (
+    MOST_DIFFERENT_RUNS,
+    MOST_RUNS,
+    SLACK,
+    chosen_epsilon,
+    dominating_shift,
+    least_epsilon,
+    room,
+)
 from tacit.privacy.run_events import ChosenRunsDpEvent
 
 DELTA = 1e-5
@@ -202,6 +210,8 @@ def test_more_different_runs_than_anyone_has_are_refused() -> None:
     assert least_epsilon(runs, DELTA) > 0
     with pytest.raises(CannotAnswerError, match="different runs"):
         least_epsilon([*runs, gaussian(999.0)], DELTA)
+    with pytest.raises(CannotAnswerError, match="more than 1000 runs"):
+        least_epsilon(runs[:1] * (MOST_RUNS + 1), DELTA)
 
 
 def test_of_several_runs_the_policy_is_what_is_promised() -> None:

@@ -5,7 +5,7 @@ runs/RUN/        the memory of a run (`MemoryFiles`)
 certificates/    what was certified
 released         there from the first release on
 halted           there while the silo answers nobody, after a failed computation
-errors.log       what went wrong, for the silo's own people
+errors.log       what went wrong, for the silo's own people; what no longer fits in is in errors.old.log
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ from tacit.privacy.ledger import WAY_OUT, Account, Ledger, read_account
 LEDGER = "ledger.sqlite"
 _RELEASED = "released"
 _RELEASED_TEXT = b"Messages have left this silo. ledger.sqlite counts them; without it nothing more may leave.\n"
+_MOST_LOG_BYTES = 2**20
+"""A server may ask for what is refused as often as it likes, and must not fill the disk by that."""
+
 _HALTED_TEXT = b"See errors.log. Remove this file to let the silo answer again.\n"
 
 
@@ -104,6 +107,9 @@ class Home:
         """Write down what went wrong, for the silo's own people and nobody else."""
         # A full disk is a likely reason for being here.
         with contextlib.suppress(OSError):
-            handle = os.open(self.directory / "errors.log", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
+            log = self.directory / "errors.log"
+            if log.exists() and log.stat().st_size > _MOST_LOG_BYTES:
+                os.replace(log, self.directory / "errors.old.log")
+            handle = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
             with os.fdopen(handle, "a") as file:
                 file.write(text + "\n")

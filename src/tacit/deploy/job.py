@@ -94,7 +94,7 @@ class Job:
             raise RequestError(
                 f"clients = {self.recipe.clients}, but the job names {len(self.sites)} sites; leave it out"
             )
-        if not self.feature_shape or any(count("feature_shape", n) != n for n in self.feature_shape):
+        if not self.feature_shape or not all(type(n) is int and n > 0 for n in self.feature_shape):
             raise RequestError("feature_shape must be the shape of one record's features, such as [64]")
         outputs = 1 if self.classes is None else count("classes", self.classes)
         if math.prod(self.feature_shape) > MOST_PARAMETERS or outputs > MOST_PARAMETERS:

@@ -17,11 +17,12 @@ from tacit.errors import TacitError
 from tacit.privacy import Adjacency, Adversary, events
 from tacit.privacy.certificate import CertificateError
 from tacit.privacy.dominate import leaves
+from tacit.privacy.filter import MOST_RUNS
 from tacit.privacy.run_events import ChosenRunsDpEvent
 
 _MOST = 2**53
-_MOST_KINDS, _MOST_TIMES = 16, 10**7
-"""How many kinds of releases a run in a certificate may have, and how many rounds, clients or draws."""
+_MOST_KINDS, _MOST_TIMES = 16, 10**8
+"""How many kinds of releases a run in a certificate may have, and how many rounds or clients."""
 
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _RUN = re.compile(r"[0-9a-f]{32}\Z")
@@ -75,13 +76,16 @@ def heads_of(stated: Stated) -> dict[str, dict[str, list[Head]]]:
 
 def event(value: object) -> DpEvent:
     """An event that can be accounted for in reasonable time: whoever signs can make up any number of releases."""
+    runs = table(value).get("runs", [])
+    if isinstance(runs, list) and len(runs) > MOST_RUNS:
+        raise ValueError(f"{len(runs)} runs under one policy, which has no more than {MOST_RUNS}")
     made = events.from_dict(table(value))
     for run in made.runs if isinstance(made, ChosenRunsDpEvent) else (made,):
         kinds = {json.dumps(events.to_dict(leaf)) for leaf, _ in leaves(run)}
         if len(kinds) > _MOST_KINDS:
             raise ValueError(f"a run of {len(kinds)} kinds of releases: no run has more than {_MOST_KINDS}")
     for name, number in _whole_numbers(value):
-        if name in ("rounds", "clients", "batch") and number > _MOST_TIMES:
+        if name in ("rounds", "clients") and number > _MOST_TIMES:
             raise ValueError(f"{name} = {number}: no run has more than {_MOST_TIMES}")
     return made
 

@@ -129,7 +129,7 @@ def _epsilon(text: str, at_delta: float, adjacency: Adjacency) -> float:
     with _number_or_refusal():
         split = _best_split(event, adjacency, log_tail, question)
         directions = dominate(event, adjacency, log_tail=log_tail, split=split)
-        local = worst(directions, log_tail, question) * (1 + _ROUNDING)
+        local = _number(worst(directions, log_tail, question)) * (1 + _ROUNDING)
         return mixed_epsilon(event, at_delta, adjacency, local=local) if is_mixed(event) else local
 
 
@@ -151,7 +151,7 @@ def _log_delta(
         if split is None:
             split = _best_split(event, adjacency, log_tail, question)
         directions = dominate(event, adjacency, log_tail=log_tail, split=split, rough=rough)
-        local = worst(directions, log_tail, question, rough=rough) + _ROUNDING
+        local = _number(worst(directions, log_tail, question, rough=rough)) + _ROUNDING
         if not is_mixed(event):
             return local
         return mixed_log_delta(event, at_epsilon, adjacency, log_floor=log_floor, local=local, rough=rough)
@@ -182,6 +182,13 @@ def _number_or_refusal() -> Iterator[None]:
         raise
     except (ValueError, TypeError, ArithmeticError, MemoryError) as error:
         raise CannotAnswerError(f"its numbers are out of range ({type(error).__name__})") from error
+
+
+def _number(found: float) -> float:
+    """What is not a number is smaller than no limit, and must not pass for an answer."""
+    if math.isnan(found):
+        raise CannotAnswerError("its numbers are out of range")
+    return found
 
 
 def _best_split(event: DpEvent, adjacency: Adjacency, log_tail: float, question: Question) -> float:

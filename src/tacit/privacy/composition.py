@@ -78,7 +78,8 @@ def discretise(pair: Pair, step: float, log_tail: float) -> LossLaw:
     upper = np.exp(log_upper)
     with np.errstate(invalid="ignore"):
         above = np.clip(log_upper[1:-1] - log_lower[1:-1] - losses[:-1], 0.0, step)
-    share = np.nan_to_num(np.expm1(-above) / math.expm1(-step), nan=1.0)
+    # At most one, also where two implementations of expm1 round differently: a mass below zero has no logarithm.
+    share = np.minimum(np.nan_to_num(np.expm1(-above) / math.expm1(-step), nan=1.0), 1.0)
     masses = np.zeros(len(losses))
     masses[:-1] += upper[1:-1] * (1 - share)
     masses[1:] += upper[1:-1] * share

@@ -39,7 +39,7 @@ from tacit.privacy.terms import Adjacency
 SLACK = 0.05
 """The part of delta that pays for later runs not being Gaussian; the first run alone has all of delta."""
 
-MOST_DIFFERENT_RUNS = 64
+MOST_RUNS, MOST_DIFFERENT_RUNS = 1000, 64
 """More of them under one policy have no answer: each takes a while, and a certificate may name any number."""
 
 _POINTS = 64
@@ -107,6 +107,8 @@ def room(runs: Sequence[DpEvent], target: Target) -> float:
 
 def _charged(runs: Sequence[DpEvent], delta: float, adjacency: Adjacency) -> DpEvent:
     """The first run, and one Gaussian release in the place of all others."""
+    if len(runs) > MOST_RUNS:
+        raise CannotAnswerError(f"more than {MOST_RUNS} runs")
     first, *later = runs
     charged = Counter((json.dumps(events.to_dict(run)), _chance(i) * delta) for i, run in enumerate(later, 1))
     if len({text for text, _ in charged}) > MOST_DIFFERENT_RUNS:
