@@ -54,8 +54,8 @@ from dataclasses import dataclass, replace
 
 from tacit.errors import RequestError, count, positive, probability
 from tacit.theory.asked import PlannedRun, Theory
+from tacit.theory.checks import ROUND_OFF, not_negative
 from tacit.theory.known import bound_gaps, crowd_gaps, known
-from tacit.theory.soteriafl.checks import ROUND_OFF, not_negative
 from tacit.theory.utility import UtilityBound, with_compression
 
 

@@ -25,8 +25,8 @@ from dataclasses import dataclass, replace
 
 from tacit.errors import RequestError, count, positive
 from tacit.theory.asked import PlannedRun, Theory
+from tacit.theory.checks import ROUND_OFF, not_negative
 from tacit.theory.known import crowd_gaps, known, step_of
-from tacit.theory.soteriafl.checks import ROUND_OFF, not_negative
 from tacit.theory.utility import UtilityBound
 
 _PAPER = "DP-NormFedAvg (Das, Hashemi, Sanghavi & Dhillon 2022)"

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 
 from tacit.errors import RequestError, count, positive
+from tacit.theory.checks import ROUND_OFF, not_negative
 from tacit.theory.isrl_dp.problem import Problem
-from tacit.theory.soteriafl.checks import ROUND_OFF, not_negative
 
 
 def second_moment(problem: Problem, noise_std: float) -> float:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tacit.errors import positive, unknown_name
+from tacit.theory.checks import ROUND_OFF
 from tacit.theory.soteriafl.cdp_sgd import cdp_rounds, cdp_step
-from tacit.theory.soteriafl.checks import ROUND_OFF
 from tacit.theory.soteriafl.corollaries import balanced_beta, saga_beta_and_step, sgd_batch, svrg_beta_and_step
 from tacit.theory.soteriafl.estimators import saga_constants, sgd_constants, svrg_constants
 from tacit.theory.soteriafl.problem import Problem

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from tacit.errors import count, positive, unknown_name
-from tacit.theory.soteriafl.checks import batch_size, below_one
+from tacit.theory.checks import batch_size, below_one
 
 AS_PUBLISHED = {
     "cdp-sgd": (8.0, 1.0),
