@@ -121,7 +121,7 @@ def _posed(run: PlannedRun, theorem: str) -> tuple[UtilityBound, Problem | None]
     posed = replace(posed, loss_gap=constants.loss_gap)
     answer = replace(
         answer,
-        trivial=posed.trivial_risk,
+        trivial=min(posed.trivial_risk, posed.gap),
         statistical=_statistical(posed),
         assumptions=(
             f"diameter = {posed.diameter:g}: of the projection's ball, which holds the best model",
