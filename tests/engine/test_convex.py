@@ -47,7 +47,7 @@ def test_the_step_is_the_one_of_lemma_d_6_for_the_real_noise() -> None:
     problem = theory.problem_of(
         plan.algorithm.work.model, plan.federation, epsilon=2.0, delta=1e-5, feature_norm=1.0, diameter=10.0
     )
-    step = theory.mb_sgd_step(problem, rounds=20, noise_std=noise_std, setting="erm")
+    step = theory.mb_sgd_step(problem, rounds=20, noise_std=noise_std)
     assert plan.recipe.algorithm_settings["step"] == pytest.approx(step)
     assert make_plan(plan.recipe).algorithm == plan.algorithm
     assert isinstance(plan.algorithm.server, Averaged)

@@ -124,7 +124,7 @@ def _sentences(found: Utility) -> list[str]:
         covers = "" if bound.gaps else "The theorem covers this run. "
         said.append(f"{covers}The largest term is {bound.dominant}.")
         if bound.trivial is not None and bound.value >= bound.trivial:
-            said.append(f"A bound above {bound.trivial:.4g}, which holds of any model, says nothing.")
+            said.append(f"A bound above {bound.trivial:.4g}, which holds without any training, says nothing.")
     if bound.lower is not None:
         factor = "" if bound.times_lower is None else f"; the bound is {bound.times_lower:.3g} times that"
         said.append(

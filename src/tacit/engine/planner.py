@@ -316,8 +316,8 @@ def _risk(public: Public, name: str, rounds: int, batch: int, noise_std: float) 
         target_bound=math.sqrt(2 * public.loss_gap),
     )
     if name == "noisy-mb-sgd":
-        step = isrl_dp.mb_sgd_step(problem, rounds=rounds, noise_std=noise_std, setting="erm")
-        bound = isrl_dp.mb_sgd_bound(problem, rounds=rounds, step=step, noise_std=noise_std, setting="erm")
+        step = isrl_dp.mb_sgd_step(problem, rounds=rounds, noise_std=noise_std)
+        bound = isrl_dp.mb_sgd_bound(problem, rounds=rounds, step=step, noise_std=noise_std)
         return bound, step
     variance = isrl_dp.gradient_variance(problem, batch=batch, noise_std=noise_std, empirical=True)
     if problem.is_strongly_convex:

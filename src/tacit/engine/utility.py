@@ -91,7 +91,7 @@ def _planned(plan: Plan, assumed: dict[str, float]) -> PlannedRun:
     assert plan.recipe is not None, "checked where the plan came in"
     algorithm, federation = plan.algorithm, plan.federation
     work, sizes = algorithm.work, federation.sizes
-    asked = question(plan.recipe, work.model, federation, "none")
+    asked, batches = question(plan.recipe, work.model, federation, "none"), work.sampling.batch_sizes(sizes)
     participants = algorithm.participation.divisor(round(asked.mean_cohort or federation.clients))
     stds = torch.zeros(federation.clients, dtype=torch.float64)
     if plan.guarantee is not None:
@@ -100,7 +100,8 @@ def _planned(plan: Plan, assumed: dict[str, float]) -> PlannedRun:
     return PlannedRun(
         asked=asked,
         noise_std=math.sqrt(float(stds.square().mean())),
-        batch=float(work.sampling.batch_sizes(sizes[sizes.argmin()][None])[0]),
+        batch=float(batches.min()),
+        least_rate=float((batches / sizes).min()),
         batch_variance=batch_variance(work.sampling, sizes),
         participants=float(participants),
         assumed=assumed,

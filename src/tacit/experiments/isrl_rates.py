@@ -87,10 +87,10 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
     rounds = min(settings["most_rounds"], max(4, math.ceil(3 * clients / (DIM * noise(1) ** 2))))
     planned = drafted(rounds)
     noise_std = float(planned.calibration.noise_stds.max())
-    step = mb_sgd_step(problem, rounds=rounds, noise_std=noise_std, setting="erm")
+    step = mb_sgd_step(problem, rounds=rounds, noise_std=noise_std)
     facts = {
         "least": 1 - settings["signal"] * RADIUS,
-        "upper": mb_sgd_bound(problem, rounds=rounds, step=step, noise_std=noise_std, setting="erm"),
+        "upper": mb_sgd_bound(problem, rounds=rounds, step=step, noise_std=noise_std),
         "lower": lower_bound("erm", problem),
         "step": step,
     }

@@ -79,7 +79,9 @@ class PlannedRun:
     noise_std: float
     """on a coordinate of a client's message (of each of its local gradients), root mean square over clients"""
     batch: float
-    """the records of the smallest client's batch"""
+    """the records of the smallest batch"""
+    least_rate: float
+    """the smallest share of its records that a client's batch is"""
     batch_variance: float
     """how far a batch's mean gradient is from its client's, mean square, in squared lengths of a gradient"""
     participants: float

@@ -54,8 +54,8 @@ from dataclasses import dataclass, replace
 
 from tacit.errors import RequestError, count, positive, probability
 from tacit.theory.asked import PlannedRun, Theory
+from tacit.theory.checks import ROUND_OFF, not_negative
 from tacit.theory.known import bound_gaps, crowd_gaps, known
-from tacit.theory.soteriafl.checks import ROUND_OFF, not_negative
 from tacit.theory.utility import UtilityBound, with_compression
 
 
@@ -147,6 +147,8 @@ def utility_of(run: PlannedRun) -> UtilityBound:
     gaps, assumptions = bound_gaps(run, constants.lipschitz, ratio)
     gaps = (*constants.missing("smoothness", "loss_gap"), *_differences(run), *gaps)
     gaps += crowd_gaps(run, everyone=False)
+    if asked.model.penalty is not None:
+        assumptions += ("with the penalty's gradient, no gradient is longer than a record's can be",)
     answer = UtilityBound(
         theorem="Fed-SPA (Hu, Gong & Guo 2021), Theorem 2 with its proof corrected",
         quantity="mean squared gradient norm over the rounds",

@@ -25,8 +25,8 @@ from dataclasses import dataclass, replace
 
 from tacit.errors import RequestError, count, positive
 from tacit.theory.asked import PlannedRun, Theory
+from tacit.theory.checks import ROUND_OFF, not_negative
 from tacit.theory.known import crowd_gaps, known, step_of
-from tacit.theory.soteriafl.checks import ROUND_OFF, not_negative
 from tacit.theory.utility import UtilityBound
 
 _PAPER = "DP-NormFedAvg (Das, Hashemi, Sanghavi & Dhillon 2022)"
@@ -153,7 +153,7 @@ def _utility(run: PlannedRun, *, normalises: bool) -> UtilityBound:
     gaps += _differences(run, constants.convex)
     size, steps = asked.value("clip_norm"), asked.value("local_steps")
     if size is not None:
-        if constants.lipschitz is None:
+        if constants.lipschitz is None or asked.model.penalty is not None:
             assumptions += (f"no update is longer than clip_norm = {size:g}",)
         elif size < constants.lipschitz * steps:
             gaps += (
@@ -197,7 +197,7 @@ def _utility(run: PlannedRun, *, normalises: bool) -> UtilityBound:
         answer,
         terms=terms,
         gaps=gaps,
-        trivial=None if slope is None or asked.model.penalty is not None else slope * constants.distance,
+        trivial=constants.loss_gap,
         statistical=None if slope is None else slope * constants.distance / math.sqrt(runs.clients),
     )
 

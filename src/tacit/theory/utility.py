@@ -29,7 +29,7 @@ class UtilityBound:
     terms: Mapping[str, float] = field(default_factory=dict)
     """by cause (`CAUSES`); empty where the theorem cannot be evaluated"""
     trivial: float | None = None
-    """what holds of any result: a bound above it says nothing"""
+    """what holds without any training: a bound above it says nothing"""
     statistical: float | None = None
     """what it costs that the records (or clients) are only a sample, even without noise; an order"""
     lower: float | None = None

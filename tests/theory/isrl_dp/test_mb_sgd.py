@@ -23,7 +23,7 @@ def test_the_bound_is_the_recursion_of_eq_16(
     problem: Problem, rounds: int, noise_std: float, share: float
 ) -> None:
     """r_{t+1} = (1 - mu step) r_t - 2 step s_t + c step^2 with r_R = 0: the weighted mean of s is the bound."""
-    step = share * theory.longest_step(problem, "erm")
+    step = share * theory.longest_step(problem)
     growth = 1 / (1 - problem.strong_convexity * step)
     weights = np.array([growth**t for t in range(rounds)])
     c = problem.lipschitz**2 + problem.dim * noise_std**2 / problem.reporting
@@ -34,7 +34,7 @@ def test_the_bound_is_the_recursion_of_eq_16(
         spent[t] = ((1 - problem.strong_convexity * step) * left + c * step**2 - target) / (2 * step)
         left = target
     mean = float(weights @ spent / weights.sum())
-    bound = theory.mb_sgd_bound(problem, rounds=rounds, step=step, noise_std=noise_std, setting="erm")
+    bound = theory.mb_sgd_bound(problem, rounds=rounds, step=step, noise_std=noise_std)
     assert bound == pytest.approx(mean, rel=1e-6)
 
 
@@ -42,16 +42,15 @@ def test_the_bound_is_the_recursion_of_eq_16(
 def test_the_step_is_allowed_and_no_other_convex_step_promises_more(
     problem: Problem, rounds: int, noise_std: float
 ) -> None:
-    for setting in theory.SETTINGS:
-        step = theory.mb_sgd_step(problem, rounds=rounds, noise_std=noise_std, setting=setting)
-        bound = theory.mb_sgd_bound(problem, rounds=rounds, step=step, noise_std=noise_std, setting=setting)
-        assert 0 < step <= theory.longest_step(problem, setting)
-        assert math.isfinite(bound)
-        if not problem.is_strongly_convex:
-            for other in (step / 2, min(2 * step, 1 / problem.smooth)):
-                assert bound <= (1 + 1e-9) * theory.mb_sgd_bound(
-                    problem, rounds=rounds, step=other, noise_std=noise_std, setting=setting
-                )
+    step = theory.mb_sgd_step(problem, rounds=rounds, noise_std=noise_std)
+    bound = theory.mb_sgd_bound(problem, rounds=rounds, step=step, noise_std=noise_std)
+    assert 0 < step <= theory.longest_step(problem)
+    assert math.isfinite(bound)
+    if not problem.is_strongly_convex:
+        for other in (step / 2, min(2 * step, 1 / problem.smooth)):
+            assert bound <= (1 + 1e-9) * theory.mb_sgd_bound(
+                problem, rounds=rounds, step=other, noise_std=noise_std
+            )
 
 
 def test_the_printed_bound_of_lemma_d_6(mnist: Problem) -> None:
@@ -61,9 +60,9 @@ def test_the_printed_bound_of_lemma_d_6(mnist: Problem) -> None:
     )
     logs = math.log(2.5 * 80 / mnist.delta) * math.log(2 / mnist.delta)
     printed = 100 / (2 * 0.1 * 80) + 0.1 * 4 / 2 * (256 * 51 * 80 * logs / (25 * (1238 * 3) ** 2) + 1)
-    found = theory.mb_sgd_bound(mnist, rounds=80, step=0.1, noise_std=std, setting="erm")
+    found = theory.mb_sgd_bound(mnist, rounds=80, step=0.1, noise_std=std)
     assert found == pytest.approx(printed)
-    generalisation = theory.mb_sgd_bound(mnist, rounds=80, step=0.1, noise_std=std) - found
+    generalisation = theory.stability(mnist, step=0.1, rounds=80)
     assert generalisation == pytest.approx(4 * 0.1 * 79 / (1238 * 25))
     assert generalisation <= 2 * 4 * 80 * 0.1 / (1238 * 25)  # the lemma's own, larger
 
@@ -76,7 +75,7 @@ def test_the_strongly_convex_step_is_that_of_lemma_d_5(mnist: Problem) -> None:
     assert theory.mb_sgd_step(curved, rounds=5, noise_std=3.0) == pytest.approx(0.5)
     assert theory.stability(curved, step=0.5, rounds=9) == pytest.approx(4 * 4 / (0.1 * (25 * 1238 - 1)))
     # Lemma D.6, part 2: beta D^2 exp(-R/(2 kappa)) + c/(mu R), up to a logarithm.
-    bound = theory.mb_sgd_bound(curved, rounds=5000, step=step, noise_std=3.0, setting="erm")
+    bound = theory.mb_sgd_bound(curved, rounds=5000, step=step, noise_std=3.0)
     assert bound <= math.log(5000**2) * (100 * math.exp(-5000 / 20) + c / (0.1 * 5000))
 
 
@@ -121,7 +120,7 @@ def test_the_bound_holds_for_a_run_and_is_not_idle(mu: float) -> None:
     for _ in range(500):
         best = best - 0.8 * _gradients(best, anchors, mu).mean(axis=(0, 1))
     assert np.linalg.norm(best) < radius
-    step = theory.mb_sgd_step(problem, rounds=rounds, noise_std=noise_std, setting="erm")
+    step = theory.mb_sgd_step(problem, rounds=rounds, noise_std=noise_std)
     growth = 1 / (1 - problem.strong_convexity * step)
     risks = []
     for _ in range(10):
@@ -134,7 +133,7 @@ def test_the_bound_holds_for_a_run_and_is_not_idle(mu: float) -> None:
             point = point * min(1.0, radius / np.linalg.norm(point))
             weight *= growth
         risks.append(_loss(average / total, anchors, mu) - _loss(best, anchors, mu))
-    bound = theory.mb_sgd_bound(problem, rounds=rounds, step=step, noise_std=noise_std, setting="erm")
+    bound = theory.mb_sgd_bound(problem, rounds=rounds, step=step, noise_std=noise_std)
     assert bound / 1000 < np.mean(risks) < bound
 
 
@@ -142,11 +141,7 @@ def test_what_the_lemmas_do_not_cover_is_refused(mnist: Problem) -> None:
     with pytest.raises(RequestError, match="at most 1 for Lemmas"):
         theory.mb_sgd_bound(mnist, rounds=10, step=1.1, noise_std=0.0)
     rough = dataclasses.replace(mnist, smoothness=None)
-    with pytest.raises(RequestError, match="smoothness"):
-        theory.mb_sgd_bound(rough, rounds=10, step=0.1, noise_std=0.0)
-    assert theory.mb_sgd_bound(rough, rounds=10, step=7.0, noise_std=0.0, setting="erm") > 0
-    with pytest.raises(RequestError, match="unknown setting 'idd'; did you mean 'iid'"):
-        theory.mb_sgd_step(mnist, rounds=10, noise_std=0.0, setting="idd")
+    assert theory.mb_sgd_bound(rough, rounds=10, step=7.0, noise_std=0.0) > 0
     lone = dataclasses.replace(mnist, clients=1, records=1, strong_convexity=0.1)
     with pytest.raises(RequestError, match="one record"):
         theory.stability(lone, step=0.1, rounds=2)

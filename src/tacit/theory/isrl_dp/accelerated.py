@@ -13,8 +13,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 from tacit.errors import RequestError, count, positive
+from tacit.theory.checks import ROUND_OFF, batch_size, not_negative
 from tacit.theory.isrl_dp.problem import Problem
-from tacit.theory.soteriafl.checks import ROUND_OFF, batch_size, not_negative
 
 MOST_STAGES = 60
 """So many halvings reach the resolution of a double."""

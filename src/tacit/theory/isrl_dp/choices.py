@@ -31,8 +31,8 @@ def choose_descent(asked: Asked) -> dict[str, Any]:
     if posed is None:
         return {}
     rounds, batch = _rounds(asked), asked.batch()
-    noise, setting = asked.noise_std(rounds, batch), "non-iid" if asked.one_pass else "erm"
-    return {"rounds": rounds, "step": mb_sgd_step(posed, rounds=rounds, noise_std=noise, setting=setting)}
+    step = mb_sgd_step(posed, rounds=rounds, noise_std=asked.noise_std(rounds, batch))
+    return {"rounds": rounds, "step": step}
 
 
 def choose_accelerated(asked: Asked) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from tacit.federation import Federation
 from tacit.models.linear import LinearModel
 from tacit.models.model import Model
 from tacit.models.penalty import Ridge
+from tacit.theory.checks import not_negative
 from tacit.theory.isrl_dp.problem import Problem
-from tacit.theory.soteriafl.checks import not_negative
 
 
 @dataclass(frozen=True)

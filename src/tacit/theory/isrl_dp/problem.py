@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 
 from tacit.errors import RequestError, count, positive, unknown_name
-from tacit.theory.soteriafl.checks import ROUND_OFF, below_one, not_negative
+from tacit.theory.checks import ROUND_OFF, below_one, not_negative
 
 SETTINGS = ("iid", "non-iid", "erm")
 """The paper's three problems: population risk with like silos (section 2), with unlike silos (section 3), and

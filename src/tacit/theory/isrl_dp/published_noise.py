@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from tacit.errors import RequestError, count, positive
-from tacit.theory.soteriafl.checks import ROUND_OFF, below_one
+from tacit.theory.checks import ROUND_OFF, below_one
 
 
 def _at_most(epsilon: float, limit: float, theorem: str) -> float:

@@ -16,7 +16,7 @@ from tacit.theory.isrl_dp.accelerated import accelerated_terms, variance_terms
 from tacit.theory.isrl_dp.choices import problem
 from tacit.theory.isrl_dp.constants import model_constants
 from tacit.theory.isrl_dp.figure_3 import lower_bound, unmet_conditions
-from tacit.theory.isrl_dp.mb_sgd import longest_step, mb_sgd_step, mb_sgd_terms
+from tacit.theory.isrl_dp.mb_sgd import longest_step, mb_sgd_step, mb_sgd_terms, stability
 from tacit.theory.isrl_dp.problem import Problem
 from tacit.theory.isrl_dp.smoothing import smoothing_loss
 from tacit.theory.known import bound_gaps, crowd_gaps, known, step_of
@@ -30,19 +30,21 @@ def descent_utility(run: PlannedRun) -> UtilityBound:
     answer, posed = _posed(run, "Lemma D.6")
     if posed is None:
         return answer
-    setting = "non-iid" if run.asked.one_pass else "erm"
-    best = mb_sgd_step(posed, rounds=run.rounds, noise_std=run.noise_std, setting=setting)
-    step, other = step_of(run, longest_step(posed, setting), best)
+    best = mb_sgd_step(posed, rounds=run.rounds, noise_std=run.noise_std)
+    step, other = step_of(run, longest_step(posed), best)
     random_sizes = run.asked.value("sampling") == "poisson"
     terms = mb_sgd_terms(
         posed,
         rounds=run.rounds,
         step=step,
         noise_std=run.noise_std,
-        setting=setting,
         batch_variance=run.batch_variance if random_sizes else 0.0,
     )
-    return replace(_with_smoothing(answer, run, posed, terms), gaps=(*answer.gaps, *other))
+    said = answer.assumptions
+    if posed.smoothness is not None and not run.asked.one_pass:
+        more = stability(posed, step=step, rounds=run.rounds)
+        said += (f"on new records, if all silos are alike, the risk is at most {more:.3g} higher (Lemma D.2)",)
+    return replace(_with_smoothing(answer, run, posed, terms), gaps=(*answer.gaps, *other), assumptions=said)
 
 
 def accelerated_utility(run: PlannedRun) -> UtilityBound:
@@ -119,12 +121,11 @@ def _posed(run: PlannedRun, theorem: str) -> tuple[UtilityBound, Problem | None]
     posed = replace(posed, loss_gap=constants.loss_gap)
     answer = replace(
         answer,
-        trivial=posed.trivial_risk,
+        trivial=min(posed.trivial_risk, posed.gap),
         statistical=_statistical(posed),
         assumptions=(
             f"diameter = {posed.diameter:g}: of the projection's ball, which holds the best model",
             f"lipschitz = {posed.lipschitz:.4g} on that ball, with the penalty",
-            *(() if population else ("nothing is promised about new records: the risk is that of these",)),
             *(source for source in answer.assumptions if not source.startswith("lipschitz")),
         ),
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from tacit.errors import RequestError, count, positive
-from tacit.theory.soteriafl.checks import ROUND_OFF, batch_size, not_negative
+from tacit.theory.checks import ROUND_OFF, batch_size, not_negative
 from tacit.theory.soteriafl.problem import Problem
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from tacit.errors import count
-from tacit.theory.soteriafl.checks import not_negative
+from tacit.theory.checks import not_negative
 
 
 def shift_step(omega: float) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from tacit.errors import RequestError, positive, probability
-from tacit.theory.soteriafl.checks import ROUND_OFF
+from tacit.theory.checks import ROUND_OFF
 from tacit.theory.soteriafl.compression import compression_load
 from tacit.theory.soteriafl.problem import Problem
 

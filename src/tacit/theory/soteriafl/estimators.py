@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tacit.errors import count, positive, probability
-from tacit.theory.soteriafl.checks import batch_size
+from tacit.theory.checks import batch_size
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from tacit.errors import RequestError, count, positive
-from tacit.theory.soteriafl.checks import ROUND_OFF, not_negative
+from tacit.theory.checks import ROUND_OFF, not_negative
 from tacit.theory.soteriafl.estimators import EstimatorConstants
 from tacit.theory.soteriafl.problem import Problem
 
@@ -46,26 +46,17 @@ def largest_step(
     return min(descent, contraction) / smoothness
 
 
-def initial_potential(
-    loss_gap: float,
-    *,
-    beta: float,
-    smoothness: float,
-    shift_gap_squared: float,
-    alpha: float = 0.0,
-    delta_0: float = 0.0,
-) -> float:
-    """Phi_0 of Theorem 3: D + alpha L Delta^0 + (beta/L) mean_i ||grad f_i(x^0) - s_i^0||^2.
+def initial_potential(loss_gap: float, *, beta: float, smoothness: float, shift_gap_squared: float) -> float:
+    """Phi_0 of Theorem 3: D + (beta/L) mean_i ||grad f_i(x^0) - s_i^0||^2.
 
-    `shift_gap_squared` is that mean: at most G^2 when the shifts start at zero. Delta^0 is zero for all four
-    estimators, whose snapshots start at x^0.
+    `shift_gap_squared` is that mean: at most G^2 when the shifts start at zero. Its third term, alpha L Delta^0,
+    is zero for all four estimators, whose snapshots start at x^0.
 
     >>> initial_potential(1.0, beta=0.5, smoothness=2.0, shift_gap_squared=4.0)
     2.0
     """
-    start = positive("smoothness", smoothness) * not_negative("alpha", alpha) * not_negative("delta_0", delta_0)
-    shift = positive("beta", beta) / smoothness * not_negative("shift_gap_squared", shift_gap_squared)
-    return not_negative("loss_gap", loss_gap) + start + shift
+    shift = positive("beta", beta) / positive("smoothness", smoothness)
+    return not_negative("loss_gap", loss_gap) + shift * not_negative("shift_gap_squared", shift_gap_squared)
 
 
 def utility_bound(

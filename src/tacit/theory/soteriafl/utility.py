@@ -12,12 +12,7 @@ from tacit.theory.asked import PlannedRun
 from tacit.theory.known import bound_gaps, crowd_gaps, gradient_bound, known, step_of
 from tacit.theory.soteriafl.cdp_sgd import cdp_terms
 from tacit.theory.soteriafl.compression import shift_step
-from tacit.theory.soteriafl.estimators import (
-    EstimatorConstants,
-    saga_constants,
-    sgd_constants,
-    svrg_constants,
-)
+from tacit.theory.soteriafl.estimators import EstimatorConstants, sgd_constants, svrg_constants
 from tacit.theory.soteriafl.problem import Problem
 from tacit.theory.soteriafl.theorem_3 import longest_step, theorem_3_terms
 from tacit.theory.utility import UtilityBound, with_compression
@@ -99,6 +94,8 @@ def _estimator(run: PlannedRun, problem: Problem) -> EstimatorConstants:
         p = run.asked.value("snapshot_probability")
         return svrg_constants(batch=batch, snapshot_probability=p, smoothness=smoothness, gradient_bound=g)
     if kind == "saga":
-        return saga_constants(records=problem.records, batch=batch, smoothness=smoothness, gradient_bound=g)
+        # SAGA is SVRG with p = b/m; where clients differ, the slowest table counts.
+        p = run.least_rate
+        return svrg_constants(batch=batch, snapshot_probability=p, smoothness=smoothness, gradient_bound=g)
     plain = sgd_constants(records=problem.records, batch=batch, gradient_bound=g)
     return replace(plain, c_2=run.batch_variance * g**2)
