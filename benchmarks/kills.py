@@ -38,12 +38,12 @@ from small_consortium import ACCELERATED, COINS, FED_SPA, SAGA, SHUFFLED, SITES,
 from tacit.deploy.frames import Reply
 from tacit.deploy.guard import Terms
 from tacit.deploy.in_process import Death, InProcessBackend
+from tacit.deploy.ledger import Ledger
 from tacit.deploy.report import Report
 from tacit.deploy.seam import Party
 from tacit.deploy.shuffler import SHUFFLER
 from tacit.errors import TacitError
-from tacit.privacy.filter import least_epsilon
-from tacit.privacy.ledger import Ledger
+from tacit.privacy.accountant.filter import least_epsilon
 
 KILLS = 1000
 ROUNDS = 12

@@ -34,7 +34,7 @@ from tacit.deploy.frames import (
     unpack,
 )
 from tacit.deploy.heads import Head
-from tacit.deploy.memory import Fingerprint, Memory
+from tacit.deploy.ledger import FORMAT, chain_hash, read_export
 from tacit.deploy.mixing import context_of, mixing_of, point_digest
 from tacit.deploy.reading import answer_to, reader_for
 from tacit.deploy.rounds import RoundLog
@@ -42,15 +42,15 @@ from tacit.deploy.run_state import RunState
 from tacit.deploy.sealing import seal, unseal
 from tacit.deploy.seam import Code
 from tacit.deploy.shuffler import SHUFFLER
+from tacit.deploy.signatures import public_key_hex, sign
 from tacit.deploy.silo_checks import Trusted
+from tacit.deploy.silo_memory import Fingerprint, Memory
 from tacit.deploy.status import Board, SiloStatus, serving
 from tacit.deploy.verification import verify
 from tacit.deploy.witness import Witness
 from tacit.engine import checkpoint as checkpoints
 from tacit.engine.trained import Trained
 from tacit.errors import MessageError
-from tacit.privacy.certificate import public_key_hex, sign
-from tacit.privacy.ledger import FORMAT, chain_hash, read_export
 from tacit.shuffle.coin_bits import CoinBits
 
 LIMIT = 2**20

@@ -43,7 +43,7 @@ from tacit.privacy import Adversary as Adversary
 from tacit.privacy import Guarantee as Guarantee
 from tacit.privacy import Target as Target
 from tacit.privacy import Unit as Unit
-from tacit.privacy.side import SideRelease as SideRelease
+from tacit.side import SideRelease as SideRelease
 
 # Algorithms, one file a paper.
 from tacit.algorithms.algorithm import Algorithm as Algorithm

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from tacit.errors import DataError, RequestError
 from tacit.federation_checks import check_federation, check_index
-from tacit.privacy.terms import RECORD_COUNTS
+from tacit.privacy.promises.terms import RECORD_COUNTS
 
 if TYPE_CHECKING:
     import pandas as pd

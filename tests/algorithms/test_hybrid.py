@@ -20,8 +20,8 @@ from tacit.errors import RequestError
 from tacit.federation import Federation
 from tacit.models import logistic_regression
 from tacit.privacy import Adjacency, Target
-from tacit.privacy.groups import group_epsilon, log_geometric
-from tacit.privacy.protection import protection
+from tacit.privacy.accountant.groups import group_epsilon, log_geometric
+from tacit.privacy.promises.protection import protection
 from tacit.server.projection import Everywhere
 
 SIZES = [8, 8, 20]

@@ -25,10 +25,10 @@ from tacit.client.sampling import Full, Poisson
 from tacit.client.work import PrivateGradient
 from tacit.compress import ControlVariates, Direct, ErrorFeedback, Identity, RandK, Shifted
 from tacit.compress.grid import WholeSteps
-from tacit.engine.shape import records_of_shape
 from tacit.errors import RequestError
 from tacit.models import logistic_regression
 from tacit.models.model import Model
+from tacit.planning.shape import records_of_shape
 from tacit.schedules import Exponential
 from tacit.server.accelerated import Accelerated, Stage
 from tacit.server.adaptive import Adaptive

@@ -30,7 +30,7 @@ from tacit.models import logistic_regression
 from tacit.noise.additive import LatticeGaussian
 from tacit.noise.randomness import Randomness
 from tacit.privacy import Adversary, Target, epsilon, events
-from tacit.privacy.coins import CoinNoise
+from tacit.privacy.accountant.coins import CoinNoise
 from tacit.server.accelerated import Stage
 from tacit.server.participation import Attendance, FixedNumber, RandomNumber
 from tacit.server.projection import Everywhere

@@ -21,7 +21,7 @@ from tacit.algorithms.trust import Aggregator
 from tacit.federation import Federation
 from tacit.noise.randomness import Randomness
 from tacit.privacy import Adversary, Guarantee, Target, epsilon, events
-from tacit.privacy.protection import protection
+from tacit.privacy.promises.protection import protection
 from tacit.server.participation import PoissonClients
 
 DELTA = 1e-5

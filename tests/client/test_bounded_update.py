@@ -23,7 +23,7 @@ from tacit.models.losses import CrossEntropy, Logistic, ScoreLoss, Squared
 from tacit.models.model import Model, penalty_gradient
 from tacit.models.nonsmooth import Absolute, Hinge, Pinball
 from tacit.noise.randomness import Randomness
-from tacit.privacy.terms import Unit
+from tacit.privacy.promises.terms import Unit
 from tacit.schedules import Exponential
 
 SILENT = torch.zeros(3, dtype=torch.float64)

@@ -24,12 +24,13 @@ from tacit.deploy.job import Job
 from tacit.deploy.report import Report
 from tacit.deploy.run_checks import check_run
 from tacit.deploy.sealing import write_key
+from tacit.deploy.signatures import CertificateError, public_key_hex, read_signed, sign, spelled
 from tacit.deploy.silo_checks import Trusted, check_silo, read_basis
 from tacit.deploy.verification import verify
 from tacit.errors import DataError, RequestError
-from tacit.privacy import accounting, events
-from tacit.privacy import filter as privacy_filter
-from tacit.privacy.certificate import CertificateError, public_key_hex, read_signed, sign, spelled
+from tacit.privacy import events
+from tacit.privacy.accountant import accounting
+from tacit.privacy.accountant import filter as privacy_filter
 
 SHUFFLED = {"algorithm": "shuffled-mb-sgd", "sampling": "without-replacement", "batch": 4.0}
 SHUFFLED |= dict.fromkeys(("snapshot_probability", "compressor"), "leave out")

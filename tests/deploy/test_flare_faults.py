@@ -16,11 +16,11 @@ pytest.importorskip("nvflare", reason="deployment over FLARE needs the extra: pi
 
 import psutil
 
+from tacit.deploy.ledger import Ledger
 from tacit.deploy.policy import Policy
 from tacit.deploy.provision import PartyFolder
 from tacit.engine.recipe import Recipe
-from tacit.privacy.filter import least_epsilon
-from tacit.privacy.ledger import Ledger
+from tacit.privacy.accountant.filter import least_epsilon
 
 pytestmark = pytest.mark.slow
 

@@ -27,10 +27,10 @@ from tacit.deploy.job import Job
 from tacit.deploy.policy import Policy
 from tacit.deploy.provision import Consortium, PartyFolder, deployed, provision
 from tacit.deploy.sealing import public_bytes
+from tacit.deploy.signatures import public_key_hex
 from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError
 from tacit.federation import Federation
-from tacit.privacy.certificate import public_key_hex
 
 RECIPE = Recipe(
     algorithm="soteriafl-sgd",

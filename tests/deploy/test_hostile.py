@@ -22,18 +22,18 @@ from tacit.deploy.flare.relay import receive_frame
 from tacit.deploy.frames import Reply
 from tacit.deploy.guard import admit
 from tacit.deploy.job import Job
-from tacit.deploy.memory import Memory
 from tacit.deploy.policy import Policy
 from tacit.deploy.provision import PartyFolder
 from tacit.deploy.rounds import RoundLog, RoundReport
 from tacit.deploy.run_state import RunState
 from tacit.deploy.seam import Code
+from tacit.deploy.signatures import CertificateError, sign
+from tacit.deploy.silo_memory import Memory
 from tacit.engine.checkpoint import Checkpoint
 from tacit.engine.recipe import Recipe, parse_setting
 from tacit.errors import DataError, RequestError
 from tacit.federation import Federation
 from tacit.privacy import events
-from tacit.privacy.certificate import CertificateError, sign
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from tacit.deploy import ledger
 from tacit.deploy import silo as silos
-from tacit.privacy import ledger
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tacit.deploy.ledger import Ledger, LedgerBusyError, read_account, read_export
 from tacit.errors import DataError, RequestError
 from tacit.privacy.events import gaussian, repeated, to_dict
-from tacit.privacy.ledger import Ledger, LedgerBusyError, read_account, read_export
 
 
 def _opened(run: str, planned: int = 5) -> dict[str, Any]:

@@ -24,7 +24,8 @@ from tacit.federation import Batch, Federation
 from tacit.models.registry import build_model
 from tacit.noise.additive import LatticeGaussian, SeededGaussian
 from tacit.noise.randomness import Randomness
-from tacit.privacy import Target, accounting, events
+from tacit.privacy import Target, events
+from tacit.privacy.accountant import accounting
 
 REPORT = Report(every=2, loss_bound=2.0, epsilon=0.5)
 

@@ -22,13 +22,13 @@ import torch
 from tacit.deploy.frames import Reply
 from tacit.deploy.guard import admit
 from tacit.deploy.in_process import Death
-from tacit.deploy.memory import Fingerprint
+from tacit.deploy.ledger import Account, Ledger
 from tacit.deploy.seam import Code
 from tacit.deploy.silo import Silo
+from tacit.deploy.silo_memory import Fingerprint
 from tacit.errors import DataError, TacitError
 from tacit.federation import Federation
-from tacit.privacy.filter import least_epsilon
-from tacit.privacy.ledger import Account, Ledger
+from tacit.privacy.accountant.filter import least_epsilon
 
 ONE_PASS = {
     "algorithm": "noisy-mb-sgd", "sampling": "one-pass", "batch": 4, "projection": "none",
@@ -242,7 +242,7 @@ def test_a_full_disk_at_the_first_start_leaves_nothing_behind(
     assert _code(made.silo("site-0").step(made.request(0))) is Code.OK
 
 
-WATCHED = ("deploy/silo.py", "deploy/home.py", "deploy/memory.py", "privacy/ledger.py", "engine/files.py")
+WATCHED = ("deploy/silo.py", "deploy/home.py", "deploy/silo_memory.py", "deploy/ledger.py", "engine/files.py")
 
 
 def _killed_after(lines: int, request: bytes, made: Any) -> tuple[Reply | None, bool]:

@@ -18,16 +18,16 @@ from torch import Tensor
 
 from tacit.deploy.frames import Reply, Request
 from tacit.deploy.in_process import Death, damaged
-from tacit.deploy.memory import MemoryFiles
 from tacit.deploy.reading import QuorumError
 from tacit.deploy.run_state import RunState
 from tacit.deploy.seam import Answer, Code, SiteError
 from tacit.deploy.server import LostRunError
+from tacit.deploy.silo_memory import MemoryFiles
 from tacit.engine import checkpoint as checkpoints
 from tacit.engine.plan import plan
 from tacit.engine.simulate import simulate
 from tacit.errors import RequestError
-from tacit.privacy.filter import least_epsilon
+from tacit.privacy.accountant.filter import least_epsilon
 
 PLAIN = dict.fromkeys(("snapshot_probability", "compressor"), "leave out")
 ACCELERATED = {

@@ -20,12 +20,12 @@ from tacit.deploy.reading import QuorumError
 from tacit.deploy.sealing import public_bytes, unseal
 from tacit.deploy.seam import Code
 from tacit.deploy.shuffler import SHUFFLER, ShufflerParty
+from tacit.deploy.signatures import CertificateError, sign
 from tacit.engine.plan import plan
 from tacit.engine.simulate import simulate
 from tacit.errors import MessageError, RequestError
 from tacit.privacy import events
-from tacit.privacy.certificate import CertificateError, sign
-from tacit.privacy.filter import least_epsilon
+from tacit.privacy.accountant.filter import least_epsilon
 
 RUN = "0123456789abcdef" * 2
 OPEN: dict[str, Any] = dict.fromkeys(("snapshot_probability", "compressor"), "leave out")

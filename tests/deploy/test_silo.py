@@ -19,16 +19,16 @@ from tacit.deploy import home as home_module
 from tacit.deploy.frames import Reply
 from tacit.deploy.guard import admit
 from tacit.deploy.in_process import Death
-from tacit.deploy.memory import MemoryFiles
+from tacit.deploy.ledger import Ledger, Page
 from tacit.deploy.policy import Policy
 from tacit.deploy.seam import Code
 from tacit.deploy.silo import Silo
+from tacit.deploy.silo_memory import MemoryFiles
 from tacit.errors import DataError, RequestError
 from tacit.federation import Federation
-from tacit.privacy import accounting
-from tacit.privacy.filter import least_epsilon
-from tacit.privacy.groups import group_epsilon
-from tacit.privacy.ledger import Ledger, Page
+from tacit.privacy.accountant import accounting
+from tacit.privacy.accountant.filter import least_epsilon
+from tacit.privacy.accountant.groups import group_epsilon
 
 MOMENTS = ("before memory", "after memory", "before ledger", "after ledger")
 
@@ -205,7 +205,9 @@ def test_a_full_disk_releases_nothing(consortium: Callable[..., Any], monkeypatc
         assert [_read(answer).code for answer in answers] == [Code.FAILED] * 3
         assert not any(_read(answer).body for answer in answers)
     with monkeypatch.context() as patch:
-        patch.setattr("tacit.deploy.memory.write_atomically", lambda *a, **k: (_ for _ in ()).throw(OSError(28)))
+        patch.setattr(
+            "tacit.deploy.silo_memory.write_atomically", lambda *a, **k: (_ for _ in ()).throw(OSError(28))
+        )
         assert _codes(silo, made.request(0)) == [Code.FAILED]
     assert _account(made.directory / "site-0").lines == 0
     assert _codes(silo, made.request(0)) == [Code.OK]

@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 from tacit.deploy.frames import Reply, Request, heads_from_values, heads_to_values
 from tacit.deploy.heads import HEAD_BYTES, Head, Heads, contradict
 from tacit.deploy.in_process import Death
+from tacit.deploy.ledger import Ledger
 from tacit.deploy.seam import Code
+from tacit.deploy.signatures import CertificateError, public_key_hex, sign
 from tacit.deploy.witness import HeadsError
 from tacit.errors import DataError, MessageError
-from tacit.privacy.certificate import CertificateError, public_key_hex, sign
-from tacit.privacy.ledger import Ledger
 
 RUN, OTHER_RUN, JOB = "0123456789abcdef" * 2, "f" * 32, "cd" * 32
 KEY = Ed25519PrivateKey.generate()

@@ -11,9 +11,9 @@ import pytest
 
 from tacit.engine.account import account_recipe, account_run
 from tacit.engine.execute import execute
-from tacit.engine.needs import Need, Refused, noise_needs
 from tacit.engine.recipe import Recipe
 from tacit.errors import DataError, RequestError
+from tacit.planning.needs import Need, Refused, noise_needs
 from tacit.privacy import epsilon, events
 
 SMALL = Recipe(

@@ -20,13 +20,13 @@ from tacit.engine.account import account_run
 from tacit.engine.execute import execute
 from tacit.engine.plan import algorithm_of, make_plan
 from tacit.engine.recipe import Recipe
-from tacit.engine.shape import records_of_shape
 from tacit.errors import DataError, RequestError
 from tacit.models import softmax_regression
 from tacit.noise.additive import LatticeGaussian
 from tacit.noise.randomness import Purpose, Randomness
+from tacit.planning.shape import records_of_shape
 from tacit.privacy import events
-from tacit.privacy.accounting import epsilon
+from tacit.privacy.accountant.accounting import epsilon
 
 GIVEN = Recipe(
     algorithm="fed-spa",

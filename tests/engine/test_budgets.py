@@ -23,7 +23,7 @@ from tacit.federation import Federation
 from tacit.models import logistic_regression
 from tacit.noise.randomness import Randomness
 from tacit.privacy import Target
-from tacit.privacy.accounting import epsilon
+from tacit.privacy.accountant.accounting import epsilon
 
 SIZES = (50, 80, 150, 300, 600, 1200, 2500, 5000)
 EPSILONS = (0.5, 1.0, 8.0, 2.0, 4.0, 0.7, 8.0, 3.0)

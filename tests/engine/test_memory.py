@@ -18,8 +18,8 @@ from tacit.compress import RandK
 from tacit.engine import checkpoint, simulation
 from tacit.engine.checkpoint import Checkpoint
 from tacit.engine.history import HistoryRow
-from tacit.engine.mapped import mapped_zeros
-from tacit.engine.memory import memory_mb, peak_memory_mb
+from tacit.engine.mapped_memory import mapped_zeros
+from tacit.engine.peak_memory import memory_mb, peak_memory_mb
 from tacit.engine.plan import plan
 from tacit.engine.run import Run
 from tacit.engine.simulate import simulate
@@ -31,7 +31,7 @@ import json, sys
 import torch
 from tacit.bench.cross_device import private_simulation
 from tacit.bench.records import made_up_records
-from tacit.engine.memory import memory_mb
+from tacit.engine.peak_memory import memory_mb
 from tacit.engine.plan import plan
 from tacit.engine.simulate import simulate
 from tacit.privacy import Adjacency, Target

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 import tacit
-from tacit.engine import planner
 from tacit.engine.plan import make_plan
-from tacit.engine.planner import candidates, public_numbers
 from tacit.engine.recipe import Recipe
-from tacit.engine.rehearsal import synthetic_like
-from tacit.engine.shape import records_of_shape
-from tacit.engine.trials import try_out
 from tacit.errors import RequestError
+from tacit.planning import planner
+from tacit.planning.planner import candidates, public_numbers
+from tacit.planning.rehearsal import synthetic_like
+from tacit.planning.shape import records_of_shape
+from tacit.planning.trials import try_out
 from tacit.theory import soteriafl
 
 RECIPE = Recipe(data="digits", clients=5, model="softmax", epsilon=4.0, data_settings={"unit_norm": True})

@@ -20,12 +20,12 @@ from tacit.client.cohort import Cohort
 from tacit.engine.objective import objective
 from tacit.engine.plan import plan
 from tacit.engine.round import client_round, client_start, server_round, server_start
-from tacit.engine.shape import records_of_shape
 from tacit.engine.simulate import simulate
 from tacit.errors import DataError, DivergedError, RequestError
 from tacit.federation import Federation
 from tacit.models import nonconvex_logistic_regression, softmax_regression
 from tacit.noise.randomness import Purpose, Randomness
+from tacit.planning.shape import records_of_shape
 from tacit.privacy import Target, epsilon
 from tacit.server.participation import Everyone, FixedNumber, PoissonClients
 

@@ -12,7 +12,7 @@ from tacit.engine.execute import execute
 from tacit.engine.identity import own_stream
 from tacit.engine.recipe import Recipe
 from tacit.federation import Federation
-from tacit.privacy.groups import _group_epsilon
+from tacit.privacy.accountant.groups import _group_epsilon
 
 BASE = Recipe(algorithm="soteriafl-sgd", data="digits", clients=5, rounds=3, epsilon=2.0, delta=1e-5)
 

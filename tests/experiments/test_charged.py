@@ -18,8 +18,8 @@ from tacit.experiments.cells import Runner
 from tacit.experiments.charged import cost_table, selected
 from tacit.experiments.tuning import grid
 from tacit.privacy import calibrate_noise, epsilon
+from tacit.privacy.accountant.selection import RandomTrials, selection_epsilon
 from tacit.privacy.events import gaussian, repeated, to_dict
-from tacit.privacy.selection import RandomTrials, selection_epsilon
 
 
 @lru_cache

@@ -35,5 +35,5 @@ def test_an_edit_changes_the_digest_of_who_imports_it(tmp_path: Path, edited: st
 
 def test_an_experiment_depends_on_the_simulator_and_not_on_the_pages() -> None:
     names = {str(path.relative_to(ROOT)) for path in sources(ROOT / "experiments" / "soteriafl_runs.py")}
-    assert {"engine/simulate.py", "privacy/accounting.py", "experiments/soteriafl_runs.py"} <= names
+    assert {"engine/simulate.py", "privacy/accountant/accounting.py", "experiments/soteriafl_runs.py"} <= names
     assert "report/page.py" not in names

@@ -17,9 +17,9 @@ from tacit.errors import RequestError
 from tacit.noise.binomial import TAIL_MASS, Binomial, fewest_coins, kappa
 from tacit.noise.randomness import Generators, Purpose, Randomness
 from tacit.privacy import events
-from tacit.privacy.accounting import delta as delta_of
-from tacit.privacy.accounting import epsilon as epsilon_of
-from tacit.privacy.terms import Adjacency
+from tacit.privacy.accountant.accounting import delta as delta_of
+from tacit.privacy.accountant.accounting import epsilon as epsilon_of
+from tacit.privacy.promises.terms import Adjacency
 
 Masses = NDArray[np.float64]
 COINS = (128, 256, 1000, 4096)

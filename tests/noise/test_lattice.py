@@ -29,7 +29,7 @@ from tacit.noise.lattice import (
     nearest_steps,
     rounded_gaussian,
 )
-from tacit.privacy.inexact import Surcharge
+from tacit.privacy.accountant.inexact import Surcharge
 
 STAIRS = lattice._staircase()
 SLOTS = np.bincount(STAIRS.cells)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from tacit.privacy.clones import NEGLIGIBLE, Array
+from tacit.privacy.accountant.clones import NEGLIGIBLE, Array
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tacit.errors import RequestError
-from tacit.privacy import Adjacency, accounting, composition, delta, epsilon, events, gaussian
-from tacit.privacy.dominate import Direction, dominate
-from tacit.privacy.pairs import MixturePair
-from tacit.privacy.refine import EpsilonAt, worst
+from tacit.privacy import Adjacency, delta, epsilon, events
+from tacit.privacy.accountant import accounting, composition, gaussian
+from tacit.privacy.accountant.dominate import Direction, dominate
+from tacit.privacy.accountant.grids import EpsilonAt, worst
+from tacit.privacy.accountant.pairs import MixturePair
 
 REPLACE, ADD_REMOVE = Adjacency.REPLACE_ONE, Adjacency.ADD_REMOVE
 RELATIONS = {

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tacit.privacy import answers, calibrate
-from tacit.privacy.accounting import epsilon
+from tacit.privacy.accountant import cache as answers
+from tacit.privacy.accountant import calibrate
+from tacit.privacy.accountant.accounting import epsilon
 from tacit.privacy.events import gaussian, poisson, repeated
 
 

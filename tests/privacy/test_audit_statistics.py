@@ -13,7 +13,8 @@ from scipy import stats
 
 from tacit.errors import RequestError
 from tacit.noise.randomness import Purpose, Randomness
-from tacit.privacy import Adjacency, events, gaussian
+from tacit.privacy import Adjacency, events
+from tacit.privacy.accountant import gaussian
 from tacit.privacy.audit import (
     AuditResult,
     Check,

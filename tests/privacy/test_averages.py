@@ -14,10 +14,10 @@ from scipy.special import ndtr
 
 from tacit.errors import RequestError
 from tacit.privacy import Adjacency, calibrate_noise, events
-from tacit.privacy.accounting import delta, epsilon
-from tacit.privacy.averages import Against, AveragePair
-from tacit.privacy.groups import group_epsilon
-from tacit.privacy.rdp import rdp_epsilon
+from tacit.privacy.accountant.accounting import delta, epsilon
+from tacit.privacy.accountant.averages import Against, AveragePair
+from tacit.privacy.accountant.groups import group_epsilon
+from tacit.privacy.accountant.rdp import rdp_epsilon
 
 Array = NDArray[np.float64]
 SETTINGS = [(0.05, 200, 1.0), (0.3, 200, 1.0), (0.1, 100, 4.0), (0.02, 500, 2.0)]

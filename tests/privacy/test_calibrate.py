@@ -11,14 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.errors import RequestError
-from tacit.privacy import (
-    Adjacency,
-    calibrate,
-    calibrate_noise,
-    epsilon,
-    events,
-    gaussian,
-)
+from tacit.privacy import Adjacency, calibrate_noise, epsilon, events
+from tacit.privacy.accountant import calibrate, gaussian
 
 Make = Callable[[float], Any]
 

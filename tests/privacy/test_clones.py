@@ -14,8 +14,8 @@ from tests.privacy.pure_scores import PureScores
 
 from tacit.noise.randomness import Purpose, Randomness
 from tacit.privacy import epsilon, events
-from tacit.privacy.clones import GaussianScores, Scores, clone_pair
-from tacit.privacy.mixed import EpsilonAtAtoms, composed_answer
+from tacit.privacy.accountant.clones import GaussianScores, Scores, clone_pair
+from tacit.privacy.accountant.mixed import EpsilonAtAtoms, composed_answer
 
 Law = dict[tuple[int, ...], float]
 

@@ -17,10 +17,10 @@ from scipy import stats
 
 from tacit.errors import RequestError
 from tacit.privacy import calibrate_noise, events
-from tacit.privacy.accounting import delta as delta_of
-from tacit.privacy.accounting import epsilon as epsilon_of
-from tacit.privacy.coins import MOST_COINS, CoinNoise, _gaussian_epsilon, shifted_delta
-from tacit.privacy.composition import CannotAnswerError
+from tacit.privacy.accountant.accounting import delta as delta_of
+from tacit.privacy.accountant.accounting import epsilon as epsilon_of
+from tacit.privacy.accountant.coins import MOST_COINS, CoinNoise, _gaussian_epsilon, shifted_delta
+from tacit.privacy.accountant.composition import CannotAnswerError
 
 Law = NDArray[np.float64]
 

@@ -8,8 +8,9 @@ import math
 import pytest
 
 from tacit.errors import RequestError
-from tacit.privacy import Adjacency, composition, epsilon, events, rdp_epsilon
-from tacit.privacy.cost import SAMPLINGS, cost_of, over, release_of
+from tacit.privacy import Adjacency, epsilon, events, rdp_epsilon
+from tacit.privacy.accountant import composition
+from tacit.privacy.accountant.cost import SAMPLINGS, cost_of, over, release_of
 
 NUMBERS = {"records": 200, "batch": 20}
 

@@ -11,9 +11,19 @@ from numpy.typing import NDArray
 from scipy import optimize, stats
 
 from tacit.errors import RequestError
-from tacit.privacy import Adjacency, Guarantee, Target, accounting, calibrate_noise, rdp_epsilon
-from tacit.privacy import filter as privacy_filter
-from tacit.privacy.composition import CannotAnswerError
+from tacit.privacy import Adjacency, Guarantee, Target, calibrate_noise, rdp_epsilon
+from tacit.privacy.accountant import accounting
+from tacit.privacy.accountant import filter as privacy_filter
+from tacit.privacy.accountant.composition import CannotAnswerError
+from tacit.privacy.accountant.filter import (
+    MOST_DIFFERENT_RUNS,
+    MOST_RUNS,
+    SLACK,
+    chosen_epsilon,
+    dominating_shift,
+    least_epsilon,
+    room,
+)
 from tacit.privacy.events import (
     chosen_runs,
     coin_sum,
@@ -31,16 +41,7 @@ from tacit.privacy.events import (
     two_level,
     without_replacement,
 )
-from tacit.privacy.filter import (
-    MOST_DIFFERENT_RUNS,
-    MOST_RUNS,
-    SLACK,
-    chosen_epsilon,
-    dominating_shift,
-    least_epsilon,
-    room,
-)
-from tacit.privacy.run_events import ChosenRunsDpEvent
+from tacit.privacy.events.runs import ChosenRunsDpEvent
 
 DELTA = 1e-5
 CHANCE = 2.5e-7

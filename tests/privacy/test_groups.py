@@ -14,10 +14,10 @@ from scipy.integrate import quad
 
 from tacit.errors import RequestError
 from tacit.privacy import Adjacency, delta, epsilon, events
-from tacit.privacy.dominate import Direction
-from tacit.privacy.groups import epsilon_between, group_epsilon
-from tacit.privacy.pairs import MixturePair
-from tacit.privacy.refine import EpsilonAt, worst
+from tacit.privacy.accountant.dominate import Direction
+from tacit.privacy.accountant.grids import EpsilonAt, worst
+from tacit.privacy.accountant.groups import epsilon_between, group_epsilon
+from tacit.privacy.accountant.pairs import MixturePair
 
 ADD_REMOVE = Adjacency.ADD_REMOVE
 RUNS = {

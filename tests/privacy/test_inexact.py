@@ -9,7 +9,7 @@ from dp_accounting import DpEvent
 
 from tacit.errors import RequestError
 from tacit.privacy import calibrate_noise, delta, epsilon, rdp_epsilon
-from tacit.privacy.composition import CannotAnswerError
+from tacit.privacy.accountant.composition import CannotAnswerError
 from tacit.privacy.events import composed, from_dict, gaussian, inexact_noise, poisson, repeated, to_dict
 
 IDEAL = repeated(poisson(0.1, 2.0), 50)

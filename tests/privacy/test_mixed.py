@@ -15,23 +15,15 @@ from scipy import stats
 from tests.privacy.pure_scores import PureScores
 
 from tacit.errors import RequestError
-from tacit.privacy import (
-    Adjacency,
-    Adversary,
-    Guarantee,
-    accounting,
-    calibrate_noise,
-    epsilon,
-    events,
-    rdp_epsilon,
-)
-from tacit.privacy.clones import clone_pair
-from tacit.privacy.composition import CannotAnswerError
-from tacit.privacy.cost import cost_of, over
-from tacit.privacy.crowd_events import alone
-from tacit.privacy.groups import epsilon_between, group_epsilon
-from tacit.privacy.mixed import EpsilonAtAtoms, composed_answer
-from tacit.privacy.protection import protection
+from tacit.privacy import Adjacency, Adversary, Guarantee, calibrate_noise, epsilon, events, rdp_epsilon
+from tacit.privacy.accountant import accounting
+from tacit.privacy.accountant.clones import clone_pair
+from tacit.privacy.accountant.composition import CannotAnswerError
+from tacit.privacy.accountant.cost import cost_of, over
+from tacit.privacy.accountant.groups import epsilon_between, group_epsilon
+from tacit.privacy.accountant.mixed import EpsilonAtAtoms, composed_answer
+from tacit.privacy.events.crowds import alone
+from tacit.privacy.promises.protection import protection
 
 
 @sizes(max_examples=25)

@@ -8,8 +8,9 @@ import math
 import pytest
 
 from tacit.errors import RequestError
-from tacit.privacy import Adjacency, Adversary, Guarantee, Unit, composition, epsilon, events
-from tacit.privacy.protection import Protection, protection, round_up
+from tacit.privacy import Adjacency, Adversary, Guarantee, Unit, epsilon, events
+from tacit.privacy.accountant import composition
+from tacit.privacy.promises.protection import Protection, protection, round_up
 
 RUN = events.repeated(events.poisson(0.1, 6.0), 20)
 

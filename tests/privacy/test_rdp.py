@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tacit.errors import RequestError
 from tacit.privacy import Adjacency, epsilon, events, rdp_epsilon
-from tacit.privacy.pairs import FixedSizePair, MixturePair, RevealedPair
-from tacit.privacy.rdp import log_moment
+from tacit.privacy.accountant.pairs import FixedSizePair, MixturePair, RevealedPair
+from tacit.privacy.accountant.rdp import log_moment
 
 ADD_REMOVE = Adjacency.ADD_REMOVE
 

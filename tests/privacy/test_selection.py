@@ -11,9 +11,9 @@ from scipy import stats
 
 from tacit.errors import RequestError
 from tacit.privacy import Adjacency, calibrate_noise
-from tacit.privacy.accounting import epsilon
+from tacit.privacy.accountant.accounting import epsilon
+from tacit.privacy.accountant.selection import RandomTrials, run_epsilon, selection_epsilon
 from tacit.privacy.events import InexactNoiseDpEvent, composed, gaussian, poisson, repeated
-from tacit.privacy.selection import RandomTrials, run_epsilon, selection_epsilon
 
 
 def best_of(q: np.ndarray, stop: float) -> np.ndarray:

@@ -25,8 +25,8 @@ from tacit.noise.lattice import lattice_exponent
 from tacit.noise.randomness import Purpose, Randomness
 from tacit.privacy import Adjacency, Target, epsilon
 from tacit.privacy.events import gaussian, repeated
-from tacit.privacy.side import SideRelease, clip_norm_from_quantile, private_quantile, split_target
-from tacit.privacy.side.release import NoisyMeans
+from tacit.side import SideRelease, clip_norm_from_quantile, private_quantile, split_target
+from tacit.side.release import NoisyMeans
 
 TARGET = Target(epsilon=1.0, delta=1e-5)
 PLENTY = Target(epsilon=1e4, delta=1e-5)
@@ -281,7 +281,7 @@ def test_gradient_norms_come_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     federation = Federation.from_arrays(x, x[:, 0], [0, 1, 2] * 10)
     ask = partial(clip_norm_from_quantile, least_squares(features=2), lower=0.1, upper=10, target=PLENTY, seed=0)
     whole = ask(federation)
-    monkeypatch.setattr("tacit.privacy.side.clip_norm.ROWS_AT_A_TIME", 10)
+    monkeypatch.setattr("tacit.side.clip_norm.ROWS_AT_A_TIME", 10)
     assert ask(federation).value == whole.value
 
 

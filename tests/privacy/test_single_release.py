@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from scipy import integrate, optimize, stats
 
 from tacit.privacy import Adjacency, delta, events
-from tacit.privacy.dominate import dominate
-from tacit.privacy.groups import group_epsilon
-from tacit.privacy.refine import LogDeltaAt, worst
+from tacit.privacy.accountant.dominate import dominate
+from tacit.privacy.accountant.grids import LogDeltaAt, worst
+from tacit.privacy.accountant.groups import group_epsilon
 
 Array = NDArray[np.float64]
 Law = Callable[[Array], Array]

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from tacit.privacy import epsilon, events, gaussian, swaps
+from tacit.privacy import epsilon, events
+from tacit.privacy.accountant import gaussian, swaps
 
 Array = NDArray[np.float64]
 LOG_TAIL = math.log(1e-12)

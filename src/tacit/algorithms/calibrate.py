@@ -23,9 +23,10 @@ from tacit.client.work import Work, sizes_are_public
 from tacit.errors import RequestError, count
 from tacit.federation import Federation
 from tacit.noise.randomness import Randomness
-from tacit.privacy import Adversary, Guarantee, Target, accounting, calibrate_noise, events
-from tacit.privacy.cost import marks
-from tacit.privacy.terms import RECORD_COUNTS
+from tacit.privacy import Adversary, Guarantee, Target, calibrate_noise, events
+from tacit.privacy.accountant import accounting
+from tacit.privacy.accountant.cost import marks
+from tacit.privacy.promises.terms import RECORD_COUNTS
 from tacit.server.participation import Attendance, Everyone, PoissonClients
 
 Privacy = Target | Sequence[Target] | Literal["none"]

@@ -25,11 +25,11 @@ from tacit.compress.rotation import RotatedBack, Rotation
 from tacit.compress.support import MessageSupport
 from tacit.models.model import Model
 from tacit.noise.binomial import Binomial
-from tacit.privacy.side.release import SideRelease
 from tacit.schedules import Constant, Schedule
 from tacit.server.adaptive import Adaptive
 from tacit.server.self_tuned import SelfTuned, descent
 from tacit.server.update import Descent
+from tacit.side.release import SideRelease
 
 
 def fed_spa(

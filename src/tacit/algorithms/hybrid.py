@@ -2,7 +2,7 @@
 
 The paper promises every record epsilon/n at delta/(4n), which for a client of n records makes epsilon at delta
 by group privacy. Here the noise is the larger of two needs: that of a record's own target, and that of all
-records of a client changing together, accounted for by `tacit.privacy.groups`, which knows what is drawn.
+records of a client changing together, accounted for by `tacit.privacy.accountant.groups`, which knows what is drawn.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from tacit.algorithms.calibrate import Privacy, least_noise
 from tacit.algorithms.trust import Travel
 from tacit.errors import RequestError
 from tacit.federation import Federation
-from tacit.privacy import Target, Unit, accounting
-from tacit.privacy.composition import CannotAnswerError
-from tacit.privacy.groups import group_epsilon
+from tacit.privacy import Target, Unit
+from tacit.privacy.accountant import accounting
+from tacit.privacy.accountant.composition import CannotAnswerError
+from tacit.privacy.accountant.groups import group_epsilon
 
 _PRECISION = 1.002
 """How close the noise for whole clients comes to the least."""

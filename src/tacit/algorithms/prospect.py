@@ -12,7 +12,7 @@ from tacit.algorithms.algorithm import Algorithm
 from tacit.federation import Federation
 from tacit.models.linear import LinearModel
 from tacit.models.model import Model
-from tacit.privacy.terms import Unit
+from tacit.privacy.promises.terms import Unit
 from tacit.server.participation import FixedNumber, Participation, PoissonClients, RandomNumber
 from tacit.server.self_tuned import Prospect
 

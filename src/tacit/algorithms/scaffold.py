@@ -20,10 +20,10 @@ from tacit.compress.compressor import Compressor
 from tacit.compress.uplink import CONTROL, OWN_CONTROL
 from tacit.errors import known_step
 from tacit.models.model import Model
-from tacit.privacy.side.release import SideRelease
 from tacit.schedules import Constant, Schedule
 from tacit.server.self_tuned import SelfTuned
 from tacit.server.update import Descent, ServerUpdate
+from tacit.side.release import SideRelease
 from tacit.state import State
 
 

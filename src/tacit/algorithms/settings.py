@@ -25,12 +25,12 @@ from tacit.compress import Compressor, parse_compressor
 from tacit.errors import RequestError, positive
 from tacit.federation import Federation
 from tacit.noise.randomness import Randomness
-from tacit.privacy.side.release import SideRelease
 from tacit.schedules import Schedule, parse_schedule
 from tacit.server.accelerated import Stage
 from tacit.server.participation import Everyone, FixedNumber, Participation, PoissonClients
 from tacit.server.projection import Projection, parse_projection
 from tacit.server.update import Output, describe_output, parse_output
+from tacit.side.release import SideRelease
 
 Make = Callable[..., Algorithm]
 Settings = Mapping[str, Any]

@@ -22,7 +22,7 @@ from tacit.federation import Federation
 from tacit.noise.additive import check_size
 from tacit.noise.randomness import Randomness
 from tacit.privacy import Target, events
-from tacit.privacy.terms import Adversary
+from tacit.privacy.promises.terms import Adversary
 from tacit.server.participation import Attendance, Everyone, FixedNumber, Participation
 
 MOST_EPSILON_OF_COINS = 15.0
@@ -34,7 +34,7 @@ class Shuffler:
     """The server gets the messages of `cohort` clients in random order, and nobody else sees them.
 
     Guarantee: all messages of a round look alike (the same noise, batch size and scale, no weights, no memory),
-    so one of them may be anybody's. Gaussian messages: amplification by shuffling (`tacit.privacy.mixed`), never
+    so one of them may be anybody's. Gaussian messages: amplification by shuffling (`tacit.privacy.accountant.mixed`), never
     less than what a message is worth alone. Coins: the noise of all clients on the sum, which is all that mixed
     bits show. Clients of different sizes are charged, and protected, as the smallest one, whose records are drawn
     most often. Who takes part in a round is public, so choosing some earns nothing.

@@ -25,7 +25,7 @@ from tacit.federation import Federation
 from tacit.noise.gaussian import gaussian_rows
 from tacit.noise.randomness import Generators, Purpose, Randomness
 from tacit.privacy import Target, events
-from tacit.privacy.terms import Adversary
+from tacit.privacy.promises.terms import Adversary
 from tacit.server.participation import Attendance, Participation, PoissonClients
 
 

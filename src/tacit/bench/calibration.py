@@ -14,8 +14,9 @@ from dp_accounting import DpEvent
 from tacit.bench.measure import BenchReport, Timing
 from tacit.client.estimators import DIFFERENCE_BOUND
 from tacit.client.sampling import Full, Poisson, Reach, Sampling, WithoutReplacement, WithReplacement
-from tacit.privacy import accounting, answers, calibrate
-from tacit.privacy.terms import Adjacency
+from tacit.privacy.accountant import accounting, calibrate
+from tacit.privacy.accountant import cache as answers
+from tacit.privacy.promises.terms import Adjacency
 
 Setting = tuple[Callable[[float], DpEvent], float, Adjacency]
 

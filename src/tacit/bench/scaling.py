@@ -13,7 +13,7 @@ from tacit.bench.cross_device import private_simulation
 from tacit.bench.measure import BenchReport, Timing, side_by_side
 from tacit.bench.records import CLASSES, FEATURES, made_up_records
 from tacit.compress import RandK
-from tacit.engine.memory import forget_peak, memory_mb, peak_memory_mb
+from tacit.engine.peak_memory import forget_peak, memory_mb, peak_memory_mb
 from tacit.models.network import SigmoidNetwork
 from tacit.noise.randomness import Purpose, Randomness
 

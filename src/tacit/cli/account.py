@@ -13,8 +13,8 @@ from tacit.cli import options as o
 from tacit.errors import RequestError
 
 if TYPE_CHECKING:
-    from tacit.privacy.cost import Cost
-    from tacit.privacy.protection import Protection
+    from tacit.privacy.accountant.cost import Cost
+    from tacit.privacy.promises.protection import Protection
 
 HELP = """What a recipe, a run or bare numbers cost in privacy, and who is protected against whom.
 
@@ -86,8 +86,8 @@ def account(
 def _numbers(numbers: dict[str, Any], groups: list[int], plot: Path | None, as_json: bool) -> None:
     from tacit.cli.show_account import show_cost, show_protection
     from tacit.privacy import Adjacency, Guarantee
-    from tacit.privacy.cost import cost_of, release_of
-    from tacit.privacy.protection import protection
+    from tacit.privacy.accountant.cost import cost_of, release_of
+    from tacit.privacy.promises.protection import protection
 
     missing = [name for name in ("sampling", "noise_multiplier", "rounds", "delta") if name not in numbers]
     if missing:
@@ -124,7 +124,7 @@ def _recipe(
 ) -> None:
     from tacit.cli.show_account import show_cost, show_protection
     from tacit.engine.account import account_recipe
-    from tacit.privacy.protection import protection
+    from tacit.privacy.promises.protection import protection
 
     found = account_recipe(o.recipe_from(path, {}, settings), data_dir=data_dir)
     made = found.plan
@@ -152,7 +152,7 @@ def _recipe(
 def _run(path: Path, groups: list[int], plot: Path | None, as_json: bool) -> None:
     from tacit.cli.show_account import show_protection, show_run
     from tacit.engine.account import account_run
-    from tacit.privacy.protection import protection
+    from tacit.privacy.promises.protection import protection
 
     found = account_run(path)
     rows = () if found.guarantee is None else protection(found.guarantee, records=found.records, groups=groups)

@@ -12,10 +12,10 @@ from tacit.cli import options as o
 from tacit.errors import RequestError
 
 if TYPE_CHECKING:
-    from tacit.engine.needs import Needs
-    from tacit.engine.planner import Candidate
     from tacit.engine.recipe import Recipe
     from tacit.federation import Federation
+    from tacit.planning.needs import Needs
+    from tacit.planning.planner import Candidate
 
 _SHOWN = 20
 """How many candidates people get to see; --json has all."""
@@ -72,7 +72,7 @@ def plan(
 ) -> None:
     """Plan the noise of every algorithm, or choose a recipe."""
     from tacit.algorithms.registry import ALGORITHMS
-    from tacit.engine.needs import noise_needs
+    from tacit.planning.needs import noise_needs
 
     given = o.given_settings(
         data=data, clients=clients, partition=partition, model=model, epsilon=epsilon, delta=delta,
@@ -117,8 +117,8 @@ def _recipe_without_data(recipe_file: Path | None, given: dict[str, Any], settin
 
 
 def _stand_in(recipe: Recipe, records: int | None, dim: int | None, classes: int | None) -> Federation:
-    from tacit.engine.shape import records_of_shape
     from tacit.models.registry import MODELS
+    from tacit.planning.shape import records_of_shape
 
     if recipe.clients is None or records is None or dim is None:
         raise RequestError("a plan without data needs --clients, --records and --dim")
@@ -170,8 +170,8 @@ def _choose(
     as_json: bool,
 ) -> None:
     from tacit.engine.files import write_atomically
-    from tacit.engine.planner import candidates
-    from tacit.engine.trials import try_out
+    from tacit.planning.planner import candidates
+    from tacit.planning.trials import try_out
 
     found = candidates(
         recipe, algorithms=names or None, bit_budget=bit_budget, federation=stand_in, data_dir=data_dir
@@ -250,7 +250,7 @@ def _show(needs: Needs) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from tacit.engine.needs import Need, Refused
+    from tacit.planning.needs import Need, Refused
 
     recipe, console = needs.recipe, Console()
     planned = Table(

@@ -15,7 +15,7 @@ from rich.text import Text
 from tacit.engine.history import HistoryRow
 from tacit.engine.plan import Plan
 from tacit.engine.recipe import Recipe
-from tacit.privacy.protection import round_up
+from tacit.privacy.promises.protection import round_up
 
 _MOST_SILOS = 50
 

@@ -9,8 +9,8 @@ from rich.table import Table
 
 from tacit.deploy.spending import Spending
 from tacit.engine.account import RunAccount
-from tacit.privacy.cost import Cost
-from tacit.privacy.protection import Protection, round_up
+from tacit.privacy.accountant.cost import Cost
+from tacit.privacy.promises.protection import Protection, round_up
 from tacit.theory.published import Row
 
 

@@ -39,11 +39,11 @@ def verify(
     as_json: o.Json = False,
 ) -> None:
     """Check one certificate; exit with 1 if anything is wrong."""
+    from tacit.deploy.signatures import CertificateError
     from tacit.deploy.silo_checks import Trusted
     from tacit.deploy.verification import BESIDE
     from tacit.deploy.verification import verify as check
     from tacit.errors import DataError
-    from tacit.privacy.certificate import CertificateError
 
     try:
         content = certificate.read_bytes()

@@ -20,7 +20,7 @@ from tacit.models.model import Model
 from tacit.noise.additive import Noise, check_size
 from tacit.noise.binomial import Binomial, Grid
 from tacit.noise.randomness import Purpose
-from tacit.privacy.terms import RECORD_COUNTS, Unit
+from tacit.privacy.promises.terms import RECORD_COUNTS, Unit
 from tacit.state import State
 
 _EXCESS_DEVIATIONS = 4.0

@@ -26,7 +26,7 @@ from tacit.models.model import Model, penalty_gradient
 from tacit.models.shares import LayeredGradients
 from tacit.noise.additive import Noise, SeededGaussian
 from tacit.privacy import events
-from tacit.privacy.terms import RECORD_COUNTS, Unit
+from tacit.privacy.promises.terms import RECORD_COUNTS, Unit
 from tacit.schedules import Constant, Schedule
 from tacit.state import State
 

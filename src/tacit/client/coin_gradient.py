@@ -22,7 +22,7 @@ from tacit.noise.additive import Noise
 from tacit.noise.entropy import Keystream
 from tacit.noise.randomness import Generators, Purpose
 from tacit.privacy import events
-from tacit.privacy.terms import RECORD_COUNTS, Unit
+from tacit.privacy.promises.terms import RECORD_COUNTS, Unit
 from tacit.shuffle.vector_sum import Source, VectorSum
 from tacit.state import State
 

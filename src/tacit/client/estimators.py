@@ -29,7 +29,7 @@ from torch import Tensor
 from tacit.client.bounded_model import BoundedModel
 from tacit.client.bounds import ClipNorm
 from tacit.client.cohort import Cohort
-from tacit.client.memory import no_past, recall, remember
+from tacit.client.gradient_table import no_past, recall, remember
 from tacit.client.sampling import Drawn, Poisson, Reach, Sampling
 from tacit.errors import RequestError, positive, probability
 from tacit.federation import Batch, Federation

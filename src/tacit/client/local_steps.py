@@ -30,10 +30,10 @@ from tacit.models.model import Model, penalty_gradient
 from tacit.noise.additive import Noise, SeededGaussian, check_size
 from tacit.noise.randomness import Purpose
 from tacit.privacy import events
-from tacit.privacy.dominate import leaves
-from tacit.privacy.side.release import SideRelease
-from tacit.privacy.terms import RECORD_COUNTS, Unit
+from tacit.privacy.accountant.dominate import leaves
+from tacit.privacy.promises.terms import RECORD_COUNTS, Unit
 from tacit.schedules import Constant, Schedule
+from tacit.side.release import SideRelease
 from tacit.state import State
 
 

@@ -18,7 +18,7 @@ from tacit.client.sampling import Sampling
 from tacit.federation import Federation
 from tacit.models.model import Model, penalty_gradient
 from tacit.noise.additive import Noise, SeededGaussian, check_size
-from tacit.privacy.terms import RECORD_COUNTS, Unit
+from tacit.privacy.promises.terms import RECORD_COUNTS, Unit
 from tacit.state import State
 
 

@@ -23,7 +23,9 @@ from tacit.errors import RequestError
 from tacit.federation import Batch, Federation
 from tacit.noise.additive import Noise, SeededGaussian, build_noise
 from tacit.noise.randomness import Randomness
-from tacit.privacy import Adjacency, Adversary, Target, Unit, accounting
+from tacit.privacy import Adjacency, Adversary, Target, Unit
+from tacit.privacy.accountant import accounting
+from tacit.privacy.accountant.pairs import Array
 from tacit.privacy.audit import (
     Attack,
     AuditResult,
@@ -34,7 +36,6 @@ from tacit.privacy.audit import (
     rehearsed_attacks,
 )
 from tacit.privacy.audit.checks import Counts
-from tacit.privacy.pairs import Array
 
 TRIALS = 1000
 

@@ -17,8 +17,8 @@ from tacit.client.cohort import Cohort
 from tacit.deploy.frames import Request
 from tacit.deploy.guard import Terms
 from tacit.deploy.home import Home
-from tacit.deploy.memory import Fingerprint, Memory
 from tacit.deploy.mixing import Covers, context_of, mixing_of, point_digest
+from tacit.deploy.silo_memory import Fingerprint, Memory
 from tacit.engine.round import POINT, ClientState, client_round
 from tacit.engine.threads import suitable_threads
 from tacit.errors import RequestError

@@ -13,16 +13,17 @@ from tacit.algorithms.registry import algorithm_entry
 from tacit.algorithms.trust import Exposure
 from tacit.client.work import sizes_are_public
 from tacit.deploy.job import Job
+from tacit.deploy.ledger import Account
 from tacit.deploy.policy import TRUSTED, Policy
 from tacit.deploy.report import Report
 from tacit.errors import RequestError, TacitError
 from tacit.federation import Federation
-from tacit.privacy import Target, accounting, events
-from tacit.privacy.composition import CannotAnswerError
-from tacit.privacy.filter import least_epsilon
-from tacit.privacy.groups import group_epsilon
-from tacit.privacy.ledger import Account
-from tacit.privacy.terms import RECORD_COUNTS
+from tacit.privacy import Target, events
+from tacit.privacy.accountant import accounting
+from tacit.privacy.accountant.composition import CannotAnswerError
+from tacit.privacy.accountant.filter import least_epsilon
+from tacit.privacy.accountant.groups import group_epsilon
+from tacit.privacy.promises.terms import RECORD_COUNTS
 from tacit.server.participation import Attendance
 
 

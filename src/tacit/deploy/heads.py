@@ -18,8 +18,8 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from tacit.deploy.signatures import signed_by
 from tacit.errors import MessageError
-from tacit.privacy.certificate import signed_by
 
 _PURPOSE = b"tacit-ledger-head-1\n"
 _SIGNED = struct.Struct("<32s16sIQ32s")

@@ -14,10 +14,10 @@ import contextlib
 import os
 from pathlib import Path
 
-from tacit.deploy.memory import MemoryFiles
+from tacit.deploy.ledger import WAY_OUT, Account, Ledger, read_account
+from tacit.deploy.silo_memory import MemoryFiles
 from tacit.engine.files import write_atomically
 from tacit.errors import DataError
-from tacit.privacy.ledger import WAY_OUT, Account, Ledger, read_account
 
 LEDGER = "ledger.sqlite"
 _RELEASED = "released"

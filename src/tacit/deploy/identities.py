@@ -15,8 +15,8 @@ from typing import Any
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from tacit.deploy.signatures import public_key_hex
 from tacit.errors import DataError, RequestError
-from tacit.privacy.certificate import public_key_hex
 
 SIGNING_KEY = "signing.key"
 """The file of a party's private half, in its folder."""

@@ -12,10 +12,10 @@ from tacit.deploy.frames import Request, heads_to_values
 from tacit.deploy.guard import Terms
 from tacit.deploy.heads import Head
 from tacit.deploy.identities import check_own_key
-from tacit.deploy.testimony import MODEL_FILE, testify
+from tacit.deploy.ledger import Page
+from tacit.deploy.statements import MODEL_FILE, testify
 from tacit.deploy.witness import Witness
 from tacit.engine.trained import Trained
-from tacit.privacy.ledger import Page
 
 
 class Notary:

@@ -27,11 +27,11 @@ from typing import Any
 import tomli_w
 
 from tacit.deploy.job import Job
+from tacit.deploy.ledger import Account
 from tacit.engine.files import toml_values
 from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError, count, positive, unknown_name
 from tacit.privacy import Adjacency, Adversary, Target, Unit
-from tacit.privacy.ledger import Account
 
 TRUSTED = (Adversary.SERVER, Adversary.SHUFFLER)
 """Against whom a promise may be made in a deployment."""

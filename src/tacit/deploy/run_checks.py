@@ -14,11 +14,11 @@ from typing import Any
 
 from tacit.deploy.heads import Head, contradict
 from tacit.deploy.seam import Code
+from tacit.deploy.signatures import CertificateError, read_signed, spelled
 from tacit.deploy.silo_checks import Basis, CheckedSilo, check_silo, compare
 from tacit.deploy.stated_reading import digest, heads_of, software, table, whole, word
-from tacit.deploy.testimony import MODEL_FILE, run_body
+from tacit.deploy.statements import MODEL_FILE, run_body
 from tacit.errors import TacitError
-from tacit.privacy.certificate import CertificateError, read_signed, spelled
 
 
 @dataclass(frozen=True)

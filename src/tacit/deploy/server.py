@@ -42,12 +42,12 @@ from tacit.deploy.reading import Reader, answer_to, reader_for
 from tacit.deploy.rounds import RoundLog, RoundReport
 from tacit.deploy.run_state import RunState
 from tacit.deploy.seam import Answer, Backend, Code
+from tacit.deploy.signatures import CertificateError, read_signed
 from tacit.deploy.silo_checks import Trusted, check_silo, read_basis
-from tacit.deploy.testimony import testify_run
+from tacit.deploy.statements import testify_run
 from tacit.engine import checkpoint as checkpoints
 from tacit.engine.round import broadcast, server_round, server_start
 from tacit.errors import DataError, DivergedError, RequestError, TacitError, count, positive
-from tacit.privacy.certificate import CertificateError, read_signed
 
 _LOG = logging.getLogger("tacit.deploy.server")
 CERTIFICATE_LIMIT = 2**23

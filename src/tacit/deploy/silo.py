@@ -28,16 +28,16 @@ from tacit.deploy.guard import Terms, admit
 from tacit.deploy.heads import Head
 from tacit.deploy.home import Home
 from tacit.deploy.job import Job
-from tacit.deploy.memory import Fingerprint, Memory, new_secret
+from tacit.deploy.ledger import Account, Ledger, LedgerBusyError, LedgerRun, Page
 from tacit.deploy.mixing import Covers
 from tacit.deploy.notary import Notary
 from tacit.deploy.policy import Policy
 from tacit.deploy.seam import Code
+from tacit.deploy.silo_memory import Fingerprint, Memory, new_secret
 from tacit.deploy.witness import HeadsError
 from tacit.engine.round import ClientState, client_start
 from tacit.errors import DataError, MessageError
 from tacit.federation import Federation
-from tacit.privacy.ledger import Account, Ledger, LedgerBusyError, LedgerRun, Page
 from tacit.state import State
 
 _LOG = logging.getLogger("tacit.deploy.silo")

@@ -16,15 +16,15 @@ from typing import Any
 
 from tacit.deploy.identities import Identities
 from tacit.deploy.job import Job
+from tacit.deploy.ledger import read_export
+from tacit.deploy.signatures import CertificateError
 from tacit.deploy.stated import LEDGER_FILE, Spent, Stated, accountant, claims, whole_site
 from tacit.deploy.stated_reading import event, heads_of, read_stated, table
-from tacit.deploy.testimony import JOB_FILE
+from tacit.deploy.statements import JOB_FILE
 from tacit.errors import TacitError
 from tacit.models.registry import ENTRY_POINT
 from tacit.privacy import Adversary, Unit
-from tacit.privacy.certificate import CertificateError
-from tacit.privacy.groups import group_epsilon
-from tacit.privacy.ledger import read_export
+from tacit.privacy.accountant.groups import group_epsilon
 
 _SLACK = 1e-6
 """By so much, relatively, a number may differ from the recomputed one: other processors round differently."""

@@ -13,11 +13,11 @@ from dp_accounting import DpEvent
 
 from tacit.deploy.guard import Terms
 from tacit.deploy.home import LEDGER, look
+from tacit.deploy.ledger import Account
 from tacit.deploy.policy import Policy
 from tacit.errors import RequestError, TacitError
-from tacit.privacy.cost import finite
-from tacit.privacy.filter import least_epsilon, room
-from tacit.privacy.ledger import Account
+from tacit.privacy.accountant.cost import finite
+from tacit.privacy.accountant.filter import least_epsilon, room
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,13 @@ from dp_accounting import DpEvent
 from tacit._version import __version__
 from tacit.deploy.guard import Terms
 from tacit.deploy.job import Job
+from tacit.deploy.ledger import Account, read_export
 from tacit.deploy.policy import Policy
 from tacit.errors import RequestError
-from tacit.privacy import Adjacency, Adversary, Guarantee, Unit, accounting, events
-from tacit.privacy.groups import group_epsilon
-from tacit.privacy.ledger import Account, read_export
-from tacit.privacy.terms import RECORD_COUNTS
+from tacit.privacy import Adjacency, Adversary, Guarantee, Unit, events
+from tacit.privacy.accountant import accounting
+from tacit.privacy.accountant.groups import group_epsilon
+from tacit.privacy.promises.terms import RECORD_COUNTS
 
 _WEAKEST_FIRST = (str(Adversary.SHUFFLER), str(Adversary.SERVER))
 """Promises of several runs together hold against whom all of them hold."""
@@ -294,7 +295,7 @@ def _finite_or_none(epsilon: float) -> float | None:
 def accountant() -> dict[str, str]:
     """The software that computes epsilons here."""
     return {
-        "name": "tacit.privacy.accounting",
+        "name": "tacit.privacy.accountant.accounting",
         "version": __version__,
         "dp_accounting": metadata.version("dp-accounting"),
     }

@@ -12,13 +12,13 @@ from dp_accounting import DpEvent
 
 from tacit.deploy.heads import Head, contradict
 from tacit.deploy.job import Job
+from tacit.deploy.signatures import CertificateError
 from tacit.deploy.stated import LEDGER_FILE, Spent, Stated, accountant
 from tacit.errors import TacitError
 from tacit.privacy import Adjacency, Adversary, events
-from tacit.privacy.certificate import CertificateError
-from tacit.privacy.dominate import leaves
-from tacit.privacy.filter import MOST_RUNS
-from tacit.privacy.run_events import ChosenRunsDpEvent
+from tacit.privacy.accountant.dominate import leaves
+from tacit.privacy.accountant.filter import MOST_RUNS
+from tacit.privacy.events.runs import ChosenRunsDpEvent
 
 _MOST = 2**53
 _MOST_KINDS, _MOST_TIMES = 16, 10**8

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tacit.deploy.run_checks import CheckedRun, check_run
+from tacit.deploy.signatures import CertificateError, read_signed
 from tacit.deploy.silo_checks import Basis, Trusted, check_silo, read_basis
 from tacit.deploy.stated import LEDGER_FILE, ONLY_STATED
 from tacit.deploy.stated_reading import heads_of
-from tacit.deploy.testimony import JOB_FILE, MODEL_FILE, ONLY_STATED_BY_SERVER
-from tacit.privacy.certificate import CertificateError, read_signed
+from tacit.deploy.statements import JOB_FILE, MODEL_FILE, ONLY_STATED_BY_SERVER
 
 BESIDE = (JOB_FILE, LEDGER_FILE, MODEL_FILE)
 """Files that are looked at if they lie beside a certificate."""

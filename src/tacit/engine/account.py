@@ -20,8 +20,8 @@ from tacit.engine.plan import Plan, make_plan
 from tacit.engine.recipe import Recipe
 from tacit.errors import DataError, RequestError, count, positive
 from tacit.privacy import Adjacency, Adversary, Guarantee, Unit, epsilon, events
-from tacit.privacy.accounting import check_delta
-from tacit.privacy.cost import Cost, cost_after, finite
+from tacit.privacy.accountant.accounting import check_delta
+from tacit.privacy.accountant.cost import Cost, cost_after, finite
 
 _TOLERANCE = 1e-6
 """Relative difference up to which two epsilons are the same number, computed twice."""

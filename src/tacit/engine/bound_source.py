@@ -20,7 +20,7 @@ from tacit.federation import Federation
 from tacit.models.model import Model
 from tacit.noise.randomness import Purpose, Randomness
 from tacit.privacy import Target
-from tacit.privacy.side import SideRelease, clip_norm_from_quantile, split_target
+from tacit.side import SideRelease, clip_norm_from_quantile, split_target
 
 LOWEST, HIGHEST = 1e-3, 1e3
 """Between these, which everybody knows, a private median of norms is looked for."""
@@ -67,7 +67,7 @@ def _private_norm(
     if recipe.noise != "gaussian":
         raise RequestError(
             f"bound_from = 'quantile:{share}' is for simulations: with noise = {recipe.noise!r} every plan "
-            "would be a release of its own. Release it once (tacit.privacy.side) and give clip_norm"
+            "would be a release of its own. Release it once (tacit.side) and give clip_norm"
         )
     targets = [privacy] if isinstance(privacy, Target) else [t for t in privacy if isinstance(t, Target)]
     strictest = Target(min(t.epsilon for t in targets), min(t.delta for t in targets), targets[0].adjacency)

@@ -33,9 +33,9 @@ from tacit.models.registry import build_model, default_model
 from tacit.noise.additive import build_noise
 from tacit.noise.randomness import Randomness, fresh_secret
 from tacit.privacy import Guarantee, Target
-from tacit.privacy.side import SideRelease
 from tacit.server.participation import Attendance
 from tacit.server.update import ServerUpdate
+from tacit.side import SideRelease
 
 
 @dataclass(frozen=True)

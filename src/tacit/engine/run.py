@@ -22,7 +22,7 @@ from tacit.engine.plan import Plan
 from tacit.engine.trained import Trained
 from tacit.federation import Federation
 from tacit.privacy import Guarantee, Target
-from tacit.privacy.protection import Protection, protection
+from tacit.privacy.promises.protection import Protection, protection
 
 _MOST_SIZES = 4
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from tacit.engine import checkpoint as checkpoints
 from tacit.engine.history import HistoryRow
 from tacit.engine.ledger import RunLedger
-from tacit.engine.memory import forget_peak, peak_memory_mb
+from tacit.engine.peak_memory import forget_peak, peak_memory_mb
 from tacit.engine.plan import Plan
 from tacit.engine.run import Run
 from tacit.engine.simulation import Simulation, SimulationState

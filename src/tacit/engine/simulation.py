@@ -20,7 +20,7 @@ from tacit.client.cohort import Cohort
 from tacit.client.grams import Grams
 from tacit.engine.checkpoint import Checkpoint
 from tacit.engine.history import History, HistoryRow
-from tacit.engine.mapped import mapped_zeros
+from tacit.engine.mapped_memory import mapped_zeros
 from tacit.engine.objective import evaluate
 from tacit.engine.plan import Plan
 from tacit.engine.round import (
@@ -36,7 +36,7 @@ from tacit.engine.round import (
 from tacit.errors import DivergedError
 from tacit.federation import Federation
 from tacit.noise.randomness import Purpose, Randomness
-from tacit.privacy.terms import Unit
+from tacit.privacy.promises.terms import Unit
 
 CHUNK_BYTES = 2**27
 """No more is worked on at a time, whatever the memory: larger chunks are no faster."""

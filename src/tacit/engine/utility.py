@@ -17,7 +17,7 @@ from tacit.client.sampling import Sampling
 from tacit.engine.choices import question
 from tacit.engine.plan import Plan
 from tacit.errors import RequestError
-from tacit.privacy import accounting
+from tacit.privacy.accountant import accounting
 from tacit.theory.asked import PlannedRun, Theory
 from tacit.theory.known import check_assumed
 from tacit.theory.utility import UtilityBound

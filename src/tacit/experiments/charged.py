@@ -15,9 +15,10 @@ from tacit.errors import RequestError
 from tacit.experiments.cells import Cell, CellFunction, Runner
 from tacit.experiments.experiment import Table
 from tacit.experiments.tuning import Score, Series
-from tacit.privacy import Adjacency, accounting
+from tacit.privacy import Adjacency
+from tacit.privacy.accountant import accounting
+from tacit.privacy.accountant.selection import RandomTrials, run_epsilon, selection_epsilon
 from tacit.privacy.events import from_dict, repeated
-from tacit.privacy.selection import RandomTrials, run_epsilon, selection_epsilon
 
 _SEEDS_APART = 10_000
 

@@ -20,7 +20,6 @@ from tacit.client.bounds import Bound, ClipNorm
 from tacit.client.sampling import Full, OnePass, Sampling, WithoutReplacement, WithReplacement
 from tacit.data import load
 from tacit.engine.plan import plan
-from tacit.engine.rehearsal import synthetic_like
 from tacit.engine.workers import Result
 from tacit.experiments.experiment import PUBLISHED, TRUE, Scale
 from tacit.experiments.simulated import SimulatedRun, as_published, priced, promised, simulated
@@ -28,6 +27,7 @@ from tacit.experiments.tuning import evenly, grid
 from tacit.federation import Federation
 from tacit.models.model import Model
 from tacit.models.registry import build_model
+from tacit.planning.rehearsal import synthetic_like
 from tacit.privacy import Target
 from tacit.server.accelerated import Stage
 from tacit.server.participation import FixedNumber

@@ -24,7 +24,8 @@ from tacit.engine.workers import Result
 from tacit.errors import DivergedError, RequestError
 from tacit.federation import Federation
 from tacit.noise.randomness import Randomness
-from tacit.privacy import Adjacency, Target, accounting
+from tacit.privacy import Adjacency, Target
+from tacit.privacy.accountant import accounting
 from tacit.privacy.events import to_dict
 
 KEPT = (

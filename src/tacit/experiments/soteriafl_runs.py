@@ -14,13 +14,13 @@ from tacit.algorithms.settings import About, Settings
 from tacit.client.sampling import build_sampling
 from tacit.data import load
 from tacit.engine.plan import plan
-from tacit.engine.rehearsal import synthetic_like, thrifty_rate
 from tacit.engine.workers import Result
 from tacit.experiments.experiment import PUBLISHED, TRUE, Scale
 from tacit.experiments.simulated import SimulatedRun, as_published, priced, simulated
 from tacit.experiments.tuning import grid
 from tacit.federation import Federation
 from tacit.models.registry import build_model
+from tacit.planning.rehearsal import synthetic_like, thrifty_rate
 from tacit.privacy import Target
 from tacit.theory.soteriafl import published_noise_std
 

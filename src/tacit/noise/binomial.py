@@ -1,4 +1,4 @@
-"""Coins as noise on numbers that are rounded at random: worth Gaussian noise, by `tacit.privacy.heads`.
+"""Coins as noise on numbers that are rounded at random: worth Gaussian noise, by `tacit.privacy.accountant.coin_losses`.
 
 A number is rounded to one of its two whole neighbours, without bias, and the heads of m fair coins are added (and
 m/2 taken off). No test tells two numbers at a distance of t apart better than it tells N(0, 1) from N(kappa t,
@@ -26,7 +26,7 @@ from tacit.errors import RequestError, count
 from tacit.noise.entropy import Keystream
 from tacit.noise.randomness import Generators
 from tacit.privacy import events
-from tacit.privacy.heads import gaussian_shift
+from tacit.privacy.accountant.coin_losses import gaussian_shift
 from tacit.state import State
 
 TAIL_MASS = 1e-22

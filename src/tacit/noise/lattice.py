@@ -17,7 +17,7 @@ proofs of their own.) Two things must be charged:
    it does not move x it does not move x'. `lattice_exponent` makes this a small part of a bound.
 2. The sampler. Its probabilities are the ideal ones up to a factor within exp(+-RELATIVE_ERROR), after the ideal
    law has been cut at 16 standard deviations. `cost` says what epsilon pays for that, and
-   `tacit.privacy.inexact` what delta pays.
+   `tacit.privacy.accountant.inexact` what delta pays.
 
 Not covered: how x was computed (a sum of floats can move further than its records do); how long sampling takes.
 

@@ -1,10 +1,10 @@
 """Privacy: what happened, what it costs, how much noise a target needs, and what is promised."""
 
-from tacit.privacy.accounting import delta, epsilon
-from tacit.privacy.calibrate import calibrate_noise
-from tacit.privacy.guarantee import ClientGroup, Guarantee, Target
-from tacit.privacy.rdp import rdp_epsilon
-from tacit.privacy.terms import Adjacency, Adversary, Unit
+from tacit.privacy.accountant.accounting import delta, epsilon
+from tacit.privacy.accountant.calibrate import calibrate_noise
+from tacit.privacy.accountant.rdp import rdp_epsilon
+from tacit.privacy.promises.guarantee import ClientGroup, Guarantee, Target
+from tacit.privacy.promises.terms import Adjacency, Adversary, Unit
 
 __all__ = [
     "Adjacency",

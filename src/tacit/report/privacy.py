@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from tacit.privacy.cost import Cost
+    from tacit.privacy.accountant.cost import Cost
 
 
 def plot_cost(cost: Cost) -> Figure:
     """Left: the epsilon of all rounds at every delta. Right: the epsilon after so many rounds at one delta.
 
-    >>> from tacit.privacy.cost import cost_of
+    >>> from tacit.privacy.accountant.cost import cost_of
     >>> from tacit.privacy.events import poisson
     >>> figure = plot_cost(cost_of(poisson(0.1, 4.0), 20, 1e-5))
     >>> [axes.get_xlabel() for axes in figure.axes]

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.errors import RequestError
-from tacit.privacy import accounting, events
+from tacit.privacy import events
+from tacit.privacy.accountant import accounting
 from tacit.theory import isrl_dp as theory
 
 DELTAS = st.floats(1e-12, 0.2)

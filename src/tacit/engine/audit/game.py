@@ -32,9 +32,9 @@ from tacit.errors import count
 from tacit.federation import Federation
 from tacit.noise.randomness import Randomness
 from tacit.privacy import Adjacency, Adversary, Unit
+from tacit.privacy.accountant.pairs import Array
 from tacit.privacy.audit import Attack, Rehearsal, Shifts, mixed_attacks, rehearsed_attacks
 from tacit.privacy.audit.checks import Counts
-from tacit.privacy.pairs import Array
 
 _NUMBERS_AT_A_TIME = 2**24
 _DEVIATIONS = 6.0

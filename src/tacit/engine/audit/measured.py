@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from tacit.engine.audit.stage import AuditStage, Tactic, coins_of, pulls_of
+from tacit.privacy.accountant.pairs import Array
 from tacit.privacy.audit import Check, draws_check, freshness_check, law_check, noise_check, others_check
 from tacit.privacy.audit.checks import Counts
-from tacit.privacy.pairs import Array
 
 _NUMBERS, _MOST_TRIALS, _FEWEST_TRIALS = 8000, 1000, 60
 """About how many numbers are looked at for their noise, in how many trials."""

@@ -14,8 +14,8 @@ from tacit.engine.audit.stage import CoinFlips, Tactic, coins_of, pulls_of
 from tacit.errors import RequestError, count
 from tacit.federation import Federation
 from tacit.privacy import Adversary, Target, Unit
+from tacit.privacy.accountant.pairs import Array
 from tacit.privacy.audit import AuditResult, Rehearsal, one_run_finding, rehearsed_attacks
-from tacit.privacy.pairs import Array
 
 CANARIES = 1000
 

@@ -21,10 +21,11 @@ from tacit.engine.plan import plan
 from tacit.errors import RequestError, count
 from tacit.federation import Federation
 from tacit.noise.randomness import Randomness
-from tacit.privacy import Adjacency, Adversary, Guarantee, Target, Unit, accounting, calibrate_noise
+from tacit.privacy import Adjacency, Adversary, Guarantee, Target, Unit, calibrate_noise
+from tacit.privacy.accountant import accounting
+from tacit.privacy.accountant.composition import CannotAnswerError
+from tacit.privacy.accountant.groups import group_epsilon
 from tacit.privacy.audit import ClaimedPoint, promised_shifts
-from tacit.privacy.composition import CannotAnswerError
-from tacit.privacy.groups import group_epsilon
 from tacit.server.participation import Everyone
 
 _CURVE = (0.01, 0.125, 0.25, 0.5, 0.75, 1.0)

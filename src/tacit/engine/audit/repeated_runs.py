@@ -10,8 +10,8 @@ from tacit.engine.audit.promises import Promise, promises_of
 from tacit.engine.audit.stage import AuditStage, Tactic, rehearse
 from tacit.errors import count
 from tacit.privacy import Target
+from tacit.privacy.accountant.pairs import Array
 from tacit.privacy.audit import Attack, AuditResult, Rehearsal, best_rule
-from tacit.privacy.pairs import Array
 
 TRIALS, DIM = 4000, 4
 

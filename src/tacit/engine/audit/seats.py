@@ -15,7 +15,7 @@ from tacit.algorithms.algorithm import Algorithm
 from tacit.engine.audit.stage import CoinFlips
 from tacit.noise.randomness import Purpose, Randomness
 from tacit.privacy import Adversary
-from tacit.privacy.pairs import Array
+from tacit.privacy.accountant.pairs import Array
 
 
 @dataclass(frozen=True)

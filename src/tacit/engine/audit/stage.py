@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from tacit.noise.randomness import Purpose, Randomness
 from tacit.privacy import Adjacency, Adversary, Unit
+from tacit.privacy.accountant.pairs import Array
 from tacit.privacy.audit import Attack, Rehearsal
 from tacit.privacy.audit.checks import Counts
-from tacit.privacy.pairs import Array
 
 CoinFlips = NDArray[np.bool_]
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from tacit.privacy.pairs import Array
+from tacit.privacy.accountant.pairs import Array
 
 Attack = Callable[[Array], Array]
 """From views (trials, rounds, dim), nan where nothing was seen, to one score a trial: high for "in"."""

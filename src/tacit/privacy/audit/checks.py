@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from tacit.privacy.accountant.pairs import Array
 from tacit.privacy.audit.guesses import clopper_pearson_lower
-from tacit.privacy.pairs import Array
 
 Counts = NDArray[np.int64]
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tacit.privacy.audit.checks import Check
-from tacit.privacy.terms import Adjacency, Adversary, Unit
+from tacit.privacy.promises.terms import Adjacency, Adversary, Unit
 
 VIOLATION, CONSISTENT = "violation", "no violation found"
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from tacit.errors import RequestError, count, probability
-from tacit.privacy.pairs import Array
+from tacit.privacy.accountant.pairs import Array
 
 _TINY = 1e-300
 

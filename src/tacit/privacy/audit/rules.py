@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.privacy.accountant.pairs import Array
 from tacit.privacy.audit.findings import Finding
 from tacit.privacy.audit.guesses import one_run_epsilon, repeated_runs_delta, repeated_runs_epsilon
-from tacit.privacy.pairs import Array
 
 _FEWEST_GUESSES, _RULES = 16, 12
 """In practice, and how many numbers of guesses between it and everything are considered."""

@@ -10,8 +10,8 @@ from dp_accounting import DpEvent
 
 from tacit.errors import RequestError
 from tacit.privacy import events
-from tacit.privacy.crowd_events import CoinSumDpEvent
-from tacit.privacy.dominate import leaves
+from tacit.privacy.accountant.dominate import leaves
+from tacit.privacy.events.crowds import CoinSumDpEvent
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import math
 
 from tacit.errors import count, positive
 from tacit.privacy import calibrate_noise
-from tacit.privacy.accounting import check_delta
+from tacit.privacy.accountant.accounting import check_delta
 from tacit.privacy.events import repeated, without_replacement
 from tacit.theory.published import schemes
 from tacit.theory.published.row import Row

@@ -9,11 +9,11 @@ from scipy import stats
 
 from tacit.errors import count, positive
 from tacit.privacy import Adjacency, calibrate_noise, epsilon
-from tacit.privacy.accounting import check_delta
-from tacit.privacy.dominate import Direction
+from tacit.privacy.accountant.accounting import check_delta
+from tacit.privacy.accountant.dominate import Direction
+from tacit.privacy.accountant.grids import EpsilonAt, worst
+from tacit.privacy.accountant.pairs import MixturePair
 from tacit.privacy.events import gaussian, poisson, repeated, with_replacement, without_replacement
-from tacit.privacy.pairs import MixturePair
-from tacit.privacy.refine import EpsilonAt, worst
 
 POISSON_ADD_REMOVE = "Poisson, add-remove"
 POISSON_REPLACE_ONE = "Poisson, replace-one"

@@ -1,0 +1,87 @@
+"""Certificates as they are made: a silo's by the silo, that of a run by the server."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from torch import Tensor
+
+from tacit.deploy.guard import Terms
+from tacit.deploy.job import Job
+from tacit.deploy.signatures import sign
+from tacit.deploy.stated import LEDGER_FILE, Stated, accountant
+from tacit.engine.files import write_atomically
+from tacit.engine.trained import Trained
+
+CERTIFICATE_FILE, JOB_FILE, MODEL_FILE = "certificate.json", "job.toml", "model.safetensors"
+ONLY_STATED_BY_SERVER = {
+    "accountant": "with which software it computed",
+    "files": "that this model came of the run",
+    "messages_used": "whose messages it has used",
+    "problems": "what went wrong on the way",
+    "rounds": "how many rounds there were",
+}
+"""What a silo cannot know. The certificate of a run and `tacit verify` label it so."""
+
+
+def testify(
+    terms: Terms,
+    exported: bytes,
+    run: str,
+    witnessed: Mapping[str, Any],
+    key: Ed25519PrivateKey,
+    directory: Path,
+) -> bytes:
+    """The silo's certificate of a run, written with ledger and job beside it.
+
+    Everything in it is public: it follows from settings, who answered when and, unless the promise is to whole
+    sites and protects it, the number of records.
+    """
+    certificate = sign(Stated.by(terms, exported, run, witnessed).body(terms.job), key)
+    write_atomically(directory / LEDGER_FILE, exported, mode=0o600)
+    write_atomically(directory / JOB_FILE, terms.job.text.encode())
+    write_atomically(directory / CERTIFICATE_FILE, certificate)
+    return certificate
+
+
+def testify_run(
+    job: Job,
+    run: str,
+    parameters: Tensor,
+    silos: Mapping[str, bytes | None],
+    facts: dict[str, Any],
+    key: Ed25519PrivateKey,
+    directory: Path,
+) -> bytes:
+    """The run's certificate, with those of all silos inside; written with model and job beside it."""
+    Trained(job.algorithm.work.model, parameters).save(directory / MODEL_FILE)
+    files = {MODEL_FILE: hashlib.sha256((directory / MODEL_FILE).read_bytes()).hexdigest()}
+    inner = {site: None if silo is None else json.loads(silo) for site, silo in silos.items()}
+    stated = {**facts, "accountant": accountant(), "files": files}
+    certificate = sign(run_body(job.digest, job.recipe.algorithm, job.insecure, run, inner, stated), key)
+    write_atomically(directory / JOB_FILE, job.text.encode())
+    write_atomically(directory / CERTIFICATE_FILE, certificate)
+    return certificate
+
+
+def run_body(
+    job: str, algorithm: str, insecure: bool, run: str, silos: Mapping[str, Any], stated: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The content of a run's certificate; `stated` has what only the server can say."""
+    costs = [silo["epsilon"]["collaboration"] for silo in silos.values() if silo is not None]
+    return {
+        "kind": "run",
+        "run": run,
+        "job": job,
+        "algorithm": algorithm,
+        "insecure_reproducible": insecure,
+        "largest_epsilon": max(costs, default=None),
+        "silos": dict(silos),
+        "only_stated": dict(ONLY_STATED_BY_SERVER),
+        **{name: stated[name] for name in ONLY_STATED_BY_SERVER},
+    }

@@ -1,0 +1,159 @@
+"""Numbers about a composed loss, on finer and finer grids until they stand still.
+
+Every number on the way is an upper bound already.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Protocol
+
+import numpy as np
+
+from tacit.privacy.accountant import gaussian
+from tacit.privacy.accountant.composition import ComposedLoss, compose
+from tacit.privacy.accountant.dominate import Direction
+from tacit.privacy.accountant.pairs import RevealedPair
+
+_RESOLUTION = 2.5e-3
+"""Refinement stops when finer grids can improve epsilon by at most this part of it."""
+
+_LEAST_EPSILON = 1e-2
+"""Below this epsilon the resolution is absolute."""
+
+_FEWEST_CELLS = 256
+"""Cells of the first and coarsest grid over the loss of one release."""
+
+_SETTLED = 0.02
+
+
+class Question(Protocol):
+    """A number that is asked of a composed loss, larger for less privacy."""
+
+    def exact(self, told: RevealedPair) -> float:
+        """The number itself, for Gaussian releases whose shift is told."""
+        ...
+
+    def aim(self, composed: ComposedLoss) -> float:
+        """A tilt that puts the composed law where the answer is."""
+        ...
+
+    def answer(self, composed: ComposedLoss, tilt: float) -> tuple[float, float]:
+        """An upper bound, and the change in it that does not matter."""
+        ...
+
+
+@dataclass(frozen=True)
+class EpsilonAt:
+    """Which epsilon belongs to this delta?"""
+
+    delta: float
+
+    def exact(self, told: RevealedPair) -> float:
+        return gaussian.epsilon(told.shifts, told.weights, math.log(self.delta - told.unbounded))
+
+    def aim(self, composed: ComposedLoss) -> float:
+        return composed.tilt_for(self._log_target(composed))
+
+    def answer(self, composed: ComposedLoss, tilt: float) -> tuple[float, float]:
+        near = composed.near(tilt)
+        found = near.epsilon(self._log_target(composed))
+        for _ in range(8):
+            if near.tilt == 0 or found > near.mean - 4 * near.spread:
+                break
+            # So far from the tilted mean, the rounding errors that are added to delta weigh more than they
+            # need to.
+            near = composed.near(min(composed.tilt_towards(found), near.tilt / 2))
+            found = min(found, near.epsilon(self._log_target(composed)))
+        return found, _RESOLUTION * max(found, _LEAST_EPSILON)
+
+    def _log_target(self, composed: ComposedLoss) -> float:
+        return math.log(self.delta - composed.infinite)
+
+
+@dataclass(frozen=True)
+class LogDeltaAt:
+    """Which log(delta) belongs to this epsilon?"""
+
+    epsilon: float
+
+    def exact(self, told: RevealedPair) -> float:
+        finite = gaussian.log_delta(told.shifts, told.weights, self.epsilon)
+        return float(np.logaddexp(finite, math.log(told.unbounded))) if told.unbounded > 0 else finite
+
+    def aim(self, composed: ComposedLoss) -> float:
+        return composed.tilt_towards(self.epsilon)
+
+    def answer(self, composed: ComposedLoss, tilt: float) -> tuple[float, float]:
+        # log(delta) falls by `tilt` per unit of epsilon.
+        matters = max(4.0, tilt * max(self.epsilon, _LEAST_EPSILON))
+        return composed.near(tilt).log_delta(self.epsilon, composed.infinite), _RESOLUTION * matters
+
+
+def worst(directions: Sequence[Direction], log_tail: float, question: Question, *, rough: bool = False) -> float:
+    """The largest answer of all directions. Rough: on the coarsest grid alone."""
+    # Only the direction in the lead is refined; the bounds of the others are good enough.
+    running = [islice(_bounds(d, log_tail, question), 1 if rough else None) for d in directions]
+    values = [next(bounds) for bounds in running]
+    while True:
+        lead = max(range(len(values)), key=values.__getitem__)
+        tighter = next(running[lead], None)
+        if tighter is None:
+            return values[lead]
+        values[lead] = tighter
+
+
+def settled(directions: Sequence[Direction], log_tail: float, question: Question) -> float:
+    """An answer that is good enough to compare bounds with."""
+    values = []
+    for direction in directions:
+        bounds = _bounds(direction, log_tail, question)
+        value, change = next(bounds), math.inf
+        while change > _SETTLED * abs(value) and (tighter := next(bounds, None)) is not None:
+            value, change = tighter, value - tighter
+        values.append(value)
+    return max(values)
+
+
+def _bounds(direction: Direction, log_tail: float, question: Question) -> Iterator[float]:
+    """The answer if there is a closed form, else ever tighter upper bounds, on grids each four times finer.
+
+    Their error falls in proportion to the step at first and to its square in the end. What is left of it is
+    at most a third of the last change, and less when the changes have begun to shrink faster than that.
+    """
+    told = _told(direction)
+    if told is not None:
+        yield question.exact(told)
+        return
+    log_tail -= math.log(sum(times for _, times in direction.pieces))
+    ranges = [pair.loss_range(log_tail) for pair, _ in direction.pieces]
+    step = max(max(high, 0.0) - min(low, 0.0) for low, high in ranges) / _FEWEST_CELLS
+    composed = compose(direction, step, log_tail)
+    best, _ = question.answer(composed, question.aim(composed))
+    change = math.inf
+    yield best
+    while True:
+        step /= 4
+        # The coarser law tells well enough where to aim, at a quarter of the price.
+        tilt = question.aim(composed)
+        composed = compose(direction, step, log_tail)
+        value, resolution = question.answer(composed, tilt)
+        shrinking = (best - value) / change
+        change, best = best - value, min(best, value)
+        yield best
+        if change * min(1 / 3, shrinking / (1 - shrinking) if 0 < shrinking < 1 else 1 / 3) <= resolution:
+            return
+
+
+def _told(direction: Direction) -> RevealedPair | None:
+    """The direction as Gaussian releases whose shift is told, if that is all it is."""
+    match direction.pairs:
+        case ():
+            return RevealedPair((1.0,), (direction.shift,))
+        case ((RevealedPair() as pair, 1),):
+            shifts = tuple(math.hypot(shift, direction.shift) for shift in (*pair.shifts, 0.0))
+            return replace(pair, weights=(*pair.weights, pair.atom), shifts=shifts, atom=0.0)
+    return None

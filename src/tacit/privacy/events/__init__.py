@@ -1,0 +1,372 @@
+"""What happened to one client's records, as events of `dp_accounting`; their cost is another matter.
+
+The noise multiplier of every event is the standard deviation of the noise on the *sum* of the contributions,
+divided by the bound on one record's contribution. An event describes one release, unless its docstring says
+"whole run"; `repeated` and `composed` put releases together.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import dp_accounting
+from dp_accounting import DpEvent
+
+from tacit.errors import RequestError, count, positive, probability, unknown_name
+from tacit.privacy.events.crowds import CoinSumDpEvent, OnceDpEvent, SharedNoiseDpEvent, ShuffledDpEvent
+from tacit.privacy.events.plain_numbers import batch_of, flag, keep_numbers, keep_whole, number, whole
+from tacit.privacy.events.runs import ChosenRunsDpEvent
+
+
+def _keep_average(event: TwoLevelDpEvent | FixedSizeTwoLevelDpEvent, most: float) -> None:
+    """Make the event's average a plain number, at most what its other norms allow."""
+    average = most if event.average == math.inf else positive("average", number("average", event.average))
+    object.__setattr__(event, "average", min(average, most))
+
+
+@dataclass(frozen=True)
+class TwoLevelDpEvent(DpEvent):  # type: ignore[misc]
+    """A Poisson-sampled release in which a record counts a little even when it is not sampled (SVRG, SAGA).
+
+    A fresh coin of probability `sampling_rate` decides whether the record contributes a vector of norm at
+    most `inside`, else at most `outside`, both in units of the bound. The average of the two vectors over the
+    coin has a norm of at most `average`; left out, as much as the two norms allow. What the record contributes
+    may depend on its own hidden past (SAGA's table): Theorem B of docs/privacy.md.
+    """
+
+    sampling_rate: float
+    noise_multiplier: float
+    inside: float
+    outside: float
+    average: float = math.inf
+
+    def __post_init__(self) -> None:
+        keep_numbers(self, "sampling_rate", "noise_multiplier", "inside", "outside")
+        probability("sampling_rate", self.sampling_rate)
+        positive("noise_multiplier", self.noise_multiplier)
+        positive("inside", self.inside)
+        if not 0 <= self.outside <= self.inside:
+            raise RequestError(f"outside must be in [0, inside] = [0, {self.inside!r}], not {self.outside!r}")
+        _keep_average(self, (1 - self.sampling_rate) * self.outside + self.sampling_rate * self.inside)
+
+
+@dataclass(frozen=True)
+class FixedSizeTwoLevelDpEvent(DpEvent):  # type: ignore[misc]
+    """A fixed-size batch in which every record also counts outside the batch, without hidden state (SVRG).
+
+    Each time the record is drawn it adds a vector of norm at most `difference`; drawn or not it adds one of
+    norm at most `full`, both in units of the bound. On average over the draws it adds a vector of norm at most
+    `average`; left out, as much as the two norms allow. What it adds is a function of the record and of earlier
+    releases only.
+    """
+
+    records: int
+    batch: int
+    replacement: bool
+    noise_multiplier: float
+    difference: float
+    full: float
+    average: float = math.inf
+
+    def __post_init__(self) -> None:
+        keep_whole(self, "records", "batch")
+        batch_of(self.records, self.batch, replacement=flag("replacement", self.replacement))
+        keep_numbers(self, "noise_multiplier", "difference", "full")
+        for setting in ("noise_multiplier", "difference", "full"):
+            positive(setting, getattr(self, setting))
+        _keep_average(self, self.full + self.difference * self.batch / self.records)
+
+
+@dataclass(frozen=True)
+class RevealedBatchesDpEvent(DpEvent):  # type: ignore[misc]
+    """A whole run whose batches the adversary is told (SAGA, fixed-size batches without replacement).
+
+    In each of `rounds` rounds the record is in the batch with probability `sampling_rate` and then
+    contributes at most `inside`, else at most `outside`. Amplification by sampling is not claimed; only the
+    chance of being sampled less often counts.
+    """
+
+    rounds: int
+    sampling_rate: float
+    noise_multiplier: float
+    inside: float
+    outside: float
+
+    def __post_init__(self) -> None:
+        keep_numbers(self, "sampling_rate", "noise_multiplier", "inside", "outside")
+        keep_whole(self, "rounds")
+        TwoLevelDpEvent(self.sampling_rate, self.noise_multiplier, self.inside, self.outside)
+
+
+@dataclass(frozen=True)
+class OnePassDpEvent(DpEvent):  # type: ignore[misc]
+    """A whole run over disjoint batches, cut without a look at the data: a record counts in one round only."""
+
+    noise_multiplier: float
+    rounds: int
+
+    def __post_init__(self) -> None:
+        keep_numbers(self, "noise_multiplier")
+        keep_whole(self, "rounds")
+        positive("noise_multiplier", self.noise_multiplier)
+
+
+@dataclass(frozen=True)
+class InexactNoiseDpEvent(DpEvent):  # type: ignore[misc]
+    """A whole run's noise is drawn by a real sampler: near the ideal noise of all other events, but not equal.
+
+    All its draws together have their ideal probability up to a factor within exp(+-epsilon/2), after the ideal
+    law has lost `cut_mass` of its far ends. `tacit.noise.lattice` proves such numbers for its sampler.
+    """
+
+    epsilon: float
+    cut_mass: float
+
+    def __post_init__(self) -> None:
+        positive("epsilon", number("epsilon", self.epsilon))
+        probability("cut_mass", number("cut_mass", self.cut_mass))
+
+
+def gaussian(noise_multiplier: float) -> DpEvent:
+    """One release to which every record contributes (a full batch)."""
+    noise_multiplier = number("noise_multiplier", noise_multiplier)
+    return dp_accounting.GaussianDpEvent(positive("noise_multiplier", noise_multiplier))
+
+
+def poisson(sampling_rate: float, noise_multiplier: float) -> DpEvent:
+    """One release of a batch that each record joins with a coin of its own."""
+    sampling_rate = probability("sampling_rate", number("sampling_rate", sampling_rate))
+    return dp_accounting.PoissonSampledDpEvent(sampling_rate, gaussian(noise_multiplier))
+
+
+def two_level(
+    sampling_rate: float, noise_multiplier: float, inside: float, outside: float, average: float = math.inf
+) -> DpEvent:
+    """One Poisson-sampled release to which an unsampled record contributes as well."""
+    return TwoLevelDpEvent(sampling_rate, noise_multiplier, inside, outside, average)
+
+
+def without_replacement(records: int, batch: int, noise_multiplier: float) -> DpEvent:
+    """One release of a uniformly drawn batch of fixed size, no record twice."""
+    records, batch = batch_of(records, batch, replacement=False)
+    return dp_accounting.SampledWithoutReplacementDpEvent(records, batch, gaussian(noise_multiplier))
+
+
+def with_replacement(records: int, batch: int, noise_multiplier: float) -> DpEvent:
+    """One release of `batch` independent draws of a record; a record drawn j times contributes j times."""
+    records, batch = batch_of(records, batch, replacement=True)
+    return dp_accounting.SampledWithReplacementDpEvent(records, batch, gaussian(noise_multiplier))
+
+
+def fixed_size_two_level(
+    records: int,
+    batch: int,
+    replacement: bool,
+    noise_multiplier: float,
+    difference: float,
+    full: float,
+    average: float = math.inf,
+) -> DpEvent:
+    """One release of a fixed-size batch to which an undrawn record contributes as well."""
+    return FixedSizeTwoLevelDpEvent(records, batch, replacement, noise_multiplier, difference, full, average)
+
+
+def revealed_batches(
+    rounds: int, sampling_rate: float, noise_multiplier: float, inside: float, outside: float
+) -> DpEvent:
+    """A whole run that takes no credit for secret batches."""
+    return RevealedBatchesDpEvent(rounds, sampling_rate, noise_multiplier, inside, outside)
+
+
+def one_pass(noise_multiplier: float, rounds: int) -> DpEvent:
+    """A whole run that uses every record in one round only."""
+    return OnePassDpEvent(noise_multiplier, rounds)
+
+
+def inexact_noise(epsilon: float, cut_mass: float) -> DpEvent:
+    """That the noise of a whole run comes from a real sampler with a known error."""
+    return InexactNoiseDpEvent(epsilon, cut_mass)
+
+
+def shuffled(clients: int, records: int, batch: int, noise_multiplier: float) -> DpEvent:
+    """One release among the mixed messages of all clients, each of a batch of fixed size without replacement."""
+    return ShuffledDpEvent(clients, records, batch, noise_multiplier)
+
+
+def coin_sum(dim: int, clients: int, coins: int, reach: float) -> DpEvent:
+    """One sum over all clients, with coins as noise."""
+    return CoinSumDpEvent(dim, clients, coins, reach)
+
+
+def shared_noise(clients: int, expected: float, noise_multiplier: float) -> DpEvent:
+    """One round of a cohort drawn by coins whose members share the noise, to someone who sees every message."""
+    return SharedNoiseDpEvent(clients, expected, noise_multiplier)
+
+
+def non_private() -> DpEvent:
+    """A release without any guarantee; its epsilon is infinite."""
+    return dp_accounting.NonPrivateDpEvent()
+
+
+def nothing() -> DpEvent:
+    """A release that does not depend on the data; its epsilon is zero."""
+    return dp_accounting.NoOpDpEvent()
+
+
+def repeated(event: DpEvent, rounds: int) -> DpEvent:
+    """The same kind of release `rounds` times, each of which may depend on what the earlier ones gave."""
+    return dp_accounting.SelfComposedDpEvent(event, count("rounds", whole("rounds", rounds)))
+
+
+def composed(events: Iterable[DpEvent]) -> DpEvent:
+    """Several releases one after the other, each of which may depend on what the earlier ones gave."""
+    return dp_accounting.ComposedDpEvent(list(events))
+
+
+def once(event: DpEvent, rounds: int) -> DpEvent:
+    """A whole run of such releases in which every record is used in one round only."""
+    return OnceDpEvent(event, rounds)
+
+
+def chosen_runs(runs: Iterable[DpEvent], epsilon: float) -> DpEvent:
+    """Whole runs under a policy of `epsilon`, each chosen by someone who may have seen those before."""
+    return ChosenRunsDpEvent(tuple(runs), epsilon)
+
+
+_READERS: dict[str, Callable[..., DpEvent]] = {
+    "gaussian": gaussian,
+    "poisson": poisson,
+    "two-level": two_level,
+    "without-replacement": without_replacement,
+    "with-replacement": with_replacement,
+    "fixed-size-two-level": fixed_size_two_level,
+    "revealed-batches": revealed_batches,
+    "one-pass": one_pass,
+    "inexact-noise": inexact_noise,
+    "shuffled": shuffled,
+    "coin-sum": coin_sum,
+    "shared-noise": shared_noise,
+    "non-private": non_private,
+    "nothing": nothing,
+}
+
+_PLAIN = {
+    TwoLevelDpEvent: "two-level",
+    FixedSizeTwoLevelDpEvent: "fixed-size-two-level",
+    RevealedBatchesDpEvent: "revealed-batches",
+    OnePassDpEvent: "one-pass",
+    InexactNoiseDpEvent: "inexact-noise",
+    ShuffledDpEvent: "shuffled",
+    CoinSumDpEvent: "coin-sum",
+    SharedNoiseDpEvent: "shared-noise",
+    dp_accounting.NonPrivateDpEvent: "non-private",
+    dp_accounting.NoOpDpEvent: "nothing",
+}
+
+_SAMPLED = {
+    dp_accounting.SampledWithoutReplacementDpEvent: "without-replacement",
+    dp_accounting.SampledWithReplacementDpEvent: "with-replacement",
+}
+
+
+def to_dict(event: DpEvent) -> dict[str, Any]:
+    """The event as plain numbers, words, lists and dicts, for the ledger; `from_dict` reads it back.
+
+    An event that is not sound, or that no accountant of tacit knows, is refused here as it is there.
+
+    >>> to_dict(repeated(poisson(0.1, 2.0), 30))
+    {'kind': 'repeated', 'rounds': 30,
+     'event': {'kind': 'poisson', 'sampling_rate': 0.1, 'noise_multiplier': 2.0}}
+    """
+    if isinstance(event, dp_accounting.SelfComposedDpEvent):
+        rounds = count("rounds", whole("rounds", event.count))
+        return {"kind": "repeated", "rounds": rounds, "event": to_dict(event.event)}
+    if isinstance(event, OnceDpEvent):
+        return {"kind": "once", "rounds": event.rounds, "event": to_dict(event.event)}
+    if isinstance(event, dp_accounting.ComposedDpEvent):
+        return {"kind": "composed", "events": [to_dict(part) for part in event.events]}
+    if isinstance(event, ChosenRunsDpEvent):
+        return {"kind": "chosen-runs", "runs": [to_dict(run) for run in event.runs], "epsilon": event.epsilon}
+    kind, values = _flat(event)
+    sound = _READERS[kind](**values)
+    return {"kind": kind, **_flat(sound)[1]}
+
+
+_MOST_NESTED = 50
+
+
+def from_dict(data: Mapping[str, Any], *, nested: int = 0) -> DpEvent:
+    """The event that `to_dict` wrote; an unknown kind, a wrong entry or a bad number is refused.
+
+    >>> from_dict({"kind": "gaussian", "noise_multiplier": -1.0})
+    Traceback (most recent call last):
+    tacit.errors.RequestError: noise_multiplier must be a finite number above 0, not -1.0
+    """
+    if not isinstance(data, Mapping) or not isinstance(data.get("kind"), str):
+        raise RequestError(f"an event must be a mapping with a 'kind', not {data!r}")
+    if nested > _MOST_NESTED:
+        raise RequestError(f"an event has more than {_MOST_NESTED} others around it")
+    values = {str(key): value for key, value in data.items() if key != "kind"}
+    match data["kind"]:
+        case "repeated":
+            _entries("repeated", values, ("rounds", "event"))
+            return repeated(from_dict(values["event"], nested=nested + 1), values["rounds"])
+        case "once":
+            _entries("once", values, ("rounds", "event"))
+            return once(from_dict(values["event"], nested=nested + 1), values["rounds"])
+        case "composed":
+            _entries("composed", values, ("events",))
+            return composed(_list("events", values["events"], nested))
+        case "chosen-runs":
+            _entries("chosen-runs", values, ("runs", "epsilon"))
+            return chosen_runs(_list("runs", values["runs"], nested), values["epsilon"])
+        case kind if kind in _READERS:
+            settings = inspect.signature(_READERS[kind]).parameters
+            # Entries that have a default were added later: events that were written before lack them.
+            later = {name for name, setting in settings.items() if setting.default is not setting.empty}
+            _entries(kind, values, tuple(name for name in settings if name in values or name not in later))
+            return _READERS[kind](**values)
+        case kind:
+            raise unknown_name("event kind", kind, [*_READERS, "repeated", "once", "composed", "chosen-runs"])
+
+
+def _list(name: str, parts: object, nested: int) -> list[DpEvent]:
+    if not isinstance(parts, list | tuple):
+        raise RequestError(f"{name} must be a list of events, not {parts!r}")
+    return [from_dict(part, nested=nested + 1) for part in parts]
+
+
+def _flat(event: DpEvent) -> tuple[str, dict[str, Any]]:
+    """Kind and settings of an event that is not a composition."""
+    kind = _PLAIN.get(type(event))
+    if kind is not None:
+        own = fields(event) if hasattr(event, "__dataclass_fields__") else ()
+        return kind, {field.name: getattr(event, field.name) for field in own}
+    if isinstance(event, dp_accounting.GaussianDpEvent):
+        return "gaussian", {"noise_multiplier": event.noise_multiplier}
+    inner = getattr(event, "event", None)
+    if isinstance(inner, dp_accounting.GaussianDpEvent):
+        noise = {"noise_multiplier": inner.noise_multiplier}
+        if isinstance(event, dp_accounting.PoissonSampledDpEvent):
+            return "poisson", {"sampling_rate": event.sampling_probability, **noise}
+        if type(event) in _SAMPLED:
+            return _SAMPLED[type(event)], {
+                "records": event.source_dataset_size,
+                "batch": event.sample_size,
+                **noise,
+            }
+    raise RequestError(
+        f"no accountant for {event!r}; sampling and mechanism must be one of the pairs: "
+        f"{', '.join(_READERS)} (alone, repeated or composed)"
+    )
+
+
+def _entries(kind: str, values: Mapping[str, Any], wanted: tuple[str, ...]) -> None:
+    if set(values) != set(wanted):
+        raise RequestError(
+            f"event {kind!r} needs exactly {', '.join(wanted) or 'nothing'}; it has {sorted(values)}"
+        )

@@ -1,0 +1,1 @@
+"""What is promised, to whom, and against whom."""

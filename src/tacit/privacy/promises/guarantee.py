@@ -1,0 +1,171 @@
+"""What is asked of a run, and what a run provably gives: the one place where an epsilon becomes a promise."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+
+from dp_accounting import DpEvent
+
+from tacit.errors import DataError, positive
+from tacit.privacy.accountant.accounting import check_delta, epsilon
+from tacit.privacy.events import to_dict
+from tacit.privacy.events.runs import ChosenRunsDpEvent
+from tacit.privacy.promises.terms import RECORD_COUNTS, Adjacency, Adversary, Unit
+
+
+@dataclass(frozen=True)
+class Target:
+    """The privacy that a user asks for.
+
+    >>> Target(epsilon=1.0, delta=1e-5).adjacency
+    <Adjacency.REPLACE_ONE: 'replace-one'>
+    >>> Target(epsilon=0.0, delta=1e-5)
+    Traceback (most recent call last):
+    tacit.errors.RequestError: epsilon must be a finite number above 0, not 0.0
+    """
+
+    epsilon: float
+    delta: float
+    adjacency: Adjacency = Adjacency.REPLACE_ONE
+
+    def __post_init__(self) -> None:
+        positive("epsilon", self.epsilon)
+        check_delta(self.delta)
+        object.__setattr__(self, "adjacency", Adjacency(self.adjacency))
+
+
+@dataclass(frozen=True)
+class ClientGroup:
+    """Clients with the same event and delta, and the epsilon that it costs each of them."""
+
+    event: DpEvent
+    delta: float
+    clients: int
+    epsilon: float
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What is promised to every client. Its epsilon is computed here, from events, and cannot be typed in.
+
+    `events` holds the whole run of each client, in client order. Equal events are accounted for once. Where
+    clients have budgets of their own, `deltas` has the delta of each, and `delta` is the largest of them.
+
+    >>> from tacit.privacy.events import gaussian, poisson, repeated
+    >>> run = repeated(poisson(0.1, 4.0), 30)
+    >>> promise = Guarantee((*[run] * 9, repeated(gaussian(20.0), 30)), delta=1e-5)
+    >>> [(group.clients, round(group.epsilon, 2)) for group in promise.groups]
+    [(9, 1.02), (1, 2.21)]
+    >>> round(promise.epsilon, 2)
+    2.21
+    """
+
+    events: tuple[DpEvent, ...] = field(repr=False)
+    delta: float
+    adjacency: Adjacency = Adjacency.REPLACE_ONE
+    unit: Unit = Unit.RECORD
+    adversary: Adversary = Adversary.SERVER
+    public: tuple[str, ...] = (RECORD_COUNTS,)
+    deltas: tuple[float, ...] | None = field(default=None, repr=False)
+    groups: tuple[ClientGroup, ...] = field(init=False)
+    group_of_client: tuple[int, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        store = partial(object.__setattr__, self)
+        store("events", tuple(self.events))
+        store("delta", check_delta(self.delta))
+        store("adjacency", Adjacency(self.adjacency))
+        store("unit", Unit(self.unit))
+        store("adversary", Adversary(self.adversary))
+        store("public", (self.public,) if isinstance(self.public, str) else tuple(self.public))
+        if not self.events:
+            raise DataError("a guarantee needs the event of at least one client; there are no clients")
+        deltas = (self.delta,) * len(self.events) if self.deltas is None else tuple(self.deltas)
+        if len(deltas) != len(self.events) or max(deltas) != self.delta:
+            raise DataError("deltas must be one for each client, and delta the largest of them")
+        distinct: dict[object, int] = {}
+        pairs = tuple(zip(self.events, deltas, strict=True))
+        indices = tuple(distinct.setdefault((_key(event), d), len(distinct)) for event, d in pairs)
+        clients = Counter(indices)
+        firsts = dict(zip(reversed(indices), reversed(pairs), strict=True))
+        store("group_of_client", indices)
+        store(
+            "groups",
+            tuple(
+                ClientGroup(event, check_delta(d), clients[g], epsilon(event, d, self.adjacency))
+                for g, (event, d) in sorted(firsts.items())
+            ),
+        )
+
+    @property
+    def epsilon(self) -> float:
+        """The epsilon of the client that is protected least."""
+        return max(group.epsilon for group in self.groups)
+
+    @property
+    def epsilons(self) -> tuple[float, ...]:
+        """The epsilon of every client."""
+        return tuple(self.groups[index].epsilon for index in self.group_of_client)
+
+    def meets(self, target: Target) -> bool:
+        """Whether every client has at least the privacy that was asked for, between the same neighbours."""
+        return (
+            self.adjacency is target.adjacency and self.delta <= target.delta and self.epsilon <= target.epsilon
+        )
+
+    def sentence(self) -> str:
+        """What an auditor can repeat to the people whose data it is. Numbers are rounded up.
+
+        >>> from tacit.privacy.events import gaussian
+        >>> print(Guarantee((gaussian(10.0),), delta=1e-5).sentence())
+        Against the server and all other parties, who see every message of every client: whatever the whole
+        run shows them is at most exp(0.726) = 2.07 times as likely, plus 1e-05, as it would be had any one
+        record of a client been a different one (epsilon = 0.726, delta = 1e-05, per record, replace-one, for
+        1 client). Taken as public: the number of records of every client.
+        """
+        number = len(self.events)
+        if math.isinf(self.epsilon):
+            return (
+                f"Against {self.adversary.description}: there is no guarantee. "
+                f"What at least one of {number} clients releases is not protected by noise."
+            )
+        if self.unit is Unit.RECORD:
+            one, other = "any one record of a client", "been a different one"
+        elif RECORD_COUNTS in self.public:
+            one, other = "all records of any one client", "been different ones, as many of them"
+        else:
+            one, other = "all the data of any one client", "been different, their number included"
+        change = other if self.adjacency is Adjacency.REPLACE_ONE else "not been used"
+        worst, least = _rounded_up(self.epsilon), _rounded_up(min(group.epsilon for group in self.groups))
+        factor = f" = {_rounded_up(math.exp(worst)):g}" if worst < 20 else ""
+        runs = max((len(event.runs) for event in self.events if isinstance(event, ChosenRunsDpEvent)), default=1)
+        shown = f"all {runs} runs under the policy show" if runs > 1 else "the whole run shows"
+        clients = "1 client" if number == 1 else f"each of {number} clients"
+        best = "" if least == worst else f", {least:g} for the best protected one"
+        return (
+            f"Against {self.adversary.description}: whatever {shown} them is at most "
+            f"exp({worst:g}){factor} times as likely, plus {self.delta:g}, as it would be had {one} {change} "
+            f"(epsilon = {worst:g}, delta = {self.delta:g}, per {self.unit}, {self.adjacency}, "
+            f"for {clients}{best}). Taken as public: {'; '.join(self.public) or 'nothing'}."
+        )
+
+
+def _key(event: DpEvent) -> object:
+    """Something hashable that is equal for equal events; compositions hold lists, which are not."""
+    try:
+        hash(event)
+    except TypeError:
+        return json.dumps(to_dict(event))
+    return event
+
+
+def _rounded_up(value: float) -> float:
+    """The value with three significant digits, never below it."""
+    if value == 0:
+        return 0.0
+    unit = 10.0 ** (math.floor(math.log10(value)) - 2)
+    return float(f"{math.ceil(value / unit * (1 - 1e-12)) * unit:.3g}")
