@@ -34,7 +34,7 @@ SOURCE = Path(tacit.__file__).parent
 
 MAY_CALIBRATE = {
     "algorithms/calibrate.py": "the door: noise of training, and nothing else does that",
-    "planning/rehearsal.py": "compares sampling rates, and returns a rate",
+    "engine/batches.py": "compares sampling rates, and returns a rate",
     "engine/audit/promises.py": "says which promise a measured leak would have been",
     "deploy/report.py": "noise of reported losses, a release of its own",
     "bench/calibration.py": "measures how long it takes",

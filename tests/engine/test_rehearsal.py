@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 import tacit
-from tacit.planning.rehearsal import RATES, synthetic_like, thrifty_rate
+from tacit.engine.batches import RATES, thrifty_rate
+from tacit.planning.rehearsal import synthetic_like
 from tacit.privacy import Target, calibrate_noise
 from tacit.privacy.events import gaussian, poisson, repeated
 

@@ -34,8 +34,8 @@ class Shuffler:
     """The server gets the messages of `cohort` clients in random order, and nobody else sees them.
 
     Guarantee: all messages of a round look alike (the same noise, batch size and scale, no weights, no memory),
-    so one of them may be anybody's. Gaussian messages: amplification by shuffling (`tacit.privacy.accountant.mixed`), never
-    less than what a message is worth alone. Coins: the noise of all clients on the sum, which is all that mixed
+    so one of them may be anybody's. Gaussian messages: amplification by shuffling
+    (`tacit.privacy.accountant.mixed`), never less than what a message is worth alone. Coins: the noise of all clients on the sum, which is all that mixed
     bits show. Clients of different sizes are charged, and protected, as the smallest one, whose records are drawn
     most often. Who takes part in a round is public, so choosing some earns nothing.
 

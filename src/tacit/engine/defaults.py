@@ -15,7 +15,7 @@ from tacit.algorithms.calibrate import Privacy
 from tacit.algorithms.prospect import feature_scale, public_guess
 from tacit.algorithms.registry import algorithm_entry
 from tacit.compress import Shifted, parse_compressor
-from tacit.planning.rehearsal import mean_noise, thrifty_rate
+from tacit.engine.batches import mean_noise, thrifty_rate
 from tacit.privacy import Target
 from tacit.server.self_tuned import Prospect
 from tacit.theory.asked import Asked

@@ -13,6 +13,7 @@ from tacit.algorithms.registry import algorithm_entry, build_algorithm
 from tacit.algorithms.settings import About, Settings
 from tacit.client.sampling import build_sampling
 from tacit.data import load
+from tacit.engine.batches import thrifty_rate
 from tacit.engine.plan import plan
 from tacit.engine.workers import Result
 from tacit.experiments.experiment import PUBLISHED, TRUE, Scale
@@ -20,7 +21,7 @@ from tacit.experiments.simulated import SimulatedRun, as_published, priced, simu
 from tacit.experiments.tuning import grid
 from tacit.federation import Federation
 from tacit.models.registry import build_model
-from tacit.planning.rehearsal import synthetic_like, thrifty_rate
+from tacit.planning.rehearsal import synthetic_like
 from tacit.privacy import Target
 from tacit.theory.soteriafl import published_noise_std
 

@@ -1,4 +1,4 @@
-"""Coins as noise on numbers that are rounded at random: worth Gaussian noise, by `tacit.privacy.accountant.coin_losses`.
+"""Coins as noise on numbers that are rounded at random (`tacit.privacy.accountant.coin_losses`).
 
 A number is rounded to one of its two whole neighbours, without bias, and the heads of m fair coins are added (and
 m/2 taken off). No test tells two numbers at a distance of t apart better than it tells N(0, 1) from N(kappa t,

@@ -2,8 +2,8 @@
 
 Every candidate is charged by the exact accountant, so that candidates are compared at the same promise. The
 bounds hold for the noise that would really be added. They are worst cases: their order says more than their size,
-and a trial on synthetic data of the same shape says more than both (`tacit.planning.trials`). Of the records, only
-their numbers are asked for: how many clients, records, features and classes.
+and a trial on synthetic data of the same shape says more than both (`tacit.planning.trials`). Of the records,
+only their numbers are asked for: how many clients, records, features and classes.
 """
 
 from __future__ import annotations

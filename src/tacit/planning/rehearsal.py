@@ -1,52 +1,18 @@
-"""Planning by rehearsal: what the promise allows is tried on records that nobody owns.
+"""Records that nobody owns, for rehearsals: a stand-in for private records, made from what is public about them.
 
 Theory's bounds are worst cases, and there are none for networks or for gradients that are really clipped. So
-rounds and clip norm are chosen by running the algorithm itself on a stand-in for the private records, made from
-what is public about them; the batch follows from the exact accountant alone. No private record is looked at.
+rounds and clip norm are chosen by running the algorithm itself on such records. No private record is looked at.
 """
 
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 
 import numpy as np
 import torch
 
 from tacit.federation import Federation
 from tacit.noise.randomness import Purpose, Randomness
-from tacit.privacy import Target, calibrate_noise
-from tacit.privacy.events import gaussian, poisson, repeated
-
-RATES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""The sampling rates to choose from."""
-
-_NEXT_TO_LEAST = 1.02
-
-
-@lru_cache(maxsize=256)
-def thrifty_rate(records: int, rounds: int, target: Target) -> float:
-    """The smallest sampling rate whose noise on the mean is within 2% of the least: more records buy nothing.
-
-    Guarantee: the noise at each rate is the exact accountant's for so many rounds of Poisson samples.
-
-    >>> thrifty_rate(6000, 150, Target(1.0, 1e-3))
-    0.05
-    """
-    stds = {rate: mean_noise(rate, records, rounds, target) for rate in RATES}
-    return next(rate for rate in RATES if stds[rate] <= _NEXT_TO_LEAST * min(stds.values()))
-
-
-@lru_cache(maxsize=256)
-def mean_noise(rate: float, records: int, rounds: int, target: Target) -> float:
-    """The noise on the mean of Poisson samples of so many records, over the bound on one."""
-    noise = calibrate_noise(
-        lambda z: repeated(poisson(rate, z) if rate < 1 else gaussian(z), rounds),
-        epsilon=target.epsilon,
-        delta=target.delta,
-        adjacency=target.adjacency,
-    )
-    return noise / (rate * records)
 
 
 def synthetic_like(
