@@ -61,10 +61,10 @@ def remaining_target(
 
     >>> from tacit.federation import Federation
     >>> from tacit.privacy.events import composed, poisson, repeated
-    >>> from tacit.privacy.side import Box, private_mean_and_scale
+    >>> from tacit.privacy.side import FeatureBox, private_mean_and_scale
     >>> federation = Federation.from_clients([([[0.1], [0.7], [0.4]], [0, 1, 1])])
     >>> total = Target(epsilon=2.0, delta=1e-5)
-    >>> side = private_mean_and_scale(federation, Box(0, 1), target=split_target(total, 0.1), seed=0)
+    >>> side = private_mean_and_scale(federation, FeatureBox(0, 1), target=split_target(total, 0.1), seed=0)
     >>> training = lambda z: repeated(poisson(0.1, z), 200)
     >>> left = remaining_target(total, [side], [training])
     >>> 1.97 < left.epsilon < 2.0

@@ -59,7 +59,7 @@ def private_mean_and_scale(
     >>> height = private_mean_and_scale(federation, FeatureBox(100, 220), target=Target(1.0, 1e-5), seed=0)
     >>> mean, scale = height.value
     >>> round(mean.item()), round(scale.item()), round(heights.std().item())
-    (170, 11, 12)
+    (170, 12, 12)
     """
     rows = federation.features.flatten(1)
     chosen = _checked_columns(columns, rows.shape[1])
