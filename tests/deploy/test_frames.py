@@ -17,6 +17,8 @@ from tacit.deploy.frames import (
     pack,
     point_from_bytes,
     point_to_bytes,
+    state_from_bytes,
+    state_to_bytes,
     unpack,
 )
 from tacit.deploy.heads import Head
@@ -125,3 +127,17 @@ def test_points_are_finite_and_of_the_right_length() -> None:
 
 def test_site_names_cannot_leave_their_folder() -> None:
     assert not any(is_site_name(name) for name in ("", "..", "a/b", "a\nb", "x" * 64, 3, None))
+
+
+def test_named_tensors_travel_in_order_and_nothing_else_is_read() -> None:
+    state = {"point": torch.tensor([1.0, -2.5, 3.0]), "control": torch.tensor([[0.5], [4.0]])}
+    shapes = {name: tensor.shape for name, tensor in state.items()}
+    body = state_to_bytes(state)
+    read = state_from_bytes(body, shapes)
+    assert list(read) == ["point", "control"]
+    assert all(torch.equal(read[name], tensor) for name, tensor in state.items())
+    # One tensor is written as it always was.
+    assert state_to_bytes({"point": state["point"]}) == point_to_bytes(state["point"]) == body[:12]
+    for wrong in (body[:-4], body + bytes(4), body[:12], b"", body[:-4] + b"\xff" * 4):
+        with pytest.raises(MessageError):
+            state_from_bytes(wrong, shapes)

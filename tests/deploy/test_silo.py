@@ -436,3 +436,20 @@ def test_a_run_on_other_terms_is_not_vouched_for(consortium: Callable[..., Any])
     silo = Silo(terms, made.directory / "site-0", key=made.signing["site-0"])
     assert _codes(silo, made.request(0, kind="certify")) == [Code.STATE_LOST]
     assert _codes(made.silo("site-0"), made.request(0, kind="certify")) == [Code.OK]
+
+
+def test_a_silo_wants_all_that_its_algorithm_is_sent(consortium: Callable[..., Any]) -> None:
+    """DP-SCAFFOLD is sent a point and a control variate, and neither may be missing or huge."""
+    made = consortium(algorithm="dp-scaffold", local_steps=2, local_step=0.1, compressor="identity")
+    silo, dim = made.silo("site-0"), made.job.algorithm.work.model.dim
+    assert {name: tuple(shape) for name, shape in made.job.broadcast_shapes.items()} == {
+        "point": (dim,),
+        "control": (dim,),
+    }
+    for body in (b"\0" * 4 * dim, b"\0" * 4 * dim + b"\xff" * 4 * dim):
+        assert Reply.decode(silo.step(made.request(0, body=body)), body_limit=10_000).code is Code.BAD_POINT
+    with silo.ledger.page() as page:
+        assert page.account.lines == 0
+    answer = Reply.decode(silo.step(made.request(0, body=b"\0" * 8 * dim)), body_limit=10_000)
+    assert answer.code is Code.OK
+    assert len(answer.body) == made.job.algorithm.uplink.compressor.message_bytes(dim)

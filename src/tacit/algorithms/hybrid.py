@@ -2,7 +2,7 @@
 
 The paper promises every record epsilon/n at delta/(4n), which for a client of n records makes epsilon at delta
 by group privacy. Here the noise is the larger of two needs: that of a record's own target, and that of all
-records of a client changing together, accounted for by `tacit.privacy.accountant.groups`, which knows what is drawn.
+records of a client changing together (`tacit.privacy.accountant.groups`, which knows what is drawn).
 """
 
 from __future__ import annotations
