@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -19,8 +20,7 @@ from tacit.errors import RequestError
 from tacit.federation import Federation
 from tacit.models import logistic_regression
 from tacit.privacy import Adjacency, Target
-from tacit.privacy.convert import record_target
-from tacit.privacy.groups import group_epsilon
+from tacit.privacy.groups import group_epsilon, log_geometric
 from tacit.privacy.protection import protection
 from tacit.server.projection import Everywhere
 
@@ -33,6 +33,12 @@ RECIPE = Recipe(
     rounds=4,
     algorithm_settings={"step": 0.1, "sampling": "full"},
 )
+
+
+def _for_each_record(user: Target, records: int) -> Target:
+    """The textbook target of each record: (e/n, d / (1 + exp(e/n) + ... + exp((n-1) e/n)))."""
+    each = user.epsilon / records
+    return Target(each, user.delta * math.exp(-log_geometric(each, records)), user.adjacency)
 
 
 def federation() -> Federation:
@@ -74,7 +80,7 @@ def test_less_noise_than_the_paper_asks_for() -> None:
     both = protect_clients(made, federation(), releases=3, privacy=Target(1.0, 1e-5), clients=whole)
     ours = calibrate(made, federation(), releases=3, privacy=both).noise_multipliers
     theirs = calibrate(
-        made, federation(), releases=3, privacy=[record_target(whole, size) for size in SIZES]
+        made, federation(), releases=3, privacy=[_for_each_record(whole, size) for size in SIZES]
     ).noise_multipliers
     assert bool((ours < theirs).all())
     assert bool((ours > theirs / 2).all())

@@ -30,11 +30,10 @@ from tacit.models import logistic_regression
 from tacit.noise.additive import LatticeGaussian
 from tacit.noise.randomness import Randomness
 from tacit.privacy import Adversary, Target, epsilon, events
-from tacit.privacy.shuffling import ShuffledGaussian
+from tacit.privacy.coins import CoinNoise
 from tacit.server.accelerated import Stage
 from tacit.server.participation import Attendance, FixedNumber, RandomNumber
 from tacit.server.projection import Everywhere
-from tacit.shuffle import vector_sum
 from tacit.shuffle.coin_bits import CoinBits
 
 SMALL = Recipe(
@@ -79,11 +78,12 @@ def test_the_noise_is_what_the_shuffled_event_needs() -> None:
         attended=Attendance(5, 5),
     )
     assert made.guarantee is not None
-    run = ShuffledGaussian(float(made.noise_multipliers[0]), clients=400, rounds=5)
-    assert made.guarantee.epsilon == run.epsilon(1e-5) <= 1.0
+    noise = float(made.noise_multipliers[0])
+    run = events.repeated(events.shuffled(400, 1, 1, noise), 5)
+    assert made.guarantee.epsilon == epsilon(run, 1e-5) <= 1.0
     assert made.guarantee.adversary is Adversary.SHUFFLER
     assert [one.adversary for one in made.beside] == [Adversary.SERVER]
-    assert made.beside[0].epsilon == run.local_epsilon(1e-5) > 3
+    assert made.beside[0].epsilon == epsilon(events.repeated(events.gaussian(noise), 5), 1e-5) > 3
     alone = noisy_mb_sgd(MODEL, bound=tacit.ClipNorm(1.0), sampling=Full(), step=0.1, projection=Everywhere())
     local = calibrate(alone, data, releases=5, privacy=target)
     assert float(made.noise_multipliers[0]) < float(local.noise_multipliers[0]) / 3
@@ -117,14 +117,15 @@ def test_as_few_coins_as_the_protocol_needs(sampling: Sampling, batch: int, char
     made = calibrate(algorithm, federation(), releases=3, privacy=Target(2.0, 1e-5))
     ready = settled(algorithm, float(made.noise_multipliers[0]))
     assert isinstance(ready.work, CoinGradient)
-    fewest = vector_sum(epsilon=2.0, delta=1e-5, clients=40, dim=4, clip_norm=1.0, records=batch, rounds=charged)
-    assert ready.work.levels == fewest.levels
-    assert fewest.coins <= ready.work.coins <= fewest.coins + 1
     assert made.guarantee is not None
-    protocol = replace(fewest, coins=ready.work.coins)
-    assert made.guarantee.epsilon == protocol.noise(rounds=charged).epsilon(1e-5) <= 2.0
+
+    def spent(coins: int, clients: int) -> float:
+        return CoinNoise(4, clients * coins, ready.work.levels / batch, charged).epsilon(1e-5)
+
+    assert made.guarantee.epsilon == spent(ready.work.coins, 40) <= 2.0
+    assert spent(ready.work.coins - 2, 40) > 2.0
     exposed = algorithm.trust.exposures(ready.work, 40, 6, float(made.noise_multipliers[0]), Attendance(3, 3))
-    assert epsilon(exposed[0].event, 1e-5) == protocol.noise(honest=1, rounds=charged).epsilon(1e-5)
+    assert epsilon(exposed[0].event, 1e-5) == spent(ready.work.coins, 1)
 
 
 def test_sums_of_bits_are_unbiased_with_the_variance_of_the_coins() -> None:
@@ -138,9 +139,11 @@ def test_sums_of_bits_are_unbiased_with_the_variance_of_the_coins() -> None:
     cohorts = [Cohort(data, torch.arange(12), t, Randomness(3)) for t in range(repeats)]
     true = ready.work.run(point, cohorts[0], {}, silent)[0].double().sum(0)
     found = torch.stack([ready.work.run(point, one, {}, noisy)[0].double().sum(0) for one in cohorts])
-    protocol = ready.work.vector_sum(ready.work.coins)
-    rows = ready.work.run(point, cohorts[0], {}, silent)[0]
-    standardised = (found - true) / protocol.variances(rows).sqrt()
+    # (2L/g)^2 (N b/4 + sum_i f_i (1 - f_i)), f_i the fractional part of g (x_i + L)/(2L)
+    levels, rows = ready.work.levels, ready.work.run(point, cohorts[0], {}, silent)[0].double()
+    parts = (rows + 1) * levels / 2 % 1
+    variances = (2 / levels) ** 2 * (12 * ready.work.coins / 4 + (parts * (1 - parts)).sum(0))
+    standardised = (found - true) / variances.sqrt()
     assert float(standardised.mean().abs()) < 4 / math.sqrt(4 * repeats)
     assert float((standardised**2).mean()) == pytest.approx(1.0, rel=0.15)
     # One client alone draws what it draws among all.
@@ -173,9 +176,10 @@ def test_bits_on_the_wire_are_counted_and_read_back() -> None:
     rows, _ = ready.work.run(torch.zeros(4), Cohort(data, torch.arange(3), 0, Randomness(1)), {}, noise)
     packets = compressor.compress(rows, [np.random.default_rng(0)] * 3)
     messages = packets.encode()
-    protocol = ready.work.vector_sum(ready.work.coins)
     assert {8 * len(message) for message in messages} == {packets.bits}
-    assert 0 <= packets.bits - protocol.uplink_bits < 8 * 7
+    # Every bit travels alone, with the number of its coordinate: 2 bits for 4 of them.
+    alone = 4 * (ready.work.levels + ready.work.coins) * 3
+    assert 0 <= packets.bits - alone < 8 * 7
     assert compressor.message_bytes(4) == len(messages[0])
     assert torch.allclose(compressor.decode(messages, 4).dense(), rows, atol=1e-6)
     assert "coin-bits" in compressor.spec()

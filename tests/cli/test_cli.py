@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from tacit.client.sampling import SAMPLINGS
-from tacit.theory.soteriafl import AS_PUBLISHED
 
 PLAIN = ["--data=breast-cancer", "--clients=3", "--rounds=4", "--batch=0.5", "--step=0.1"]
 SMALL = [*PLAIN, "--compressor=rand-k:0.5", "--set=algorithm.snapshot_probability=0.2"]
@@ -301,15 +300,21 @@ def test_list_names_everything(inside: Inside) -> None:
     assert "soteriafl-svrg" in inside("list").stdout
 
 
-def test_theory_prints_prescriptions_and_tables(inside: Inside) -> None:
-    sheet = json.loads(inside("theory", "--json").stdout)
-    assert set(sheet["prescriptions"]) == set(AS_PUBLISHED)
-    assert sheet["problem"]["dim"] == 640
-    assert sheet["table_1"]
-    assert "Corollaries" in inside("theory").stdout
-    refused = inside("theory", "--data=breast-cancer")
-    assert refused.returncode == 2
-    assert "feature_norm" in refused.stderr
+def test_theory_answers_for_the_recipe_at_hand(inside: Inside) -> None:
+    sheet = json.loads(inside("theory", "--clip-norm=1.5", "--step=1", "--json").stdout)
+    assert sheet["algorithm"] == "soteriafl-gd"
+    assert sheet["covered"]
+    assert sheet["bound"] == pytest.approx(sum(sheet["terms"].values()))
+    shown = inside("theory", "--algorithm=noisy-mb-sgd", "--set=algorithm.projection=ball:2", "--rounds=5")
+    assert "Lemma D.6" in shown.stdout
+    assert "Lower bound (Theorem 4.2" in shown.stdout
+    assert max(map(len, shown.stdout.splitlines())) <= 80
+    silent = inside("theory", "--data=breast-cancer", "--epsilon=4", "--delta=1e-5")
+    assert "feature_norm" in silent.stdout
+    for wrong in ("--assume=smoothness", "--set=algorithm.bound_from=quantile:0.1"):
+        refused = inside("theory", "--algorithm=fed-spa", wrong)
+        assert refused.returncode == 2, refused.stdout
+        assert refused.stderr
 
 
 def test_a_users_own_file_is_a_data_set(inside: Inside, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tacit.data import from_files, read_file
+from tacit.data import from_files
 from tacit.errors import DataError, RequestError
 
 NORTH = pd.DataFrame({"age": [30, 40], "ward": ["a", "b"], "ill": ["no", "yes"]})
@@ -26,11 +26,6 @@ def write(frame: pd.DataFrame, path: Path) -> Path:
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 class TestTables:
-    def test_read_file(self, tmp_path: Path, suffix: str) -> None:
-        features, targets = read_file(write(NORTH, tmp_path / f"north{suffix}"), target="ill")
-        assert features.tolist() == [[30, 1, 0], [40, 0, 1]]
-        assert targets.tolist() == ["no", "yes"]
-
     def test_one_file_a_client(self, tmp_path: Path, suffix: str) -> None:
         paths = [write(SOUTH, tmp_path / f"south{suffix}"), write(NORTH, tmp_path / f"north{suffix}")]
         federation = from_files(paths, target="ill", test=paths[1], name="wards")
@@ -63,7 +58,6 @@ class TestArrays:
         assert federation.names == ("a", "b")
         assert federation.classes == 3
         assert federation.test_batch().records == 2
-        assert read_file(paths[0])[1].tolist() == [0, 1]
 
     def test_a_client_array(self, tmp_path: Path) -> None:
         path = self.put(tmp_path / "a.npz", X=np.eye(3), label=np.array([0.5, 1, 2]), who=np.array([1, 0, 1]))
@@ -73,17 +67,17 @@ class TestArrays:
 
     def test_missing_array(self, tmp_path: Path) -> None:
         with pytest.raises(DataError, match="has no array 'y'; it has X"):
-            read_file(self.put(tmp_path / "a.npz", X=np.eye(3)))
+            from_files([self.put(tmp_path / "a.npz", X=np.eye(3))])
 
     def test_pickles_are_refused(self, tmp_path: Path) -> None:
         path = self.put(tmp_path / "a.npz", X=np.eye(1), y=np.array([{"a": 1}], dtype=object))
         with pytest.raises(DataError, match=r"cannot be read as npz.*allow_pickle=False"):
-            read_file(path)
+            from_files([path])
 
     def test_damaged(self, tmp_path: Path) -> None:
         (tmp_path / "a.npz").write_bytes(b"PK\3\4 not really")
         with pytest.raises(DataError, match="cannot be read as npz"):
-            read_file(tmp_path / "a.npz")
+            from_files([tmp_path / "a.npz"])
 
     def test_arrays_that_do_not_fit(self, tmp_path: Path) -> None:
         paths = [
@@ -101,7 +95,6 @@ def test_svmlight(tmp_path: Path) -> None:
     assert federation.names == ("a", "b")
     assert federation.feature_shape == (3,)
     assert federation.targets.tolist() == [1, 0, 0]
-    assert read_file(tmp_path / "a.libsvm")[0].shape == (2, 2)
     with pytest.raises(RequestError, match="LIBSVM files have no columns"):
         from_files([tmp_path / "a.libsvm"], client="who")
 

@@ -23,13 +23,13 @@ from tacit.noise.lattice import (
     RELATIVE_ERROR,
     TAIL_MASS,
     cost,
-    delta_cost,
     lattice_exponent,
     lattice_rows,
     lattice_steps,
     nearest_steps,
     rounded_gaussian,
 )
+from tacit.privacy.inexact import Surcharge
 
 STAIRS = lattice._staircase()
 SLOTS = np.bincount(STAIRS.cells)
@@ -391,17 +391,15 @@ class TestPrivacy:
         assert cost(25_000_000, 10_000) < 1e-3
 
     def test_what_delta_pays(self) -> None:
+        """With n draws and w = exp(RELATIVE_ERROR n), delta becomes w (delta + e^epsilon n TAIL_MASS)."""
         dim, releases, epsilon, delta = 10**6, 1000, 3.0, 1e-5
         with mpmath.workdps(80):
             w = mpmath.exp(mpmath.mpf(RELATIVE_ERROR) * dim * releases)
-            exact = w * (delta + mpmath.exp(epsilon) * dim * releases * mpmath.mpf(TAIL_MASS)) - mpmath.mpf(delta)
-        assert delta_cost(dim, releases, epsilon=epsilon, delta=delta) == pytest.approx(float(exact), rel=1e-9)
+            exact = w * (delta + mpmath.exp(epsilon) * dim * releases * mpmath.mpf(TAIL_MASS))
+        charged = Surcharge(cost(dim, releases), dim * releases * TAIL_MASS)
+        found = charged.real_log_delta(math.log(delta), epsilon + charged.epsilon)
+        assert math.exp(found) == pytest.approx(float(exact), rel=1e-9)
         # The cut alone: by far the larger part once epsilon is absurd.
-        assert delta_cost(1, 1, epsilon=120.0, delta=1e-30) == pytest.approx(math.exp(120) * TAIL_MASS)
-        assert delta_cost(dim, releases, epsilon=1e6, delta=delta) == 1.0
-        assert delta_cost(10**12, 10**9, epsilon=1.0, delta=delta) == 1.0
-
-    @pytest.mark.parametrize(("epsilon", "delta"), [(math.nan, 0.1), (-1.0, 0.1), (1.0, 0.0), (1.0, math.nan)])
-    def test_guarantees_that_are_none_are_refused(self, epsilon: float, delta: float) -> None:
-        with pytest.raises(RequestError, match=r"epsilon|delta"):
-            delta_cost(1, 1, epsilon=epsilon, delta=delta)
+        alone = Surcharge(cost(1, 1), TAIL_MASS)
+        assert math.exp(alone.real_log_delta(-70.0, 120.0)) == pytest.approx(math.exp(120) * TAIL_MASS)
+        assert alone.real_log_delta(-70.0, 1e6) == 0.0

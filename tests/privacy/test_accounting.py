@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tacit.errors import RequestError
-from tacit.privacy import Adjacency, composition, delta, epsilon, epsilon_curve, events, gaussian
+from tacit.privacy import Adjacency, composition, delta, epsilon, events, gaussian
 from tacit.privacy.dominate import Direction
 from tacit.privacy.pairs import MixturePair
 from tacit.privacy.refine import EpsilonAt, worst
@@ -227,18 +227,6 @@ def test_extreme_settings_have_an_answer(event: object, at_delta: float) -> None
     found = epsilon(event, at_delta)
     assert 0 < found < 1000
     assert found <= epsilon(event, at_delta / 10)
-
-
-def test_epsilon_curve_is_epsilon_round_by_round() -> None:
-    one = events.poisson(0.1, 3.0)
-    rounds = [50, *range(12), 50]
-    curve = epsilon_curve(one, rounds, 1e-5)
-    assert curve[1] == 0.0
-    assert curve[0] == curve[-1] == epsilon(events.repeated(one, 50), 1e-5)
-    assert list(curve[1:]) == sorted(curve[1:])
-    for t, spent in zip(rounds[2:], curve[2:], strict=True):
-        alone = epsilon(events.repeated(one, t), 1e-5)
-        assert alone * (1 - 5e-3) <= spent <= alone
 
 
 @pytest.mark.parametrize("bad", [0.0, 1.0, -1e-5, 2.0, math.nan, math.inf, True])

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import settings as sizes
 from hypothesis import strategies as st
 from scipy import stats
+from tests.privacy.pure_scores import PureScores
 
 from tacit.errors import RequestError
 from tacit.privacy import (
@@ -24,7 +25,7 @@ from tacit.privacy import (
     events,
     rdp_epsilon,
 )
-from tacit.privacy.clones import PureScores, clone_pair
+from tacit.privacy.clones import clone_pair
 from tacit.privacy.composition import CannotAnswerError
 from tacit.privacy.cost import cost_of, over
 from tacit.privacy.crowd_events import alone

@@ -17,30 +17,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import tacit
-from tacit.algorithms.algorithm import Algorithm
-from tacit.engine.plan import plan
-from tacit.engine.simulate import simulate
 from tacit.errors import DataError, RequestError
 from tacit.federation import Federation
 from tacit.models import least_squares, logistic_regression
 from tacit.noise.additive import LatticeGaussian
 from tacit.noise.lattice import lattice_exponent
 from tacit.noise.randomness import Purpose, Randomness
-from tacit.privacy import Adjacency, Guarantee, Target, Unit, calibrate_noise, epsilon
-from tacit.privacy.events import composed, gaussian, poisson, repeated
-from tacit.privacy.side import (
-    FeatureBall,
-    FeatureBox,
-    SideRelease,
-    clip_norm_from_quantile,
-    pipeline_event,
-    pipeline_guarantee,
-    private_mean_and_scale,
-    private_quantile,
-    remaining_target,
-    split_target,
-    standardise,
-)
+from tacit.privacy import Adjacency, Target, epsilon
+from tacit.privacy.events import gaussian, repeated
+from tacit.privacy.side import SideRelease, clip_norm_from_quantile, private_quantile, split_target
 from tacit.privacy.side.release import NoisyMeans
 
 TARGET = Target(epsilon=1.0, delta=1e-5)
@@ -109,53 +94,6 @@ def _furthest_apart(
 
 def test_replacing_a_record_moves_a_count_by_two_bounds_and_no_more(asked: list[tuple[Tensor, float]]) -> None:
     assert _furthest_apart(_quantile, [-math.pi, 0.0, 31.9, 32.0, 32.1, 64.0, 1e30], asked) == 2.0
-
-
-@pytest.mark.parametrize("within", [FeatureBox(-1, 3), FeatureBox([-1, 0], [3, 1e-3]), FeatureBall(2.0)])
-def test_replacing_a_record_moves_moments_by_two_bounds_at_most(
-    within: FeatureBox | FeatureBall, asked: list[tuple[Tensor, float]]
-) -> None:
-    values = [-1.0, 0.0, 0.3, 1e9]
-    release = partial(private_mean_and_scale, within=within, target=TARGET, seed=0)
-    found = _furthest_apart(release, [*itertools.product(values, values)], asked)
-    # Boxes waste nothing; a ball pays for second moments.
-    assert found == 2.0 if isinstance(within, FeatureBox) else 1.6 < found < 2.0
-
-
-@given(
-    rows=st.integers(1, 5).flatmap(
-        lambda d: st.lists(st.lists(st.floats(-1e200, 1e200), min_size=d, max_size=d), min_size=1, max_size=3)
-    ),
-    clip_norm=st.floats(1e-3, 1e3),
-    ball=st.booleans(),
-)
-@settings(max_examples=60)
-def test_every_contribution_is_within_the_bound(rows: list[list[float]], clip_norm: float, ball: bool) -> None:
-    within = FeatureBall(clip_norm) if ball else FeatureBox(-clip_norm, 2 * clip_norm)
-    with pytest.MonkeyPatch.context() as patch:
-        sums: list[Tensor] = []
-        patch.setattr(NoisyMeans, "messages", lambda self, s, release=0: sums.append(s) or s)
-        private_mean_and_scale(_federation(rows, len(rows)), within, target=TARGET, seed=0)
-    norms = torch.linalg.vector_norm(sums[0], dim=1)
-    assert float(norms.max()) <= within.norm(len(rows[0])) * (1 + 1e-15)
-
-
-@pytest.mark.parametrize("within", [FeatureBox(-3, 3), FeatureBall(3.0)])
-@pytest.mark.parametrize("dim", [1, 2, 7])
-def test_some_record_contributes_the_whole_bound(
-    within: FeatureBox | FeatureBall, dim: int, asked: list[tuple[Tensor, float]]
-) -> None:
-    record = np.full(dim, 3.0) if isinstance(within, FeatureBox) else 3.0 * np.eye(dim)[0]
-    private_mean_and_scale(_federation([record]), within, target=TARGET, seed=0)
-    sums, bound = asked[0]
-    assert float(torch.linalg.vector_norm(sums)) == pytest.approx(bound, rel=1e-4)
-
-
-def test_sums_are_whole_number_arithmetic(asked: list[tuple[Tensor, float]]) -> None:
-    values = np.random.default_rng(3).normal(size=(5000, 3))
-    for order in (np.arange(5000), np.random.default_rng(4).permutation(5000)):
-        private_mean_and_scale(_federation(values[order]), FeatureBox(-4, 4), target=TARGET, seed=0)
-    assert torch.equal(asked[0][0], asked[1][0])
 
 
 @pytest.mark.parametrize("seed", [1, None])
@@ -245,12 +183,11 @@ def test_a_silo_alone_sends_what_it_sends_among_others() -> None:
 
 def test_without_a_seed_noise_is_fresh() -> None:
     federation = _skewed(200)
-    box = FeatureBox(0, 10)
-    first, second = (private_mean_and_scale(federation, box, target=TARGET) for _ in range(2))
-    assert not torch.equal(first.value.mean, second.value.mean)
-    assert not first.seeded
-    seeded = [private_mean_and_scale(federation, box, target=TARGET, seed=3) for _ in range(2)]
-    assert torch.equal(seeded[0].value.scale, seeded[1].value.scale)
+    fresh = {_quantile(federation, seed=None).value for _ in range(4)}
+    assert len(fresh) > 1
+    assert not _quantile(federation, seed=None).seeded
+    seeded = [_quantile(federation, seed=3) for _ in range(2)]
+    assert seeded[0].value == seeded[1].value
     assert seeded[0].seeded
 
 
@@ -324,116 +261,6 @@ def test_infinite_values_lie_beyond_the_range_and_nan_is_refused() -> None:
         ask(values=torch.zeros(3))
 
 
-# --- mean and scale
-
-
-def test_mean_and_scale_without_much_noise_are_those_of_the_records() -> None:
-    values = np.random.default_rng(1).normal([5.0, -2.0], [0.5, 1.5], size=(4000, 2))
-    # Over seeds the scale's error has a deviation of 0.05% in the box, and of 5% in the ball: it has more noise.
-    for within, tolerance in ((FeatureBox([0, -10], [10, 10]), 0.005), (FeatureBall(60.0), 0.25)):
-        release = private_mean_and_scale(_federation(values, 4), within, target=PLENTY, seed=0)
-        mean, scale = release.value
-        np.testing.assert_allclose(mean, values.mean(0), atol=0.01)
-        np.testing.assert_allclose(scale, values.std(0), rtol=tolerance)
-
-
-def test_moments_are_better_with_more_epsilon_and_with_more_records() -> None:
-    def error(records: int, epsilon: float) -> float:
-        values = np.random.default_rng(1).normal(1.0, 1.0, size=records)
-        federation = _federation(values, 4)
-        target = Target(epsilon, 1e-5)
-        found = [
-            private_mean_and_scale(federation, FeatureBox(-5, 5), target=target, seed=s).value for s in range(30)
-        ]
-        errors = [abs(float(mean) - values.mean()) + abs(float(scale) - values.std()) for mean, scale in found]
-        return float(np.mean(errors))
-
-    little, more_epsilon, more_records = error(1000, 0.3), error(1000, 2.4), error(8000, 0.3)
-    assert more_epsilon < little / 3
-    assert more_records < little / 3
-
-
-def test_the_squared_mean_is_cleared_of_its_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The square of a noisy mean is too large by the noise's variance, in expectation.
-    monkeypatch.setattr(NoisyMeans, "means", lambda self, sums, release=0: torch.tensor([0.5, 0.6 - 1.0]))
-    release = private_mean_and_scale(_federation(np.zeros(60), 3), FeatureBox(-2, 2), target=TARGET, seed=0)
-    assert release.noise_std > 0.05
-    assert float(release.value.scale) == pytest.approx(2 * math.sqrt(0.6 - 0.5**2 + release.noise_std**2))
-
-
-def test_the_better_bound_is_the_one_with_less_noise_on_the_variance() -> None:
-    rows = np.random.default_rng(2).normal(size=(20_000, 100)) / 10
-    federation = _federation(rows / np.maximum(1.0, np.linalg.norm(rows, axis=1, keepdims=True)))
-    bounds = {
-        FeatureBox(-0.3, 0.3): 0.3**2 * 10,
-        FeatureBall(1.0): math.sqrt(2),
-        FeatureBox(-0.6, 0.6): 0.6**2 * 10,
-    }
-    errors = []
-    for within in bounds:
-        release = private_mean_and_scale(federation, within, target=Target(4.0, 1e-5), seed=0)
-        errors.append(float((release.value.scale - federation.features.std(0)).abs().mean()))
-    assert list(bounds.values()) == sorted(bounds.values())
-    assert errors == sorted(errors)
-
-
-@given(st.floats(1e-3, 100.0), st.integers(0, 3), st.booleans())
-@settings(max_examples=25)
-def test_mean_and_scale_are_always_fit_to_divide_by(epsilon: float, seed: int, ball: bool) -> None:
-    federation = _federation([[3.0, 0.0], [3.0, 1e4], [3.0, -1e9]])
-    within = FeatureBall(5.0) if ball else FeatureBox(2.0, 4.0)
-    release = private_mean_and_scale(federation, within, target=Target(epsilon, 1e-5), seed=seed)
-    mean, scale = release.value
-    low, high = (-5.0, 5.0) if ball else (2.0, 4.0)
-    reach = 5.0 if ball else 1.0
-    assert bool(((mean >= low) & (mean <= high)).all())
-    least = reach * math.sqrt(min(1.0, release.noise_std))
-    assert bool(((scale >= least * (1 - 1e-12)) & (scale <= reach)).all())
-
-
-def test_columns_that_are_not_asked_for_cost_nothing_and_stay_as_they_are() -> None:
-    values = np.random.default_rng(1).normal(2.0, 0.5, size=(3000, 3))
-    release = private_mean_and_scale(_federation(values), FeatureBox(0, 4), columns=[2], target=PLENTY, seed=0)
-    assert release.value.mean[:2].tolist() == [0.0, 0.0]
-    assert release.value.scale[:2].tolist() == [1.0, 1.0]
-    assert float(release.value.mean[2]) == pytest.approx(values[:, 2].mean(), abs=0.01)
-    everything = private_mean_and_scale(_federation(values), FeatureBox(0, 4), target=PLENTY, seed=0)
-    assert release.noise_std == pytest.approx(everything.noise_std / math.sqrt(3))
-
-
-def test_chunks_leave_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
-    federation = _federation(np.random.default_rng(1).normal(size=(50, 3)), 7)
-    whole = private_mean_and_scale(federation, FeatureBall(2.0), target=TARGET, seed=0)
-    monkeypatch.setattr("tacit.privacy.side.moments.NUMBERS_AT_A_TIME", 10)
-    parts = private_mean_and_scale(federation, FeatureBall(2.0), target=TARGET, seed=0)
-    assert torch.equal(whole.value.mean, parts.value.mean)
-    assert torch.equal(whole.value.scale, parts.value.scale)
-
-
-def test_standardised_images_keep_shape_type_peeks_and_test_set() -> None:
-    generator = torch.Generator().manual_seed(0)
-    images = torch.rand(400, 1, 2, 3, generator=generator)
-    labels = torch.arange(400) % 2
-    federation = replace(
-        Federation.from_arrays(images, labels, [0, 1] * 200, test=(images[:10], labels[:10])), peeks=("a look",)
-    )
-    release = private_mean_and_scale(federation, FeatureBox(0, 1), target=PLENTY, seed=0)
-    assert release.value.mean.shape == release.value.scale.shape == (1, 2, 3)
-    assert release.guarantee.public == (
-        "the number of records of every client",
-        "a look",
-        "the bounds of features, 0 to 1",
-    )
-    ready = standardise(federation, *release.value)
-    assert ready.peeks == ("a look",)
-    assert ready.features.dtype is torch.float32
-    assert torch.equal(ready.sizes, federation.sizes)
-    assert float(ready.features.mean(0).abs().max()) < 0.05
-    assert float((ready.features.std(0) - 1).abs().max()) < 0.05
-    expected = (federation.test_batch().features - release.value.mean) / release.value.scale
-    assert torch.equal(ready.test_batch().features, expected.float())
-
-
 # --- clip norms
 
 
@@ -471,94 +298,9 @@ def test_gradients_that_vanish_or_are_not_finite_still_give_a_clip_norm() -> Non
 # --- one budget
 
 
-@pytest.fixture(scope="module")
-def people() -> Federation:
-    generator = torch.Generator().manual_seed(0)
-    clients = []
-    for size in (150, 200, 150):
-        x = 5 + 2 * torch.randn(size, 2, generator=generator)
-        clients.append((x, (x[:, 0] > 5).long()))
-    return Federation.from_clients(clients, classes=2)
-
-
-def _algorithm(model: Any, clip_norm: float) -> Algorithm:
-    return tacit.soteriafl_sgd(
-        model,
-        bound=tacit.ClipNorm(clip_norm),
-        sampling=tacit.Poisson(20),
-        compressor=tacit.parse_compressor("identity"),
-        step=1.0,
-    )
-
-
-@pytest.mark.parametrize("adjacency", Adjacency)
-def test_a_whole_pipeline_keeps_its_target_and_uses_it_up(people: Federation, adjacency: Adjacency) -> None:
-    total = Target(6.0, 1e-4, adjacency)
-    share = split_target(total, 0.3)
-    features = private_mean_and_scale(people, FeatureBox(-5, 15), target=share, seed=0)
-    ready = standardise(people, *features.value)
-    model = logistic_regression(features=2)
-    clip = clip_norm_from_quantile(model, ready, lower=0.05, upper=20, target=share, seed=0)
-    algorithm = _algorithm(model, clip.value)
-    trainings = [partial(algorithm.work.event, size, rounds=8) for size in (150, 200)]
-    left = remaining_target(total, [features, clip], trainings)
-    run = simulate(plan(algorithm, ready, rounds=8, privacy=left))
-    assert run.guarantee is not None
-    promise = pipeline_guarantee([features, clip], run.guarantee)
-    assert 0.98 * total.epsilon < promise.epsilon <= total.epsilon
-    assert promise.meets(total)
-    assert promise.epsilon > run.guarantee.epsilon
-    assert promise.public == (
-        "the number of records of every client",
-        "the bounds of features, -5 to 15",
-        "the bounds of gradient norms, 0.05 to 20",
-    )
-    for together, training in zip(promise.events, run.guarantee.events, strict=True):
-        assert together == composed([features.event, clip.event, training])
-
-
-def test_a_small_side_release_costs_training_next_to_nothing(people: Federation) -> None:
-    total = Target(2.0, 1e-5)
-    side = private_mean_and_scale(people, FeatureBox(0, 10), target=split_target(total, 0.1), seed=0)
-    training = partial(_repeated_poisson, rounds=100)
-    alone = calibrate_noise(training, epsilon=2.0, delta=1e-5)
-    after = calibrate_noise(pipeline_event([side], training), epsilon=2.0, delta=1e-5)
-    assert alone < after < 1.02 * alone
-    assert epsilon(composed([side.event, training(after)]), 1e-5) <= 2.0
-
-
-def _repeated_poisson(noise_multiplier: float, rounds: int) -> Any:
-    return repeated(poisson(0.1, noise_multiplier), rounds)
-
-
 def test_a_share_is_of_epsilon_alone() -> None:
     total = Target(3.0, 1e-6, Adjacency.ADD_REMOVE)
     assert split_target(total, 0.25) == Target(0.75, 1e-6, Adjacency.ADD_REMOVE)
-
-
-def test_nothing_before_training_leaves_everything(people: Federation) -> None:
-    training = partial(_repeated_poisson, rounds=10)
-    left = remaining_target(TARGET, [], [training])
-    assert 0.99 < left.epsilon <= 1.0
-    run = Guarantee((gaussian(3.0),) * 3, delta=1e-5)
-    assert pipeline_guarantee([], run).epsilon == run.epsilon
-
-
-def test_a_budget_that_is_spent_is_refused(people: Federation) -> None:
-    side = private_mean_and_scale(people, FeatureBox(0, 10), target=Target(2.0, 1e-5), seed=0)
-    training = partial(_repeated_poisson, rounds=10)
-    with pytest.raises(RequestError, match=r"already cost epsilon = 1\.99.* of 1\.5; give them a smaller share"):
-        remaining_target(Target(1.5, 1e-5), [side], [training])
-    with pytest.raises(RequestError, match="make_events must hold"):
-        remaining_target(TARGET, [], [])
-
-
-def test_a_pipeline_is_of_one_federation_and_one_unit(people: Federation) -> None:
-    side = private_mean_and_scale(people, FeatureBox(0, 10), target=TARGET, seed=0)
-    with pytest.raises(RequestError, match="a release of 3 clients does not go with a run of 2"):
-        pipeline_guarantee([side], Guarantee((gaussian(3.0),) * 2, delta=1e-5))
-    with pytest.raises(RequestError, match="unit 'client' does not go"):
-        pipeline_guarantee([side], Guarantee((gaussian(3.0),) * 3, delta=1e-5, unit=Unit.CLIENT))
 
 
 # --- what is refused
@@ -581,45 +323,6 @@ def test_a_pipeline_is_of_one_federation_and_one_unit(people: Federation) -> Non
 def test_a_quantile_refuses(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(RequestError, match=message):
         _quantile(_skewed(10), **settings)
-
-
-@pytest.mark.parametrize(
-    ("within", "columns", "message"),
-    [
-        (lambda: FeatureBox(1, 0), None, "public bounds of feature 0"),
-        (lambda: FeatureBox(0, [1, 0]), None, "public bounds of feature 1"),
-        (lambda: FeatureBox(0, math.inf), None, "must be finite"),
-        (
-            lambda: FeatureBox([0, 0, 0], 1),
-            None,
-            "lower must be one number, or one for each of 2 features",
-        ),
-        (lambda: FeatureBall(0.0), None, "clip_norm must be a finite number above 0"),
-        (lambda: FeatureBox(0, 1), [2], r"columns must be distinct positions 0 to 1, at least one, not \[2\]"),
-        (lambda: FeatureBox(0, 1), [0, 0], "columns must be distinct"),
-        (lambda: FeatureBox(0, 1), [], "columns must be distinct"),
-        (lambda: FeatureBox(0, 1), [0.5], "columns must be distinct"),
-    ],
-)
-def test_mean_and_scale_refuse(
-    within: Callable[[], FeatureBox | FeatureBall], columns: Any, message: str
-) -> None:
-    with pytest.raises(RequestError, match=message):
-        private_mean_and_scale(_federation([[0.0, 1.0]]), within(), columns=columns, target=TARGET, seed=0)
-
-
-@pytest.mark.parametrize(
-    ("mean", "scale", "message"),
-    [
-        ([0.0], [1.0, 1.0], r"mean must be finite and have the shape \(2,\)"),
-        ([0.0, math.nan], [1.0, 1.0], "mean must be finite"),
-        ([0.0, 0.0], [1.0, math.inf], "scale must be finite"),
-        ([0.0, 0.0], [1.0, 0.0], "scale must be above 0 everywhere; its smallest entry is 0.0"),
-    ],
-)
-def test_standardise_refuses(mean: list[float], scale: list[float], message: str) -> None:
-    with pytest.raises(RequestError, match=message):
-        standardise(_federation([[0.0, 1.0]]), torch.tensor(mean), torch.tensor(scale))
 
 
 @pytest.mark.parametrize("fraction", [0.0, 1.0, -0.1, math.nan])

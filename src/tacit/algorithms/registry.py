@@ -12,8 +12,17 @@ from tacit.errors import unknown_name
 from tacit.models.model import Model
 from tacit.noise.additive import Noise
 from tacit.theory.asked import Theory
+from tacit.theory.fed_spa import FED_SPA
 from tacit.theory.isrl_dp.choices import choose_accelerated, choose_descent
+from tacit.theory.isrl_dp.utility import accelerated_utility, descent_utility, local_utility
+from tacit.theory.norm_fedavg import CLIPPING, NORMALISING
 from tacit.theory.soteriafl.choices import choose as choose_by_soteriafl
+from tacit.theory.soteriafl.utility import utility_of as soteriafl_utility
+
+SOTERIAFL = Theory(soteriafl_utility, choose_by_soteriafl)
+DESCENT = Theory(descent_utility, choose_descent)
+ACCELERATED = Theory(accelerated_utility, choose_accelerated)
+LOCAL = Theory(local_utility)
 
 
 @dataclass(frozen=True)
@@ -29,7 +38,7 @@ class AlgorithmEntry:
     client_coins: bool = False
     """whether clients take part by secret coins of their own, unless the promise is against the server"""
     theory: Theory | None = None
-    """what chooses the settings that a recipe leaves open; without one, they have their defaults"""
+    """what its paper proves: it chooses the settings that a recipe leaves open, and says what a run promises"""
 
     @property
     def settings(self) -> frozenset[str]:
@@ -47,90 +56,94 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
         soteriafl.cdp_sgd,
         "SoteriaFL, Algorithm 1",
         "minibatch gradients, direct compression",
-        theory=choose_by_soteriafl,
+        theory=SOTERIAFL,
     ),
     "soteriafl-gd": AlgorithmEntry(
         soteriafl.soteriafl_gd,
         "SoteriaFL, Algorithm 3, option I, b = m",
         "full gradients, shifted compression",
-        theory=choose_by_soteriafl,
+        theory=SOTERIAFL,
     ),
     "soteriafl-sgd": AlgorithmEntry(
         soteriafl.soteriafl_sgd,
         "SoteriaFL, Algorithm 3, option I",
         "minibatch gradients, shifted compression",
-        theory=choose_by_soteriafl,
+        theory=SOTERIAFL,
     ),
     "soteriafl-svrg": AlgorithmEntry(
         soteriafl.soteriafl_svrg,
         "SoteriaFL, Algorithm 3, option II",
         "variance reduction by snapshots, shifted compression",
-        theory=choose_by_soteriafl,
+        theory=SOTERIAFL,
     ),
     "soteriafl-saga": AlgorithmEntry(
         soteriafl.soteriafl_saga,
         "SoteriaFL, Algorithm 3, option III",
         "variance reduction by a gradient table, shifted compression",
-        theory=choose_by_soteriafl,
+        theory=SOTERIAFL,
     ),
     "ldp-sgd": AlgorithmEntry(
         soteriafl.ldp_sgd,
         "SoteriaFL, section 6",
         "minibatch gradients, uncompressed",
-        theory=choose_by_soteriafl,
+        theory=SOTERIAFL,
     ),
     "ldp-svrg": AlgorithmEntry(
         soteriafl.ldp_svrg,
         "SoteriaFL, section 6",
         "variance reduction by snapshots, uncompressed",
-        theory=choose_by_soteriafl,
+        theory=SOTERIAFL,
     ),
     "noisy-mb-sgd": AlgorithmEntry(
         isrl_dp.noisy_mb_sgd,
         "ISRL-DP, Algorithms 2 and 7",
         "minibatch gradients, projection, averaged output",
-        theory=choose_descent,
+        theory=DESCENT,
     ),
     "accelerated-mb-sgd": AlgorithmEntry(
         isrl_dp.accelerated_mb_sgd,
         "ISRL-DP, Algorithm 1",
         "accelerated minibatch SGD, in one stage or several",
-        theory=choose_accelerated,
+        theory=ACCELERATED,
     ),
     "noisy-local-sgd": AlgorithmEntry(
-        isrl_dp.noisy_local_sgd, "ISRL-DP, appendix I", "several noisy steps at home, averaged models"
+        isrl_dp.noisy_local_sgd,
+        "ISRL-DP, appendix I",
+        "several noisy steps at home, averaged models",
+        theory=LOCAL,
     ),
     "mb-sgd": AlgorithmEntry(
         isrl_dp.mb_sgd,
         "ISRL-DP, Algorithm 2 without noise",
         "minibatch gradients, averaged output",
         private=False,
-        theory=choose_descent,
+        theory=DESCENT,
     ),
     "accelerated": AlgorithmEntry(
         isrl_dp.accelerated,
         "ISRL-DP, Algorithm 1 without noise",
         "accelerated minibatch SGD",
         private=False,
-        theory=choose_accelerated,
+        theory=ACCELERATED,
     ),
     "local-sgd": AlgorithmEntry(
         isrl_dp.local_sgd,
         "ISRL-DP, appendix I without noise",
         "several steps at home, averaged models",
         private=False,
+        theory=LOCAL,
     ),
     "shuffled-mb-sgd": AlgorithmEntry(
         shuffled.shuffled_mb_sgd,
         "ISRL-DP, Theorem 5.1",
         "noisy minibatch SGD behind a shuffler",
-        theory=choose_descent,
+        theory=DESCENT,
     ),
     "shuffled-accelerated": AlgorithmEntry(
         shuffled.shuffled_accelerated,
         "ISRL-DP, Algorithms 4 to 6",
         "accelerated, on sums of single bits behind a shuffler",
-        theory=choose_accelerated,
+        theory=ACCELERATED,
     ),
     "fedavg": AlgorithmEntry(
         fedavg.fedavg,
@@ -138,21 +151,27 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
         "several steps at home, averaged updates",
         private=False,
         client_coins=True,
+        theory=CLIPPING,
     ),
     "dp-fedavg": AlgorithmEntry(
         fedavg.dp_fedavg,
         "DP-NormFedAvg, Algorithm 1, option (i)",
         "several steps at home, every client's update clipped",
         client_coins=True,
+        theory=CLIPPING,
     ),
     "dp-normfedavg": AlgorithmEntry(
         fedavg.dp_normfedavg,
         "DP-NormFedAvg, Algorithm 1, option (ii)",
         "several steps at home, every client's update normalised",
         client_coins=True,
+        theory=NORMALISING,
     ),
     "fed-spa": AlgorithmEntry(
-        fed_spa.fed_spa, "Fed-SPA, Algorithm 1", "noisy steps at home on k coordinates, adaptive server"
+        fed_spa.fed_spa,
+        "Fed-SPA, Algorithm 1",
+        "noisy steps at home on k coordinates, adaptive server",
+        theory=FED_SPA,
     ),
     "dp-fed": AlgorithmEntry(fed_spa.dp_fed, "Fed-SPA, section 5", "noisy steps at home, averaged updates"),
     "cpsgd": AlgorithmEntry(

@@ -3,100 +3,141 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from tacit.cli import options as o
 from tacit.errors import RequestError
 
-HELP = """What the theory prescribes and promises for a recipe: steps, batches, rounds, utility, Tables 1 and 2.
+if TYPE_CHECKING:
+    from tacit.engine.recipe import Recipe
+    from tacit.engine.utility import Utility
 
-The constants come from the model and a public bound on the features (feature_norm, or data.unit_norm)."""
+HELP = """What the algorithm's own theorem promises for a recipe, with the noise that the recipe really needs.
+
+The bound term by term, the lower bound where there is one, and from which epsilon on privacy costs less than
+sampling. Constants come from the model and public bounds (feature_norm or data.unit_norm, target_bound,
+algorithm.projection), or from [bold]--assume[/]. Where the theorem does not cover the run, it is said why."""
 
 
 def theory(
     recipe_file: o.RecipeFile = None,
+    algorithm: o.Algorithm = None,
     data: o.Data = None,
     data_dir: o.DataDir = None,
     clients: o.Clients = None,
     partition: o.Partition = None,
     model: o.Model = None,
+    privacy: o.Privacy = None,
+    adversary: o.Adversary = None,
     epsilon: o.Epsilon = None,
     delta: o.Delta = None,
+    rounds: o.Rounds = None,
+    batch: o.Batch = None,
     clip_norm: o.ClipNorm = None,
     compressor: o.Compressor = None,
+    step: o.Step = None,
+    assume: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=NUMBER",
+            help="A constant that you vouch for: smoothness, lipschitz, loss_gap, distance, heterogeneity.",
+        ),
+    ] = None,
     as_json: o.Json = False,
     settings: o.Set = None,
 ) -> None:
-    """Print prescriptions and tables."""
+    """Print what the theorem says."""
+    from tacit.engine.plan import make_plan
+    from tacit.engine.utility import utility_of
+
     given = o.given_settings(
-        data=data, clients=clients, partition=partition, model=model, epsilon=epsilon, delta=delta,
-        clip_norm=clip_norm, compressor=compressor,
+        algorithm=algorithm, data=data, clients=clients, partition=partition, model=model, privacy=privacy,
+        adversary=adversary, epsilon=epsilon, delta=delta, rounds=rounds, batch=batch, clip_norm=clip_norm,
+        compressor=compressor, step=step,
     )  # fmt: skip
     recipe = o.recipe_from(recipe_file, given, settings)
-    sheet = _sheet(recipe, data_dir)
+    _check_bound(recipe)
+    found = utility_of(make_plan(recipe, data_dir=data_dir), _assumed(assume))
     if as_json:
-        print(json.dumps(sheet))
+        print(json.dumps(found.to_dict()))
     else:
-        _show(sheet)
+        _show(found)
 
 
-def _sheet(recipe: Any, data_dir: Any) -> dict[str, Any]:
-    from tacit.algorithms.registry import ALGORITHMS
-    from tacit.engine.choices import question
-    from tacit.engine.records import load_federation
-    from tacit.models.registry import build_model, default_model
-    from tacit.theory import soteriafl
-    from tacit.theory.soteriafl.choices import choose, prescription, problem
-
-    federation = load_federation(recipe, data_dir)
-    model = build_model(recipe.model or default_model(federation), federation, recipe.model_settings)
-    asked = problem(question(recipe, model, federation, "none"))
-    if asked is None:
+def _check_bound(recipe: Recipe) -> None:
+    source = recipe.algorithm_settings.get("bound_from")
+    if source is not None and not source.startswith("public:"):
         raise RequestError(
-            "the theory needs epsilon, delta, and a smoothness constant: a linear model with a public bound on "
-            "the features (--set feature_norm=..., or --set data.unit_norm=true)"
+            f"bound_from = {source!r} looks at records, which only a run pays for: give clip_norm here"
         )
-    own = {name: question(recipe.for_algorithm(name), model, federation, "none") for name in ALGORITHMS}
-    prescriptions = {
-        name: asdict(found)
-        for name, one in own.items()
-        if ALGORITHMS[name].theory is choose and (found := prescription(one)) is not None
-    }
-    return {
-        "problem": asdict(asked),
-        "prescriptions": prescriptions,
-        "table_1": [asdict(row) for row in soteriafl.table_1(asked)],
-        "table_2": [asdict(row) for row in soteriafl.table_2(asked)],
-    }
 
 
-def _show(sheet: dict[str, Any]) -> None:
+def _assumed(pairs: list[str] | None) -> dict[str, float]:
+    found = {}
+    for pair in pairs or []:
+        name, _, value = pair.partition("=")
+        try:
+            found[name.strip().replace("-", "_")] = float(value)
+        except ValueError as error:
+            raise RequestError(f"--assume needs NAME=NUMBER, not {pair!r}") from error
+    return found
+
+
+def _show(found: Utility) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console()
-    console.print("  ".join(f"[dim]{name}[/] {_number(value)}" for name, value in sheet["problem"].items()))
-    titles = {
-        "prescriptions": "prescribed (Theorems 1 and 3, Corollaries 1 to 3, c = 32)",
-        "table_1": "Table 1: orders, constants 1",
-        "table_2": "Table 2: gradients a client computes, order",
-    }
-    for key, title in titles.items():
-        rows = sheet[key]
-        if isinstance(rows, dict):
-            rows = [{"algorithm": name, **values} for name, values in rows.items()]
-        table = Table(title=title, title_justify="left")
-        for heading in rows[0]:
-            table.add_column(
-                heading.replace("_", " "), justify="left" if isinstance(rows[0][heading], str) else "right"
-            )
-        for row in rows:
-            table.add_row(*(_number(value) for value in row.values()))
+    from tacit.theory.utility import CAUSES
+
+    console, bound = Console(), found.bound
+    promise = "no promise" if found.epsilon is None else f"epsilon {found.epsilon:.3g}"
+    console.print(
+        f"[bold]{found.algorithm}[/], {found.rounds} rounds, {promise}, noise std {found.noise_std:.4g}",
+        highlight=False,
+    )
+    console.print(bound.theorem, highlight=False)
+    if bound.terms:
+        table = Table(box=None, pad_edge=False)
+        for heading in ("term", "at most", "share", "due to"):
+            table.add_column(heading, justify="right" if heading in ("at most", "share") else "left")
+        for cause, value in bound.terms.items():
+            share = f"{bound.shares[cause]:.1%}" if bound.shares else ""
+            table.add_row(cause, f"{value:.4g}", share, CAUSES[cause], style="bold" * (cause == bound.dominant))
+        table.add_row("all", f"{bound.value:.4g}", "", bound.quantity)
         console.print(table)
+    for sentence in _sentences(found):
+        console.print(sentence, highlight=False)
+    for title, lines in (("The theorem does not cover this run:", bound.gaps), ("Taken:", bound.assumptions)):
+        if lines:
+            console.print(f"[{'yellow' if lines is bound.gaps else 'dim'}]{title}[/]")
+            for line in lines:
+                console.print(f"  - {line}", highlight=False, markup=False)
 
 
-def _number(value: Any) -> str:
-    if value is None:
-        return ""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+def _sentences(found: Utility) -> list[str]:
+    """What the numbers mean."""
+    bound = found.bound
+    said = []
+    if bound.value is not None and bound.dominant is not None:
+        covers = "" if bound.gaps else "The theorem covers this run. "
+        said.append(f"{covers}The largest term is {bound.dominant}.")
+        if bound.trivial is not None and bound.value >= bound.trivial:
+            said.append(f"A bound above {bound.trivial:.4g}, which holds without any training, says nothing.")
+    if bound.lower is not None:
+        factor = "" if bound.times_lower is None else f"; the bound is {bound.times_lower:.3g} times that"
+        said.append(
+            f"Lower bound ({bound.lower_theorem}, an order): no algorithm with this promise gets below "
+            f"{bound.lower:.3g} on every such problem{factor}."
+        )
+        if bound.lower_unmet:
+            said.append(f"The lower bound asks for more than this run has: {'; '.join(bound.lower_unmet)}.")
+    elif bound.terms:
+        said.append("The paper has no lower bound for this.")
+    if found.free_epsilon is not None:
+        said.append(
+            f"Privacy costs less than sampling ({bound.sampling:.3g}) from epsilon {found.free_epsilon:.3g} on, "
+            "at these rounds and batches."
+        )
+    return said

@@ -97,7 +97,7 @@ class CoinGradient:
     def vector_sum(self, coins: int) -> VectorSum:
         """The protocol with so many coins."""
         clip_norm = self.bound.norm(self.model.dim)
-        return VectorSum(self.cohort, self.model.dim, clip_norm, self.levels, coins, self.batch)
+        return VectorSum(self.model.dim, clip_norm, self.levels, coins)
 
     def init(self, point: Tensor, federation: Federation) -> State:
         """No memory."""

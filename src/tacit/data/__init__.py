@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tacit.data.datasets import DATASETS, DatasetEntry, dataset_names
-from tacit.data.files import from_files, read_file
+from tacit.data.datasets import DATASETS, DatasetEntry
+from tacit.data.files import from_files
 from tacit.data.named import load
 from tacit.data.partition import PARTITIONERS, Partition, Partitioner, parse_partition
 
@@ -13,9 +13,7 @@ __all__ = [
     "DatasetEntry",
     "Partition",
     "Partitioner",
-    "dataset_names",
     "from_files",
     "load",
     "parse_partition",
-    "read_file",
 ]

@@ -51,11 +51,6 @@ class DatasetEntry:
         return None if self.class_names is None else len(self.class_names)
 
 
-def dataset_names() -> list[str]:
-    """The names that `load` knows, in alphabetical order."""
-    return sorted(DATASETS)
-
-
 def _read_a9a(paths: Mapping[str, Path]) -> Raw:
     (train, labels), test = read_svmlight([paths["a9a"], paths["a9a.t"]], features=123)
     for name, found, expected in (("a9a", len(labels), 32_561), ("a9a.t", len(test[1]), 16_281)):

@@ -14,7 +14,7 @@ import pandas as pd
 
 from tacit.data import build
 from tacit.data.encode import Grouping, Vector
-from tacit.data.frames import check_columns, encode_columns, is_number, read_csv, target_values
+from tacit.data.frames import check_columns, is_number, read_csv
 from tacit.data.svmlight import read_svmlight
 from tacit.errors import DataError, RequestError
 from tacit.federation import Federation
@@ -26,25 +26,6 @@ _KINDS = {
     ".svmlight": "svmlight",
     ".libsvm": "svmlight",
 }
-
-
-def read_file(path: str | os.PathLike[str], target: str | None = None) -> tuple[Vector, Vector]:
-    """(features, targets) of one file.
-
-    Tables (.csv, .parquet) need the name of the `target` column; text columns are one-hot encoded, with the
-    categories of this file. An .npz file holds arrays `X` and `y` (or `target`). LIBSVM text (.svmlight,
-    .libsvm) becomes dense.
-    """
-    source = Path(path)
-    kind = _kind([source])
-    if kind == "table":
-        frame = _table(source, _required(target))
-        encoded, _ = encode_columns([frame], [name for name in frame.columns if name != target])
-        return encoded[0], target_values([frame[target]])[0][0]
-    if kind == "arrays":
-        features, targets = read_arrays(source, ["X", target or "y"])
-        return features, targets
-    return read_svmlight([_existing(source)])[0]
 
 
 def from_files(

@@ -48,7 +48,7 @@ def resolved(recipe: Recipe, model: Model, federation: Federation, privacy: Priv
     still_open = (CHOSEN & entry.settings) - said.keys() or recipe.rounds is None
     chosen: dict[str, Any] = {}
     if entry.theory is not None and still_open:
-        chosen = entry.theory(question(recipe, model, federation, privacy))
+        chosen = entry.theory.choose(question(recipe, model, federation, privacy))
     rounds = chosen.pop("rounds", ROUNDS) if recipe.rounds is None else recipe.rounds
     chosen = {name: value for name, value in chosen.items() if name in entry.settings}
     settings = {**usual_settings(entry.make), **chosen, **said}

@@ -15,8 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.registry import algorithm_entry
 from tacit.client.bounds import ClipNorm, build_bound
@@ -37,6 +35,7 @@ from tacit.privacy import Target
 from tacit.server.projection import parse_projection
 from tacit.server.update import Descent
 from tacit.theory import isrl_dp, soteriafl
+from tacit.theory.known import start_loss
 
 ROUNDS = (5, 10, 20, 50, 100, 200, 500, 1000)
 FRACTIONS = (0.01, 0.03, 0.1, 0.3, 1.0)
@@ -212,14 +211,10 @@ def _diameter(recipe: Recipe) -> float | None:
 
 def _loss_gap(model: LinearModel, classes: int | None, target_bound: float | None) -> float:
     """The largest loss where training starts, at zero: losses are never negative."""
-    if classes is not None:
-        targets = torch.tensor([0])
-    elif target_bound is not None:
-        targets = torch.tensor([-1.0, 1.0], dtype=torch.float64) * positive("target_bound", target_bound)
-    else:
+    gap = start_loss(model, classes, target_bound)
+    if gap is None:
         raise RequestError("target_bound must be given: the largest absolute target, a public number")
-    scores = torch.zeros(len(targets), model.outputs, dtype=torch.float64)
-    return float(model.loss.values(scores, targets).max())
+    return gap
 
 
 def clipped(candidate: Candidate, public: Public, clip_norm: float) -> Candidate:
@@ -321,13 +316,13 @@ def _risk(public: Public, name: str, rounds: int, batch: int, noise_std: float) 
         target_bound=math.sqrt(2 * public.loss_gap),
     )
     if name == "noisy-mb-sgd":
-        step = isrl_dp.mb_sgd_step(problem, rounds=rounds, noise_std=noise_std, setting="erm")
-        bound = isrl_dp.mb_sgd_bound(problem, rounds=rounds, step=step, noise_std=noise_std, setting="erm")
+        step = isrl_dp.mb_sgd_step(problem, rounds=rounds, noise_std=noise_std)
+        bound = isrl_dp.mb_sgd_bound(problem, rounds=rounds, step=step, noise_std=noise_std)
         return bound, step
     variance = isrl_dp.gradient_variance(problem, batch=batch, noise_std=noise_std, empirical=True)
     if problem.is_strongly_convex:
         stages = isrl_dp.fit_stages(problem, rounds=rounds, variance=variance)
-        return isrl_dp.multi_stage_bound(problem, stages, variance=variance), 1 / stages[0].curvature
+        return isrl_dp.multi_stage_bound(problem, stages, variance=variance), 1 / stages[0][1]
     strength = isrl_dp.best_regularisation(problem, rounds=rounds, variance=variance)
     bound = isrl_dp.regularised_bound(problem, rounds=rounds, variance=variance, regularisation=strength)
     return bound, 1 / (problem.smooth + strength)

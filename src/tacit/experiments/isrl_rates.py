@@ -33,7 +33,7 @@ from tacit.privacy import Target
 from tacit.report.curves import COLOURS
 from tacit.server.projection import Ball
 from tacit.server.update import Averaged, Descent
-from tacit.theory.isrl_dp import Problem, lower_bound, mb_sgd_bound, mb_sgd_step
+from tacit.theory.isrl_dp import ConvexProblem, lower_bound, mb_sgd_bound, mb_sgd_step
 
 PAPER = "papers/001 (Lowy & Razaviyayn 2023), Theorems 2.1, 4.1, 4.2 and Lemma D.6"
 DIM, DELTA, RADIUS, MOST_ROUNDS = 50, 1e-6, 1.0, 4000
@@ -64,7 +64,7 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
     clients, records, epsilon = settings["clients"], settings["records"], settings["epsilon"]
     federation = _federation(clients, records, settings["signal"])
     model, target = support_vector_machine(features=DIM, intercept=False), Target(epsilon, DELTA)
-    problem = Problem(
+    problem = ConvexProblem(
         clients=clients,
         records=records,
         dim=DIM,
@@ -87,10 +87,10 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
     rounds = min(settings["most_rounds"], max(4, math.ceil(3 * clients / (DIM * noise(1) ** 2))))
     planned = drafted(rounds)
     noise_std = float(planned.calibration.noise_stds.max())
-    step = mb_sgd_step(problem, rounds=rounds, noise_std=noise_std, setting="erm")
+    step = mb_sgd_step(problem, rounds=rounds, noise_std=noise_std)
     facts = {
         "least": 1 - settings["signal"] * RADIUS,
-        "upper": mb_sgd_bound(problem, rounds=rounds, step=step, noise_std=noise_std, setting="erm"),
+        "upper": mb_sgd_bound(problem, rounds=rounds, step=step, noise_std=noise_std),
         "lower": lower_bound("erm", problem),
         "step": step,
     }

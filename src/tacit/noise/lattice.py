@@ -16,7 +16,8 @@ proofs of their own.) Two things must be charged:
    So where a record moves x by a vector of norm r, it moves x' by at most r + (1 + 2^-4) sqrt(dim) g, and where
    it does not move x it does not move x'. `lattice_exponent` makes this a small part of a bound.
 2. The sampler. Its probabilities are the ideal ones up to a factor within exp(+-RELATIVE_ERROR), after the ideal
-   law has been cut at 16 standard deviations. `cost` and `delta_cost` say what epsilon and delta pay for that.
+   law has been cut at 16 standard deviations. `cost` says what epsilon pays for that, and
+   `tacit.privacy.inexact` what delta pays.
 
 Not covered: how x was computed (a sum of floats can move further than its records do); how long sampling takes.
 
@@ -49,7 +50,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tacit.errors import DataError, RequestError, count, positive, probability
+from tacit.errors import DataError, RequestError, count, positive
 from tacit.noise.entropy import Keystream
 
 RELATIVE_ERROR = 2.0**-49
@@ -200,7 +201,7 @@ def lattice_steps(row: Reals, noise_std: float, exponent: int, keystream: Keystr
 def lattice_rows(rows: Tensor, stds: Tensor, exponent: int, keystreams: Sequence[Keystream]) -> Tensor:
     """Every client's row on its own lattice, with noise of its own: (clients, dim) float32.
 
-    Guarantee: release i is a function of g nearest(row i / g) + N(0, stds[i]^2 I), up to `cost` and `delta_cost`.
+    Guarantee: release i is a function of g nearest(row i / g) + N(0, stds[i]^2 I), up to `cost` and TAIL_MASS.
     `stds` and `exponent` must not depend on anyone's records. Rows that are not finite, or too large to be
     rounded well, are refused before any noise is drawn. A refusal can be seen: the bound should rule it out.
 
@@ -255,23 +256,6 @@ def cost(dim: int, releases: int) -> float:
     True
     """
     return 2 * RELATIVE_ERROR * count("dim", dim) * count("releases", releases, at_least=0)
-
-
-def delta_cost(dim: int, releases: int, *, epsilon: float, delta: float) -> float:
-    """What the sampler's error and cut add to the delta of an ideal (epsilon, delta) guarantee.
-
-    With n and w as in `cost`, M the ideal mechanism, M' this one, and neighbours x and y: P(M'(x) in S)
-    <= w P(M(x) in S) <= w (e^epsilon P(M(y) in S) + delta), and P(M(y) in S) <= w P(M'(y) in S) + n TAIL_MASS.
-    So epsilon grows by 2 ln w, which is `cost`, and delta to w (delta + e^epsilon n TAIL_MASS). (That the cut law
-    is 1 / (1 - TAIL_MASS) times the ideal one inside the cut is covered by the reserve in RELATIVE_ERROR.)
-    """
-    if not epsilon >= 0:
-        raise RequestError(f"epsilon must be at least 0, not {epsilon!r}")
-    probability("delta", delta)
-    half_cost = cost(dim, releases) / 2
-    # In logarithms and capped, because e^epsilon may be no double.
-    log_cut = half_cost + epsilon + math.log(dim) + math.log(max(1, releases)) + math.log(TAIL_MASS)
-    return min(1.0, math.expm1(min(half_cost, 700.0)) * delta + math.exp(min(log_cut, 0.0)))
 
 
 def _checked_exponent(exponent: int) -> int:

@@ -1,7 +1,7 @@
 """Privacy: what happened, what it costs, how much noise a target needs, and what is promised."""
 
-from tacit.privacy.accounting import delta, epsilon, epsilon_curve
-from tacit.privacy.calibrate import calibrate_noise, largest_batch, largest_rate, largest_rounds
+from tacit.privacy.accounting import delta, epsilon
+from tacit.privacy.calibrate import calibrate_noise
 from tacit.privacy.guarantee import ClientGroup, Guarantee, Target
 from tacit.privacy.rdp import rdp_epsilon
 from tacit.privacy.terms import Adjacency, Adversary, Unit
@@ -16,9 +16,5 @@ __all__ = [
     "calibrate_noise",
     "delta",
     "epsilon",
-    "epsilon_curve",
-    "largest_batch",
-    "largest_rate",
-    "largest_rounds",
     "rdp_epsilon",
 ]

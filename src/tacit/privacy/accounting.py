@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 
@@ -76,23 +76,6 @@ def delta(event: DpEvent, epsilon: float, adjacency: Adjacency = Adjacency.REPLA
         if found >= log_floor or log_floor <= _LAST_LOG_FLOOR:
             return math.exp(min(0.0, max(found, _LAST_LOG_FLOOR)))
         log_floor = max(1.1 * max(found, 2 * log_floor) - 2, _LAST_LOG_FLOOR)
-
-
-def epsilon_curve(
-    event: DpEvent, rounds: Sequence[int], delta: float, adjacency: Adjacency = Adjacency.REPLACE_ONE
-) -> tuple[float, ...]:
-    """The epsilon after each of the given numbers of repetitions of one round's event; it never falls.
-
-    >>> from tacit.privacy.events import gaussian
-    >>> [round(e, 3) for e in epsilon_curve(gaussian(10.0), [0, 1, 4], 1e-5)]
-    [0.0, 0.726, 1.555]
-    """
-    bounds = {t: epsilon(repeated(event, t), delta, adjacency) if t else 0.0 for t in set(rounds)}
-    least = math.inf
-    for t in sorted(bounds, reverse=True):
-        # Fewer rounds cost no more than more do, so the bound for more of them holds as well.
-        bounds[t] = least = min(least, bounds[t])
-    return tuple(bounds[t] for t in rounds)
 
 
 def log_delta(

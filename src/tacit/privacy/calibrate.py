@@ -6,12 +6,11 @@ import json
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
 
 from dp_accounting import DpEvent
 from scipy import optimize
 
-from tacit.errors import RequestError, count, positive
+from tacit.errors import RequestError, positive
 from tacit.privacy import answers
 from tacit.privacy.accounting import best_split, check_delta, log_delta
 from tacit.privacy.accounting import epsilon as epsilon_of
@@ -20,8 +19,6 @@ from tacit.privacy.events import to_dict
 from tacit.privacy.inexact import Surcharge
 from tacit.privacy.terms import Adjacency
 
-_Setting = TypeVar("_Setting", int, float)
-
 _PRECISION = 1e-4
 """Relative precision of the noise multiplier before it is rounded up."""
 
@@ -29,8 +26,6 @@ _STRIDE, _SMALL_STRIDE = 1.0, 0.01
 _TYPICAL_SPLIT = -1.0
 _MOST_NUDGES, _MOST_NUDGE = 20, 2e-3
 _LEAST_LOG_NOISE, _MOST_LOG_NOISE = math.log(1e-4), math.log(1e9)
-_LEAST_RATE = 1e-9
-
 _ANSWERS: dict[str, float] = {}
 """Noise multipliers that were asked for before: many clients share one setting."""
 
@@ -70,62 +65,6 @@ def calibrate_noise(
 def forget() -> None:
     """Keep in mind no answer of this process; those on disk stay."""
     _ANSWERS.clear()
-
-
-def largest_rounds(
-    make_event: Callable[[int], DpEvent],
-    *,
-    epsilon: float,
-    delta: float,
-    adjacency: Adjacency = Adjacency.REPLACE_ONE,
-    at_most: int = 1_000_000,
-) -> int:
-    """The largest number of rounds, up to `at_most`, whose event keeps (epsilon, delta).
-
-    >>> from tacit.privacy.events import gaussian, repeated
-    >>> largest_rounds(lambda rounds: repeated(gaussian(75.0), rounds), epsilon=1.0, delta=1e-5)
-    101
-    """
-    return _largest_whole("rounds", make_event, epsilon, delta, adjacency, count("at_most", at_most))
-
-
-def largest_batch(
-    make_event: Callable[[int], DpEvent],
-    *,
-    records: int,
-    epsilon: float,
-    delta: float,
-    adjacency: Adjacency = Adjacency.REPLACE_ONE,
-) -> int:
-    """The largest batch, up to all `records`, whose event keeps (epsilon, delta)."""
-    return _largest_whole("batch", make_event, epsilon, delta, adjacency, count("records", records))
-
-
-def largest_rate(
-    make_event: Callable[[float], DpEvent],
-    *,
-    epsilon: float,
-    delta: float,
-    adjacency: Adjacency = Adjacency.REPLACE_ONE,
-) -> float:
-    """The largest sampling rate, to within 0.1% and never above it, whose event keeps (epsilon, delta).
-
-    >>> from tacit.privacy.events import poisson, repeated
-    >>> round(largest_rate(lambda rate: repeated(poisson(rate, 2.0), 100), epsilon=1.0, delta=1e-5), 3)
-    0.027
-    """
-    keeps = _keeper(make_event, epsilon, delta, adjacency)
-    if keeps(1.0):
-        return 1.0
-    high = low = 1.0
-    while not keeps(low):
-        high, low = low, low / 8
-        if low < _LEAST_RATE:
-            raise _out_of_reach(f"sampling rate down to {_LEAST_RATE:g}", epsilon, delta)
-    while high > low * 1.001:
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if keeps(middle) else (low, middle)
-    return low
 
 
 def _least_noise(
@@ -181,35 +120,6 @@ def _bracket(
                     "the chance that the record is used at all. Take a smaller delta, well below 1/records"
                 )
     return low, high
-
-
-def _largest_whole(
-    setting: str,
-    make_event: Callable[[int], DpEvent],
-    epsilon: float,
-    delta: float,
-    adjacency: Adjacency,
-    at_most: int,
-) -> int:
-    keeps = _keeper(make_event, epsilon, delta, adjacency)
-    if not keeps(1):
-        raise _out_of_reach(f"number of {setting}, not even 1,", epsilon, delta)
-    low, high = 1, 2
-    while high <= at_most and keeps(high):
-        low, high = high, 2 * high
-    high = min(high, at_most + 1)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if keeps(middle) else (low, middle)
-    return low
-
-
-def _keeper(
-    make_event: Callable[[_Setting], DpEvent], epsilon: float, delta: float, adjacency: Adjacency
-) -> Callable[[_Setting], bool]:
-    positive("epsilon", epsilon)
-    check_delta(delta)
-    return lambda setting: epsilon_of(make_event(setting), delta, Adjacency(adjacency)) <= epsilon
 
 
 def _out_of_reach(what: str, epsilon: float, delta: float) -> RequestError:

@@ -59,28 +59,6 @@ class Scores(Protocol):
 
 
 @dataclass(frozen=True)
-class PureScores:
-    """+-tanh(epsilon/2) with probability 1/2 each: randomised response, the worst epsilon-private randomiser.
-
-    Scores of any other one lie between the two, and are less spread out.
-    """
-
-    epsilon: float
-
-    @property
-    def reach(self) -> float:
-        # Rounded up: near one, the last digit of a score is a large part of its loss.
-        return min(1.0, math.tanh(self.epsilon / 2) * (1 + 2.0**-51))
-
-    def means(self, sizes: Iterable[int]) -> Iterator[tuple[Array, Array]]:
-        for size in sizes:
-            heads = stats.binom(size, 0.5)
-            fewest = int(heads.ppf(NEGLIGIBLE))
-            ones = np.arange(fewest, size - fewest + 1)
-            yield self.reach * (2 * ones / size - 1), heads.pmf(ones)
-
-
-@dataclass(frozen=True)
 class GaussianScores:
     """tanh(l/2) of the loss l between Gaussians at distance `shift`, spread out to a lattice of points i/K."""
 

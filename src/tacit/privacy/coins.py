@@ -35,7 +35,7 @@ from functools import lru_cache
 import numpy as np
 from scipy import optimize, stats
 
-from tacit.errors import RequestError, count, positive
+from tacit.errors import count, positive
 from tacit.privacy import gaussian
 from tacit.privacy.composition import CannotAnswerError
 from tacit.privacy.heads import gaussian_shift
@@ -262,22 +262,3 @@ def _largest_moment(noise: CoinNoise, logs: Array) -> float:
     spread = 3 + max(0.0, math.log(math.sqrt(noise.dim) / noise.reach))
     bounds = (middle - spread, middle + spread)
     return float(optimize.minimize_scalar(dual, bounds=bounds, method="bounded", options={"xatol": 1e-3}).fun)
-
-
-def published_epsilon(noise: CoinNoise, delta: float) -> float:
-    """The epsilon of cpSGD (Agarwal et al. 2018), Theorem 1, one round at p = 1/2; infinite where it has none.
-
-    Its sensitivities, after rounding with common uniform numbers, are Delta_2 = reach + sqrt(dim),
-    Delta_inf = reach + 1 and Delta_1 = sqrt(dim) reach + dim.
-    """
-    check_delta(delta)
-    if noise.rounds != 1:
-        raise RequestError(f"rounds must be 1 for the published bound, not {noise.rounds}")
-    dim, variance = noise.dim, noise.coins / 4
-    norm, largest, total = noise.reach + math.sqrt(dim), noise.reach + 1, math.sqrt(dim) * noise.reach + dim
-    if variance < max(23 * math.log(10 * dim / delta), 2 * largest):
-        return math.inf
-    first = norm * math.sqrt(2 * math.log(1.25 / delta) / variance)
-    second = (norm * 1.75 * math.sqrt(2 * math.log(10 / delta)) + total / 3) / (variance * (1 - delta / 10))
-    logs = math.log(1.25 / delta) + math.log(20 * dim / delta) * math.log(10 / delta)
-    return first + second + 2 / 3 * largest * logs / variance

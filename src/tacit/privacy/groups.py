@@ -18,7 +18,6 @@ from scipy import stats
 from tacit.errors import RequestError, count
 from tacit.privacy import events
 from tacit.privacy.accounting import check_delta, epsilon, log_delta, separate
-from tacit.privacy.convert import log_geometric
 from tacit.privacy.crowd_events import OnceDpEvent, ShuffledDpEvent
 from tacit.privacy.dominate import Direction, dominate, is_private, leaves
 from tacit.privacy.events import from_dict, to_dict
@@ -50,7 +49,7 @@ FIXED_SIZE = (
 def epsilon_between(event: DpEvent, delta: float, adjacency: Adjacency) -> float:
     """The epsilon of an event under any adjacency, also where the accountant knows it for replace-one only.
 
-    Fixed-size batches: not to be used is to contribute zero, see `convert.add_remove_from_replace_one`.
+    Fixed-size batches: not to be used is to contribute zero, which is within every bound.
 
     >>> from tacit.privacy.events import without_replacement
     >>> fixed = without_replacement(100, 10, 4.0)
@@ -75,8 +74,8 @@ def group_epsilon(event: DpEvent, size: int, delta: float, adjacency: Adjacency 
     Shuffled: as if the shuffler told who sent what, or one record after the other behind it.
     Fixed-size batches: Fact C, with the number of members drawn in the place of the draws of one record.
     Fixed-size batches in two levels: nature tells j (convexity), which leaves a Gaussian release at its shift.
-    Two levels, Poisson or fixed-size, where that is less: one record after the other as in `convert.group`, at
-    the best point of its curve.
+    Two levels, Poisson or fixed-size, where that is less: one record after the other, at the best point of its
+    curve (`_one_after_the_other`).
     Revealed batches: j is told.
 
     >>> from tacit.privacy.events import gaussian, poisson, repeated
@@ -267,3 +266,14 @@ def _one_after_the_other(
         middle = (low + high) / 2
         low, high = (low, middle) if keeps(middle) else (middle, high)
     return size * high
+
+
+def log_geometric(epsilon: float, size: int) -> float:
+    """log(1 + exp(e) + ... + exp((k-1) e)), without overflow.
+
+    >>> round(math.exp(log_geometric(1.0, 3)), 3)
+    11.107
+    """
+    if epsilon == 0:
+        return math.log(size)
+    return (size - 1) * epsilon + math.log(math.expm1(-size * epsilon) / math.expm1(-epsilon))

@@ -1,13 +1,14 @@
-"""What a theory is asked for: the settings that a recipe leaves open, from numbers that everybody may know."""
+"""What a theory is asked: the settings that a recipe leaves open, and what its theorem promises for a plan."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tacit.federation import Federation
 from tacit.models.model import Model
+from tacit.theory.utility import UtilityBound
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,11 @@ class Asked:
         """Whether every record is looked at once."""
         return bool(self.value("sampling") == "one-pass")
 
+    @property
+    def smallest(self) -> int:
+        """The records of the smallest client."""
+        return int(self.federation.sizes.min())
+
     def value(self, setting: str) -> Any:
         """A setting as it is said, or as it usually is."""
         said = self.given.get(setting)
@@ -65,11 +71,44 @@ class Asked:
         return all(self.given.get(setting) is None for setting in settings)
 
 
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run as it will be: every setting is said, and the noise is the one that was derived for it."""
+
+    asked: Asked
+    noise_std: float
+    """on a coordinate of a client's message (of each of its local gradients), root mean square over clients"""
+    batch: float
+    """the records of the smallest batch"""
+    least_rate: float
+    """the smallest share of its records that a client's batch is"""
+    batch_variance: float
+    """how far a batch's mean gradient is from its client's, mean square, in squared lengths of a gradient"""
+    participants: float
+    """how many clients take part in a round, or are expected to"""
+    assumed: Mapping[str, float] = field(default_factory=dict)
+    """constants that someone states about the data or the model (`tacit.theory.known.ASSUMABLE`)"""
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds the run has."""
+        return int(self.asked.value("rounds"))
+
+
 CHOSEN = frozenset(["batch", "regularisation", "rounds", "snapshot_probability", "stages", "step"])
 """What theories choose. Where all of it is said, none is asked."""
 
-Theory = Callable[[Asked], dict[str, Any]]
-"""Which values a paper prescribes, by setting; those that it knows nothing about are left out.
 
-What is given already is none of its business: it may be among the result, and counts for nothing there.
-"""
+def _nothing(asked: Asked) -> dict[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True)
+class Theory:
+    """What a paper says about an algorithm."""
+
+    bound: Callable[[PlannedRun], UtilityBound]
+    """what its theorem promises for a run, with the noise that this run really has"""
+    choose: Callable[[Asked], dict[str, Any]] = _nothing
+    """the values that it prescribes, by setting, without those that it knows nothing about. What is given already
+    may be among them, and counts for nothing there"""

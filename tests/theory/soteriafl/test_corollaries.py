@@ -26,29 +26,29 @@ def _limit(problem: Problem, constants: EstimatorConstants, beta: float) -> floa
     )
 
 
-def _limit_of_corollary_2(problem: Problem) -> float:
-    printed = theory.corollary_2(problem)
+def _corollary_2(problem: Problem) -> tuple[float, float, float]:
+    """Its beta, its step, and the longest step that Theorem 3 allows with that beta."""
+    batch = problem.records ** (2 / 3) / 4
+    p = batch / problem.records
+    beta, step = theory.svrg_beta_and_step(
+        clients=problem.clients,
+        omega=problem.omega,
+        smoothness=problem.smoothness,
+        batch=batch,
+        snapshot_probability=p,
+    )
     # the printed batch is a real number, and only C_1 = L^2/b depends on it
     unit = theory.svrg_constants(
-        batch=1,
-        snapshot_probability=printed.snapshot_probability,
-        smoothness=problem.smoothness,
-        gradient_bound=problem.gradient_bound,
+        batch=1, snapshot_probability=p, smoothness=problem.smoothness, gradient_bound=problem.gradient_bound
     )
-    return _limit(problem, dataclasses.replace(unit, c_1=unit.c_1 / printed.batch), printed.beta)
-
-
-@given(problem=PROBLEMS)
-def test_the_step_of_corollary_1_is_allowed(problem: Problem) -> None:
-    printed = theory.corollary_1(problem)
-    constants = theory.gd_constants(gradient_bound=problem.gradient_bound)
-    assert printed.step <= _limit(problem, constants, printed.beta) * (1 + 1e-9)
+    return beta, step, _limit(problem, dataclasses.replace(unit, c_1=unit.c_1 / batch), beta)
 
 
 @given(problem=PROBLEMS)
 def test_the_step_of_corollary_2_is_allowed_with_more_clients_or_more_compression(problem: Problem) -> None:
     assume(problem.clients > 18 or problem.omega > 1.65)
-    assert theory.corollary_2(problem).step <= _limit_of_corollary_2(problem) * (1 + 1e-9)
+    _, step, limit = _corollary_2(problem)
+    assert step <= limit * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(
@@ -56,21 +56,23 @@ def test_the_step_of_corollary_2_is_allowed_with_more_clients_or_more_compressio
 )
 def test_the_step_of_corollary_2_is_too_long_for_few_clients(clients: int, omega: float, factor: float) -> None:
     problem = Problem(clients=clients, records=1000, dim=10, omega=omega, epsilon=1.0, delta=1e-5)
-    excess = theory.corollary_2(problem).step / _limit_of_corollary_2(problem)
-    assert excess == pytest.approx(factor, abs=1e-3)
+    _, step, limit = _corollary_2(problem)
+    assert step / limit == pytest.approx(factor, abs=1e-3)
 
 
 @given(problem=PROBLEMS)
 def test_the_step_of_corollary_3_is_allowed_where_the_batch_fits(problem: Problem) -> None:
-    printed = theory.corollary_3(problem)
-    batch = min(math.ceil(printed.batch), problem.records)
+    beta, step = theory.saga_beta_and_step(
+        clients=problem.clients, omega=problem.omega, smoothness=problem.smoothness
+    )
+    batch = min(math.ceil(3 * problem.records ** (2 / 3)), problem.records)
     constants = theory.saga_constants(
         records=problem.records,
         batch=batch,
         smoothness=problem.smoothness,
         gradient_bound=problem.gradient_bound,
     )
-    assert printed.step <= _limit(problem, constants, printed.beta) * (1 + 1e-9)
+    assert step <= _limit(problem, constants, beta) * (1 + 1e-9)
 
 
 def _plugged_in(problem: Problem, constants: EstimatorConstants, beta: float, step: float) -> tuple[float, float]:
@@ -91,7 +93,8 @@ def _plugged_in(problem: Problem, constants: EstimatorConstants, beta: float, st
 
 @given(problem=PROBLEMS)
 def test_theorem_3_gives_rounds_and_utility_of_corollaries_2_and_3(problem: Problem) -> None:
-    svrg, saga = theory.corollary_2(problem), theory.corollary_3(problem)
+    svrg_beta, svrg_step, _ = _corollary_2(problem)
+    saga = theory.saga_beta_and_step(clients=problem.clients, omega=problem.omega, smoothness=problem.smoothness)
     constants = theory.saga_constants(
         records=problem.records,
         batch=1,
@@ -99,16 +102,15 @@ def test_theorem_3_gives_rounds_and_utility_of_corollaries_2_and_3(problem: Prob
         gradient_bound=problem.gradient_bound,
     )
     load = max(1.0, problem.tau)
-    assert svrg.rounds / problem.rounds_scale == pytest.approx(load)
-    assert _plugged_in(problem, constants, svrg.beta, svrg.step) == pytest.approx(
+    assert _plugged_in(problem, constants, svrg_beta, svrg_step) == pytest.approx(
         (4 / math.sqrt(3) * load, 8 * math.sqrt(3))
     )
-    assert _plugged_in(problem, constants, saga.beta, saga.step) == pytest.approx((load, 12.0))
+    assert _plugged_in(problem, constants, *saga) == pytest.approx((load, 12.0))
 
 
 @given(problem=PROBLEMS)
 def test_balanced_beta_proves_corollary_1(problem: Problem) -> None:
-    constants = theory.gd_constants(gradient_bound=problem.gradient_bound)
+    constants = theory.sgd_constants(records=9, batch=9, gradient_bound=problem.gradient_bound)
     beta = theory.balanced_beta(problem.clients, problem.omega)
     load = 4 * beta * (1 + problem.omega)
     step = _limit(problem, constants, beta)
@@ -120,18 +122,10 @@ def test_balanced_beta_proves_corollary_1(problem: Problem) -> None:
     assert utility == pytest.approx(math.sqrt(6) * growth)
 
 
-@given(problem=PROBLEMS)
-def test_the_printed_beta_of_corollary_1_misses_its_utility(problem: Problem) -> None:
-    constants = theory.gd_constants(gradient_bound=problem.gradient_bound)
-    printed, tau = theory.corollary_1(problem), problem.tau
-    rounds, utility = _plugged_in(problem, constants, printed.beta, printed.step)
-    assert rounds == pytest.approx(4 / math.sqrt(3) * math.sqrt(tau))
-    assert utility == pytest.approx(math.sqrt(3) * (1 + 2 * tau) / math.sqrt(tau))
-
-
 @pytest.mark.parametrize(("epsilon", "batch"), [(1.0, 10), (5.0, 51), (10.0, 103)])
 def test_corollary_1_sets_the_batches_of_the_experiments(epsilon: float, batch: int, a9a: Problem) -> None:
-    assert int(theory.corollary_1(dataclasses.replace(a9a, epsilon=epsilon)).batch) == batch
+    problem = dataclasses.replace(a9a, epsilon=epsilon)
+    assert int(theory.sgd_batch(problem, problem.tau / (2 * (1 + problem.omega)))) == batch
 
 
 def test_svrg_refuses_a_snapshot_probability_outside_corollary_2() -> None:

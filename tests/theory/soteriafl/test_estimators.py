@@ -26,12 +26,6 @@ def test_sgd_variance_of_lemma_1_is_that_of_poisson_sampling(batch: int) -> None
     assert variance == pytest.approx(c_2, abs=1e-12)
 
 
-def test_gd_is_sgd_with_every_record() -> None:
-    full = theory.sgd_constants(records=40, batch=40, gradient_bound=3.0)
-    assert theory.gd_constants(gradient_bound=3.0) == full
-    assert full.c_2 == 0
-
-
 @given(
     point=st.floats(-10, 10),
     snapshot=st.floats(-10, 10),
@@ -48,7 +42,11 @@ def test_svrg_memory_shrinks_as_lemma_1_says(
     squared_move = np.mean([move**2 for move in moves])
     kept = np.mean([(point + move - snapshot) ** 2 for move in moves])
     after = p * squared_move + (1 - p) * kept
-    allowed = (1 - c.theta) * (point - snapshot) ** 2 + c.c_3(step) * gradient**2 + c.c_4 * squared_move
+    allowed = (
+        (1 - c.theta) * (point - snapshot) ** 2
+        + c.c_3_per_step_squared * step**2 * gradient**2
+        + c.c_4 * squared_move
+    )
     assert after <= allowed + 1e-7 * (1 + allowed)
 
 

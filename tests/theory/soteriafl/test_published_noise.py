@@ -29,12 +29,12 @@ def test_published_noise_has_the_constants_of_the_experiments(algorithm: str, fa
     assert std**2 == pytest.approx(factor * 0.25 * 25 * math.log(1000) / (3256 * 2) ** 2)
 
 
-def test_published_noise_is_eq_4_with_any_constant() -> None:
+def test_published_noise_is_eq_4() -> None:
     constants = theory.svrg_constants(batch=1, snapshot_probability=0.5, smoothness=1.0, gradient_bound=3.0)
     std = theory.published_noise_std(
-        "soteriafl-svrg", gradient_bound=3.0, records=7, rounds=5, epsilon=0.5, delta=0.01, noise_constant=2.5
+        "soteriafl-svrg", gradient_bound=3.0, records=7, rounds=5, epsilon=0.5, delta=0.01
     )
-    assert std**2 == pytest.approx(2.5 * constants.noise_gain * 5 * math.log(100) / (7 * 0.5) ** 2)
+    assert std**2 == pytest.approx(48 * constants.noise_gain * 5 * math.log(100) / (7 * 0.5) ** 2)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,9 @@ def test_largest_step_is_exactly_what_the_proof_of_lemma_8_needs(
     def proof_holds(step: float) -> bool:
         half = 0.5 + alpha * constants.c_4 + 2 * beta * (1 + omega)
         eq_40 = half * (1 + omega) * step**2 / clients <= beta / (2 * (1 + omega)) * (1 + 1e-6)
-        descent = step - alpha * constants.c_3(step) - half * step**2 >= step / 2 * (1 - 1e-6)
+        descent = step - alpha * constants.c_3_per_step_squared * step**2 - half * step**2 >= step / 2 * (
+            1 - 1e-6
+        )
         return eq_40 and descent
 
     limit = theory.largest_step(constants, beta=beta, clients=clients, omega=omega, smoothness=1.0)
@@ -41,3 +43,16 @@ def test_largest_step_is_exactly_what_the_proof_of_lemma_8_needs(
     longer = theory.largest_step(constants, beta=beta, clients=clients, omega=omega, smoothness=0.5)
     c_1_unchanged = constants.c_1 == 0
     assert not c_1_unchanged or longer == pytest.approx(2 * limit)
+
+
+@given(constants=estimators(), share=st.floats(0.01, 2), clients=st.integers(1, 10**6), omega=st.floats(0, 1e3))
+def test_the_smallest_beta_is_the_one_that_just_allows_a_step(
+    constants: EstimatorConstants, share: float, clients: int, omega: float
+) -> None:
+    numbers = {"clients": clients, "omega": omega, "smoothness": 1.0}
+    limit = theory.longest_step(constants, **numbers)
+    beta = theory.smallest_beta(constants, step=share * limit, **numbers)
+    assert (beta is None) == (share > 1)
+    if beta is not None:
+        assert theory.largest_step(constants, beta=beta, **numbers) >= share * limit * (1 - 1e-6)
+        assert theory.largest_step(constants, beta=0.9 * beta, **numbers) < share * limit

@@ -50,9 +50,8 @@ def test_the_bounds_and_rounds_are_those_worked_by_hand() -> None:
     )
     direct = theory.cdp_utility_bound(problem, step=0.05, rounds=50, batch=5, noise_std=0.3)
     assert direct == pytest.approx(2 / 2.5 + 2 * 0.05 / 8 * (4 + 2 * (0.5 * 4 / 5 + 4 * 0.09)))
-    assert theory.initial_potential(
-        3.0, beta=0.5, smoothness=2.0, shift_gap_squared=4.0, alpha=0.1, delta_0=5.0
-    ) == pytest.approx(3 + 0.1 * 2 * 5 + 0.25 * 4)
+    potential = theory.initial_potential(3.0, beta=0.5, smoothness=2.0, shift_gap_squared=4.0)
+    assert potential == pytest.approx(3 + 0.25 * 4)
 
 
 def _run(problem: Problem, *, shifted: bool, step: float, rounds: int, batch: int, noise_std: float) -> float:
@@ -100,6 +99,8 @@ def test_the_bound_of_theorem_3_holds_for_a_run_and_is_not_idle() -> None:
         smoothness=1.0,
     )
     assert bound / 100 < measured < bound
+    terms = theory.theorem_3_terms(constants, RUN, step=step, rounds=300, noise_std=0.5)
+    assert measured < sum(terms.values()) <= bound * (1 + 1e-9)
 
 
 def test_the_bound_of_theorem_1_holds_for_a_run_and_is_not_idle() -> None:
@@ -109,7 +110,7 @@ def test_the_bound_of_theorem_1_holds_for_a_run_and_is_not_idle() -> None:
 
 
 def test_steps_beyond_the_theorems_are_refused() -> None:
-    constants = theory.gd_constants(gradient_bound=1.0)
+    constants = theory.sgd_constants(records=9, batch=9, gradient_bound=1.0)
     with pytest.raises(RequestError, match=r"at most 0\.5 for Theorem 3"):
         theory.utility_bound(
             constants,

@@ -10,13 +10,16 @@ from typing import Any
 
 from tacit.errors import RequestError
 from tacit.theory.asked import Asked
-from tacit.theory.isrl_dp.accelerated import best_regularisation
+from tacit.theory.isrl_dp.accelerated import (
+    best_regularisation,
+    fit_stages,
+    gradient_variance,
+    multi_stage_bound,
+)
 from tacit.theory.isrl_dp.constants import problem_of
 from tacit.theory.isrl_dp.mb_sgd import mb_sgd_step
-from tacit.theory.isrl_dp.multi_stage import Stage, fit_stages, multi_stage_bound
-from tacit.theory.isrl_dp.problem import Problem
+from tacit.theory.isrl_dp.problem import ConvexProblem
 from tacit.theory.isrl_dp.smoothing import model_smoothing
-from tacit.theory.isrl_dp.variance import gradient_variance
 
 STAND_IN = {"epsilon": 1.0, "delta": 1e-5}
 """Without a promise the noise is none, and these only stand where the formulas want a number."""
@@ -28,8 +31,8 @@ def choose_descent(asked: Asked) -> dict[str, Any]:
     if posed is None:
         return {}
     rounds, batch = _rounds(asked), asked.batch()
-    noise, setting = asked.noise_std(rounds, batch), "non-iid" if asked.one_pass else "erm"
-    return {"rounds": rounds, "step": mb_sgd_step(posed, rounds=rounds, noise_std=noise, setting=setting)}
+    step = mb_sgd_step(posed, rounds=rounds, noise_std=asked.noise_std(rounds, batch))
+    return {"rounds": rounds, "step": step}
 
 
 def choose_accelerated(asked: Asked) -> dict[str, Any]:
@@ -47,16 +50,16 @@ def choose_accelerated(asked: Asked) -> dict[str, Any]:
     variance = gradient_variance(posed, batch=drawn, noise_std=noise, empirical=not asked.one_pass)
     strength = 0.0
     if posed.is_strongly_convex:
-        choices = (fit_stages(posed, rounds=rounds, variance=variance), (Stage(rounds, posed.smooth),))
+        choices = (fit_stages(posed, rounds=rounds, variance=variance), ((rounds, posed.smooth),))
         stages = min(choices, key=lambda stages: multi_stage_bound(posed, stages, variance=variance))
     else:
         strength = best_regularisation(posed, rounds=rounds, variance=variance)
-        stages = (Stage(rounds, posed.smooth + strength),)
+        stages = ((rounds, posed.smooth + strength),)
     return {
         "rounds": rounds,
-        "stages": [[stage.rounds, stage.curvature] for stage in stages],
+        "stages": [[length, curvature] for length, curvature in stages],
         "regularisation": strength,
-        "step": 1 / stages[0].curvature,
+        "step": 1 / stages[0][1],
     }
 
 
@@ -67,7 +70,7 @@ def _rounds(asked: Asked) -> int:
     return int(asked.value("rounds"))
 
 
-def problem(asked: Asked) -> Problem | None:
+def problem(asked: Asked) -> ConvexProblem | None:
     """The problem that a run poses, or None where its public constants are not known.
 
     Gradients are taken to be as long as the bound lets them be; a bound below the loss's own Lipschitz constant

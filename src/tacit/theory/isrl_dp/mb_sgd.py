@@ -8,31 +8,31 @@ from __future__ import annotations
 import math
 
 from tacit.errors import RequestError, count, positive
-from tacit.theory.isrl_dp.problem import Problem, check_setting
-from tacit.theory.soteriafl.checks import ROUND_OFF, not_negative
+from tacit.theory.checks import ROUND_OFF, not_negative
+from tacit.theory.isrl_dp.problem import ConvexProblem
 
 
-def second_moment(problem: Problem, noise_std: float) -> float:
+def second_moment(problem: ConvexProblem, noise_std: float) -> float:
     """c of Lemma D.6: E||g_r||^2 <= L^2 + d s^2/M, for batches of fixed size (Poisson batches add L^2/(MK)).
 
     Theorem D.1's proof divides L^2 by M as well, and so does Theorem G.1's: the silos' gradients are no
     independent noise, and their mean can be as long as one of them.
 
-    >>> second_moment(Problem(clients=4, records=9, dim=8, epsilon=1.0, delta=0.1), 1.0)
+    >>> second_moment(ConvexProblem(clients=4, records=9, dim=8, epsilon=1.0, delta=0.1), 1.0)
     3.0
     """
     noise = problem.dim * not_negative("noise_std", noise_std) ** 2
     return problem.lipschitz**2 + noise / problem.reporting
 
 
-def stability(problem: Problem, *, step: float, rounds: int) -> float:
+def stability(problem: ConvexProblem, *, step: float, rounds: int) -> float:
     """How much one record can move the loss (Lemma D.2): what the population risk exceeds the empirical one by.
 
     Convex, averaged with equal weights: L^2 step (R-1)/(nM). Strongly convex, any weights: 4 L^2/(mu (nM-1)).
     For like silos and a step up to 1/beta. The lemma states 2 L^2 R step/(nM); its own sum gives half of that,
     over the R - 1 iterates that can differ.
 
-    >>> stability(Problem(clients=4, records=25, dim=8, epsilon=1.0, delta=0.1), step=0.5, rounds=21)
+    >>> stability(ConvexProblem(clients=4, records=25, dim=8, epsilon=1.0, delta=0.1), step=0.5, rounds=21)
     0.1
     """
     positive("step", step)
@@ -44,92 +44,73 @@ def stability(problem: Problem, *, step: float, rounds: int) -> float:
     return 4 * problem.lipschitz**2 / (problem.strong_convexity * (pooled - 1))
 
 
-def longest_step(problem: Problem, setting: str) -> float:
+def longest_step(problem: ConvexProblem) -> float:
     """The longest step that Lemmas D.2 and D.6 allow: 1/beta, strongly convex 1/(2 beta).
 
-    Only the stability of Lemma D.2 needs a smooth loss. Elsewhere a loss without beta has no limit, or, if it
-    is strongly convex, 1/(2 mu), which keeps the weights positive.
+    Only the stability of Lemma D.2 needs a smooth loss. A loss without beta has no limit, or, if it is strongly
+    convex, 1/(2 mu), which keeps the weights positive.
 
-    >>> longest_step(Problem(clients=4, records=9, dim=8, epsilon=1.0, delta=0.1, smoothness=4.0), "erm")
+    >>> longest_step(ConvexProblem(clients=4, records=9, dim=8, epsilon=1.0, delta=0.1, smoothness=4.0))
     0.25
     """
-    if check_setting(setting) == "iid" or problem.smoothness is not None:
+    if problem.smoothness is not None:
         return 1 / (2 * problem.smooth) if problem.is_strongly_convex else 1 / problem.smooth
     return 1 / (2 * problem.strong_convexity) if problem.is_strongly_convex else math.inf
 
 
-def mb_sgd_step(problem: Problem, *, rounds: int, noise_std: float, setting: str = "iid") -> float:
+def mb_sgd_step(problem: ConvexProblem, *, rounds: int, noise_std: float) -> float:
     """The constant step of Noisy MB-SGD for the noise that is really added.
 
     Convex: the step that makes `mb_sgd_bound` smallest. Strongly convex: that of Lemma D.5 (Stich 2019) as
     Lemma D.6 uses it, min{1/(2 beta), ln(max{2, mu^2 D^2 R^2/c}) / (mu R)} with c = `second_moment`.
 
-    >>> p = Problem(clients=4, records=9, dim=8, epsilon=1.0, delta=0.1, smoothness=0.1)
-    >>> mb_sgd_step(p, rounds=300, noise_std=1.0, setting="erm")
+    >>> p = ConvexProblem(clients=4, records=9, dim=8, epsilon=1.0, delta=0.1, smoothness=0.1)
+    >>> mb_sgd_step(p, rounds=300, noise_std=1.0)
     0.03333333333333333
     """
-    r, c, limit = count("rounds", rounds), second_moment(problem, noise_std), longest_step(problem, setting)
+    r, c, limit = count("rounds", rounds), second_moment(problem, noise_std), longest_step(problem)
     if problem.is_strongly_convex:
         scale = problem.strong_convexity * r
         return min(limit, math.log(max(2.0, (scale * problem.diameter) ** 2 / c)) / scale)
-    slope = c / 2 + (stability(problem, step=1.0, rounds=r) if setting == "iid" else 0.0)
-    return min(limit, problem.diameter / math.sqrt(2 * r * slope))
+    return min(limit, problem.diameter / math.sqrt(r * c))
 
 
-def theorem_d_1_step(problem: Problem, *, rounds: int) -> float:
-    """The step that Theorem D.1 prints for the convex case; it leaves out the noise's logarithms and constants.
-
-    min{ 1/beta, D/(L sqrt(R)) min{ 1, epsilon n sqrt(M)/sqrt(R d), sqrt(nM/R) } }.
-
-    >>> p = Problem(clients=4, records=25, dim=1, epsilon=1.0, delta=0.1, smoothness=1.0)
-    >>> theorem_d_1_step(p, rounds=400)
-    0.025
-    """
-    r, m = count("rounds", rounds), problem.reporting
-    private = problem.epsilon * problem.records * math.sqrt(m / (r * problem.dim))
-    shrink = min(1.0, private, math.sqrt(problem.records * m / r))
-    return min(1 / problem.smooth, problem.diameter / (problem.lipschitz * math.sqrt(r)) * shrink)
-
-
-def weight_growth(problem: Problem, step: float) -> float:
-    """By which factor the weight of an iterate exceeds the one before: 1/(1 - mu step), and 1 if only convex.
-
-    Lemma D.5: gamma_r = (1 - mu step)^-(r+1), so that late iterates count for more. Only ratios matter.
-
-    >>> weight_growth(Problem(clients=4, records=9, dim=8, epsilon=1.0, delta=0.1, strong_convexity=0.5), 1.0)
-    2.0
-    """
-    shrink = 1 - problem.strong_convexity * positive("step", step)
-    if shrink <= 0:
-        raise RequestError(
-            f"step must be below 1/strong_convexity, not {step!r}: the weights would not be positive"
-        )
-    return 1 / shrink
-
-
-def mb_sgd_bound(problem: Problem, *, rounds: int, step: float, noise_std: float, setting: str = "iid") -> float:
+def mb_sgd_bound(problem: ConvexProblem, *, rounds: int, step: float, noise_std: float) -> float:
     """What Noisy MB-SGD promises for the noise that is really added: expected excess risk of the averaged point.
 
     Lemma D.6 with its constants: (mu D^2/2) / ((1 - mu step)^-R - 1) + (step/2) c, which is
-    D^2/(2 step R) + (step/2) c for mu = 0; c is `second_moment`. That is the empirical risk ("erm"), or with a
-    single pass over the records ("non-iid") the population risk. With records drawn again ("iid") the
-    population risk is higher by `stability`.
+    D^2/(2 step R) + (step/2) c for mu = 0; c is `second_moment`. That is the empirical risk, or with a single
+    pass over the records the population risk. With records drawn again, the population risk of like silos is
+    higher by `stability`.
 
-    >>> p = Problem(clients=4, records=25, dim=8, epsilon=1.0, delta=0.1, smoothness=1.0)
-    >>> mb_sgd_bound(p, rounds=100, step=0.1, noise_std=1.0, setting="erm")
+    >>> p = ConvexProblem(clients=4, records=25, dim=8, epsilon=1.0, delta=0.1, smoothness=1.0)
+    >>> mb_sgd_bound(p, rounds=100, step=0.1, noise_std=1.0)
     0.2
-    >>> mb_sgd_bound(p, rounds=101, step=0.1, noise_std=1.0) - 0.1 - 0.15 < 0.05
-    True
     """
-    limit = longest_step(problem, setting)
+    return sum(mb_sgd_terms(problem, rounds=rounds, step=step, noise_std=noise_std).values())
+
+
+def mb_sgd_terms(
+    problem: ConvexProblem,
+    *,
+    rounds: int,
+    step: float,
+    noise_std: float,
+    batch_variance: float = 0.0,
+) -> dict[str, float]:
+    """The same by cause. `batch_variance` is what batches of random size add to the second moment, over L^2."""
+    limit = longest_step(problem)
     if positive("step", step) > limit * (1 + ROUND_OFF):
         raise RequestError(f"step must be at most {limit:.6g} for Lemmas D.2 and D.6 to hold, not {step!r}")
-    start = _weighted_start(problem, step, count("rounds", rounds))
-    generalisation = stability(problem, step=step, rounds=rounds) if setting == "iid" else 0.0
-    return start + step / 2 * second_moment(problem, noise_std) + generalisation
+    drawn = step / 2 * not_negative("batch_variance", batch_variance) * problem.lipschitz**2 / problem.reporting
+    return {
+        "optimisation": _weighted_start(problem, step, count("rounds", rounds)) + step / 2 * problem.lipschitz**2,
+        "sampling": drawn,
+        "privacy": step / 2 * problem.dim * not_negative("noise_std", noise_std) ** 2 / problem.reporting,
+    }
 
 
-def _weighted_start(problem: Problem, step: float, rounds: int) -> float:
+def _weighted_start(problem: ConvexProblem, step: float, rounds: int) -> float:
     if not problem.is_strongly_convex:
         return problem.diameter**2 / (2 * step * rounds)
     decay = -rounds * math.log1p(-problem.strong_convexity * step)

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 
 from tacit.errors import RequestError, count, positive, unknown_name
-from tacit.theory.soteriafl.checks import ROUND_OFF, below_one, not_negative
+from tacit.theory.checks import ROUND_OFF, below_one, not_negative
 
 SETTINGS = ("iid", "non-iid", "erm")
 """The paper's three problems: population risk with like silos (section 2), with unlike silos (section 3), and
@@ -17,7 +17,7 @@ empirical risk (section 4)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Problem:
+class ConvexProblem:
     """The numbers that the paper's results depend on (Assumption 1); all of them public.
 
     What is left open takes the worst value that the others allow: phi = v = L, Delta = L D, M = N. A loss

@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 
 from tacit.errors import RequestError, count, positive
-from tacit.theory.isrl_dp.problem import Problem
-from tacit.theory.soteriafl.checks import ROUND_OFF, below_one
+from tacit.theory.checks import ROUND_OFF, below_one
 
 
 def _at_most(epsilon: float, limit: float, theorem: str) -> float:
@@ -46,45 +45,6 @@ def smallest_batch(*, records: int, rounds: int, epsilon: float, delta: float) -
     """
     root = math.sqrt(2 * count("rounds", rounds) * math.log(2 / below_one("delta", delta)))
     return positive("epsilon", epsilon) * count("records", records) / (4 * root)
-
-
-def one_pass_noise_std(*, lipschitz: float, batch: int, epsilon: float, delta: float) -> float:
-    """The noise of Theorem E.1, One-Pass Accelerated Noisy MB-SGD: every record in one batch only.
-
-    s^2 = 32 L^2 ln(1.25/delta) / (epsilon K)^2, for epsilon <= 8 ln(1/delta). Safe, by zero-concentrated
-    privacy; the Gaussian mechanism's own curve (sensitivity 2L/K) needs 1.7 to 3.5 times less.
-
-    >>> round(one_pass_noise_std(lipschitz=1.0, batch=100, epsilon=1.0, delta=1e-5), 4)
-    0.1938
-    """
-    below_one("delta", delta)
-    _at_most(epsilon, -8 * math.log(delta), "Theorem E.1")
-    scale = positive("lipschitz", lipschitz) / (count("batch", batch) * epsilon)
-    return scale * math.sqrt(32 * math.log(1.25 / delta))
-
-
-def shuffled_noise_std(problem: Problem, *, rounds: int, noise_constant: float = 1.0) -> float:
-    """The noise of Theorem G.1, Noisy MB-SGD behind a shuffler with batches of one record. NOT usable as it is.
-
-    s^2 = C L^2 R M ln(R M^2/(N delta)) ln(R/delta) ln(1/delta) / (n N epsilon)^2, where (epsilon, delta) is the
-    shuffled guarantee, for epsilon <= ln(2/delta) and M >= 16 ln(18 R M^2/(N delta)). The paper leaves C open
-    (`noise_constant`, here 1), so this is an order and no promise.
-
-    >>> p = Problem(clients=1000, records=100, dim=10, epsilon=1.0, delta=1e-6)
-    >>> round(shuffled_noise_std(p, rounds=100), 3)
-    0.254
-    """
-    _at_most(problem.epsilon, math.log(2 / problem.delta), "Theorem G.1")
-    r, m, delta = count("rounds", rounds), problem.reporting, problem.delta
-    load = r * m**2 / (problem.clients * delta)
-    if m < 16 * math.log(18 * load):
-        raise RequestError(
-            f"cohort must be at least {math.ceil(16 * math.log(18 * load))} silos for {r} rounds (Theorem G.1),"
-            f" not {m:g}: fewer hide too little"
-        )
-    logs = math.log(load) * math.log(r / delta) * -math.log(delta)
-    scale = problem.lipschitz / (problem.records * problem.clients * problem.epsilon)
-    return scale * math.sqrt(positive("noise_constant", noise_constant) * r * m * logs)
 
 
 def experiment_noise_std(

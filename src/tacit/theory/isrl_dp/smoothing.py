@@ -7,22 +7,21 @@ are those of `tacit.theory.isrl_dp`.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from tacit.errors import RequestError, positive, unknown_name
 from tacit.federation import Federation
 from tacit.models.model import Model
 from tacit.theory.isrl_dp.constants import problem_of
-from tacit.theory.isrl_dp.problem import Problem
+from tacit.theory.isrl_dp.problem import ConvexProblem
 
 
-def smoothing(problem: Problem, setting: str) -> float:
+def smoothing(problem: ConvexProblem, setting: str) -> float:
     """The beta of the envelope: in setting "iid" that of Theorem D.2, in setting "erm" that of Theorem F.2.
 
     D.2: L sqrt(M) / (D (1/sqrt(n) + p)) convex, mu M / (1/n + p^2) strongly, with p = sqrt(d ln1d)/(epsilon n).
     F.2: L sqrt(M) epsilon n/(D sqrt(d)) convex, mu M (epsilon n)^2/d strongly. Section 3 has no such result.
 
-    >>> p = Problem(clients=4, records=10, dim=25, epsilon=1.0, delta=0.1)
+    >>> p = ConvexProblem(clients=4, records=10, dim=25, epsilon=1.0, delta=0.1)
     >>> smoothing(p, "erm")
     4.0
     """
@@ -79,25 +78,10 @@ def model_smoothing(
     return smoothing(problem, setting)
 
 
-def smoothed(problem: Problem, beta: float) -> Problem:
-    """The problem of the envelope: beta-smooth, as Lipschitz as before, strongly convex with mu beta/(mu+beta).
-
-    Lemma D.7 has 2L for the Lipschitz constant, for which the noise of Theorems D.2 and F.2 would be half of
-    what their own proof asks. L holds: the envelope's slope beta (w - v) at w is at most L long, because moving
-    v towards w cannot pay. The theorems keep mu for the envelope, which is less curved than that.
-
-    >>> p = Problem(clients=4, records=10, dim=25, epsilon=1.0, delta=0.1, strong_convexity=0.5)
-    >>> smoothed(p, 0.5).strong_convexity
-    0.25
-    """
-    mu = problem.strong_convexity
-    return replace(problem, smoothness=positive("beta", beta), strong_convexity=mu * beta / (mu + beta))
-
-
-def smoothing_loss(problem: Problem, beta: float) -> float:
+def smoothing_loss(problem: ConvexProblem, beta: float) -> float:
     """What the envelope costs, at most (Lemma D.7): L^2/(2 beta).
 
-    >>> smoothing_loss(Problem(clients=4, records=10, dim=25, epsilon=1.0, delta=0.1), 4.0)
+    >>> smoothing_loss(ConvexProblem(clients=4, records=10, dim=25, epsilon=1.0, delta=0.1), 4.0)
     0.125
     """
     return problem.lipschitz**2 / (2 * positive("beta", beta))

@@ -1,4 +1,4 @@
-"""What the theorems of SoteriaFL (Li et al. 2022, papers/000) prescribe and promise, one file an idea.
+"""What the theorems of SoteriaFL (Li, Zhao, Li & Chi 2022) prescribe and promise, one file an idea.
 
 Letters of the formulas: n `clients`, m `records` of each client, d `dim`, w `omega`, L `smoothness`,
 G `gradient_bound`, T `rounds`, b `batch`, q = b/m, s `noise_std` of a coordinate of a client's message,
@@ -10,46 +10,32 @@ take the standard deviation that is really used, so that they hold for noise cal
 
 from __future__ import annotations
 
-from tacit.theory.soteriafl.cdp_sgd import cdp_rounds, cdp_step, cdp_utility_bound
-from tacit.theory.soteriafl.compression import compression_load, rand_k_omega, shift_step
+from tacit.theory.soteriafl.cdp_sgd import cdp_rounds, cdp_step, cdp_terms, cdp_utility_bound
+from tacit.theory.soteriafl.compression import compression_load, shift_step
 from tacit.theory.soteriafl.corollaries import (
-    Corollary,
     balanced_beta,
-    corollary_1,
-    corollary_2,
-    corollary_3,
+    saga_beta_and_step,
+    sgd_batch,
     svrg_beta_and_step,
 )
-from tacit.theory.soteriafl.estimators import (
-    EstimatorConstants,
-    gd_constants,
-    saga_constants,
-    sgd_constants,
-    svrg_constants,
-)
+from tacit.theory.soteriafl.estimators import EstimatorConstants, saga_constants, sgd_constants, svrg_constants
 from tacit.theory.soteriafl.prescription import Prescription, exact_noise_constant, prescribe
 from tacit.theory.soteriafl.problem import Problem
 from tacit.theory.soteriafl.published_noise import AS_PUBLISHED, amplification_excess, published_noise_std
-from tacit.theory.soteriafl.tables import (
-    Table1Row,
-    Table2Row,
-    communication_complexity,
-    gradient_complexity,
-    table_1,
-    table_2,
-    utility,
-)
+from tacit.theory.soteriafl.tables import Table1Row, Table2Row, table_1, table_2
 from tacit.theory.soteriafl.theorem_3 import (
     balancing_rounds,
     initial_potential,
     largest_step,
+    longest_step,
+    smallest_beta,
+    theorem_3_terms,
     utility_bound,
     variance_weight,
 )
 
 __all__ = [
     "AS_PUBLISHED",
-    "Corollary",
     "EstimatorConstants",
     "Prescription",
     "Problem",
@@ -60,28 +46,26 @@ __all__ = [
     "balancing_rounds",
     "cdp_rounds",
     "cdp_step",
+    "cdp_terms",
     "cdp_utility_bound",
-    "communication_complexity",
     "compression_load",
-    "corollary_1",
-    "corollary_2",
-    "corollary_3",
     "exact_noise_constant",
-    "gd_constants",
-    "gradient_complexity",
     "initial_potential",
     "largest_step",
+    "longest_step",
     "prescribe",
     "published_noise_std",
-    "rand_k_omega",
+    "saga_beta_and_step",
     "saga_constants",
+    "sgd_batch",
     "sgd_constants",
     "shift_step",
+    "smallest_beta",
     "svrg_beta_and_step",
     "svrg_constants",
     "table_1",
     "table_2",
-    "utility",
+    "theorem_3_terms",
     "utility_bound",
     "variance_weight",
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from tacit.errors import RequestError, count, positive
-from tacit.theory.soteriafl.checks import ROUND_OFF, batch_size, not_negative
+from tacit.theory.checks import ROUND_OFF, batch_size, not_negative
 from tacit.theory.soteriafl.problem import Problem
 
 
@@ -45,11 +45,24 @@ def cdp_utility_bound(problem: Problem, *, step: float, rounds: int, batch: int,
     >>> cdp_utility_bound(p, step=1.0, rounds=20, batch=10, noise_std=0.5)
     0.2
     """
+    rest = 1 - batch_size(batch, problem.records) / problem.records
+    return sum(
+        cdp_terms(problem, step=step, rounds=rounds, batch_variance=rest / batch, noise_std=noise_std).values()
+    )
+
+
+def cdp_terms(
+    problem: Problem, *, step: float, rounds: int, batch_variance: float, noise_std: float
+) -> dict[str, float]:
+    """The same by cause. `batch_variance` is that of a batch's mean gradient over G^2: (1-q)/b, for example."""
     if positive("step", step) * problem.smoothness > 1 + ROUND_OFF:
         raise RequestError(f"step must be at most 1/smoothness = {1 / problem.smoothness:.6g}, not {step!r}")
     g_squared = problem.gradient_bound**2
-    q = batch_size(batch, problem.records) / problem.records
-    spread = (1 - q) * g_squared / batch + problem.dim * not_negative("noise_std", noise_std) ** 2
-    second_moment = problem.omega * g_squared + (1 + problem.omega) * spread
-    descent = 2 * problem.loss_gap / (step * count("rounds", rounds))
-    return descent + problem.smoothness * step / problem.clients * second_moment
+    weight = problem.smoothness * step / problem.clients
+    terms = {
+        "optimisation": 2 * problem.loss_gap / (step * count("rounds", rounds)),
+        "sampling": weight * not_negative("batch_variance", batch_variance) * g_squared,
+        "privacy": weight * problem.dim * not_negative("noise_std", noise_std) ** 2,
+    }
+    sent = g_squared * (1 + batch_variance) + problem.dim * noise_std**2
+    return {**terms, "compression": weight * problem.omega * sent}

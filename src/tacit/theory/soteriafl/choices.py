@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from tacit.models.linear import LinearModel
@@ -27,7 +26,7 @@ def prescription(asked: Asked) -> Prescription | None:
     posed = problem(asked)
     if posed is None:
         return None
-    return prescribe(asked.algorithm, **asdict(posed), noise_constant=exact_noise_constant(asked.algorithm))
+    return prescribe(asked.algorithm, posed, noise_constant=exact_noise_constant(asked.algorithm))
 
 
 def problem(asked: Asked) -> Problem | None:

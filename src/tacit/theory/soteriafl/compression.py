@@ -7,22 +7,8 @@ from __future__ import annotations
 
 import math
 
-from tacit.errors import RequestError, count
-from tacit.theory.soteriafl.checks import not_negative
-
-
-def rand_k_omega(dim: int, k: int) -> float:
-    """The compression parameter of random-k sparsification (Example 1): omega = d/k - 1.
-
-    Definition 1: C is an omega-compressor if E C(x) = x and E||C(x) - x||^2 <= omega ||x||^2 for every x.
-    Zero is no compression at all; a message shrinks by about 1 + omega.
-
-    >>> rand_k_omega(100, 5)
-    19.0
-    """
-    if count("k", k) > count("dim", dim):
-        raise RequestError(f"k must be at most dim = {dim}, not {k!r}: no more coordinates than there are")
-    return dim / k - 1
+from tacit.errors import count
+from tacit.theory.checks import not_negative
 
 
 def shift_step(omega: float) -> float:

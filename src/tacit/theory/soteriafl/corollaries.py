@@ -6,59 +6,25 @@ The letters of the formulas are those of `tacit.theory.soteriafl`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from tacit.errors import RequestError, positive, probability
-from tacit.theory.soteriafl.checks import ROUND_OFF
+from tacit.theory.checks import ROUND_OFF
 from tacit.theory.soteriafl.compression import compression_load
 from tacit.theory.soteriafl.problem import Problem
 
 
-@dataclass(frozen=True)
-class Corollary:
-    """What a corollary prescribes, in real numbers as printed; `batch` may fall outside [1, records].
+def sgd_batch(problem: Problem, beta: float) -> float:
+    """The batch of Corollary 1, SoteriaFL-SGD, for any beta: min{m epsilon G sqrt(beta / ((1+w) L d ln1d)), m}.
 
-    `rounds` and `utility` stand under an O() in the paper, which hides the loss gap too: its constant is 1.
-    """
+    The corollary has beta = tau / (2 (1+w)). Its utility does not follow from this beta when tau is small: put
+    into Theorem 3 it gives the order (L/K) (1 + 2 tau) / sqrt(2 tau), which grows without limit as tau falls.
+    `balanced_beta` proves the claim.
 
-    beta: float
-    step: float
-    batch: float
-    snapshot_probability: float
-    rounds: float
-    utility: float
-
-
-def corollary_1(problem: Problem) -> Corollary:
-    """Corollary 1, SoteriaFL-SGD (SoteriaFL-GD is the same with batch = records).
-
-    beta = tau / (2 (1+w)), step = 1 / ((1 + 2 tau) L), b = min{m epsilon G sqrt(beta / ((1+w) L d ln1d)), m},
-    T = K (1 + sqrt(tau)), utility = (L/K) (1 + sqrt(tau)).
-
-    The utility does not follow from this beta when tau is small: put into Theorem 3 it gives the order
-    (L/K) (1 + 2 tau) / sqrt(2 tau), which grows without limit as tau falls. `balanced_beta` proves the claim.
-
-    >>> from tacit.theory.soteriafl import rand_k_omega
-    >>> a9a = Problem(clients=10, records=3256, dim=124, omega=rand_k_omega(124, 6), epsilon=1.0, delta=1e-3,
+    >>> a9a = Problem(clients=10, records=3256, dim=124, omega=124 / 6 - 1, epsilon=1.0, delta=1e-3,
     ...               gradient_bound=0.5)
-    >>> int(corollary_1(a9a).batch)  # the batch of the paper's experiment
+    >>> int(sgd_batch(a9a, a9a.tau / (2 * (1 + a9a.omega))))  # the batch of the paper's experiment
     10
     """
-    tau, scale = problem.tau, problem.rounds_scale
-    beta = tau / (2 * (1 + problem.omega))
-    growth = 1 + math.sqrt(tau)
-    return Corollary(
-        beta=beta,
-        step=1 / ((1 + 2 * tau) * problem.smoothness),
-        batch=sgd_batch(problem, beta),
-        snapshot_probability=1.0,
-        rounds=scale * growth,
-        utility=problem.smoothness / scale * growth,
-    )
-
-
-def sgd_batch(problem: Problem, beta: float) -> float:
-    """The batch of Corollary 1 for any beta: min{m epsilon G sqrt(beta / ((1+w) L d ln1d)), m}."""
     scale = problem.privacy_cost * math.sqrt((1 + problem.omega) * problem.smoothness)
     return min(problem.gradient_bound * math.sqrt(beta) / scale, float(problem.records))
 
@@ -70,9 +36,8 @@ def balanced_beta(clients: int, omega: float) -> float:
     there. Up to constants, rounds and utility are K and L/K times
     sqrt((1 + sqrt(1 + 16 tau^2)) / 2) <= 1 + sqrt(2 tau).
 
-    >>> round(balanced_beta(10_000, 0.0), 6), corollary_1(
-    ...     Problem(clients=10_000, records=9, dim=9, omega=0, epsilon=1, delta=0.1)).beta
-    (0.0001, 0.005)
+    >>> round(balanced_beta(10_000, 0.0), 6)
+    0.0001
     """
     square = 16 * compression_load(clients, omega) ** 2
     # (sqrt(1 + x) - 1) = x / (sqrt(1 + x) + 1), without the cancellation for small x
@@ -104,43 +69,14 @@ def svrg_beta_and_step(
     return (u * relief * (1 + omega)) ** 2 / clients, u * relief / (2 * positive("smoothness", smoothness))
 
 
-def corollary_2(problem: Problem) -> Corollary:
-    """Corollary 2, SoteriaFL-SVRG: b = m^(2/3)/4, p = b/m, T = K max{1, tau}, utility = L/K.
-
-    Beta and step, and where the step is too long, are those of `svrg_beta_and_step`.
-
-    >>> c = corollary_2(Problem(clients=100, records=1000, dim=10, omega=0.0, epsilon=1.0, delta=1e-5))
-    >>> round(c.batch, 6), round(c.snapshot_probability, 6), round(c.step, 6)
-    (25.0, 0.025, 0.125)
-    """
-    batch = problem.records ** (2 / 3) / 4
-    p = batch / problem.records
-    beta, step = svrg_beta_and_step(
-        clients=problem.clients,
-        omega=problem.omega,
-        smoothness=problem.smoothness,
-        batch=batch,
-        snapshot_probability=p,
-    )
-    scale = problem.rounds_scale
-    return Corollary(beta, step, batch, p, scale * max(1.0, problem.tau), problem.smoothness / scale)
-
-
-def corollary_3(problem: Problem) -> Corollary:
-    """Corollary 3, SoteriaFL-SAGA: b = 3 m^(2/3), T = K max{1, tau}, utility = L/K.
+def saga_beta_and_step(*, clients: int, omega: float, smoothness: float) -> tuple[float, float]:
+    """The beta and step of Corollary 3, SoteriaFL-SAGA, for a batch of 3 m^(2/3).
 
     beta = (1+w)^2 min{1, 1/tau^2} / (3n), step = min{1, 1/tau} / (3L). Theorem 3 allows it wherever the batch
     fits, from 27 records on.
 
-    >>> round(corollary_3(Problem(clients=9, records=27, dim=9, omega=0.0, epsilon=1.0, delta=0.1)).batch, 6)
-    27.0
+    >>> saga_beta_and_step(clients=3, omega=0.0, smoothness=2.0)
+    (0.1111111111111111, 0.16666666666666666)
     """
-    relief, scale = min(1.0, 1 / problem.tau), problem.rounds_scale
-    return Corollary(
-        beta=((1 + problem.omega) * relief) ** 2 / (3 * problem.clients),
-        step=relief / (3 * problem.smoothness),
-        batch=3 * problem.records ** (2 / 3),
-        snapshot_probability=1.0,
-        rounds=scale * max(1.0, problem.tau),
-        utility=problem.smoothness / scale,
-    )
+    relief = min(1.0, 1 / compression_load(clients, omega))
+    return ((1 + omega) * relief) ** 2 / (3 * clients), relief / (3 * positive("smoothness", smoothness))

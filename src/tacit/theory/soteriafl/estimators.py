@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tacit.errors import count, positive, probability
-from tacit.theory.soteriafl.checks import batch_size
+from tacit.theory.checks import batch_size
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,6 @@ class EstimatorConstants:
         """The factor G_A^2/4 + G_B^2 of the noise variance in Theorem 2."""
         return self.g_a**2 / 4 + self.g_b**2
 
-    def c_3(self, step: float) -> float:
-        """C_3 at a step."""
-        return self.c_3_per_step_squared * positive("step", step) ** 2
-
 
 def sgd_constants(*, records: int, batch: int, gradient_bound: float) -> EstimatorConstants:
     """Lemma 1 for the minibatch gradient: G_A = G, C_2 = (m - b) G^2 / (m b), theta = 1, the rest zero.
@@ -49,11 +45,6 @@ def sgd_constants(*, records: int, batch: int, gradient_bound: float) -> Estimat
     return EstimatorConstants(g, 0.0, 0.0, (records - b) * g**2 / (records * b), 0.0, 0.0, 1.0)
 
 
-def gd_constants(*, gradient_bound: float) -> EstimatorConstants:
-    """Lemma 1 for the full local gradient: the minibatch gradient with b = m, which has no variance."""
-    return sgd_constants(records=1, batch=1, gradient_bound=gradient_bound)
-
-
 def svrg_constants(
     *, batch: int, snapshot_probability: float, smoothness: float, gradient_bound: float
 ) -> EstimatorConstants:
@@ -62,8 +53,8 @@ def svrg_constants(
     G_A = 2G, G_B = G, C_1 = L^2/b, C_2 = 0, C_3 = 2 (1-p) step^2 / p, C_4 = 1, theta = p/2.
 
     >>> c = svrg_constants(batch=4, snapshot_probability=0.5, smoothness=2.0, gradient_bound=1.0)
-    >>> c.c_1, c.c_3(0.5), c.theta, c.noise_gain
-    (1.0, 0.5, 0.25, 2.0)
+    >>> c.c_1, c.c_3_per_step_squared, c.theta, c.noise_gain
+    (1.0, 2.0, 0.25, 2.0)
     """
     g = positive("gradient_bound", gradient_bound)
     p = probability("snapshot_probability", snapshot_probability)

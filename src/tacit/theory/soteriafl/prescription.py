@@ -4,31 +4,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tacit.errors import positive, unknown_name
-from tacit.theory.soteriafl.cdp_sgd import cdp_rounds, cdp_step, cdp_utility_bound
-from tacit.theory.soteriafl.checks import ROUND_OFF
-from tacit.theory.soteriafl.compression import shift_step
-from tacit.theory.soteriafl.corollaries import balanced_beta, corollary_3, sgd_batch, svrg_beta_and_step
+from tacit.theory.checks import ROUND_OFF
+from tacit.theory.soteriafl.cdp_sgd import cdp_rounds, cdp_step
+from tacit.theory.soteriafl.corollaries import balanced_beta, saga_beta_and_step, sgd_batch, svrg_beta_and_step
 from tacit.theory.soteriafl.estimators import saga_constants, sgd_constants, svrg_constants
 from tacit.theory.soteriafl.problem import Problem
 from tacit.theory.soteriafl.published_noise import AS_PUBLISHED
-from tacit.theory.soteriafl.theorem_3 import balancing_rounds, initial_potential, largest_step, utility_bound
+from tacit.theory.soteriafl.theorem_3 import balancing_rounds, initial_potential, largest_step
 
 
 @dataclass(frozen=True)
 class Prescription:
-    """Parameters that the theory backs, and the utility that it promises for them.
-
-    `shift_step` is 0 where there is no shift, `probability` 1 where there is no snapshot to take.
-    """
+    """Parameters that the theory backs."""
 
     step: float
-    shift_step: float
     batch: int
-    probability: float
     rounds: int
-    utility_bound: float
 
 
 _GAINS = {"gd": 1 / 4, "sgd": 1 / 4, "svrg": 2.0, "saga": 2.0}
@@ -55,17 +49,15 @@ def exact_noise_constant(algorithm: str) -> float:
 def _prescribe_direct(problem: Problem, noise_constant: float) -> Prescription:
     noise_rate = noise_constant * (problem.gradient_bound * problem.privacy_cost) ** 2 / problem.dim
     rounds = math.ceil(cdp_rounds(problem, noise_rate=noise_rate))
-    step = cdp_step(problem, noise_rate=noise_rate)
     # Theorem 1 leaves the batch open: the smallest that keeps Theorem 4's condition with c' = 1, if any does.
     batch = min(problem.records, math.floor(problem.records * math.sqrt(problem.epsilon / rounds)) + 1)
-    noise_std = math.sqrt(noise_rate * rounds)
-    bound = cdp_utility_bound(problem, step=step, rounds=rounds, batch=batch, noise_std=noise_std)
-    return Prescription(step, 0.0, batch, 1.0, rounds, bound)
+    return Prescription(cdp_step(problem, noise_rate=noise_rate), batch, rounds)
 
 
 def _prescribe_shifted(kind: str, problem: Problem, noise_constant: float) -> Prescription:
     records, smoothness, g = problem.records, problem.smoothness, problem.gradient_bound
-    p, step = 1.0, math.inf
+    shared: dict[str, Any] = {"clients": problem.clients, "omega": problem.omega, "smoothness": smoothness}
+    step = math.inf
     if kind in ("gd", "sgd"):
         beta = balanced_beta(problem.clients, problem.omega)
         batch = records if kind == "gd" else max(1, math.ceil(sgd_batch(problem, beta)))
@@ -73,101 +65,46 @@ def _prescribe_shifted(kind: str, problem: Problem, noise_constant: float) -> Pr
     elif kind == "svrg":
         batch = max(1, math.floor(records ** (2 / 3) / 4 * (1 + ROUND_OFF)))
         p = min(batch / records, 1 / (8 * math.sqrt(batch)))
-        beta, step = svrg_beta_and_step(
-            clients=problem.clients,
-            omega=problem.omega,
-            smoothness=smoothness,
-            batch=batch,
-            snapshot_probability=p,
-        )
+        beta, step = svrg_beta_and_step(**shared, batch=batch, snapshot_probability=p)
         constants = svrg_constants(batch=batch, snapshot_probability=p, smoothness=smoothness, gradient_bound=g)
     else:
-        printed = corollary_3(problem)
-        beta, step, batch = (
-            printed.beta,
-            printed.step,
-            min(records, math.ceil(printed.batch * (1 - ROUND_OFF))),
-        )
+        beta, step = saga_beta_and_step(**shared)
+        batch = min(records, math.ceil(3 * records ** (2 / 3) * (1 - ROUND_OFF)))
         constants = saga_constants(records=records, batch=batch, smoothness=smoothness, gradient_bound=g)
-    limit = largest_step(
-        constants, beta=beta, clients=problem.clients, omega=problem.omega, smoothness=smoothness
-    )
-    step = min(step, limit)
-    potential = initial_potential(problem.loss_gap, beta=beta, smoothness=smoothness, shift_gap_squared=g**2)
-    noise_rate = noise_constant * constants.noise_gain * problem.privacy_cost**2 / problem.dim
-    rounds = math.ceil(
-        balancing_rounds(
-            constants,
-            noise_rate=noise_rate,
-            potential=potential,
-            beta=beta,
-            dim=problem.dim,
-            omega=problem.omega,
-            smoothness=smoothness,
-        )
-    )
-    bound = utility_bound(
+    step = min(step, largest_step(constants, beta=beta, **shared))
+    rounds = balancing_rounds(
         constants,
-        step=step,
-        rounds=rounds,
-        noise_std=math.sqrt(noise_rate * rounds),
-        potential=potential,
+        noise_rate=noise_constant * constants.noise_gain * problem.privacy_cost**2 / problem.dim,
+        potential=initial_potential(problem.loss_gap, beta=beta, smoothness=smoothness, shift_gap_squared=g**2),
         beta=beta,
-        clients=problem.clients,
         dim=problem.dim,
         omega=problem.omega,
         smoothness=smoothness,
     )
-    return Prescription(step, shift_step(problem.omega), batch, p, rounds, bound)
+    return Prescription(step, batch, math.ceil(rounds))
 
 
-def prescribe(
-    algorithm: str,
-    *,
-    clients: int,
-    records: int,
-    dim: int,
-    omega: float,
-    smoothness: float,
-    gradient_bound: float,
-    epsilon: float,
-    delta: float,
-    loss_gap: float = 1.0,
-    noise_constant: float = 1.0,
-) -> Prescription:
-    """Step, batch, snapshot probability and rounds for an algorithm of the paper, in numbers that can be run.
+def prescribe(algorithm: str, problem: Problem, *, noise_constant: float) -> Prescription:
+    """Step, batch and rounds for an algorithm of the paper, in numbers that can be run.
 
-    The step never exceeds what the theorem allows (`largest_step`, or 1/L for direct compression). Rounds
-    balance noise and descent (eqs. 5 and 47); the utility bound is the theorem's own inequality (Theorem 3,
-    eq. 46) at exactly these values, with shifts that start at zero. Open is the paper's noise constant c: it
-    is 1 unless given, so rounds and utility are orders. For a promise about a real run put its calibrated
-    noise into `utility_bound` or `cdp_utility_bound`.
+    The step never exceeds what the theorem allows (`largest_step`, or 1/L for direct compression). Rounds balance
+    noise and descent (eqs. 5 and 47), with shifts that start at zero, for the paper's open noise constant c.
 
     GD and SGD take `balanced_beta` in the place of Corollary 1's; Corollary 2's step is lowered where it is
-    too long; batches and probability are rounded so that the corollaries' conditions still hold.
+    too long; batches are rounded so that the corollaries' conditions still hold.
     "ldp-sgd" and "ldp-svrg" are CDP-SGD and SoteriaFL-SVRG without a compressor: omega counts as 0.
 
-    >>> p = prescribe("soteriafl-svrg", clients=1000, records=1000, dim=100, omega=4.0, smoothness=1.0,
-    ...               gradient_bound=1.0, epsilon=1.0, delta=1e-5)
-    >>> p.batch, p.probability, round(p.step, 6), p.rounds
-    (25, 0.025, 0.125, 964)
+    >>> p = Problem(clients=1000, records=1000, dim=100, omega=4.0, epsilon=1.0, delta=1e-5)
+    >>> found = prescribe("soteriafl-svrg", p, noise_constant=1.0)
+    >>> found.batch, round(found.step, 6), found.rounds
+    (25, 0.125, 964)
     """
     if algorithm not in AS_PUBLISHED:
         raise unknown_name("algorithm", algorithm, AS_PUBLISHED)
     positive("noise_constant", noise_constant)
     family, kind = algorithm.split("-")
-    problem = Problem(
-        clients=clients,
-        records=records,
-        dim=dim,
-        omega=0.0 if family == "ldp" else omega,
-        epsilon=epsilon,
-        delta=delta,
-        smoothness=smoothness,
-        gradient_bound=gradient_bound,
-        loss_gap=loss_gap,
-    )
+    if family == "ldp":
+        problem = replace(problem, omega=0.0)
     if algorithm in ("cdp-sgd", "ldp-sgd"):
         return _prescribe_direct(problem, noise_constant)
-    prescription = _prescribe_shifted(kind, problem, noise_constant)
-    return replace(prescription, shift_step=0.0) if family == "ldp" else prescription
+    return _prescribe_shifted(kind, problem, noise_constant)

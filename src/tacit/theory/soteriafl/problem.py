@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 
 from tacit.errors import count, positive
-from tacit.theory.soteriafl.checks import below_one, not_negative
+from tacit.theory.checks import below_one, not_negative
 from tacit.theory.soteriafl.compression import compression_load
 
 

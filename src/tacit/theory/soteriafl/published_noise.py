@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from tacit.errors import count, positive, unknown_name
-from tacit.theory.soteriafl.checks import batch_size, below_one
+from tacit.theory.checks import batch_size, below_one
 
 AS_PUBLISHED = {
     "cdp-sgd": (8.0, 1.0),
@@ -30,13 +30,12 @@ def published_noise_std(
     rounds: int,
     epsilon: float,
     delta: float,
-    noise_constant: float | None = None,
 ) -> float:
     """The noise of Theorems 2 and 4 as published, NOT private as labelled: for comparison only.
 
     s^2 = c g T ln1d / (m epsilon)^2 with g = G^2 for CDP-SGD and LDP-SGD (Theorem 4) and g = G_A^2/4 + G_B^2
-    for the others (Theorem 2, eq. 4). The paper leaves c open (`noise_constant`); without one it is that of
-    the authors' experiments, 8 and 48: s^2 is 8, 12 (SoteriaFL-SGD) or 96 (the SVRG kind) times
+    for the others (Theorem 2, eq. 4). The paper leaves c open; here it is that of the authors'
+    experiments, 8 and 48: s^2 is 8, 12 (SoteriaFL-SGD) or 96 (the SVRG kind) times
     G^2 T ln1d / (m epsilon)^2. This is what the proofs give with lambda (lambda + 1) <= 2 lambda^2 and every
     higher-order term dropped, which needs `amplification_excess` below 1; the experiments had 15 to 4,000.
 
@@ -48,8 +47,6 @@ def published_noise_std(
     if algorithm not in AS_PUBLISHED:
         raise unknown_name("algorithm", algorithm, AS_PUBLISHED)
     constant, gain = AS_PUBLISHED[algorithm]
-    if noise_constant is not None:
-        constant = positive("noise_constant", noise_constant)
     log_term = -math.log(below_one("delta", delta))
     scale = positive("gradient_bound", gradient_bound) / (
         count("records", records) * positive("epsilon", epsilon)
@@ -57,16 +54,13 @@ def published_noise_std(
     return scale * math.sqrt(constant * gain * count("rounds", rounds) * log_term)
 
 
-def amplification_excess(
-    epsilon: float, *, batch: int, records: int, rounds: int, condition_constant: float = 1.0
-) -> float:
+def amplification_excess(epsilon: float, *, batch: int, records: int, rounds: int) -> float:
     """By which factor a setting breaks the condition of Theorems 2 and 4, epsilon < c' q^2 T.
 
-    At 1 and above the theorems promise nothing. c' is open in the paper; this uses 1 unless told otherwise.
+    At 1 and above the theorems promise nothing. c' is open in the paper; here it is 1.
 
     >>> round(amplification_excess(1.0, batch=10, records=3256, rounds=25))  # the paper's a9a, epsilon 1
     4241
     """
     q = batch_size(batch, records) / records
-    budget = positive("condition_constant", condition_constant) * q**2 * count("rounds", rounds)
-    return positive("epsilon", epsilon) / budget
+    return positive("epsilon", epsilon) / (q**2 * count("rounds", rounds))

@@ -8,8 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tacit.errors import RequestError, unknown_name
-from tacit.theory.soteriafl.corollaries import corollary_1
+from tacit.theory.soteriafl.corollaries import sgd_batch
 from tacit.theory.soteriafl.problem import Problem
 
 
@@ -68,36 +67,6 @@ def table_1(problem: Problem) -> list[Table1Row]:
     ]
 
 
-def _table_1_row(algorithm: str, problem: Problem) -> Table1Row:
-    rows = {row.algorithm: row for row in table_1(problem)}
-    if algorithm not in rows:
-        raise unknown_name("algorithm of Table 1", algorithm, rows)
-    return rows[algorithm]
-
-
-def utility(algorithm: str, problem: Problem) -> float:
-    """The utility of an algorithm in Table 1, with the conventions of `table_1`.
-
-    >>> p = Problem(clients=100, records=1000, dim=10, omega=0.0, epsilon=1.0, delta=math.exp(-10))
-    >>> round(utility("dp-sgd", p), 6), round(utility("soteriafl-svrg", p), 6)
-    (0.01, 0.001)
-    """
-    return _table_1_row(algorithm, problem).utility
-
-
-def communication_complexity(algorithm: str, problem: Problem) -> float:
-    """The coordinates that all clients send in all rounds in Table 1, with the conventions of `table_1`.
-
-    >>> p = Problem(clients=100, records=1000, dim=10, omega=1.0, epsilon=1.0, delta=math.exp(-10))
-    >>> round(communication_complexity("ldp-svrg", p)), round(communication_complexity("cdp-sgd", p))
-    (1000000, 5353553)
-    """
-    communication = _table_1_row(algorithm, problem).communication
-    if communication is None:
-        raise RequestError(f"algorithm {algorithm!r} runs on a single node: it has no communication complexity")
-    return communication
-
-
 @dataclass(frozen=True)
 class Table2Row:
     """One entry of Table 2."""
@@ -119,20 +88,7 @@ def table_2(problem: Problem) -> list[Table2Row]:
     reduced = problem.rounds_scale * (1 + problem.tau) * problem.records ** (2 / 3)
     return [
         Table2Row("soteriafl-gd", plain * problem.records),
-        Table2Row("soteriafl-sgd", plain * corollary_1(problem).batch),
+        Table2Row("soteriafl-sgd", plain * sgd_batch(problem, problem.tau / (2 * (1 + problem.omega)))),
         Table2Row("soteriafl-svrg", reduced),
         Table2Row("soteriafl-saga", reduced),
     ]
-
-
-def gradient_complexity(algorithm: str, problem: Problem) -> float:
-    """The entry of an algorithm in Table 2, with the conventions of `table_2`.
-
-    >>> p = Problem(clients=100, records=1000, dim=10, omega=0.0, epsilon=1.0, delta=math.exp(-10))
-    >>> round(gradient_complexity("soteriafl-svrg", p))
-    110000
-    """
-    entries = {row.algorithm: row.gradient_complexity for row in table_2(problem)}
-    if algorithm not in entries:
-        raise unknown_name("algorithm of Table 2", algorithm, entries)
-    return entries[algorithm]

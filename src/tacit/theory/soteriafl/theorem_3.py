@@ -8,15 +8,17 @@ from __future__ import annotations
 import math
 
 from tacit.errors import RequestError, count, positive
-from tacit.theory.soteriafl.checks import ROUND_OFF, not_negative
+from tacit.theory.checks import ROUND_OFF, not_negative
 from tacit.theory.soteriafl.estimators import EstimatorConstants
+from tacit.theory.soteriafl.problem import Problem
 
 
 def variance_weight(constants: EstimatorConstants, *, beta: float, omega: float, smoothness: float) -> float:
     """The weight alpha of the estimator's variance in the potential: 3 beta C_1 / (2 (1+w) theta L^2).
 
-    >>> from tacit.theory.soteriafl import gd_constants
-    >>> variance_weight(gd_constants(gradient_bound=1.0), beta=1.0, omega=0.0, smoothness=1.0)
+    >>> from tacit.theory.soteriafl import sgd_constants
+    >>> whole = sgd_constants(records=9, batch=9, gradient_bound=1.0)
+    >>> variance_weight(whole, beta=1.0, omega=0.0, smoothness=1.0)
     0.0
     """
     scale = 2 * (1 + not_negative("omega", omega)) * constants.theta * positive("smoothness", smoothness) ** 2
@@ -32,8 +34,9 @@ def largest_step(
     min{ 1 / ((S + 2 alpha C_3/step^2) L), sqrt(beta n) / (sqrt(S) (1+w) L) }.
     The step on the right is no circle: in Lemma 1 C_3/step^2 does not depend on it.
 
-    >>> from tacit.theory.soteriafl import gd_constants
-    >>> largest_step(gd_constants(gradient_bound=1.0), beta=0.25, clients=4, omega=0.0, smoothness=1.0)
+    >>> from tacit.theory.soteriafl import sgd_constants
+    >>> whole = sgd_constants(records=9, batch=9, gradient_bound=1.0)
+    >>> largest_step(whole, beta=0.25, clients=4, omega=0.0, smoothness=1.0)
     0.5
     """
     alpha = variance_weight(constants, beta=beta, omega=omega, smoothness=smoothness)
@@ -43,26 +46,17 @@ def largest_step(
     return min(descent, contraction) / smoothness
 
 
-def initial_potential(
-    loss_gap: float,
-    *,
-    beta: float,
-    smoothness: float,
-    shift_gap_squared: float,
-    alpha: float = 0.0,
-    delta_0: float = 0.0,
-) -> float:
-    """Phi_0 of Theorem 3: D + alpha L Delta^0 + (beta/L) mean_i ||grad f_i(x^0) - s_i^0||^2.
+def initial_potential(loss_gap: float, *, beta: float, smoothness: float, shift_gap_squared: float) -> float:
+    """Phi_0 of Theorem 3: D + (beta/L) mean_i ||grad f_i(x^0) - s_i^0||^2.
 
-    `shift_gap_squared` is that mean: at most G^2 when the shifts start at zero. Delta^0 is zero for all four
-    estimators, whose snapshots start at x^0.
+    `shift_gap_squared` is that mean: at most G^2 when the shifts start at zero. Its third term, alpha L Delta^0,
+    is zero for all four estimators, whose snapshots start at x^0.
 
     >>> initial_potential(1.0, beta=0.5, smoothness=2.0, shift_gap_squared=4.0)
     2.0
     """
-    start = positive("smoothness", smoothness) * not_negative("alpha", alpha) * not_negative("delta_0", delta_0)
-    shift = positive("beta", beta) / smoothness * not_negative("shift_gap_squared", shift_gap_squared)
-    return not_negative("loss_gap", loss_gap) + start + shift
+    shift = positive("beta", beta) / positive("smoothness", smoothness)
+    return not_negative("loss_gap", loss_gap) + shift * not_negative("shift_gap_squared", shift_gap_squared)
 
 
 def utility_bound(
@@ -83,9 +77,10 @@ def utility_bound(
     2 Phi_0 / (step T) + 3 beta / ((1+w) L step) (C_2 + d s^2): eq. 26 before the paper's s^2 is put into it.
     It needs the shift step `shift_step(omega)` and a step up to `largest_step`; a longer one is refused.
 
-    >>> from tacit.theory.soteriafl import gd_constants
-    >>> utility_bound(gd_constants(gradient_bound=1.0), step=0.5, rounds=100, noise_std=0.5, potential=1.0,
-    ...               beta=0.25, clients=4, dim=4, omega=0.0, smoothness=1.0)
+    >>> from tacit.theory.soteriafl import sgd_constants
+    >>> whole = sgd_constants(records=9, batch=9, gradient_bound=1.0)
+    >>> utility_bound(whole, step=0.5, rounds=100, noise_std=0.5, potential=1.0, beta=0.25, clients=4, dim=4,
+    ...               omega=0.0, smoothness=1.0)
     1.54
     """
     limit = largest_step(constants, beta=beta, clients=clients, omega=omega, smoothness=smoothness)
@@ -95,7 +90,67 @@ def utility_bound(
         )
     noise = count("dim", dim) * not_negative("noise_std", noise_std) ** 2
     optimisation = 2 * not_negative("potential", potential) / (step * count("rounds", rounds))
-    return optimisation + 3 * beta / ((1 + omega) * smoothness * step) * (constants.c_2 + noise)
+    return optimisation + _noise_weight(beta, step, omega, smoothness) * (constants.c_2 + noise)
+
+
+def _noise_weight(beta: float, step: float, omega: float, smoothness: float) -> float:
+    return 3 * beta / ((1 + omega) * smoothness * step)
+
+
+def smallest_beta(
+    constants: EstimatorConstants, *, step: float, clients: int, omega: float, smoothness: float
+) -> float | None:
+    """The beta with which Theorem 3 promises most for a step; None for a step that no beta allows.
+
+    The bound grows with beta, so it is the least with step <= sqrt(beta n) / (sqrt(S) (1+w) L): with
+    k = (step L (1+w))^2 and S = 1 + c beta, beta = k / (n - c k). The other limit of `largest_step` must hold.
+
+    >>> from tacit.theory.soteriafl import sgd_constants
+    >>> whole = sgd_constants(records=9, batch=9, gradient_bound=1.0)
+    >>> round(smallest_beta(whole, step=0.5, clients=4, omega=0.0, smoothness=1.0), 6)
+    0.083333
+    """
+    per_beta = variance_weight(constants, beta=1.0, omega=omega, smoothness=smoothness)
+    growth = 2 * per_beta * constants.c_4 + 4 * (1 + omega)
+    k = (positive("step", step) * smoothness * (1 + omega)) ** 2
+    if clients <= growth * k:
+        return None
+    beta = k / (clients - growth * k)
+    limit = largest_step(constants, beta=beta, clients=clients, omega=omega, smoothness=smoothness)
+    return beta if step <= limit * (1 + ROUND_OFF) else None
+
+
+def longest_step(constants: EstimatorConstants, *, clients: int, omega: float, smoothness: float) -> float:
+    """The longest step that Theorem 3 allows with any beta: where `smallest_beta` ends, to within 1e-9."""
+    low, high = 0.0, 1 / smoothness
+    for _ in range(60):
+        middle = (low + high) / 2
+        found = smallest_beta(constants, step=middle, clients=clients, omega=omega, smoothness=smoothness)
+        low, high = (low, middle) if found is None else (middle, high)
+    return low
+
+
+def theorem_3_terms(
+    constants: EstimatorConstants, problem: Problem, *, step: float, rounds: int, noise_std: float
+) -> dict[str, float]:
+    """`utility_bound` by cause, at `smallest_beta`, with shifts that start at zero; no compression term yet.
+
+    A step beyond `longest_step` is refused.
+    """
+    beta = smallest_beta(
+        constants, step=step, clients=problem.clients, omega=problem.omega, smoothness=problem.smoothness
+    )
+    if beta is None:
+        raise RequestError(f"step = {step!r} is longer than Theorem 3 allows with any beta")
+    start = initial_potential(
+        problem.loss_gap, beta=beta, smoothness=problem.smoothness, shift_gap_squared=problem.gradient_bound**2
+    )
+    weight = _noise_weight(beta, step, problem.omega, problem.smoothness)
+    return {
+        "optimisation": 2 * start / (step * count("rounds", rounds)),
+        "sampling": weight * constants.c_2,
+        "privacy": weight * problem.dim * not_negative("noise_std", noise_std) ** 2,
+    }
 
 
 def balancing_rounds(
@@ -113,9 +168,9 @@ def balancing_rounds(
     With r = s^2/T (`noise_rate`: private noise needs a variance proportional to T, exactly so in eq. 4):
     max{ sqrt(2 (1+w) L Phi_0 / (3 beta d r)), C_2 / (d r) }.
 
-    >>> from tacit.theory.soteriafl import gd_constants
-    >>> balancing_rounds(gd_constants(gradient_bound=1.0), noise_rate=0.01, potential=6.0, beta=1.0, dim=4,
-    ...                  omega=0.0, smoothness=1.0)
+    >>> from tacit.theory.soteriafl import sgd_constants
+    >>> whole = sgd_constants(records=9, batch=9, gradient_bound=1.0)
+    >>> balancing_rounds(whole, noise_rate=0.01, potential=6.0, beta=1.0, dim=4, omega=0.0, smoothness=1.0)
     10.0
     """
     rate = count("dim", dim) * positive("noise_rate", noise_rate)

@@ -1,4 +1,4 @@
-"""The checks on settings that the formulas of SoteriaFL share."""
+"""The checks on numbers that the theorems of all papers share."""
 
 from __future__ import annotations
 

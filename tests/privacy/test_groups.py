@@ -1,4 +1,4 @@
-"""Groups, users and other neighbours: the converters against each other, and against events."""
+"""Groups of records and other neighbours, against events of which the answer is known."""
 
 from __future__ import annotations
 
@@ -13,14 +13,7 @@ from scipy import stats
 from scipy.integrate import quad
 
 from tacit.errors import RequestError
-from tacit.privacy import Adjacency, Target, delta, epsilon, events
-from tacit.privacy.convert import (
-    add_remove_from_replace_one,
-    group,
-    record_target,
-    replace_one_from_add_remove,
-    user_level,
-)
+from tacit.privacy import Adjacency, delta, epsilon, events
 from tacit.privacy.dominate import Direction
 from tacit.privacy.groups import epsilon_between, group_epsilon
 from tacit.privacy.pairs import MixturePair
@@ -38,61 +31,6 @@ RUNS = {
     "revealed": events.revealed_batches(30, 0.1, 8.0, 1.9, 0.1),
     "composed": events.composed([events.gaussian(20.0), events.repeated(events.poisson(0.2, 8.0), 10)]),
 }
-
-
-@given(st.floats(0, 0.5), st.integers(1, 6), st.integers(1, 6))
-def test_a_group_of_groups_is_a_group(each: float, first: int, second: int) -> None:
-    nested = group(*group(each, 1e-12, first), second)
-    assert nested == pytest.approx(group(each, 1e-12, first * second), rel=1e-9)
-
-
-@given(st.floats(1.0, 50.0), st.integers(2, 8), st.floats(0.05, 3.0))
-def test_the_converted_promise_holds_for_the_gaussian_mechanism(noise: float, size: int, each: float) -> None:
-    record = delta(events.gaussian(noise), each)
-    try:
-        together = group(each, min(record, 0.5), size)
-    except RequestError:
-        return
-    assert delta(events.gaussian(noise / size), together[0]) <= together[1] * (1 + 1e-5)
-
-
-@given(st.floats(0.01, 3), st.integers(1, 10_000))
-def test_a_users_target_comes_back(promised: float, records: int) -> None:
-    target = record_target(Target(promised, 1e-5), records)
-    assert user_level(target.epsilon, target.delta, records) == pytest.approx((promised, 1e-5), rel=1e-6)
-
-
-def test_the_papers_own_conversion_is_looser() -> None:
-    each, records = 0.02, 50
-    assert group(each, 1e-9, records)[1] < records * math.exp((records - 1) * each) * 1e-9
-    assert record_target(Target(1.0, 1e-5), records).delta > 1e-5 / (4 * records)
-
-
-def test_replacing_is_removing_and_adding() -> None:
-    run = events.repeated(events.gaussian(40.0), 30)
-    removed = epsilon(run, 1e-6, ADD_REMOVE)
-    replaced, at_delta = replace_one_from_add_remove(removed, 1e-6)
-    assert epsilon(run, at_delta) <= replaced
-    assert add_remove_from_replace_one(replaced, at_delta) == (replaced, at_delta)
-    assert removed <= epsilon(run, 1e-6)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((math.nan, 1e-5, 2), "epsilon must be"),
-        ((-1.0, 1e-5, 2), "epsilon must be"),
-        ((1.0, 0.0, 2), "delta must be"),
-        ((1.0, 1.0, 2), "delta must be"),
-        ((1.0, 1e-5, 0), "size must be"),
-        ((1.0, 1e-5, 2.5), "size must be"),
-        ((5.0, 1e-5, 100), "promises nothing to 100 records"),
-        ((800.0, 1e-5, 10**6), "promises nothing"),
-    ],
-)
-def test_what_promises_nothing_is_refused(arguments: tuple[float, float, int], message: str) -> None:
-    with pytest.raises(RequestError, match=message):
-        group(*arguments)
 
 
 @pytest.mark.parametrize("name", RUNS)
