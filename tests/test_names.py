@@ -14,7 +14,6 @@ NAMESPACED = {
     # `o.Algorithm` is the option of the command line that names an algorithm, and so on.
     "cli/options.py",
 }
-"""Always used with their room: theories, too, since every paper has a problem and a prescription of its own."""
 
 
 def _defined(source: Path) -> list[str]:
@@ -40,7 +39,7 @@ def test_every_class_is_defined_once() -> None:
     homes = defaultdict(list)
     for source in sorted(SOURCES.rglob("*.py")):
         place = str(source.relative_to(SOURCES))
-        if place not in NAMESPACED and not place.startswith("theory/"):
+        if place not in NAMESPACED:
             for name in _defined(source):
                 homes[name].append(place)
     assert {name: places for name, places in homes.items() if len(places) > 1} == {}

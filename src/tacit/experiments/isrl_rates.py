@@ -33,7 +33,7 @@ from tacit.privacy import Target
 from tacit.report.curves import COLOURS
 from tacit.server.projection import Ball
 from tacit.server.update import Averaged, Descent
-from tacit.theory.isrl_dp import Problem, lower_bound, mb_sgd_bound, mb_sgd_step
+from tacit.theory.isrl_dp import ConvexProblem, lower_bound, mb_sgd_bound, mb_sgd_step
 
 PAPER = "papers/001 (Lowy & Razaviyayn 2023), Theorems 2.1, 4.1, 4.2 and Lemma D.6"
 DIM, DELTA, RADIUS, MOST_ROUNDS = 50, 1e-6, 1.0, 4000
@@ -64,7 +64,7 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
     clients, records, epsilon = settings["clients"], settings["records"], settings["epsilon"]
     federation = _federation(clients, records, settings["signal"])
     model, target = support_vector_machine(features=DIM, intercept=False), Target(epsilon, DELTA)
-    problem = Problem(
+    problem = ConvexProblem(
         clients=clients,
         records=records,
         dim=DIM,

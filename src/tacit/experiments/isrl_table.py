@@ -5,7 +5,7 @@ from __future__ import annotations
 from tacit.experiments.cells import Runner
 from tacit.experiments.experiment import Claim, Experiment, Findings, Scale, Table
 from tacit.experiments.isrl_runs import INSURANCE, MNIST, OBESITY
-from tacit.theory.isrl_dp import Problem, figure_3, unmet_conditions
+from tacit.theory.isrl_dp import ConvexProblem, figure_3, unmet_conditions
 
 
 def _figure_3(runner: Runner, scale: Scale) -> Findings:
@@ -18,7 +18,7 @@ def _figure_3(runner: Runner, scale: Scale) -> Findings:
     lines = []
     for name, (silos, records, dim, task) in settings.items():
         for label in task.full.labels:
-            problem = Problem(
+            problem = ConvexProblem(
                 clients=silos,
                 records=records,
                 dim=dim,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import strategies as st
 
-from tacit.theory.isrl_dp import Problem
+from tacit.theory.isrl_dp import ConvexProblem
 
 
 @st.composite
-def _problems(draw: st.DrawFn) -> Problem:
+def _problems(draw: st.DrawFn) -> ConvexProblem:
     clients = draw(st.integers(1, 10**5))
     lipschitz, diameter = draw(st.floats(1e-2, 1e2)), draw(st.floats(1e-2, 1e2))
     # Strong convexity up to L/D, so that the lower bounds' assumption L >= mu D holds; half of the time none.
@@ -18,7 +18,7 @@ def _problems(draw: st.DrawFn) -> Problem:
     least = strong_convexity or lipschitz / diameter * 1e-2
     shares = st.none() | st.floats(0, 1)
     spread, unlike = draw(shares), draw(shares)
-    return Problem(
+    return ConvexProblem(
         clients=clients,
         records=draw(st.integers(2, 10**5)),
         dim=draw(st.integers(1, 10**4)),
@@ -35,13 +35,13 @@ def _problems(draw: st.DrawFn) -> Problem:
 
 
 # Test modules cannot import from here; they ask hypothesis for problems by type.
-st.register_type_strategy(Problem, _problems())
+st.register_type_strategy(ConvexProblem, _problems())
 
 
 @pytest.fixture(scope="session")
-def mnist() -> Problem:
+def mnist() -> ConvexProblem:
     """Logistic regression on odd and even digits at epsilon 3, about as in appendix I.1 of the paper."""
-    return Problem(
+    return ConvexProblem(
         clients=25,
         records=1238,
         dim=51,

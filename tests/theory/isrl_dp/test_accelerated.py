@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from tacit.errors import RequestError
 from tacit.noise.randomness import Purpose, Randomness
 from tacit.theory import isrl_dp as theory
-from tacit.theory.isrl_dp import Problem
+from tacit.theory.isrl_dp import ConvexProblem
 from tacit.theory.isrl_dp.accelerated import Stages
 
-PROBLEMS = st.from_type(Problem)
+PROBLEMS = st.from_type(ConvexProblem)
 
 
 def _bound(*, variance: float, distance_squared: float, **stage: Any) -> float:
@@ -69,7 +69,7 @@ def test_the_bound_by_hand() -> None:
 
 
 @given(problem=PROBLEMS, rounds=st.integers(1, 10**6), std=st.floats(0, 100))
-def test_the_regularised_bound_has_the_form_of_lemma_e_1(problem: Problem, rounds: int, std: float) -> None:
+def test_the_regularised_bound_has_the_form_of_lemma_e_1(problem: ConvexProblem, rounds: int, std: float) -> None:
     def bound(strength: float) -> float:
         return theory.regularised_bound(problem, rounds=rounds, variance=std**2, regularisation=strength)
 
@@ -82,7 +82,7 @@ def test_the_regularised_bound_has_the_form_of_lemma_e_1(problem: Problem, round
 
 
 def test_the_compound_bounds_by_hand() -> None:
-    flat = Problem(clients=1, records=9, dim=1, epsilon=1.0, delta=0.1, diameter=3.0, smoothness=2.0)
+    flat = ConvexProblem(clients=1, records=9, dim=1, epsilon=1.0, delta=0.1, diameter=3.0, smoothness=2.0)
     found = theory.regularised_bound(flat, rounds=5, variance=6.0, regularisation=0.5)
     assert found == pytest.approx(2 * 2.5 * 9 / 30 + 2 * 6 / (0.5 * 6) + 0.5 * 9 / 2)
     p = dataclasses.replace(flat, strong_convexity=0.5)
@@ -95,7 +95,9 @@ def test_the_compound_bounds_by_hand() -> None:
 
 
 @given(problem=PROBLEMS, k=st.integers(1, 20), std=st.floats(0, 100))
-def test_a_stage_is_the_print_with_the_product_in_the_numerator(problem: Problem, k: int, std: float) -> None:
+def test_a_stage_is_the_print_with_the_product_in_the_numerator(
+    problem: ConvexProblem, k: int, std: float
+) -> None:
     if not problem.is_strongly_convex:
         return
     kappa, mu, delta = problem.condition_number, problem.strong_convexity, problem.gap
@@ -108,7 +110,7 @@ def test_a_stage_is_the_print_with_the_product_in_the_numerator(problem: Problem
 
 
 @given(problem=PROBLEMS, std=st.floats(0, 100), stages=st.integers(1, 30))
-def test_every_stage_halves_the_risk(problem: Problem, std: float, stages: int) -> None:
+def test_every_stage_halves_the_risk(problem: ConvexProblem, std: float, stages: int) -> None:
     if not problem.is_strongly_convex:
         return
     variance = std**2
@@ -126,7 +128,7 @@ def test_every_stage_halves_the_risk(problem: Problem, std: float, stages: int) 
 
 
 def test_with_the_product_in_the_denominator_stages_do_not_halve() -> None:
-    p = Problem(
+    p = ConvexProblem(
         clients=1, records=9, dim=1, epsilon=1.0, delta=0.1, smoothness=1.0, strong_convexity=0.02, loss_gap=1.0
     )
     r = math.ceil(theory.stage_rounds(p, stage=1, variance=1.0))
@@ -144,7 +146,7 @@ def test_with_the_product_in_the_denominator_stages_do_not_halve() -> None:
 
 
 @given(problem=PROBLEMS, rounds=st.integers(1, 10**6), std=st.floats(0, 10))
-def test_less_noise_and_more_rounds_never_promise_less(problem: Problem, rounds: int, std: float) -> None:
+def test_less_noise_and_more_rounds_never_promise_less(problem: ConvexProblem, rounds: int, std: float) -> None:
     if not problem.is_strongly_convex:
         return
     stages = theory.fit_stages(problem, rounds=rounds, variance=std**2)
@@ -153,7 +155,7 @@ def test_less_noise_and_more_rounds_never_promise_less(problem: Problem, rounds:
     assert theory.multi_stage_bound(problem, stages, variance=std**2) <= noisy
 
 
-def test_stages_need_strong_convexity_and_rounds(mnist: Problem) -> None:
+def test_stages_need_strong_convexity_and_rounds(mnist: ConvexProblem) -> None:
     with pytest.raises(RequestError, match="strong_convexity"):
         theory.fit_stages(mnist, rounds=10, variance=0.0)
     with pytest.raises(RequestError, match="at least one stage"):
@@ -184,7 +186,7 @@ def _run(stages: Stages, *, mu: float, strength: float, noise_std: float, seed: 
     return float((slopes * (np.sqrt(1 + gaps**2) - 1)).sum() + mu / 2 * np.sum(gaps**2))
 
 
-RUN = Problem(
+RUN = ConvexProblem(
     clients=1, records=10**6, dim=4, epsilon=1.0, delta=0.1, lipschitz=5.0, diameter=6.0, smoothness=1.05
 )
 
@@ -202,7 +204,7 @@ def test_the_regularised_bound_holds_for_a_run_and_with_noise_is_not_idle(noise_
 
 @pytest.mark.parametrize("noise_std", [0.0, 0.3])
 def test_the_multi_stage_bound_holds_for_a_run(noise_std: float) -> None:
-    curved = Problem(
+    curved = ConvexProblem(
         clients=1,
         records=10**6,
         dim=4,
@@ -223,7 +225,7 @@ def test_the_multi_stage_bound_holds_for_a_run(noise_std: float) -> None:
 
 @given(problem=PROBLEMS, std=st.floats(0, 10), strength=st.floats(0, 1), rounds=st.integers(1, 1000))
 def test_the_terms_share_out_the_bound_and_each_grows_with_its_cause(
-    problem: Problem, std: float, strength: float, rounds: int
+    problem: ConvexProblem, std: float, strength: float, rounds: int
 ) -> None:
     stages = [(rounds, 2 * (problem.smooth + strength)), (rounds, 3 * (problem.smooth + strength))]
 

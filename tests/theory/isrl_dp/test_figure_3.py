@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from tacit.errors import RequestError
 from tacit.theory import isrl_dp as theory
-from tacit.theory.isrl_dp import Problem
+from tacit.theory.isrl_dp import ConvexProblem
 
-PROBLEMS = st.from_type(Problem)
+PROBLEMS = st.from_type(ConvexProblem)
 ROWS = [
     (False, "iid"),
     (False, "non-iid"),
@@ -23,7 +23,7 @@ ROWS = [
     (True, "iid"),
     (True, "non-iid"),
 ]
-CONVEX = Problem(
+CONVEX = ConvexProblem(
     clients=64,
     records=4096,
     dim=64,
@@ -38,7 +38,7 @@ CURVED = dataclasses.replace(CONVEX, strong_convexity=0.25)
 
 
 @given(problem=PROBLEMS)
-def test_upper_bounds_are_the_theorems(problem: Problem) -> None:
+def test_upper_bounds_are_the_theorems(problem: ConvexProblem) -> None:
     m, n, d, e = problem.reporting, problem.records, problem.dim, problem.epsilon
     lip, dia, phi, beta = problem.lipschitz, problem.diameter, problem.phi, problem.smooth
     log = -math.log(problem.delta)
@@ -95,7 +95,7 @@ def test_where_the_batch_does_not_exist_the_bound_for_unlike_silos_is_the_larger
     ],
 )
 def test_private_terms_have_the_orders_of_the_figure(
-    problem: Problem,
+    problem: ConvexProblem,
     shuffled: bool,
     setting: str,
     upper: tuple[float | None, ...],
@@ -112,7 +112,7 @@ def test_private_terms_have_the_orders_of_the_figure(
 
 
 @pytest.mark.parametrize(("problem", "order"), [(CONVEX, 0.5), (CURVED, 1.0)])
-def test_public_terms_have_the_orders_of_the_figure(problem: Problem, order: float) -> None:
+def test_public_terms_have_the_orders_of_the_figure(problem: ConvexProblem, order: float) -> None:
     loose = dataclasses.replace(problem, epsilon=1e9, gradient_spread=2.0)
     for shuffled, setting in ROWS:
         if setting == "erm":
@@ -138,7 +138,7 @@ def test_lower_bounds_stay_below_upper_bounds() -> None:
         (20, 500, 10**5), (10, 1000, 10**6), (1, 50, 10**4), (0.01, 1.0, 4.0), (0.0, 0.1, 1.0), (1.0, 30.0)
     )
     for clients, records, dim, epsilon, mu, smoothness in grid:
-        problem = Problem(
+        problem = ConvexProblem(
             clients=clients,
             records=records,
             dim=dim,
@@ -152,7 +152,7 @@ def test_lower_bounds_stay_below_upper_bounds() -> None:
 
 
 @given(problem=PROBLEMS)
-def test_lower_bounds_stay_below_upper_bounds_for_everyone_reporting(problem: Problem) -> None:
+def test_lower_bounds_stay_below_upper_bounds_for_everyone_reporting(problem: ConvexProblem) -> None:
     everyone = dataclasses.replace(problem, cohort=None)
     for shuffled, setting in ROWS:
         upper = theory.upper_bound(setting, everyone, shuffled=shuffled)

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from tacit.errors import RequestError
 from tacit.noise.randomness import Purpose, Randomness
 from tacit.theory import isrl_dp as theory
-from tacit.theory.isrl_dp import Problem
+from tacit.theory.isrl_dp import ConvexProblem
 
-PROBLEMS = st.from_type(Problem)
+PROBLEMS = st.from_type(ConvexProblem)
 
 
 @given(problem=PROBLEMS, rounds=st.integers(1, 60), noise_std=st.floats(0, 10), share=st.floats(0.01, 1))
 def test_the_bound_is_the_recursion_of_eq_16(
-    problem: Problem, rounds: int, noise_std: float, share: float
+    problem: ConvexProblem, rounds: int, noise_std: float, share: float
 ) -> None:
     """r_{t+1} = (1 - mu step) r_t - 2 step s_t + c step^2 with r_R = 0: the weighted mean of s is the bound."""
     step = share * theory.longest_step(problem)
@@ -40,7 +40,7 @@ def test_the_bound_is_the_recursion_of_eq_16(
 
 @given(problem=PROBLEMS, rounds=st.integers(1, 10**6), noise_std=st.floats(0, 10))
 def test_the_step_is_allowed_and_no_other_convex_step_promises_more(
-    problem: Problem, rounds: int, noise_std: float
+    problem: ConvexProblem, rounds: int, noise_std: float
 ) -> None:
     step = theory.mb_sgd_step(problem, rounds=rounds, noise_std=noise_std)
     bound = theory.mb_sgd_bound(problem, rounds=rounds, step=step, noise_std=noise_std)
@@ -53,7 +53,7 @@ def test_the_step_is_allowed_and_no_other_convex_step_promises_more(
             )
 
 
-def test_the_printed_bound_of_lemma_d_6(mnist: Problem) -> None:
+def test_the_printed_bound_of_lemma_d_6(mnist: ConvexProblem) -> None:
     """Part 1 with the sigma of the lemma put in, as it stands there."""
     std = theory.resampled_noise_std(
         lipschitz=2.0, records=1238, rounds=80, epsilon=mnist.epsilon, delta=mnist.delta
@@ -67,7 +67,7 @@ def test_the_printed_bound_of_lemma_d_6(mnist: Problem) -> None:
     assert generalisation <= 2 * 4 * 80 * 0.1 / (1238 * 25)  # the lemma's own, larger
 
 
-def test_the_strongly_convex_step_is_that_of_lemma_d_5(mnist: Problem) -> None:
+def test_the_strongly_convex_step_is_that_of_lemma_d_5(mnist: ConvexProblem) -> None:
     curved = dataclasses.replace(mnist, strong_convexity=0.1)
     c = 4 + 51 * 9 / 25
     step = theory.mb_sgd_step(curved, rounds=5000, noise_std=3.0)
@@ -85,7 +85,7 @@ def test_stability_is_attained_by_a_linear_loss() -> None:
     silos, records, batch, rounds, step, runs = 2, 5, 2, 21, 0.1, 20_000
     drawn = (draw.integers(0, records, size=(runs, rounds - 1, batch)) == 0).sum(axis=2)
     apart = np.concatenate([np.zeros((runs, 1)), 2 * step * drawn.cumsum(axis=1) / (silos * batch)], axis=1)
-    p = Problem(clients=silos, records=records, dim=1, epsilon=1.0, delta=0.1, smoothness=1.0)
+    p = ConvexProblem(clients=silos, records=records, dim=1, epsilon=1.0, delta=0.1, smoothness=1.0)
     bound = theory.stability(p, step=step, rounds=rounds)
     assert apart.mean() == pytest.approx(bound, rel=0.02)
 
@@ -104,7 +104,7 @@ def test_the_bound_holds_for_a_run_and_is_not_idle(mu: float) -> None:
     """f(w, x) = sum_k sqrt(1 + (w_k - x_k)^2) + mu/2 ||w||^2 on a ball of radius 2: L is sqrt(d) + 2 mu."""
     draw = Randomness(8).generator(Purpose.NOISE)
     silos, records, dim, radius, batch, rounds, noise_std = 6, 20, 5, 2.0, 4, 150, 0.8
-    problem = Problem(
+    problem = ConvexProblem(
         clients=silos,
         records=records,
         dim=dim,
@@ -137,7 +137,7 @@ def test_the_bound_holds_for_a_run_and_is_not_idle(mu: float) -> None:
     assert bound / 1000 < np.mean(risks) < bound
 
 
-def test_what_the_lemmas_do_not_cover_is_refused(mnist: Problem) -> None:
+def test_what_the_lemmas_do_not_cover_is_refused(mnist: ConvexProblem) -> None:
     with pytest.raises(RequestError, match="at most 1 for Lemmas"):
         theory.mb_sgd_bound(mnist, rounds=10, step=1.1, noise_std=0.0)
     rough = dataclasses.replace(mnist, smoothness=None)

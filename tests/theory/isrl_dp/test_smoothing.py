@@ -15,13 +15,13 @@ from tacit.federation import Federation
 from tacit.models import build_model, logistic_regression
 from tacit.models.linear import support_vector_machine
 from tacit.theory import isrl_dp as theory
-from tacit.theory.isrl_dp import Problem
+from tacit.theory.isrl_dp import ConvexProblem
 
-PROBLEMS = st.from_type(Problem)
+PROBLEMS = st.from_type(ConvexProblem)
 
 
 @given(problem=PROBLEMS)
-def test_smoothing_costs_no_more_than_the_rate(problem: Problem) -> None:
+def test_smoothing_costs_no_more_than_the_rate(problem: ConvexProblem) -> None:
     """L^2/beta is the rate of Theorem 2.1 (D.2), and that of Theorem 4.1 without its logarithm (F.2)."""
     cost = 2 * theory.smoothing_loss(problem, theory.smoothing(problem, "iid"))
     assert cost == pytest.approx(theory.upper_bound("iid", problem))
@@ -34,7 +34,7 @@ def test_smoothing_costs_no_more_than_the_rate(problem: Problem) -> None:
 @pytest.mark.parametrize("mu", [0.0, 0.3])
 def test_the_envelope_is_as_smooth_curved_and_steep_as_claimed(mu: float) -> None:
     """f(w) = |w| + mu/2 w^2 on [-1, 1], minimised over a grid."""
-    problem = Problem(
+    problem = ConvexProblem(
         clients=1, records=9, dim=1, epsilon=1.0, delta=0.1, lipschitz=1 + mu, diameter=2.0, strong_convexity=mu
     )
     beta, grid = 4.0, np.linspace(-1, 1, 20_001)
@@ -50,7 +50,7 @@ def test_the_envelope_is_as_smooth_curved_and_steep_as_claimed(mu: float) -> Non
     assert bends.min() == pytest.approx(mu * beta / (mu + beta), abs=0.01)
 
 
-def test_unlike_silos_have_no_result_for_rough_losses(mnist: Problem) -> None:
+def test_unlike_silos_have_no_result_for_rough_losses(mnist: ConvexProblem) -> None:
     with pytest.raises(RequestError, match="setting with a result for losses that are not smooth 'non-iid'"):
         theory.smoothing(mnist, "non-iid")
 

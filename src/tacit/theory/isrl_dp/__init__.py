@@ -36,7 +36,7 @@ from tacit.theory.isrl_dp.mb_sgd import (
     second_moment,
     stability,
 )
-from tacit.theory.isrl_dp.problem import SETTINGS, Problem
+from tacit.theory.isrl_dp.problem import SETTINGS, ConvexProblem
 from tacit.theory.isrl_dp.published_noise import (
     experiment_batch,
     experiment_noise_std,
@@ -48,8 +48,8 @@ from tacit.theory.isrl_dp.smoothing import model_smoothing, smoothing, smoothing
 __all__ = [
     "SETTINGS",
     "Constants",
+    "ConvexProblem",
     "Figure3Row",
-    "Problem",
     "accelerated_terms",
     "best_regularisation",
     "experiment_batch",

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from tacit.errors import RequestError, count, positive
 from tacit.theory.checks import ROUND_OFF, batch_size, not_negative
-from tacit.theory.isrl_dp.problem import Problem
+from tacit.theory.isrl_dp.problem import ConvexProblem
 
 MOST_STAGES = 60
 """So many halvings reach the resolution of a double."""
@@ -22,7 +22,7 @@ MOST_STAGES = 60
 Stages = Sequence[tuple[int, float]]
 
 
-def variance_terms(problem: Problem, *, batch_variance: float, noise_std: float) -> dict[str, float]:
+def variance_terms(problem: ConvexProblem, *, batch_variance: float, noise_std: float) -> dict[str, float]:
     """V^2 of Lemma E.3 by cause: E||g_r - grad F||^2 <= phi^2/(MK) + (N-M)/(N-1) v^2/M + d s^2/M.
 
     `batch_variance` stands for 1/K. For empirical risk phi and v are those of the records at hand, and a batch of
@@ -38,10 +38,10 @@ def variance_terms(problem: Problem, *, batch_variance: float, noise_std: float)
     }
 
 
-def gradient_variance(problem: Problem, *, batch: int, noise_std: float, empirical: bool = False) -> float:
+def gradient_variance(problem: ConvexProblem, *, batch: int, noise_std: float, empirical: bool = False) -> float:
     """V^2 of Lemma E.3 (`variance_terms`) for batches of a fixed size.
 
-    >>> p = Problem(clients=4, records=10, dim=5, epsilon=1.0, delta=0.1, lipschitz=2.0)
+    >>> p = ConvexProblem(clients=4, records=10, dim=5, epsilon=1, delta=0.1, lipschitz=2.0)
     >>> [gradient_variance(p, batch=10, noise_std=2.0, empirical=erm) for erm in (False, True)]
     [5.1, 5.0]
     """
@@ -77,7 +77,7 @@ def stage_weights(
 
 
 def accelerated_terms(
-    problem: Problem, stages: Stages, *, variance: Mapping[str, float], regularisation: float = 0.0
+    problem: ConvexProblem, stages: Stages, *, variance: Mapping[str, float], regularisation: float = 0.0
 ) -> dict[str, float]:
     """What the stages promise for the noise that is really added, by cause: the excess risk after the last.
 
@@ -101,26 +101,26 @@ def accelerated_terms(
     return {**terms, "optimisation": terms["optimisation"] + strength * reach / 2}
 
 
-def best_regularisation(problem: Problem, *, rounds: int, variance: float) -> float:
+def best_regularisation(problem: ConvexProblem, *, rounds: int, variance: float) -> float:
     """The lambda that balances the two terms of `regularised_bound` that it rules: 2 V/(D sqrt(R)).
 
     Lemma E.1 and Theorem F.1 have half of it, the proof of Theorem E.1 a quarter. All are of the right order.
 
-    >>> p = Problem(clients=4, records=9, dim=8, epsilon=1.0, delta=0.1)
+    >>> p = ConvexProblem(clients=4, records=9, dim=8, epsilon=1, delta=0.1)
     >>> best_regularisation(p, rounds=25, variance=4.0)
     0.8
     """
     return 2 * math.sqrt(not_negative("variance", variance) / count("rounds", rounds)) / problem.diameter
 
 
-def regularised_bound(problem: Problem, *, rounds: int, variance: float, regularisation: float) -> float:
+def regularised_bound(problem: ConvexProblem, *, rounds: int, variance: float, regularisation: float) -> float:
     """Lemma E.1 with its constants: the excess risk of Algorithm 1 on f + (lambda/2) ||w - w_0||^2, convex f.
 
     2 (beta + lambda) D^2/(R (R+1)) + 2 V^2/(lambda (R+1)) + lambda D^2/2, with mu = lambda in Algorithm 1 and
     v = beta + lambda (`accelerated_terms`). With `best_regularisation` that is at most
     2 beta D^2/R^2 + 2 V D/sqrt(R) + 4 V D/R^(5/2).
 
-    >>> p = Problem(clients=4, records=9, dim=8, epsilon=1.0, delta=0.1, smoothness=9.6)
+    >>> p = ConvexProblem(clients=4, records=9, dim=8, epsilon=1, delta=0.1, smoothness=9.6)
     >>> round(regularised_bound(p, rounds=24, variance=1.0, regularisation=0.4), 6)
     0.433333
     """
@@ -130,14 +130,14 @@ def regularised_bound(problem: Problem, *, rounds: int, variance: float, regular
     )
 
 
-def multi_stage_bound(problem: Problem, stages: Stages, *, variance: float) -> float:
+def multi_stage_bound(problem: ConvexProblem, stages: Stages, *, variance: float) -> float:
     """What the stages promise for a strongly convex loss: the sum of `accelerated_terms`.
 
     With the lengths and scales of appendix E.1 each stage at least halves the risk, to Delta 2^-k. Lemma E.2 as
     printed, Delta exp(-sqrt(mu/beta) R) + V^2/(mu R) up to a constant, is more than these stages give: a halving
     takes 4 sqrt(2 kappa) rounds, so the exponent is 0.12 sqrt(mu/beta) R.
 
-    >>> p = Problem(clients=4, records=9, dim=8, epsilon=1.0, delta=0.1, smoothness=8.0, strong_convexity=1.0)
+    >>> p = ConvexProblem(clients=4, records=9, dim=8, epsilon=1, delta=0.1, smoothness=8.0, strong_convexity=1)
     >>> multi_stage_bound(p, fit_stages(p, rounds=48, variance=0.0), variance=0.0) <= p.gap / 8
     True
     """
@@ -145,10 +145,10 @@ def multi_stage_bound(problem: Problem, stages: Stages, *, variance: float) -> f
     return sum(accelerated_terms(problem, stages, variance={"noise": variance}).values())
 
 
-def stage_rounds(problem: Problem, *, stage: int, variance: float) -> float:
+def stage_rounds(problem: ConvexProblem, *, stage: int, variance: float) -> float:
     """R_k of appendix E.1 before it is rounded up: max{ 4 sqrt(2 kappa), 128 V^2/(3 mu Delta 2^-(k+1)) }.
 
-    >>> p = Problem(clients=4, records=9, dim=8, epsilon=1.0, delta=0.1, smoothness=8.0, strong_convexity=1.0)
+    >>> p = ConvexProblem(clients=4, records=9, dim=8, epsilon=1, delta=0.1, smoothness=8.0, strong_convexity=1)
     >>> stage_rounds(p, stage=1, variance=0.0), stage_rounds(p, stage=1, variance=0.375)
     (16.0, 64.0)
     """
@@ -157,13 +157,13 @@ def stage_rounds(problem: Problem, *, stage: int, variance: float) -> float:
     return max(quiet, noise / (3 * problem.strong_convexity * problem.gap))
 
 
-def stage_curvature(problem: Problem, *, stage: int, rounds: int, variance: float) -> float:
+def stage_curvature(problem: ConvexProblem, *, stage: int, rounds: int, variance: float) -> float:
     """v_k of appendix E.1: max{ 2 beta, sqrt( mu V^2 R_k (R_k+1) (R_k+2) / (3 Delta 2^-(k-1)) ) }.
 
     The paper prints R_k (R_k+1) (R_k+2) in the denominator. There it would leave v_k at 2 beta for good and let
     the noise grow with R_k; in the numerator it balances noise and start, and R_k is long enough to halve.
 
-    >>> p = Problem(clients=4, records=9, dim=8, epsilon=1.0, delta=0.1, smoothness=1.0, strong_convexity=1.0)
+    >>> p = ConvexProblem(clients=4, records=9, dim=8, epsilon=1, delta=0.1, smoothness=1.0, strong_convexity=1)
     >>> stage_curvature(p, stage=1, rounds=8, variance=15.0)
     60.0
     """
@@ -173,12 +173,12 @@ def stage_curvature(problem: Problem, *, stage: int, rounds: int, variance: floa
     return max(2 * problem.smooth, math.sqrt(balance))
 
 
-def fit_stages(problem: Problem, *, rounds: int, variance: float) -> tuple[tuple[int, float], ...]:
+def fit_stages(problem: ConvexProblem, *, rounds: int, variance: float) -> tuple[tuple[int, float], ...]:
     """The stages of appendix E.1 that fit into so many rounds; the last one takes the rounds that are left.
 
     Where not even the first fits, one stage of all rounds with v = beta, which needs no minimum length.
 
-    >>> p = Problem(clients=4, records=9, dim=8, epsilon=1.0, delta=0.1, smoothness=8.0, strong_convexity=1.0)
+    >>> p = ConvexProblem(clients=4, records=9, dim=8, epsilon=1, delta=0.1, smoothness=8.0, strong_convexity=1)
     >>> [length for length, curvature in fit_stages(p, rounds=50, variance=0.0)]
     [16, 16, 18]
     >>> fit_stages(p, rounds=5, variance=0.0)

@@ -18,7 +18,7 @@ from tacit.theory.isrl_dp.accelerated import (
 )
 from tacit.theory.isrl_dp.constants import problem_of
 from tacit.theory.isrl_dp.mb_sgd import mb_sgd_step
-from tacit.theory.isrl_dp.problem import Problem
+from tacit.theory.isrl_dp.problem import ConvexProblem
 from tacit.theory.isrl_dp.smoothing import model_smoothing
 
 STAND_IN = {"epsilon": 1.0, "delta": 1e-5}
@@ -70,7 +70,7 @@ def _rounds(asked: Asked) -> int:
     return int(asked.value("rounds"))
 
 
-def problem(asked: Asked) -> Problem | None:
+def problem(asked: Asked) -> ConvexProblem | None:
     """The problem that a run poses, or None where its public constants are not known.
 
     Gradients are taken to be as long as the bound lets them be; a bound below the loss's own Lipschitz constant

@@ -16,7 +16,7 @@ from tacit.models.linear import LinearModel
 from tacit.models.model import Model
 from tacit.models.penalty import Ridge
 from tacit.theory.checks import not_negative
-from tacit.theory.isrl_dp.problem import Problem
+from tacit.theory.isrl_dp.problem import ConvexProblem
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def problem_of(
     diameter: float,
     target_bound: float | None = None,
     cohort: float | None = None,
-) -> Problem:
+) -> ConvexProblem:
     """The problem that a model poses to a federation, from public numbers: sizes, and stated bounds.
 
     Silos of different sizes count as the smallest of them.
@@ -96,7 +96,7 @@ def problem_of(
     (2, 2, 2, 1.25)
     """
     constants = model_constants(model, feature_norm=feature_norm, diameter=diameter, target_bound=target_bound)
-    return Problem(
+    return ConvexProblem(
         clients=federation.clients,
         records=int(federation.sizes.min()),
         dim=model.dim,

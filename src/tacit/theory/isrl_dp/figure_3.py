@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, replace
 
 from tacit.errors import RequestError, count
-from tacit.theory.isrl_dp.problem import Problem, check_setting
+from tacit.theory.isrl_dp.problem import ConvexProblem, check_setting
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,13 @@ class Figure3Row:
     lower: float
 
 
-def figure_3(problem: Problem) -> list[Figure3Row]:
+def figure_3(problem: ConvexProblem) -> list[Figure3Row]:
     """Figure 3 in numbers: `upper_bound` and `lower_bound` in every setting that the problem has.
 
     Strongly convex rows need mu > 0, rows for unlike silos a smooth loss. For the shuffled rows (epsilon,
     delta) is the shuffled guarantee.
 
-    >>> p = Problem(clients=100, records=1000, dim=10, epsilon=1.0, delta=1e-6, smoothness=1.0)
+    >>> p = ConvexProblem(clients=100, records=1000, dim=10, epsilon=1.0, delta=1e-6, smoothness=1.0)
     >>> [(row.setting, round(row.upper / row.lower, 1)) for row in figure_3(p) if row.privacy == "isrl"]
     [('iid', 1.2), ('non-iid', 2.4), ('erm', 3.7)]
     """
@@ -50,7 +50,7 @@ def figure_3(problem: Problem) -> list[Figure3Row]:
     ]
 
 
-def upper_bound(setting: str, problem: Problem, *, shuffled: bool = False) -> float:
+def upper_bound(setting: str, problem: ConvexProblem, *, shuffled: bool = False) -> float:
     """The order of the excess risk that the paper's algorithm reaches.
 
     "iid", Theorem 2.1: L D/sqrt(M) (1/sqrt(n) + p), strongly convex (L^2/(mu M)) (1/n + p^2), where p is
@@ -60,7 +60,7 @@ def upper_bound(setting: str, problem: Problem, *, shuffled: bool = False) -> fl
     Shuffled, Theorems 5.1 and 5.2 (G.2): p is sqrt(d ln1d)/(epsilon n N) and sqrt(d) ln(d/delta)/(epsilon n M)
     in the place of p/sqrt(M); eq. 11 lost a mu, eqs. 10 and 11 some logarithm.
 
-    >>> p = Problem(clients=4, records=100, dim=25, epsilon=1.0, delta=1 / math.e)
+    >>> p = ConvexProblem(clients=4, records=100, dim=25, epsilon=1.0, delta=1 / math.e)
     >>> upper_bound("erm", p), upper_bound("iid", p, shuffled=True)
     (0.025, 0.0625)
     """
@@ -76,7 +76,7 @@ def upper_bound(setting: str, problem: Problem, *, shuffled: bool = False) -> fl
     return problem.trivial_risk * (statistical + private)
 
 
-def _unlike_silos(problem: Problem, shuffled: bool) -> float:
+def _unlike_silos(problem: ConvexProblem, shuffled: bool) -> float:
     n, m, d = problem.records, problem.reporting, problem.diameter
     logs = math.log(problem.dim / problem.delta)
     private = math.sqrt(problem.dim) * logs / (problem.epsilon * n * m)
@@ -95,7 +95,7 @@ def _unlike_silos(problem: Problem, shuffled: bool) -> float:
     return problem.phi * d / math.sqrt(n * m) + max(descent, noise) + absent * d * math.sqrt(share)
 
 
-def lower_bound(setting: str, problem: Problem, *, shuffled: bool = False) -> float:
+def lower_bound(setting: str, problem: ConvexProblem, *, shuffled: bool = False) -> float:
     """The order of the excess risk below which no private algorithm gets on every problem of this kind, M = N.
 
     "iid", Theorem 2.2: phi D/sqrt(nN) + L D min{1, x/C^2}, strongly convex phi^2/(mu nN) + L D min{1, x^2/C^4},
@@ -106,7 +106,7 @@ def lower_bound(setting: str, problem: Problem, *, shuffled: bool = False) -> fl
     It is a worst case over losses and data, and hides logarithms; what it asks of the problem is
     `unmet_conditions`.
 
-    >>> p = Problem(clients=4, records=100, dim=25, epsilon=1.0, delta=1 / math.e)
+    >>> p = ConvexProblem(clients=4, records=100, dim=25, epsilon=1.0, delta=1 / math.e)
     >>> lower_bound("erm", p), lower_bound("iid", p, shuffled=True)
     (0.025, 0.0625)
     """
@@ -127,19 +127,19 @@ def lower_bound(setting: str, problem: Problem, *, shuffled: bool = False) -> fl
     return (0.0 if setting == "erm" else statistical) + problem.trivial_risk * private
 
 
-def _compositionality(problem: Problem, x: float) -> float:
+def _compositionality(problem: ConvexProblem, x: float) -> float:
     if problem.is_strongly_convex:
         return math.sqrt(problem.condition_number)
     return max(1.0, float((problem.smooth * problem.diameter / (problem.lipschitz * x)) ** 0.4))
 
 
-def unmet_conditions(problem: Problem, *, rounds: int | None = None) -> tuple[str, ...]:
+def unmet_conditions(problem: ConvexProblem, *, rounds: int | None = None) -> tuple[str, ...]:
     """What Theorems 2.2 and 4.2 ask for and this problem does not have: where empty, the lower bound applies.
 
     With `rounds`, also the condition on a single round, epsilon_r <= 1/n, for noise that advanced composition
     splits evenly, as Theorem D.1 does: epsilon_r = epsilon/(2 sqrt(2 R ln(2/delta))).
 
-    >>> unmet_conditions(Problem(clients=4, records=100, dim=25, epsilon=3.0, delta=1e-6))
+    >>> unmet_conditions(ConvexProblem(clients=4, records=100, dim=25, epsilon=3.0, delta=1e-6))
     ('epsilon <= sqrt(clients)', 'clients >= 16 ln(2 / (delta records))')
     """
     n, clients, delta = problem.records, problem.clients, problem.delta

@@ -9,30 +9,30 @@ import math
 
 from tacit.errors import RequestError, count, positive
 from tacit.theory.checks import ROUND_OFF, not_negative
-from tacit.theory.isrl_dp.problem import Problem
+from tacit.theory.isrl_dp.problem import ConvexProblem
 
 
-def second_moment(problem: Problem, noise_std: float) -> float:
+def second_moment(problem: ConvexProblem, noise_std: float) -> float:
     """c of Lemma D.6: E||g_r||^2 <= L^2 + d s^2/M, for batches of fixed size (Poisson batches add L^2/(MK)).
 
     Theorem D.1's proof divides L^2 by M as well, and so does Theorem G.1's: the silos' gradients are no
     independent noise, and their mean can be as long as one of them.
 
-    >>> second_moment(Problem(clients=4, records=9, dim=8, epsilon=1.0, delta=0.1), 1.0)
+    >>> second_moment(ConvexProblem(clients=4, records=9, dim=8, epsilon=1.0, delta=0.1), 1.0)
     3.0
     """
     noise = problem.dim * not_negative("noise_std", noise_std) ** 2
     return problem.lipschitz**2 + noise / problem.reporting
 
 
-def stability(problem: Problem, *, step: float, rounds: int) -> float:
+def stability(problem: ConvexProblem, *, step: float, rounds: int) -> float:
     """How much one record can move the loss (Lemma D.2): what the population risk exceeds the empirical one by.
 
     Convex, averaged with equal weights: L^2 step (R-1)/(nM). Strongly convex, any weights: 4 L^2/(mu (nM-1)).
     For like silos and a step up to 1/beta. The lemma states 2 L^2 R step/(nM); its own sum gives half of that,
     over the R - 1 iterates that can differ.
 
-    >>> stability(Problem(clients=4, records=25, dim=8, epsilon=1.0, delta=0.1), step=0.5, rounds=21)
+    >>> stability(ConvexProblem(clients=4, records=25, dim=8, epsilon=1.0, delta=0.1), step=0.5, rounds=21)
     0.1
     """
     positive("step", step)
@@ -44,13 +44,13 @@ def stability(problem: Problem, *, step: float, rounds: int) -> float:
     return 4 * problem.lipschitz**2 / (problem.strong_convexity * (pooled - 1))
 
 
-def longest_step(problem: Problem) -> float:
+def longest_step(problem: ConvexProblem) -> float:
     """The longest step that Lemmas D.2 and D.6 allow: 1/beta, strongly convex 1/(2 beta).
 
     Only the stability of Lemma D.2 needs a smooth loss. A loss without beta has no limit, or, if it is strongly
     convex, 1/(2 mu), which keeps the weights positive.
 
-    >>> longest_step(Problem(clients=4, records=9, dim=8, epsilon=1.0, delta=0.1, smoothness=4.0))
+    >>> longest_step(ConvexProblem(clients=4, records=9, dim=8, epsilon=1.0, delta=0.1, smoothness=4.0))
     0.25
     """
     if problem.smoothness is not None:
@@ -58,13 +58,13 @@ def longest_step(problem: Problem) -> float:
     return 1 / (2 * problem.strong_convexity) if problem.is_strongly_convex else math.inf
 
 
-def mb_sgd_step(problem: Problem, *, rounds: int, noise_std: float) -> float:
+def mb_sgd_step(problem: ConvexProblem, *, rounds: int, noise_std: float) -> float:
     """The constant step of Noisy MB-SGD for the noise that is really added.
 
     Convex: the step that makes `mb_sgd_bound` smallest. Strongly convex: that of Lemma D.5 (Stich 2019) as
     Lemma D.6 uses it, min{1/(2 beta), ln(max{2, mu^2 D^2 R^2/c}) / (mu R)} with c = `second_moment`.
 
-    >>> p = Problem(clients=4, records=9, dim=8, epsilon=1.0, delta=0.1, smoothness=0.1)
+    >>> p = ConvexProblem(clients=4, records=9, dim=8, epsilon=1.0, delta=0.1, smoothness=0.1)
     >>> mb_sgd_step(p, rounds=300, noise_std=1.0)
     0.03333333333333333
     """
@@ -75,7 +75,7 @@ def mb_sgd_step(problem: Problem, *, rounds: int, noise_std: float) -> float:
     return min(limit, problem.diameter / math.sqrt(r * c))
 
 
-def mb_sgd_bound(problem: Problem, *, rounds: int, step: float, noise_std: float) -> float:
+def mb_sgd_bound(problem: ConvexProblem, *, rounds: int, step: float, noise_std: float) -> float:
     """What Noisy MB-SGD promises for the noise that is really added: expected excess risk of the averaged point.
 
     Lemma D.6 with its constants: (mu D^2/2) / ((1 - mu step)^-R - 1) + (step/2) c, which is
@@ -83,7 +83,7 @@ def mb_sgd_bound(problem: Problem, *, rounds: int, step: float, noise_std: float
     pass over the records the population risk. With records drawn again, the population risk of like silos is
     higher by `stability`.
 
-    >>> p = Problem(clients=4, records=25, dim=8, epsilon=1.0, delta=0.1, smoothness=1.0)
+    >>> p = ConvexProblem(clients=4, records=25, dim=8, epsilon=1.0, delta=0.1, smoothness=1.0)
     >>> mb_sgd_bound(p, rounds=100, step=0.1, noise_std=1.0)
     0.2
     """
@@ -91,7 +91,7 @@ def mb_sgd_bound(problem: Problem, *, rounds: int, step: float, noise_std: float
 
 
 def mb_sgd_terms(
-    problem: Problem,
+    problem: ConvexProblem,
     *,
     rounds: int,
     step: float,
@@ -110,7 +110,7 @@ def mb_sgd_terms(
     }
 
 
-def _weighted_start(problem: Problem, step: float, rounds: int) -> float:
+def _weighted_start(problem: ConvexProblem, step: float, rounds: int) -> float:
     if not problem.is_strongly_convex:
         return problem.diameter**2 / (2 * step * rounds)
     decay = -rounds * math.log1p(-problem.strong_convexity * step)

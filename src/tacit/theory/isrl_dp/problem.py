@@ -17,7 +17,7 @@ empirical risk (section 4)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Problem:
+class ConvexProblem:
     """The numbers that the paper's results depend on (Assumption 1); all of them public.
 
     What is left open takes the worst value that the others allow: phi = v = L, Delta = L D, M = N. A loss

@@ -12,16 +12,16 @@ from tacit.errors import RequestError, positive, unknown_name
 from tacit.federation import Federation
 from tacit.models.model import Model
 from tacit.theory.isrl_dp.constants import problem_of
-from tacit.theory.isrl_dp.problem import Problem
+from tacit.theory.isrl_dp.problem import ConvexProblem
 
 
-def smoothing(problem: Problem, setting: str) -> float:
+def smoothing(problem: ConvexProblem, setting: str) -> float:
     """The beta of the envelope: in setting "iid" that of Theorem D.2, in setting "erm" that of Theorem F.2.
 
     D.2: L sqrt(M) / (D (1/sqrt(n) + p)) convex, mu M / (1/n + p^2) strongly, with p = sqrt(d ln1d)/(epsilon n).
     F.2: L sqrt(M) epsilon n/(D sqrt(d)) convex, mu M (epsilon n)^2/d strongly. Section 3 has no such result.
 
-    >>> p = Problem(clients=4, records=10, dim=25, epsilon=1.0, delta=0.1)
+    >>> p = ConvexProblem(clients=4, records=10, dim=25, epsilon=1.0, delta=0.1)
     >>> smoothing(p, "erm")
     4.0
     """
@@ -78,10 +78,10 @@ def model_smoothing(
     return smoothing(problem, setting)
 
 
-def smoothing_loss(problem: Problem, beta: float) -> float:
+def smoothing_loss(problem: ConvexProblem, beta: float) -> float:
     """What the envelope costs, at most (Lemma D.7): L^2/(2 beta).
 
-    >>> smoothing_loss(Problem(clients=4, records=10, dim=25, epsilon=1.0, delta=0.1), 4.0)
+    >>> smoothing_loss(ConvexProblem(clients=4, records=10, dim=25, epsilon=1.0, delta=0.1), 4.0)
     0.125
     """
     return problem.lipschitz**2 / (2 * positive("beta", beta))

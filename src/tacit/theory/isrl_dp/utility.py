@@ -17,7 +17,7 @@ from tacit.theory.isrl_dp.choices import problem
 from tacit.theory.isrl_dp.constants import model_constants
 from tacit.theory.isrl_dp.figure_3 import lower_bound, unmet_conditions
 from tacit.theory.isrl_dp.mb_sgd import longest_step, mb_sgd_step, mb_sgd_terms, stability
-from tacit.theory.isrl_dp.problem import Problem
+from tacit.theory.isrl_dp.problem import ConvexProblem
 from tacit.theory.isrl_dp.smoothing import smoothing_loss
 from tacit.theory.known import bound_gaps, crowd_gaps, known, step_of
 from tacit.theory.utility import UtilityBound
@@ -91,7 +91,7 @@ def local_utility(run: PlannedRun) -> UtilityBound:
     return replace(answer, gaps=(gap,), assumptions=())
 
 
-def _posed(run: PlannedRun, theorem: str) -> tuple[UtilityBound, Problem | None]:
+def _posed(run: PlannedRun, theorem: str) -> tuple[UtilityBound, ConvexProblem | None]:
     """All of the answer but its terms, and the problem that the run poses, where its constants are known."""
     asked, constants = run.asked, known(run, "loss_gap")
     population = asked.one_pass
@@ -157,7 +157,7 @@ def _why_not(run: PlannedRun, convex: bool | None) -> tuple[str, ...]:
     return tuple(gaps)
 
 
-def _statistical(posed: Problem) -> float:
+def _statistical(posed: ConvexProblem) -> float:
     pooled = posed.records * posed.clients
     if posed.is_strongly_convex:
         return posed.phi**2 / (posed.strong_convexity * pooled)
@@ -165,7 +165,7 @@ def _statistical(posed: Problem) -> float:
 
 
 def _with_smoothing(
-    answer: UtilityBound, run: PlannedRun, posed: Problem, terms: dict[str, float]
+    answer: UtilityBound, run: PlannedRun, posed: ConvexProblem, terms: dict[str, float]
 ) -> UtilityBound:
     """The terms, and what it costs that the loss was rounded off (Lemma D.7)."""
     model = run.asked.model
