@@ -25,13 +25,8 @@ from tacit.noise.lattice import lattice_exponent
 from tacit.noise.randomness import Purpose, Randomness
 from tacit.privacy import Adjacency, Target, epsilon
 from tacit.privacy.events import gaussian, repeated
-<<<<<<< HEAD
 from tacit.side import SideRelease, clip_norm_from_quantile, private_quantile, split_target
 from tacit.side.release import NoisyMeans
-=======
-from tacit.privacy.side import SideRelease, clip_norm_from_quantile, private_quantile, split_target
-from tacit.privacy.side.release import NoisyMeans
->>>>>>> ones
 
 TARGET = Target(epsilon=1.0, delta=1e-5)
 PLENTY = Target(epsilon=1e4, delta=1e-5)
