@@ -33,7 +33,7 @@ class FederatedLinear(Federated):
     """Accelerated descent on full batches (papers/001, Algorithm 1), every record's gradient clipped and noised.
 
     Full batches need the least noise for a promise, and acceleration the fewest rounds. The step is 1/v with the
-    v that makes `tacit.theory.isrl_dp.accelerated_bound` smallest,
+    v that makes the bound of `tacit.theory.isrl_dp.stage_weights` smallest,
 
         v = beta + (V/D) sqrt(R (R+1) (2R+1) / 24),
 
