@@ -35,9 +35,10 @@ class Shuffler:
 
     Guarantee: all messages of a round look alike (the same noise, batch size and scale, no weights, no memory),
     so one of them may be anybody's. Gaussian messages: amplification by shuffling
-    (`tacit.privacy.accountant.mixed`), never less than what a message is worth alone. Coins: the
-    noise of all clients on the sum, which is all that mixed bits show. Clients of different sizes are charged, and protected, as the smallest one, whose records are drawn
-    most often. Who takes part in a round is public, so choosing some earns nothing.
+    (`tacit.privacy.accountant.mixed`), never less than what a message is worth alone. Coins: the noise of all
+    clients on the sum, which is all that mixed bits show. Clients of different sizes are charged, and protected,
+    as the smallest one, whose records are drawn most often. Who takes part in a round is public, so choosing some
+    earns nothing.
 
     What it takes: no client of the cohort helps the server, and none leaves its noise out.
     """
