@@ -420,8 +420,8 @@ def _status() -> Target:
             except OSError:
                 # It has heard enough and hung up.
                 return None
-        asked = request.lower()
-        if b"silos" in heard and b"host: 127.0.0.1" not in asked and b"localhost" not in asked:
+        asked = b"".join(request.lower().split())
+        if b"silos" in heard and b"host:127.0.0.1" not in asked and b"localhost" not in asked:
             raise AssertionError("a page was given to somebody who asked for another host")
         return heard
 
