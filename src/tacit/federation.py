@@ -275,7 +275,7 @@ class Federation:
         )
 
     def weighted(self, weights: Sequence[float] | str) -> Federation:
-        """The same federation with F = sum_i p_i F_i as its objective (papers/001, appendix H).
+        """The same federation with F = sum_i p_i F_i as its objective (ISRL-DP, appendix H).
 
         p_i is in proportion to `weights`: one positive number a client, or "records" for p_i = n_i / n. The
         latter scales every message by all clients' numbers of records, so it is noted in `peeks`.

@@ -35,7 +35,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Exponential:
-    """decay^k in round k: papers/004, appendix H, with decay 0.99."""
+    """decay^k in round k: DP-NormFedAvg, appendix H, with decay 0.99."""
 
     decay: float
 
@@ -53,7 +53,7 @@ class Exponential:
 
 @dataclass(frozen=True)
 class InverseSqrt:
-    """1/sqrt(k + 1) in round k: papers/002, section 5."""
+    """1/sqrt(k + 1) in round k: Fed-SPA, section 5."""
 
     def factor(self, round: int) -> float:
         """1/sqrt(k + 1)."""

@@ -159,7 +159,7 @@ def test_one_record_moves_the_sum_by_two_bounds_at_most(
 
 @pytest.mark.parametrize("count", [1, 2, 6])
 def test_the_reach_is_attained_by_a_crafted_record(count: int) -> None:
-    """papers/002 has sqrt(2) c sqrt(k) for a replaced record; a record and its opposite move 2 c sqrt(k)."""
+    """Fed-SPA has sqrt(2) c sqrt(k) for a replaced record; a record and its opposite move 2 c sqrt(k)."""
     for bound, reach in ((ClipEachCoordinate(0.1), 0.1 * math.sqrt(count)), (ClipNorm(0.2), 0.2)):
         moved = _sum_of([1e3] * 6, 1.0, bound, count, 0) - _sum_of([1e3] * 6, -1.0, bound, count, 0)
         assert float(moved.norm()) == pytest.approx(2 * reach * SHAVED, rel=1e-5)

@@ -1,4 +1,4 @@
-"""Silos with sizes, budgets and weights of their own: papers/001, appendix H."""
+"""Silos with sizes, budgets and weights of their own: ISRL-DP, appendix H."""
 
 from __future__ import annotations
 

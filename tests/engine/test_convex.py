@@ -1,4 +1,4 @@
-"""The choices of papers/001 for a recipe: steps, stages, regularisation and smoothing from public numbers."""
+"""The choices of ISRL-DP for a recipe: steps, stages, regularisation and smoothing from public numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The adaptive server, against the recursion of papers/002 written down once more in plain numbers."""
+"""The adaptive server, against the recursion of Fed-SPA written down once more in plain numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records and whole clients at once: papers/001 (Lowy & Razaviyayn 2023), appendices C.2 and D.3.5.
+"""Records and whole clients at once: ISRL-DP (Lowy & Razaviyayn 2023), appendices C.2 and D.3.5.
 
 The paper promises every record epsilon/n at delta/(4n), which for a client of n records makes epsilon at delta
 by group privacy. Here the noise is the larger of two needs: that of a record's own target, and that of all

@@ -171,8 +171,9 @@ class Aggregator:
 
     Guarantee: z bounds of noise on every round's sum, whoever takes part: `expected` clients add z/sqrt(expected)
     each, fewer leave the rest to the aggregator, and more add less each. So the noise does not tell how many
-    there were, and a round is the Poisson-sampled Gaussian mechanism on whole clients: papers/004, Algorithm 1,
-    line 12, and Theorem 3, with the number of participants no longer shining through. An empty round is noise.
+    there were, and a round is the Poisson-sampled Gaussian mechanism on whole clients: DP-NormFedAvg,
+    Algorithm 1, line 12, and Theorem 3, with the number of participants no longer shining through. An empty
+    round is noise.
     """
 
     expected: float

@@ -40,18 +40,18 @@ def _settings() -> dict[str, Setting]:
     made: dict[str, Setting] = {}
     for epsilon in either:
         made |= {
-            f"papers/000, gradient descent, epsilon {epsilon:g}": (_of(Full(), 3256, 2000), epsilon, replace),
-            f"papers/000, SGD, epsilon {epsilon:g}": (_of(Poisson(256), 6000, 3000), epsilon, replace),
-            f"papers/000, SVRG, epsilon {epsilon:g}": (_looking_back(Poisson(256), 6000, 3000), epsilon, replace),
-            f"papers/000, SVRG, batches of exactly 256, epsilon {epsilon:g}": (
+            f"SoteriaFL, gradient descent, epsilon {epsilon:g}": (_of(Full(), 3256, 2000), epsilon, replace),
+            f"SoteriaFL, SGD, epsilon {epsilon:g}": (_of(Poisson(256), 6000, 3000), epsilon, replace),
+            f"SoteriaFL, SVRG, epsilon {epsilon:g}": (_looking_back(Poisson(256), 6000, 3000), epsilon, replace),
+            f"SoteriaFL, SVRG, batches of exactly 256, epsilon {epsilon:g}": (
                 _looking_back(WithoutReplacement(256), 6000, 3000), epsilon, replace,
             ),
-            f"papers/001, MB-SGD, epsilon {epsilon:g}": (_of(WithReplacement(50), 1000, 50), epsilon, replace),
-            f"papers/001, Local SGD, epsilon {epsilon:g}": (_of(WithReplacement(32), 800, 500), epsilon, replace),
-            f"papers/002, Fed-SPA, epsilon {epsilon:g}": (
+            f"ISRL-DP, MB-SGD, epsilon {epsilon:g}": (_of(WithReplacement(50), 1000, 50), epsilon, replace),
+            f"ISRL-DP, Local SGD, epsilon {epsilon:g}": (_of(WithReplacement(32), 800, 500), epsilon, replace),
+            f"Fed-SPA, Fed-SPA, epsilon {epsilon:g}": (
                 _of(WithoutReplacement(10), 600, 13500), epsilon, replace,
             ),
-            f"papers/004, DP-NormFedAvg, epsilon {epsilon:g}": (
+            f"DP-NormFedAvg, DP-NormFedAvg, epsilon {epsilon:g}": (
                 _of(Poisson(0.2), 3000, 100), epsilon, Adjacency.ADD_REMOVE,
             ),
         }  # fmt: skip

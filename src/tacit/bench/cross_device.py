@@ -1,7 +1,7 @@
 """T1, cross-device: many clients with few records, whole clients protected.
 
 MNIST softmax regression, 3,000 clients of 20 records, cohorts of 600, 20 full local steps; every update gets one
-length and its share of the noise (papers/004). The others do the same arithmetic.
+length and its share of the noise (DP-NormFedAvg). The others do the same arithmetic.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """T2, cross-silo: a few clients with many records, every record protected, messages compressed.
 
 MNIST, a 784-64-10 sigmoid network, 10 clients of 6,000 records: one gradient of batch 256 each, clipped record
-by record, with noise, shifted, rand-k 5%, as bytes on the wire (papers/000). Beside it the same round with none
+by record, with noise, shifted, rand-k 5%, as bytes on the wire (SoteriaFL). Beside it the same round with none
 of that.
 """
 

@@ -1,6 +1,6 @@
 """T3, cross-silo with local steps: a convolutional network that takes many small noisy steps at home.
 
-MNIST, the network of papers/002, 10 clients, 50 local steps of batch 10; every record is clipped and every step
+MNIST, the network of Fed-SPA, 10 clients, 50 local steps of batch 10; every record is clipped and every step
 gets noise. The loop trains one client after the other and keeps nothing private.
 """
 
@@ -64,7 +64,7 @@ def bench(*, quick: bool = False, data_dir: Path | None = None) -> BenchReport:
     )
     return BenchReport(
         "T3",
-        f"the network of papers/002, {CLIENTS} clients, {steps} local steps of batch {BATCH}",
+        f"the network of Fed-SPA, {CLIENTS} clients, {steps} local steps of batch {BATCH}",
         side_by_side({**runs, **others}, repeats=2 if quick else 7),
         {"data": federation.name, "parameters": model.dim},
         notes,

@@ -44,7 +44,7 @@ def _groups() -> dict[str, dict[str, str]]:
         "models": {name: e.summary for name, e in MODELS.items()},
         "data": {
             **{name: e.summary + ("" if e.embedded else " (from files)") for name, e in DATASETS.items()},
-            "quadratic": "one synthetic quadratic a client (papers/004, F)",
+            "quadratic": "one synthetic quadratic a client (DP-NormFedAvg, F)",
         },
         "partitions": {p.spelling(name): p.summary for name, p in PARTITIONERS.items()},
         "compressors": {

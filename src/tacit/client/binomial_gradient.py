@@ -1,4 +1,4 @@
-"""A gradient on a grid with coins as noise: the client of cpSGD (Agarwal et al. 2018; papers/002, section 5)."""
+"""A gradient on a grid with coins as noise: the client of cpSGD (Agarwal et al. 2018; Fed-SPA, section 5)."""
 
 from __future__ import annotations
 

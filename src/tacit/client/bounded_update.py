@@ -1,7 +1,7 @@
 """Several steps at home, then one bound on all of them together: FedAvg with whole clients as the unit.
 
-papers/004, Algorithm 1, lines 5 to 12. The steps themselves need no bound and no noise, because nothing of them
-is seen but their sum.
+DP-NormFedAvg, Algorithm 1, lines 5 to 12. The steps themselves need no bound and no noise, because nothing of
+them is seen but their sum.
 """
 
 from __future__ import annotations

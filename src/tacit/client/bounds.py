@@ -126,7 +126,7 @@ class Normalise:
 
 @dataclass(frozen=True)
 class ClipEachCoordinate:
-    """Every coordinate is clipped to [-c, c], so the norm is at most c sqrt(dim): papers/002.
+    """Every coordinate is clipped to [-c, c], so the norm is at most c sqrt(dim): Fed-SPA.
 
     The only bound that must look at single coordinates, so it writes the gradients out, in chunks.
     """

@@ -1,4 +1,4 @@
-"""A bounded gradient as whole numbers, with coins as noise: a client's part of P_vec (papers/001, appendix G)."""
+"""A bounded gradient as whole numbers, with coins as noise: a client's part of P_vec (ISRL-DP, appendix G)."""
 
 from __future__ import annotations
 

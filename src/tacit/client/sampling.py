@@ -251,7 +251,7 @@ WithReplacement = partial(FixedSize, replacement=True)
 
 @dataclass(frozen=True)
 class OnePass:
-    """Disjoint batches in a random order: every record is looked at in at most one step (papers/001).
+    """Disjoint batches in a random order: every record is looked at in at most one step (ISRL-DP).
 
     The order is drawn once for the whole run and depends on no record, so a record's whole cost is one
     Gaussian release, however many rounds there are (docs/privacy.md, Fact E).

@@ -1,4 +1,4 @@
-"""How the server learns what was sent and not by whom: a shuffler as a party (papers/001, section 5).
+"""How the server learns what was sent and not by whom: a shuffler as a party (ISRL-DP, section 5).
 
 All bytes travel through the server, so a message has two covers. The inner one only the server can open, the
 outer one only the shuffler. The server takes the covered messages of a round to the shuffler, which opens the

@@ -1,7 +1,7 @@
 """Where the size of a bound comes from, if it is not given: public data, a private statistic, or a look.
 
 What is looked for is G, the median norm of a record's gradient where training starts. It bounds norms as it is,
-and coordinates as G / sqrt(d) (papers/002, Assumption 3).
+and coordinates as G / sqrt(d) (Fed-SPA, Assumption 3).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def find_bound(
     - `quantile:SHARE`: the median norm, by a release that would cost this share of epsilon alone. Composed with
       training, whose noise makes room for it, it is part of the run's guarantee and ledger.
     - `public:NAME`: the median norm on a public data set of the same shape. Costs nothing.
-    - `median`: the median absolute coordinate of the clients' own gradients, as in papers/002, section 5.1: a
+    - `median`: the median absolute coordinate of the clients' own gradients, as in Fed-SPA, section 5.1: a
       look at private data that nothing pays for, and only for runs that promise nothing.
     """
     bound_from = recipe.algorithm_settings["bound_from"]

@@ -26,7 +26,7 @@ class HistoryRow:
     grad_norm_sq: float
     """||grad f(x)||^2 of the full objective, unclipped and without noise"""
     grad_norm_sq_mean: float
-    """its mean over the evaluated rounds so far: the utility of papers/000"""
+    """its mean over the evaluated rounds so far: the utility of SoteriaFL"""
     test_metric: float | None
     uplink_bits_per_client: int
     uplink_bits_total: int
@@ -37,7 +37,7 @@ class HistoryRow:
     """spent so far by the client that spends most; None in a run without privacy"""
     seconds: float
     signal_to_noise: float | None = None
-    """||mean update|| / ||mean noise|| of the last round, for client-level privacy (papers/004, appendix F)"""
+    """||mean update|| / ||mean noise|| of the last round, for client-level privacy (DP-NormFedAvg, appendix F)"""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The objective that is really minimised, measured without clipping or noise.
 
 f(x) = sum_i p_i (1/m_i) sum_j f(x; d_ij) + penalty(x), with p_i = 1/n unless the federation says otherwise:
-papers/000, equation (1), and papers/001, appendix H. These numbers look at the
+SoteriaFL, equation (1), and ISRL-DP, appendix H. These numbers look at the
 records directly. They are for the researcher who simulates; a deployed party releases none of them.
 """
 

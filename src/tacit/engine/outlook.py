@@ -138,16 +138,12 @@ def findings(run: Run) -> list[Limit]:
                 "Leave compressor out, or take a weaker one ('natural', or 'identity' for none).",
             )
         )
-    if not found and len(history) > 2:
-        middle = history[len(history) // 2]
-        gained, late = first.train_loss - last.train_loss, middle.train_loss - last.train_loss
-        if gained > 0 and late > 0.2 * gained:
-            found.append(
-                Limit(
-                    "The loss was still falling at the end.",
-                    f"Take more than {plan.rounds} rounds.",
-                )
-            )
+    if not found and len(history) > 5:
+        # At a fifth before the end, what is left to gain shows in the slope.
+        before = history[-1 - len(history) // 5]
+        gained, late = first.train_loss - last.train_loss, before.train_loss - last.train_loss
+        if gained > 0 and late > 0.1 * gained:
+            found.append(Limit("The loss was still falling at the end.", f"Take more than {plan.rounds} rounds."))
     return found
 
 

@@ -163,7 +163,7 @@ class Simulation:
         return round(each * expected), work.evaluations(everyone) * expected / clients
 
     def _signal_to_noise(self, point: Tensor, total: Tensor, cohort: Tensor, round: int) -> float | None:
-        """||sum of bounded updates|| / ||sum of the noise|| (papers/004, appendix F).
+        """||sum of bounded updates|| / ||sum of the noise|| (DP-NormFedAvg, appendix F).
 
         The round is computed once more without noise: for the researcher, who may look at private data.
         """

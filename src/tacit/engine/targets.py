@@ -32,7 +32,7 @@ def privacy_of(recipe: Recipe, federation: Federation) -> Privacy:
 
 
 def client_target(recipe: Recipe) -> Target | None:
-    """What whole clients are promised beside their records (papers/001, appendix D.3.5), if anything is."""
+    """What whole clients are promised beside their records (ISRL-DP, appendix D.3.5), if anything is."""
     if recipe.client_epsilon is None:
         return None
     delta = recipe.client_delta if recipe.client_delta is not None else recipe.delta

@@ -1,4 +1,4 @@
-"""Fed-SPA (papers/002): Table 1 and Figure 1, a convolutional network on MNIST (section 5, appendix A.1).
+"""Fed-SPA (Hu et al. 2021): Table 1 and Figure 1, a convolutional network on MNIST (section 5, appendix A.1).
 
 100 agents of 600 records, ten of them in a round, 45 rounds, 300 local steps of batches of 10, local step 0.01,
 global step 0.01 (adaptive), both falling with 1/sqrt(t), delta 1e-3.
@@ -41,7 +41,7 @@ from tacit.experiments.fed_spa_runs import (
 )
 from tacit.experiments.figures import intervals_panel, panels
 
-PAPER = "papers/002 (Hu, Gong & Guo 2021)"
+PAPER = "Fed-SPA (Hu, Gong & Guo 2021)"
 PRINTED = {
     ("fed-spa", 0.05): 0.9265,
     ("fed-spa", 0.1): 0.9216,

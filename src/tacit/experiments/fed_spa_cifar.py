@@ -1,4 +1,4 @@
-"""Fed-SPA (papers/002): Table 2, a convolutional network on CIFAR-10, for who has put the data set there.
+"""Fed-SPA (Hu et al. 2021): Table 2, a convolutional network on CIFAR-10, for who has put the data set there.
 
 100 agents of 500 records, ten of them in a round, 200 rounds, 50 local steps of batches of 50, local step 0.1,
 global step 0.005 (adaptive), both falling with 1/sqrt(t), delta 1e-3 (section 5, appendix A.1).
@@ -62,7 +62,7 @@ EXPERIMENTS = (
     Experiment(
         "fed-spa-table2",
         "Fed-SPA and its rivals on CIFAR-10",
-        "papers/002 (Hu, Gong & Guo 2021), Table 2",
+        "Fed-SPA (Hu, Gong & Guo 2021), Table 2",
         _table_2,
         "cifar-10",
     ),

@@ -1,4 +1,4 @@
-"""Runs of Fed-SPA (papers/002, section 5, appendix A.1): 100 agents, ten in a round, delta 1e-3."""
+"""Runs of Fed-SPA (Fed-SPA, section 5, appendix A.1): 100 agents, ten in a round, delta 1e-3."""
 
 from __future__ import annotations
 

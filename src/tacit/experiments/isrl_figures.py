@@ -1,4 +1,4 @@
-"""ISRL-DP (papers/001): Figures 4 to 9, test error against epsilon."""
+"""ISRL-DP (Lowy & Razaviyayn 2023): Figures 4 to 9, test error against epsilon."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from tacit.experiments.isrl_runs import (
 from tacit.experiments.simulated import last, taken_as_public
 from tacit.experiments.tuning import rehearsed, tuned
 
-PAPER = "papers/001 (Lowy & Razaviyayn 2023)"
+PAPER = "ISRL-DP (Lowy & Razaviyayn 2023)"
 Panel = tuple[int, int]
 """How many silos there are, and how many take part in a round."""
 Found = dict[Any, list[Result]]

@@ -1,4 +1,4 @@
-"""ISRL-DP (papers/001): measured excess risk against records, silos and epsilon, beside the theorems' bounds.
+"""ISRL-DP (Lowy & Razaviyayn 2023): measured excess risk against records, silos and epsilon.
 
 The bounds are about the worst convex problem, which for a given noise is one whose gradient is about as long as
 the noise: longer gradients are found in spite of it, shorter ones do not matter. So the risk is measured on a
@@ -35,7 +35,7 @@ from tacit.server.projection import Ball
 from tacit.server.update import Averaged, Descent
 from tacit.theory.isrl_dp import ConvexProblem, lower_bound, mb_sgd_bound, mb_sgd_step
 
-PAPER = "papers/001 (Lowy & Razaviyayn 2023), Theorems 2.1, 4.1, 4.2 and Lemma D.6"
+PAPER = "ISRL-DP (Lowy & Razaviyayn 2023), Theorems 2.1, 4.1, 4.2 and Lemma D.6"
 DIM, DELTA, RADIUS, MOST_ROUNDS = 50, 1e-6, 1.0, 4000
 BASE: dict[str, Any] = {"records": 200, "clients": 8, "epsilon": 1.0}
 AXES: dict[str, tuple[float, ...]] = {

@@ -1,4 +1,4 @@
-"""The runs of ISRL-DP's experiments (papers/001, section 6 and appendix I), in both modes and without privacy."""
+"""The runs of ISRL-DP's experiments (section 6 and appendix I), in both modes and without privacy."""
 
 from __future__ import annotations
 

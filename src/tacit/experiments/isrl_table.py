@@ -1,4 +1,4 @@
-"""ISRL-DP (papers/001): the table of Figure 3 evaluated at the settings of the experiments."""
+"""ISRL-DP (Lowy & Razaviyayn 2023): the table of Figure 3 evaluated at the settings of the experiments."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ EXPERIMENTS = (
     Experiment(
         "isrl-fig3-table",
         "Figure 3 evaluated at the experiments' settings",
-        "papers/001 (Lowy & Razaviyayn 2023), Figure 3",
+        "ISRL-DP (Lowy & Razaviyayn 2023), Figure 3",
         _figure_3,
     ),
 )

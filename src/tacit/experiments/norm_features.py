@@ -1,4 +1,4 @@
-"""DP-NormFedAvg (papers/004), Table 2(b, c): clipping against normalising on features that the user provides.
+"""DP-NormFedAvg (Das et al. 2022), Table 2(b, c): clipping against normalising on a user's own features.
 
 The paper's are 512 numbers an image from the last layer of a network that was trained on ImageNet: 5000 clients
 of five-class shards, softmax regression, otherwise as Table 2(a). They are read from an .npz file, no pickle.
@@ -130,7 +130,7 @@ EXPERIMENTS = tuple(
     Experiment(
         f"norm-table2{letter}",
         f"Clipping and normalising on features of {data}",
-        f"papers/004 (Das, Hashemi, Sanghavi & Dhillon), Table 2({letter})",
+        f"DP-NormFedAvg (Das, Hashemi, Sanghavi & Dhillon), Table 2({letter})",
         partial(_table, f"{data}-features"),
         f"{data}-features",
         True,

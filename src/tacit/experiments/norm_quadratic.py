@@ -1,4 +1,4 @@
-"""DP-NormFedAvg (papers/004), Figures 1 to 4: clipping and normalising on a synthetic quadratic (appendix F).
+"""DP-NormFedAvg (Das et al. 2022), Figures 1 to 4: clipping, normalising, a synthetic quadratic (appendix F).
 
 n = 100 clients, d = 200, 20 local steps, 500 rounds, everyone takes part, epsilon 5 and delta 1e-6 for whole
 clients. The paper leaves the constant of its noise open (Theorem 3), so there is no printed sigma: the noise is
@@ -20,7 +20,7 @@ from tacit.experiments.experiment import Claim, Experiment, Findings, Picture, S
 from tacit.experiments.figures import panels, path_panel, rounds_panel
 from tacit.experiments.norm_quadratic_runs import CLIENTS, DIM, LOCAL_STEPS, STARTS, TARGET, run, walk
 
-PAPER = "papers/004 (Das, Hashemi, Sanghavi & Dhillon), appendix F"
+PAPER = "DP-NormFedAvg (Das, Hashemi, Sanghavi & Dhillon), appendix F"
 ROUNDS = 500
 
 NAMES = {"clip": "DP-FedAvg (clipping)", "normalise": "DP-NormFedAvg"}

@@ -1,4 +1,4 @@
-"""The runs of DP-NormFedAvg's quadratic (papers/004, appendix F)."""
+"""The runs of DP-NormFedAvg's quadratic (DP-NormFedAvg, appendix F)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DP-NormFedAvg (papers/004), Table 2(a): clipping, normalising and plain FedAvg on Fashion-MNIST.
+"""DP-NormFedAvg (Das et al. 2022), Table 2(a): clipping, normalising and plain FedAvg on Fashion-MNIST.
 
 3000 clients of five-class shards, a fifth of them expected in a round, 20 local steps, softmax regression with
 weight decay 1e-4, server momentum 0.8, server step half the local step, both shrinking by 0.99 a round, delta
@@ -22,7 +22,7 @@ from tacit.experiments.norm_table_runs import DELTA, run
 from tacit.experiments.simulated import taken_as_public
 from tacit.experiments.tuning import grid, tuned
 
-PAPER = "papers/004 (Das, Hashemi, Sanghavi & Dhillon), Table 2(a)"
+PAPER = "DP-NormFedAvg (Das, Hashemi, Sanghavi & Dhillon), Table 2(a)"
 ROUNDS = 100
 CLIPS = (500.0, 250.0, 125.0, 62.5, 31.25, 15.625)
 STEPS = (0.001, 0.002, 0.004, 0.008, 0.01, 0.02, 0.04, 0.08, 0.1, 0.2, 0.4, 0.8)

@@ -1,4 +1,4 @@
-"""The runs of DP-NormFedAvg's Table 2 (papers/004, appendices G and H)."""
+"""The runs of DP-NormFedAvg's Table 2 (DP-NormFedAvg, appendices G and H)."""
 
 from __future__ import annotations
 

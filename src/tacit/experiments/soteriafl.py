@@ -1,4 +1,4 @@
-"""SoteriaFL (papers/000): Figures 1 and 3 (a9a), 2 and 4 to 8 (a network on MNIST)."""
+"""SoteriaFL (Li et al. 2022): Figures 1 and 3 (a9a), 2 and 4 to 8 (a network on MNIST)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tacit.experiments.soteriafl_runs import (
 )
 from tacit.experiments.tuning import rehearsed, tuned
 
-PAPER = "papers/000 (Li, Zhao, Li & Chi 2022)"
+PAPER = "SoteriaFL (Li, Zhao, Li & Chi 2022)"
 
 
 def _line(found: dict[Key, list[Result]], key: Key) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""The runs of SoteriaFL's experiments (papers/000, section 6 and appendix A), in both modes."""
+"""The runs of SoteriaFL's experiments (section 6 and appendix A), in both modes."""
 
 from __future__ import annotations
 

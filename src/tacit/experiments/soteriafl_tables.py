@@ -1,4 +1,4 @@
-"""SoteriaFL (papers/000): Tables 1 and 2 evaluated, and what its labels are worth."""
+"""SoteriaFL (Li et al. 2022): Tables 1 and 2 evaluated, and what its labels are worth."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ EXPERIMENTS = (
     Experiment(
         "soteriafl-tables",
         "Tables 1 and 2 evaluated, and what the labels are worth",
-        "papers/000 (Li, Zhao, Li & Chi 2022), Tables 1, 2",
+        "SoteriaFL (Li, Zhao, Li & Chi 2022), Tables 1, 2",
         _tables,
     ),
 )

@@ -1,4 +1,4 @@
-"""The two convolutional networks of papers/002, section 5.1.
+"""The two convolutional networks of Fed-SPA, section 5.1.
 
 The paper states no parameter counts, but its costs in MB do: 0.3931 MB for 45 rounds of a tenth of the clients is
 21,840 numbers of 4 bytes, which is the network below without padding, and with padding it is not. The 21.50 MB of

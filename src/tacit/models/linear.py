@@ -140,7 +140,7 @@ def logistic_regression(*, features: int, intercept: bool = True, ridge: float =
 def nonconvex_logistic_regression(
     *, features: int, intercept: bool = False, strength: float = 0.2
 ) -> LinearModel:
-    """Logistic regression with a nonconvex penalty: papers/000, appendix A.1, which has no intercept."""
+    """Logistic regression with a nonconvex penalty: SoteriaFL, appendix A.1, which has no intercept."""
     return LinearModel(features, 1, Logistic(), intercept, NonconvexPenalty(positive("strength", strength)))
 
 

@@ -1,4 +1,4 @@
-"""The one-hidden-layer sigmoid network of papers/000, appendix A.2, with its gradients in closed form."""
+"""The one-hidden-layer sigmoid network of SoteriaFL, appendix A.2, with its gradients in closed form."""
 
 from __future__ import annotations
 

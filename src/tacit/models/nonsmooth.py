@@ -1,4 +1,4 @@
-"""Losses of a score that have a kink, and the Moreau envelope that rounds it off: papers/001, D.2 and F.
+"""Losses of a score that have a kink, and the Moreau envelope that rounds it off: ISRL-DP, D.2 and F.
 
 The envelope of a record's loss f(w) = phi(a^T w), a its features (and a 1 for the intercept), is
 f_beta(w) = min_v f(v) + (beta/2) ||w - v||^2. The best v differs from w along a alone, so that it takes no more

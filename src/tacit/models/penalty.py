@@ -51,7 +51,7 @@ class Ridge:
 
 @dataclass(frozen=True)
 class NonconvexPenalty:
-    """strength * sum_j x_j^2 / (1 + x_j^2): papers/000, appendix A.1 (there with strength 0.2).
+    """strength * sum_j x_j^2 / (1 + x_j^2): SoteriaFL, appendix A.1 (there with strength 0.2).
 
     >>> import torch
     >>> NonconvexPenalty(0.2).value(torch.ones(3))

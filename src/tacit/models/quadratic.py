@@ -1,4 +1,4 @@
-"""The synthetic quadratic of papers/004, appendix F: one convex bowl for each client, none alike."""
+"""The synthetic quadratic of DP-NormFedAvg, appendix F: one convex bowl for each client, none alike."""
 
 from __future__ import annotations
 

@@ -50,17 +50,17 @@ MODELS: dict[str, ModelEntry] = {
     "logistic": ModelEntry(logistic_regression, "logistic regression", "two classes"),
     "logistic-nonconvex": ModelEntry(
         nonconvex_logistic_regression,
-        "logistic regression, nonconvex penalty (papers/000, A.1)",
+        "logistic regression, nonconvex penalty (SoteriaFL, A.1)",
         "two classes",
     ),
     "least-squares": ModelEntry(least_squares, "linear regression by squared error", "regression"),
     "svm": ModelEntry(support_vector_machine, "linear support vector machine, hinge loss", "two classes"),
     "absolute-regression": ModelEntry(absolute_regression, "linear regression by absolute error", "regression"),
     "quantile-regression": ModelEntry(quantile_regression, "linear regression of a quantile", "regression"),
-    "network": ModelEntry(SigmoidNetwork, "one hidden sigmoid layer (papers/000, A.2)", "classification"),
-    "mnist-cnn": ModelEntry(mnist_cnn_model, "two convolutions (papers/002, 5.1)", "classification"),
-    "cifar-cnn": ModelEntry(cifar_cnn_model, "three convolutions (papers/002, 5.1)", "classification"),
-    "quadratic": ModelEntry(_quadratic, "synthetic quadratics (papers/004, F)", "synthetic"),
+    "network": ModelEntry(SigmoidNetwork, "one hidden sigmoid layer (SoteriaFL, A.2)", "classification"),
+    "mnist-cnn": ModelEntry(mnist_cnn_model, "two convolutions (Fed-SPA, 5.1)", "classification"),
+    "cifar-cnn": ModelEntry(cifar_cnn_model, "three convolutions (Fed-SPA, 5.1)", "classification"),
+    "quadratic": ModelEntry(_quadratic, "synthetic quadratics (DP-NormFedAvg, F)", "synthetic"),
 }
 
 ENTRY_POINT = "module:"

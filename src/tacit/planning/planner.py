@@ -42,10 +42,10 @@ FRACTIONS = (0.01, 0.03, 0.1, 0.3, 1.0)
 COMPRESSORS = ("identity", "natural", "rand-k:0.3", "rand-k:0.1", "rand-k:0.05", "rand-k:0.01")
 
 GRADIENT = ("soteriafl-gd", "soteriafl-sgd", "cdp-sgd", "ldp-sgd")
-"""Bounds on the mean squared gradient norm (papers/000, Theorems 1 and 3)."""
+"""Bounds on the mean squared gradient norm (SoteriaFL, Theorems 1 and 3)."""
 
 RISK = ("noisy-mb-sgd", "accelerated-mb-sgd")
-"""Bounds on the excess empirical risk of convex losses (papers/001, Lemmas D.6 and E.1)."""
+"""Bounds on the excess empirical risk of convex losses (ISRL-DP, Lemmas D.6 and E.1)."""
 
 NOT_PLANNED = ("client_epsilon", "cohort", "weights")
 """Settings that the bounds do not know: they are for one promise and rounds of all clients, who count alike."""

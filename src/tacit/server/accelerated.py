@@ -1,4 +1,4 @@
-"""Accelerated stochastic approximation (AC-SA): papers/001, Algorithm 1, and in stages (appendix E.1)."""
+"""Accelerated stochastic approximation (AC-SA): ISRL-DP, Algorithm 1, and in stages (appendix E.1)."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from tacit.state import State
 
 @dataclass(frozen=True)
 class Adaptive:
-    """papers/002, Algorithm 1, lines 13 to 15, with D_t the mean of what the clients sent (a pseudo-gradient):
+    """Fed-SPA, Algorithm 1, lines 13 to 15, with D_t the mean of what the clients sent (a pseudo-gradient):
 
         u_t = beta_1 u_{t-1} + (1 - beta_1) D_t,      u_{-1} = 0
         v_t = beta_2 v_{t-1} + (1 - beta_2) u_t^2,    v_{-1} = kappa^2

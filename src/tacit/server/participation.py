@@ -53,7 +53,7 @@ class Everyone:
 
 @dataclass(frozen=True)
 class RandomNumber:
-    """A random set of M_r clients, M_r itself uniform between two numbers (papers/001, Assumption 1.4)."""
+    """A random set of M_r clients, M_r itself uniform between two numbers (ISRL-DP, Assumption 1.4)."""
 
     fewest: int
     most: int
@@ -93,7 +93,7 @@ class FixedNumber:
 
 @dataclass(frozen=True)
 class PoissonClients:
-    """Every client by a coin of its own, `expected` of them on average: papers/004, Algorithm 1, line 3.
+    """Every client by a coin of its own, `expected` of them on average: DP-NormFedAvg, Algorithm 1, line 3.
 
     The coins are a secret of the clients. Sums are divided by the constant `expected`, whoever came.
     """

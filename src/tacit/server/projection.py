@@ -20,7 +20,7 @@ class Projection(Protocol):
 
     @property
     def diameter(self) -> float | None:
-        """The largest distance of two of its points, D of papers/001; None where there is none."""
+        """The largest distance of two of its points, D of ISRL-DP; None where there is none."""
         ...
 
     def check_start(self, point: Tensor) -> None:

@@ -41,8 +41,8 @@ class ServerUpdate(Protocol):
 class Descent:
     """x^{t+1} = nearest point of W to x^t - step_t m^t with m^t = momentum m^{t-1} + v^t; the model is the last.
 
-    papers/000, Algorithm 3, line 17; with a projection papers/001, Algorithm 2, line 10; with momentum and a
-    schedule papers/004, appendix H.
+    SoteriaFL, Algorithm 3, line 17; with a projection ISRL-DP, Algorithm 2, line 10; with momentum and a
+    schedule DP-NormFedAvg, appendix H.
     """
 
     step_size: float
@@ -81,7 +81,7 @@ class Descent:
 class Averaged:
     """The weighted average of all points that were broadcast, with weights growing by a constant factor.
 
-    papers/001, Algorithm 2, line 12: w_hat = sum_r gamma_r w_r / sum_r gamma_r with gamma_r = growth^r. Lemma D.6
+    ISRL-DP, Algorithm 2, line 12: w_hat = sum_r gamma_r w_r / sum_r gamma_r with gamma_r = growth^r. Lemma D.6
     takes growth 1 (the plain average) for convex losses and 1/(1 - mu step) for strongly convex ones.
     """
 
@@ -119,7 +119,7 @@ class Averaged:
 
 @dataclass(frozen=True)
 class Kept:
-    """The point that was broadcast in one round, chosen in advance: papers/004, Algorithm 1, line 16.
+    """The point that was broadcast in one round, chosen in advance: DP-NormFedAvg, Algorithm 1, line 16.
 
     Until that round the model is the newest point.
     """

@@ -18,7 +18,7 @@ from tacit.errors import MessageError, RequestError, count, positive
 
 @dataclass(frozen=True)
 class CoinBits(Quantiser):
-    """g + b bits a coordinate, of which as many are ones as the client counted (papers/001, Algorithm 5, line 7).
+    """g + b bits a coordinate, of which as many are ones as the client counted (ISRL-DP, Algorithm 5, line 7).
 
     Every bit is a message of its own, so its coordinate is written beside it: 1 + ceil(log2 d) bits a message. A
     client's messages travel to the shuffler in one envelope, in the order of their coordinates; what follows the

@@ -30,7 +30,7 @@ from tacit.sklearn.requests import AnyArray, budgets, default_delta, seed_and_no
 
 
 class FederatedLinear(Federated):
-    """Accelerated descent on full batches (papers/001, Algorithm 1), every record's gradient clipped and noised.
+    """Accelerated descent on full batches (ISRL-DP, Algorithm 1), every record's gradient clipped and noised.
 
     Full batches need the least noise for a promise, and acceleration the fewest rounds. The step is 1/v with the
     v that makes the bound of `tacit.theory.isrl_dp.stage_weights` smallest,
