@@ -302,14 +302,14 @@ def test_list_names_everything(inside: Inside) -> None:
 
 def test_theory_answers_for_the_recipe_at_hand(inside: Inside) -> None:
     sheet = json.loads(
-        inside("theory", "--clip-norm=2.1", "--step=1", "--set=data.unit_norm=true", "--json").stdout
+        inside("theory", "--clip-norm=2.1", "--step=0.5", "--set=data.unit_norm=true", "--json").stdout
     )
     assert sheet["algorithm"] == "soteriafl-gd"
     assert sheet["covered"]
     assert sheet["bound"] == pytest.approx(sum(sheet["terms"].values()))
     shown = inside(
         "theory", "--algorithm=noisy-mb-sgd", "--set=algorithm.projection=ball:2", "--rounds=5",
-        "--set=data.unit_norm=true", "--step=1", "--clip-norm=2.1",
+        "--set=data.unit_norm=true", "--step=0.5", "--clip-norm=2.1",
     )  # fmt: skip
     assert "Lemma D.6" in shown.stdout
     assert "Lower bound (Theorem 4.2" in shown.stdout
