@@ -69,6 +69,20 @@ def test_a_compressor_is_chosen_where_noise_leaves_room() -> None:
     assert many.recipe.algorithm_settings["compressor"] != "identity"  # type: ignore[union-attr]
 
 
+def test_every_record_counts_the_same_where_sizes_are_public() -> None:
+    recipe = Recipe(algorithm="ldp-sgd", data="digits", clients=10, partition="dirichlet:0.5", epsilon=4.0)
+    assert make_plan(recipe).recipe.weights == "records"  # type: ignore[union-attr]
+    assert make_plan(replace(recipe, weights="equal")).recipe.weights == "equal"  # type: ignore[union-attr]
+    assert make_plan(replace(recipe, partition="iid")).recipe.weights is None  # type: ignore[union-attr]
+    whole = make_plan(replace(recipe, algorithm="dp-fedavg"))
+    assert whole.federation.weights is None
+    metrics = {
+        weights: tacit.simulate(make_plan(replace(recipe, weights=weights)), evaluate_every=100).last.test_metric
+        for weights in (None, "equal")
+    }
+    assert metrics[None] > metrics["equal"]  # type: ignore[operator]
+
+
 def test_what_is_said_is_kept() -> None:
     said = {"step": 0.5, "clip_norm": 2.0, "sampling": "without-replacement", "batch": 7.0}
     plan = make_plan(

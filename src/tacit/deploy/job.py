@@ -144,7 +144,11 @@ class Job:
         shuffled = algorithm_entry(plan.recipe.algorithm).shuffled
         sizes_count = shuffled or _steps_need_sizes(plan.recipe)
         smallest = int(federation.sizes.min()) if sizes_count else None
-        return cls(plan.recipe, tuple(sites), federation.feature_shape, federation.classes, smallest)
+        recipe = plan.recipe
+        if recipe.weights == "records" and federation.weights is not None:
+            # All parties read the job: it has the numbers.
+            recipe = replace(recipe, weights=federation.weights.tolist())
+        return cls(recipe, tuple(sites), federation.feature_shape, federation.classes, smallest)
 
     @cached_property
     def text(self) -> str:

@@ -16,9 +16,14 @@ from tacit.algorithms.prospect import feature_scale, public_guess
 from tacit.algorithms.registry import algorithm_entry
 from tacit.compress import Shifted, parse_compressor
 from tacit.engine.batches import mean_noise, thrifty_rate
+from tacit.engine.recipe import Recipe
+from tacit.federation import Federation
 from tacit.privacy import Target
 from tacit.server.self_tuned import Prospect
 from tacit.theory.asked import Asked
+
+Weights = str | list[float] | dict[str, float] | None
+"""As in a recipe."""
 
 ROUNDS = 100
 """More of them need more noise each, and end no better: what counts is how far all of them go together."""
@@ -59,6 +64,18 @@ def good_settings(asked: Asked, privacy: Privacy) -> dict[str, Any]:
         sparse = "local_steps" in entry.settings  # works on the coordinates that it sends, which costs no noise
         chosen["compressor"] = SPARSE_STEPS if sparse else _good_compressor(asked, batch, privacy)
     return chosen
+
+
+def good_weights(recipe: Recipe, federation: Federation) -> Weights:
+    """Every record counts the same, where the promise takes numbers of records as public.
+
+    The objective is then the mean over all records, and small clients, whose messages need the most noise, count
+    little. Whole clients that are protected, and messages behind a shuffler, have to be alike.
+    """
+    entry = algorithm_entry(recipe.algorithm)
+    alike = entry.client_coins or entry.shuffled or federation.sizes.max() <= 1.1 * federation.sizes.min()
+    said = recipe.weights is not None or federation.weights is not None or recipe.settings_from != "defaults"
+    return recipe.weights if said or alike else "records"
 
 
 def good_clip_norm(asked: Asked) -> float:

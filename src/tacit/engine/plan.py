@@ -23,8 +23,9 @@ from tacit.algorithms.settings import About
 from tacit.algorithms.shuffled import settled
 from tacit.engine.bound_source import find_bound
 from tacit.engine.choices import feature_norm, participation_of, resolved, with_theory_smoothing
+from tacit.engine.defaults import good_weights
 from tacit.engine.recipe import Recipe
-from tacit.engine.records import load_federation, weighted
+from tacit.engine.records import unweighted, weighted
 from tacit.engine.targets import check_promise, client_target, privacy_of
 from tacit.errors import RequestError, count
 from tacit.federation import Federation
@@ -148,7 +149,9 @@ def make_plan(recipe: Recipe, *, data_dir: Path | None = None, federation: Feder
     count("memory_limit_mb", recipe.memory_limit_mb, at_least=0)
     _check_device(recipe.device)
     check_promise(recipe, algorithm_entry(recipe.algorithm).private)
-    federation = load_federation(recipe, data_dir) if federation is None else weighted(recipe, federation)
+    federation = unweighted(recipe, data_dir) if federation is None else federation
+    recipe = replace(recipe, weights=good_weights(recipe, federation))
+    federation = weighted(recipe, federation)
     if federation.feature_norm is None and feature_norm(recipe) is not None:
         federation = replace(federation, feature_norm=feature_norm(recipe))
     privacy = privacy_of(recipe, federation)
