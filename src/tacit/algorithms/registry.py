@@ -27,18 +27,18 @@ LOCAL = Theory(local_utility)
 
 @dataclass(frozen=True)
 class AlgorithmEntry:
-    """A named algorithm: the function that composes it, and where it is from."""
+    """A named algorithm: the function that composes it, and its source."""
 
     make: Make
-    """its settings, and their defaults, are those of its signature"""
+    """its signature defines the settings and their defaults"""
     paper: str
     summary: str
     private: bool = True
-    """False for those that have no bound and no noise, and can promise nothing"""
+    """False for algorithms without bound and noise, which cannot promise anything"""
     client_coins: bool = False
-    """whether clients take part by secret coins of their own, unless the promise is against the server"""
+    """whether clients take part by their own secret coins, unless the promise is against the server"""
     theory: Theory | None = None
-    """what its paper proves: it chooses the settings that a recipe leaves open, and says what a run promises"""
+    """the results of its paper: they choose the settings a recipe leaves open and state what a run achieves"""
 
     @property
     def settings(self) -> frozenset[str]:
@@ -191,7 +191,7 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
 
 
 def algorithm_entry(name: str) -> AlgorithmEntry:
-    """The entry of a name, or an error that lists the close ones."""
+    """The entry of that name. If there is none, the error suggests similar names."""
     if name not in ALGORITHMS:
         raise unknown_name("algorithm", name, ALGORITHMS)
     return ALGORITHMS[name]
@@ -205,7 +205,7 @@ def build_algorithm(
     Args:
         name: see `ALGORITHMS`.
         model: the loss that is trained.
-        settings: of the algorithm. Those that it does not take are refused; those that are left out have the
+        settings: settings of the algorithm. Settings it does not take are refused; those left out get the
             defaults of its signature.
         about: public numbers of the run that parts may depend on.
         noise: the kind of noise; seeded Gaussian noise by default.
