@@ -212,7 +212,7 @@ def test_the_signal_to_noise_ratio_is_in_the_history(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"privacy": "record"}, "protects every client"),
-        ({"algorithm": "fedavg"}, "adds no noise and promises nothing: say privacy = 'none'"),
+        ({"algorithm": "fedavg"}, "adds no noise, so it promises nothing: set privacy = 'none'"),
         ({"algorithm": "mb-sgd", "algorithm.local_steps": None}, "adds no noise"),
         (
             {"algorithm": "noisy-mb-sgd", "algorithm.local_steps": None, "privacy": "client"},
@@ -221,8 +221,8 @@ def test_the_signal_to_noise_ratio_is_in_the_history(tmp_path: Path) -> None:
         ({"cohort": 51}, "more than the 50 clients"),
         ({"cohort": "5-9"}, "cohort must be a number"),
         ({"noise": "lattice"}, "no proof"),
-        ({"weights": "records"}, "weights of clients"),
-        ({"epsilon": [1.0] * 49 + [2.0]}, "is one promise"),
+        ({"weights": "records"}, "client weights need"),
+        ({"epsilon": [1.0] * 49 + [2.0]}, "about all clients together"),
         ({"algorithm.momentum": 1.0}, "momentum must be"),
         ({"algorithm.bound": "normalise"}, "takes no bound; it takes adversary, batch, clip_norm"),
         ({"algorithm.output": "best"}, "unknown output"),

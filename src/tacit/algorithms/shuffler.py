@@ -130,7 +130,7 @@ class Shuffler:
             where = "15 (Lemma G.1)" if coins else f"ln(2/delta) = {most:.3g} (Theorem 5.1)"
             raise RequestError(
                 f"epsilon = {privacy.epsilon:g} is above {where} of ISRL-DP: with so little noise, shuffling "
-                "does not amplify. Use a smaller one, or noisy-mb-sgd or accelerated-mb-sgd, which need no shuffler"
+                "does not amplify. Use a smaller one, or noisy-mb-sgd or accelerated-mb-sgd, which need none"
             )
 
     def event(
