@@ -237,7 +237,7 @@ def test_what_does_not_go_is_said_and_the_rest_is_planned() -> None:
     assert "saga" in bad.why
     # Four batches of a third of the records do not fit into one pass.
     assert any(isinstance(row, Refused) for fraction, row in needs.by_batch if fraction == 0.3)
-    with pytest.raises(RequestError, match="no algorithm goes with this recipe"):
+    with pytest.raises(RequestError, match="no algorithm fits this recipe"):
         noise_needs(SMALL.with_algorithm_settings(sampling="one-pass", batch=20), algorithms=["soteriafl-saga"])
     with pytest.raises(RequestError, match="unknown algorithm"):
         noise_needs(SMALL, algorithms=["sgd"])
