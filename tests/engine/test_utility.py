@@ -186,7 +186,7 @@ def test_constants_may_be_assumed_where_they_are_used() -> None:
     network = {"model": "network", "model_settings": {}}
     stated = {"smoothness": 2.0, "lipschitz": 1.0, "loss_gap": 3.0}
     assert _asked("soteriafl-gd", {"step": 0.005, "clip_norm": 1.0}, stated, **network).bound.gaps == ()
-    with pytest.raises(RequestError, match="does not take it; it takes lipschitz, loss_gap, smoothness"):
+    with pytest.raises(RequestError, match="does not use it; it uses lipschitz, loss_gap, smoothness"):
         _asked("soteriafl-gd", {}, {"distance": 1.0})
     with pytest.raises(RequestError, match="unknown constant to assume 'smothness'; did you mean 'smoothness'"):
         _asked("soteriafl-gd", {}, {"smothness": 1.0})
@@ -195,7 +195,7 @@ def test_constants_may_be_assumed_where_they_are_used() -> None:
 
 
 def test_what_no_theorem_is_about_is_refused() -> None:
-    with pytest.raises(RequestError, match="no theorem of the papers is about 'dp-fed'"):
+    with pytest.raises(RequestError, match="the papers have no theorem about 'dp-fed'"):
         _asked("dp-fed", {})
     made = make_plan(RECIPE)
     bare = plan(made.algorithm, made.federation, rounds=3, privacy=Target(1.0, 1e-5))

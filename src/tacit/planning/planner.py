@@ -45,7 +45,7 @@ GRADIENT = ("soteriafl-gd", "soteriafl-sgd", "cdp-sgd", "ldp-sgd")
 """Algorithms with bounds on the mean squared gradient norm (SoteriaFL (Li et al. 2022), Theorems 1 and 3)."""
 
 RISK = ("noisy-mb-sgd", "accelerated-mb-sgd")
-"""Algorithms with bounds on the excess risk (ISRL-DP, Lowy & Razaviyayn 2023, Lemmas D.6 and E.1; convex losses)."""
+"""Algorithms with bounds on the excess risk (ISRL-DP (Lowy & Razaviyayn 2023), Lemmas D.6, E.1; convex)."""
 
 NOT_PLANNED = ("client_epsilon", "cohort", "weights")
 """Settings that the bounds do not cover: they assume one promise, full participation and equal weights."""
