@@ -109,7 +109,7 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
     "noisy-local-sgd": AlgorithmEntry(
         isrl_dp.noisy_local_sgd,
         "ISRL-DP, appendix I",
-        "several noisy steps at home, averaged models",
+        "several noisy local steps, averaged models",
         theory=LOCAL,
     ),
     "mb-sgd": AlgorithmEntry(
@@ -129,7 +129,7 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
     "local-sgd": AlgorithmEntry(
         isrl_dp.local_sgd,
         "ISRL-DP, appendix I without noise",
-        "several steps at home, averaged models",
+        "several local steps, averaged models",
         private=False,
         theory=LOCAL,
     ),
@@ -148,7 +148,7 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
     "fedavg": AlgorithmEntry(
         fedavg.fedavg,
         "DP-NormFedAvg, appendix A",
-        "several steps at home, averaged updates",
+        "several local steps, averaged updates",
         private=False,
         client_coins=True,
         theory=CLIPPING,
@@ -156,31 +156,31 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
     "dp-fedavg": AlgorithmEntry(
         fedavg.dp_fedavg,
         "DP-NormFedAvg, Algorithm 1, option (i)",
-        "several steps at home, every client's update clipped",
+        "several local steps, every client's update clipped",
         client_coins=True,
         theory=CLIPPING,
     ),
     "dp-normfedavg": AlgorithmEntry(
         fedavg.dp_normfedavg,
         "DP-NormFedAvg, Algorithm 1, option (ii)",
-        "several steps at home, every client's update normalised",
+        "several local steps, every client's update normalised",
         client_coins=True,
         theory=NORMALISING,
     ),
     "fed-spa": AlgorithmEntry(
         fed_spa.fed_spa,
         "Fed-SPA, Algorithm 1",
-        "noisy steps at home on k coordinates, adaptive server",
+        "noisy local steps on k coordinates, adaptive server",
         theory=FED_SPA,
     ),
-    "dp-fed": AlgorithmEntry(fed_spa.dp_fed, "Fed-SPA, section 5", "noisy steps at home, averaged updates"),
+    "dp-fed": AlgorithmEntry(fed_spa.dp_fed, "Fed-SPA, section 5", "noisy local steps, averaged updates"),
     "cpsgd": AlgorithmEntry(
         fed_spa.cpsgd, "Fed-SPA, section 5; cpSGD", "minibatch gradients on a grid, coins as noise"
     ),
     "dp-scaffold": AlgorithmEntry(
         scaffold.dp_scaffold,
         "DP-SCAFFOLD, Algorithm 1",
-        "noisy steps at home, steered by control variates against drift",
+        "noisy local steps, steered by control variates against drift",
     ),
     "ef21-sgdm": AlgorithmEntry(
         error_feedback.ef21_sgdm,

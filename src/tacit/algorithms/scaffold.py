@@ -41,7 +41,7 @@ class ControlledSteps(NoisyLocalSteps):
         return 1.0, self.steps**-0.5
 
     def run(self, point: Tensor, cohort: Cohort, state: State, noise_multipliers: Tensor) -> tuple[Tensor, State]:
-        """The distance walked divided by the number of local steps, minus the correction."""
+        """The distance walked, divided by the number and length of local steps, minus the correction."""
         way, state = super().run(point, cohort, state, noise_multipliers)
         mean = way / (self.steps * known_step(self.step_size) * self.schedule.factor(cohort.round))
         correction = self.correction(cohort)

@@ -80,7 +80,7 @@ def with_defaults(recipe: Recipe) -> Recipe:
 def _equal_batches(recipe: Recipe, sampling: str | None, federation: Federation) -> Recipe:
     """Makes the batch the same number of records for every client, since other sizes would stand out.
 
-    A fraction is taken of the smallest client; one pass uses as many records per round as that client has.
+    A fraction is taken of the smallest client; one pass spreads that client's records over the rounds.
     """
     smallest, batch = int(federation.sizes.min()), recipe.algorithm_settings.get("batch")
     if sampling == "one-pass" and batch is None:

@@ -51,7 +51,7 @@ def outlook(plan: Plan) -> Outlook | None:
     recipe = plan.recipe
     if plan.federation.classes is None and recipe is not None and recipe.target_bound is None:
         said = (
-            "How large targets are is not known, and bound and steps assume about "
+            "The size of the targets is not known; bound and steps assume about "
             f"{plan.algorithm.work.bound.norm(known.dim) / feature_scale(plan.algorithm.work.model):.2g}. Set "
             "target_bound to a public bound on the absolute target, such as the largest value that it can have."
         )

@@ -1,4 +1,4 @@
-"""What a promise rests on, measured: the same trials with and without noise, and with either neighbour."""
+"""Measures what a promise relies on: the same trials with and without noise, and with either neighbour."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tacit.privacy.audit import Check, draws_check, freshness_check, law_check, 
 from tacit.privacy.audit.checks import Counts
 
 _NUMBERS, _MOST_TRIALS, _FEWEST_TRIALS = 8000, 1000, 60
-"""Approximate number of values, and number of trials, used to check the noise."""
+"""Approximate number of values used to check the noise, and the most and fewest trials for it."""
 
 _MOVED, _FEWEST_DRAWN, _MOST_BLOCKS = 60, 10, 20
 """Number of trials in which the canary's movement is measured; in how many of these it should be drawn; and how

@@ -35,7 +35,7 @@ _DELTAS = (1e-3, 0.01, 0.05, 0.1, 0.2, 0.4)
 """The points as deltas, for curves where epsilon is computed from delta."""
 
 _RECORDS_OF_A_CLIENT = 8
-"""Number of records per client in games about whole clients, where it makes no difference."""
+"""Most records per client in games about whole clients, whose bound does not depend on the number."""
 
 MESSAGES = 300_000
 """Approximate limit on the messages of a thousand trials; beyond it, fewer rounds are played than promised."""
