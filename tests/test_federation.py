@@ -323,7 +323,7 @@ class TestFromClients:
         [
             ([], "at least one client"),
             ([([[1.0]], [0]), ([], [])], "client 1 has no records"),
-            ([([[1.0]], [0]), ([[1.0, 2.0]], [0])], r"client 1: a record has shape \(2,\)"),
+            ([([[1.0]], [0]), ([[1.0, 2.0]], [0])], r"client 1: records have shape \(2,\)"),
             ([([[1.0]], [0, 1])], "client 0: 1 records but targets of shape"),
             ([([[1.0]], [0]), ([[float("nan")]], [0])], "client 1, record 0"),
         ],

@@ -123,12 +123,12 @@ def test_sums_of_compressed_messages_and_of_record_level_works_are_refused(uplin
     plan = make_plan(RECIPE)
     compressor = tacit.parse_compressor("identity" if uplink == "shifted" else uplink)
     sent = Shifted(compressor) if uplink == "shifted" else Direct(compressor)
-    with pytest.raises(RequestError, match="sent as they are"):
+    with pytest.raises(RequestError, match="uncompressed updates of whole clients"):
         tacit.simulate(
             tacit.plan(replace(plan.algorithm, uplink=sent), plan.federation, rounds=1, privacy=Target(1.0, 1e-5))
         )
     work = make_plan(replace(RECIPE, cohort=None).for_algorithm("noisy-local-sgd")).algorithm.work
-    with pytest.raises(RequestError, match="bounded updates of whole clients"):
+    with pytest.raises(RequestError, match="bounded, uncompressed updates of whole clients"):
         tacit.simulate(
             tacit.plan(replace(plan.algorithm, work=work), plan.federation, rounds=1, privacy=Target(1.0, 1e-5))
         )
@@ -148,7 +148,7 @@ def test_the_files_of_a_run_do_not_tell_who_came() -> None:
 def test_noise_that_does_not_keep_the_target_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = make_plan(RECIPE)
     monkeypatch.setattr("tacit.algorithms.calibrate.calibrate_noise", lambda *args, **kwargs: 0.5)
-    with pytest.raises(RequestError, match="nothing is run with it"):
+    with pytest.raises(RequestError, match="refusing to run with it"):
         calibrate(plan.algorithm, plan.federation, releases=6, privacy=Target(1.0, 1e-5))
 
 
@@ -212,7 +212,7 @@ def test_the_signal_to_noise_ratio_is_in_the_history(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"privacy": "record"}, "protects every client"),
-        ({"algorithm": "fedavg"}, "adds no noise and promises nothing: say privacy = 'none'"),
+        ({"algorithm": "fedavg"}, "adds no noise, so it promises nothing: set privacy = 'none'"),
         ({"algorithm": "mb-sgd", "algorithm.local_steps": None}, "adds no noise"),
         (
             {"algorithm": "noisy-mb-sgd", "algorithm.local_steps": None, "privacy": "client"},
@@ -221,8 +221,8 @@ def test_the_signal_to_noise_ratio_is_in_the_history(tmp_path: Path) -> None:
         ({"cohort": 51}, "more than the 50 clients"),
         ({"cohort": "5-9"}, "cohort must be a number"),
         ({"noise": "lattice"}, "no proof"),
-        ({"weights": "records"}, "weights of clients"),
-        ({"epsilon": [1.0] * 49 + [2.0]}, "is one promise"),
+        ({"weights": "records"}, "client weights need"),
+        ({"epsilon": [1.0] * 49 + [2.0]}, "about all clients together"),
         ({"algorithm.momentum": 1.0}, "momentum must be"),
         ({"algorithm.bound": "normalise"}, "takes no bound; it takes adversary, batch, clip_norm"),
         ({"algorithm.output": "best"}, "unknown output"),
@@ -237,7 +237,7 @@ def test_what_cannot_be_promised_is_refused(changes: dict[str, object], message:
 
 def test_a_bound_of_nothing_promises_nothing() -> None:
     plan = make_plan(replace(RECIPE, privacy="none", epsilon=None, delta=None).for_algorithm("fedavg"))
-    with pytest.raises(RequestError, match="bounds nobody's influence"):
+    with pytest.raises(RequestError, match="bounds no client's influence"):
         calibrate(plan.algorithm, plan.federation, releases=1, privacy=Target(1.0, 1e-5))
 
 

@@ -193,7 +193,7 @@ def test_a_setting_that_nobody_takes_is_refused_with_those_that_are_taken() -> N
         build_algorithm("ldp-sgd", MODEL, {"kappa": 1.0}, About(shape, 3))
     with pytest.raises(RequestError, match="step must be float, not 'long'"):
         build_algorithm("ldp-sgd", MODEL, {"step": "long"}, About(shape, 3))
-    with pytest.raises(RequestError, match="'ldp-svrg' needs snapshot_probability: say algorithm"):
+    with pytest.raises(RequestError, match="'ldp-svrg' needs snapshot_probability: set algorithm"):
         build_algorithm("ldp-svrg", MODEL, {}, About(shape, 3))
 
 

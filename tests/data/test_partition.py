@@ -85,7 +85,7 @@ def test_sorted_target_follows_the_paper(records: int, clients: int) -> None:
     targets = rng(records).standard_normal(records)
     size = math.ceil(records / clients)
     if size * (clients - 1) >= records:
-        with pytest.raises(RequestError, match=r"partition sorted-target.*take another number of clients"):
+        with pytest.raises(RequestError, match=r"partition sorted-target.*use another number of clients"):
             parse_partition("sorted-target").split(targets, clients, rng())
         return
     parts = parse_partition("sorted-target").split(targets, clients, rng())

@@ -147,11 +147,11 @@ def test_missing_files_say_where_to_put_what(tmp_path: Path, cache: Path) -> Non
     assert "no route to host" in text
     for file in DATASETS["mnist"].files:
         assert file.name in text
-    assert "into DIR/mnist/, where DIR is what you give as data_dir or in the environment variable" in text
+    assert "into DIR/mnist/, where DIR is the value of data_dir or of the environment variable" in text
 
 
 def test_insurance_cannot_be_fetched() -> None:
-    with pytest.raises(DataError, match=r"asks for an account.*Get insurance\.csv from https://www\.kaggle"):
+    with pytest.raises(DataError, match=r"requires an account.*Get insurance\.csv from https://www\.kaggle"):
         load("insurance")
 
 

@@ -152,16 +152,16 @@ def test_a_run_without_privacy_has_no_account(tmp_path: Path) -> None:
             lambda lines: [_with(lines[0], events=[[0, {"kind": "gaussian"}]]), *lines[1:]],
             "needs exactly noise_multiplier",
         ),
-        (lambda lines: [_with(lines[0], events=[]), *lines[1:]], "events must be"),
+        (lambda lines: [_with(lines[0], events=[]), *lines[1:]], "events must start"),
         (lambda lines: [_with(lines[0], release={}), *lines[1:]], "earlier version"),
         (
             lambda lines: [_with(lines[0], events=lines[0]["groups"][0]["events"][::-1]), *lines[1:]],
-            "events must be",
+            "events must start",
         ),
         (lambda lines: [_with(lines[0], events=[[0.5, {"kind": "nothing"}]]), *lines[1:]], "number of releases"),
         (lambda lines: [lines[0], {"round": 0, "clients": [77]}], "names client 77"),
-        (lambda lines: [lines[0], {"round": 0, "clients": [1, 1]}], "once each"),
-        (lambda lines: [lines[0], {"round": 0, "clients": "some"}], "once each"),
+        (lambda lines: [lines[0], {"round": 0, "clients": [1, 1]}], "exactly once"),
+        (lambda lines: [lines[0], {"round": 0, "clients": "some"}], "exactly once"),
         (lambda lines: [lines[0], {"round": 0}], "no 'clients'"),
         (lambda lines: [lines[0], lines[2]], "out of order"),
     ],
@@ -237,7 +237,7 @@ def test_what_does_not_go_is_said_and_the_rest_is_planned() -> None:
     assert "saga" in bad.why
     # Four batches of a third of the records do not fit into one pass.
     assert any(isinstance(row, Refused) for fraction, row in needs.by_batch if fraction == 0.3)
-    with pytest.raises(RequestError, match="no algorithm goes with this recipe"):
+    with pytest.raises(RequestError, match="no algorithm fits this recipe"):
         noise_needs(SMALL.with_algorithm_settings(sampling="one-pass", batch=20), algorithms=["soteriafl-saga"])
     with pytest.raises(RequestError, match="unknown algorithm"):
         noise_needs(SMALL, algorithms=["sgd"])

@@ -353,7 +353,7 @@ def test_noise_that_does_not_belong_to_its_guarantee_is_found(monkeypatch: pytes
     assert ALGORITHMS["svrg"].audit().violated
     monkeypatch.undo()
     monkeypatch.setattr(calibrating, "calibrate_noise", too_little)
-    with pytest.raises(RequestError, match="nothing is run with it"):
+    with pytest.raises(RequestError, match="refusing to run with it"):
         ALGORITHMS["svrg"].audit()
 
 

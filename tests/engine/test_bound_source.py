@@ -114,7 +114,7 @@ def test_once_is_once_however_many_rounds() -> None:
 
 def test_public_data_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A copy of the data set stands in for a public one: the norm is then the exact median of all records."""
-    with pytest.raises(RequestError, match="the clients' own records, not public ones"):
+    with pytest.raises(RequestError, match="the clients' own records, not public data"):
         make_plan(GIVEN.with_algorithm_settings(bound_from="public:digits"))
     named = {"published": "digits"}
     monkeypatch.setattr(bound_source, "load", lambda name, **options: load(named.get(name, name), **options))
@@ -147,7 +147,7 @@ def test_a_release_that_nobody_makes_is_refused() -> None:
     shape = records_of_shape(clients=5, records=20, features=64, classes=10)
     with pytest.raises(RequestError, match="give clip_norm"):
         algorithm_of(PAID, softmax_regression(features=64, classes=10), shape)
-    with pytest.raises(RequestError, match="is for simulations"):
+    with pytest.raises(RequestError, match="is only for simulations"):
         make_plan(replace(PAID, noise="lattice"))
     with pytest.raises(RequestError, match="takes no bound_from"):
         make_plan(replace(PAID, algorithm="cpsgd"))

@@ -175,7 +175,7 @@ def test_a_recipe_has_a_budget_for_each_silo_and_keeps_it_through_toml(tmp_path:
     ("changes", "message"),
     [
         ({"epsilon": [1.0, 2.0]}, "epsilon has 2 entries, but there are 3 clients"),
-        ({"epsilon": {"0": 1.0, "1": 1.0}}, "epsilon says nothing about 2"),
+        ({"epsilon": {"0": 1.0, "1": 1.0}}, "epsilon has no value for 2"),
         ({"epsilon": {"0": 1.0, "9": 1.0}}, "unknown client in epsilon '9'"),
         ({"epsilon": [1.0, 0.0, 2.0]}, "epsilon must be a finite number above 0"),
         ({"weights": "size"}, "weights must be"),

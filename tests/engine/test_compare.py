@@ -179,7 +179,7 @@ def test_a_process_that_was_killed_is_told_of(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(workers, "ProcessPoolExecutor", Pool)
     monkeypatch.setattr(Point, "run", killed)
-    with pytest.raises(TacitError, match="start it again to go on"):
+    with pytest.raises(TacitError, match="start it again to continue"):
         compare(BASE, ["ldp-sgd"], out=tmp_path, grid=GRID, workers=2)
 
 

@@ -127,7 +127,7 @@ def test_the_theory_smooths_a_kinked_loss(tmp_path: Path) -> None:
         ({"algorithm.step": 0.1, "algorithm.strong_convexity": 30.0}, "too long for strong_convexity"),
         (
             {"algorithm": "accelerated-mb-sgd", "algorithm.stages": [[19, 2.0]], "algorithm.step": 0.1},
-            "19 rounds in all, the recipe 20",
+            "19 rounds, but the recipe has 20",
         ),
         (
             {"algorithm": "accelerated-mb-sgd", "algorithm.stages": [[20]], "algorithm.step": 0.1},

@@ -86,11 +86,11 @@ def test_trials_use_synthetic_records_of_the_same_shape() -> None:
 @pytest.mark.parametrize(
     ("changes", "options", "message"),
     [
-        ({"data.unit_norm": False}, {}, "public bound on its features"),
+        ({"data.unit_norm": False}, {}, "public bound on the features"),
         ({"model": "network"}, {}, "linear model"),
         ({"epsilon": [1.0] * 5}, {}, "one epsilon and one delta"),
         ({"privacy": "none", "epsilon": None, "delta": None}, {}, "one epsilon and one delta"),
-        ({}, {"algorithms": ["fed-spa"]}, "has no bound that could be planned by"),
+        ({}, {"algorithms": ["fed-spa"]}, "has no bound to plan with"),
         ({}, {"algorithms": ["noisy-mb-sgd"]}, "give algorithm.projection"),
         ({"data": "diabetes", "model": None}, {}, "target_bound must be given"),
         ({"cohort": 2}, {}, "cohort = 2: .* leave cohort out"),

@@ -277,7 +277,7 @@ def test_one_pass_is_refused_whatever_the_sizes_are(neighbours: tuple[Federation
     own = {"adversary": "server", "step": 0.1, "local_steps": 1, "sampling": "one-pass", "batch": 2.0}
     recipe = Recipe(algorithm="dp-fedavg", model="logistic", rounds=2, algorithm_settings=own)
     for federation in neighbours:
-        with pytest.raises(RequestError, match="whether a client has them is protected"):
+        with pytest.raises(RequestError, match="protects whether a client has them"):
             make_plan(recipe, federation=federation)
         make_plan(recipe.with_algorithm_settings(public_sizes=True), federation=federation)
 

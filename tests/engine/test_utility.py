@@ -149,13 +149,13 @@ def test_every_theory_answers_for_its_algorithm(algorithm: str) -> None:
     [
         ("soteriafl-gd", {"step": 9.0}, {}, "step = 9 is longer than the theorem allows"),
         ("soteriafl-gd", {"clip_norm": 0.1}, {}, "shortens gradients to 0.1, which can be as long as 1.414"),
-        ("soteriafl-gd", {"bound": "normalise"}, {}, "equally long"),
+        ("soteriafl-gd", {"bound": "normalise"}, {}, "rescaled to the same norm"),
         ("soteriafl-gd", {"shift_step": 0.9}, {}, "shift_step = 0.9"),
         ("soteriafl-gd", {}, {"data_settings": {}}, "smoothness is not known"),
         ("soteriafl-gd", {}, {"cohort": 2}, "2 of 4 clients"),
         ("soteriafl-gd", {}, {"weights": [1.0, 2.0, 1.0, 1.0]}, "weights"),
-        ("noisy-mb-sgd", IN_A_BALL, {"model": "network", "model_settings": {}}, "no convex model"),
-        ("noisy-mb-sgd", {}, {}, "the model may lie anywhere"),
+        ("noisy-mb-sgd", IN_A_BALL, {"model": "network", "model_settings": {}}, "is not convex"),
+        ("noisy-mb-sgd", {}, {}, "the model is not restricted"),
         ("noisy-mb-sgd", IN_A_BALL | {"step": 90.0}, {}, "longer than the theorem allows"),
         ("accelerated-mb-sgd", IN_A_BALL | {"step": 9.0, "stages": 1}, {}, "do not hold for these stages"),
         ("noisy-local-sgd", {}, {}, "proves nothing about local steps"),
@@ -186,7 +186,7 @@ def test_constants_may_be_assumed_where_they_are_used() -> None:
     network = {"model": "network", "model_settings": {}}
     stated = {"smoothness": 2.0, "lipschitz": 1.0, "loss_gap": 3.0}
     assert _asked("soteriafl-gd", {"step": 0.005, "clip_norm": 1.0}, stated, **network).bound.gaps == ()
-    with pytest.raises(RequestError, match="does not take it; it takes lipschitz, loss_gap, smoothness"):
+    with pytest.raises(RequestError, match="does not use it; it uses lipschitz, loss_gap, smoothness"):
         _asked("soteriafl-gd", {}, {"distance": 1.0})
     with pytest.raises(RequestError, match="unknown constant to assume 'smothness'; did you mean 'smoothness'"):
         _asked("soteriafl-gd", {}, {"smothness": 1.0})
@@ -195,7 +195,7 @@ def test_constants_may_be_assumed_where_they_are_used() -> None:
 
 
 def test_what_no_theorem_is_about_is_refused() -> None:
-    with pytest.raises(RequestError, match="no theorem of the papers is about 'dp-fed'"):
+    with pytest.raises(RequestError, match="the papers have no theorem about 'dp-fed'"):
         _asked("dp-fed", {})
     made = make_plan(RECIPE)
     bare = plan(made.algorithm, made.federation, rounds=3, privacy=Target(1.0, 1e-5))

@@ -115,7 +115,7 @@ def test_the_task_decides_what_it_is() -> None:
         ({"task": "ranking"}, "unknown task 'ranking'"),
         ({"model": "least-squares"}, "is for regression"),
         ({"algorithm": "sgd"}, "unknown algorithm 'sgd'"),
-        ({"epsilon": None}, "for no privacy at all, privacy='none'"),
+        ({"epsilon": None}, "to turn privacy off, set privacy='none'"),
         ({"privacy": "client"}, "protects every record"),
         ({"algorithm": "mb-sgd"}, "promises nothing"),
         ({"settings": {"epsilon": 8.0}}, "settings holds 'epsilon', which is an argument"),

@@ -120,7 +120,7 @@ def test_every_client_can_have_a_budget_of_its_own() -> None:
     assert model.run_.federation.names == ("east", "north", "west")
     for client, kept in zip(model.clients_, model.guarantee_.epsilons, strict=True):
         assert 0.97 * asked[client] < kept <= asked[client]
-    with pytest.raises(RequestError, match=r"epsilon says nothing about the clients \['west'\]"):
+    with pytest.raises(RequestError, match=r"epsilon has no value for clients \['west'\]"):
         FederatedLogisticRegression({"north": 1.0, "east": 1.0}).fit(X, y, clients=clients)
 
 
@@ -233,7 +233,7 @@ def test_parameters_can_be_read_set_and_cloned() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"epsilon": None}, "for no privacy at all, privacy='none'"),
+        ({"epsilon": None}, "to turn privacy off, set privacy='none'"),
         ({"epsilon": 0}, "epsilon must be a finite number above 0"),
         ({"epsilon": "much"}, "epsilon must be a finite number above 0"),
         ({"epsilon": {"all records": -1}}, r"epsilon\['all records'\] must be a finite number above 0"),

@@ -1,1 +1,1 @@
-"""The named algorithms: one short composition each, one file a paper."""
+"""The named algorithms. Each is a short composition of parts, with one file per paper."""

@@ -1,4 +1,4 @@
-"""An algorithm: what clients do, how they send it, what the server makes of it, who takes part."""
+"""An algorithm: what clients compute, how they send it, how the server uses it, and who takes part."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tacit.server.update import ServerUpdate
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A composition of parts; nothing in it remembers anything.
+    """A composition of parts. It holds no state.
 
-    How much noise there is is not part of it. `tacit.algorithms.calibrate` derives the noise of every client
-    from a target, and `tacit.simulate` accepts nothing else.
+    The amount of noise is not part of it: `tacit.algorithms.calibrate` derives every client's noise from a
+    target, and `tacit.simulate` accepts no other noise.
     """
 
     name: str

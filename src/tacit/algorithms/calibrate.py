@@ -1,7 +1,7 @@
-"""From a target to the noise of every client, and to the guarantee that this noise gives.
+"""Derives the noise of every client from a privacy target, and the guarantee that this noise gives.
 
-This is the only door through which noise enters a run. It takes targets, never a standard deviation, so
-there is no way to run with less noise than the guarantee needs.
+All noise of a run is set here. The input is a target, never a standard deviation, so a run cannot use less noise
+than its guarantee needs.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from tacit.privacy.promises.terms import RECORD_COUNTS
 from tacit.server.participation import Attendance, Everyone, PoissonClients
 
 Privacy = Target | Sequence[Target] | Literal["none"]
-"""What a run promises: one target for all clients, one for each of them, or "none" in so many words."""
+"""The privacy of a run: one target for all clients, one target per client, or "none" to turn privacy off."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Clients with the same target and, where that is public, number of records; and the noise that they add."""
+    """Clients with the same target and, where sizes are public, number of records; and the noise each adds."""
 
     records: int | None
-    """of each of them; None where the promise protects that number"""
+    """records of each client; None where the promise protects this number"""
     target: Target | None
     noise_multiplier: float
 
     @property
     def size(self) -> int:
-        """Their records, for an event; one that protects this number does not depend on it."""
+        """Number of records to pass to an event; if the promise protects it, the event does not depend on it."""
         return 1 if self.records is None else self.records
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """The noise of every client and what it is worth.
+    """The noise of every client and the guarantee it gives.
 
     `guarantee` is None for a run without privacy, whose multipliers are all zero.
     """
@@ -64,29 +64,29 @@ class Calibration:
     group_of_client: Tensor
     guarantee: Guarantee | None
     releases: int
-    """over how many releases of a client it holds"""
+    """the number of releases per client that the guarantee covers"""
     beside: tuple[Guarantee, ...] = ()
-    """what the same noise is worth against those who see more than the guarantee allows for"""
+    """the guarantees of the same noise against adversaries who see more than `guarantee` assumes"""
 
     @property
     def work(self) -> Work:
-        """What the clients do."""
+        """The clients' part of the algorithm."""
         return self.algorithm.work
 
     @property
     def shows_sizes(self) -> bool:
-        """Whether the clients' numbers of records, and what follows from them, may be told beside the promise."""
+        """Whether record counts, and anything derived from them, may be published beside the promise."""
         return self.guarantee is None or sizes_are_public(self.work)
 
     def event(self, group: Group, releases: int) -> dp_event.DpEvent:
-        """What so many releases of a client of the group are to the adversary, and what came before the first."""
+        """The event of `releases` releases by a client of the group, with anything released before the first."""
         if releases == 0:
             return released_before(self.work) or events.nothing()
         clients = len(self.group_of_client)
         return self.algorithm.trust.event(self.work, clients, group.size, group.noise_multiplier, releases)
 
     def epsilon_after(self, releases: int) -> float | None:
-        """What the client that spends most has spent after so many releases."""
+        """The largest epsilon that any client has spent after `releases` releases."""
         if self.guarantee is None:
             return None
         adjacency = self.guarantee.adjacency
@@ -97,9 +97,9 @@ class Calibration:
         )
 
     def facts(self, federation: Federation) -> dict[str, Any]:
-        """Who releases what: the head of a ledger.
+        """The head of a ledger: which clients release what.
 
-        `events` are cumulative: all that a client has released by the time of its n-th release, for some n.
+        `events` are cumulative: an entry [n, event] covers all that a client has released up to its n-th release.
         """
         if self.guarantee is None:
             return {"privacy": "none"}
@@ -127,9 +127,9 @@ class Calibration:
 
 
 def attendance(algorithm: Algorithm, clients: int, rounds: int, randomness: Randomness) -> Attendance:
-    """How often clients take part, from public coins that look at no record; so it may be counted in advance.
+    """How often clients take part. Public coins depend on no record, so this can be counted in advance.
 
-    Secret coins are not looked at.
+    Secret coins are never inspected.
     """
     count("rounds", rounds)
     if isinstance(algorithm.participation, Everyone | PoissonClients):
@@ -141,7 +141,7 @@ def attendance(algorithm: Algorithm, clients: int, rounds: int, randomness: Rand
 
 
 def releases(algorithm: Algorithm, attended: Attendance) -> int:
-    """How many rounds a client is charged for: those in which it takes part, or all where that is a secret."""
+    """The rounds charged to a client: those it takes part in, or all of them if participation is secret."""
     return attended.rounds if algorithm.trust.charges_everyone else max(1, attended.most)
 
 
@@ -154,9 +154,9 @@ def calibrate(
     attended: Attendance | None = None,
     also: dp_event.DpEvent | None = None,
 ) -> Calibration:
-    """The least noise that keeps every client within its own target over `releases` releases.
+    """Finds the least noise that keeps every client within its own target over `releases` releases.
 
-    `also` is what else every client releases at the same cost: the noise makes room for it.
+    `also` is an additional release that every client makes under the same budget; the noise leaves room for it.
 
     Guarantee: the returned `guarantee` is computed from the algorithm's own events at the returned noise, and
     the epsilon of every client is at most its target's. With `attended`, `beside` is filled in.
@@ -175,13 +175,13 @@ def calibrate(
     targets = _targets(privacy, clients)
     if not math.isfinite(work.bound.norm(work.model.dim)):
         raise RequestError(
-            f"{algorithm.name!r} bounds nobody's influence and promises nothing: privacy must be 'none'"
+            f"{algorithm.name!r} bounds no client's influence, so it cannot be private: set privacy = 'none'"
         )
     adjacency = targets[0].adjacency
     trust.check(work, algorithm.uplink, algorithm.participation, federation)
     sizes = _sizes(work, federation)
     if trust.adversary is not Adversary.SERVER and len(set(targets)) > 1:
-        raise RequestError("a promise about a crowd is one promise: clients cannot have budgets of their own")
+        raise RequestError("this promise is about all clients together: clients cannot have budgets of their own")
     keys: dict[tuple[int | None, Target], int] = {}
     members = torch.tensor([keys.setdefault(key, len(keys)) for key in zip(sizes, targets, strict=True)])
 
@@ -205,7 +205,7 @@ def calibrate(
     for kept, target in zip(guarantee.epsilons, targets, strict=True):
         if kept > target.epsilon:
             raise RequestError(
-                f"the noise found for epsilon = {target.epsilon!r} gives {kept!r}: nothing is run with it"
+                f"the noise found for epsilon = {target.epsilon!r} gives {kept!r}: refusing to run with it"
             )
     beside: tuple[Guarantee, ...] = ()
     if attended is not None:
@@ -219,28 +219,28 @@ def calibrate(
 
 
 def least_noise(make_event: Callable[[float], dp_event.DpEvent], target: Target) -> float:
-    """The least noise multiplier whose event keeps a target."""
+    """The least noise multiplier whose event stays within the target."""
     return calibrate_noise(make_event, epsilon=target.epsilon, delta=target.delta, adjacency=target.adjacency)
 
 
 def _sizes(work: Work, federation: Federation) -> list[int | None]:
-    """The number of records of every client, None where a promise to whole clients protects it.
+    """The number of records of every client, or None where a client-level promise protects it.
 
-    What would tell it all the same is refused.
+    Refuses settings that would reveal the protected numbers anyway.
     """
     if sizes_are_public(work):
         return federation.sizes.tolist()
     if RECORD_COUNTS in federation.peeks:
         raise RequestError(
-            "weights = 'records' scales every client's messages by the numbers of records of all clients, which "
-            "a promise to whole clients protects: give a number for each client, or say public_sizes = true if "
-            "these numbers are no secret"
+            "weights = 'records' scales every client's messages by all clients' record counts, which a "
+            "client-level promise protects: give one number per client, or set public_sizes = true if these "
+            "numbers are not secret"
         )
     if isinstance(work.sampling, OnePass):
         raise RequestError(
-            "sampling = 'one-pass' needs so many records of every client, and whether a client has them is "
-            "protected by a promise to whole clients: use another sampling, or say public_sizes = true if "
-            "numbers of records are no secret"
+            "sampling = 'one-pass' needs a fixed number of records from every client, and a client-level promise "
+            "protects whether a client has them: use another sampling, or set public_sizes = true if record "
+            "counts are not secret"
         )
     return [None] * federation.clients
 

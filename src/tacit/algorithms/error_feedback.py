@@ -1,9 +1,9 @@
-"""EF21-SGDM: messages of a few large coordinates, and a memory of the others (Fatkhullin et al. 2023).
+"""EF21-SGDM: clients send a few large coordinates and remember the others (Fatkhullin et al. 2023).
 
     ef21-sgdm   PrivateGradient(Minibatch)   ErrorFeedback(TopK)   Descent   Algorithm 1
 
-The noise is added to every gradient before anything else happens to it. Averaging, choosing the largest
-coordinates and remembering the rest are post-processing: they cost nothing, and the server may see all of it.
+Noise is added to every gradient first. Averaging, choosing the largest coordinates and remembering the rest are
+post-processing: they cost no privacy, and the server may see all of it.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def ef21_sgdm(
         model: the loss that is trained.
         bound: the bound on every record's gradient.
         sampling: how each round draws its batch.
-        compressor: of the messages, biased (`top-k:0.05`) or not (`rand-k:0.05`).
-        momentum: weight of a new gradient in a client's moving average; 1 is EF21 without one, for little noise.
-        step: the server's; left out, it follows from the messages and their noise.
+        compressor: how messages are compressed; biased (`top-k:0.05`) or unbiased (`rand-k:0.05`).
+        momentum: weight of a new gradient in a client's moving average; 1 is plain EF21, which suits low noise.
+        step: length of the server's steps; by default derived from the messages and their noise.
         schedule: how the step changes from round to round.
     """
     work = PrivateGradient(model, Minibatch(sampling), bound)

@@ -1,11 +1,11 @@
-"""Fed-SPA and what it is compared with (Hu, Gong & Guo 2021).
+"""Fed-SPA (Hu et al. 2021) and the baselines of its paper.
 
     fed-spa   NoisyLocalSteps on k coordinates   Direct(RandK)       Adaptive   Algorithm 1
     dp-fed    NoisyLocalSteps on all of them     Direct(Identity)    Descent    section 5: DP-SGD inside FedAvg
     cpsgd     BinomialGradient                   Direct(WholeSteps)  Descent    section 5; Agarwal et al. 2018
 
-Every record of every client is protected against a server that sees all messages. Which clients take part in a
-round is no secret from it, so choosing some of them earns nothing; nor is which coordinates a client works on.
+Every record of every client is protected against a server that sees all messages. The server knows which clients
+take part in a round and which coordinates a client works on, so neither choice amplifies privacy.
 """
 
 from __future__ import annotations
@@ -49,22 +49,23 @@ def fed_spa(
 ) -> Algorithm:
     """Fed-SPA: noisy local steps on the k coordinates of a rand-k message, and an adaptive server (Algorithm 1).
 
-    The defaults of the betas, of kappa and of the schedule are those of the paper's appendix A.1.
+    The defaults of beta_1, beta_2, kappa and the schedule are those of the paper's appendix A.1.
 
     Args:
         model: the loss that is trained.
-        bound: the bound on a whole gradient; for p = k/d of it see `on_share`. The paper has
+        bound: the bound on a whole gradient; `on_share` derives the bound for p = k/d of it. The paper uses
             `ClipEachCoordinate(G / sqrt(d))`.
         sampling: how a client draws the records of a batch.
-        compressor: rand-k, alone or with a quantiser: local steps work on the coordinates that it keeps.
+        compressor: rand-k, alone or with a quantiser; local steps work only on the coordinates it keeps.
         local_steps: steps that a client takes in a round.
         local_step: length of a local step; by default that of `step`.
         step: length of the server's steps.
         schedule: how both steps change from round to round.
-        beta_1: how much the server's movement remembers, see `Adaptive`.
-        beta_2: the same for its squares.
-        kappa: the size from which on a coordinate is scaled.
-        before: the private statistic that the bound came from, if it did: it is charged together with training.
+        beta_1: decay rate of the server's first moment, see `Adaptive`.
+        beta_2: decay rate of its second moment.
+        kappa: the size above which a coordinate is scaled.
+        before: the private statistic that the bound was derived from, if any; it is charged together with
+            training.
     """
     support = MessageSupport.of(compressor)
     share = support.kept(model.dim) / model.dim
@@ -85,9 +86,9 @@ def fed_spa(
 def on_share(bound: Bound, share: float) -> Bound:
     """The bound for a random `share` p of the coordinates of a gradient that `bound` would bound as a whole.
 
-    A limit for every coordinate stays as it is, and lets a norm of c sqrt(p d) through. A norm of G becomes
-    G sqrt(p), which is what p of the coordinates have of it on average. Either way the noise falls with sqrt(p).
-    To clip the whole gradient to G before the others are dropped would not do: all of it may lie on the p.
+    A limit per coordinate stays as it is, which allows a norm of c sqrt(p d). A norm G becomes G sqrt(p), the
+    norm of p of the coordinates on average. Either way the noise falls with sqrt(p). Clipping the whole gradient
+    to G before dropping the other coordinates would not work: all of the norm may lie on those that are kept.
 
     >>> on_share(ClipNorm(1.0), 0.25)
     ClipNorm(clip_norm=0.5)
@@ -110,9 +111,9 @@ def dp_fed(
     schedule: Schedule = Constant(),
     before: SideRelease[float] | None = None,
 ) -> Algorithm:
-    """DP-Fed: FedAvg whose local gradients are bounded record by record and noisy (section 5).
+    """DP-Fed: FedAvg with per-record clipping and noise on local gradients (section 5).
 
-    With `step` 1 the server averages the clients' models, equation (3), in every round alike.
+    With `step` 1 the server averages the clients' models in every round, equation (3).
 
     Args:
         model: the loss that is trained.
@@ -122,7 +123,8 @@ def dp_fed(
         local_step: length of a local step; by default that of `step`.
         step: length of the server's steps.
         schedule: how the local step changes from round to round.
-        before: the private statistic that the bound came from, if it did: it is charged together with training.
+        before: the private statistic that the bound was derived from, if any; it is charged together with
+            training.
     """
     work = NoisyLocalSteps(
         model,
@@ -146,19 +148,19 @@ def cpsgd(
     step: float | None = None,
     schedule: Schedule = Constant(),
 ) -> Algorithm:
-    """cpSGD: one gradient a round, rounded at random to a grid, with coins as noise (section 5).
+    """cpSGD: one gradient per round, rounded at random to a grid, with binomial noise (section 5).
 
-    With few bits, levels that reach as far as the bound are too coarse for little noise, and more is added than
-    is needed. The paper's promise is about sums of clients; here every message carries the noise that it needs
-    on its own.
+    With few bits, a grid that spans the bound is too coarse for little noise, and more noise is added than
+    needed. The paper's promise is about sums over clients; here every message carries all the noise it needs on
+    its own.
 
     Args:
         model: the loss that is trained.
         bound: the bound on every record's gradient.
         sampling: how a client draws the records of a batch.
-        bits: of a coordinate on the wire, log2(levels + coins); how many are levels follows from the noise.
-        rotate: spread gradients over their coordinates first, so that levels need not go as far (Agarwal et al.
-            2018, section 4).
+        bits: bits per coordinate on the wire, log2(levels + coins); the noise determines how many are levels.
+        rotate: first spread gradients evenly over their coordinates, so that the grid can be narrower (Agarwal et
+            al. 2018, section 4).
         step: length of the server's steps.
         schedule: how steps change from round to round.
     """

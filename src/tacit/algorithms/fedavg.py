@@ -1,14 +1,13 @@
-"""FedAvg with whole clients as the unit of privacy: Das, Hashemi, Sanghavi & Dhillon 2022.
+"""FedAvg with whole clients as the unit of privacy: DP-NormFedAvg (Das et al. 2022) and its baselines.
 
     fedavg          BoundedUpdate(Unbounded)   Direct(Identity)   Descent with momentum
     dp-fedavg       BoundedUpdate(ClipNorm)    Direct(Identity)   Descent with momentum     option (i)
     dp-normfedavg   BoundedUpdate(Normalise)   Direct(Identity)   Descent with momentum     option (ii)
 
-The guarantee of the two private ones is central: it holds if an aggregator shows only the sum of each round, and
-not who took part (`Aggregator`). With `Nobody` every message carries all the noise that it needs on its own.
-Everything about a client is protected, how many records it has included; `public_sizes` takes these numbers as
-known to everybody, and every promise then says so. Local steps are as long as the server's unless `local_step`
-says otherwise.
+The two private algorithms have a central guarantee: it holds if an aggregator shows only the sum of each round,
+and not who took part (`Aggregator`). With `Nobody`, every message carries all the noise it needs on its own.
+Everything about a client is protected, including how many records it has; `public_sizes` treats these numbers as
+public, and every promise then says so. Local steps are as long as the server's unless `local_step` is given.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from tacit.server.update import Descent, Output, ServerUpdate, last_point
 
 
 def _server(step: float | None, schedule: Schedule, momentum: float, output: Output) -> ServerUpdate:
-    """As the paper has it, or with steps that follow from the updates."""
+    """The server update of the paper, or one whose steps are derived from the updates."""
     return SelfTuned() if step is None else output(Descent(step, schedule=schedule, momentum=momentum))
 
 
@@ -41,7 +40,7 @@ def fedavg(
     momentum: float = 0.0,
     output: Output = last_point,
 ) -> Algorithm:
-    """FedAvg: the mean of the clients' updates. Not private.
+    """FedAvg: average the clients' updates. Not private.
 
     Args:
         model: the loss that is trained.
@@ -50,8 +49,8 @@ def fedavg(
         local_step: length of a local step; by default that of `step`.
         step: length of the server's steps.
         schedule: how steps change from round to round.
-        momentum: of the server's steps: 0 for none, below 1.
-        output: which of the points is the trained model.
+        momentum: momentum of the server, at least 0 (none) and below 1.
+        output: which point is returned as the trained model.
     """
     work = BoundedUpdate(
         model, sampling, Unbounded(), local_steps, step if local_step is None else local_step, schedule
@@ -78,7 +77,7 @@ def dp_fedavg(
 
     Args:
         model: the loss that is trained.
-        trust: `Aggregator`, if messages are seen only in sums, or `Nobody`: then every message has all the noise
+        trust: `Aggregator` if messages are seen only as sums, or `Nobody`, where every message has all the noise
             it needs.
         clip_norm: the norm to which a client's update is clipped.
         sampling: how a client draws the records of a batch.
@@ -86,9 +85,9 @@ def dp_fedavg(
         local_step: length of a local step; by default that of `step`.
         step: length of the server's steps.
         schedule: how steps change from round to round.
-        momentum: of the server's steps: 0 for none, below 1.
-        output: which of the points is the trained model.
-        public_sizes: whether the promise takes the numbers of records as known; if not, they are protected, too.
+        momentum: momentum of the server, at least 0 (none) and below 1.
+        output: which point is returned as the trained model.
+        public_sizes: treat record counts as public; otherwise the promise protects them too.
     """
     bound: Bound = ClipNorm(clip_norm)
     local = step if local_step is None else local_step
@@ -111,21 +110,21 @@ def dp_normfedavg(
     output: Output = last_point,
     public_sizes: bool = False,
 ) -> Algorithm:
-    """DP-NormFedAvg: every client's update gets the length `clip_norm` (Algorithm 1, option (ii)).
+    """DP-NormFedAvg: every client's update is rescaled to the norm `clip_norm` (Algorithm 1, option (ii)).
 
     Args:
         model: the loss that is trained.
-        trust: `Aggregator`, if messages are seen only in sums, or `Nobody`: then every message has all the noise
+        trust: `Aggregator` if messages are seen only as sums, or `Nobody`, where every message has all the noise
             it needs.
-        clip_norm: the length of a client's update.
+        clip_norm: the norm to which a client's update is rescaled.
         sampling: how a client draws the records of a batch.
         local_steps: steps that a client takes in a round.
         local_step: length of a local step; by default that of `step`.
         step: length of the server's steps.
         schedule: how steps change from round to round.
-        momentum: of the server's steps: 0 for none, below 1.
-        output: which of the points is the trained model.
-        public_sizes: whether the promise takes the numbers of records as known; if not, they are protected, too.
+        momentum: momentum of the server, at least 0 (none) and below 1.
+        output: which point is returned as the trained model.
+        public_sizes: treat record counts as public; otherwise the promise protects them too.
     """
     bound: Bound = Normalise(clip_norm)
     local = step if local_step is None else local_step

@@ -1,8 +1,8 @@
-"""Records and whole clients at once: ISRL-DP (Lowy & Razaviyayn 2023), appendices C.2 and D.3.5.
+"""Privacy for records and whole clients at once: ISRL-DP (Lowy & Razaviyayn 2023), appendices C.2 and D.3.5.
 
-The paper promises every record epsilon/n at delta/(4n), which for a client of n records makes epsilon at delta
-by group privacy. Here the noise is the larger of two needs: that of a record's own target, and that of all
-records of a client changing together (`tacit.privacy.accountant.groups`, which knows what is drawn).
+The paper gives every record epsilon/n at delta/(4n); by group privacy, a client of n records then has epsilon at
+delta. Here the noise is the larger of two needs: that of a record's own target, and that of all records of a
+client changing together (`tacit.privacy.accountant.groups`, which takes the sampling into account).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tacit.privacy.accountant.composition import CannotAnswerError
 from tacit.privacy.accountant.groups import group_epsilon
 
 _PRECISION = 1.002
-"""How close the noise for whole clients comes to the least."""
+"""Upper limit on the noise found for whole clients, relative to the least that would do."""
 
 _STRICTER, _MOST_TRIES = 0.998, 20
 _MOST_NOISE = 1e9
@@ -32,13 +32,13 @@ _MOST_NOISE = 1e9
 def protect_clients(
     algorithm: Algorithm, federation: Federation, *, releases: int, privacy: Privacy, clients: Target
 ) -> Privacy:
-    """Targets for the records of every client whose noise keeps the target for whole clients as well.
+    """Record-level targets, per client, whose noise also keeps the target for whole clients.
 
     Guarantee: with the noise that `calibrate` derives from the result, `group_epsilon` of each client's run over
     all of its records is at most `clients.epsilon` at `clients.delta`; no record is promised less than before.
     """
     if isinstance(privacy, str):
-        raise RequestError("client_epsilon promises something, but privacy = 'none'")
+        raise RequestError("client_epsilon asks for a promise, but privacy = 'none'")
     if algorithm.work.unit is not Unit.RECORD or algorithm.travel is not Travel.ALONE:
         raise RequestError(
             f"client_epsilon is for algorithms that protect records in every single message; {algorithm.name!r} "
@@ -78,11 +78,11 @@ def _stricter(make_event: Callable[[float], DpEvent], size: int, target: Target,
     while high > _PRECISION * low:
         middle = (low * high) ** 0.5
         low, high = (low, middle) if keeps(middle) else (middle, high)
-    # Said as a target for records, because that is what noise is derived from everywhere.
+    # Expressed as a record-level target, because all noise is derived from such targets.
     epsilon = accounting.epsilon(make_event(high), target.delta, target.adjacency)
     for _ in range(_MOST_TRIES):
         wanted = Target(min(target.epsilon, epsilon), target.delta, target.adjacency)
         if keeps(least_noise(make_event, wanted)):
             return wanted
         epsilon *= _STRICTER
-    raise RequestError(f"client_epsilon = {clients.epsilon:g} is beyond what the accountant can answer for")
+    raise RequestError(f"client_epsilon = {clients.epsilon:g} is outside the range of the accountant")

@@ -2,12 +2,12 @@
 
     noisy-mb-sgd         Minibatch        Direct(Identity)   Averaged(Descent in W)     Algorithms 2 and 7
     accelerated-mb-sgd   Minibatch        Direct(Identity)   Accelerated, one stage or several   Algorithm 1
-    noisy-local-sgd      NoisyLocalSteps  Direct(Identity)   Descent(1): the mean of the clients' models
-    mb-sgd, accelerated, local-sgd       the same with no bound and no noise: not private
+    noisy-local-sgd      NoisyLocalSteps  Direct(Identity)   Descent(1): average the clients' models
+    mb-sgd, accelerated, local-sgd       the same without bound and noise: not private
 
-Each in two data regimes: with `OnePass` sampling every record is looked at once (stochastic optimisation, one
-Gaussian release for each record); with any other sampling records are drawn anew in every round (empirical risk).
-Choosing some of the silos in a round earns nothing against the server, which sees who answers.
+Each works in two data regimes. With `OnePass` sampling every record is used once (stochastic optimisation, one
+Gaussian release per record); with any other sampling, records are drawn anew in every round (empirical risk).
+Choosing some of the silos in a round does not amplify privacy against the server, which sees who answers.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ def noisy_mb_sgd(
 ) -> Algorithm:
     """Noisy minibatch SGD with projection and averaged output (Algorithms 2 and 7; Theorem 2.1, Lemma D.6).
 
-    Later points weigh 1/(1 - mu step) times more in the average.
+    In the average, each point weighs 1/(1 - mu step) times as much as the one before.
 
     Args:
         model: the loss that is trained.
         bound: the bound on every record's gradient.
         sampling: how a client draws the records of a batch.
         step: length of the server's steps.
-        projection: the set that points are kept in.
-        strong_convexity: that of the loss, mu; by default the strength of the model's ridge penalty.
+        projection: the set that points are projected onto.
+        strong_convexity: strong convexity mu of the loss; by default the strength of the model's ridge penalty.
     """
     work = PrivateGradient(model, Minibatch(sampling), bound)
     mu = known_strong_convexity(model, strong_convexity)
@@ -58,7 +58,7 @@ def noisy_mb_sgd(
         return Algorithm("noisy-mb-sgd", work, Direct(Identity()), SelfTuned(projection))
     if mu * step >= 1:
         raise RequestError(
-            f"step = {step:g} is too long for strong_convexity = {mu:g}: take less than its inverse"
+            f"step = {step:g} is too long for strong_convexity = {mu:g}: it must be below 1 / strong_convexity"
         )
     return Algorithm(
         "noisy-mb-sgd", work, Direct(Identity()), Averaged(Descent(step, projection), 1 / (1 - mu * step))
@@ -66,7 +66,7 @@ def noisy_mb_sgd(
 
 
 def known_strong_convexity(model: Model, given: float | None) -> float:
-    """mu as given, or the strength of the model's ridge penalty."""
+    """`given`, or else the strength of the model's ridge penalty."""
     if given is None:
         return model.penalty.strength if isinstance(model.penalty, Ridge) else 0.0
     if not 0 <= given < math.inf:
@@ -84,15 +84,15 @@ def accelerated_mb_sgd(
     projection: Projection = Everywhere(),
     regularisation: float = 0.0,
 ) -> Algorithm:
-    """Accelerated noisy minibatch SGD (Algorithm 1; Theorems 3.1 and 4.1); several stages: appendix E.1.
+    """Accelerated noisy minibatch SGD (Algorithm 1; Theorems 3.1 and 4.1); multi-stage as in appendix E.1.
 
     Args:
         model: the loss that is trained.
         stages: rounds and curvature of every stage, see `Stage`.
         bound: the bound on every record's gradient.
         sampling: how a client draws the records of a batch.
-        strong_convexity: that of the loss, mu; by default the strength of the model's ridge penalty.
-        projection: the set that points are kept in.
+        strong_convexity: strong convexity mu of the loss; by default the strength of the model's ridge penalty.
+        projection: the set that points are projected onto.
         regularisation: strength of a ridge around the start, for losses that are only convex.
     """
     work = PrivateGradient(model, Minibatch(sampling), bound)
@@ -109,7 +109,7 @@ def noisy_local_sgd(
     local_steps: int = 10,
     step: float | None = None,
 ) -> Algorithm:
-    """Noisy Local SGD: every silo takes several noisy steps, the server averages the models (appendix I).
+    """Noisy Local SGD: every silo takes several noisy steps and the server averages the models (appendix I).
 
     Args:
         model: the loss that is trained.
@@ -137,8 +137,8 @@ def mb_sgd(
         model: the loss that is trained.
         sampling: how a client draws the records of a batch.
         step: length of the server's steps.
-        projection: the set that points are kept in.
-        strong_convexity: that of the loss, mu; by default the strength of the model's ridge penalty.
+        projection: the set that points are projected onto.
+        strong_convexity: strong convexity mu of the loss; by default the strength of the model's ridge penalty.
     """
     parts = noisy_mb_sgd(
         model,
@@ -166,8 +166,8 @@ def accelerated(
         model: the loss that is trained.
         stages: rounds and curvature of every stage, see `Stage`.
         sampling: how a client draws the records of a batch.
-        strong_convexity: that of the loss, mu; by default the strength of the model's ridge penalty.
-        projection: the set that points are kept in.
+        strong_convexity: strong convexity mu of the loss; by default the strength of the model's ridge penalty.
+        projection: the set that points are projected onto.
         regularisation: strength of a ridge around the start, for losses that are only convex.
     """
     parts = accelerated_mb_sgd(

@@ -1,4 +1,4 @@
-"""What can be said of a run before it starts, from public numbers alone; and the steps that follow from it."""
+"""Predicts a run's noise and signal from public numbers before it starts, and derives step lengths from them."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from tacit.server.participation import FixedNumber, Participation, PoissonClient
 from tacit.server.self_tuned import Prospect
 
 CLASS_SCORES = 30.0
-"""How far apart the scores of a good classifier lie: a public guess, the same for all data."""
+"""Typical spread of the scores of a good classifier: a public guess, the same for all data."""
 
 TARGET_SCORES = 4.0
-"""The same for a regression, in residuals at the start."""
+"""The same for regression, in units of the residuals at the start."""
 
 NETWORK_SCALE = 3.0
-"""About how far a network's scores move for a unit of distance, where a linear model's move by its features."""
+"""Typical change of a network's scores per unit of distance; for a linear model it is the features' norm."""
 
 
 def feature_scale(model: Model, feature_norm: float | None = None) -> float:
-    """About how far scores move for a unit of distance: the length of a record's features, for linear models.
+    """Typical change of scores per unit of distance in parameters; for linear models, the features' norm.
 
-    Where no public norm is given, features of about 1/2 each are assumed, as scaled ones have.
+    Without a public norm, features of about 1/2 each are assumed, which is typical after scaling.
     """
     if not isinstance(model, LinearModel):
         return NETWORK_SCALE
@@ -38,16 +38,16 @@ def feature_scale(model: Model, feature_norm: float | None = None) -> float:
 
 
 def has_open_steps(algorithm: Algorithm) -> bool:
-    """Whether a step waits until the noise is known."""
+    """Whether some step length still depends on the noise, which is not known yet."""
     return bool(getattr(algorithm.server, "is_open", False)) or getattr(algorithm.work, "step_size", 1.0) is None
 
 
 def settle_steps(
     algorithm: Algorithm, federation: Federation, noise_stds: Tensor, noise_multiplier: float, rounds: int
 ) -> Algorithm:
-    """The algorithm with every step that was left open, now that the noise is known.
+    """Fills in every open step length, now that the noise is known.
 
-    Guarantee: nothing that is released changes but for the length of local steps, which no event depends on.
+    Guarantee: of what is released, only the length of local steps changes, and no event depends on it.
     """
     work: Any = algorithm.work
     if getattr(work, "step_size", 1.0) is None:
@@ -62,7 +62,7 @@ def settle_steps(
 
 
 def _local_step(algorithm: Algorithm, federation: Federation, known: Prospect) -> float:
-    """Noisy steps make, all together, the travel that suits the noise; none is longer than is stable."""
+    """Noisy local steps cover, in total, the distance that suits the noise; none is longer than is stable."""
     work: Any = algorithm.work
     scale = feature_scale(work.model, federation.feature_norm)
     bound = work.bound.norm(getattr(work, "kept", work.model.dim))
@@ -75,7 +75,7 @@ def _local_step(algorithm: Algorithm, federation: Federation, known: Prospect) -
 def prospect(
     algorithm: Algorithm, federation: Federation, noise_stds: Tensor, noise_multiplier: float, rounds: int
 ) -> Prospect:
-    """What is known of the directions: their noise, from that of every client's vectors, and their length."""
+    """Predicts the noise of the directions, from that of every client's vectors, and their length."""
     work: Any = algorithm.work
     model, dim = work.model, work.model.dim
     cohort = expected_cohort(algorithm.participation, federation.clients)
@@ -88,7 +88,7 @@ def prospect(
     else:
         weights = 1.0 if federation.weights is None else federation.weights.double()
         std = math.sqrt(float((noise_stds * weights).square().mean()) / cohort)
-    # Where clients work on some coordinates alone, rand-k drops nothing, and scales up what there is.
+    # Where clients work on only some coordinates, rand-k drops nothing and only scales up what there is.
     std *= math.sqrt(algorithm.uplink.noise_factor(dim) if kept == dim else dim / kept)
     gradients, noise = getattr(work, "pace", (1.0, 1.0))
     length, std = length * gradients, std * noise
@@ -99,16 +99,16 @@ def prospect(
 def public_guess(
     model: Model, federation: Federation, feature_norm: float | None, bound: float
 ) -> tuple[float, float]:
-    """About how far a good model is from the start, and how far apart its scores lie, in usual residuals."""
+    """A guess of how far a good model is from the start, and of the spread of its scores, in residuals."""
     scale = feature_scale(model, feature_norm)
     if federation.classes is not None:
         return CLASS_SCORES / scale, CLASS_SCORES
-    # The bound is about as long as a usual gradient, a residual times the features.
+    # The bound is about as long as a typical gradient, which is a residual times the features.
     return TARGET_SCORES * bound / scale**2, TARGET_SCORES
 
 
 def expected_cohort(participation: Participation, clients: int) -> float:
-    """How many clients a direction is the mean of; where that number is random, by the mean of its inverse."""
+    """The number of clients averaged in a direction; if it is random, its harmonic mean."""
     if isinstance(participation, PoissonClients):
         return participation.expected
     if isinstance(participation, FixedNumber):

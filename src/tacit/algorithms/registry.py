@@ -27,18 +27,18 @@ LOCAL = Theory(local_utility)
 
 @dataclass(frozen=True)
 class AlgorithmEntry:
-    """A named algorithm: the function that composes it, and where it is from."""
+    """A named algorithm: the function that composes it, and its source."""
 
     make: Make
-    """its settings, and their defaults, are those of its signature"""
+    """its signature defines the settings and their defaults"""
     paper: str
     summary: str
     private: bool = True
-    """False for those that have no bound and no noise, and can promise nothing"""
+    """False for algorithms without bound and noise, which cannot promise anything"""
     client_coins: bool = False
-    """whether clients take part by secret coins of their own, unless the promise is against the server"""
+    """whether clients take part by their own secret coins, unless the promise is against the server"""
     theory: Theory | None = None
-    """what its paper proves: it chooses the settings that a recipe leaves open, and says what a run promises"""
+    """the results of its paper: they choose the settings a recipe leaves open and state what a run achieves"""
 
     @property
     def settings(self) -> frozenset[str]:
@@ -109,7 +109,7 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
     "noisy-local-sgd": AlgorithmEntry(
         isrl_dp.noisy_local_sgd,
         "ISRL-DP, appendix I",
-        "several noisy steps at home, averaged models",
+        "several noisy local steps, averaged models",
         theory=LOCAL,
     ),
     "mb-sgd": AlgorithmEntry(
@@ -129,7 +129,7 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
     "local-sgd": AlgorithmEntry(
         isrl_dp.local_sgd,
         "ISRL-DP, appendix I without noise",
-        "several steps at home, averaged models",
+        "several local steps, averaged models",
         private=False,
         theory=LOCAL,
     ),
@@ -148,7 +148,7 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
     "fedavg": AlgorithmEntry(
         fedavg.fedavg,
         "DP-NormFedAvg, appendix A",
-        "several steps at home, averaged updates",
+        "several local steps, averaged updates",
         private=False,
         client_coins=True,
         theory=CLIPPING,
@@ -156,31 +156,31 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
     "dp-fedavg": AlgorithmEntry(
         fedavg.dp_fedavg,
         "DP-NormFedAvg, Algorithm 1, option (i)",
-        "several steps at home, every client's update clipped",
+        "several local steps, every client's update clipped",
         client_coins=True,
         theory=CLIPPING,
     ),
     "dp-normfedavg": AlgorithmEntry(
         fedavg.dp_normfedavg,
         "DP-NormFedAvg, Algorithm 1, option (ii)",
-        "several steps at home, every client's update normalised",
+        "several local steps, every client's update normalised",
         client_coins=True,
         theory=NORMALISING,
     ),
     "fed-spa": AlgorithmEntry(
         fed_spa.fed_spa,
         "Fed-SPA, Algorithm 1",
-        "noisy steps at home on k coordinates, adaptive server",
+        "noisy local steps on k coordinates, adaptive server",
         theory=FED_SPA,
     ),
-    "dp-fed": AlgorithmEntry(fed_spa.dp_fed, "Fed-SPA, section 5", "noisy steps at home, averaged updates"),
+    "dp-fed": AlgorithmEntry(fed_spa.dp_fed, "Fed-SPA, section 5", "noisy local steps, averaged updates"),
     "cpsgd": AlgorithmEntry(
         fed_spa.cpsgd, "Fed-SPA, section 5; cpSGD", "minibatch gradients on a grid, coins as noise"
     ),
     "dp-scaffold": AlgorithmEntry(
         scaffold.dp_scaffold,
         "DP-SCAFFOLD, Algorithm 1",
-        "noisy steps at home, steered by control variates against drift",
+        "noisy local steps, steered by control variates against drift",
     ),
     "ef21-sgdm": AlgorithmEntry(
         error_feedback.ef21_sgdm,
@@ -191,7 +191,7 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
 
 
 def algorithm_entry(name: str) -> AlgorithmEntry:
-    """The entry of a name, or an error that lists the close ones."""
+    """The entry of that name. If there is none, the error suggests similar names."""
     if name not in ALGORITHMS:
         raise unknown_name("algorithm", name, ALGORITHMS)
     return ALGORITHMS[name]
@@ -205,7 +205,7 @@ def build_algorithm(
     Args:
         name: see `ALGORITHMS`.
         model: the loss that is trained.
-        settings: of the algorithm. Those that it does not take are refused; those that are left out have the
+        settings: settings of the algorithm. Settings it does not take are refused; those left out get the
             defaults of its signature.
         about: public numbers of the run that parts may depend on.
         noise: the kind of noise; seeded Gaussian noise by default.

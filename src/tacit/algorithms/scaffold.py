@@ -1,7 +1,7 @@
 """DP-SCAFFOLD: noisy local steps for silos whose records differ (Noble, Bellet & Dieuleveut 2022).
 
-Where clients' records differ, local steps drift towards each client's own optimum. SCAFFOLD steers every local
-step by c - c_i: the mean of all clients' gradients less the client's own, as of their last messages.
+Where clients' records differ, local steps drift towards each client's own optimum. SCAFFOLD corrects every local
+step by c - c_i: the mean of all clients' gradients minus the client's own, both taken from their last messages.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from tacit.state import State
 
 @dataclass(frozen=True)
 class ControlledSteps(NoisyLocalSteps):
-    """Noisy local steps along g^s + noise + penalty + c - c_i; sent is the mean of g^s + noise + penalty.
+    """Noisy local steps along g^s + noise + penalty + c - c_i; the mean of g^s + noise + penalty is sent.
 
-    Guarantee: that of `NoisyLocalSteps`, K releases a round, and nothing else is charged: c_i follows from the
-    client's own messages, c is the server's to choose, and the mean is post-processing (docs/privacy.md, Fact F).
+    Guarantee: that of `NoisyLocalSteps`, K releases per round, with no further charge: c_i follows from the
+    client's own messages, c is chosen by the server, and the mean is post-processing (docs/privacy.md, Fact F).
     """
 
     @property
     def pace(self) -> tuple[float, float]:
-        """A mean of noisy gradients."""
+        """The pace of a mean of noisy gradients."""
         return 1.0, self.steps**-0.5
 
     def run(self, point: Tensor, cohort: Cohort, state: State, noise_multipliers: Tensor) -> tuple[Tensor, State]:
-        """The way that was walked, divided by its length in steps, less what steered it."""
+        """The distance walked, divided by the number and length of local steps, minus the correction."""
         way, state = super().run(point, cohort, state, noise_multipliers)
         mean = way / (self.steps * known_step(self.step_size) * self.schedule.factor(cohort.round))
         correction = self.correction(cohort)
         return mean if correction is None else mean - correction, state
 
     def correction(self, cohort: Cohort) -> Tensor | None:
-        """c - c_i; messages, and so control variates, are those of gradients times the client's weight."""
+        """c - c_i. Messages, and so control variates, are gradients times the client's weight."""
         if CONTROL not in cohort.told:
             return None
         c, own, weights = cohort.told[CONTROL], cohort.told[OWN_CONTROL], cohort.weights
@@ -73,19 +73,19 @@ def dp_scaffold(
         model: the loss that is trained.
         bound: the bound on every record's gradient.
         sampling: how each local step draws its batch.
-        compressor: of the messages, unbiased; the paper has none.
-        local_steps: local steps in a round, each a release of its own.
-        local_step: length of a local step, multiplied by `schedule` of the round; left out, it suits the noise,
-            or is 0.1 where a step is given.
-        step: the server's, in local steps; with 1 it averages the clients' models. Left out, it follows from the
-            messages and their noise.
+        compressor: how messages are compressed; must be unbiased (the paper uses none).
+        local_steps: local steps per round; each is a release of its own.
+        local_step: length of a local step, multiplied by the round's `schedule`; by default derived from the
+            noise, or 0.1 if `step` is given.
+        step: length of the server's steps, in local steps; 1 averages the clients' models. By default derived
+            from the messages and their noise.
         schedule: how the local step changes from round to round.
-        before: what the same records released before the first round, if the bound came from it.
+        before: the earlier release on the same records that the bound was derived from, if any.
     """
     if step is not None and local_step is None:
         local_step = 0.1
     work = ControlledSteps(model, sampling, bound, local_steps, local_step, schedule=schedule, before=before)
-    # Messages are mean gradients: the mean of the clients' walks is so many local steps along theirs.
+    # Messages are mean gradients, so the mean of the clients' walks is `local_steps` local steps along them.
     server: ServerUpdate = SelfTuned()
     if step is not None and local_step is not None:
         server = Descent(step * local_step * local_steps, schedule=schedule)

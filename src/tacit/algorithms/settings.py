@@ -1,9 +1,8 @@
-"""An algorithm's own settings: plain values by name, and the parts that they stand for.
+"""An algorithm's own settings: plain values by name, and the parts they describe.
 
-Which settings an algorithm takes is read off its function's signature, and so are their defaults. A parameter of
-a plain type (a number, a word) is a setting of the same name. `KINDS` says for every other type which settings
-describe it, and how a part is read from them and written down as them. A new setting is a new parameter, and
-nothing else.
+An algorithm's settings and their defaults are read from its function's signature. A parameter of a plain type (a
+number, a word) is a setting of the same name. For every other type, `KINDS` says which settings describe it, and
+how to convert between the settings and the part. To add a setting, add a parameter; nothing else is needed.
 """
 
 from __future__ import annotations
@@ -38,21 +37,21 @@ Settings = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class About:
-    """What a part may depend on beside its own settings: the public numbers of a run."""
+    """Public numbers of a run, on which a part may depend in addition to its own settings."""
 
     federation: Federation
     rounds: int
     seed: int = 0
     participation: Participation = field(default_factory=Everyone)
     before: SideRelease[float] | None = None
-    """the release that the bound was found by, if there was one"""
+    """the release that the bound was derived from, if any"""
 
 
 @dataclass(frozen=True)
 class Kind:
     """How parts of one type are written as settings.
 
-    `read` takes the values of `settings` in their order, `write` is its inverse.
+    `read` takes the values of `settings` in order; `write` is its inverse.
     """
 
     settings: Settings
@@ -60,18 +59,18 @@ class Kind:
     read: Callable[..., Any]
     write: Callable[[Any], tuple[Any, ...]] = lambda part: ()
     usual: tuple[Any, ...] = ()
-    """the values where neither a setting nor the signature's default says anything"""
+    """fallback values if neither a setting nor the signature gives one"""
 
 
 def _stages(about: About, stages: int | list[list[float]], step: float | None) -> tuple[Stage, ...]:
-    """The stages as given, or the rounds cut into stages as equal as they can be, of first curvature 1/step."""
+    """The stages as given, or the rounds split into stages of nearly equal length, first curvature 1/step."""
     rounds = about.rounds
     if isinstance(stages, list):
         if not all(isinstance(stage, list) and len(stage) == 2 for stage in stages):
             raise RequestError(f"stages must be a number, or [rounds, curvature] for each stage, not {stages!r}")
         made = tuple(Stage(_whole(length), curvature) for length, curvature in stages)
         if sum(stage.rounds for stage in made) != rounds:
-            raise RequestError(f"stages have {sum(s.rounds for s in made)} rounds in all, the recipe {rounds}")
+            raise RequestError(f"stages have {sum(s.rounds for s in made)} rounds, but the recipe has {rounds}")
         return made
     if not 1 <= stages <= rounds:
         raise RequestError(f"stages must be between 1 and the {rounds} rounds, not {stages}")
@@ -87,23 +86,23 @@ def _whole(rounds: float) -> int:
 
 
 def _trust(about: About, adversary: str) -> Trust:
-    """Nobody is trusted against the server; an aggregator hides the messages, and the coins of who takes part."""
+    """Against the server nobody is trusted; otherwise an aggregator hides the messages and who takes part."""
     who = about.participation
     return Aggregator(who.expected) if adversary == "sum" and isinstance(who, PoissonClients) else Nobody()
 
 
 def _before(about: About, bound_from: str | None) -> SideRelease[float] | None:
-    """The release that the bound was found by; without it, a private statistic would be charged to nobody."""
+    """The release that the bound was derived from; without it, a private statistic would go uncharged."""
     if about.before is None and (bound_from or "").startswith("quantile"):
         raise RequestError(
-            f"bound_from = {bound_from!r} takes a release before the first round, which cannot be made here: "
+            f"bound_from = {bound_from!r} needs a release before the first round, which cannot be made here: "
             "give clip_norm"
         )
     return about.before
 
 
 def _shuffler(about: About) -> Shuffler:
-    """Of all clients, or of a fixed number of them."""
+    """A shuffler of all clients, or of a fixed number of them."""
     who = about.participation
     cohort = who.number if isinstance(who, FixedNumber) else about.federation.clients
     return Shuffler(cohort, int(about.federation.sizes.min()))
@@ -130,20 +129,20 @@ KINDS: dict[Any, Kind] = {
     Shuffler: Kind({}, _shuffler),
     SideRelease[float] | None: Kind({"bound_from": str}, _before, lambda release: (None,)),
 }
-"""The one table from a parameter's type to the settings that describe it."""
+"""Maps a parameter's type to the settings that describe it."""
 
 _PLAIN = Kind({"": None}, lambda about, value: value, lambda value: (value,))
-"""Of a parameter that is a setting itself."""
+"""A parameter that is itself a setting."""
 
 
 @dataclass(frozen=True)
 class _Parameter:
-    """A parameter of an algorithm's function, and the settings that it is read from."""
+    """A parameter of an algorithm's function, and the settings it is read from."""
 
     name: str
     kind: Kind
     settings: Settings
-    """their names and plain types"""
+    """names and plain types of the settings"""
     default: Any
 
     @property
@@ -159,7 +158,7 @@ def _parameters(make: Make) -> tuple[_Parameter, ...]:
             continue
         annotation = hints[name]
         if annotation not in KINDS and not _is_plain(annotation):
-            # Nobody could write it in a recipe.
+            # A recipe would have no way to write this parameter.
             raise TypeError(f"{make.__name__}: no kind in tacit/algorithms/settings.py for {name}: {annotation}")
         kind = KINDS.get(annotation, _PLAIN)
         settings = {own or name: plain or annotation for own, plain in kind.settings.items()}
@@ -168,17 +167,17 @@ def _parameters(make: Make) -> tuple[_Parameter, ...]:
 
 
 def settings_of(make: Make) -> dict[str, Any]:
-    """Name and plain type of every setting that an algorithm takes."""
+    """Name and plain type of every setting of an algorithm."""
     return {name: plain for one in _parameters(make) for name, plain in one.settings.items()}
 
 
 def takes_part(make: Make, kind: Any) -> bool:
-    """Whether an algorithm takes a part of this type, a key of `KINDS`."""
+    """Whether an algorithm takes a part of this type (a key of `KINDS`)."""
     return any(one.kind is KINDS[kind] for one in _parameters(make))
 
 
 def usual_settings(make: Make) -> dict[str, Any]:
-    """The plain values of all defaults. Settings without one, or whose default is None, are left out."""
+    """The defaults as plain values. Settings without a default, or whose default is None, are left out."""
     usual: dict[str, Any] = {}
     for one in _parameters(make):
         written = () if one.required else one.kind.write(one.default)
@@ -188,7 +187,7 @@ def usual_settings(make: Make) -> dict[str, Any]:
 
 
 def checked_settings(algorithm: str, make: Make, settings: Settings) -> dict[str, Any]:
-    """The settings, if the algorithm takes them and their types are right; those that are None are dropped."""
+    """Checks that the algorithm takes the settings and that their types are right. Drops those that are None."""
     taken, found = settings_of(make), {}
     for name, value in settings.items():
         if value is None:
@@ -200,20 +199,20 @@ def checked_settings(algorithm: str, make: Make, settings: Settings) -> dict[str
 
 
 def read_parts(algorithm: str, make: Make, settings: Settings, about: About) -> dict[str, Any]:
-    """The arguments of an algorithm's function; what no setting says follows from its defaults."""
+    """The arguments of an algorithm's function; its defaults fill in whatever no setting gives."""
     values = usual_settings(make) | checked_settings(algorithm, make, settings)
     arguments = {}
     for one in _parameters(make):
         said = [values.get(name) for name in one.settings]
         if one.required and said and all(value is None for value in said):
             name = next(iter(one.settings))
-            raise RequestError(f"algorithm {algorithm!r} needs {name}: say algorithm.{name}")
+            raise RequestError(f"algorithm {algorithm!r} needs {name}: set algorithm.{name}")
         arguments[one.name] = one.kind.read(about, *said)
     return arguments
 
 
 def plain_value(name: str, kind: Any, value: Any) -> Any:
-    """The value, if it is of a plain type; whole numbers become floats where a float is wanted."""
+    """Checks that a value has the plain type `kind`; integers become floats where a float is wanted."""
     members = _members(kind)
     words = [word for member in members if get_origin(member) is Literal for word in get_args(member)]
     types_ = tuple(get_origin(member) or member for member in members if get_origin(member) is not Literal)

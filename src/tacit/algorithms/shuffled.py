@@ -1,10 +1,11 @@
-"""ISRL-DP behind a shuffler: Lowy & Razaviyayn 2023, section 5 and appendix G.
+"""ISRL-DP (Lowy & Razaviyayn 2023) behind a shuffler: section 5 and appendix G.
 
     shuffled-mb-sgd        Minibatch, Gaussian   Direct(Identity)   Averaged(Descent in W)   Theorems 5.1 and G.1
     shuffled-accelerated   CoinGradient          Direct(CoinBits)   Accelerated              Algorithms 4 to 6
 
-The guarantee is against a server that gets all messages mixed. What is left against one that the shuffler helps
-stands beside it: with Gaussian messages their own noise, with coins next to nothing.
+The guarantee holds against a server that receives all messages shuffled. What remains against a server that
+colludes with the shuffler is reported beside it: with Gaussian messages their own noise, with coins next to
+nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from tacit.shuffle.coin_bits import CoinBits
 from tacit.state import State
 
 _MOST_COINS_A_ROUND = 2**30
-"""Of one client: its message is several times as many bits, hundreds of megabytes."""
+"""Most coins of one client in a round; its message has several times as many bits, hundreds of megabytes."""
 
 
 def shuffled_mb_sgd(
@@ -45,16 +46,16 @@ def shuffled_mb_sgd(
     projection: Projection = Everywhere(),
     strong_convexity: float | None = None,
 ) -> Algorithm:
-    """Noisy minibatch SGD behind a shuffler (Theorem 5.1, with K >= 1 records a batch).
+    """Noisy minibatch SGD behind a shuffler (Theorem 5.1, with K >= 1 records per batch).
 
     Args:
         model: the loss that is trained.
-        shuffler: how many messages are mixed, and the records of the smallest client.
+        shuffler: how many messages are shuffled together, and the records of the smallest client.
         bound: the bound on every record's gradient.
         sampling: how a client draws the records of a batch.
         step: length of the server's steps.
-        projection: the set that points are kept in.
-        strong_convexity: that of the loss, mu; by default the strength of the model's ridge penalty.
+        projection: the set that points are projected onto.
+        strong_convexity: strong convexity mu of the loss; by default the strength of the model's ridge penalty.
     """
     parts = noisy_mb_sgd(
         model,
@@ -78,16 +79,16 @@ def shuffled_accelerated(
     projection: Projection = Everywhere(),
     regularisation: float = 0.0,
 ) -> Algorithm:
-    """AC-SA on sums of mixed bits (Algorithm 6; Theorem 5.2). `settled` agrees on the number of coins.
+    """AC-SA on sums of shuffled bits (Algorithm 6; Theorem 5.2). `settled` fixes the number of coins.
 
     Args:
         model: the loss that is trained.
         stages: rounds and curvature of every stage, see `Stage`.
-        shuffler: how many messages are mixed, and the records of the smallest client.
+        shuffler: how many messages are shuffled together, and the records of the smallest client.
         bound: the bound on every record's gradient.
         sampling: how a client draws the records of a batch.
-        strong_convexity: that of the loss, mu; by default the strength of the model's ridge penalty.
-        projection: the set that points are kept in.
+        strong_convexity: strong convexity mu of the loss; by default the strength of the model's ridge penalty.
+        projection: the set that points are projected onto.
         regularisation: strength of a ridge around the start, for losses that are only convex.
     """
     batch = int(sampling.batch_sizes(torch.tensor([shuffler.records]))[0])
@@ -98,9 +99,9 @@ def shuffled_accelerated(
 
 
 def settled(algorithm: Algorithm, noise_multiplier: float) -> Algorithm:
-    """The algorithm with all that its parties must agree on once the noise is known: how many coins, and bits.
+    """Fixes everything the parties must agree on once the noise is known: the number of coins and of bits.
 
-    More coins than a client could throw and send are refused.
+    Refuses more coins than a client could toss and send.
     """
     work = algorithm.work
     if not isinstance(work, CoinGradient) or noise_multiplier == 0:
@@ -108,9 +109,9 @@ def settled(algorithm: Algorithm, noise_multiplier: float) -> Algorithm:
     coins = work.coins_for(noise_multiplier)
     if coins * work.model.dim > _MOST_COINS_A_ROUND:
         raise RequestError(
-            f"every one of {work.cohort} clients would have to throw {coins} coins for each of {work.model.dim} "
-            f"coordinates in a round, and send a bit for each; at most {_MOST_COINS_A_ROUND} together will do. "
-            "This epsilon is too small for so few clients: ask for a larger one, fewer rounds or more clients"
+            f"each of {work.cohort} clients would have to toss {coins} coins for each of {work.model.dim} "
+            f"coordinates in a round, and send a bit for each; the limit is {_MOST_COINS_A_ROUND} in total. "
+            "This epsilon is too small for so few clients: use a larger epsilon, fewer rounds or more clients"
         )
     bits = CoinBits(work.levels, coins, work.bound.norm(work.model.dim))
     return replace(algorithm, work=replace(work, coins=coins), uplink=Direct(bits))
@@ -118,34 +119,34 @@ def settled(algorithm: Algorithm, noise_multiplier: float) -> Algorithm:
 
 @dataclass(frozen=True)
 class WithPenalty:
-    """A server update that adds the gradient of the penalty, which is public, where messages cannot hold it."""
+    """A server update that adds the gradient of the public penalty, for messages that cannot carry it."""
 
     update: ServerUpdate
     model: Model
 
     @property
     def is_open(self) -> bool:
-        """The update's."""
+        """Whether the wrapped update still has open steps."""
         return bool(getattr(self.update, "is_open", False))
 
     def settled(self, prospect: Prospect) -> Self:
-        """The update's."""
+        """This update with the wrapped one settled."""
         update: Any = self.update
         return replace(self, update=update.settled(prospect) if hasattr(update, "settled") else update)
 
     def init(self, point: Tensor) -> State:
-        """The update's."""
+        """The wrapped update's initial state."""
         return self.update.init(point)
 
     def broadcast(self, state: State, round: int) -> Tensor:
-        """The update's."""
+        """The point that the wrapped update sends to clients."""
         return self.update.broadcast(state, round)
 
     def step(self, state: State, direction: Tensor, round: int) -> State:
-        """At the point that the clients computed their gradients at."""
+        """Adds the penalty's gradient at the point where the clients computed theirs, then steps."""
         point = self.update.broadcast(state, round)
         return self.update.step(state, direction + penalty_gradient(self.model, point), round)
 
     def output(self, state: State) -> Tensor:
-        """The update's."""
+        """The wrapped update's output."""
         return self.update.output(state)

@@ -1,4 +1,4 @@
-"""Trust in a shuffler: somebody mixes the messages of all clients before the server sees them."""
+"""Trust in a shuffler, which mixes the messages of all clients before the server sees them."""
 
 from __future__ import annotations
 
@@ -26,52 +26,52 @@ from tacit.privacy.promises.terms import Adversary
 from tacit.server.participation import Attendance, Everyone, FixedNumber, Participation
 
 MOST_EPSILON_OF_COINS = 15.0
-"""Where Lemma G.1 of ISRL-DP ends."""
+"""Largest epsilon covered by Lemma G.1 of ISRL-DP (Lowy & Razaviyayn 2023)."""
 
 
 @dataclass(frozen=True)
 class Shuffler:
-    """The server gets the messages of `cohort` clients in random order, and nobody else sees them.
+    """The server receives the messages of `cohort` clients in random order, and nobody else sees them.
 
-    Guarantee: all messages of a round look alike (the same noise, batch size and scale, no weights, no memory),
-    so one of them may be anybody's. Gaussian messages: amplification by shuffling
-    (`tacit.privacy.accountant.mixed`), never less than what a message is worth alone. Coins: the noise of all
-    clients on the sum, which is all that mixed bits show. Clients of different sizes are charged, and protected,
-    as the smallest one, whose records are drawn most often. Who takes part in a round is public, so choosing some
-    earns nothing.
+    Guarantee: all messages of a round look alike (same noise, batch size and scale, no weights, no memory), so
+    any message may be anyone's. Gaussian messages are amplified by shuffling (`tacit.privacy.accountant.mixed`),
+    and are never charged more than a single message alone. For coins, shuffled bits reveal only their sum, which
+    carries the noise of all clients. Clients of different sizes are all charged, and protected, like the smallest
+    one, whose records are drawn most often. Who takes part in a round is public, so choosing some of the clients
+    does not amplify privacy.
 
-    What it takes: no client of the cohort helps the server, and none leaves its noise out.
+    Assumptions: no client of the cohort colludes with the server, and none leaves out its noise.
     """
 
     cohort: int
-    """how many messages are mixed"""
+    """how many messages are shuffled together"""
     records: int
-    """of the smallest client"""
+    """number of records of the smallest client"""
     adversary: Adversary = Adversary.SHUFFLER
     charges_everyone: bool = False
 
     @property
     def quorum(self) -> int:
-        """All of them."""
+        """All messages of the cohort."""
         return self.cohort
 
     def travel(self, work: Work) -> Travel:
-        """In random order. Bits that are mixed with those of all others show how many are ones, and no more."""
+        """Shuffled. Bits mixed with those of all other clients reveal only how many are ones."""
         return Travel.COUNTED if isinstance(work, CoinGradient) else Travel.SHUFFLED
 
     def __post_init__(self) -> None:
         count("records", self.records)
         if count("cohort", self.cohort) < 2:
             raise RequestError(
-                "one client has nobody to hide among: a shuffler needs at least 2 in a round; with one, use "
-                "noisy-mb-sgd or accelerated-mb-sgd, whose messages are protected by themselves"
+                "a shuffler needs at least 2 clients in a round: a single one has nobody to hide among. With "
+                "one, use noisy-mb-sgd or accelerated-mb-sgd, whose messages are protected by themselves"
             )
 
     def check(self, work: Work, uplink: Uplink, participation: Participation, federation: Federation) -> None:
-        """Refuse whatever would tell one client's message from another's."""
+        """Refuses any setting that would tell one client's message from another's."""
         if not isinstance(uplink, Direct):
             raise RequestError(
-                "an uplink that remembers would tell the clients' messages apart behind a shuffler"
+                "an uplink with memory would make the clients' messages distinguishable behind a shuffler"
             )
         match participation:
             case Everyone():
@@ -86,11 +86,11 @@ class Shuffler:
                 f"as a fixed number, not {participation}"
             )
         if federation.weights is not None:
-            raise RequestError("weights would tell the clients' messages apart behind a shuffler; leave them out")
+            raise RequestError("weights would tell clients' messages apart behind a shuffler; leave them out")
         if int(federation.sizes.min()) < self.records:
             raise RequestError(
                 f"the smallest client has {int(federation.sizes.min())} records, fewer than the {self.records} "
-                "that the promise counts on"
+                "that the promise assumes"
             )
         batches = work.sampling.batch_sizes(federation.sizes).unique()
         if not isinstance(work.sampling, Full | OnePass | FixedSize) or getattr(
@@ -102,21 +102,21 @@ class Shuffler:
             )
         if len(batches) > 1:
             raise RequestError(
-                f"batches of {int(batches.min())} to {int(batches.max())} records would tell the messages of "
-                "clients apart behind a shuffler: give batch as a number of records that every client has"
+                f"batches of {int(batches.min())} to {int(batches.max())} records would make clients' messages "
+                "distinguishable behind a shuffler: give batch as a number of records that every client has"
             )
         if isinstance(work, CoinGradient):
             if (work.batch, work.cohort) != (int(batches[0]), self.cohort):
                 raise RequestError(
-                    f"coins for batches of {work.batch} records of {work.cohort} clients: not these"
+                    f"the coins are for batches of {work.batch} records of {work.cohort} clients, not for these"
                 )
         elif not isinstance(work, PrivateGradient) or not isinstance(work.estimator, Minibatch):
             raise RequestError(
-                "only minibatch gradients have a proof behind a shuffler: others remember, or walk"
+                "only minibatch gradients have a proof behind a shuffler: others have memory or take local steps"
             )
 
     def check_target(self, work: Work, privacy: Target | Sequence[Target] | str) -> None:
-        """Refuse budgets that differ, and an epsilon for which the paper's theorems say nothing."""
+        """Refuses budgets that differ between clients, and any epsilon that the paper's theorems do not cover."""
         if isinstance(privacy, str):
             return
         if not isinstance(privacy, Target):
@@ -129,14 +129,14 @@ class Shuffler:
         if privacy.epsilon > most:
             where = "15 (Lemma G.1)" if coins else f"ln(2/delta) = {most:.3g} (Theorem 5.1)"
             raise RequestError(
-                f"epsilon = {privacy.epsilon:g} is above {where} of ISRL-DP: so little noise makes no crowd. "
-                "Ask for less, or use noisy-mb-sgd or accelerated-mb-sgd, which trust no shuffler"
+                f"epsilon = {privacy.epsilon:g} is above {where} of ISRL-DP: with so little noise, shuffling "
+                "does not amplify. Use a smaller one, or noisy-mb-sgd or accelerated-mb-sgd, which need none"
             )
 
     def event(
         self, work: Work, clients: int, records: int, noise_multiplier: float, releases: int
     ) -> dp_event.DpEvent:
-        """What the mixed messages, or the sum of mixed bits, are about a record of the smallest client."""
+        """The event of the shuffled messages, or of the sum of bits, for a record of the smallest client."""
         if isinstance(work, CoinGradient):
             return work.sum_event(self.records, noise_multiplier, releases)
         sampling = work.sampling
@@ -148,11 +148,11 @@ class Shuffler:
             self.cohort, batch if once else self.records, batch, noise_multiplier / (1 + work.noise.slack)
         )
         ideal = events.once(release, releases) if once else events.repeated(release, releases)
-        # The others' noise is what hides a message, so that of everyone has to be as it should.
+        # The noise of the other clients is what hides a message, so everyone's noise has to be right.
         return work.noise.charged(ideal, work.model.dim, releases * self.cohort)
 
     def share(self, noise_multipliers: Tensor, cohort: int) -> Tensor:
-        """All of it, and the same for everybody."""
+        """Every client adds the full noise, and all add the same."""
         if len(noise_multipliers.unique()) > 1:
             raise RequestError(
                 "behind a shuffler all messages must have the same noise: one budget for all clients"
@@ -168,11 +168,11 @@ class Shuffler:
         round: int,
         randomness: Randomness,
     ) -> Tensor:
-        """Nothing is missing."""
+        """The total as it is: no noise is missing."""
         return total
 
     def exposures(
         self, work: Work, clients: int, records: int, noise_multiplier: float, attendance: Attendance
     ) -> tuple[Exposure, ...]:
-        """A server that the shuffler helps knows who sent what."""
+        """A server that colludes with the shuffler knows who sent what."""
         return (Exposure(Adversary.SERVER, work.event(records, noise_multiplier, max(1, attendance.most))),)

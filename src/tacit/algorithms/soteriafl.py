@@ -1,6 +1,6 @@
-"""SoteriaFL and its baselines: Li, Zhao, Li & Chi 2022.
+"""SoteriaFL (Li et al. 2022) and its baselines.
 
-All of them are Algorithm 3 of the paper with parts exchanged:
+All of them are Algorithm 3 of the paper with different parts:
 
     lines 3-11   the gradient estimator      Minibatch | Svrg | Saga, every record's gradient bounded
     line 12      privacy: + N(0, sigma^2 I)  PrivateGradient, with sigma from the exact accountant
@@ -8,10 +8,10 @@ All of them are Algorithm 3 of the paper with parts exchanged:
                                              Direct(C): send v_i = C(g_i)           (Algorithm 1)
     lines 16-18  the server                  v = s + mean of v_i, x -= step v, s += gamma mean of v_i
 
-So SoteriaFL-SGD differs from CDP-SGD by one word, and the uncompressed LDP-SGD from CDP-SGD by another. A full
-gradient is a minibatch of everything. Steps, batches and probabilities that the paper's corollaries prescribe
-are in `tacit.theory.soteriafl`; the defaults here are the middle of the paper's grid of steps, and its rand-k of
-5% (appendix A).
+So SoteriaFL-SGD differs from CDP-SGD by one part, and the uncompressed LDP-SGD from CDP-SGD by another. A full
+gradient is a minibatch of all records. The steps, batches and probabilities that the paper's corollaries
+prescribe are in `tacit.theory.soteriafl`; the defaults here are the middle of the paper's grid of steps, and its
+rand-k of 5% (appendix A).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def cdp_sgd(
     compressor: Compressor = RandK(fraction=0.05),
     step: float | None = None,
 ) -> Algorithm:
-    """CDP-SGD: minibatch gradients, compressed as they are (Algorithm 1; Theorem 1).
+    """CDP-SGD: minibatch gradients with direct compression (Algorithm 1; Theorem 1).
 
     Args:
         model: the loss that is trained.

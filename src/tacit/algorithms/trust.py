@@ -1,7 +1,7 @@
-"""Whom a promise trusts, and therefore how messages travel and how clients share the noise.
+"""Whom a promise trusts. This decides how messages travel and how clients share the noise.
 
-The engine and the deployment ask a `Trust` and never which one it is. Another way to trust (masked sums that only
-the server can open, say) is another class here, and a reader of its messages in the deployment.
+The engine and the deployment work with any `Trust` and never check which one it is. To support another kind (say,
+masked sums that only the server can open), add a class here and a reader of its messages in the deployment.
 """
 
 from __future__ import annotations
@@ -33,43 +33,43 @@ class Travel(StrEnum):
     """How the messages of a round reach the server."""
 
     ALONE = "alone"
-    """each by itself, with its sender's name"""
+    """each on its own, with its sender's name"""
     SHUFFLED = "shuffled"
-    """all of a round in random order"""
+    """all messages of a round in random order"""
     COUNTED = "counted"
-    """as the number of ones among all bits of a round, at every place"""
+    """only the number of ones at every position, over all bits of a round"""
     SUMMED = "summed"
-    """as the sum over the round"""
+    """only the sum over the round"""
 
 
 @dataclass(frozen=True)
 class Exposure:
-    """The event of a client's whole run to an adversary who sees more than the promise allows for."""
+    """The event of a client's whole run, as seen by an adversary who sees more than the promise assumes."""
 
     adversary: Adversary
     event: dp_event.DpEvent
 
 
 class Trust(Protocol):
-    """Who sees what, and therefore what a noise multiplier is worth and how clients share the noise.
+    """Who sees what: this determines what a noise multiplier is worth and how clients share the noise.
 
-    Guarantee: `event` dominates what `adversary` sees of a client of `records` records over `releases` releases,
-    if in every round the clients' noise is `share` and `top_up` is added to their sum.
+    Guarantee: `event` dominates what `adversary` sees of a client with `records` records over `releases`
+    releases, if in every round clients add the noise given by `share` and `top_up` is applied to their sum.
     """
 
     @property
     def adversary(self) -> Adversary:
-        """Against whom the promise holds."""
+        """The adversary against whom the promise holds."""
         ...
 
     @property
     def charges_everyone(self) -> bool:
-        """Whether a round costs every client, because nobody may know who took part."""
+        """Whether every client is charged for every round, because who took part is secret."""
         ...
 
     @property
     def quorum(self) -> int:
-        """How many messages of a round must have come before the server can read any."""
+        """How many messages of a round must arrive before the server can read any of them."""
         ...
 
     def travel(self, work: Work) -> Travel:
@@ -77,21 +77,21 @@ class Trust(Protocol):
         ...
 
     def check(self, work: Work, uplink: Uplink, participation: Participation, federation: Federation) -> None:
-        """Refuse what the promise cannot be derived for."""
+        """Refuses settings for which the promise cannot be derived."""
         ...
 
     def check_target(self, work: Work, privacy: Target | Sequence[Target] | str) -> None:
-        """Refuse budgets for which the promise cannot be derived."""
+        """Refuses budgets for which the promise cannot be derived."""
         ...
 
     def event(
         self, work: Work, clients: int, records: int, noise_multiplier: float, releases: int
     ) -> dp_event.DpEvent:
-        """What one client's whole run is to the adversary."""
+        """The event of one client's whole run, as the adversary sees it."""
         ...
 
     def share(self, noise_multipliers: Tensor, cohort: int) -> Tensor:
-        """The noise that each of `cohort` clients adds, in bounds."""
+        """The noise that each of `cohort` clients adds, in units of the bound."""
         ...
 
     def top_up(
@@ -103,47 +103,47 @@ class Trust(Protocol):
         round: int,
         randomness: Randomness,
     ) -> Tensor:
-        """The sum of all messages with the noise that is still missing."""
+        """The sum of all messages plus the noise that is still missing."""
         ...
 
     def exposures(
         self, work: Work, clients: int, records: int, noise_multiplier: float, attendance: Attendance
     ) -> tuple[Exposure, ...]:
-        """What is left of the promise against those who see more; never computed from secret coins."""
+        """What remains of the promise against adversaries who see more; never computed from secret coins."""
         ...
 
 
 @dataclass(frozen=True)
 class Nobody:
-    """Every message is protected by its own noise, against a server that sees it and who sent it."""
+    """Every message is protected by its own noise against a server that sees the message and its sender."""
 
     adversary: Adversary = Adversary.SERVER
     charges_everyone: bool = False
     quorum: int = 1
 
     def travel(self, work: Work) -> Travel:
-        """One by one."""
+        """Messages travel one by one."""
         return Travel.ALONE
 
     def check(self, work: Work, uplink: Uplink, participation: Participation, federation: Federation) -> None:
-        """The accountant needs to know how often a client takes part; secret coins leave that open."""
+        """Refuses secret coins: the accountant needs to know how often a client takes part."""
         if isinstance(participation, PoissonClients):
             raise RequestError(
-                "a server that sees every message sees who takes part: give cohort as a number of clients, "
-                "not by secret coins"
+                "a server that sees every message also sees who takes part: give cohort as a number of clients, "
+                "not as secret coins"
             )
 
     def check_target(self, work: Work, privacy: Target | Sequence[Target] | str) -> None:
-        """Every client may have its own."""
+        """Accepts any budgets: every client may have its own."""
 
     def event(
         self, work: Work, clients: int, records: int, noise_multiplier: float, releases: int
     ) -> dp_event.DpEvent:
-        """The work's own."""
+        """The event of the client's work."""
         return work.event(records, noise_multiplier, releases)
 
     def share(self, noise_multipliers: Tensor, cohort: int) -> Tensor:
-        """All of it."""
+        """Every client adds the full noise."""
         return noise_multipliers
 
     def top_up(
@@ -155,43 +155,43 @@ class Nobody:
         round: int,
         randomness: Randomness,
     ) -> Tensor:
-        """Nothing is missing."""
+        """The total as it is: no noise is missing."""
         return total
 
     def exposures(
         self, work: Work, clients: int, records: int, noise_multiplier: float, attendance: Attendance
     ) -> tuple[Exposure, ...]:
-        """Nobody sees more."""
+        """None: the server already sees every message."""
         return ()
 
 
 @dataclass(frozen=True)
 class Aggregator:
-    """Somebody (a trusted party, or secure aggregation) shows only sums, and not who took part.
+    """A trusted party or secure aggregation shows only sums, and not who took part.
 
-    Guarantee: z bounds of noise on every round's sum, whoever takes part: `expected` clients add z/sqrt(expected)
-    each, fewer leave the rest to the aggregator, and more add less each. So the noise does not tell how many
-    there were, and a round is the Poisson-sampled Gaussian mechanism on whole clients: DP-NormFedAvg,
-    Algorithm 1, line 12, and Theorem 3, with the number of participants no longer shining through. An empty
-    round is noise.
+    Guarantee: the noise on every round's sum is z bounds, whoever takes part. With `expected` clients each adds
+    z/sqrt(expected); if fewer come the aggregator adds the rest, and if more come each adds less. So the noise
+    does not reveal how many took part, and a round is the Poisson-sampled Gaussian mechanism on whole clients:
+    DP-NormFedAvg (Das et al. 2022), Algorithm 1, line 12, and Theorem 3, except that the number of participants
+    stays hidden. An empty round is pure noise.
     """
 
     expected: float
     adversary: Adversary = Adversary.SUM
     charges_everyone: bool = True
     quorum: int = 0
-    """a round without clients is noise, and looks like any other"""
+    """a round without clients is pure noise and looks like any other"""
 
     def travel(self, work: Work) -> Travel:
-        """Added up."""
+        """Messages are summed."""
         return Travel.SUMMED
 
     def check(self, work: Work, uplink: Uplink, participation: Participation, federation: Federation) -> None:
-        """Whole updates as they are, secret coins, plain floating-point noise, equal weights."""
+        """Requires uncompressed whole updates, secret coins, plain floating-point noise and equal weights."""
         if not isinstance(work, BoundedUpdate) or uplink != Direct(Identity()):
             raise RequestError(
-                "a promise about sums is proved for bounded updates of whole clients, sent as they are: what was "
-                "compressed one by one is no function of the noisy sum"
+                "a promise about sums is proved for bounded, uncompressed updates of whole clients: messages "
+                "that were compressed one by one are not a function of the noisy sum"
             )
         if not isinstance(participation, PoissonClients) or participation.expected != self.expected:
             raise RequestError(
@@ -204,19 +204,19 @@ class Aggregator:
                 "use noise = 'gaussian', or adversary = 'server'"
             )
         if federation.weights is not None:
-            raise RequestError("weights of clients go with promises about single messages, not about sums")
+            raise RequestError("client weights need a promise about single messages, not about sums")
 
     def check_target(self, work: Work, privacy: Target | Sequence[Target] | str) -> None:
-        """Any; that there is only one is checked with the noise."""
+        """Accepts any budget; `calibrate` checks that all clients share it."""
 
     def event(
         self, work: Work, clients: int, records: int, noise_multiplier: float, releases: int
     ) -> dp_event.DpEvent:
-        """Every client by a coin, in every round."""
+        """In every round, every client takes part by a coin."""
         return events.repeated(events.poisson(min(1.0, self.expected / clients), noise_multiplier), releases)
 
     def share(self, noise_multipliers: Tensor, cohort: int) -> Tensor:
-        """z / sqrt(the number of clients, but at least as many as were expected)."""
+        """z / sqrt(number of clients, or the expected number if that is larger)."""
         return noise_multipliers / math.sqrt(max(cohort, self.expected))
 
     def top_up(
@@ -228,7 +228,7 @@ class Aggregator:
         round: int,
         randomness: Randomness,
     ) -> Tensor:
-        """The shares of those who did not come."""
+        """Adds the shares of the expected clients that did not take part."""
         missing = 1 - cohort / max(cohort, self.expected)
         if missing <= 0 or noise_multiplier == 0:
             return total
@@ -239,10 +239,10 @@ class Aggregator:
     def exposures(
         self, work: Work, clients: int, records: int, noise_multiplier: float, attendance: Attendance
     ) -> tuple[Exposure, ...]:
-        """Known participants: no credit for secret coins. A visible message: the client's own share alone.
+        """Known participants get no credit for secret coins; a visible message has only its client's own share.
 
-        Both are laws over the coins, never what the coins of this run were: these numbers are printed beside a
-        promise that rests on nobody knowing them.
+        Both use the distribution of the coins, never the coins of this run: they are printed beside a promise
+        that holds only if nobody knows those coins.
         """
         rounds, expected = attendance.rounds, min(self.expected, clients)
         known = events.revealed_batches(rounds, expected / clients, noise_multiplier, 1.0, 0.0)

@@ -1,4 +1,4 @@
-"""Side-by-side speed: what a private round costs beside the same round without privacy, and beside other tools.
+"""Side-by-side speed: a private round compared with the same round without privacy, and with other tools.
 
-Nothing here judges by a clock; it measures and prints.
+Nothing here passes or fails by a clock; it measures and prints.
 """

@@ -1,4 +1,4 @@
-"""How long it takes to derive the noise at the papers' settings: for the first time, and again from the cache."""
+"""Times the derivation of noise at the papers' settings: for the first time, and again from the cache."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Setting = tuple[Callable[[float], DpEvent], float, Adjacency]
 
 
 def bench(*, quick: bool = False, data_dir: Path | None = None) -> BenchReport:
-    """Every setting once with empty caches, then once more as another process would find it."""
+    """Times every setting once with empty caches, then once more as another process would find it."""
     settings = _settings()
     if quick:
         settings = dict(list(settings.items())[:2])
@@ -35,7 +35,7 @@ def bench(*, quick: bool = False, data_dir: Path | None = None) -> BenchReport:
 
 
 def _settings() -> dict[str, Setting]:
-    """The papers' records, batches and rounds; of estimators that look back, with either kind of batch."""
+    """The papers' records, batches and rounds; estimators with memory are timed with both kinds of batch."""
     replace, either = Adjacency.REPLACE_ONE, (1.0, 8.0)
     made: dict[str, Setting] = {}
     for epsilon in either:
@@ -76,7 +76,7 @@ def _timed(name: str, setting: Setting) -> Timing:
 
 
 def forget() -> None:
-    """Be as a process that has just begun."""
+    """Clears in-process caches, as in a process that has just started."""
     calibrate.forget()
     accounting._epsilon.cache_clear()
     accounting._log_delta.cache_clear()
@@ -84,7 +84,7 @@ def forget() -> None:
 
 @contextmanager
 def _own_cache() -> Iterator[None]:
-    """An empty cache of its own, for as long as it takes."""
+    """A temporary, empty cache."""
     before = os.environ.get(answers.ENVIRONMENT)
     with tempfile.TemporaryDirectory() as place:
         os.environ[answers.ENVIRONMENT] = place

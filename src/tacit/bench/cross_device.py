@@ -1,7 +1,7 @@
-"""T1, cross-device: many clients with few records, whole clients protected.
+"""T1, cross-device: many clients with few records, where whole clients are protected.
 
-MNIST softmax regression, 3,000 clients of 20 records, cohorts of 600, 20 full local steps; every update gets one
-length and its share of the noise (DP-NormFedAvg). The others do the same arithmetic.
+MNIST softmax regression, 3,000 clients of 20 records, cohorts of 600, 20 full local steps; every update is
+normalised and gets its share of the noise (DP-NormFedAvg (Das et al. 2022)). The others do the same arithmetic.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STEPS, STEP_SIZE, LENGTH, ROUNDS = 20, 0.1, 1.0, 100
 
 
 def bench(*, quick: bool = False, data_dir: Path | None = None) -> BenchReport:
-    """One round of tacit, of two loops by hand, and of whichever tool is installed."""
+    """One round of tacit, of two hand-written loops, and of every tool that is installed."""
     clients, cohort = (300, 60) if quick else (3000, 600)
     federation = mnist_or_made_up(clients, 20, made_up=quick, data_dir=data_dir)
     simulation = private_simulation(federation, cohort)
@@ -81,7 +81,7 @@ def private_simulation(federation: Federation, cohort: int) -> Simulation:
 
 
 def by_loop(federation: Federation, members: Tensor, noise_std: float) -> Tensor:
-    """As most would write it: one client after the other, autograd, then one length and noise."""
+    """The usual way to write it: one client after the other with autograd, then normalise and add noise."""
     features = federation.features[0].numel()
     total = torch.zeros(features * CLASSES + CLASSES)
     for client in members.tolist():
@@ -91,7 +91,7 @@ def by_loop(federation: Federation, members: Tensor, noise_std: float) -> Tensor
 
 
 def one_message(own: Tensor, targets: Tensor, noise_std: float) -> Tensor:
-    """One client's local steps from zero, its update with one length, and noise."""
+    """One client's local steps from zero; its update is normalised and gets noise."""
     weight = torch.zeros(own.shape[1], CLASSES, requires_grad=True)
     bias = torch.zeros(CLASSES, requires_grad=True)
     for _ in range(STEPS):
@@ -106,7 +106,7 @@ def one_message(own: Tensor, targets: Tensor, noise_std: float) -> Tensor:
 
 
 def by_batch(federation: Federation, members: Tensor, noise_std: float) -> Tensor:
-    """The same with all clients in one tensor and the gradient by hand."""
+    """The same with all clients in one tensor and a hand-written gradient."""
     batch = federation.batch(members)
     clients, features = len(members), federation.features[0].numel()
     own = batch.features.reshape(clients, -1, features)

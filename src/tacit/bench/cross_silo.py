@@ -1,8 +1,8 @@
 """T2, cross-silo: a few clients with many records, every record protected, messages compressed.
 
-MNIST, a 784-64-10 sigmoid network, 10 clients of 6,000 records: one gradient of batch 256 each, clipped record
-by record, with noise, shifted, rand-k 5%, as bytes on the wire (SoteriaFL). Beside it the same round with none
-of that.
+MNIST, a 784-64-10 sigmoid network, 10 clients of 6,000 records: one gradient of batch 256 each, clipped record by
+record, with noise, shifted, rand-k 5%, as bytes on the wire (SoteriaFL (Li et al. 2022)). It is compared with the
+same round without any of that.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CLIENTS, HIDDEN, STEP_SIZE, CLIP_NORM, NOISE_MULTIPLIER = 10, 64, 0.1, 1.0, 1.0
 
 
 def bench(*, quick: bool = False, data_dir: Path | None = None) -> BenchReport:
-    """One round of everyone."""
+    """One round of all clients."""
     records, batch = (600, 64) if quick else (6000, 256)
     federation = mnist_or_made_up(CLIENTS, records, made_up=quick, data_dir=data_dir)
     runs: dict[str, Callable[[], object]] = {
@@ -55,7 +55,7 @@ def bench(*, quick: bool = False, data_dir: Path | None = None) -> BenchReport:
 def private_rounds(
     federation: Federation, batch: int, *, hidden: int = HIDDEN, read: bool = False
 ) -> Callable[[], Tensor]:
-    """Rounds as silos and server play them: client_round, bytes, server_round. Each call is the next round."""
+    """Rounds as silos and server run them: client_round, bytes, server_round. Each call is the next round."""
     model = SigmoidNetwork(FEATURES, hidden, CLASSES)
     compressor = parse_compressor("rand-k:0.05")
     algorithm: Algorithm = soteriafl_sgd(
@@ -89,12 +89,12 @@ def private_rounds(
 
 
 def network(hidden: int = HIDDEN) -> nn.Sequential:
-    """The same network as a module."""
+    """The same network as a PyTorch module."""
     return nn.Sequential(nn.Linear(FEATURES, hidden), nn.Sigmoid(), nn.Linear(hidden, CLASSES))
 
 
 def drawn_rows(federation: Federation, batch: int, generator: torch.Generator) -> Tensor:
-    """A batch of every client, with as little ado as possible."""
+    """A batch of every client, drawn as cheaply as possible."""
     each = int(federation.sizes[0])
     rows = torch.randint(0, each, (federation.clients, batch), generator=generator)
     return (rows + each * torch.arange(federation.clients)[:, None]).flatten()

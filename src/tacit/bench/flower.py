@@ -1,7 +1,7 @@
-"""T1 in Flower's simulation, whose clients compute in processes of Ray's.
+"""T1 in Flower's simulation, whose clients compute in Ray processes.
 
-A round's time is the processor's, summed over this process and all that it started. Between two rounds, while
-Flower's processes wait, tacit has its turn, so that a ratio is taken under the same load.
+A round's time is CPU time, summed over this process and all its children. Between two rounds, while Flower's
+processes wait, tacit takes its turn, so that a ratio is measured under the same load.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tacit.bench.measure import Turn
 from tacit.federation import Federation
 
 MessageOf = Callable[[Tensor, Tensor, float], Tensor]
-"""From a client's records, targets and deviation of the noise to its message."""
+"""Maps a client's records, targets and noise deviation to its message."""
 
 
 def flower_turns(
@@ -33,7 +33,7 @@ def flower_turns(
     tacit: Callable[[], object],
     repeats: int,
 ) -> list[Turn]:
-    """Rounds of tacit and of Flower, in turns, after one that does not count."""
+    """Alternates rounds of tacit and of Flower, after a warm-up round."""
     from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
     from flwr.clientapp import ClientApp
     from flwr.serverapp import Grid, ServerApp
@@ -80,7 +80,7 @@ def flower_turns(
 
 
 def _rounds_of_tacit(tacit: Callable[[], object], rounds: int = 5) -> tuple[float, float]:
-    """CPU seconds of this thread alone, for others of this process are Flower's."""
+    """CPU seconds of this thread alone, because other threads of this process belong to Flower."""
     cpu, wall = time.thread_time(), time.perf_counter()
     for _ in range(rounds):
         tacit()
@@ -105,7 +105,7 @@ def _records(directory: str) -> tuple[Any, Any]:
 
 
 def _processor_seconds() -> float:
-    """Of this process and all below it, the living and the dead."""
+    """CPU seconds of this process and all its children, living or dead."""
     import psutil
 
     spent = 0.0

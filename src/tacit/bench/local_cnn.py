@@ -1,7 +1,7 @@
-"""T3, cross-silo with local steps: a convolutional network that takes many small noisy steps at home.
+"""T3, cross-silo with local steps: a convolutional network that takes many small noisy steps on each client.
 
-MNIST, the network of Fed-SPA, 10 clients, 50 local steps of batch 10; every record is clipped and every step
-gets noise. The loop trains one client after the other and keeps nothing private.
+MNIST, the network of Fed-SPA (Hu et al. 2021), 10 clients, 50 local steps of batch 10; every record is clipped
+and every step gets noise. The plain loop trains one client after the other, without privacy.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ CLIENTS, BATCH, STEP_SIZE, CLIP_NORM, NOISE_MULTIPLIER = 10, 10, 0.05, 1.0, 1.0
 
 @dataclass(frozen=True, eq=False)
 class ByVmap(ModuleModel):
-    """The same model with every gradient written down."""
+    """The same model with every record's gradient materialised."""
 
     def gradients(self, point: Tensor, batch: Batch) -> LayeredGradients:
-        """One gradient for each record, by `vmap(grad)`."""
+        """One gradient per record, by `vmap(grad)`."""
 
         def one(point: Tensor, features: Tensor, target: Tensor) -> Tensor:
             outputs = torch.func.functional_call(self.module, self._state(point), (features[None],))
@@ -46,7 +46,7 @@ class ByVmap(ModuleModel):
 
 
 def bench(*, quick: bool = False, data_dir: Path | None = None) -> BenchReport:
-    """One round of everyone."""
+    """One round of all clients."""
     steps, records = (5, 60) if quick else (50, 6000)
     federation = mnist_or_made_up(CLIENTS, records, made_up=quick, data_dir=data_dir)
     model = build_model("mnist-cnn", federation)

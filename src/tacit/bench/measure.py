@@ -1,4 +1,4 @@
-"""Measuring side by side: in turns, in one process, by the processor's time, as medians of ratios."""
+"""Side-by-side measurements: alternating runs in one process, CPU time, medians of ratios."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 LEAST_SECONDS = 0.05
-"""A single measurement repeats what is shorter than this, so that the clock's own grain does not count."""
+"""Shorter runs are repeated within one measurement, so that the clock's resolution does not matter."""
 
 Turn = dict[str, tuple[float, float]]
 """CPU and wall seconds by name."""
@@ -23,21 +23,21 @@ Turn = dict[str, tuple[float, float]]
 
 @dataclass(frozen=True)
 class Timing:
-    """What one contender took, beside tacit in the same turn."""
+    """The time of one contender, compared with tacit in the same turn."""
 
     name: str
     cpu_seconds: float
-    """median, of the whole process"""
+    """median CPU time of the whole process"""
     wall_seconds: float
     times_tacit: float | None = None
-    """median over the turns of its CPU time over tacit's"""
+    """median over the turns of its CPU time divided by tacit's"""
     least_times: float | None = None
     most_times: float | None = None
 
 
 @dataclass(frozen=True)
 class BenchReport:
-    """What a benchmark found, and where and when."""
+    """The results of a benchmark, and where and when it ran."""
 
     task: str
     title: str
@@ -54,10 +54,10 @@ class BenchReport:
 def side_by_side(
     runs: Mapping[str, Callable[[], object]], *, repeats: int, least_seconds: float = LEAST_SECONDS
 ) -> tuple[Timing, ...]:
-    """Time every run in every turn, after one that does not count, and compare it with the first of them.
+    """Times every run in every turn, after a warm-up turn, and compares it with the first run.
 
-    Turns begin with another run each, and a ratio is taken within a turn, so that a machine whose load comes and
-    goes treats all alike.
+    Each turn starts with a different run, and ratios are taken within a turn, so that a changing load on the
+    machine affects all runs alike.
     """
     names = list(runs)
     often = {name: max(1, round(least_seconds / max(_once(runs[name])[0], 1e-6))) for name in names}
@@ -79,7 +79,7 @@ def compared(turns: Sequence[Turn], names: Sequence[str]) -> tuple[Timing, ...]:
 
 
 def _once(run: Callable[[], object], times: int = 1) -> tuple[float, float]:
-    """CPU and wall seconds of one run, as the mean over a few."""
+    """CPU and wall seconds of one run, averaged over `times`."""
     wall, cpu = time.perf_counter(), time.process_time()
     for _ in range(times):
         run()
@@ -88,7 +88,7 @@ def _once(run: Callable[[], object], times: int = 1) -> tuple[float, float]:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """PyTorch on one thread, as all contenders are measured."""
+    """Restricts PyTorch to one thread; all contenders are measured this way."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -98,7 +98,7 @@ def one_thread() -> Iterator[None]:
 
 
 def machine() -> dict[str, Any]:
-    """What a table of times is worth nothing without."""
+    """Facts about the machine, without which a table of times is meaningless."""
     return {
         "date": datetime.date.today().isoformat(),
         "processor": _processor(),

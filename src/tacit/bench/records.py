@@ -1,4 +1,4 @@
-"""The records that a benchmark trains on: MNIST, or made-up ones of its shape where a quick look is enough."""
+"""Records for benchmarks: MNIST, or synthetic ones of its shape if a quick look is enough."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tacit.federation import Federation
 
 FEATURES, CLASSES = 784, 10
 WINDOW_STEP = 16
-"""How many numbers later the next window begins: a cache line."""
+"""Distance between the starts of two windows, in numbers: one cache line."""
 
 
 def mnist_or_made_up(clients: int, records_each: int, *, made_up: bool, data_dir: Path | None) -> Federation:
-    """Equally many records for every client, as flat vectors of 784 numbers in [0, 1]."""
+    """The same number of records for every client, as flat vectors of 784 numbers in [0, 1]."""
     if not made_up:
         return load("mnist", clients=clients, records_per_client=records_each, data_dir=data_dir, seed=0)
     return made_up_records(clients, records_each)
@@ -24,7 +24,7 @@ def mnist_or_made_up(clients: int, records_each: int, *, made_up: bool, data_dir
 def made_up_records(
     clients: int, records_each: int, *, features: int = FEATURES, overlap: bool = False
 ) -> Federation:
-    """Random numbers of every client's own, or overlapping windows into one long row, which take less room."""
+    """Separate random numbers for every client, or overlapping windows into one long row, to save memory."""
     generator = torch.Generator().manual_seed(0)
     records = clients * records_each
     if overlap:

@@ -19,7 +19,7 @@ BENCHES = {
 
 
 def run_bench(name: str, *, quick: bool = False, data_dir: Path | None = None) -> BenchReport:
-    """Run one of them on one thread."""
+    """Runs a benchmark on one thread."""
     if name not in BENCHES:
         raise unknown_name("benchmark", name, BENCHES)
     with one_thread():

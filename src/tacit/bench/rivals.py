@@ -1,6 +1,6 @@
-"""The same rounds in other people's tools, each where it is installed (`pip install tacit[bench]`).
+"""The same rounds in other tools, if they are installed (`pip install tacit[bench]`).
 
-Every function gives runs by name, and notes about what was left out.
+Every function returns runs by name, and notes about what was left out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Runs = dict[str, Callable[[], object]]
 
 
 def installed(*names: str) -> bool:
-    """Whether all of these packages are there."""
+    """Whether all of these packages are installed."""
     return all(find_spec(name) is not None for name in names)
 
 
@@ -33,7 +33,7 @@ def _missing(*names: str) -> tuple[str, ...]:
 def cross_device(
     federation: Federation, members: Tensor, steps: int, step_size: float, length: float, noise_std: float
 ) -> tuple[Runs, tuple[str, ...]]:
-    """T1 in pfl-research, with its Gaussian mechanism at every user. Flower has a file of its own."""
+    """T1 in pfl-research, with its Gaussian mechanism for every user. Flower has a file of its own."""
     runs: Runs = {}
     if installed("pfl"):
         runs["pfl-research"] = _pfl(federation, members, steps, step_size, length, noise_std)
@@ -77,7 +77,7 @@ def _pfl(
     def one_round() -> None:
         nonlocal rounds
         rounds += 1
-        # Of all rounds it evaluates only the first, which does not count.
+        # It evaluates only the first round, which is the warm-up.
         settings = NNAlgorithmParams(rounds, 10**9, len(places), 0)
         algorithm.run(settings, backend, model, training, None, [])
 
@@ -87,7 +87,7 @@ def _pfl(
 def cross_silo(
     federation: Federation, module: nn.Module, batch: int, clip_norm: float, noise_multiplier: float
 ) -> tuple[Runs, tuple[str, ...]]:
-    """T2 in Opacus, without messages: every record's gradient written down, or by its ghost clipping."""
+    """T2 in Opacus, without messages: with materialised per-record gradients, or with its ghost clipping."""
     missing = _missing("opacus")
     if missing:
         return {}, missing
@@ -175,5 +175,5 @@ def _opacus_ghost(module: nn.Module, noise: dict[str, Any]) -> tuple[Any, Any, A
 
 
 def _copy(module: nn.Module) -> nn.Module:
-    """A copy that no other wrapper's hooks hang on."""
+    """A copy without the hooks of other wrappers."""
     return copy.deepcopy(module)

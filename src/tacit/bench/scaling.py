@@ -1,4 +1,4 @@
-"""How costs grow: with clients in a round of T1; with parameters in a round of T2 and behind a rand-k message."""
+"""How costs grow: with clients in a round of T1; with parameters in a round of T2 and for rand-k messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RECORDS_EACH, SHARE = 20, 5
 
 
 def bench(*, quick: bool = False, data_dir: Path | None = None) -> BenchReport:
-    """Made-up records, which overlap in memory so that those of a million clients fit."""
+    """Uses synthetic records that overlap in memory, so that those of a million clients fit."""
     clients = (200, 1000) if quick else (1_000, 10_000, 100_000, 1_000_000)
     dims = (1_000, 100_000) if quick else (1_000, 100_000, 10_000_000)
     rows = [cohort_row(number) for number in clients]
@@ -41,7 +41,7 @@ def bench(*, quick: bool = False, data_dir: Path | None = None) -> BenchReport:
 
 
 def cohort_row(clients: int) -> tuple[Timing, dict[str, Any]]:
-    """A round of a fifth of so many clients: its time, and the memory that it took beyond the data."""
+    """A round with a fifth of the clients: its time, and the memory that it takes beyond the data."""
     federation = made_up_records(clients, RECORDS_EACH, overlap=True)
     cohort = clients // SHARE
     simulation = private_simulation(federation, cohort)
@@ -66,7 +66,7 @@ def cohort_row(clients: int) -> tuple[Timing, dict[str, Any]]:
 
 
 def message_timings(dim: int, fraction: float = 0.05) -> tuple[Timing, ...]:
-    """Copying k values and drawing k normals; encoding a vector; reading the message back."""
+    """Times copying k values and drawing k normals; encoding a vector; decoding the message."""
     compressor = RandK(fraction=fraction)
     kept = compressor.kept(dim)
     rows = torch.rand(1, dim)
@@ -93,7 +93,7 @@ def message_timings(dim: int, fraction: float = 0.05) -> tuple[Timing, ...]:
 
 
 def width_timings(hidden: int, batch: int) -> tuple[Timing, ...]:
-    """A round of T2 on made-up records with so many hidden units, beside one pass without privacy."""
+    """A round of T2 on synthetic records with this many hidden units, compared with one pass without privacy."""
     federation = made_up_records(cross_silo.CLIENTS, 2 * batch)
     dim = SigmoidNetwork(FEATURES, hidden, CLASSES).dim
     return side_by_side(

@@ -1,4 +1,4 @@
-"""A sweep of 64 small runs: what a run costs that hardly trains, in a process that has begun."""
+"""A sweep of 64 small runs: the cost of a run with almost no training, in a process that is already running."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BASE = Recipe(
 
 
 def bench(*, quick: bool = False, data_dir: Path | None = None) -> BenchReport:
-    """`tacit compare --grid` over steps and clip norms, one run after the other, run directories included."""
+    """`tacit compare --grid` over steps and clip norms, one run after the other, including run directories."""
     steps, clip_norms = (2, 2) if quick else (16, 4)
     grid = {
         "algorithm.step": [0.01 * 1.3**k for k in range(steps)],

@@ -33,7 +33,7 @@ def from_arrays(
     test: tuple[Arrays, Arrays] | None = None,
     **options: Any,
 ) -> Federation:
-    """See `Federation.from_arrays`."""
+    """Implements `Federation.from_arrays`."""
     features = to_numpy(features, "features")
     records = features.shape[0] if features.ndim else 0
     return _assemble(features, targets, group_records(clients, records), test=test, **options)
@@ -46,7 +46,7 @@ def from_clients(
     names: Sequence[str] | None = None,
     **options: Any,
 ) -> Federation:
-    """See `Federation.from_clients`."""
+    """Implements `Federation.from_clients`."""
     if not clients:
         raise DataError("a federation needs at least one client, and the list of clients is empty")
     called = list(names) if names is not None else [str(position) for position in range(len(clients))]
@@ -65,7 +65,7 @@ def from_clients(
 def from_frame(
     frame: pd.DataFrame, *, target: str, client: str, test: pd.DataFrame | None = None, **options: Any
 ) -> Federation:
-    """See `Federation.from_frame`."""
+    """Implements `Federation.from_frame`."""
     check_columns(frame, [target, client], "the table")
     grouping = group_records(frame[client].to_numpy(), len(frame))
     return from_table(frame.drop(columns=client), target=target, grouping=grouping, test=test, **options)
@@ -74,7 +74,7 @@ def from_frame(
 def from_table(
     frame: pd.DataFrame, *, target: str, grouping: Grouping, test: pd.DataFrame | None = None, **options: Any
 ) -> Federation:
-    """A federation from a table whose every column but the target is a feature."""
+    """A federation from a table in which every column except the target is a feature."""
     inputs = [name for name in frame.columns if name != target]
     if not inputs:
         raise DataError(f"the table has no feature columns, only the target {target!r}")
@@ -97,7 +97,7 @@ def from_table(
 def from_datasets(
     datasets: Sequence[Dataset[Any]], *, test: Dataset[Any] | None = None, **options: Any
 ) -> Federation:
-    """See `Federation.from_datasets`."""
+    """Implements `Federation.from_datasets`."""
     clients = [_items(dataset, f"client {position}") for position, dataset in enumerate(datasets)]
     return from_clients(clients, test=None if test is None else _items(test, "the test set"), **options)
 
@@ -135,11 +135,11 @@ def _assemble(
 
 def _check_client(client: str, features: Vector, targets: Vector, shape: tuple[int, ...]) -> None:
     if features.ndim == 0:
-        raise DataError(f"client {client}: features must have one row for each record, and are a single number")
+        raise DataError(f"client {client}: features must have one row per record, but they are a single number")
     if features.size == 0:
         raise DataError(f"client {client} has no records; every client needs at least one: leave it out")
     if features.shape[1:] != shape:
-        raise DataError(f"client {client}: a record has shape {features.shape[1:]}, that of the first {shape}")
+        raise DataError(f"client {client}: records have shape {features.shape[1:]}, those of the first {shape}")
     if targets.shape != features.shape[:1]:
         raise DataError(f"client {client}: {len(features)} records but targets of shape {targets.shape}")
 

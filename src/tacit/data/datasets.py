@@ -1,4 +1,4 @@
-"""The named data sets: what each is, who published it, and which preparation looks at its records."""
+"""The named data sets: contents, publisher, and which preparation looks at the records."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from tacit.errors import DataError
 
 @dataclass(frozen=True)
 class DatasetEntry:
-    """What the registry knows about a data set."""
+    """The registry's entry for a data set."""
 
     summary: str
     task: Task
     records: int
-    """Of training and test together"""
+    """number of training and test records together"""
     features: int
     homepage: str
     licence: str
     read: Callable[[Mapping[str, Path]], Raw]
-    """From the paths of its files, by name"""
+    """reads the data from the paths of its files, by name"""
     files: tuple[SourceFile, ...] = ()
-    """None of them if the data come with scikit-learn"""
+    """empty if the data come with scikit-learn"""
     class_names: tuple[str, ...] | None = None
-    """What labels 0, 1, ... mean; None for regression"""
+    """the meaning of labels 0, 1, ...; None for regression"""
     image_shape: tuple[int, ...] | None = None
     """(channels, height, width), if the records are images"""
     peek: str | None = None
-    """What `normalise` looks up in the private records, as if it were public; None if nothing"""
+    """what `normalise` takes from the private records as if it were public; None if nothing"""
 
     @property
     def embedded(self) -> bool:

@@ -1,4 +1,4 @@
-"""The small data sets that come with scikit-learn: nothing to download."""
+"""The small data sets that come with scikit-learn and need no download."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def read_breast_cancer() -> Raw:
 
 
 def read_diabetes() -> Raw:
-    """Age, sex, body mass and blood measures; how far the disease has gone a year later."""
+    """Age, sex, body mass and blood measures; the target is the progress of the disease after a year."""
     bunch = load_diabetes(scaled=False)
     columns = {name: bunch.data[:, i] for i, name in enumerate(bunch.feature_names)}
     return Raw(bunch.data, bunch.target, columns=columns, standardised=tuple(range(10)))

@@ -1,6 +1,6 @@
-"""From what people have (arrays, tensors, lists, labels, words) to what a federation holds.
+"""Converts arrays, tensors, lists, labels and words to what a federation holds.
 
-Nothing here is learnt from the values, except which labels there are.
+The only thing learnt from the values is which labels occur.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Vector: TypeAlias = npt.NDArray[Any]
 
 
 def to_numpy(values: Arrays, what: str) -> Vector:
-    """The values as a numpy array; lists whose rows differ in length are refused."""
+    """The values as a numpy array. Refuses lists whose rows differ in length."""
     if isinstance(values, Tensor):
         return values.detach().cpu().numpy()
     try:
@@ -34,7 +34,7 @@ def to_numpy(values: Arrays, what: str) -> Vector:
 
 
 def encode_features(values: Arrays, dtype: torch.dtype, what: str = "features") -> Vector:
-    """The features as a float32 or float64 array; words are refused: nothing says how to number them."""
+    """The features as a float32 or float64 array. Refuses words, because nothing says how to number them."""
     if dtype not in (torch.float32, torch.float64):
         raise DataError(f"dtype must be torch.float32 or torch.float64, not {dtype!r}")
     array = to_numpy(values, what)
@@ -43,7 +43,7 @@ def encode_features(values: Arrays, dtype: torch.dtype, what: str = "features") 
     if np.iscomplexobj(array):
         raise DataError(f"{what} are complex numbers: give their parts as two columns")
     try:
-        # A value that overflows becomes infinite here and is refused, with its owner, by the federation.
+        # A value that overflows becomes infinite here; the federation refuses it and names its owner.
         with np.errstate(over="ignore"):
             return array.astype(np.float64 if dtype == torch.float64 else np.float32, copy=False)
     except (TypeError, ValueError) as error:
@@ -54,7 +54,7 @@ def encode_features(values: Arrays, dtype: torch.dtype, what: str = "features") 
 
 @dataclass(frozen=True)
 class Targets:
-    """Encoded targets of the training and test records (the latter may be none)."""
+    """Encoded targets of the training and test records (there may be no test records)."""
 
     train: Vector
     test: Vector
@@ -70,9 +70,9 @@ def encode_targets(
     classes: int | Sequence[object] | None,
     dtype: torch.dtype,
 ) -> Targets:
-    """Targets as int64 labels 0 to classes - 1, or as floating numbers for regression.
+    """Encodes targets as int64 labels 0 to classes - 1, or as floating-point numbers for regression.
 
-    Training and test targets are numbered together, so that a label means the same in both.
+    Training and test targets are encoded together, so a label means the same in both.
 
     >>> encode_targets([-1, 1, 1], [-1], task=None, classes=None, dtype=torch.float32)
     Targets(train=array([0, 1, 1]), test=array([0]), classes=2, class_names=None)
@@ -88,7 +88,7 @@ def encode_targets(
         task = "regression" if values.dtype.kind == "f" and classes is None else "classification"
     if task == "regression":
         if classes is not None:
-            raise DataError(f"a regression has no classes, and classes={classes!r} was given")
+            raise DataError(f"a regression has no classes, but classes={classes!r} was given")
         return _regression(values, len(parts[0]), dtype)
     if task != "classification":
         raise unknown_name("task", str(task), ["classification", "regression"])
@@ -142,7 +142,7 @@ def _listed_labels(values: Vector, classes: list[object]) -> tuple[Vector, int, 
 
 @dataclass(frozen=True)
 class Grouping:
-    """Who holds which record: indices client after client, how many each has, and what they are called."""
+    """Who holds which record: record indices ordered by client, and the size and name of each client."""
 
     rows: Vector
     sizes: Vector
@@ -150,7 +150,7 @@ class Grouping:
 
 
 def group_records(clients: Sequence[Hashable] | Sequence[Arrays] | Arrays, records: int) -> Grouping:
-    """Records by client, from one label per record or from one array of indices per client.
+    """Groups records by client, from one label per record or from one array of indices per client.
 
     >>> group_records(["b", "a", "b"], 3)
     Grouping(rows=array([1, 0, 2]), sizes=array([1, 2]), names=('a', 'b'))
@@ -164,7 +164,7 @@ def group_records(clients: Sequence[Hashable] | Sequence[Arrays] | Arrays, recor
         )
     codes, found = pd.factorize(labels, sort=True)
     if (codes < 0).any():
-        raise DataError(f"the client of record {int((codes < 0).argmax())} is missing; every record has one")
+        raise DataError(f"the client of record {int((codes < 0).argmax())} is missing; every record needs one")
     names = tuple(str(label) for label in found)
     return Grouping(np.argsort(codes, kind="stable"), np.bincount(codes, minlength=len(found)), names)
 

@@ -1,4 +1,4 @@
-"""Clients' own files: CSV, Parquet, npz and LIBSVM text; one file a client, or one with a client column."""
+"""Clients' own files in CSV, Parquet, npz or LIBSVM format: one file per client, or a client column."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def from_files(
     test: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Federation:
-    """A federation from files of one kind: one file a client, or clients told apart by a column.
+    """A federation from files of one kind: one file per client, or files with a client column.
 
     Args:
-        paths: one file a client, which is then called by the file's name; or files with a client column.
-        target: the column (of an .npz file: the array) that is learnt.
-        client: the column (or array, with a label for each record) that says whose record it is.
-        test: a file of records for testing alone.
+        paths: one file per client, named after the file; or files with a client column.
+        target: the column (in an .npz file: the array) to predict.
+        client: the column (or array, with a label for each record) that names the client of a record.
+        test: a file of test records.
         options: as in `Federation.from_arrays`.
     """
     if isinstance(paths, str | os.PathLike) or not paths:
@@ -90,7 +90,7 @@ def _from_tables(
         check_columns(frame, [*first.columns, *([] if client is None else [client])], str(source))
         check_columns(first, list(frame.columns), str(sources[0]))
         for name in first.columns:
-            # A stray word would turn a whole column of numbers into categories.
+            # A single stray word would turn a whole column of numbers into categories.
             if name != client and is_number(frame[name]) != is_number(first[name]):
                 raise DataError(f"column {name!r} holds numbers in only one of {sources[0]} and {source}")
     table = pd.concat([frame[first.columns] for frame in frames], ignore_index=True)
@@ -107,7 +107,7 @@ def _kind(sources: Sequence[Path]) -> str:
     if kind is None or kinds:
         names = ", ".join(str(source) for source in sources)
         raise RequestError(
-            f"files must be all of one kind, with a name that ends in {', '.join(_KINDS)}: {names}"
+            f"all files must be of one kind, with a name that ends in {', '.join(_KINDS)}: {names}"
         )
     return kind
 
@@ -122,13 +122,13 @@ def _names(sources: Sequence[Path]) -> tuple[str, ...]:
 
 def _required(target: str | None) -> str:
     if target is None:
-        raise RequestError("target is missing: name the column that is to be predicted")
+        raise RequestError("target is missing: name the column to predict")
     return target
 
 
 def _existing(source: Path) -> Path:
     if not source.is_file():
-        raise DataError(f"{source}: there is no such file")
+        raise DataError(f"{source} does not exist")
     return source
 
 
@@ -141,7 +141,7 @@ def _table(source: Path, target: str) -> pd.DataFrame:
         except ImportError as error:
             raise RequestError(f"{source}: reading Parquet needs pyarrow; pip install pyarrow") from error
         except Exception as error:
-            # Damaged metadata end in errors of many kinds.
+            # Damaged metadata raise many kinds of errors.
             raise DataError(f"{source} cannot be read as Parquet: {error!r}") from error
     check_columns(frame, [target], str(source))
     if frame.empty:
@@ -150,9 +150,9 @@ def _table(source: Path, target: str) -> pd.DataFrame:
 
 
 def read_arrays(source: Path, names: Sequence[str]) -> list[Vector]:
-    """The arrays of these names of an .npz file, no pickle."""
+    """The named arrays of an .npz file, read without pickle."""
     try:
-        # Opened here, because numpy forgets to close a file that turns out not to be an archive.
+        # Opened here, because numpy does not close a file that turns out not to be an archive.
         with _existing(source).open("rb") as file, np.load(file, allow_pickle=False) as archive:
             missing = [name for name in names if name not in archive.files]
             if missing:

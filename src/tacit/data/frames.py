@@ -1,4 +1,4 @@
-"""Tables: numeric columns as they are, text and categories one-hot."""
+"""Encodes tables: numeric columns as they are, text and categories one-hot."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tacit.errors import DataError
 
 
 def read_csv(path: Path) -> pd.DataFrame:
-    """The table in a CSV file with a header line."""
+    """Reads a CSV file with a header line."""
     try:
         return pd.read_csv(path)
     except (OSError, ValueError) as error:
@@ -22,17 +22,18 @@ def read_csv(path: Path) -> pd.DataFrame:
 
 
 def check_columns(frame: pd.DataFrame, names: Sequence[str], where: str) -> None:
-    """Refuse a table that lacks one of the columns, and list those that it has."""
+    """Refuses a table that lacks one of the columns, and lists those that it has."""
     missing = [name for name in names if name not in frame.columns]
     if missing:
         raise DataError(f"{where} has no column {missing[0]!r}; it has {', '.join(map(str, frame.columns))}")
 
 
 def encode_columns(frames: Sequence[pd.DataFrame], names: Sequence[str]) -> tuple[list[Vector], tuple[str, ...]]:
-    """The columns of every table as one array of float64 each, and which look at the data that took.
+    """The columns of every table as one float64 array each, and which of them needed a look at the data.
 
-    The tables are encoded alike: the categories of a column are those of all tables together, or those that
-    its categorical dtype declares. A missing value becomes NaN, for the federation to refuse with its owner.
+    All tables are encoded the same way: the categories of a column are those of all tables together, or those
+    that its categorical dtype declares. A missing value becomes NaN, which the federation refuses, naming its
+    owner.
 
     >>> table = pd.DataFrame({"age": [30, 50], "smoker": ["no", "yes"]})
     >>> encode_columns([table], ["age", "smoker"])[0][0].tolist()
@@ -73,7 +74,7 @@ def target_values(columns: Sequence[pd.Series[Any]]) -> tuple[list[Vector], list
 
 
 def is_number(column: pd.Series[Any]) -> bool:
-    """Whether a column is taken as it is; a bool is not a number here, but a category."""
+    """Whether a column is used as it is; a bool is a category here, not a number."""
     return pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
 
 

@@ -1,4 +1,4 @@
-"""Readers of image files: idx (MNIST and its kin) and the binary version of CIFAR-10."""
+"""Readers of image files: idx (MNIST and similar) and the binary version of CIFAR-10."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ _CIFAR_BATCH = 10_000
 
 
 def read_idx(path: Path, shape: tuple[int, ...]) -> Bytes:
-    """The unsigned bytes of an idx file, packed by gzip or not; they must have the given shape.
+    """The unsigned bytes of an idx file, gzipped or not; they must have the given shape.
 
-    The format: two zero bytes, the type, the number of dimensions, each dimension as a big-endian 32-bit
-    number, then the values.
+    The format: two zero bytes, the type, the number of dimensions, each dimension as a big-endian 32-bit number,
+    then the values.
     """
     try:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} is damaged ({error}); fetch it again") from error
     if len(content) < 4 or content[:2] != b"\0\0" or content[2] != _UNSIGNED_BYTES:
-        raise DataError(f"{path} is not an idx file of bytes: it begins with {content[:4]!r}")
+        raise DataError(f"{path} is not an idx file of bytes: it starts with {content[:4]!r}")
     start = 4 + 4 * content[3]
     if len(content) < start:
         raise DataError(f"{path} is damaged (it ends within its header); fetch it again")
     found = struct.unpack(f">{content[3]}I", content[4:start])
     if found != shape:
-        raise DataError(f"{path} holds an array of shape {found}, expected {shape}: is it another data set's?")
+        raise DataError(f"{path} holds an array of shape {found}, expected {shape}: is it from another data set?")
     if len(content) - start != math.prod(shape):
         raise DataError(
             f"{path} is damaged ({len(content) - start} values instead of {math.prod(shape)}); fetch it again"
@@ -48,9 +48,9 @@ def read_idx(path: Path, shape: tuple[int, ...]) -> Bytes:
 
 
 def read_cifar(path: Path) -> tuple[Bytes, Bytes, Bytes, Bytes]:
-    """Training images and labels, test images and labels, of cifar-10-binary.tar.gz; images are (3, 32, 32).
+    """Training images and labels, test images and labels of cifar-10-binary.tar.gz; images are (3, 32, 32).
 
-    The binary version, because the Python version is a pickle, which runs whatever code its author put there.
+    This is the binary version, because the Python version is a pickle, which can run any code.
     """
     train = [f"{_CIFAR_FOLDER}/data_batch_{part}.bin" for part in range(1, 6)]
     try:

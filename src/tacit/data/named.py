@@ -1,4 +1,4 @@
-"""From the name of a data set to a federation: read, split, deal to clients, prepare."""
+"""Turns the name of a data set into a federation: read, split, deal to clients, prepare."""
 
 from __future__ import annotations
 
@@ -35,22 +35,25 @@ def load(
     pca: int | None = None,
     records_per_client: int | None = None,
 ) -> Federation:
-    """A named data set, dealt to clients; everything random about it comes from the seed.
+    """Loads a named data set and deals it to clients; all randomness comes from the seed.
 
     Args:
-        name: of the data set, see `DATASETS`.
-        clients: how many; 10 unless the partition says (`digit-pairs`: 25, `natural-id`: one per value).
-        partition: how records are dealt, see `PARTITIONERS`. The test set stays whole.
-        data_dir: where `DIR/<name>/<file>` lies; see `tacit.data.sources` for where else it is looked for.
-        seed: of the split into records for training and testing, and of how records are dealt.
-        test_fraction: of the records, for data sets without a test set of their own.
+        name: name of the data set, see `DATASETS`.
+        clients: number of clients; 10 unless the partition fixes it (`digit-pairs`: 25, `natural-id`: one per
+            value).
+        partition: how records are dealt, see `PARTITIONERS`. The test set is not divided.
+        data_dir: directory that holds `<name>/<file>`; `tacit.data.sources` lists the other places that are
+            searched.
+        seed: seed of the split into training and test records, and of how records are dealt.
+        test_fraction: fraction of test records, for data sets without a test set of their own.
         normalise: standardise the features that the data set's entry names in `peek`. This looks at private
             records without accounting, so the federation notes it in its `peeks`. Fixed scalings (a pixel divided
-            by 255) look at nothing and are always done.
-        unit_norm: scale each record to an L2 norm of at most 1: free, and bounds a linear model's gradients.
+            by 255) use no data and are always done.
+        unit_norm: scale each record to an L2 norm of at most 1. This costs no privacy and bounds a linear model's
+            gradients.
         image: records as (channels, height, width) instead of flat vectors.
-        pca: keep that many principal components; a peek, too.
-        records_per_client: keep exactly that many records of each client, chosen at random.
+        pca: keep this many principal components; this is also a peek.
+        records_per_client: keep exactly this many records of each client, chosen at random.
 
     >>> load("digits", clients=5, partition="dirichlet:0.5", seed=1)
     digits: 5 clients, 1,437 records (208 to 344 each), 64 features, 10 classes; 360 test records
@@ -101,7 +104,7 @@ def load(
 
 
 def _split(raw: Raw, test_fraction: float, rng: np.random.Generator) -> tuple[Vector, tuple[Vector, Vector]]:
-    """The training records' indices, and the test set."""
+    """The indices of the training records, and the test set."""
     if raw.test is not None:
         return np.arange(len(raw.targets)), raw.test
     train, test = prepare.split(raw.targets, test_fraction, rng)
@@ -145,7 +148,7 @@ def _keep(parts: Indices, records: int, rng: np.random.Generator) -> Indices:
     if len(parts[smallest]) < records:
         raise RequestError(
             f"records_per_client={records}, but client {smallest} has only {len(parts[smallest])} records in "
-            "this partition: take at most as many"
+            "this partition: use at most as many"
         )
     return [rng.permutation(part)[:records] for part in parts]
 

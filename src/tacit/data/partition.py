@@ -1,4 +1,4 @@
-"""Partitions by name, as the command line spells them: `iid`, `dirichlet:0.5`, `natural-id:region`."""
+"""Partitions by name, as written on the command line: `iid`, `dirichlet:0.5`, `natural-id:region`."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from tacit.errors import RequestError, count, positive, unknown_name
 
 @dataclass(frozen=True)
 class Argument:
-    """What the spelling of a partition carries after the colon."""
+    """The part of a partition's spelling after the colon."""
 
     shown_as: str
     read: Callable[[str], float | str]
     keyword: str | None
-    """The partitioner's keyword for it; None if it says which values to hand in place of the targets"""
+    """the partitioner's keyword for it; None if it names the values to pass in place of the targets"""
 
 
 @dataclass(frozen=True)
 class Partitioner:
-    """One way to deal records to clients, as the registry knows it."""
+    """The registry's entry for one way to deal records to clients."""
 
     split: Callable[..., Indices]
     summary: str
     argument: Argument | None = None
     clients: int | None = None
-    """How many clients it makes, where that is fixed"""
+    """the number of clients it makes, if that is fixed"""
 
     def spelling(self, name: str) -> str:
-        """How to write it: NAME, or NAME:ARGUMENT."""
+        """How to write it: NAME or NAME:ARGUMENT."""
         return name if self.argument is None else f"{name}:{self.argument.shown_as}"
 
 
@@ -79,19 +79,19 @@ PARTITIONERS: Mapping[str, Partitioner] = {
 
 @dataclass(frozen=True)
 class Partition:
-    """A partitioner and its argument: `parse_partition` reads it, `str` writes it back."""
+    """A partitioner and its argument: `parse_partition` reads it, `str` writes it."""
 
     name: str
     argument: float | str | None = None
 
     @property
     def partitioner(self) -> Partitioner:
-        """Its entry in the registry."""
+        """The entry in the registry."""
         return PARTITIONERS[self.name]
 
     @property
     def column(self) -> str | None:
-        """The column that tells clients apart, for natural-id."""
+        """The column that identifies clients, for natural-id."""
         return str(self.argument) if self.name == "natural-id" else None
 
     def __str__(self) -> str:
@@ -109,7 +109,7 @@ class Partition:
 
 
 def parse_partition(text: str) -> Partition:
-    """The partition that is spelled NAME or NAME:ARGUMENT.
+    """Parses a partition written as NAME or NAME:ARGUMENT.
 
     >>> parse_partition("dirichlet:0.5")
     Partition(name='dirichlet', argument=0.5)

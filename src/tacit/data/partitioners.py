@@ -1,8 +1,8 @@
-"""Ways to deal the records of one data set to clients: alike, skewed by label, sorted, or by a column.
+"""Ways to deal the records of one data set to clients: evenly, skewed by label, sorted, or by a column.
 
-A partitioner takes (targets, clients, rng) and returns one array of record indices per client. Every
-partition is a disjoint cover: each record goes to exactly one client, and no client is left without one.
-Where Flower Datasets has a partitioner of the kind, its name is used.
+A partitioner takes (targets, clients, rng) and returns one array of record indices per client. Every partition is
+a disjoint cover: each record goes to exactly one client, and no client is left without one. Names follow Flower
+Datasets where it has the same partitioner.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def dirichlet(
 ) -> Indices:
     """Each class is divided among the clients in proportions drawn from Dirichlet(alpha, ..., alpha).
 
-    A small `alpha` gives a class to few clients, a large one to all alike (Hsu et al. 2019, "Measuring the
-    effects of non-identical data distribution"). Drawn again until every client has `min_partition_size`.
+    A small `alpha` gives each class to few clients, a large one spreads it evenly (Hsu et al. 2019, "Measuring
+    the effects of non-identical data distribution"). Drawn again until every client has `min_partition_size`.
     """
     positive("dirichlet alpha", alpha)
     count("min_partition_size", min_partition_size)
@@ -56,14 +56,14 @@ def dirichlet(
             return [np.concatenate(own) for own in zip(*parts, strict=True)]
     raise RequestError(
         f"partition dirichlet:{alpha:g} left one of {clients} clients with fewer than {min_partition_size} "
-        f"of {len(targets)} records, {_DIRICHLET_ATTEMPTS} times: take a larger alpha or fewer clients"
+        f"of {len(targets)} records, {_DIRICHLET_ATTEMPTS} times: use a larger alpha or fewer clients"
     )
 
 
 def shards(targets: Values, clients: int, rng: np.random.Generator, *, shards_per_client: int) -> Indices:
     """Sorted by target, cut into equal shards, `shards_per_client` of them to each client at random.
 
-    With S shards a client holds about S classes: DP-NormFedAvg (Das et al.), Appendix H, where S = 5.
+    With S shards a client holds about S classes: DP-NormFedAvg (Das et al. 2022), Appendix H, where S = 5.
     """
     count("shards per client", shards_per_client)
     total = clients * shards_per_client
@@ -76,7 +76,8 @@ def shards(targets: Values, clients: int, rng: np.random.Generator, *, shards_pe
 def pathological(targets: Values, clients: int, rng: np.random.Generator, *, classes_per_client: int) -> Indices:
     """Each client holds records of exactly `classes_per_client` classes.
 
-    The classes are dealt evenly, so that none is left over; those who hold a class share its records equally.
+    The classes are dealt evenly, so none is left over; clients that hold the same class share its records
+    equally.
     """
     setting = f"pathological:{count('classes per client', classes_per_client)}"
     members = _by_class("pathological", targets)
@@ -95,7 +96,7 @@ def pathological(targets: Values, clients: int, rng: np.random.Generator, *, cla
         if len(rows) < len(held_by):
             raise RequestError(
                 f"partition {setting}: {len(held_by)} clients share a class of {len(rows)} records, so one "
-                "would go without; take fewer clients or fewer classes per client"
+                "would get none; use fewer clients or fewer classes per client"
             )
         for client, part in zip(held_by, _cut(rng.permutation(rows), len(held_by)), strict=True):
             own[client].append(part)
@@ -103,9 +104,9 @@ def pathological(targets: Values, clients: int, rng: np.random.Generator, *, cla
 
 
 def sorted_equal(targets: Values, clients: int, rng: np.random.Generator) -> Indices:
-    """Sorted by target and cut into equal parts (sizes differ by at most one): as unlike as can be.
+    """Sorted by target and cut into equal parts (sizes differ by at most one): as unlike as possible.
 
-    What the authors of SoteriaFL (Li et al. 2022) do in their experiments. Nothing is random.
+    The experiments of SoteriaFL (Li et al. 2022) use this partition. Nothing is random.
     """
     _check_clients("sorted", len(targets), clients)
     return _cut(np.argsort(targets, kind="stable"), clients)
@@ -120,7 +121,7 @@ def sorted_target(targets: Values, clients: int, rng: np.random.Generator) -> In
     if size * (clients - 1) >= len(targets):
         raise RequestError(
             f"partition sorted-target: {clients - 1} clients of {size} records leave nothing of "
-            f"{len(targets)} for the last; take another number of clients, or the partition 'sorted'"
+            f"{len(targets)} for the last; use another number of clients, or the partition 'sorted'"
         )
     return np.split(np.argsort(targets, kind="stable"), size * np.arange(1, clients))
 
@@ -128,9 +129,9 @@ def sorted_target(targets: Values, clients: int, rng: np.random.Generator) -> In
 def digit_pairs(targets: Values, clients: int, rng: np.random.Generator) -> Indices:
     """25 clients, one for each pair of an odd and an even digit; the task becomes odd or even.
 
-    ISRL-DP (Lowy & Razaviyayn 2023), Appendix I.1. There a digit's records seem to be in all five clients
-    that hold the digit (25 clients of 8673 + 2168 records are four times MNIST). Here they are divided evenly
-    among the five: what five clients hold is exposed five times, and no guarantee for one client covers that.
+    ISRL-DP (Lowy & Razaviyayn 2023), Appendix I.1. There, a digit's records seem to be in all five clients that
+    hold the digit (25 clients of 8673 + 2168 records are four times MNIST). Here they are divided evenly among
+    the five: records held by five clients are exposed five times, which no guarantee for one client covers.
     """
     if clients != 25 or not np.array_equal(np.unique(targets), np.arange(10)):
         raise RequestError("partition digit-pairs needs 25 clients and targets that are the digits 0 to 9")
@@ -164,14 +165,14 @@ def _check_clients(setting: str, records: int, needed: int) -> None:
     if needed > records:
         raise RequestError(
             f"partition {setting} needs at least {needed} records to give every client one, and there are "
-            f"{records}: take fewer clients"
+            f"{records}: use fewer clients"
         )
 
 
 def _by_class(setting: str, targets: Values) -> Indices:
     if targets.dtype.kind == "f":
         raise RequestError(
-            f"partition {setting} divides by class, and these are regression targets: use iid, sorted, "
+            f"partition {setting} divides by class, but these are regression targets: use iid, sorted, "
             "sorted-target, shards or natural-id"
         )
     return [np.flatnonzero(targets == label) for label in np.unique(targets)]

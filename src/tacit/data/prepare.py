@@ -1,7 +1,7 @@
-"""Splitting records and preparing features.
+"""Splits records and prepares features.
 
-`unit_norm` treats every record alone, so it is free. `standardise` and `project` learn from the records: a
-guarantee for a run on their output has to name them, since no accountant charges for them.
+`unit_norm` uses every record on its own, so it costs no privacy. `standardise` and `project` learn from the
+records: a guarantee for a run on their output must name them, since no accountant charges for them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tacit.errors import RequestError
 
 
 def split(targets: Vector, test_fraction: float, rng: np.random.Generator) -> tuple[Vector, Vector]:
-    """Indices of training and test records: ceil(fraction * records) for the test, every class in proportion.
+    """Indices of training and test records: ceil(fraction * records) for the test, stratified by class.
 
     >>> train, test = split(np.array([0] * 80 + [1] * 20), 0.2, np.random.default_rng(0))
     >>> len(train), len(test), int((test >= 80).sum())
@@ -30,13 +30,13 @@ def split(targets: Vector, test_fraction: float, rng: np.random.Generator) -> tu
     order = rng.permutation(records)
     if targets.dtype.kind != "f":
         order = order[np.argsort(targets[order], kind="stable")]
-    # Every (records / tests)-th record in class order: no class is off its share by more than one.
+    # Every (records / tests)-th record in class order: no class is more than one record off its share.
     chosen = np.diff(np.arange(records + 1) * tests // records).astype(bool)
     return np.sort(order[~chosen]), np.sort(order[chosen])
 
 
 def standardise(train: Vector, test: Vector, columns: tuple[int, ...]) -> tuple[Vector, Vector]:
-    """Those columns with the training records' mean taken away, divided by their standard deviation."""
+    """Standardises these columns with the mean and standard deviation of the training records."""
     which = list(columns)
     mean = train[:, which].mean(axis=0, dtype=np.float64)
     std = train[:, which].std(axis=0, dtype=np.float64)
@@ -52,8 +52,8 @@ def standardise(train: Vector, test: Vector, columns: tuple[int, ...]) -> tuple[
 def project(train: Vector, test: Vector, dim: int) -> tuple[Vector, Vector]:
     """The first `dim` principal components of the training records (PCA), centred at their mean.
 
-    ISRL-DP (Lowy & Razaviyayn 2023), Appendix I.1 reduces MNIST to 50 in this way. A component's sign is
-    chosen so that its largest entry is positive: which one a library returns is an accident.
+    ISRL-DP (Lowy & Razaviyayn 2023), Appendix I.1, reduces MNIST to 50 components in this way. The sign of a
+    component is chosen so that its largest entry is positive, because libraries return either sign.
     """
     if not 1 <= dim <= train.shape[1]:
         raise RequestError(f"pca must be 1 to {train.shape[1]}, the number of features, not {dim!r}")
@@ -66,7 +66,7 @@ def project(train: Vector, test: Vector, dim: int) -> tuple[Vector, Vector]:
 
 
 def unit_norm(features: Vector) -> Vector:
-    """Every record scaled down to L2 norm 1, if it is longer.
+    """Scales every record that is longer down to L2 norm 1.
 
     >>> unit_norm(np.array([[3.0, 4.0], [0.3, 0.4]])).tolist()
     [[0.6, 0.8], [0.3, 0.4]]

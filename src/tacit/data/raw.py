@@ -1,4 +1,4 @@
-"""A data set as its files hold it, before it is split, dealt to clients and prepared."""
+"""A data set as stored in its files, before it is split, dealt to clients and prepared."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from tacit.data.encode import Vector
 
 @dataclass(frozen=True)
 class Raw:
-    """Features and targets of all records, and what is known about them."""
+    """Features and targets of all records, and facts about them."""
 
     features: Vector
     """(records, features); images are flattened and may still be bytes"""
     targets: Vector
     """(records,) int64 labels or floating targets"""
     test: tuple[Vector, Vector] | None = None
-    """The publisher's own test set, where there is one"""
+    """the publisher's own test set, if there is one"""
     columns: Mapping[str, Vector] = field(default_factory=dict)
-    """Columns by name, of all records: any of them can tell clients apart"""
+    """columns of all records, by name: any of them can identify clients"""
     divisor: float = 1.0
-    """What features are divided by: the largest value of the format (255 for bytes), not of the data"""
+    """the divisor of features: the largest value of the format (255 for bytes), not of the data"""
     standardised: tuple[int, ...] = ()
-    """The feature columns whose mean and deviation have to be looked up in the data"""
+    """the feature columns whose mean and deviation must be taken from the data"""

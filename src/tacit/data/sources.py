@@ -1,9 +1,9 @@
-"""Finding the files of a data set: where they may lie, and fetching those that may be fetched.
+"""Finds the files of a data set, and downloads those that may be downloaded.
 
-Looked for in this order: the `data_dir` argument, the directory that the environment variable TACIT_DATA
-names, the user's cache. What is in none of them is downloaded into the cache, if its publisher allows that
-without an account: over https only, and under its name only once its SHA-256 has been checked. Files that the
-user provides are not compared with a hash; the readers refuse those that are damaged.
+The search order is: the `data_dir` argument, the directory in the environment variable TACIT_DATA, and the user's
+cache. A missing file is downloaded into the cache if its publisher allows that without an account: only over
+https, and it gets its name only after its SHA-256 has been checked. Files that the user provides are not compared
+with a hash; the readers refuse damaged ones.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ _FAILURES = (DataError, OSError, EOFError, HTTPException, zlib.error, zipfile.Ba
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One file of a data set, `DIR/<data set>/<name>`, and where it comes from."""
+    """One file of a data set, `DIR/<data set>/<name>`, and its source."""
 
     name: str
     sha256: str
-    """Of the content: of what a .gz file holds, since its header differs from mirror to mirror"""
+    """hash of the content; for a .gz file, of the unpacked content, since its header differs between mirrors"""
     url: str | None = None
-    """None if it cannot be fetched without an account; of a .zip if the file is a member of that archive"""
+    """None if an account is needed to download it; that of a .zip if the file is a member of that archive"""
 
 
 def cache_dir() -> Path:
-    """Where downloads go: the user's cache, whose place depends on the operating system."""
+    """The directory for downloads: the user's cache, which depends on the operating system."""
     return Path(platformdirs.user_cache_dir("tacit", appauthor=False)) / "data"
 
 
 def find_files(
     dataset: str, files: Sequence[SourceFile], data_dir: str | os.PathLike[str] | None, homepage: str
 ) -> dict[str, Path]:
-    """The path of each file, by name; downloads what is nowhere, or says exactly where to put which files."""
+    """The path of each file, by name. Downloads missing files, or says exactly which files to put where."""
     roots = [Path(root) for root in (data_dir, os.environ.get(ENVIRONMENT)) if root] + [cache_dir()]
     if data_dir is not None and not Path(data_dir).is_dir():
         raise DataError(f"data_dir={str(data_dir)!r} is not a directory")
@@ -65,7 +65,7 @@ def find_files(
                 found[file.name] = _download(file, cache_dir() / dataset)
             except _FAILURES as error:
                 problems.append(f"{file.name}: {error}")
-                break  # The next download would fail alike, perhaps after another timeout.
+                break  # The next download would fail too, perhaps after another timeout.
     if problems:
         raise DataError(_instructions(dataset, files, roots, homepage, problems))
     return found
@@ -80,14 +80,14 @@ def _instructions(
     return (
         f"the data set {dataset!r} was not found. Looked in {places}. "
         f"Download failed: {'; '.join(problems)}. "
-        f"Get {names} from {homepage} and put {them} into DIR/{dataset}/, where DIR is what you give as "
-        f"data_dir or in the environment variable {ENVIRONMENT}."
+        f"Get {names} from {homepage} and put {them} into DIR/{dataset}/, where DIR is the value of "
+        f"data_dir or of the environment variable {ENVIRONMENT}."
     )
 
 
 def _download(file: SourceFile, folder: Path) -> Path:
     if file.url is None:
-        raise DataError("its publisher asks for an account, so tacit cannot fetch it")
+        raise DataError("its publisher requires an account, so tacit cannot download it")
     content = _fetch(file.url)
     if file.url.endswith(".zip"):
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -116,7 +116,7 @@ def _fetch(url: str) -> bytes:
     request = urllib.request.Request(url, headers={"User-Agent": "tacit"})
     with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as response:
         if not response.geturl().startswith("https://"):
-            raise DataError(f"{url} leads to {response.geturl()}, which is not an https address")
+            raise DataError(f"{url} redirects to {response.geturl()}, which is not an https address")
         content: bytes = response.read(_MAX_DOWNLOAD_BYTES + 1)
     if len(content) > _MAX_DOWNLOAD_BYTES:
         raise DataError(f"{url} is larger than {_MAX_DOWNLOAD_BYTES:,} bytes")

@@ -15,9 +15,9 @@ _MAX_DENSE_VALUES = 2**29
 
 
 def read_svmlight(paths: Sequence[Path], features: int | None = None) -> list[tuple[Vector, Vector]]:
-    """(features, targets) of each file, all with the same number of columns; whole-number targets are labels.
+    """(features, targets) of each file, all with the same number of columns; integer targets are labels.
 
-    Sparse files become dense, so a file that would not fit (more than 2**29 values) is refused.
+    Sparse files become dense, so files that would not fit (more than 2**29 values) are refused.
     """
     try:
         loaded = load_svmlight_files([str(path) for path in paths], n_features=features, dtype=np.float32)

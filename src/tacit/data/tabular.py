@@ -1,4 +1,4 @@
-"""Published tables with a known schema: categories are numbered as the schema lists them, not as found."""
+"""Published tables with a known schema: categories are numbered in the order of the schema, not as found."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tacit.errors import DataError
 
 @dataclass(frozen=True)
 class Schema:
-    """What the columns of a table mean; its categories are public, they stand in the table's description."""
+    """The meaning of a table's columns. Categories are public, because the table's description lists them."""
 
     target: str
     records: int
@@ -73,7 +73,7 @@ OBESITY = Schema(
 
 
 def read_table(path: Path, schema: Schema) -> Raw:
-    """The table with its categories as numbers 0, 1, ..., columns in the order numbers, categories."""
+    """The table with categories as numbers 0, 1, ...; numeric columns come first, then categories."""
     frame = read_csv(path)
     names = [*schema.numbers, *schema.categories]
     check_columns(frame, [*names, schema.target], str(path))

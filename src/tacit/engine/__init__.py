@@ -1,1 +1,1 @@
-"""The round, the simulator, history and checkpoints."""
+"""The engine: plans, rounds, the simulator, histories, checkpoints and audits."""

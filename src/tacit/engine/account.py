@@ -1,4 +1,4 @@
-"""What a recipe will spend, and what a run has spent: the latter from its ledger and nothing else."""
+"""Privacy accounts: what a recipe will spend, and what a run has spent according to its ledger alone."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ from tacit.privacy.accountant.accounting import check_delta
 from tacit.privacy.accountant.cost import Cost, cost_after, finite
 
 _TOLERANCE = 1e-6
-"""Relative difference up to which two epsilons are the same number, computed twice."""
+"""Relative difference below which two computed epsilons count as equal."""
 
 
 @dataclass(frozen=True)
 class RecipeAccount:
-    """What the clients of a recipe will have spent at its end."""
+    """What the clients of a recipe will have spent by its end."""
 
     plan: Plan
     guarantee: Guarantee
     cost: Cost
-    """of the client that spends most"""
+    """cost of the client that spends most"""
 
     @property
     def records(self) -> list[int]:
-        """How many records every client holds."""
+        """The number of records of every client."""
         return [int(size) for size in self.plan.federation.sizes]
 
 
 @dataclass(frozen=True)
 class ClientSpending:
-    """What one client has spent, by the ledger."""
+    """What one client has spent, according to the ledger."""
 
     client: int
     records: int | None
-    """None where the promise protects that number, and the ledger does not tell it"""
+    """None where the promise protects this number, so that the ledger omits it"""
     rounds: int
     epsilon: float
     delta: float
@@ -62,21 +62,21 @@ class ClientSpending:
 
 @dataclass(frozen=True)
 class RunAccount:
-    """What a run directory's ledger says, and where its summary says otherwise."""
+    """What the ledger of a run directory says, and where its summary disagrees."""
 
     directory: Path
     rounds: int
     finished: bool
     guarantee: Guarantee | None
-    """what was really spent; None for a run without privacy"""
+    """what was actually spent; None for a run without privacy"""
     spent: tuple[ClientSpending, ...]
     cost: Cost | None
-    """of the client that has spent most"""
+    """cost of the client that has spent most"""
     differences: tuple[str, ...]
 
     @property
     def records(self) -> list[int] | None:
-        """How many records every client holds, if the ledger tells it."""
+        """The number of records of every client, if the ledger contains it."""
         told = [one.records for one in self.spent if one.records is not None]
         return told if len(told) == len(self.spent) else None
 
@@ -98,7 +98,7 @@ class RunAccount:
 
 
 def account_recipe(recipe: Recipe, *, data_dir: Path | None = None) -> RecipeAccount:
-    """What a run of the recipe will spend, before it is run."""
+    """What a run of the recipe will spend, computed before it runs."""
     if recipe.privacy == "none":
         raise RequestError("privacy = 'none' in the recipe: there is nothing to account for")
     plan = make_plan(recipe, data_dir=data_dir)
@@ -110,10 +110,10 @@ def account_recipe(recipe: Recipe, *, data_dir: Path | None = None) -> RecipeAcc
 
 
 def account_run(directory: Path) -> RunAccount:
-    """Recompute every client's epsilon from the ledger, and compare with the summary if there is one.
+    """Recomputes every client's epsilon from the ledger, and compares it with the summary if there is one.
 
-    All that is read of the ledger is what a client has released after so many releases (cumulative events) and in
-    which rounds it took part. Differences are told, not repaired.
+    Only two things are read from the ledger: the cumulative event of a client after n releases, and the rounds in
+    which it took part. Differences are reported, not repaired.
     """
     if not (directory / "ledger.jsonl").is_file():
         raise DataError(
@@ -122,7 +122,7 @@ def account_run(directory: Path) -> RunAccount:
     header, rounds = read_ledger(directory / "ledger.jsonl")
     summary = stored_summary(directory)
     if header.get("privacy") == "none":
-        told = [] if summary is None or summary.get("epsilon") is None else ["the ledger knows of no privacy"]
+        told = [] if summary is None or summary.get("epsilon") is None else ["the ledger has no privacy"]
         return RunAccount(directory, len(rounds), summary is not None, None, (), None, tuple(told))
     book = _ReadLedger.read(directory / "ledger.jsonl", header, rounds)
     spent = tuple(book.spent(client) for client in sorted(book.events))
@@ -140,7 +140,7 @@ def account_run(directory: Path) -> RunAccount:
         public=book.public,
     )
     over_budget = [
-        f"client {one.client}: epsilon {one.epsilon!r} is spent, its budget was {one.budget!r}"
+        f"client {one.client}: epsilon {one.epsilon!r} was spent, but its budget was {one.budget!r}"
         for one in spent
         if one.epsilon > one.budget * (1 + _TOLERANCE)
     ]
@@ -150,7 +150,7 @@ def account_run(directory: Path) -> RunAccount:
 
 @dataclass(frozen=True)
 class _Cumulative:
-    """What a client has released after some numbers of releases, the planned one last."""
+    """The event of all that a client has released, after several numbers of releases, up to the planned one."""
 
     counts: tuple[int, ...]
     events: tuple[DpEvent, ...]
@@ -159,13 +159,13 @@ class _Cumulative:
     def read(cls, written: Any) -> _Cumulative:
         counts = tuple(count("number of releases", n, at_least=0) for n, _ in written)
         if not counts or counts[0] or list(counts) != sorted(set(counts)):
-            raise RequestError("events must be those after 0, and after growing numbers of, releases")
+            raise RequestError("events must start at 0 releases, and their numbers of releases must increase")
         return cls(counts, tuple(events.from_dict(event) for _, event in written))
 
     def after(self, releases: int) -> DpEvent:
-        """All that so many releases are: the first event in the ledger that is about at least as many.
+        """The event of `releases` releases: the first event in the ledger that covers at least as many.
 
-        More than were planned have no proof.
+        More releases than planned cannot be charged.
         """
         place = bisect_left(self.counts, releases)
         return self.events[place] if place < len(self.counts) else events.non_private()
@@ -173,7 +173,7 @@ class _Cumulative:
 
 @dataclass(frozen=True)
 class _ReadLedger:
-    """A ledger, read and checked."""
+    """A ledger that has been read and checked."""
 
     rounds: int
     delta: float
@@ -196,7 +196,7 @@ class _ReadLedger:
             budgets: dict[int, float] = {}
             for group in header["groups"]:
                 if "release" in group:
-                    raise RequestError("it is of an earlier version, which wrote one release and a count")
+                    raise RequestError("it was written by an earlier version, as one release and a count")
                 cumulative = _Cumulative.read(group["events"])
                 size = count("records", group["records"]) if "records" in group else None
                 delta, budget = check_delta(group["delta"]), positive("epsilon_budget", group["epsilon_budget"])
@@ -229,17 +229,17 @@ class _ReadLedger:
             raise DataError(f"{path} is not a ledger of tacit: {said}") from error
 
     def event(self, client: int) -> DpEvent:
-        """All that a client has released."""
+        """The event of all that a client has released."""
         return self.events[client].after(self.taken[client])
 
     def spent(self, client: int) -> ClientSpending:
-        """What that has cost it."""
+        """What a client has spent."""
         delta = self.deltas[client]
         cost = epsilon(self.event(client), delta, self.adjacency)
         return ClientSpending(client, self.records[client], self.taken[client], cost, delta, self.budgets[client])
 
     def promised(self) -> float:
-        """What was promised: every kind of client is charged for the most rounds that any one took part in."""
+        """The promised epsilon: every group is charged for the most rounds that any client took part in."""
         most = max(self.taken.values(), default=0)
         distinct = {(id(one), self.deltas[client]): one for client, one in self.events.items()}
         return max(epsilon(one.after(most), delta, self.adjacency) for (_, delta), one in distinct.items())
@@ -247,15 +247,15 @@ class _ReadLedger:
 
 def _members(round: int, who: Any, known: Collection[int]) -> list[int]:
     if not isinstance(who, list) or len(set(who)) != len(who):
-        raise RequestError(f"round {round} does not list its clients once each")
+        raise RequestError(f"round {round} must list each of its clients exactly once")
     strangers = [client for client in who if client not in known]
     if strangers:
-        raise RequestError(f"round {round} names client {strangers[0]!r}, who is in no group")
+        raise RequestError(f"round {round} names client {strangers[0]!r}, which is in no group")
     return who
 
 
 def _differences(book: _ReadLedger, summary: dict[str, Any]) -> list[str]:
-    """Every point in which the summary says something else than the ledger."""
+    """Every value on which the summary and the ledger disagree."""
     sizes = [size for size in book.records.values() if size is not None]
     ledger = {
         "rounds": book.rounds,
@@ -267,7 +267,7 @@ def _differences(book: _ReadLedger, summary: dict[str, Any]) -> list[str]:
         "adversary": str(book.adversary),
     }
     told = [
-        f"{name}: the ledger says {value!r}, the summary {summary.get(name)!r}"
+        f"{name}: the ledger says {value!r}, but the summary says {summary.get(name)!r}"
         for name, value in ledger.items()
         if summary.get(name) != value
     ]

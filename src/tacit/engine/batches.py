@@ -1,4 +1,4 @@
-"""Which part of its records a client should draw: the cheapest whose noise is next to the least."""
+"""Chooses a client's sampling rate: the cheapest one whose noise is close to the least possible."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _NEXT_TO_LEAST = 1.02
 
 @lru_cache(maxsize=256)
 def thrifty_rate(records: int, rounds: int, target: Target) -> float:
-    """The smallest sampling rate whose noise on the mean is within 2% of the least: more records buy nothing.
+    """The smallest sampling rate whose noise on the mean is within 2% of the least: more records gain nothing.
 
-    Guarantee: the noise at each rate is the exact accountant's for so many rounds of Poisson samples.
+    Guarantee: the noise at each rate is the exact accountant's for `rounds` rounds of Poisson samples.
 
     >>> thrifty_rate(6000, 150, Target(1.0, 1e-3))
     0.05
@@ -28,7 +28,7 @@ def thrifty_rate(records: int, rounds: int, target: Target) -> float:
 
 @lru_cache(maxsize=256)
 def mean_noise(rate: float, records: int, rounds: int, target: Target) -> float:
-    """The noise on the mean of Poisson samples of so many records, over the bound on one."""
+    """The noise on the mean of Poisson samples of `records` records, relative to the bound on one."""
     noise = calibrate_noise(
         lambda z: repeated(poisson(rate, z) if rate < 1 else gaussian(z), rounds),
         epsilon=target.epsilon,

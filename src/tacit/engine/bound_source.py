@@ -1,7 +1,7 @@
-"""Where the size of a bound comes from, if it is not given: public data, a private statistic, or a look.
+"""Derives a bound that is not given, from public data, a private statistic, or an unprotected look at the data.
 
-What is looked for is G, the median norm of a record's gradient where training starts. It bounds norms as it is,
-and coordinates as G / sqrt(d) (Fed-SPA, Assumption 3).
+The bound is based on G, the median norm of a record's gradient where training starts. Norms are bounded by G, and
+coordinates by G / sqrt(d) (Fed-SPA (Hu et al. 2021), Assumption 3).
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from tacit.privacy import Target
 from tacit.side import SideRelease, clip_norm_from_quantile, split_target
 
 LOWEST, HIGHEST = 1e-3, 1e3
-"""Between these, which everybody knows, a private median of norms is looked for."""
+"""Public range in which the private median of norms is searched."""
 
 
 def find_bound(
     recipe: Recipe, model: Model, federation: Federation, privacy: Privacy, data_dir: Path | None = None
 ) -> tuple[Recipe, SideRelease[float] | None]:
-    """The recipe with its `clip_norm` filled in as `bound_from` says, and the release that this took.
+    """The recipe with `clip_norm` filled in according to `bound_from`, and the release that this needed.
 
-    - `quantile:SHARE`: the median norm, by a release that would cost this share of epsilon alone. Composed with
-      training, whose noise makes room for it, it is part of the run's guarantee and ledger.
-    - `public:NAME`: the median norm on a public data set of the same shape. Costs nothing.
-    - `median`: the median absolute coordinate of the clients' own gradients, as in Fed-SPA, section 5.1: a
-      look at private data that nothing pays for, and only for runs that promise nothing.
+    - `quantile:SHARE`: the median norm, from a release that alone would cost this share of epsilon.
+      It is composed with training, whose noise leaves room for it, and is part of the run's guarantee and ledger.
+    - `public:NAME`: the median norm on a public data set of the same shape. Costs no privacy.
+    - `median`: the median absolute coordinate of the clients' own gradients, as in Fed-SPA, section 5.1.
+      This looks at private data without protection, so it is only for runs without a promise.
     """
     bound_from = recipe.algorithm_settings["bound_from"]
     kind, _, value = bound_from.partition(":")
@@ -48,7 +48,7 @@ def find_bound(
     elif bound_from == "median":
         if privacy != "none":
             raise RequestError(
-                "bound_from = 'median' looks at private data without noise: say privacy = 'none', or use "
+                "bound_from = 'median' looks at private data without noise: set privacy = 'none', or use "
                 "'quantile:SHARE', whose cost is in the guarantee, or 'public:NAME'"
             )
         norm = _median_coordinate(recipe, model, federation) * math.sqrt(model.dim)
@@ -66,8 +66,8 @@ def _private_norm(
 ) -> SideRelease[float]:
     if recipe.noise != "gaussian":
         raise RequestError(
-            f"bound_from = 'quantile:{share}' is for simulations: with noise = {recipe.noise!r} every plan "
-            "would be a release of its own. Release it once (tacit.side) and give clip_norm"
+            f"bound_from = 'quantile:{share}' is only for simulations: with noise = {recipe.noise!r} every plan "
+            "would make another release. Release the statistic once (tacit.side) and give clip_norm"
         )
     targets = [privacy] if isinstance(privacy, Target) else [t for t in privacy if isinstance(t, Target)]
     strictest = Target(min(t.epsilon for t in targets), min(t.delta for t in targets), targets[0].adjacency)
@@ -75,7 +75,7 @@ def _private_norm(
         target = split_target(strictest, float(share))
     except ValueError as error:
         raise RequestError(f"bound_from = 'quantile:{share}': the share must be between 0 and 1") from error
-    # The name is part of the noise's address: another stream, another release.
+    # The name is part of the noise's address: another stream makes another release.
     name = f"gradient norms {recipe.stream or ''}".strip()
     return clip_norm_from_quantile(
         model, federation, lower=LOWEST, upper=HIGHEST, name=name, target=target, seed=recipe.seed
@@ -84,7 +84,7 @@ def _private_norm(
 
 def _public_norm(recipe: Recipe, model: Model, federation: Federation, name: str, data_dir: Path | None) -> float:
     if name == recipe.data:
-        raise RequestError(f"bound_from = 'public:{name}': these are the clients' own records, not public ones")
+        raise RequestError(f"bound_from = 'public:{name}': these are the clients' own records, not public data")
     public = load(name, data_dir=data_dir, seed=recipe.seed, **recipe.data_settings)
     if public.feature_shape != federation.feature_shape or public.classes != federation.classes:
         raise DataError(
@@ -96,7 +96,7 @@ def _public_norm(recipe: Recipe, model: Model, federation: Federation, name: str
 
 
 def _median_coordinate(recipe: Recipe, model: Model, federation: Federation) -> float:
-    """Of those that are not zero: most of an image's gradient may be."""
+    """The median over nonzero coordinates: most of an image's gradient may be zero."""
     gradients = model.gradients(_start(recipe, model), federation.batch())
     sums = gradients.weighted_sums(torch.ones(federation.records)).abs()
     means = sums / federation.sizes.to(sums)[:, None]

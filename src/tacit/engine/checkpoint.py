@@ -1,8 +1,8 @@
-"""Checkpoints: all state of a run after some round, in one safetensors file.
+"""Checkpoints: the whole state of a run after some round, in one safetensors file.
 
-One file, because one rename is atomic and two are not. The small things (round, history) are JSON in the
-file's own header, and the last tensor is the SHA-256 of all bytes before it, so that damage shows. No pickle: a
-checkpoint from elsewhere can be wrong, but it cannot run code.
+It is a single file because one rename is atomic and two are not. Small values (round, history) are JSON in the
+file's own header, and the last tensor is the SHA-256 of all bytes before it, which reveals damage. No pickle is
+used: a checkpoint from elsewhere can be wrong, but it cannot run code.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Checkpoint:
 
     round: int
     fingerprint: str
-    """Of everything that determines the run; a checkpoint of another run is refused"""
+    """digest of everything that determines the run; a checkpoint of another run is refused"""
     tensors: dict[str, Tensor]
     facts: dict[str, Any]
 
@@ -54,14 +54,14 @@ class OtherRunError(DataError):
 
 
 class DamagedError(DataError):
-    """There are checkpoints, and none of them can be read."""
+    """There are checkpoints, but none of them can be read."""
 
 
 def save(directory: Path, checkpoint: Checkpoint, *, copies: int = 1) -> None:
-    """Write a checkpoint durably, then remove those of other rounds.
+    """Writes a checkpoint durably, then removes those of other rounds.
 
-    With two `copies` any one file may be damaged later: when this returns, both hold the newest round, so that
-    nothing is lost by going back to the other one.
+    With two `copies`, either file may be damaged later: when this returns, both hold the newest round, so falling
+    back to the other one loses nothing.
     """
     stem = f"round-{checkpoint.round:08d}"
     paths = [directory / f"{stem}{f'-copy-{number}' if number else ''}.safetensors" for number in range(copies)]
@@ -72,7 +72,7 @@ def save(directory: Path, checkpoint: Checkpoint, *, copies: int = 1) -> None:
         "facts": json.dumps(checkpoint.facts),
     }
     for path in paths:
-        # For the owner alone: what clients remember (SVRG's and SAGA's gradients) is not protected by noise.
+        # Readable only by the owner: noise does not protect what clients remember (SVRG's and SAGA's gradients).
         write_atomically(path, _safetensors(checkpoint.tensors, header), mode=0o600)
     for other in directory.glob("round-*.safetensors"):
         if other not in paths:
@@ -80,7 +80,7 @@ def save(directory: Path, checkpoint: Checkpoint, *, copies: int = 1) -> None:
 
 
 def _safetensors(tensors: dict[str, Tensor], facts: dict[str, str]) -> Iterator[bytes | memoryview[int]]:
-    """A safetensors file, piece by piece: what lies in a mapped file need not be in memory to be written."""
+    """A safetensors file, piece by piece: tensors in mapped files need not fit into memory."""
     rows = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     header: dict[str, Any] = {"__metadata__": facts}
     start = 0
@@ -109,10 +109,10 @@ def latest(
     *,
     notify: Callable[[str], None] = lambda text: None,
 ) -> Checkpoint | None:
-    """The newest checkpoint of this very run that is sound, or None if none was ever written.
+    """The newest intact checkpoint of this run, or None if none was ever written.
 
-    `placed` copies a tensor out of the file. `notify` is told of damaged files that are passed over. Where none
-    is sound this is a `DamagedError`, where they are of another run an `OtherRunError`.
+    `placed` copies a tensor out of the file. `notify` is told about damaged files that are skipped. Raises
+    `DamagedError` if no checkpoint is intact, and `OtherRunError` if they belong to another run.
     """
     if not directory.is_dir():
         return None
@@ -141,8 +141,8 @@ def _read(path: Path, placed: Callable[[Tensor], Tensor]) -> Checkpoint:
             header = file.metadata() or {}
             if header.get("format") != FORMAT:
                 raise ValueError(f"its format is {header.get('format')!r}, not {FORMAT!r}")
-            # Copied, because a tensor inside a file's bytes is not aligned as PyTorch aligns its own, and matrix
-            # products round differently then: a resumed run would differ in the last bits.
+            # Copied, because PyTorch aligns its own tensors differently from those in a file's bytes, and matrix
+            # products then round differently: a resumed run would differ in the last bits.
             names = [name for name in file.keys() if name != _DIGEST]  # noqa: SIM118 - no mapping
             tensors = {name: placed(file.get_tensor(name)) for name in names}
         return Checkpoint(int(header["round"]), header["fingerprint"], tensors, json.loads(header["facts"]))
@@ -151,7 +151,7 @@ def _read(path: Path, placed: Callable[[Tensor], Tensor]) -> Checkpoint:
 
 
 def _check_digest(path: Path) -> None:
-    """Whether the file's last bytes are the digest of all others."""
+    """Checks that the file's last bytes are the digest of all others."""
     digest, left = hashlib.sha256(), path.stat().st_size - _DIGEST_BYTES
     if left <= 0:
         raise ValueError("too short")
@@ -159,7 +159,7 @@ def _check_digest(path: Path) -> None:
         while left:
             chunk = file.read(min(left, _CHUNK_BYTES))
             if not chunk:
-                raise ValueError("it was cut off while it was read")
+                raise ValueError("it was truncated while being read")
             digest.update(chunk)
             left -= len(chunk)
         if file.read() != digest.digest():

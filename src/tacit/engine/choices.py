@@ -1,4 +1,4 @@
-"""What a recipe leaves open, chosen: by the theory of its algorithm where the public constants are known."""
+"""Fills in what a recipe leaves open, from its algorithm's theory where the public constants are known."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from tacit.theory.asked import CHOSEN, Asked
 from tacit.theory.isrl_dp.choices import smoothing
 
 THEORY = "theory"
-"""How a recipe asks for the Moreau envelope that the theorem prescribes: model.smoothing = "theory"."""
+"""Value of model.smoothing that asks for the Moreau envelope prescribed by the theorem."""
 
 
 def resolved(recipe: Recipe, model: Model, federation: Federation, privacy: Privacy) -> Recipe:
-    """The recipe with every setting of its algorithm said: as given, else by its theory, else as usual."""
+    """The recipe with every setting of its algorithm filled in: as given, else from theory, else the default."""
     recipe = checked(recipe, federation)
     entry, said = algorithm_entry(recipe.algorithm), recipe.algorithm_settings
     asked = question(recipe, model, federation, privacy)
@@ -52,12 +52,12 @@ def resolved(recipe: Recipe, model: Model, federation: Federation, privacy: Priv
     rounds = chosen.pop("rounds", ROUNDS) if recipe.rounds is None else recipe.rounds
     chosen = {name: value for name, value in chosen.items() if name in entry.settings}
     settings = {**usual_settings(entry.make), **chosen, **said}
-    # Where every record is drawn there is no batch: the recipe's own algorithm drops it.
+    # Without sampling there is no batch, and the recipe's algorithm drops it.
     return replace(recipe, rounds=rounds, algorithm_settings=settings).for_algorithm(recipe.algorithm)
 
 
 def checked(recipe: Recipe, federation: Federation) -> Recipe:
-    """The recipe, if its algorithm takes all of its settings; behind a shuffler, with batches that are alike."""
+    """Checks that the algorithm takes all settings of the recipe. Behind a shuffler, makes all batches equal."""
     make = algorithm_entry(recipe.algorithm).make
     given = checked_settings(recipe.algorithm, make, recipe.algorithm_settings)
     recipe = replace(recipe, algorithm_settings=given)
@@ -65,7 +65,7 @@ def checked(recipe: Recipe, federation: Federation) -> Recipe:
     if sampling == "full" and "batch" in given:
         raise RequestError(
             f"sampling = 'full' draws every record, not batch = {given['batch']:g} of them: leave out the batch, "
-            "or say algorithm.sampling = 'poisson', for example"
+            "or set algorithm.sampling = 'poisson', for example"
         )
     return _equal_batches(recipe, sampling, federation) if algorithm_entry(recipe.algorithm).shuffled else recipe
 
@@ -78,9 +78,9 @@ def with_defaults(recipe: Recipe) -> Recipe:
 
 
 def _equal_batches(recipe: Recipe, sampling: str | None, federation: Federation) -> Recipe:
-    """A batch that is the same number of records for every client: messages of different sizes stand out.
+    """Makes the batch the same number of records for every client, since other sizes would stand out.
 
-    A fraction is taken of the smallest client; one pass uses as many records a round as it has.
+    A fraction is taken of the smallest client; one pass spreads that client's records over the rounds.
     """
     smallest, batch = int(federation.sizes.min()), recipe.algorithm_settings.get("batch")
     if sampling == "one-pass" and batch is None:
@@ -95,7 +95,7 @@ def _equal_batches(recipe: Recipe, sampling: str | None, federation: Federation)
 
 
 def question(recipe: Recipe, model: Model, federation: Federation, privacy: Privacy) -> Asked:
-    """The recipe as a theory sees it."""
+    """The recipe in the form that a theory takes."""
     usual = usual_settings(algorithm_entry(recipe.algorithm).make)
     said = {**usual, **recipe.algorithm_settings}
     smallest = int(federation.sizes.min())
@@ -113,7 +113,7 @@ def question(recipe: Recipe, model: Model, federation: Federation, privacy: Priv
         algorithm = Algorithm("planned", work, Direct(Identity()), Descent(1.0), who)
         attended = attendance(algorithm, federation.clients, rounds, Randomness(recipe.seed))
         found = calibrate(algorithm, federation, releases=releases(algorithm, attended), privacy=privacy)
-        # Silos add independent noise, so their mean square is what the averaged gradient has.
+        # Silos add independent noise, so the averaged gradient has their mean square.
         return math.sqrt(float(found.noise_stds.square().mean()))
 
     return Asked(
@@ -143,7 +143,7 @@ def _disjoint(federation: Federation, sampling: Sampling) -> int:
 def _strictest(
     setting: str, value: float | list[float] | dict[str, float] | None, federation: Federation
 ) -> float | None:
-    """The smallest of all clients: the theory has one budget for all."""
+    """The smallest value over all clients: the theory has one budget for all."""
     return None if value is None else min(for_each_client(setting, value, federation))
 
 
@@ -157,7 +157,7 @@ def _mean_cohort(participation: Participation) -> float | None:
 
 
 def participation_of(recipe: Recipe, clients: int) -> Participation:
-    """Who takes part: `cohort` clients by public coins, or about as many by secret ones of their own."""
+    """Who takes part: `cohort` clients by public coins, or about as many by their own secret coins."""
     coins = algorithm_entry(recipe.algorithm).client_coins
     if not coins or recipe.algorithm_settings.get("adversary") == "server":
         return parse_participation(recipe.cohort)
@@ -170,7 +170,7 @@ def participation_of(recipe: Recipe, clients: int) -> Participation:
 
 
 def feature_norm(recipe: Recipe) -> float | None:
-    """The public bound on the norm of a record's features, where there is one."""
+    """The public bound on the norm of a record's features, if there is one."""
     if recipe.feature_norm is None and recipe.data_settings.get("unit_norm") is True:
         return 1.0
     return recipe.feature_norm
@@ -179,7 +179,7 @@ def feature_norm(recipe: Recipe) -> float | None:
 def with_theory_smoothing(
     recipe: Recipe, make_model: Callable[[dict[str, Any]], Model], federation: Federation, privacy: Privacy
 ) -> Recipe:
-    """The recipe with the smoothing of its loss that the theory prescribes, where it asks for that."""
+    """The recipe with the smoothing of its loss that the theory prescribes, if it asks for that."""
     if recipe.model_settings.get("smoothing") != THEORY:
         return recipe
     plain = {name: value for name, value in recipe.model_settings.items() if name != "smoothing"}

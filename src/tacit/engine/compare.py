@@ -1,8 +1,8 @@
-"""Several algorithms on the same data at the same privacy: a grid of runs, each of which is done once.
+"""Compares algorithms on the same data at the same privacy: a grid of runs, each done only once.
 
-A point of the grid is a recipe; its run directory is named by a digest of it and of all else that its result
-depends on, so that a comparison that was killed goes on where it was, a finished point is never run again, and
-another version of the code or of the user's files never shows what was found before.
+A point of the grid is a recipe. Its run directory is named by a digest of the recipe and of everything else that
+its result depends on. So a killed comparison continues where it stopped, a finished point is never run again, and
+results of other code or other user files are never reused.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from tacit.errors import DataError, DivergedError, RequestError, unknown_name
 from tacit.federation import Federation
 
 SELECTORS = ("grad_norm_sq_mean", "train_loss", "test_metric")
-"""What a grid's best point may be judged by."""
+"""The criteria for a grid's best point."""
 
 ENDED = ("diverged.json", "summary.json")
-"""The file that the directory of a point gets last: how it ended."""
+"""The last file written to a point's directory: it says how the run ended."""
 
 MORE_IS_BETTER = frozenset(["accuracy"])
-"""Test metrics of which more is better; of all other numbers less is."""
+"""Test metrics where more is better; for all other numbers less is better."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """One recipe of the comparison, and where it is run."""
+    """One recipe of the comparison, and where it runs."""
 
     algorithm: str
     tuned: tuple[tuple[str, Any], ...]
@@ -51,14 +51,14 @@ class Point:
     data_dir: Path | None = None
 
     def stored(self) -> Result | None:
-        """The summary of a point that has ended, or {"diverged": why}."""
+        """The summary of a finished point, or {"diverged": why}; None if it has not ended."""
         return next((found for name in ENDED if (found := read_result(self.place / name)) is not None), None)
 
     def run(self) -> Result:
-        """A summary, or that it diverged: a step that is too large must not end the whole comparison."""
+        """Runs the point. Divergence is a result: one step that is too large must not end the comparison."""
         recipe, federation = self.recipe, None
         try:
-            # Files are read each time: they may have changed.
+            # Files are read each time, because they may have changed.
             if not names_files(recipe):
                 settings = json.dumps(recipe.data_settings)
                 federation = _records(recipe.data, recipe.clients, recipe.partition, settings, self.data_dir)
@@ -76,12 +76,12 @@ class Outcome:
     algorithm: str
     tuned: dict[str, Any]
     summaries: list[dict[str, Any]]
-    """none where every point diverged, or one of the seeds did at the best: the rest would flatter"""
+    """empty if every point diverged, or if any seed diverged at the best point: the others would look too good"""
     histories: list[History]
     points: tuple[Path, ...] = ()
-    """the directories of all that was run for it"""
+    """the directories of all its runs"""
     diverged: tuple[Point, ...] = ()
-    """those of its points that left the finite numbers"""
+    """the points that diverged"""
 
 
 def points(
@@ -98,13 +98,13 @@ def points(
         tuned = dict(zip(grid, values, strict=True))
         recipe = base.with_settings({**tuned, "seed": seed}).for_algorithm(algorithm)
         if not algorithm_entry(algorithm).private:
-            # Beside private algorithms, as the floor that privacy is paid against; marked wherever it is shown.
+            # Shown beside private algorithms as a baseline for the cost of privacy; marked wherever it is shown.
             recipe = replace(recipe, privacy="none", epsilon=None, delta=None)
         if not names_files(recipe):
-            # The data do not change with the seed: a comparison is over the algorithms' randomness.
+            # The data do not change with the seed: a comparison averages over the algorithms' randomness.
             recipe = replace(recipe, data_settings={"seed": base.seed, **recipe.data_settings})
-        # At one seed all runs share the start and public coins, but no noise: what two of them release together
-        # is protected as two releases are.
+        # With the same seed, all runs share the start and public coins, but no noise: what two of them release
+        # together is protected as two releases are.
         recipe = own_stream(recipe)
         place = out / "points" / f"{algorithm}-{result_digest(recipe)[:16]}"
         made.append(Point(algorithm, tuple(tuned.items()), recipe, place, data_dir))
@@ -123,22 +123,22 @@ def compare(
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Outcome]:
-    """Run every algorithm at every grid point (first seed only), then at its best point with all seeds.
+    """Runs every algorithm at every grid point (first seed only), then at its best point with all seeds.
 
-    The best point of an algorithm is the one with the best `select` at the end. Choosing it looks at private
-    data several times; that is not part of any printed epsilon. What is finished in `out` is not run again, nor
-    is what diverged there.
+    The best point of an algorithm is the one with the best `select` at the end. Choosing it looks at private data
+    several times, which is not part of any printed epsilon. Points that have finished or diverged in `out` are
+    not run again.
 
     Args:
         base: the recipe of every run, except for what follows.
-        algorithms: names of algorithms, each run with the settings of `base` that it has.
-        out: the directory of the comparison; a killed one goes on there.
-        grid: settings to try, such as {"algorithm.step": [0.1, 1.0]}; their product is tried.
-        seeds: how many seeds the best point of each algorithm is run with, from that of `base` on.
-        select: what the best point is chosen by: one of SELECTORS.
+        algorithms: names of algorithms; each runs with those settings of `base` that it takes.
+        out: the directory of the comparison; a killed one continues there.
+        grid: settings to try, such as {"algorithm.step": [0.1, 1.0]}; all combinations are tried.
+        seeds: number of seeds for the best point of each algorithm, starting from that of `base`.
+        select: criterion for the best point: one of SELECTORS.
         data_dir: where data sets are stored; by default the user's cache directory.
-        workers: how many processes at most; by default one for every core.
-        progress: told how many runs have ended, of how many.
+        workers: maximum number of processes; by default one per core.
+        progress: called with the number of finished runs and the total.
     """
     if select not in SELECTORS:
         raise unknown_name("select", select, SELECTORS)
@@ -181,11 +181,11 @@ def compare(
 
 
 def _best(candidates: list[Point], done: dict[Path, dict[str, Any]], select: str) -> Point | None:
-    """The point with the best finite number, or None where all of them diverged."""
+    """The point with the best finite number, or None if all of them diverged."""
     ended = [p for p in candidates if "diverged" not in done[p.place]]
     usable = [p for p in ended if (number := done[p.place][select]) is not None and math.isfinite(number)]
     if ended and not usable:
-        raise RequestError(f"{ended[0].algorithm}: select = {select!r} is not known of any of its points")
+        raise RequestError(f"{ended[0].algorithm}: select = {select!r} is missing from all of its points")
     if not ended:
         return None
     more = select == "test_metric" and done[usable[0].place]["test_metric_name"] in MORE_IS_BETTER
@@ -194,7 +194,7 @@ def _best(candidates: list[Point], done: dict[Path, dict[str, Any]], select: str
 
 @lru_cache(maxsize=1)
 def _records(data: str, clients: int | None, partition: str, settings: str, data_dir: Path | None) -> Federation:
-    """The records of a point, which are those of its neighbours: read once in every process."""
+    """The records of a point. All points share them, so every process reads them once."""
     recipe = Recipe(data=data, clients=clients, partition=partition, data_settings=json.loads(settings))
     return unweighted(recipe, data_dir)
 
@@ -216,7 +216,7 @@ def read_history(path: Path) -> History:
 
 
 def equal_bits(histories: Sequence[History]) -> int | None:
-    """The most bits of a client at which all of these can be compared, round by round as paid for; else None."""
+    """The largest number of bits per client at which all of these can be compared, or None if there is none."""
     reached = min(history[-1].uplink_bits_per_client for history in histories)
     budgets = {row.uplink_bits_per_client for history in histories for row in history}
     affordable = sorted((bits for bits in budgets if bits <= reached), reverse=True)
@@ -224,10 +224,10 @@ def equal_bits(histories: Sequence[History]) -> int | None:
 
 
 def at_bits(history: History, bits: int) -> HistoryRow | None:
-    """The last round that so many bits of a client pay for.
+    """The last round that a client can afford with this many bits.
 
-    None where they pay for no round, or for one that was not evaluated: an earlier one would be unfair to whoever
-    sends long messages.
+    None if it affords no round, or one that was not evaluated: using an earlier one would be unfair to algorithms
+    with long messages.
     """
     rows = list(history)
     paid = sum(row.uplink_bits_per_client <= bits for row in rows)

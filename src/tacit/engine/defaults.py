@@ -1,7 +1,7 @@
-"""What a recipe leaves open, chosen so that the run is good: from public numbers and the exact accountant.
+"""Chooses good values for what a recipe leaves open, from public numbers and the exact accountant.
 
-No record is looked at. How many records, clients, features and classes there are is public, and so are the
-promise and the noise that it needs; steps follow from the messages themselves (`tacit.server.self_tuned`).
+No record is used. The numbers of records, clients, features and classes are public, and so are the promise and
+the noise it needs; steps are derived from the messages themselves (`tacit.server.self_tuned`).
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ Weights = str | list[float] | dict[str, float] | None
 """As in a recipe."""
 
 ROUNDS = 100
-"""More of them need more noise each, and end no better: what counts is how far all of them go together."""
+"""Default number of rounds. More need more noise each and end no better: only their total distance counts."""
 
 CLIP_SHARE = 0.3
-"""The bound on a record's gradient, over its length where the model is all wrong.
+"""The bound on a record's gradient, relative to its length for a model that is entirely wrong.
 
-Shorter ones waste nothing early on, when all gradients are long, and need less noise later.
+A shorter bound loses nothing early on, when all gradients are long, and needs less noise later.
 """
 
 COMPRESSORS = ("rand-k:0.01", "rand-k:0.05", "rand-k:0.1", "rand-k:0.3", "natural")
-"""The strongest first."""
+"""Compressors to choose from, strongest first."""
 
 SPARSE_STEPS = "rand-k:0.3"
-"""Where clients work on the coordinates alone that they send: fewer need less noise each, and more rounds."""
+"""Compressor if clients work only on the coordinates they send: fewer need less noise each, but more rounds."""
 
 WORTH = 0.1
-"""How much predicted loss a compressor may cost: about a point of accuracy."""
+"""The increase in predicted loss that a compressor may cause: about one point of accuracy."""
 
 
 def good_settings(asked: Asked, privacy: Privacy) -> dict[str, Any]:
-    """A value for every setting that matters and that a recipe leaves open, "rounds" among them."""
+    """A value for every important setting that a recipe leaves open, including "rounds"."""
     entry = algorithm_entry(asked.algorithm)
     chosen: dict[str, Any] = {"rounds": ROUNDS}
     if asked.one_pass:
-        # Every record once: there are no more rounds than batches.
+        # Every record is used once, so there are no more rounds than batches.
         batches = asked.disjoint_batches(asked.batch()) // (asked.value("local_steps") or 1)
         chosen["rounds"] = max(1, min(ROUNDS, batches))
     if "clip_norm" in entry.settings and entry.private:
@@ -58,10 +58,10 @@ def good_settings(asked: Asked, privacy: Privacy) -> dict[str, Any]:
         chosen |= _good_batch(asked, privacy)
     batch = asked.batch() if "sampling" not in chosen else chosen.get("batch")
     if "snapshot_probability" in entry.settings:
-        # A snapshot costs a pass over all records; a batch costs its share of one.
+        # A snapshot costs a pass over all records, and a batch its share of one.
         chosen["snapshot_probability"] = max(0.1, min(0.5, asked.rate(batch)))
     if asked.is_open("compressor") and str(asked.usual.get("compressor")).startswith("rand-k"):
-        sparse = "local_steps" in entry.settings  # works on the coordinates that it sends, which costs no noise
+        sparse = "local_steps" in entry.settings  # works only on the coordinates it sends, which costs no noise
         chosen["compressor"] = SPARSE_STEPS if sparse else _good_compressor(asked, batch, privacy)
     return chosen
 
@@ -79,16 +79,16 @@ def good_weights(recipe: Recipe, federation: Federation) -> Weights:
 
 
 def good_clip_norm(asked: Asked) -> float:
-    """A share of the length that a record's gradient has before training, from public numbers alone."""
+    """A share of the length of a record's gradient before training, from public numbers alone."""
     scale = feature_scale(asked.model, asked.feature_norm)
     if asked.federation.classes is None:
-        # Half of the largest target is a usual residual of a model that knows nothing.
+        # Half of the largest target is a typical residual of an untrained model.
         return scale * (1.0 if asked.target_bound is None else asked.target_bound / 2)
     return CLIP_SHARE * scale
 
 
 def _good_batch(asked: Asked, privacy: Privacy) -> dict[str, Any]:
-    """The cheapest batch whose noise is within 2% of the least that there is."""
+    """The cheapest batch whose noise is within 2% of the least possible."""
     if asked.usual.get("sampling") != "poisson":
         return {}
     if privacy == "none":
@@ -98,7 +98,7 @@ def _good_batch(asked: Asked, privacy: Privacy) -> dict[str, Any]:
 
 
 def _good_compressor(asked: Asked, batch: float | None, privacy: Privacy) -> str:
-    """The strongest that is predicted to cost less than a point of accuracy, or none."""
+    """The strongest compressor that is predicted to cost less than a point of accuracy, or none."""
     if privacy == "none":
         return str(asked.usual["compressor"])
     rounds, dim = asked.value("rounds") or ROUNDS, asked.model.dim
@@ -114,12 +114,12 @@ def _good_compressor(asked: Asked, batch: float | None, privacy: Privacy) -> str
 
 
 def _records(asked: Asked) -> int:
-    """Of the smallest client."""
+    """Number of records of the smallest client."""
     return int(asked.federation.sizes.min())
 
 
 def _releases(asked: Asked) -> int:
-    """How many noisy gradients a client sends, or steps on, in all."""
+    """Total number of noisy gradients that a client sends, or steps along."""
     return int((asked.value("rounds") or ROUNDS) * (asked.value("local_steps") or 1))
 
 

@@ -1,7 +1,7 @@
-"""Running a recipe in a run directory, once: start, go on after a kill, or show what is already there.
+"""Runs a recipe once in a run directory: start it, resume it after a kill, or return the finished result.
 
-A run directory holds recipe.toml (written first), ledger.jsonl and checkpoints/ (as the run goes), then
-history.csv, model.safetensors and summary.json (last, so that a directory with a summary is a finished run).
+A run directory holds recipe.toml (written first), ledger.jsonl and checkpoints/ (written during the run), then
+history.csv, model.safetensors and summary.json (written last, so a directory with a summary is a finished run).
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ def execute(
     progress: Progress | None = None,
     planned: Callable[[Plan], None] | None = None,
 ) -> dict[str, Any]:
-    """Run a recipe in a directory and return its summary.
+    """Runs a recipe in a directory and returns its summary.
 
     `planned` is called with the plan before the first round, unless the run is already finished.
 
-    `federation` holds the recipe's records (unweighted), where the caller has read them already.
+    `federation` holds the recipe's records (unweighted), if the caller has read them already.
 
-    With `resume`, a killed run goes on from its last checkpoint and a finished one is left as it is.
+    With `resume`, a killed run continues from its last checkpoint and a finished one is left as it is.
     """
     if out.exists() and not out.is_dir():
         raise RequestError(f"--out {out} is a file, not a directory")
     if out.is_dir() and any(out.iterdir()):
         if not resume:
-            raise RequestError(f"--out {out} is not empty; add --resume to go on, or choose another directory")
+            raise RequestError(f"--out {out} is not empty; add --resume to continue, or choose another directory")
         remove_leftovers(out)
     plan = make_plan(recipe, data_dir=data_dir, federation=federation)
     resolved, stored = plan.recipe, stored_recipe(out)
@@ -63,7 +63,7 @@ def execute(
 
 
 def run_plan(plan: Plan, *, out: Path | None = None, progress: Progress | None = None) -> Run:
-    """Simulate the plan of a recipe, as often evaluated and in as much memory as that says."""
+    """Simulates the plan of a recipe, with the evaluation interval and memory limit of that recipe."""
     recipe = plan.recipe or Recipe()
     return simulate(
         plan,
@@ -83,12 +83,12 @@ def stored_recipe(out: Path) -> Recipe | None:
 
 
 def stored_summary(out: Path) -> dict[str, Any] | None:
-    """The summary of a finished run, or None."""
+    """The summary of a finished run, or None if it is not finished."""
     return read_result(out / "summary.json")
 
 
 def default_directory(recipe: Recipe) -> Path:
-    """A new directory under runs/, named for what is in it and when it began."""
+    """A new directory under runs/, named after its contents and starting time."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
     base = Path("runs") / f"{recipe.algorithm}-{recipe.data}-{stamp}"
     candidates = [base, *(base.with_name(f"{base.name}-{k}") for k in range(2, 1000))]

@@ -1,4 +1,4 @@
-"""Files that are either there in full or not there: written aside, fsynced, renamed; and files of settings."""
+"""Atomic file writes (write aside, fsync, rename), and files of settings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tacit.errors import RequestError
 def write_atomically(
     path: Path, content: bytes | Iterable[bytes | memoryview[int]], *, mode: int = 0o644
 ) -> None:
-    """Replace a file in one step; a crash at any moment leaves the old content or the new, never a mixture."""
+    """Replaces a file in one step: a crash at any moment leaves the old content or the new, never a mixture."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     try:
@@ -32,16 +32,16 @@ def write_atomically(
 
 
 def toml_values(text: str, source: str) -> dict[str, Any]:
-    """What a text of TOML says; `source` is how an error calls it."""
+    """Parses TOML; error messages refer to the text as `source`."""
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        # Beside TOMLDecodeError: numbers of too many digits, lists in lists without end.
+        # Not only TOMLDecodeError: also numbers with too many digits, and endlessly nested lists.
         raise RequestError(f"{source} is not valid TOML: {error}") from error
 
 
 def sync_directory(directory: Path) -> None:
-    """Make renames in a directory survive a power cut."""
+    """Makes renames in a directory survive a power cut."""
     handle = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -50,6 +50,6 @@ def sync_directory(directory: Path) -> None:
 
 
 def remove_leftovers(directory: Path) -> None:
-    """Delete what a killed writer left behind."""
+    """Deletes temporary files of a killed writer."""
     for part in directory.glob(".*.part"):
         part.unlink(missing_ok=True)

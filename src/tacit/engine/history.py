@@ -1,4 +1,4 @@
-"""What happened, round by round."""
+"""The history of a run, round by round."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 MEASURED = ("train_loss", "grad_norm_sq", "grad_norm_sq_mean", "signal_to_noise", "seconds", "peak_memory_mb")
-"""What histories and summaries say that no promise covers: measured on the records, or on the machine, without
-noise. It is for the researcher's own eyes."""
+"""Values in histories and summaries that no promise covers: they are measured on the records, or on the machine,
+without noise. They are only for the researcher who runs the simulation."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class HistoryRow:
     uplink_bits_total: int
     gradient_evaluations: int | None
     """record gradients computed so far by all clients, in expectation over the batches; None where the promise
-    protects numbers of records, which it would tell"""
+    protects numbers of records, which this would reveal"""
     epsilon: float | None
     """spent so far by the client that spends most; None in a run without privacy"""
     seconds: float
@@ -56,12 +56,12 @@ class History:
         return self.rows[index]
 
     def with_row(self, row: HistoryRow) -> History:
-        """This history and one more row."""
+        """This history with one more row."""
         return History((*self.rows, row))
 
     @property
     def frame(self) -> pd.DataFrame:
-        """As a pandas frame, one row an evaluated round."""
+        """As a pandas frame with one row per evaluated round."""
         import pandas as pd
 
         return pd.DataFrame([asdict(row) for row in self.rows])

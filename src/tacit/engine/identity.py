@@ -1,4 +1,4 @@
-"""What a result depends on, as a digest: a stored result is used again only if nothing of it has changed."""
+"""Digests of everything that a result depends on; a stored result is reused only if the digest is the same."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from tacit.models.registry import ENTRY_POINT
 ROOT = Path(tacit.__file__).parent
 
 ABOVE = frozenset(["bench", "cli", "deploy", "experiments", "report", "sklearn"])
-"""Rooms above the engine: what is in them cannot change the result of a run."""
+"""Rooms above the engine: their code cannot change the result of a run."""
 
 
 EXECUTION = ("evaluate_every", "checkpoint_every", "memory_limit_mb", "device")
-"""Settings that change nothing of what clients release, but for rounding."""
+"""Settings that do not change what clients release, except by rounding."""
 
 LIBRARIES = ("dp-accounting", "numpy", "scipy", "torch")
-"""Whose versions may change a result."""
+"""Libraries whose versions may change a result."""
 
 
 def result_digest(recipe: Recipe) -> str:
-    """Equal for equal recipes under the same code, libraries, and content of the user's files that it names.
+    """Equal for equal recipes with the same code, libraries and contents of the user's files that it names.
 
-    Not part of it: what a model of the user's own imports, and named data sets, which do not change.
+    It does not cover what a user's model imports, nor named data sets, which do not change.
     """
     said = hashlib.sha256(f"{engine_digest()}|{libraries()}|{recipe.to_toml()}".encode())
     for path in _files_of_the_user(recipe):
@@ -44,7 +44,7 @@ def result_digest(recipe: Recipe) -> str:
 def own_stream(recipe: Recipe) -> Recipe:
     """The recipe with a stream of its seed that no other recipe has.
 
-    Recipes that differ only in how they are run and watched release the same messages, and share it.
+    Recipes that differ only in how they are executed and evaluated release the same messages, and share a stream.
     """
     asked = replace(recipe, **{name: getattr(Recipe, name) for name in EXECUTION})
     return replace(recipe, stream=hashlib.sha256(asked.to_toml().encode()).hexdigest()[:16])
@@ -57,12 +57,12 @@ def libraries() -> list[str]:
 
 @lru_cache(maxsize=1)
 def engine_digest() -> str:
-    """Changes with every source file of the engine and of all below it."""
+    """A digest of every source file of the engine and of all layers below it."""
     return code_digest(path for path in ROOT.rglob("*.py") if path.relative_to(ROOT).parts[0] not in ABOVE)
 
 
 def code_digest(paths: Iterable[Path], root: Path = ROOT) -> str:
-    """Changes with every one of these source files; the same code in another place is the same."""
+    """A digest of these source files. It does not depend on where the code is stored."""
     said = hashlib.sha256()
     for path in sorted(paths):
         name = path.relative_to(root) if path.is_relative_to(root) else path.name
@@ -71,20 +71,20 @@ def code_digest(paths: Iterable[Path], root: Path = ROOT) -> str:
 
 
 def _files_of_the_user(recipe: Recipe) -> list[Path]:
-    """The user's files of records, and that of the user's model."""
+    """The user's data files, and the file of the user's model."""
     paths = [Path(name) for name in recipe.data.split(",")] if names_files(recipe) else []
     if recipe.model is not None and recipe.model.startswith(ENTRY_POINT):
         module = recipe.model.removeprefix(ENTRY_POINT).partition(":")[0]
         try:
             found = importlib.util.find_spec(module)
         except (ImportError, ValueError):
-            found = None  # Refused by the run itself, which knows how to say it.
+            found = None  # The run itself refuses it, with a better message.
         paths += [Path(found.origin)] if found is not None and found.origin is not None else []
     return paths
 
 
 @lru_cache(maxsize=256)
 def _content(path: Path, size: int, changed: int) -> bytes:
-    """A digest of a file, read once for all points; its size and time say whether it is still the same."""
+    """A digest of a file, cached until its size or modification time changes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").digest()

@@ -1,8 +1,9 @@
-"""An append-only record of who released what in which round, one JSON object a line.
+"""An append-only record of who released what in which round, one JSON object per line.
 
-The first line says for each group of clients (size, noise) what all that a client releases is after so many
-rounds, none among them: cumulative events, because a run need not be one release times a number. Every further
-line names a round and the clients that took part. From these, everything that was promised can be computed again.
+The first line gives, for each group of clients (size, noise), the event of all that a client has released after
+some numbers of rounds, starting from 0. These events are cumulative, because a run need not repeat one release.
+Every further line names a round and the clients that took part. Everything that was promised can be recomputed
+from these.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ class RunLedger:
         self._pending: list[str] = []
 
     def exists(self) -> bool:
-        """Whether a ledger was begun here before."""
+        """Whether a ledger was started here before."""
         return self._path.is_file()
 
     def begin(self, header: dict[str, Any], *, keep_rounds: int) -> None:
-        """Start the ledger, or take it up again after `keep_rounds` rounds.
+        """Starts the ledger, or continues it after `keep_rounds` rounds.
 
-        Rounds after the last checkpoint were lost with the process that ran them and are drawn again, the same
-        bit for bit, so their lines are dropped here and written anew.
+        Rounds after the last checkpoint were lost with the process that ran them. They are drawn again, bit for
+        bit the same, so their lines are dropped here and written again.
         """
         lines = [json.dumps(header, sort_keys=True)]
         if keep_rounds:
@@ -47,12 +48,12 @@ class RunLedger:
         write_atomically(self._path, ("\n".join(lines) + "\n").encode())
 
     def append(self, round: int, ids: Tensor, clients: int) -> None:
-        """Note that these clients are about to release something in this round."""
+        """Notes that these clients are about to release something in this round."""
         who: str | list[int] = "all" if len(ids) == clients else ids.tolist()
         self._pending.append(json.dumps({"round": round, "clients": who}))
 
     def sync(self) -> None:
-        """Make the noted rounds durable."""
+        """Makes the noted rounds durable."""
         with self._path.open("a") as file:
             file.writelines(line + "\n" for line in self._pending)
             file.flush()
@@ -61,10 +62,10 @@ class RunLedger:
 
 
 def read_ledger(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The header and the rounds of a ledger."""
+    """Reads the header and the rounds of a ledger."""
     try:
         whole = path.read_text()
-        # A last line without its end was being written when the process died, before its round was released.
+        # An unfinished last line was being written when the process died, before its round was released.
         header, *rounds = [json.loads(line) for line in whole[: whole.rfind("\n") + 1].splitlines()]
     except (OSError, ValueError) as error:
         raise DataError(f"{path} is not a ledger of tacit: {error}") from error

@@ -1,4 +1,4 @@
-"""A directory for one process at a time."""
+"""A lock that lets one process at a time use a directory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tacit.errors import RequestError
 
 @contextlib.contextmanager
 def held(directory: Path, refusal: str) -> Iterator[None]:
-    """Keep others out of a directory, who are told why; the operating system lets go of it when we die."""
+    """Locks a directory; others get the `refusal` as an error. The operating system releases it when we die."""
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / ".lock").open("w") as file:
         try:

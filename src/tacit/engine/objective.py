@@ -1,7 +1,7 @@
-"""The objective that is really minimised, measured without clipping or noise.
+"""The objective that training minimises, measured without clipping or noise.
 
 f(x) = sum_i p_i (1/m_i) sum_j f(x; d_ij) + penalty(x), with p_i = 1/n unless the federation says otherwise:
-SoteriaFL, equation (1), and ISRL-DP, appendix H. These numbers look at the
+SoteriaFL (Li et al. 2022), equation (1), and ISRL-DP (Lowy & Razaviyayn 2023), appendix H. These numbers use the
 records directly. They are for the researcher who simulates; a deployed party releases none of them.
 """
 
@@ -21,7 +21,7 @@ CHUNK_BYTES = 2**29
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a researcher looks at."""
+    """The values that are measured for a researcher."""
 
     train_loss: float
     grad_norm_sq: float
@@ -54,7 +54,7 @@ def objective(
         if federation.weights is not None:
             per_client = per_client * federation.weights[clients]
         weights = per_client[batch.owners().cpu()]
-        # Weighted records of one big client: the sums of single clients are not needed.
+        # Treated as weighted records of one big client, because sums per client are not needed.
         pooled = Batch(batch.features, batch.targets, torch.tensor([batch.records]))
         value, slope = _weighted(model, point, pooled, weights.to(point.device))
         loss += value.cpu()
@@ -76,7 +76,7 @@ def _weighted(model: Model, point: Tensor, batch: Batch, weights: Tensor) -> tup
 
 
 def _chunks(federation: Federation, most_bytes: int) -> list[Tensor]:
-    """Consecutive clients with about so many records that a pass over copies of them fits into memory."""
+    """Consecutive clients in chunks that are small enough for copies of their records to fit into memory."""
     record = federation.features[0].numel() * federation.features.element_size()
     group = torch.cumsum(federation.sizes, 0) // max(1, most_bytes // (3 * record))
     return list(torch.arange(federation.clients).split(torch.unique(group, return_counts=True)[1].tolist()))

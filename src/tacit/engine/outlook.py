@@ -1,4 +1,4 @@
-"""Whether anything can be learned, told before the run; and what limited the result, told after it."""
+"""Predicts before a run whether anything can be learned, and explains after it what limited the result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tacit.engine.run import Run
 
 CLEAR = 10.0
-"""From this ratio of signal to noise on, a run is about as good as its model and its rounds allow."""
+"""From this signal-to-noise ratio on, a run is about as good as its model and its rounds allow."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Outlook:
 
 
 def outlook(plan: Plan) -> Outlook | None:
-    """What can be said of a plan from public numbers alone; None without privacy, where there is no noise."""
+    """What public numbers say about a plan; None without privacy, because there is no noise."""
     found = plan.calibration
     if plan.guarantee is None:
         return None
@@ -51,7 +51,7 @@ def outlook(plan: Plan) -> Outlook | None:
     recipe = plan.recipe
     if plan.federation.classes is None and recipe is not None and recipe.target_bound is None:
         said = (
-            "How large targets are is not known, and bound and steps assume about "
+            "The size of the targets is not known; bound and steps assume about "
             f"{plan.algorithm.work.bound.norm(known.dim) / feature_scale(plan.algorithm.work.model):.2g}. Set "
             "target_bound to a public bound on the absolute target, such as the largest value that it can have."
         )
@@ -76,7 +76,7 @@ def outlook(plan: Plan) -> Outlook | None:
 
 
 def _needs(plan: Plan, times: float) -> str:
-    """What makes signal over noise so many times larger; noise falls about in proportion to epsilon."""
+    """What would multiply the signal-to-noise ratio by `times`; noise is roughly proportional to 1/epsilon."""
     clients = plan.federation.clients
     if plan.algorithm.work.unit is Unit.CLIENT:
         alone = not plan.algorithm.trust.charges_everyone
@@ -89,7 +89,7 @@ def _needs(plan: Plan, times: float) -> str:
 
 
 def _rounded(number: float) -> str:
-    """To two digits: it is an estimate."""
+    """Rounded to two digits, because it is an estimate."""
     digits = max(0, math.floor(math.log10(number)) - 1)
     return f"{math.ceil(number / 10**digits) * 10**digits:,}"
 
@@ -107,9 +107,9 @@ class Limit:
 
 
 def findings(run: Run) -> list[Limit]:
-    """What limited the result of a run: nothing, if the list is empty.
+    """What limited the result of a run; an empty list means nothing did.
 
-    Measured on the records without noise, like the losses that it compares: for the researcher's own eyes.
+    Measured on the records without noise, like the losses it compares, so it is only for the researcher.
     """
     found = []
     plan, history = run.plan, run.history
@@ -119,9 +119,9 @@ def findings(run: Run) -> list[Limit]:
     rose = not last.train_loss <= first.train_loss
     if rose:
         shorter = (
-            "Leave step out: it then suits the noise."
+            "Leave step out: it is then derived from the noise."
             if "step" in settings
-            else "Take a model with fewer parameters."
+            else "Use a model with fewer parameters."
         )
         found.append(
             Limit(f"The training loss rose, from {first.train_loss:.3g} to {last.train_loss:.3g}.", shorter)
@@ -132,7 +132,7 @@ def findings(run: Run) -> list[Limit]:
             Limit(
                 f"The model is no better than {naive[1]}: test {run.algorithm.work.model.metric_name} "
                 f"{last.test_metric:.4g}.",
-                "See what follows." if ahead is not None and ahead.verdict != "clear" else "Try another model.",
+                "See below." if ahead is not None and ahead.verdict != "clear" else "Try another model.",
             )
         )
     if ahead is not None and ahead.verdict != "clear":
@@ -143,22 +143,22 @@ def findings(run: Run) -> list[Limit]:
         found.append(
             Limit(
                 f"Compression by {compressor} multiplies the variance of the noise by {factor:.3g}.",
-                "Leave compressor out, or take a weaker one ('natural', or 'identity' for none).",
+                "Leave compressor out, or use a weaker one ('natural', or 'identity' for none).",
             )
         )
     if not found and len(history) > 5:
-        # At a fifth before the end, what is left to gain shows in the slope.
+        # A fifth before the end, the slope shows what is left to gain.
         before = history[-1 - len(history) // 5]
         gained, late = first.train_loss - last.train_loss, before.train_loss - last.train_loss
         if gained > 0 and late > 0.1 * gained:
-            found.append(Limit("The loss was still falling at the end.", f"Take more than {plan.rounds} rounds."))
+            found.append(Limit("The loss was still falling at the end.", f"Use more than {plan.rounds} rounds."))
     return found
 
 
 def _naive_metric(run: Run) -> tuple[float, str] | None:
-    """The test metric of a model that knows nothing but the commonest class; None for regressions."""
+    """The test metric of always predicting the most common class; None for regressions."""
     federation = run.federation
     if federation.test_targets is None or federation.classes is None:
         return None
     counts = torch.bincount(federation.test_targets, minlength=federation.classes)
-    return float(counts.max() / counts.sum()), "always saying the commonest class"
+    return float(counts.max() / counts.sum()), "always predicting the most common class"

@@ -1,4 +1,4 @@
-"""How much memory this process has and had, where the system says so."""
+"""Current and peak memory of this process, where the system reports them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import sys
 
 
 def memory_mb() -> float | None:
-    """What it has now, in MiB."""
+    """Current memory, in MiB."""
     return _status("VmRSS")
 
 
 def peak_memory_mb() -> float | None:
-    """The most that it has had, in MiB: since it began, or since `forget_peak`."""
+    """Peak memory since the process started, or since `forget_peak`, in MiB."""
     peak = _status("VmHWM")
     if peak is not None or sys.platform == "win32":
         return peak
@@ -22,7 +22,7 @@ def peak_memory_mb() -> float | None:
 
 
 def forget_peak() -> None:
-    """Begin to look for the peak anew, where the system allows it."""
+    """Resets the peak, where the system allows it."""
     try:
         with open("/proc/self/clear_refs", "w", encoding="ascii") as references:
             references.write("5")

@@ -1,8 +1,8 @@
-"""A plan: what is run, on what, with which promise, and the noise that keeps it.
+"""A plan: what is run, on which data, with which promise, and the noise that keeps the promise.
 
-Every run goes through here, simulated, audited or deployed. A plan is made of an algorithm and a federation
-(`plan`), or of a recipe (`make_plan`). Whatever will be refused is refused now, before anything is written or
-run; the noise is derived once, and comes with the plan.
+Every run goes through here, whether simulated, audited or deployed. A plan is made from an algorithm and a
+federation (`plan`), or from a recipe (`make_plan`). Invalid requests are refused at this point, before anything
+is written or run. The noise is derived once and is part of the plan.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ from tacit.side import SideRelease
 
 @dataclass(frozen=True)
 class Plan:
-    """A run that may be started. Made by `plan` or `make_plan`.
+    """A run that is ready to start. Made by `plan` or `make_plan`.
 
     Guarantee: `calibration` holds the least noise that keeps `privacy` for this algorithm, these records and
-    these rounds; parts that do not belong together are refused.
+    these rounds; parts that do not fit together are refused.
     """
 
     algorithm: Algorithm
     federation: Federation
     rounds: int
     privacy: Privacy
-    """what is promised; where whole clients are protected as well, the stricter targets that this takes"""
+    """the targets; if whole clients are protected as well, the stricter targets that this needs"""
     seed: int
     stream: str
     attended: Attendance
     calibration: Calibration
     clients: Target | None = None
-    """what all records of a client together are promised, where that was asked for"""
+    """the target for all records of a client together, if one was asked for"""
     recipe: Recipe | None = None
-    """without open choices, where the plan was made of one: it reproduces the run"""
+    """the recipe that the plan was made from, if any, with all choices filled in: it reproduces the run"""
 
     def __post_init__(self) -> None:
         calibration = self.calibration
@@ -72,7 +72,7 @@ class Plan:
             or len(sizes) != self.federation.clients
             or not torch.equal(sizes, torch.where(sizes < 0, sizes, self.federation.sizes))
         ):
-            raise RequestError("this noise was derived for another run: make a plan of this one")
+            raise RequestError("this noise was derived for another run: make a plan for this one")
 
     @property
     def guarantee(self) -> Guarantee | None:
@@ -81,18 +81,18 @@ class Plan:
 
     @property
     def releases(self) -> int:
-        """How many rounds a client is charged for."""
+        """The number of rounds that a client is charged for."""
         return self.calibration.releases
 
     def randomness(self) -> Randomness:
-        """The coins of the seed; what clients draw for themselves is not from it if their noise is secret."""
+        """Randomness from the seed. With secret noise, clients' own draws do not come from it."""
         secret = fresh_secret() if self.algorithm.work.noise.secret else None
         return Randomness(self.seed, secret, self.stream)
 
     def with_server(self, server: ServerUpdate) -> Plan:
-        """The same plan with another server, whose steps may follow from the noise.
+        """The same plan with another server, whose steps may be derived from the noise.
 
-        What the server does with messages changes nothing about them: they need the noise that they have.
+        What the server does with messages does not change them, so they need the same noise.
         """
         algorithm = replace(self.algorithm, server=server)
         return replace(self, algorithm=algorithm, calibration=replace(self.calibration, algorithm=algorithm))
@@ -110,19 +110,19 @@ def plan(
     attended: Attendance | None = None,
     also: DpEvent | None = None,
 ) -> Plan:
-    """A run of an algorithm on a federation, with the noise that its promise needs, or why there is none.
+    """Plans a run of an algorithm on a federation, with the noise that its promise needs, or refuses it.
 
     Args:
-        algorithm: what is run.
+        algorithm: the algorithm to run.
         federation: the records of every client.
-        rounds: how many rounds the run has.
-        privacy: a `Target`, one for each client if they have budgets of their own, or "none".
-        seed: of all randomness that is not secret. Whoever knows it can subtract seeded noise.
-        stream: which of the seed's streams clients draw from. Two runs with the same seed and stream share their
-            noise; with another stream they share only the start and public coins.
-        clients: what all records of a client together are promised as well, beside each of them.
-        attended: how often clients take part, where the federation is only one of them; counted unless given.
-        also: what every client releases beside its messages; the noise makes room for it.
+        rounds: number of rounds of the run.
+        privacy: a `Target`, one for each client if they have separate budgets, or "none".
+        seed: seed of all randomness that is not secret. Whoever knows it can subtract seeded noise.
+        stream: the stream of the seed that clients draw from. Two runs with the same seed and stream share their
+            noise; with different streams they share only the start and public coins.
+        clients: an additional target for all records of a client together.
+        attended: how often clients take part, if the federation is only one of them; counted by default.
+        also: what every client releases besides its messages; the noise leaves room for it.
     """
     attended = attended or attendance(algorithm, federation.clients, rounds, Randomness(seed))
     times = releases(algorithm, attended)
@@ -130,7 +130,7 @@ def plan(
     if clients is not None:
         privacy = protect_clients(algorithm, federation, releases=times, privacy=privacy, clients=clients)
     found = calibrate(algorithm, federation, releases=times, privacy=privacy, attended=attended, also=also)
-    # After what is refused whatever the records are: this looks at how many there are.
+    # Must come after the checks that do not depend on the records, because this uses their numbers.
     algorithm.work.sampling.check_rounds(federation.sizes, rounds * algorithm.work.batches_per_round)
     algorithm = settled(algorithm, float(found.noise_multipliers[0]))
     algorithm = settle_steps(algorithm, federation, found.noise_stds, float(found.noise_multipliers[0]), rounds)
@@ -139,12 +139,12 @@ def plan(
 
 
 def make_plan(recipe: Recipe, *, data_dir: Path | None = None, federation: Federation | None = None) -> Plan:
-    """The plan of a recipe: load the data (unless they are given), fill in what is left open, build the parts.
+    """Plans a recipe: loads the data (unless given), fills in open settings and builds the parts.
 
     Args:
-        recipe: what to run, on what, with which promise.
+        recipe: what to run, on which data, with which promise.
         data_dir: where data sets are looked for first.
-        federation: the recipe's records, if they were read before.
+        federation: the recipe's records, if they have already been read.
     """
     count("memory_limit_mb", recipe.memory_limit_mb, at_least=0)
     _check_device(recipe.device)
@@ -170,7 +170,7 @@ def make_plan(recipe: Recipe, *, data_dir: Path | None = None, federation: Feder
     unit = str(algorithm.work.unit)
     if privacy != "none" and recipe.privacy not in (None, unit):
         raise RequestError(
-            f"algorithm {recipe.algorithm!r} protects every {unit}: privacy = {recipe.privacy!r} is not for it"
+            f"algorithm {recipe.algorithm!r} protects every {unit}, not privacy = {recipe.privacy!r}"
         )
     recipe = replace(recipe, privacy="none" if privacy == "none" else unit)
     made = plan(
@@ -188,7 +188,7 @@ def make_plan(recipe: Recipe, *, data_dir: Path | None = None, federation: Feder
 def algorithm_of(
     recipe: Recipe, model: Model, federation: Federation, before: SideRelease[float] | None = None
 ) -> Algorithm:
-    """The algorithm of a recipe; `before` is the release that its bound was found by, if there was one."""
+    """The algorithm of a recipe; `before` is the release that its bound was derived from, if any."""
     who = participation_of(recipe, federation.clients)
     about = About(federation, recipe.rounds or 1, recipe.seed, who, before)
     return build_algorithm(

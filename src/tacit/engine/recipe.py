@@ -1,6 +1,6 @@
 """A recipe: everything that determines a run, as plain values that can be written as TOML and read back.
 
-Data, model and algorithm have a name each, and settings of their own beside it:
+Data, model and algorithm each have a name and settings of their own:
 
     rounds = 100
     epsilon = 2.0
@@ -14,7 +14,7 @@ Data, model and algorithm have a name each, and settings of their own beside it:
     name = "soteriafl-gd"
     compressor = "natural"
 
-Which settings there are is up to whatever has that name. `algorithm = "soteriafl-gd"` says the name alone.
+The name determines which settings there are. `algorithm = "soteriafl-gd"` gives only the name.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from tacit.engine.files import toml_values
 from tacit.errors import RequestError, unknown_name
 
 TABLES = ("algorithm", "model", "data")
-"""What has a name, and settings of its own."""
+"""Tables of a recipe: each has a name and settings of its own."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What to train, on what, how, and with which promise.
+    """What to train, on which data, how, and with which promise.
 
-    None, and a setting that is left out, mean "choose for me": the theory's prescription where there is one.
-    `Plan.recipe` of a resolved recipe has every choice filled in, and reproduces the run.
+    None, or a setting that is left out, means "choose for me": the theory's prescription where there is one.
+    `Plan.recipe` has every choice filled in, and reproduces the run.
     """
 
     # what and on what
@@ -53,41 +53,40 @@ class Recipe:
     model: str | None = None
     # the promise
     privacy: str | None = None
-    """whose influence is hidden: "record" or "client", whichever the algorithm protects, or "none" for a run
-    without any privacy"""
+    """unit of privacy: "record" or "client", as the algorithm defines it; "none" turns privacy off"""
     epsilon: float | list[float] | dict[str, float] | None = 8.0
-    """one for all clients, one for each of them in order, or one for each name"""
+    """one value for all clients, a list with one per client in order, or a table with one per name"""
     delta: float | list[float] | dict[str, float] | None = 1e-5
     adjacency: str = "replace-one"
     client_epsilon: float | None = None
-    """what all records of a client together are promised as well; the noise is the larger of the two needs"""
+    """additional epsilon for all records of a client together; the noise is the larger of the two needs"""
     client_delta: float | None = None
-    """the delta of that promise; as large as `delta` unless given"""
+    """the delta of that promise; by default as large as `delta`"""
     noise: str = "gaussian"
     """"gaussian" from the seed, for research, or "lattice" from the operating system's entropy"""
     # what everybody knows
     weights: str | list[float] | dict[str, float] | None = None
-    """how much each client counts: "equal", "records", or a number for each"""
+    """weights of the clients: "equal", "records", or a number for each"""
     feature_norm: float | None = None
     """a public bound on the norm of a record's features, for the theory's constants"""
     target_bound: float | None = None
     """a public bound on the absolute target of a regression, for the theory's constants"""
     settings_from: str = "defaults"
-    """what fills in the settings that are left out: "defaults", chosen for a good model at this noise, or
-    "theory", as the paper's theorems prescribe"""
+    """source of the settings that are left out: "defaults", chosen for a good model at this noise, or "theory",
+    as the paper's theorems prescribe"""
     # the run
     rounds: int | None = None
     cohort: int | str | None = None
-    """how many clients take part in a round, or "FEWEST-MOST"; all of them unless given"""
+    """how many clients take part in a round, or "FEWEST-MOST"; all of them by default"""
     seed: int = 0
     stream: str | None = None
-    """which of the seed's streams noise, batches and secret coins come from; runs of one seed and stream share
-    them. `tacit compare` gives every run its own"""
+    """the stream of the seed that noise, batches and secret coins come from; runs with the same seed and stream
+    share them. `tacit compare` gives every run its own"""
     evaluate_every: int | None = None
     checkpoint_every: int | None = None
     memory_limit_mb: int = 1024
-    """about how much of a cohort is worked on at a time; 0 for one client after the other, which rounds exactly
-    as a deployed silo does"""
+    """approximate memory for the part of a cohort that is processed at a time; 0 for one client after the other,
+    which rounds exactly as a deployed silo does"""
     device: str = "cpu"
     algorithm_settings: dict[str, Any] = field(default_factory=dict)
     """the parameters of the algorithm's function (`tacit.algorithms.settings`)"""
@@ -108,7 +107,7 @@ class Recipe:
 
     @property
     def memory_limit_bytes(self) -> int:
-        """The same in bytes, at least one."""
+        """The memory limit in bytes, at least one."""
         return max(1, self.memory_limit_mb * 2**20)
 
     def with_settings(self, settings: dict[str, Any]) -> Recipe:
@@ -133,7 +132,7 @@ class Recipe:
         return replace(self, algorithm_settings={**self.algorithm_settings, **settings})
 
     def for_algorithm(self, algorithm: str) -> Recipe:
-        """This recipe with another algorithm, and without the settings that this one does not take."""
+        """This recipe with another algorithm, without the settings that the new algorithm does not take."""
         make = algorithm_entry(algorithm).make
         own = {name: value for name, value in self.algorithm_settings.items() if name in settings_of(make)}
         if (usual_settings(make) | own).get("sampling") == "full":
@@ -141,7 +140,7 @@ class Recipe:
         return replace(self, algorithm=algorithm, algorithm_settings=own)
 
     def flat(self) -> dict[str, Any]:
-        """Every setting by the name that `with_settings` knows it by."""
+        """Every setting, by the name that `with_settings` uses."""
         values = asdict(self)
         tables = {name: values.pop(f"{name}_settings") for name in TABLES}
         return values | {f"{table}.{name}": v for table, own in tables.items() for name, v in own.items()}
@@ -166,7 +165,7 @@ class Recipe:
                 own = dict(values.pop(name))
                 values |= {name: own.pop("name")} if "name" in own else {}
                 values[f"{name}_settings"] = own
-        # A choice left out of a file is left open, even where the built-in recipe has made it.
+        # A choice left out of a file stays open, even if the built-in recipe has made it.
         open_choices = {"epsilon": None, "delta": None} if values.get("privacy") == "none" else {}
         return cls(**{**open_choices, **values})
 
@@ -181,13 +180,13 @@ class Recipe:
 
 
 def _former_names() -> dict[str, tuple[str, str]]:
-    """Settings that stood on their own in recipes before algorithm, model and data had tables: table and name."""
+    """Table and name of settings that were at the top level before algorithm, model and data had tables."""
     names = {name: ("algorithm", name) for entry in ALGORITHMS.values() for name in entry.settings}
     return names | {"step_schedule": names["schedule"]}
 
 
 def _check_names(names: Iterable[str], where: str = "") -> None:
-    """Refuse what is no setting of a recipe, and say where it is written now if it used to be one."""
+    """Refuses unknown settings; for former names, says where the setting is written now."""
     known = [f.name for f in fields(Recipe) if not f.name.endswith("_settings")]
     strangers = [name for name in names if name not in known]
     moved = {name: ".".join(home) for name, home in _former_names().items() if name in strangers}
@@ -199,7 +198,7 @@ def _check_names(names: Iterable[str], where: str = "") -> None:
 
 
 def _check_format(values: dict[str, Any], source: str) -> None:
-    """Refuse a recipe from before there were tables, and say what to write instead: all of it."""
+    """Refuses a recipe from before there were tables, and shows how to write all of it now."""
     own = {f"{table}_settings": table for table in TABLES}
     former = _former_names()
     moved = [name for name in values if name in former or name in own]
@@ -213,7 +212,7 @@ def _check_format(values: dict[str, Any], source: str) -> None:
             tables[own[name]] |= values[name]
         elif name in former:
             table, setting = former[name]
-            # Recipes used to hold every setting, also those that their algorithm does not have.
+            # Recipes used to hold every setting, including those that their algorithm does not have.
             if setting in algorithm_entry(named).settings:
                 tables[table][setting] = values[name]
     for table, settings in tables.items():
@@ -226,7 +225,7 @@ def _check_format(values: dict[str, Any], source: str) -> None:
 
 
 def _as_numbers(name: str, value: Any) -> Any:
-    """The same value, with every number of a list or table a float."""
+    """The same value, with every number of a list or table as a float."""
     if not isinstance(value, list | dict):
         return value
     entries = value if isinstance(value, list) else list(value.values())
@@ -258,7 +257,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
 
 
 DEMONSTRATION = Recipe(algorithm="soteriafl-gd", data="digits", clients=10, epsilon=8.0, delta=1e-5)
-"""What `tacit run` does when it is told nothing: embedded data, ten clients, no download.
+"""The default of `tacit run`: embedded data, ten clients, no download.
 
-Everything else is left to the defaults, which look at no record.
+All other settings are left to the defaults, which use no record.
 """

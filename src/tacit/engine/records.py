@@ -1,4 +1,4 @@
-"""The records that a recipe names."""
+"""Loads the records that a recipe names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tacit.models.quadratic import quadratic_federation
 
 
 def load_federation(recipe: Recipe, data_dir: Path | None) -> Federation:
-    """The records that a recipe names, and how much each client counts."""
+    """The records that a recipe names, with the weights of the clients."""
     return weighted(recipe, unweighted(recipe, data_dir))
 
 
@@ -29,7 +29,7 @@ def weighted(recipe: Recipe, federation: Federation) -> Federation:
 
 
 def unweighted(recipe: Recipe, data_dir: Path | None) -> Federation:
-    """The records alone. They follow from the data's own settings, or from the seed where those have none."""
+    """The records without weights. They follow from the data's own settings, or else from the seed."""
     makers = {"quadratic": quadratic_federation}
     known = inspect.signature(from_files if names_files(recipe) else makers.get(recipe.data, load)).parameters
     for name in recipe.data_settings:
@@ -44,15 +44,15 @@ def unweighted(recipe: Recipe, data_dir: Path | None) -> Federation:
 
 
 def names_files(recipe: Recipe) -> bool:
-    """Whether the records are the user's own files, which no seed changes."""
+    """Whether the records are the user's own files, which do not depend on a seed."""
     return "." in recipe.data
 
 
 def _own_files(recipe: Recipe) -> Federation:
-    """The user's own files: one a client, joined by commas, or one with a client column (`data.client`)."""
+    """The user's own files: one per client, joined by commas, or one with a client column (`data.client`)."""
     if recipe.partition != Recipe.partition:
         raise RequestError(
-            f"partition = {recipe.partition!r} is for named data sets; files say whose records they hold"
+            f"partition = {recipe.partition!r} is only for named data sets; files say whose records they hold"
         )
     federation = from_files(recipe.data.split(","), **recipe.data_settings)
     if recipe.clients not in (None, federation.clients):

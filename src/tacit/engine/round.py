@@ -1,7 +1,7 @@
 """One round: the two functions that every engine calls.
 
-The simulator calls them for whole cohorts, a deployed silo calls `client_round` for itself alone, and the
-deployed server calls `server_round`. There is no other implementation of an algorithm anywhere.
+The simulator calls them for whole cohorts, a deployed silo calls `client_round` for itself, and the deployed
+server calls `server_round`. Algorithms are not implemented anywhere else.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tacit.noise.randomness import Purpose
 from tacit.state import State
 
 POINT = "point"
-"""The name of the point in what is broadcast."""
+"""The name of the point in a broadcast."""
 
 
 @dataclass(frozen=True)
 class ClientState:
-    """What the clients at hand remember: of their work, and of their uplink."""
+    """What clients remember, for their work and for their uplink."""
 
     work: State
     uplink: State
@@ -34,7 +34,7 @@ class ClientState:
 
 @dataclass(frozen=True)
 class ServerState:
-    """What the server remembers: of its update, and of the messages."""
+    """What the server remembers, for its update and for the messages."""
 
     update: State
     uplink: State
@@ -43,21 +43,21 @@ class ServerState:
 def client_start(
     algorithm: Algorithm, point: Tensor, federation: Federation, zeros: Zeros = torch.zeros
 ) -> ClientState:
-    """The memory of all clients of a federation before the first round; `zeros` makes room for their shifts."""
+    """The state of all clients before the first round; `zeros` allocates room for their shifts."""
     uplink = algorithm.uplink.init(federation.clients, len(point), zeros)
     on_device = {name: tensor.to(point.device) for name, tensor in uplink.items()}
     return ClientState(algorithm.work.init(point, federation), on_device)
 
 
 def server_start(algorithm: Algorithm, point: Tensor) -> ServerState:
-    """The memory of the server before the first round."""
+    """The state of the server before the first round."""
     uplink = algorithm.uplink.server_init(len(point))
     on_device = {name: tensor.to(point.device) for name, tensor in uplink.items()}
     return ServerState(algorithm.server.init(point), on_device)
 
 
 def broadcast(algorithm: Algorithm, state: ServerState, round: int) -> State:
-    """What the server sends to every client of a round: the point, and what else its uplink tells them."""
+    """What the server sends to every client of a round: the point, and anything that its uplink adds."""
     point = algorithm.server.broadcast(state.update, round)
     return {POINT: point, **algorithm.uplink.broadcast(state.uplink)}
 
@@ -65,11 +65,11 @@ def broadcast(algorithm: Algorithm, state: ServerState, round: int) -> State:
 def client_round(
     algorithm: Algorithm, received: State, cohort: Cohort, state: ClientState, noise_multipliers: Tensor
 ) -> tuple[Packets, ClientState]:
-    """What the clients of a cohort send in a round, and what they remember; `state` is consumed.
+    """What the clients of a cohort send in a round, and their new state; `state` is consumed.
 
-    `received` is what the server broadcast. Guarantee, whatever it is: the packets are post-processing of what
-    `algorithm.work` made private. A client of weight p_i counts N p_i times as much as the mean client (Lowy &
-    Razaviyayn 2023, appendix H).
+    `received` is what the server broadcast. Guarantee, whatever it contains: the packets are post-processing of
+    what `algorithm.work` made private. A client of weight p_i counts N p_i times as much as the mean client
+    (ISRL-DP (Lowy & Razaviyayn 2023), appendix H).
     """
     point = received[POINT]
     if told := algorithm.uplink.told(received, state.uplink, cohort.clients):
@@ -78,7 +78,7 @@ def client_round(
     if isinstance(algorithm.work, PrivateGradient) and algorithm.work.by_coordinate:
         choice = algorithm.uplink.choose(len(point), generators)
         if choice is not None:
-            # Of a noisy gradient only what is sent is worth computing: the message has the same law.
+            # Only the coordinates that are sent need be computed: the message has the same distribution.
             rows, work = algorithm.work.run(point, cohort, state.work, noise_multipliers, at=choice.indices)
             values = _weighted(rows, cohort)
             packets, uplink = algorithm.uplink.send_chosen(
@@ -97,7 +97,7 @@ def _weighted(rows: Tensor, cohort: Cohort) -> Tensor:
 def server_round(
     algorithm: Algorithm, total: Tensor, state: ServerState, *, round: int, cohort: int, clients: int
 ) -> ServerState:
-    """What the server remembers after a round whose decoded messages add up to `total`."""
+    """The server's state after a round whose decoded messages add up to `total`."""
     divisor = algorithm.participation.divisor(cohort)
     direction, uplink = algorithm.uplink.receive(total, state.uplink, cohort=divisor, clients=clients)
     return ServerState(algorithm.server.step(state.update, direction, round), uplink)

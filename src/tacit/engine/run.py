@@ -1,4 +1,4 @@
-"""What a run leaves behind: the model, the history, the promise, and where to look at them."""
+"""The results of a run: the model, the history, the promise, and methods to inspect them."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class Run:
     parameters: Tensor
     seconds: float
     peak_memory_mb: float | None = None
-    """the most that the process had while it ran, data and libraries included"""
+    """peak memory of the process during the run, including data and libraries"""
 
     @property
     def algorithm(self) -> Algorithm:
-        """What was run."""
+        """The algorithm that was run."""
         return self.plan.algorithm
 
     @property
@@ -55,7 +55,7 @@ class Run:
 
     @property
     def rounds(self) -> int:
-        """How many rounds there were."""
+        """The number of rounds."""
         return self.plan.rounds
 
     @property
@@ -74,13 +74,13 @@ class Run:
         return self.history[-1]
 
     def save(self, directory: Path | str) -> Path:
-        """Write history, summary and model into a directory (ledger and checkpoints are written by the run)."""
+        """Writes history, summary and model into a directory (the run itself writes ledger and checkpoints)."""
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
         write_atomically(directory / "history.csv", self.history.to_csv().encode())
         self.model.save(directory / "model.safetensors")
         summary = json.dumps(self.summary(directory), indent=2) + "\n"
-        # Last, because a directory with a summary is a finished run.
+        # Written last, because a directory with a summary is a finished run.
         write_atomically(directory / "summary.json", summary.encode())
         return directory
 
@@ -92,14 +92,14 @@ class Run:
     def _protection(self) -> tuple[Protection, ...]:
         if self.guarantee is None:
             return ()
-        # What all records of a client are worth together takes an accountant a while for clients of many sizes:
-        # unless it was promised, and so computed before, it is left to `tacit account`.
+        # The guarantee for all records of a client together takes long to compute for clients of many sizes.
+        # Unless it was promised, and so computed before, it is left to `tacit account`.
         sizes, whole = self.federation.sizes, self.plan.clients
         records = sizes.tolist() if whole is not None or len(sizes.unique()) <= _MOST_SIZES else None
         return protection(self.guarantee, beside=self.calibration.beside, records=records, groups=(), whole=whole)
 
     def _own(self) -> list[dict[str, Any]]:
-        """What each client was promised, where they have budgets of their own."""
+        """The target of each client, if clients have separate budgets."""
         guarantee, calibration, federation = self.guarantee, self.calibration, self.federation
         if guarantee is None or isinstance(self.plan.privacy, Target):
             return []
@@ -127,7 +127,7 @@ class Run:
         federation, work, last = self.federation, self.algorithm.work, self.last
         guarantee, sizes = self.guarantee, federation.sizes
         shows_sizes = self.calibration.shows_sizes
-        # Which client is the smallest tells something of its size, too.
+        # Which client is the smallest also reveals something about its size.
         one = int(sizes.argmin()) if shows_sizes else 0
         stds, multipliers = self.calibration.noise_stds, self.calibration.noise_multipliers
         return {
@@ -152,7 +152,7 @@ class Run:
             if work.noise.secret
             else "seeded: a simulation, not private to whoever knows the seed",
             "sampling": work.sampling.name,
-            # Clients may differ in these: they are those of the smallest client, or of the first.
+            # Clients may differ in these: the values are those of the smallest client, or of the first.
             "sampling_rate": work.sampling.rate(int(sizes[one])) if shows_sizes else None,
             "clip_norm": bound if math.isfinite(bound := work.bound.norm(_bounded_numbers(work))) else None,
             "noise_std": float(stds[one]),

@@ -21,7 +21,7 @@ from tacit.engine.threads import suitable_threads
 from tacit.errors import DataError, RequestError, count
 
 Progress = Callable[[int, HistoryRow | None], None]
-"""Called after every round with the number of finished rounds, and with a row where one was evaluated."""
+"""Called after every round with the number of finished rounds, and with a history row if one was evaluated."""
 
 MEMORY_LIMIT_BYTES = 2**30
 EVALUATIONS = 50
@@ -38,22 +38,22 @@ def simulate(
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
 ) -> Run:
-    """Run a plan (`tacit.plan`): train, with the noise that it comes with, and remember what happened.
+    """Runs a plan (`tacit.plan`): trains with the plan's noise and records the history.
 
     The same seed gives the same bits. Noise from a seed is for research: whoever knows the seed can subtract it,
-    and two runs with the same seed and stream share it. With lattice noise everything that a client draws for
+    and two runs with the same seed and stream share it. With lattice noise, everything that a client draws for
     itself comes from the operating system, and a run cannot be repeated.
 
     Args:
-        plan: what is run.
-        evaluate_every: rounds between two evaluations; by default there are about fifty of them.
-        out: directory for ledger and checkpoints. A run that was killed goes on from its last checkpoint when it
-            is started again, and the result is the same, bit for bit.
+        plan: the plan to run.
+        evaluate_every: rounds between two evaluations; by default there are about fifty.
+        out: directory for ledger and checkpoints. A killed run that is started again continues from its last
+            checkpoint, and the result is the same, bit for bit.
         checkpoint_every: rounds between two checkpoints; by default there is one every few seconds.
-        memory_limit_bytes: cohorts are worked on in chunks of about this size.
+        memory_limit_bytes: cohorts are processed in chunks of about this size.
         device: where tensors are kept, such as "cuda".
-        progress: called after every round with the number of finished rounds, and with a row of the history where
-            there was an evaluation.
+        progress: called after every round with the number of finished rounds, and with a history row if there was
+            an evaluation.
     """
     forget_peak()
     usual = max(1, plan.rounds // EVALUATIONS)
@@ -96,7 +96,7 @@ def _train(simulation: Simulation, store: _Store | None, every: int, progress: P
 
 
 class _Store:
-    """Where a run keeps its ledger and its checkpoints."""
+    """The ledger and the checkpoints of a run."""
 
     def __init__(self, simulation: Simulation, directory: Path, every: int | None) -> None:
         self._checkpoints = directory / "checkpoints"
@@ -113,18 +113,18 @@ class _Store:
         return self._simulation.algorithm.work.noise.secret
 
     def note(self, round: int, cohort: Tensor) -> None:
-        """Write down who is about to release something."""
+        """Notes who is about to release something."""
         federation = self._simulation.federation
         self.ledger.append(round, federation.ids[cohort], federation.clients)
         if self._secret:
-            # Noise that nobody can draw again: the release counts even if the process dies the next moment.
+            # This noise cannot be drawn again: the release counts even if the process dies right after it.
             self.ledger.sync()
 
     def load(self) -> SimulationState | None:
         if self._secret and self.ledger.exists():
             raise RequestError(
-                f"{self._checkpoints.parent} cannot be resumed: nobody can draw its noise again, and its rounds "
-                "would be released a second time; start again in another --out, at a cost of its own"
+                f"{self._checkpoints.parent} cannot be resumed: its noise cannot be drawn again, so its rounds "
+                "would be released a second time; start again in another --out, at its own privacy cost"
             )
         try:
             saved = checkpoints.latest(self._checkpoints, self._fingerprint, self._simulation.placed)
@@ -148,5 +148,5 @@ class _Store:
             began = time.monotonic()
             checkpoints.save(self._checkpoints, self._simulation.to_checkpoint(state, self._fingerprint))
             self._saved_at = time.monotonic()
-            # Large memories take long to write: most of the time is for training.
+            # Large states take long to write; most of the time should go to training.
             self._pause = max(SECONDS_BETWEEN_CHECKPOINTS, 10 * (self._saved_at - began))

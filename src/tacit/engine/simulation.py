@@ -1,4 +1,4 @@
-"""What a simulated run is made of: its state, and how one round turns it into the next."""
+"""The state of a simulated run, and how one round turns it into the next."""
 
 from __future__ import annotations
 
@@ -39,49 +39,49 @@ from tacit.noise.randomness import Purpose, Randomness
 from tacit.privacy.promises.terms import Unit
 
 CHUNK_BYTES = 2**27
-"""No more is worked on at a time, whatever the memory: larger chunks are no faster."""
+"""Largest chunk, however much memory there is: larger chunks are no faster."""
 
 
 @dataclass(frozen=True)
 class SimulationState:
-    """Everything that a run is after `round` rounds."""
+    """The whole state of a run after `round` rounds."""
 
     round: int
     clients: ClientState
     server: ServerState
     releases: Tensor
-    """(clients,) int64: in how many rounds each client took part"""
+    """(clients,) int64: the number of rounds in which each client took part"""
     uplink_bits: int = 0
     evaluations: float = 0.0
     signal_to_noise: float | None = None
-    """of the newest round, where it was measured"""
+    """signal-to-noise ratio of the newest round, if it was measured"""
     history: History = field(default_factory=History)
     seconds: float = 0.0
 
 
 @dataclass(frozen=True)
 class Simulation:
-    """All that stays the same from round to round."""
+    """Everything that stays the same from round to round."""
 
     plan: Plan
     randomness: Randomness
     memory_limit_bytes: int
     scratch: Path | None = None
-    """where files go that hold what does not fit into the memory; the system's own place if None"""
+    """directory for files that hold what does not fit into memory; the system's default if None"""
 
     @property
     def algorithm(self) -> Algorithm:
-        """The plan's."""
+        """The algorithm of the plan."""
         return self.plan.algorithm
 
     @property
     def federation(self) -> Federation:
-        """The plan's."""
+        """The records of the plan."""
         return self.plan.federation
 
     @property
     def calibration(self) -> Calibration:
-        """The plan's: all noise is from there."""
+        """The noise of the plan; there is no other source of noise."""
         return self.plan.calibration
 
     def start(self) -> SimulationState:
@@ -96,13 +96,13 @@ class Simulation:
         )
 
     def zeros(self, shape: tuple[int, ...]) -> Tensor:
-        """Room for what clients remember: in a file where it takes more than the memory."""
+        """Allocates room for what clients remember; in a file if it exceeds the memory limit."""
         if self.federation.features.is_cpu and 4 * math.prod(shape) > self.memory_limit_bytes:
             return mapped_zeros(shape, self.scratch)
         return torch.zeros(shape)
 
     def placed(self, saved: Tensor) -> Tensor:
-        """A copy of a tensor of a checkpoint, where `zeros` makes room for it."""
+        """Copies a tensor of a checkpoint to where `zeros` would allocate it."""
         return self.zeros(tuple(saved.shape)).copy_(saved) if saved.dtype == torch.float32 else saved.clone()
 
     def cohort(self, round: int) -> Tensor:
@@ -114,7 +114,7 @@ class Simulation:
         return torch.arange(self.federation.clients) if self.algorithm.trust.charges_everyone else cohort
 
     def advance(self, state: SimulationState, cohort: Tensor, *, measure: bool = False) -> SimulationState:
-        """One round of a cohort; `state` is consumed. With `measure`, its signal-to-noise ratio is taken."""
+        """One round of a cohort; `state` is consumed. With `measure`, also measures the signal-to-noise ratio."""
         sent = broadcast(self.algorithm, state.server, state.round)
         total = torch.zeros_like(sent[POINT])
         trust, work = self.algorithm.trust, self.algorithm.work
@@ -127,7 +127,7 @@ class Simulation:
             bits += packets.bits * packets.clients
             evaluations += work.evaluations(part)
         if trust.charges_everyone:
-            # How many came is a secret: what is told is what was expected.
+            # How many clients took part is secret, so the expected number is reported.
             bits, evaluations = self._expected(len(cohort))
         if self.calibration.guarantee is not None:
             multiplier, bound = float(self.calibration.noise_multipliers[0]), work.bound.norm(work.model.dim)
@@ -165,7 +165,7 @@ class Simulation:
     def _signal_to_noise(self, point: Tensor, total: Tensor, cohort: Tensor, round: int) -> float | None:
         """||sum of bounded updates|| / ||sum of the noise|| (DP-NormFedAvg, appendix F).
 
-        The round is computed once more without noise: for the researcher, who may look at private data.
+        The round is computed again without noise: this is for the researcher, who may look at private data.
         """
         if self.algorithm.work.unit is not Unit.CLIENT or self.calibration.guarantee is None:
             return None
@@ -195,12 +195,12 @@ class Simulation:
         return Cohort(self.federation, members, round, self.randomness, grams=self._grams)
 
     def operations_per_round(self) -> float:
-        """About how many multiplications a round of everyone takes: forward, and back twice."""
+        """Approximate number of multiplications in a round of all clients: forward once, backward twice."""
         records = float(self.algorithm.work.records_in_memory(self.federation.sizes).sum())
         return 3 * records * self.algorithm.work.model.dim
 
     def _chunks(self, cohort: Tensor) -> Iterator[Tensor]:
-        """Consecutive parts of a cohort whose batches and vectors fit into the memory at hand."""
+        """Consecutive parts of a cohort whose batches and vectors fit into the memory limit."""
         record = 4 * self.federation.features[0].numel()
         batch = self.algorithm.work.records_in_memory(self.federation.sizes[cohort])
         per_client = 3 * record * batch + 6 * 4 * self.algorithm.work.model.dim
@@ -241,11 +241,11 @@ class Simulation:
         return digest.hexdigest()
 
     def ledger_header(self) -> dict[str, Any]:
-        """What the ledger must say once: who releases what, with which noise."""
+        """The header of the ledger: who releases what, with which noise."""
         return {"version": __version__, **self.calibration.facts(self.federation)}
 
     def to_checkpoint(self, state: SimulationState, fingerprint: str) -> Checkpoint:
-        """All of the state, as named tensors and plain facts."""
+        """The whole state, as named tensors and plain values."""
         parts = {
             "work": state.clients.work,
             "uplink": state.clients.uplink,

@@ -1,4 +1,4 @@
-"""What a recipe promises, as targets: one for all clients, or one for each."""
+"""The promise of a recipe as targets: one for all clients, or one for each."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tacit.privacy import Adjacency, Target
 
 
 def check_promise(recipe: Recipe, private: bool) -> None:
-    """Refuse a promise for an algorithm that can keep none."""
+    """Refuses a promise for an algorithm that cannot keep any."""
     if recipe.privacy != "none" and not private:
         raise RequestError(
-            f"algorithm {recipe.algorithm!r} adds no noise and promises nothing: say privacy = 'none'"
+            f"algorithm {recipe.algorithm!r} adds no noise, so it promises nothing: set privacy = 'none'"
         )
 
 
@@ -32,19 +32,19 @@ def privacy_of(recipe: Recipe, federation: Federation) -> Privacy:
 
 
 def client_target(recipe: Recipe) -> Target | None:
-    """What whole clients are promised beside their records (ISRL-DP, appendix D.3.5), if anything is."""
+    """The target for whole clients, beside that of their records (ISRL-DP, appendix D.3.5), if there is one."""
     if recipe.client_epsilon is None:
         return None
     delta = recipe.client_delta if recipe.client_delta is not None else recipe.delta
     if not isinstance(delta, float):
-        raise RequestError("client_epsilon needs a client_delta, because delta is not one number for all clients")
+        raise RequestError("client_epsilon needs a client_delta, because delta is not the same for all clients")
     return Target(recipe.client_epsilon, delta, Adjacency(recipe.adjacency))
 
 
 def for_each_client(
     setting: str, value: float | list[float] | dict[str, float], federation: Federation
 ) -> list[float]:
-    """The number of every client: the same for all, in order, or by name."""
+    """The value of every client: the same for all, in order, or by name."""
     names = federation.names or tuple(map(str, federation.ids.tolist()))
     if isinstance(value, float):
         return [value] * federation.clients
@@ -57,5 +57,5 @@ def for_each_client(
             raise unknown_name(f"client in {setting}", name, names)
     missing = [name for name in names if name not in value]
     if missing:
-        raise RequestError(f"{setting} says nothing about {', '.join(missing)}: name every client")
+        raise RequestError(f"{setting} has no value for {', '.join(missing)}: give one for every client")
     return [value[name] for name in names]

@@ -1,4 +1,4 @@
-"""A model together with the parameters it was trained to."""
+"""A model together with its trained parameters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tacit.models.model import Model
 
 @dataclass(frozen=True)
 class Trained:
-    """What a run leaves behind: a function from features to predictions."""
+    """A trained model: a function from features to predictions."""
 
     model: Model
     parameters: Tensor
@@ -26,7 +26,7 @@ class Trained:
     def predict(self, features: Tensor | np.ndarray) -> Tensor:
         """The predicted target of every record."""
         if isinstance(features, np.ndarray):
-            # PyTorch warns of arrays that cannot be written to, such as mapped ones.
+            # PyTorch warns about read-only arrays, such as mapped ones.
             features = np.require(features, requirements="W")
         rows = torch.as_tensor(features, dtype=self.parameters.dtype, device=self.parameters.device)
         return self.model.predict(self.parameters, rows)
@@ -48,5 +48,5 @@ class Trained:
         except (safetensors.SafetensorError, KeyError, OSError) as error:
             raise DataError(f"{path} holds no parameters: {error}") from error
         if parameters.shape != (model.dim,):
-            raise RequestError(f"{path} has {parameters.numel()} parameters, the model {model.dim}")
+            raise RequestError(f"{path} has {parameters.numel()} parameters, but the model has {model.dim}")
         return cls(model, parameters)

@@ -1,6 +1,7 @@
-"""What the theory of an algorithm promises about the result of a plan, with the noise that the plan really has.
+"""What an algorithm's theory promises about the result of a plan, with the noise that the plan really has.
 
-Everything that is asked of the records is public beside the plan's own promise: numbers of clients and records.
+It uses only facts about the records that are public beside the plan's own promise: numbers of clients and
+records.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ from tacit.theory.known import check_assumed
 from tacit.theory.utility import UtilityBound
 
 _LEAST, _MOST = 1e-6, 1e6
-"""Between these multiples of the noise, one is looked for at which privacy costs what sampling does."""
+"""Multiples of the noise between which to search for the one where privacy costs as much as sampling."""
 
 
 @dataclass(frozen=True)
 class Utility:
-    """A theorem's bound for a plan, and how it stands to the plan's promise."""
+    """A theorem's bound for a plan, and how it relates to the plan's promise."""
 
     algorithm: str
     rounds: int
     epsilon: float | None
     noise_std: float
-    """on a coordinate of a client's message, root mean square over the clients"""
+    """noise on a coordinate of a client's message, root mean square over the clients"""
     bound: UtilityBound
     free_epsilon: float | None
-    """from which epsilon on privacy costs less than sampling, at these rounds and batches; None if from none"""
+    """the epsilon above which privacy costs less than sampling, at these rounds and batches; None if none"""
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data for JSON."""
@@ -53,7 +54,7 @@ class Utility:
 
 
 def utility_of(plan: Plan, assumed: Mapping[str, float] | None = None) -> Utility:
-    """What the algorithm's theory promises for a plan that was made of a recipe.
+    """What the algorithm's theory promises for a plan that was made from a recipe.
 
     Parameters
     ----------
@@ -62,11 +63,11 @@ def utility_of(plan: Plan, assumed: Mapping[str, float] | None = None) -> Utilit
     """
     recipe = plan.recipe
     if recipe is None:
-        raise RequestError("a theory is asked about a recipe: make the plan with make_plan")
+        raise RequestError("theory needs a plan that was made from a recipe: use make_plan")
     theory = algorithm_entry(recipe.algorithm).theory
     if theory is None:
         raise RequestError(
-            f"no theorem of the papers is about {recipe.algorithm!r}; those that have one: {', '.join(covered())}"
+            f"the papers have no theorem about {recipe.algorithm!r}; those with one: {', '.join(covered())}"
         )
     run = _planned(plan, check_assumed(dict(assumed or {})))
     guarantee = plan.guarantee
@@ -81,7 +82,7 @@ def utility_of(plan: Plan, assumed: Mapping[str, float] | None = None) -> Utilit
 
 
 def covered() -> list[str]:
-    """The algorithms that a theory speaks about."""
+    """The algorithms that a theory covers."""
     from tacit.algorithms.registry import ALGORITHMS
 
     return [name for name, entry in ALGORITHMS.items() if entry.theory is not None]
@@ -129,8 +130,8 @@ def batch_variance(sampling: Sampling, sizes: torch.Tensor) -> float:
 def _free_epsilon(plan: Plan, theory: Theory, run: PlannedRun) -> float | None:
     """The epsilon of the noise at which the privacy term equals what sampling costs.
 
-    Rounds, batches and steps stay as they are: the noise is scaled until the terms meet, and the accountant says
-    what the scaled noise is worth.
+    Rounds, batches and steps stay as they are: the noise is scaled until the terms are equal, and the accountant
+    computes the epsilon of the scaled noise.
     """
 
     def excess(scale: float) -> float:

@@ -1,4 +1,4 @@
-"""Runs that are each done once, several at a time: for grids of `compare` and cells of `reproduce`."""
+"""Runs tasks once each, several at a time: the grids of `compare` and the cells of `reproduce`."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from typing import Any, Protocol
 from tacit.errors import DataError, TacitError, count
 
 Result = dict[str, Any]
-"""What a run found, as plain data for JSON."""
+"""The result of a run, as plain data for JSON."""
 
 
 class StoredRun(Protocol):
-    """A run whose result is kept in a place that is named by all that the result depends on."""
+    """A run whose result is stored under a path that identifies everything the result depends on."""
 
     @property
     def place(self) -> Path:
-        """Where the result is kept: equal for tasks that are the same run."""
+        """Where the result is stored; equal for tasks that are the same run."""
         ...
 
     def stored(self) -> Result | None:
-        """The result, if the run has ended before."""
+        """The result, if the run has already ended."""
         ...
 
     def run(self) -> Result:
-        """Do it, and keep the result in one step, so that a run that was killed has not ended."""
+        """Runs it and stores the result in one step, so that a killed run has no result."""
         ...
 
 
 class Workers:
-    """Processes that run tasks, and never one that has ended before.
+    """Processes that run tasks, but never one that has already ended.
 
-    They live as long as this object, so that the data which they have loaded serve the next tasks.
+    They live as long as this object, so that later tasks can use the data they have loaded.
 
     Args:
-        workers: how many processes at most; by default one for every core. With 1, tasks run in this process.
-        progress: told how many tasks have ended, and how many were asked for so far.
+        workers: maximum number of processes; by default one per core. With 1, tasks run in this process.
+        progress: called with the number of finished tasks and the number requested so far.
     """
 
     def __init__(self, workers: int | None = None, progress: Callable[[int, int], None] | None = None) -> None:
@@ -57,11 +57,11 @@ class Workers:
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
         if self._pool is not None:
-            # What runs may end and is kept; what waits would only keep the user waiting.
+            # Running tasks may finish, and their results are kept; waiting ones would only delay the user.
             self._pool.shutdown(cancel_futures=True)
 
     def __call__(self, tasks: Sequence[StoredRun]) -> list[Result]:
-        """The results of the tasks, in their order. An error of one of them cancels those that wait."""
+        """The results of the tasks, in order. An error in one of them cancels those that are waiting."""
         named = {task.place: task for task in tasks}
         found = {place: task.stored() for place, task in named.items()}
         waiting = [task for place, task in named.items() if found[place] is None]
@@ -78,7 +78,7 @@ class Workers:
 
     def _in_processes(self, waiting: Sequence[StoredRun]) -> dict[Path, Result]:
         if self._pool is None:
-            # Threads of PyTorch and forked processes do not go together; these start as they are needed.
+            # PyTorch's threads do not survive a fork, so processes are spawned, and only as needed.
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(self._workers, mp_context=context, initializer=begin_worker)
         found = {}
@@ -89,8 +89,8 @@ class Workers:
                 self._note(1)
         except BrokenProcessPool as error:
             raise TacitError(
-                "a process was killed, perhaps because memory ran out; what is finished is kept: start it again "
-                "to go on, with fewer --workers if memory was short"
+                "a process was killed, perhaps because memory ran out; finished results are kept: start it again "
+                "to continue, with fewer --workers if memory was short"
             ) from error
         finally:
             for future in running:
@@ -104,20 +104,20 @@ class Workers:
 
 
 def read_result(path: Path) -> Result | None:
-    """A result that was kept as a JSON file, or None if there is no such file."""
+    """A result stored as a JSON file, or None if there is no such file."""
     if not path.is_file():
         return None
     try:
         result = json.loads(path.read_text())
     except ValueError as error:
-        raise DataError(f"{path} is corrupted: {error}; remove it, and the run is done again") from error
+        raise DataError(f"{path} is corrupted: {error}; remove it to repeat the run") from error
     if not isinstance(result, dict):
-        raise DataError(f"{path} is corrupted: not a JSON object; remove it, and the run is done again")
+        raise DataError(f"{path} is corrupted: not a JSON object; remove it to repeat the run")
     return result
 
 
 def begin_worker() -> None:
-    """For a pool's initializer: one thread, because there are other workers, and an end with the parent's."""
+    """Initialises a pool's worker: one thread, because there are other workers, and it ends with its parent."""
     import torch
 
     torch.set_num_threads(1)
@@ -125,7 +125,7 @@ def begin_worker() -> None:
 
 
 def _end_with_parent() -> None:
-    """A worker outlives a parent that was killed, and would go on in directories where the next one starts."""
+    """Ends this worker if its parent is killed; it would write to directories that the next one uses."""
     parent = multiprocessing.parent_process()
     assert parent is not None, "workers have one"
     parent.join()

@@ -1,1 +1,1 @@
-"""Every table and figure of the papers as a runnable experiment, one file a paper."""
+"""Every table and figure of the papers as a runnable experiment, with one file per paper."""

@@ -1,8 +1,8 @@
-"""Cells: the single runs that an experiment is made of, each of which is done once.
+"""Cells: the single runs that an experiment consists of, each done only once.
 
 A cell is a function and plain settings. Its result is a JSON file named by a digest of both and of the code that
-the function depends on, written in one step when the cell is done; so an experiment that was killed goes on where
-it was, experiments that share cells share their results, and an edited one never shows what it found before.
+the function depends on, written in one step when the cell is done. So a killed experiment continues where it
+stopped, experiments with common cells share their results, and edited code never shows old results.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from tacit.engine.workers import Result, Workers, read_result
 from tacit.experiments.dependencies import imports_digest
 
 CellFunction = Callable[[Settings, Path | None], Result]
-"""What a cell does: from settings and the data directory to plain data for JSON."""
+"""The function of a cell: from settings and the data directory to plain data for JSON."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One run. `work` is a function of a module, so that another process can find it."""
+    """One run. `work` is a module-level function, so that another process can find it."""
 
     work: CellFunction
     settings: Settings = field(hash=False)
 
     @property
     def digest(self) -> str:
-        """A name: equal for equal work, settings, versions of tacit and libraries, and code that it imports."""
+        """A name that is equal for equal work, settings, versions of tacit and libraries, and imported code."""
         code = imports_digest(Path(inspect.getfile(self.work)))
         name = f"{self.work.__module__}.{self.work.__qualname__}"
         said = json.dumps([name, dict(self.settings), __version__, libraries(), code], sort_keys=True)
@@ -45,7 +45,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class _StoredCell:
-    """A cell as a task: its result is a file."""
+    """A cell as a task, whose result is a file."""
 
     cell: Cell
     place: Path
@@ -60,12 +60,12 @@ class _StoredCell:
         cost = {"processor_seconds": time.process_time() - began}
         kept = json.dumps({"asked": dict(self.cell.settings), **cost, **result})
         write_atomically(self.place, kept.encode())
-        # What a later call will read: JSON turns tuples into lists, and keys into words.
+        # This is what a later call will read: JSON turns tuples into lists, and keys into strings.
         return dict(json.loads(kept))
 
 
 class Runner:
-    """Runs cells in several processes, and never one whose result is already in the directory."""
+    """Runs cells in several processes, but never one whose result is already in the directory."""
 
     def __init__(
         self,
@@ -79,8 +79,8 @@ class Runner:
         self.data_dir = data_dir
         self._workers = Workers(workers, progress)
         self.costs: dict[str, float] = {}
-        """processor seconds of every run that was asked for, by digest, also of those that were already there;
-        whoever counts anew clears it"""
+        """CPU seconds of every requested run, by digest, including those done earlier; clear it to start a new
+        count"""
 
     def __enter__(self) -> Runner:
         return self
@@ -89,7 +89,7 @@ class Runner:
         self._workers.__exit__(kind, error, trace)
 
     def __call__(self, cells: Sequence[Cell]) -> list[Result]:
-        """The results of the cells, in their order."""
+        """The results of the cells, in order."""
         digests = [cell.digest for cell in cells]
         named = zip(cells, digests, strict=True)
         results = self._workers([_StoredCell(c, self.directory / f"{d}.json", self.data_dir) for c, d in named])

@@ -1,4 +1,4 @@
-"""Tuning whose privacy cost is counted: a random number of runs at random points, of which the best is shown."""
+"""Tuning with its privacy cost counted: a random number of runs at random points, of which the best is shown."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def selected(
     score: Score,
     final: Settings | None = None,
 ) -> dict[Series, list[Result]]:
-    """For every series and seed a private selection: the best of as many runs as there are points, on average.
+    """A private selection for every series and seed: the best of as many runs, on average, as there are points.
 
-    Guarantee: each run is at a point drawn from the grid with its own noise, their number is random and is not
-    told, and the best one is the result, so that `selection_epsilon` holds for who sees that alone: it is at most
-    the epsilon that a single run at the grid's first point would have, which the work tells without a run where
-    it reads "priced". `score` must look at public records alone, and every point must release the same: other
-    runs are refused. Seeds repeat the whole, for the reader: a promise is about one of them.
+    Guarantee: each run is at a point drawn from the grid with its own noise, the number of runs is random and
+    secret, and only the best one is the result, so that `selection_epsilon` holds against anyone who sees only
+    that: it is at most the epsilon of a single run at the grid's first point, which the work computes without a
+    run if it reads "priced". `score` must use only public records, and every point must release the same: other
+    runs are refused. Seeds repeat the whole procedure, for the reader: a promise is about one of them.
     """
-    # The records stay the same from run to run of a search.
+    # The records stay the same in all runs of a search.
     asked = [
         (name, {**points[0], "seed": seed, "split": seed, "priced": True})
         for name, points in grids.items()
@@ -74,19 +74,19 @@ def selected(
             cost = _cost(best, len(grids[name]))
             if cost["model"] > epsilon:
                 raise RequestError(
-                    f"{name}: the choice would cost {cost['model']:.4g} where {epsilon:.4g} is asked for"
+                    f"{name}: the choice would cost {cost['model']:.4g}, but {epsilon:.4g} was requested"
                 )
             found.setdefault(name, []).append({**best, "tuning": cost})
     return found
 
 
 def real_epsilon(result: Result) -> float:
-    """What a result is worth to who sees the chosen model: with what its tuning costs, where that is charged."""
+    """The epsilon of a result against anyone who sees the chosen model, including tuning if that is charged."""
     return float(result.get("tuning", {}).get("model", result["epsilon"]))
 
 
 def _allowed(probe: Result, trials: RandomTrials) -> float:
-    """The epsilon of one run, so that the choice has that of the probe, for every client."""
+    """The epsilon of one run such that the choice has that of the probe, for every client."""
     adjacency = Adjacency(probe["adjacency"])
     return min(run_epsilon(event, trials, probe["epsilon"], delta, adjacency) for event, delta in _events(probe))
 
@@ -102,8 +102,8 @@ def _trials(points: int) -> RandomTrials:
 def _cost(result: Result, points: int) -> dict[str, Any]:
     adjacency, trials = Adjacency(result["adjacency"]), _trials(points)
     events = _events(result)
-    # How many there were must stay secret for the promise about the chosen model. With a probability of at most
-    # the smallest delta there are more than these, which adds to the delta against the server.
+    # The promise about the chosen model requires that the number of runs stays secret. With a probability of at
+    # most the smallest delta there are more than this, which adds to the delta against the server.
     most = trials.quantile(min(delta for _, delta in events))
     return {
         "runs": trials.mean,
@@ -116,7 +116,7 @@ def _cost(result: Result, points: int) -> dict[str, Any]:
 def cost_table(
     found: Mapping[Any, Sequence[Result]], series: Sequence[str] = ("label", "mode", "algorithm")
 ) -> tuple[Table, ...]:
-    """What the selections cost, against whom; nothing without selections. `series` names the parts of a key."""
+    """What the selections cost, against whom; empty without selections. `series` names the parts of a key."""
     lines = tuple(
         dict.fromkeys(
             (*name, result["epsilon"], *(result["tuning"][what] for what in ("runs", "model", "most", "server")))
@@ -133,8 +133,8 @@ def cost_table(
         "epsilon of all runs",
     )
     caption = (
-        "What tuning costs: the choice, against who sees the chosen model alone (Papernot & Steinke 2022, "
-        "Theorem 2); and the most runs that there are but for a probability of delta, against the server, who "
+        "What tuning costs: the choice, against anyone who sees only the chosen model (Papernot & Steinke 2022, "
+        "Theorem 2); and the most runs there are except with probability delta, against the server, which "
         "sees every message (at twice the delta)"
     )
     return (Table(caption, (*series, *columns), lines),) if lines else ()

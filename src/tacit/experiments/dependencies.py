@@ -1,4 +1,4 @@
-"""What code a result comes from: a digest of a module and of all of tacit that it imports."""
+"""A digest of the code that a result depends on: a module and everything in tacit that it imports."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tacit.engine.identity import ROOT, code_digest
 
 @lru_cache(maxsize=64)
 def imports_digest(source: Path, root: Path = ROOT) -> str:
-    """Changes whenever the source file does, or that of a module below `root` which it imports, however far away.
+    """Changes whenever the source file does, or any module below `root` that it imports, directly or indirectly.
 
-    Imports inside functions count. What is found by name at run time alone does not.
+    Imports inside functions count. Modules found only by name at run time do not.
 
     >>> imports_digest(ROOT / "errors.py") != imports_digest(ROOT / "schedules.py")
     True
@@ -22,7 +22,7 @@ def imports_digest(source: Path, root: Path = ROOT) -> str:
 
 
 def sources(source: Path, root: Path = ROOT) -> set[Path]:
-    """The source file and all below `root` that it imports, directly or not."""
+    """The source file and all files below `root` that it imports, directly or indirectly."""
     seen: set[Path] = set()
     waiting = {source}
     while waiting:
@@ -34,7 +34,7 @@ def sources(source: Path, root: Path = ROOT) -> set[Path]:
 
 @lru_cache(maxsize=1024)
 def _imported(path: Path, root: Path) -> frozenset[Path]:
-    """The sources that a file names; `from a import b` means module a.b too, if there is such a module."""
+    """The sources that a file imports; `from a import b` includes the module a.b, if there is one."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):

@@ -1,4 +1,4 @@
-"""What an experiment is, and what it finds."""
+"""The parts of an experiment and of its findings."""
 
 from __future__ import annotations
 
@@ -18,60 +18,60 @@ if TYPE_CHECKING:
 _Choice = TypeVar("_Choice")
 
 PUBLISHED, TRUE = "as published", "true"
-"""The two modes: a paper's noise under its label, and the label's epsilon kept."""
+"""The two modes: a paper's noise under its label, and noise that really keeps the label's epsilon."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How much of an experiment is run: a minute's version has fewer seeds, rounds and grid points."""
+    """How much of an experiment is run: the quick version has fewer seeds, rounds and grid points."""
 
     quick: bool = False
     seeds: int | None = None
     charge_tuning: bool = False
-    """choose the true mode's settings by private selection, and count what that costs"""
+    """choose the true mode's settings by private selection, and count the cost"""
 
     @property
     def folder(self) -> str:
-        """Where its pages go, so that none overwrites another: "." for the whole."""
+        """The folder for its pages, so that none overwrites another; "." for the full version."""
         return (
             "-".join(name for name, on in (("quick", self.quick), ("charged", self.charge_tuning)) if on) or "."
         )
 
     def pick(self, quick: _Choice, full: _Choice) -> _Choice:
-        """One of two values."""
+        """The value for this scale."""
         return quick if self.quick else full
 
     def trials(self, quick: int, full: int) -> list[int]:
-        """The seeds that are run: as many as were asked for, or else as the experiment has."""
+        """The seeds to run: as many as requested, or the experiment's default."""
         return list(range(self.pick(quick, full) if self.seeds is None else count("seeds", self.seeds)))
 
 
 @dataclass(frozen=True)
 class Claim:
-    """Something that the paper reports, or that tacit promises, and whether these runs bear it out."""
+    """A claim of the paper or a promise of tacit, and whether these runs support it."""
 
     text: str
     held: bool | None
-    """None where the runs cannot tell: nothing to compare, nothing but ties, or what could be chance"""
+    """None if the runs cannot tell: nothing to compare, only ties, or differences that could be chance"""
     evidence: str
 
     @property
     def verdict(self) -> str:
-        """In words."""
+        """The verdict in words."""
         return {True: "Borne out", False: "NOT borne out", None: "Not decided"}[self.held]
 
 
 BothSides = tuple[Sequence[float], Sequence[float]]
-"""What two sides measured, seed by seed; the smaller is the better."""
+"""Measurements of two sides, seed by seed; smaller is better."""
 
 
 def at_most(pairs: Sequence[BothSides], *, slack: float = 0.0) -> bool | None:
-    """Whether the first of every pair is at most the second on the mean over the seeds, up to a relative slack.
+    """Whether the first of every pair is at most the second, as means over the seeds, up to a relative slack.
 
-    False if the opposite is seen somewhere beyond chance: where the interval of the differences, seed by seed,
-    lies above zero, at a level of 90% for all pairs together (Bonferroni). Where there is none, with a single
-    seed or where a run diverged, the sign counts. None if it is seen within chance only, without pairs, and where
-    every pair is a tie: runs that learned nothing bear nothing out.
+    False if the opposite holds for some pair beyond chance: if the interval of the differences, seed by seed,
+    lies above zero, at a level of 90% for all pairs together (Bonferroni). Without an interval, because there is
+    a single seed or a run diverged, the sign counts. None if the opposite holds only within chance, if there are
+    no pairs, or if every pair is a tie: runs that learned nothing support nothing.
 
     >>> at_most([([1.0], [2.0]), ([3.0], [3.0])]), at_most([([2.0], [1.0])]), at_most([([1.0], [1.0])])
     (True, False, None)
@@ -90,7 +90,7 @@ def at_most(pairs: Sequence[BothSides], *, slack: float = 0.0) -> bool | None:
 def _differences(
     first: Sequence[float], second: Sequence[float], level: float = 0.9
 ) -> tuple[float, float | None]:
-    """The mean difference with half of its interval, seed by seed where both sides have the same seeds."""
+    """The mean difference with half of its interval, seed by seed if both sides have the same seeds."""
     if len(first) != len(second) or not all(map(math.isfinite, (*first, *second))):
         return math.nan, None
     return mean_and_interval([a - b for a, b in zip(first, second, strict=True)], level)
@@ -102,7 +102,7 @@ def _within_chance(first: Sequence[float], second: Sequence[float], level: float
 
 
 def against(first: Sequence[float], second: Sequence[float], form: str = ".3g") -> str:
-    """Both means, and in brackets how far apart they are where seeds tell how much of that is chance.
+    """Both means, with their difference in brackets if the seeds tell how much of it is chance.
 
     >>> against([1.0, 2.0], [2.0, 4.0], ".1f")
     '1.5 against 3.0 (-1.5 +- 3.2)'
@@ -123,7 +123,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure, and in words what can be seen in it."""
+    """A figure, and a description of it."""
 
     name: str
     figure: Figure
@@ -132,21 +132,21 @@ class Picture:
 
 @dataclass(frozen=True)
 class Findings:
-    """What an experiment found."""
+    """The results of an experiment."""
 
     rows: Sequence[dict[str, Any]]
-    """tidy: one a run that the figures show"""
+    """tidy data: one row per run shown in the figures"""
     pictures: tuple[Picture, ...] = ()
     tables: tuple[Table, ...] = ()
     claims: tuple[Claim, ...] = ()
     departures: tuple[str, ...] = ()
-    """where the runs differ from the paper's"""
+    """how the runs differ from the paper's"""
     settings: dict[str, Any] = field(default_factory=dict)
     """the numbers of this run that a reader would ask for"""
     tuned: bool = False
     """whether settings were chosen by looking at the data"""
     charged: bool = False
-    """whether what that costs in the true mode is counted, in a table of its own"""
+    """whether that cost is counted in the true mode, in a separate table"""
 
 
 @dataclass(frozen=True)

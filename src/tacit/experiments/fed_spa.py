@@ -63,7 +63,7 @@ def _base(scale: Scale) -> dict[str, Any]:
         "data": "mnist",
         "rounds": scale.pick(4, 45),
         "local_steps": scale.pick(30, 300),
-        # As far in a round as the paper goes: 300 steps of 0.01.
+        # In total as far per round as in the paper: 300 steps of 0.01.
         "local_step": scale.pick(0.1, 0.01),
         "evaluations": scale.pick(2, 15),
     }

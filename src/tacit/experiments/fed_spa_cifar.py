@@ -1,4 +1,4 @@
-"""Fed-SPA (Hu et al. 2021): Table 2, a convolutional network on CIFAR-10, for who has put the data set there.
+"""Fed-SPA (Hu et al. 2021): Table 2, a convolutional network on CIFAR-10, if the user provides the data set.
 
 100 agents of 500 records, ten of them in a round, 200 rounds, 50 local steps of batches of 50, local step 0.1,
 global step 0.005 (adaptive), both falling with 1/sqrt(t), delta 1e-3 (section 5, appendix A.1).
@@ -32,7 +32,7 @@ PRINTED = {
 
 
 def _table_2(runner: Runner, scale: Scale) -> Findings:
-    # Looked for and not fetched: a reproduction needs no network.
+    # The file is not downloaded: a reproduction needs no network.
     provided("cifar-10", "cifar-10-binary.tar.gz", runner.data_dir, "the binary version of CIFAR-10")
     seeds, schemes = scale.trials(1, 3), schemes_of(scale, (PUBLISHED, TRUE))
     base = {

@@ -1,4 +1,4 @@
-"""Runs of Fed-SPA (Fed-SPA, section 5, appendix A.1): 100 agents, ten in a round, delta 1e-3."""
+"""The runs of Fed-SPA (Hu et al. 2021; section 5, appendix A.1): 100 agents, ten in a round, delta 1e-3."""
 
 from __future__ import annotations
 
@@ -44,26 +44,26 @@ AGENTS, COHORT, DELTA = 100, 10, 1e-3
 CLIP_NORM = 1.0
 CPSGD_BATCH, CPSGD_STEP = 100, 3.0
 TRUE_CLIPS = (0.3, 1.0, 3.0)
-"""That the true mode chooses from."""
+"""The clip norms that the true mode chooses from."""
 LOOKED_AT = 5000
-"""How many records of a rehearsal tell the accuracy."""
+"""The number of records on which a rehearsal measures accuracy."""
 
 RATIOS = (0.05, 0.1, 0.4, 1.0)
 
 
 @dataclass(frozen=True)
 class FedSpaTask:
-    """What differs between the paper's two data sets."""
+    """The differences between the paper's two data sets."""
 
     model: str
     channels: int
     side: int
-    """of an image, in pixels"""
+    """side of an image, in pixels"""
     batch: int
     step: float
-    """of the adaptive server"""
+    """step of the adaptive server"""
     fewer_steps: tuple[int, ...]
-    """that the true mode chooses from: so many times larger batches and fewer, longer local steps"""
+    """factors that the true mode chooses from: that many times larger batches and fewer, longer local steps"""
 
 
 TASKS = {
@@ -77,7 +77,7 @@ Scheme = tuple[str, str, float]
 
 @lru_cache(maxsize=1)
 def federation_of(data: str, data_dir: Path | None) -> Federation:
-    """The records of a data set, dealt out to the agents."""
+    """The records of a data set, dealt to the agents."""
     return load(data, clients=AGENTS, partition="iid", data_dir=data_dir)
 
 
@@ -99,10 +99,10 @@ def _rehearsal_of(data: str, data_dir: Path | None) -> Federation:
 
 
 def moved_digits(number: int, channels: int, side: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """So many handwritten digits of scikit-learn's, which are public, and their labels.
+    """This many handwritten digits from scikit-learn, which are public, and their labels.
 
-    The 8 x 8 images are three times as large, in the middle of `side` pixels, moved by up to two, in every
-    channel alike.
+    The 8 x 8 images are enlarged three times, centred in `side` pixels, and moved by up to two pixels, the same
+    in every channel.
     """
     digits, generator = load_digits(), Randomness(0).generator(Purpose.DATA)
     large = np.repeat(np.repeat(digits.images / 16, 3, axis=1), 3, axis=2)
@@ -120,13 +120,13 @@ def _algorithm(settings: Settings, model: Model) -> Algorithm:
     fewer = settings.get("fewer_steps", 1)
     steps, batch = max(1, steps // fewer), batch * fewer
     if name == "cpsgd":
-        # One gradient a round, of everyone.
+        # One gradient per round, from all agents.
         sampling = WithoutReplacement(CPSGD_BATCH)
         return cpsgd(model, bound=bound, sampling=sampling, step=CPSGD_STEP, schedule=InverseSqrt())
     shared: dict[str, Any] = {
         "sampling": WithoutReplacement(batch),
         "local_steps": steps,
-        # As far in a round as the paper goes.
+        # In total as far per round as in the paper.
         "local_step": settings["local_step"] * settings["local_steps"] / steps,
         "schedule": InverseSqrt(),
     }
@@ -172,12 +172,12 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
 
 
 def best(result: Result) -> float:
-    """The best accuracy over the evaluated rounds, as the paper counts."""
+    """The best accuracy over the evaluated rounds, as in the paper."""
     return 0.0 if "error" in result else max(map(float, result["history"]["seen"]))
 
 
 def rows_of(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """One plain row a run."""
+    """One plain row per run."""
     kept = ("epsilon", "noise_multiplier", "noise_std", "uplink_bits_per_client", "seconds")
     return [
         {**result["settings"], **{name: result.get(name) for name in kept}, "best_accuracy": best(result)}
@@ -186,9 +186,9 @@ def rows_of(results: Sequence[Result]) -> list[dict[str, Any]]:
 
 
 def planned(runner: Runner, base: Settings, labels: Sequence[float], scale: Scale) -> dict[float, dict[str, Any]]:
-    """For every label the local steps and clip norm of the true mode, by what Fed-SPA does on public digits.
+    """For every label, the true mode's local steps and clip norm, chosen by running Fed-SPA on public digits.
 
-    They have the noise of all rounds and leave off after a fifth of them.
+    These runs have the noise of all rounds but stop after a fifth of them.
     """
     tried = {
         **base,
@@ -220,7 +220,7 @@ def _fewer_steps(data: str, scale: Scale) -> tuple[int, ...]:
 def compared(
     runner: Runner, base: Settings, schemes: Sequence[Scheme], seeds: Sequence[int], scale: Scale
 ) -> list[dict[str, Any]]:
-    """The runs of all schemes at epsilon 1, every seed."""
+    """The runs of all schemes at epsilon 1, for every seed."""
     plan = planned(runner, base, (1.0,), scale)[1.0]
     points = [
         {
@@ -239,7 +239,7 @@ def compared(
 
 
 def as_planned(plan: Settings, mode: str, algorithm: str) -> Settings:
-    """The plan, where it is for this: cpSGD has no local steps."""
+    """The plan, if it applies: cpSGD has no local steps."""
     return plan if mode == TRUE and algorithm != "cpsgd" else {}
 
 
@@ -259,7 +259,7 @@ def table_of(
     schemes: Sequence[Scheme],
     printed: Mapping[tuple[str, float], float],
 ) -> tuple[Table, dict[Scheme, list[float]]]:
-    """A line a scheme, with what it costs in bytes; and the schemes' accuracies, seed by seed."""
+    """One line per scheme, with its cost in bytes; and the schemes' accuracies, seed by seed."""
     lines, seen = [], {}
     for scheme in schemes:
         own = [row for row in rows if (row["mode"], row["algorithm"], row["ratio"]) == scheme]
@@ -294,7 +294,7 @@ def table_of(
 
 
 def promise(rows: Sequence[dict[str, Any]]) -> Claim:
-    """Whether the true mode keeps up with the published one, scheme by scheme."""
+    """Whether the true mode is as accurate as the published one, scheme by scheme."""
 
     def seen(row: dict[str, Any], mode: str) -> list[float]:
         same = ("algorithm", "ratio", "label")
@@ -315,7 +315,7 @@ def promise(rows: Sequence[dict[str, Any]]) -> Claim:
 
 
 def departures(data: str, scale: Scale, quick: str) -> tuple[str, ...]:
-    """What is other than in the paper, here and there."""
+    """How the runs differ from the paper's."""
     return (
         "Every record's gradient is clipped to norm 1, and on the coordinates that Fed-SPA keeps to the square "
         "root of their share of it. The paper clips every coordinate to a median that it takes from the data "

@@ -1,4 +1,4 @@
-"""The panels that the experiments' figures are made of."""
+"""The panels of the experiments' figures."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _LEGEND_INCHES, _LETTER_INCHES = 0.7, 0.062
-"""The width of a legend's entry without its words, and of a letter of them."""
+"""The width of a legend entry without its text, and of a letter of the text."""
 Curve = TypeVar("Curve", bound=Hashable)
 Curves = Mapping[str, tuple[Sequence[float], Sequence[Sequence[float]]]]
 """By legend: x, and y for every seed."""
 
 
 def finished(found: Mapping[Curve, Sequence[Result]]) -> dict[Curve, list[Result]]:
-    """The runs that can be shown: with another seed than the one it was tuned with, a run may have diverged.
+    """The runs that can be shown: a run may diverge with a seed other than the one it was tuned with.
 
     >>> finished({"a": [{"loss": 1.0}, {"error": "diverged"}], "b": [{"error": "diverged"}]})
     {'a': [{'loss': 1.0}]}
@@ -45,7 +45,7 @@ def panels(rows: int, columns: int, *, height: float = 2.9) -> tuple[Figure, Any
 
 
 def rounds_panel(ax: Axes, curves: Curves, label: str, *, x_label: str = "communication rounds") -> None:
-    """Means over the seeds on a logarithmic axis; dashed: clipping."""
+    """Means over the seeds on a logarithmic axis; clipping is dashed."""
     for index, (name, (x, values)) in enumerate(curves.items()):
         mean = np.array(values, dtype=float).mean(0)
         style = "--" if name.startswith("Clip") else "-"
@@ -62,7 +62,7 @@ def modes_panel(
     colours: Sequence[str],
     worth: Mapping[tuple[str, str], float] | None = None,
 ) -> None:
-    """One line for every (mode, method), mean of the seeds: a colour for each method, dashed as published.
+    """One line per (mode, method), the mean of the seeds: a colour per method, dashed for as published.
 
     `worth` has real epsilons for the legend.
     """
@@ -86,9 +86,9 @@ def intervals_panel(
     colours: Sequence[str],
     worth: Mapping[str, Mapping[float, float]],
 ) -> None:
-    """Error against epsilon with 90% intervals: a colour for each method, a line style for each mode.
+    """Error against epsilon with 90% intervals: a colour per method, a line style per mode.
 
-    Below every label stands what a method's published noise is really `worth` there, a line for each method.
+    Below every label is the real epsilon (`worth`) of each method's published noise there, one line per method.
     """
     for (mode, method), by_epsilon in series.items():
         colour = COLOURS[list(colours).index(method) % len(COLOURS)]

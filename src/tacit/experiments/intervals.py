@@ -1,4 +1,4 @@
-"""Means over seeds and how far to trust them."""
+"""Means over seeds with confidence intervals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scipy import stats
 def mean_and_interval(values: Sequence[float], level: float = 0.9) -> tuple[float, float | None]:
     """The mean, and half the width of its confidence interval by Student's t.
 
-    None instead of a width for a single value, which tells nothing of it, and where a value is infinite.
+    The width is None for a single value, which says nothing about it, and if any value is infinite.
 
     >>> mean, half = mean_and_interval([1.0, 2.0, 3.0])
     >>> mean, round(half, 3)

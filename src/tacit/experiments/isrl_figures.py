@@ -49,7 +49,7 @@ from tacit.experiments.tuning import rehearsed, tuned
 
 PAPER = "ISRL-DP (Lowy & Razaviyayn 2023)"
 Panel = tuple[int, int]
-"""How many silos there are, and how many take part in a round."""
+"""Number of silos, and how many take part in a round."""
 Found = dict[Any, list[Result]]
 
 
@@ -67,7 +67,7 @@ def _series(found: Found) -> dict[tuple[str, str], dict[float, list[float]]]:
 
 
 def _worth(found: Found) -> dict[str, dict[float, float]]:
-    """By method and label the real epsilon of the published noise, in the trial where it is largest."""
+    """The real epsilon of the published noise by method and label, in the trial where it is largest."""
     made: dict[str, dict[float, float]] = {}
     for (label, mode, method), results in found.items():
         if mode == PUBLISHED:
@@ -124,7 +124,7 @@ def _claims(panels_found: dict[Panel, Found], in_most: bool) -> tuple[Claim, ...
             if mode != PUBLISHED:
                 continue
             theirs, where = _errors(results), f"N {n}, M {m}, label {label:g}"
-            # A true series of which no point came to its end did not keep the promise.
+            # A true series without any finished point did not keep the promise.
             ours = _errors(found.get((label, TRUE, method), ())) or [math.inf]
             real = f"a real epsilon of {_largest_epsilon(results):.3g}"
             promise.append((f"{where}, {method}, {real}", ours, theirs))
@@ -215,7 +215,7 @@ def _quick_words(size: Size) -> str:
 def _figure(
     task: IsrlTask, shown: tuple[Panel, ...], runner: Runner, scale: Scale, *, in_most: bool = False
 ) -> Findings:
-    """A figure; `in_most`: the paper has MB-SGD ahead in most of these settings (appendix I.2), not in all."""
+    """A figure. With `in_most`, the paper claims that MB-SGD leads in most settings (appendix I.2), not all."""
     seeds = scale.trials(task.quick.trials, task.full.trials)
     tuning = seeds[:1]
     found: dict[Panel, Found] = {}
@@ -228,7 +228,7 @@ def _figure(
             score=lambda result: last(result, "train_loss"),
         )
         points = grids(task, silos, cohort, scale, plans)
-        # Where some silos take part, runs differ in how often each does, and the theorem is about like ones.
+        # If only some silos take part, runs differ in how often each does, and the theorem requires equal runs.
         charge = scale.charge_tuning and silos == cohort
         charged = {key: points.pop(key) for key in list(points) if charge and key[1] == TRUE}
         found[silos, cohort] = tuned(
@@ -239,7 +239,7 @@ def _figure(
             seeds=seeds,
             score=lambda result: last(result, "train_loss"),
         )
-        # Charged, the choice is by what is public: the test records.
+        # If charged, the choice uses public data: the test records.
         found[silos, cohort] |= selected(runner, run, charged, seeds=seeds, score=error)
     figure, axes = panels(1, len(shown), height=3.6)
     for place, panel in enumerate(shown):

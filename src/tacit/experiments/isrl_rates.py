@@ -1,9 +1,9 @@
 """ISRL-DP (Lowy & Razaviyayn 2023): measured excess risk against records, silos and epsilon.
 
-The bounds are about the worst convex problem, which for a given noise is one whose gradient is about as long as
+The bounds are about the worst convex problem. For a given noise, this is one whose gradient is about as long as
 the noise: longer gradients are found in spite of it, shorter ones do not matter. So the risk is measured on a
 family of linear problems on the ball of diameter D = 2 (the hinge loss below its kink, L = 1, full batches,
-"erm") whose gradients have different lengths, and the worst of them is what counts.
+"erm") with gradients of different lengths, and the worst of them counts.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ AXES: dict[str, tuple[float, ...]] = {
     "epsilon": (0.25, 0.5, 1.0, 2.0),
 }
 SIGNALS = (0.01, 0.02, 0.04, 0.08, 0.15, 0.3, 0.6, 1.0)
-"""The lengths of the gradient among which the worst is looked for."""
+"""The gradient lengths among which the worst is searched."""
 
 EXPECTED = {"records": -1.0, "clients": -0.5, "epsilon": -1.0}
 """The exponents of sqrt(d ln(1/delta)) / (epsilon n sqrt(N)), the privacy term of Theorem 4.1."""
@@ -60,7 +60,7 @@ def _federation(clients: int, records: int, signal: float) -> Federation:
 
 
 def run(settings: Settings, data_dir: Path | None) -> Result:
-    """One run with the step of Lemma D.6 for its own noise, and what the lemma promises for it."""
+    """One run with the step of Lemma D.6 for its own noise, and the lemma's bound for it."""
     clients, records, epsilon = settings["clients"], settings["records"], settings["epsilon"]
     federation = _federation(clients, records, settings["signal"])
     model, target = support_vector_machine(features=DIM, intercept=False), Target(epsilon, DELTA)
@@ -82,8 +82,8 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
     def noise(rounds: int) -> float:
         return float(drafted(rounds).calibration.noise_stds.max())
 
-    # The bound is about D sqrt(L^2/R + d s^2/(R N)), and s^2/R hardly depends on R: so many rounds leave a
-    # quarter of the square to the first term, and what is measured is the price of privacy.
+    # The bound is about D sqrt(L^2/R + d s^2/(R N)), and s^2/R hardly depends on R: with this many rounds, a
+    # quarter of the square is left to the first term, so that the cost of privacy is what is measured.
     rounds = min(settings["most_rounds"], max(4, math.ceil(3 * clients / (DIM * noise(1) ** 2))))
     planned = drafted(rounds)
     noise_std = float(planned.calibration.noise_stds.max())
@@ -94,12 +94,12 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
         "lower": lower_bound("erm", problem),
         "step": step,
     }
-    # The noise does not depend on the step, but the step on the noise.
+    # The noise does not depend on the step, but the step depends on the noise.
     return simulated(SimulatedRun(planned.with_server(Averaged(Descent(step, ball))), rounds, facts))
 
 
 def _worst(rows: list[dict[str, Any]]) -> list[float]:
-    """The risks of all seeds on the problem of the family whose mean risk is largest."""
+    """The risks of all seeds on the problem of the family with the largest mean risk."""
     by_signal: dict[float, list[float]] = {}
     for row in rows:
         by_signal.setdefault(row["signal"], []).append(row["excess_risk"])

@@ -1,4 +1,4 @@
-"""The runs of ISRL-DP's experiments (section 6 and appendix I), in both modes and without privacy."""
+"""The runs of ISRL-DP (Lowy & Razaviyayn 2023), section 6 and appendix I, in both modes and without privacy."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ SERIES = (
 )
 TRUE_LOCAL_STEPS = 4
 MORE_ROUNDS = (1 / 3, 1, 3)
-"""That the true mode chooses from, in times the paper's."""
+"""The numbers of rounds that the true mode chooses from, relative to the paper's."""
 LARGEST_CHARGE = 64_000.0
-"""Of a patient of the insurance data: taken as public by the planner, and by nothing else."""
+"""The largest charge of a patient in the insurance data: treated as public, but only by the planner."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,11 @@ class Size:
     rounds: int
     trials: int
     steps: tuple[int, ...]
-    """which are tried, of those that the task has"""
+    """which of the task's steps are tried"""
     clips: tuple[float, ...]
-    """tried in the true mode, and as published where the noise follows the clip norm"""
+    """tried in the true mode, and as published where the noise depends on the clip norm"""
     records: int | None = None
-    """of a silo; all of them unless given"""
+    """records per silo; all of them by default"""
 
 
 @dataclass(frozen=True)
@@ -81,11 +81,11 @@ class IsrlTask:
     lipschitz: float | None
     """the L of the published noise: 0 for the clip norm, None for twice the longest record"""
     log_steps: dict[str, tuple[float, float]]
-    """by method the logarithms of the shortest and the longest step"""
+    """logarithms of the shortest and the longest step, by method"""
     number_of_steps: int
     """evenly spaced in their logarithm, as in the paper"""
     record_norm: float
-    """of a typical record, by what is public"""
+    """norm of a typical record, from public facts"""
     full: Size
     quick: Size
     model_settings: dict[str, Any] = field(default_factory=dict)
@@ -178,7 +178,7 @@ def _algorithm(settings: Settings, model: Model, federation: Federation, batch: 
         return shuffled.shuffled_mb_sgd(
             model,
             bound=bound,
-            # Everything, but for what would tell a larger silo's messages from the others'.
+            # All records, unless that would make a larger silo's messages distinguishable.
             sampling=WithoutReplacement(smallest),
             step=step,
             shuffler=Shuffler(min(settings["cohort"], federation.clients), smallest),
@@ -192,7 +192,7 @@ def _algorithm(settings: Settings, model: Model, federation: Federation, batch: 
 
 
 def run(settings: Settings, data_dir: Path | None) -> Result:
-    """One run of one method in one mode at one label, on its seed's split; a rehearsal has synthetic records."""
+    """One run of one method in one mode at one label, on its seed's split; rehearsals use synthetic records."""
     task = TASKS[settings["data"]]
     seed, rounds, label = settings["seed"], settings["rounds"], settings["label"]
     split = settings.get("split", seed)
@@ -208,7 +208,7 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
         settings = {**settings, "clip_norm": task.lipschitz or 2 * longest}
     algorithm = _algorithm(settings, model, federation, batch)
     if isinstance(algorithm.server, Averaged):
-        # The experiments look at the last point.
+        # The experiments evaluate the last point.
         algorithm = replace(algorithm, server=algorithm.server.update)
     if settings["cohort"] < federation.clients:
         algorithm = replace(algorithm, participation=FixedNumber(settings["cohort"]))
@@ -242,7 +242,7 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
 
 
 def _naive_error(federation: Federation) -> float:
-    """For regression the error of who always says the mean of the training targets (relative RMSE); else 1."""
+    """For regression, the error of always predicting the mean training target (relative RMSE); else 1."""
     if federation.classes is not None or federation.test_targets is None:
         return 1.0
     mean = federation.targets.double().mean()
@@ -275,7 +275,7 @@ def _base(task: IsrlTask, clients: int, cohort: int, scale: Scale) -> dict[str, 
 
 
 def rehearsals(task: IsrlTask, clients: int, cohort: int, scale: Scale) -> dict[Any, list[dict[str, Any]]]:
-    """For every label the rounds and clip norms that MB-SGD tries on synthetic records, for all methods."""
+    """For every label, the rounds and clip norms that MB-SGD tries on synthetic records for all methods."""
     size, base = task.size(scale), _base(task, clients, cohort, scale)
     rounds = [round(size.rounds * more) for more in MORE_ROUNDS]
     return {
@@ -292,7 +292,7 @@ def rehearsals(task: IsrlTask, clients: int, cohort: int, scale: Scale) -> dict[
 def grids(
     task: IsrlTask, clients: int, cohort: int, scale: Scale, plans: Mapping[Any, dict[str, Any]]
 ) -> dict[Any, list[dict[str, Any]]]:
-    """For every (label, mode, method) the points that tuning tries: steps; clip norms where the paper does."""
+    """For every (label, mode, method), the points that tuning tries: steps, and clip norms if the paper does."""
     size, base = task.size(scale), _base(task, clients, cohort, scale)
     made: dict[Any, list[dict[str, Any]]] = {}
     for mode, method in SERIES:
@@ -303,7 +303,7 @@ def grids(
                 axes["clip_norm"] = size.clips
             plan = plans[label] if mode == TRUE else {}
             if method == ONE_PASS:
-                # More rounds than records there cannot be.
+                # There cannot be more rounds than records.
                 plan = {**plan, "rounds": size.rounds}
             made[label, mode, method] = grid(point | plan, **axes)
     return made

@@ -1,7 +1,7 @@
 """DP-NormFedAvg (Das et al. 2022), Table 2(b, c): clipping against normalising on a user's own features.
 
-The paper's are 512 numbers an image from the last layer of a network that was trained on ImageNet: 5000 clients
-of five-class shards, softmax regression, otherwise as Table 2(a). They are read from an .npz file, no pickle.
+The paper's features are 512 numbers per image, from the last layer of a network trained on ImageNet: 5000 clients
+of five-class shards, softmax regression, otherwise as Table 2(a). They are read from an .npz file without pickle.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ PRINTED = {
 
 
 def read_features(path: Path) -> dict[str, NDArray[Any]]:
-    """The four arrays of the file: features (records, d), labels 0, 1, ... (records,), to train and to test."""
+    """The arrays of the file: features (records, d) and labels 0, 1, ... (records,) for training and test."""
     arrays = dict(zip(ARRAYS, read_arrays(path, ARRAYS), strict=True))
     for part in ("train", "test"):
         features, labels = arrays[f"{part}_features"], arrays[f"{part}_labels"]
@@ -96,7 +96,7 @@ def _table(folder: str, runner: Runner, scale: Scale) -> Findings:
     records = len(read_features(_file(folder, runner.data_dir))["train_labels"])
     clients, seeds = min(scale.pick(500, CLIENTS), records // 5), scale.trials(1, 3)
     clips, steps = scale.pick((31.25, 125.0), CLIPS), scale.pick((0.04, 0.2), STEPS)
-    # With other features, other runs.
+    # Other features make other runs.
     digest = hashlib.sha256(_file(folder, runner.data_dir).read_bytes()).hexdigest()
     base = {"folder": folder, "digest": digest, "clients": clients, "rounds": scale.pick(10, ROUNDS)}
     charge = scale.charge_tuning

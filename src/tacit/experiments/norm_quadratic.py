@@ -1,8 +1,8 @@
 """DP-NormFedAvg (Das et al. 2022), Figures 1 to 4: clipping, normalising, a synthetic quadratic (appendix F).
 
-n = 100 clients, d = 200, 20 local steps, 500 rounds, everyone takes part, epsilon 5 and delta 1e-6 for whole
+n = 100 clients, d = 200, 20 local steps, 500 rounds, full participation, epsilon 5 and delta 1e-6 for whole
 clients. The paper leaves the constant of its noise open (Theorem 3), so there is no printed sigma: the noise is
-the least that makes the label true in the paper's reading, and the two modes are one.
+the least that makes the label true as the paper reads it, and the two modes are the same.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _claims(results: Sequence[Result], rows: Sequence[dict[str, Any]]) -> tuple[
     return (
         Claim(
             "Normalisation ends no higher than clipping (paper, Figure 2).",
-            # Equal up to rounding where no update is shorter than C: both bounds do the same there.
+            # Equal up to rounding if no update is shorter than C: both bounds do the same then.
             at_most(pairs, slack=1e-3),
             f"suboptimality at the end, normalising against clipping; {shown}",
         ),
@@ -98,7 +98,7 @@ def _claims(results: Sequence[Result], rows: Sequence[dict[str, Any]]) -> tuple[
 
 
 def _never_noisier(results: Sequence[Result]) -> Claim:
-    """In every round that was looked at, with the same noise on both sides: means over the seeds."""
+    """Compares every evaluated round, with the same noise on both sides: means over the seeds."""
     ratios: dict[tuple[str, float, float], list[float]] = {}
     for case in dict.fromkeys(_case(result) for result in results):
         own = {
@@ -213,7 +213,7 @@ def _figure_3(runner: Runner, scale: Scale) -> Findings:
 
 
 def _paths(cases: Sequence[tuple[float, float]], beside: bool, runner: Runner, scale: Scale) -> Findings:
-    """Paths in the plane of their largest spread; with `beside`, the suboptimality of the first case, too."""
+    """Paths in the plane of their largest spread; with `beside`, also the suboptimality of the first case."""
     settings = _settings(scale, [("I1", *case) for case in cases])
     results = runner([Cell(run, one) for one in settings])
     firsts = [one for one in settings if one["seed"] == 0]

@@ -1,4 +1,4 @@
-"""The runs of DP-NormFedAvg's quadratic (DP-NormFedAvg, appendix F)."""
+"""The runs of the quadratic of DP-NormFedAvg (Das et al. 2022), appendix F."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from tacit.server.participation import PoissonClients
 TARGET = Target(5.0, 1e-6, Adjacency.ADD_REMOVE)
 CLIENTS, DIM, LOCAL_STEPS = 100, 200, 20
 STARTS = {"I1": 1.0, "I2": 0.2}
-"""How long the uniform vector is that leads from the minimum to the start."""
+"""The length of the uniform vector from the minimum to the start."""
 
 
 @lru_cache(maxsize=4)
 def _problem(start: str, seed: int) -> tuple[Federation, Tensor]:
-    """The quadratic, moved so that the paper's start is at zero, and its minimum."""
+    """The quadratic, shifted so that the paper's start is at zero, and its minimum."""
     federation = quadratic_federation(clients=CLIENTS, dim=DIM, rank=20, seed=seed)
     minimum = quadratic_minimiser(federation)
     uniform = Randomness(seed).generator(Purpose.INIT).random(DIM)
@@ -54,7 +54,7 @@ def _algorithm(settings: Settings) -> Algorithm:
 
 
 def run(settings: Settings, data_dir: Path | None) -> Result:
-    """One run: how far the loss is from its minimum, and signal against noise."""
+    """One run: the distance of the loss from its minimum, and the signal-to-noise ratio."""
     federation, minimum = _problem(settings["start"], settings["seed"])
     algorithm = _algorithm(settings)
     least = float(objective(algorithm.work.model, minimum, federation)[0])
@@ -64,7 +64,7 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
 
 
 def walk(settings: Settings, data_dir: Path | None) -> Result:
-    """One run: where the point is after every few rounds, seen from the minimum."""
+    """One run: the point after every few rounds, relative to the minimum."""
     federation, minimum = _problem(settings["start"], settings["seed"])
     rounds = settings["rounds"]
     planned = plan(_algorithm(settings), federation, rounds=rounds, privacy=TARGET, seed=settings["seed"])

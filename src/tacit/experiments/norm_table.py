@@ -26,7 +26,7 @@ PAPER = "DP-NormFedAvg (Das, Hashemi, Sanghavi & Dhillon), Table 2(a)"
 ROUNDS = 100
 CLIPS = (500.0, 250.0, 125.0, 62.5, 31.25, 15.625)
 STEPS = (0.001, 0.002, 0.004, 0.008, 0.01, 0.02, 0.04, 0.08, 0.1, 0.2, 0.4, 0.8)
-NEIGHBOURS = "one client more or less, against who sees sums and not the participants"
+NEIGHBOURS = "one client more or less, against anyone who sees sums but not the participants"
 NAMES = {"clip": "DP-FedAvg (clipping)", "normalise": "DP-NormFedAvg", "none": "FedAvg, no privacy"}
 PRINTED = {
     ("clip", 5.0): 0.7559,
@@ -41,7 +41,7 @@ PRINTED = {
 def grids_of(
     base: Settings, steps: Sequence[float], clips: Sequence[float]
 ) -> dict[tuple[str, float | None], list[dict[str, Any]]]:
-    """Clipping and normalising at both epsilons, and FedAvg: by (bound, epsilon) the points of the grid."""
+    """Clipping and normalising at both epsilons, and FedAvg: the points of the grid by (bound, epsilon)."""
     found: dict[tuple[str, float | None], list[dict[str, Any]]] = {
         (bound, epsilon): grid({**base, "bound": bound, "epsilon": epsilon}, step=steps, clip_norm=clips)
         for epsilon in (5.0, 2.0)
@@ -52,7 +52,7 @@ def grids_of(
 
 
 def better(found: Mapping[tuple[str, float | None], Sequence[Result]]) -> Claim:
-    """Whether normalising is ahead, by means over the seeds."""
+    """Whether normalising is more accurate, by means over the seeds."""
     seen = {key: list(map(accuracy, results)) for key, results in found.items()}
     decided = [e for e in (5.0, 2.0) if {("normalise", e), ("clip", e)} <= seen.keys()]
     pairs = [(e, seen["normalise", e], seen["clip", e]) for e in decided]
@@ -64,7 +64,7 @@ def better(found: Mapping[tuple[str, float | None], Sequence[Result]]) -> Claim:
 
 
 def accuracy(result: Result) -> float:
-    """On the test records, the mean of the last five rounds; minus infinity for a run that diverged."""
+    """Test accuracy, the mean of the last five rounds; minus infinity for a run that diverged."""
     return float("-inf") if "error" in result else fmean(result["history"]["seen"][-5:])
 
 
@@ -78,9 +78,9 @@ def compared(
     clips: Sequence[float],
     charge: bool,
 ) -> dict[tuple[str, float | None], list[Result]]:
-    """By (bound, epsilon) the runs with the settings that are most accurate with the first seed.
+    """The runs by (bound, epsilon), with the settings that are most accurate for the first seed.
 
-    With `charge`, the private ones are chosen by private selection instead.
+    With `charge`, settings of the private algorithms are chosen by private selection instead.
     """
     grids = grids_of(base, steps, clips)
     charged = {key: grids.pop(key) for key in list(grids) if charge and key[1] is not None}
@@ -95,7 +95,7 @@ def compared(
 def accuracy_table(
     found: Mapping[tuple[str, float | None], Sequence[Result]], printed: Mapping[tuple[str, float | None], float]
 ) -> Table:
-    """A line for each algorithm and epsilon, with what the same noise is worth against those who see more."""
+    """One line per algorithm and epsilon, with the epsilon of the same noise against those who see more."""
     columns = (
         "epsilon",
         "algorithm",
@@ -115,7 +115,7 @@ def accuracy_table(
             results[0]["settings"]["step"],
             *mean_and_interval([accuracy(result) for result in results]),
             printed[bound, epsilon],
-            # Of one run: nothing to set beside the epsilon of a choice.
+            # These are about one run and cannot be compared with the epsilon of a choice.
             *(
                 None if "tuning" in results[0] else results[0].get("beside", {}).get(observer)
                 for observer in ("cohort", "server")

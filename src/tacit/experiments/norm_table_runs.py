@@ -1,4 +1,4 @@
-"""The runs of DP-NormFedAvg's Table 2 (DP-NormFedAvg, appendices G and H)."""
+"""The runs of Table 2 of DP-NormFedAvg (Das et al. 2022), appendices G and H."""
 
 from __future__ import annotations
 

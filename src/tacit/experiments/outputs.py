@@ -1,4 +1,4 @@
-"""What an experiment leaves behind: tidy results, figures, one page, and a summary in words."""
+"""The outputs of an experiment: tidy results, figures, one page, and a summary in words."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ TUNING = (
 )
 CHARGED = (
     "The true mode was tuned by a random search, a new one for every seed, so noisy that the choice has the "
-    "epsilon of the label against who sees the chosen model alone; what all its runs are worth is in the table "
-    "of what tuning costs. The search compares accuracies on the test records, which are taken as public: "
+    "epsilon of the label against anyone who sees only the chosen model; what all its runs are worth is in the "
+    "table of what tuning costs. The search compares accuracies on the test records, which are taken as public: "
     "nothing is promised to them. What is published is tuned as in the paper, and not charged; nor is the true "
     "mode where a fixed number of clients takes part in a round. What is said above of tuning holds for what is "
     "not charged."
@@ -37,13 +37,13 @@ SIMULATED = (
 
 @dataclass(frozen=True)
 class Made:
-    """How a set of findings came about."""
+    """How a set of findings was produced."""
 
     experiment: Experiment
     scale: Scale
     seconds: float
     processor_seconds: float
-    """of all its runs, also of those that an earlier call had done"""
+    """CPU seconds of all its runs, including those done by an earlier call"""
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class Made:
 
 
 def write_outputs(findings: Findings, made: Made, directory: Path) -> dict[str, str]:
-    """Write everything into a directory; returns the paths by what they are."""
+    """Writes everything into a directory; returns the paths by kind of output."""
     import pandas as pd
 
     directory.mkdir(parents=True, exist_ok=True)
@@ -72,7 +72,7 @@ def write_outputs(findings: Findings, made: Made, directory: Path) -> dict[str, 
     images = []
     for picture in findings.pictures:
         svg = io.BytesIO()
-        # No date in the file, so that the same results make the same bytes.
+        # The file has no date, so that the same results give the same bytes.
         picture.figure.savefig(svg, format="svg", metadata={"Date": None})
         write_atomically(directory / f"{picture.name}.svg", svg.getvalue())
         picture.figure.savefig(directory / f"{picture.name}.png", dpi=140)
@@ -119,7 +119,7 @@ def _tuning(findings: Findings) -> list[str]:
 
 
 def summary(findings: Findings, made: Made) -> str:
-    """The findings as Markdown, fit for the documentation."""
+    """The findings as Markdown, ready for the documentation."""
     parts = [
         f"# {made.experiment.title}\n",
         f"`tacit reproduce {made.experiment.name}`: {made.experiment.paper}.\n",

@@ -1,4 +1,4 @@
-"""One page that leads to the others: every experiment that was run, its verdicts, what was left out and why."""
+"""A page that links to the others: every experiment, its verdicts, and what was left out and why."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tacit.report.page import Link, Paragraph, Section, SortableTable, render_pa
 
 
 def write_overview(done: Sequence[Mapping[str, Any]], directory: Path) -> Path:
-    """Write the page for what `tacit reproduce` did, beside the experiments' own directories."""
+    """Writes the page about what `tacit reproduce` did, beside the experiments' own directories."""
     ran = [one for one in done if "files" in one]
     left_out = tuple(f"{one['experiment']}: {one['skipped']}" for one in done if "skipped" in one)
     failed = tuple(f"{one['experiment']}: {one['failed']}" for one in done if "failed" in one)

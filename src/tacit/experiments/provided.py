@@ -1,4 +1,4 @@
-"""Files that only the user can provide: found where data are looked for, never fetched."""
+"""Files that only the user can provide: searched in the data directories, never downloaded."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ def provided(folder: str, file: str, data_dir: Path | None, what: str) -> Path:
             return root / folder / file
     raise DataError(
         f"{file} is not in {', '.join(str(root / folder) for root in roots)}: put {what} into DIR/{folder}/{file}"
-        f", where DIR is what you give as --data-dir or in {ENVIRONMENT}"
+        f", where DIR is the value of --data-dir or of {ENVIRONMENT}"
     )

@@ -36,7 +36,7 @@ EXPERIMENTS: dict[str, Experiment] = {
 
 
 def experiment_named(name: str) -> Experiment:
-    """An experiment by name, or an error that lists the close ones."""
+    """The experiment of that name. If there is none, the error suggests similar names."""
     if name not in EXPERIMENTS:
         raise unknown_name("experiment", name, EXPERIMENTS)
     return EXPERIMENTS[name]

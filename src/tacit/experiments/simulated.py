@@ -1,8 +1,8 @@
 """A simulated run as plain data, and the privacy of noise that a paper printed.
 
-Noise is derived from targets, never typed, also here. A run "as published" asks for the epsilon which the paper's
-noise really gives, worked out by the accountant from the same events as everything else; deriving the noise for
-that epsilon gives the paper's noise back, to within the precision of calibration (1e-4, upwards).
+Here too, noise is derived from targets and never set directly. A run "as published" asks for the epsilon that the
+paper's noise really gives, computed by the accountant from the same events as everything else. Deriving the noise
+for that epsilon gives the paper's noise back, to within the precision of calibration (1e-4, upwards).
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ KEPT = (
     "uplink_bits_per_client",
     "signal_to_noise",
 )
-"""The columns of a history that experiments look at."""
+"""The columns of a history that experiments use."""
 
 BySize = Callable[[int], float]
-"""A number for a client with so many records."""
+"""A number that depends on how many records a client has."""
 
 
 @dataclass(frozen=True)
 class SimulatedRun:
-    """All that a simulated run needs."""
+    """Everything that a simulated run needs."""
 
     plan: Plan
     evaluate_every: int
     facts: dict[str, Any] = field(default_factory=dict)
-    """what else the result has to say"""
+    """further values to include in the result"""
     stop_after: int | None = None
-    """rounds after which `watched` leaves off, with the noise of all of them"""
+    """rounds after which `watched` stops, with the noise of all rounds"""
 
 
 def simulated(job: SimulatedRun) -> dict[str, Any]:
-    """Run a job; a run that diverges is a result too."""
+    """Runs a job; a run that diverges is a result too."""
     try:
         run = simulate(job.plan, evaluate_every=job.evaluate_every)
     except DivergedError as error:
@@ -71,7 +71,7 @@ def simulated(job: SimulatedRun) -> dict[str, Any]:
 
 
 def watched(job: SimulatedRun, look: Callable[[Tensor], Any]) -> dict[str, Any]:
-    """Run a job and look at the point alone: for models whose full objective costs more than the rounds."""
+    """Runs a job and evaluates only the point: for models whose full objective costs more than the rounds."""
     began, plan = time.perf_counter(), job.plan
     simulation = Simulation(plan, plan.randomness(), MEMORY_LIMIT_BYTES)
     state = simulation.start()
@@ -98,7 +98,7 @@ def watched(job: SimulatedRun, look: Callable[[Tensor], Any]) -> dict[str, Any]:
 
 
 def priced(job: SimulatedRun) -> dict[str, Any]:
-    """What a run of the job would promise, without running it: only the numbers of records are looked at."""
+    """What a run of the job would promise, without running it; only the numbers of records are used."""
     return {**job.facts, **_promise(job.plan)}
 
 
@@ -134,10 +134,10 @@ def as_published(
     delta: BySize,
     adjacency: Adjacency = Adjacency.REPLACE_ONE,
 ) -> tuple[Target, ...]:
-    """What noise of these multipliers gives every client, as the targets to ask for.
+    """The epsilon that noise of these multipliers gives every client, as targets to request.
 
     Guarantee: each epsilon is the accountant's for the algorithm's own events over the rounds in which a client
-    takes part, however the paper labelled the noise.
+    takes part, whatever label the paper gave the noise.
     """
     times = releases(algorithm, attendance(algorithm, federation.clients, rounds, Randomness(seed)))
     worth: dict[int, Target] = {}
@@ -155,12 +155,12 @@ def as_published(
 
 
 def promised(epsilon: float, federation: Federation, delta: BySize) -> tuple[Target, ...]:
-    """The same epsilon for every client, with the delta of its size."""
+    """The same epsilon for every client, with the delta for its size."""
     return tuple(Target(epsilon, delta(size)) for size in federation.sizes.tolist())
 
 
 def taken_as_public(found: Iterable[Sequence[Result]]) -> dict[str, str]:
-    """What the promises take as public, which no epsilon covers: a line for a page."""
+    """What the promises treat as public, which no epsilon covers: a line for a page."""
     named = dict.fromkeys(what for results in found for result in results for what in result.get("public", ()))
     return {"taken as public": "; ".join(named)} if named else {}
 

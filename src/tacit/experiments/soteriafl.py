@@ -163,7 +163,8 @@ def _figure(task: SoteriaTask, labels: tuple[float, ...], runner: Runner, scale:
         score=lambda result: last(result, "grad_norm_sq_mean"),
     )
     points = grids(task, labels, scale, plans)
-    # To look at all records of the network costs as much as several rounds: the minute's version does it less.
+    # Evaluating all records of the network costs as much as several rounds, so the quick version does it less
+    # often.
     final = {} if scale.quick and task is NETWORK else shown(task)
     charged = {key: points.pop(key) for key in list(points) if scale.charge_tuning and key[1] == TRUE}
     found: dict[Any, list[Result]] = tuned(
@@ -175,7 +176,7 @@ def _figure(task: SoteriaTask, labels: tuple[float, ...], runner: Runner, scale:
         score=lambda result: last(result, "grad_norm_sq_mean"),
         final=final,
     )
-    # Charged, the choice is by what is public: the test records.
+    # If charged, the choice uses public data: the test records.
     found |= selected(
         runner,
         run,

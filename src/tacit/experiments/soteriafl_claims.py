@@ -1,4 +1,4 @@
-"""What is claimed of SoteriaFL's figures, and whether the runs bear it out."""
+"""The claims about the figures of SoteriaFL (Li et al. 2022), and whether the runs support them."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ Key = tuple[float, str, str]
 
 
 def utilities(results: Sequence[Result]) -> list[float]:
-    """The mean squared gradient norm of every seed; infinite where it diverged."""
+    """The mean squared gradient norm of every seed; infinite if it diverged."""
     return [last(result, "grad_norm_sq_mean") for result in results]
 
 
 def after_bits(results: Sequence[Result], bits: float, column: str) -> list[float] | None:
-    """For every seed a column after the last round that so many bits of a client pay for.
+    """For every seed, a column after the last round that a client can afford with this many bits.
 
-    None where they pay for no round, or for one that was not evaluated: an earlier one would be unfair to whoever
-    sends long messages.
+    None if it affords no round, or one that was not evaluated: using an earlier one would be unfair to algorithms
+    with long messages.
     """
     values = []
     for result in results:
@@ -39,7 +39,7 @@ def after_bits(results: Sequence[Result], bits: float, column: str) -> list[floa
 
 
 def equal_bits(found: dict[Key, list[Result]], label: float) -> float:
-    """What the compressed algorithms send in the whole run: the least that anybody does."""
+    """The bits that the compressed algorithms send in the whole run: the least of all algorithms."""
     return min(
         float(result["history"]["uplink_bits_per_client"][-1])
         for (at, _, _), results in found.items()
@@ -50,7 +50,7 @@ def equal_bits(found: dict[Key, list[Result]], label: float) -> float:
 
 
 Compared = list[tuple[str, Sequence[float], Sequence[float]]]
-"""Where, and what both sides measured, seed by seed."""
+"""Where, and the measurements of both sides, seed by seed."""
 
 
 def claims_of(found: dict[Key, list[Result]], labels: Sequence[float]) -> tuple[Claim, ...]:

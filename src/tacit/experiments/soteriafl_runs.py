@@ -1,4 +1,4 @@
-"""The runs of SoteriaFL's experiments (section 6 and appendix A), in both modes."""
+"""The runs of the experiments of SoteriaFL (Li et al. 2022; section 6 and appendix A), in both modes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STEPS = (0.01, 0.03, 0.06, 0.1, 0.3, 0.6, 1.0)
 OF_THE_PAPER = ("ldp-sgd", "ldp-svrg", "cdp-sgd", "soteriafl-sgd", "soteriafl-svrg")
 ALGORITHMS = (*OF_THE_PAPER, "soteriafl-gd", "soteriafl-saga")
 REHEARSED = "soteriafl-sgd"
-"""What the planner tries; the others take its rounds and clip norm."""
+"""The algorithm that the planner tries; the others use its rounds and clip norm."""
 TRUE_FOR = {
     "ldp-sgd": "ldp-sgd",
     "ldp-svrg": "ldp-sgd",
@@ -40,8 +40,8 @@ TRUE_FOR = {
     "soteriafl-gd": "soteriafl-sgd",
     "soteriafl-saga": "soteriafl-sgd",
 }
-"""What the true mode runs in an algorithm's place: its batches are so large that all estimators need the same
-noise, to within some percent, and are all close to the gradient."""
+"""What the true mode runs instead of an algorithm: its batches are so large that all estimators need the same
+noise, to within a few percent, and are all close to the gradient."""
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,13 @@ class SoteriaTask:
     records: int
     clip_norm: float
     true_clips: tuple[float, ...]
-    """that the true mode chooses from"""
+    """the clip norms that the true mode chooses from"""
     more_rounds: tuple[int, ...]
-    """that the true mode chooses from, in times the paper's"""
+    """the numbers of rounds that the true mode chooses from, relative to the paper's"""
     record_norm: float
-    """of a typical record, by what is public: 14 attributes are 1; a digit's ink"""
+    """norm of a typical record, from public facts: 14 attributes are 1; a digit's ink"""
     labels: dict[float, tuple[int, int]]
-    """by label: the batch of SoteriaFL-SGD and the rounds (appendix A, and the authors' code)"""
+    """the batch of SoteriaFL-SGD and the rounds, by label (appendix A, and the authors' code)"""
 
 
 A9A = SoteriaTask(
@@ -105,7 +105,7 @@ def _batch(task: SoteriaTask, algorithm: str, label: float) -> tuple[str, float 
 
 
 def run(settings: Settings, data_dir: Path | None) -> Result:
-    """One run of one algorithm in one mode at one label; a rehearsal has synthetic records."""
+    """One run of one algorithm in one mode at one label; rehearsals use synthetic records."""
     task, algorithm_name, label = TASKS[settings["data"]], settings["algorithm"], settings["label"]
     federation = _federation(task.data, data_dir, settings.get("rehearsal", False))
     model = build_model(task.model, federation)
@@ -161,16 +161,16 @@ def _base(task: SoteriaTask, label: float, scale: Scale) -> dict[str, Any]:
 
 
 def shown(task: SoteriaTask) -> dict[str, Any]:
-    """What the runs that are shown do otherwise: look at every round, where that is cheap.
+    """Overrides for the runs that are shown: evaluate every round, if that is cheap.
 
-    Else twenty times: a message has a twentieth of the coordinates, so that the round for which its whole run's
-    bits would pay without compression is among them.
+    Otherwise twenty times: a message has a twentieth of the coordinates, so the evaluated rounds include the one
+    that the whole run's bits would pay for without compression.
     """
     return {"evaluations": 20 if task is NETWORK else None}
 
 
 def rehearsals(task: SoteriaTask, labels: Sequence[float], scale: Scale) -> dict[Any, list[dict[str, Any]]]:
-    """For every label the rounds and clip norms that one algorithm tries on synthetic records, for all."""
+    """For every label, the rounds and clip norms that one algorithm tries on synthetic records for all."""
     made: dict[Any, list[dict[str, Any]]] = {}
     steps = _steps(task, scale)
     for label in labels:
@@ -188,7 +188,7 @@ def rehearsals(task: SoteriaTask, labels: Sequence[float], scale: Scale) -> dict
 def grids(
     task: SoteriaTask, labels: Sequence[float], scale: Scale, plans: Mapping[Any, Settings]
 ) -> dict[Any, list[dict[str, Any]]]:
-    """For every (label, mode, algorithm) the points that tuning tries: steps, at the planned rest where true."""
+    """For every (label, mode, algorithm), the points that tuning tries: steps, with the planned rest if true."""
     made: dict[Any, list[dict[str, Any]]] = {}
     for label in labels:
         base = _base(task, label, scale)

@@ -1,4 +1,4 @@
-"""SoteriaFL (Li et al. 2022): Tables 1 and 2 evaluated, and what its labels are worth."""
+"""SoteriaFL (Li et al. 2022): Tables 1 and 2 evaluated, and the real epsilons of its labels."""
 
 from __future__ import annotations
 

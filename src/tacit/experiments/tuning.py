@@ -1,4 +1,4 @@
-"""Choosing settings from a grid by a few runs, then running the choice with every seed."""
+"""Chooses settings from a grid by a few runs, then runs the choice with every seed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tacit.experiments.cells import Cell, CellFunction, Runner
 
 Series = TypeVar("Series", bound=Hashable)
 Score = Callable[[Result], float]
-"""What tuning looks at: the smaller, the better."""
+"""The score that tuning minimises."""
 
 
 def tuned(
@@ -26,10 +26,10 @@ def tuned(
     score: Score,
     final: Settings | None = None,
 ) -> dict[Series, list[Result]]:
-    """For every series the runs, one a seed, at the point of its grid with the best mean score.
+    """The runs of every series, one per seed, at the point of its grid with the best mean score.
 
-    Tuning looks at private data once for every point; no epsilon includes that. A series of which no point gave
-    a finite score is left out. `final` is what the last runs do otherwise, such as looking more often.
+    Tuning looks at private data once for every point, which no epsilon includes. A series without any finite
+    score is left out. `final` overrides settings of the last runs, for example to evaluate more often.
     """
     tries = [(name, point, seed) for name, points in grids.items() for point in points for seed in tuning_seeds]
     scores: dict[tuple[Series, int], list[float]] = {}
@@ -41,7 +41,7 @@ def tuned(
         best = min(points, key=lambda point: fmean(scores[name, id(point)]))
         if math.isfinite(fmean(scores[name, id(best)])):
             chosen[name] = best
-    # Seed by seed, because a process remembers the split of the last ones.
+    # Seed by seed, because a process caches the most recent splits.
     repeats = [
         (name, {**point, **(final or {}), "seed": seed}) for seed in seeds for name, point in chosen.items()
     ]
@@ -59,10 +59,10 @@ def rehearsed(
     keep: Sequence[str],
     score: Score,
 ) -> dict[Series, dict[str, Any]]:
-    """For every series the settings named by `keep` of the point that did best on a stand-in for the data.
+    """The settings named by `keep`, for every series, of the point that did best on a stand-in for the data.
 
-    The work reads "rehearsal" and looks at no private record then, so this costs no privacy. A series of which no
-    point gave a finite score keeps the first point's.
+    The work reads "rehearsal" and then uses no private record, so this costs no privacy. A series without any
+    finite score keeps the first point's settings.
     """
     tries = [(name, point) for name, points in grids.items() for point in points]
     results = runner([Cell(work, {**point, "seed": 0, "rehearsal": True}) for _, point in tries])
@@ -74,7 +74,7 @@ def rehearsed(
 
 
 def grid(base: Settings, **axes: Sequence[Any]) -> list[dict[str, Any]]:
-    """Every combination of the axes' values on top of a base.
+    """Every combination of the axes' values, added to a base.
 
     >>> grid({"rounds": 5}, step=[0.1, 1.0])
     [{'rounds': 5, 'step': 0.1}, {'rounds': 5, 'step': 1.0}]

@@ -1,1 +1,1 @@
-"""Choosing what to run before any record is touched: needs, candidates, trials on made-up records."""
+"""Chooses what to run before any record is used: noise needs, candidates, and trials on synthetic records."""

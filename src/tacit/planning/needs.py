@@ -1,4 +1,4 @@
-"""What noise each algorithm would need for a recipe's promise, and how that depends on the batch."""
+"""The noise that each algorithm would need for a recipe's promise, and how it depends on the batch."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ FRACTIONS = (0.01, 0.1, 0.3, 1.0)
 
 @dataclass(frozen=True)
 class Need:
-    """The noise of one algorithm; numbers in which clients differ are those of the smallest one.
+    """The noise of one algorithm. Numbers that differ between clients are those of the smallest one.
 
-    Where the promise protects numbers of records, they are those of the first client, and those that would tell
+    If the promise protects numbers of records, they are those of the first client, and numbers that would reveal
     its size are None.
     """
 
     algorithm: str
     rounds: int
     releases: int
-    """the most that any one client takes part in"""
+    """the largest number of rounds that any client takes part in"""
     sampling: str
     batch: float | None
     sampling_rate: float | None
     noise_multiplier: float
     noise_std: float
-    """on every coordinate of what a client sends"""
+    """noise on every coordinate of what a client sends"""
     epsilon: float
     uplink_bits_per_client: int
-    """over the whole run, at most"""
+    """upper limit for the whole run"""
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data for JSON."""
@@ -50,7 +50,7 @@ class Need:
 
 @dataclass(frozen=True)
 class Refused:
-    """An algorithm, or a batch of it, that this recipe does not allow."""
+    """An algorithm, or one of its batches, that this recipe does not allow."""
 
     algorithm: str
     why: str
@@ -62,12 +62,12 @@ class Refused:
 
 @dataclass(frozen=True)
 class Needs:
-    """What every algorithm needs as the recipe would run it, and on a grid of batches."""
+    """What every algorithm needs with the recipe's settings, and on a grid of batches."""
 
     recipe: Recipe
     planned: tuple[Need | Refused, ...]
     by_batch: tuple[tuple[float, Need | Refused], ...]
-    """with the fraction of a client's records that is a batch; algorithms without batches are left out"""
+    """with the batch as a fraction of a client's records; algorithms without batches are left out"""
 
 
 def noise_needs(
@@ -80,11 +80,11 @@ def noise_needs(
 ) -> Needs:
     """The least noise for the recipe's target: for each algorithm as planned, and for each batch of the grid.
 
-    Nothing is trained. The grid keeps the rounds of the plan, so that its rows differ in the batch alone.
-    `federation` stands for the recipe's records, where those are not at hand.
+    Nothing is trained. The grid keeps the rounds of the plan, so its rows differ only in the batch. `federation`
+    replaces the recipe's records, if those are not available.
     """
     if recipe.privacy == "none":
-        raise RequestError("privacy = 'none' in the recipe: no noise is needed for no promise")
+        raise RequestError("privacy = 'none' in the recipe: without a promise no noise is needed")
     planned: list[Need | Refused] = []
     by_batch: list[tuple[float, Need | Refused]] = []
     for name in algorithms or [name for name, entry in ALGORITHMS.items() if entry.private]:
@@ -92,14 +92,14 @@ def noise_needs(
         try:
             plan = make_plan(recipe.for_algorithm(name), data_dir=data_dir, federation=federation)
         except RequestError as error:
-            # One that does not go with the recipe is no reason to say nothing about the others.
+            # An algorithm that does not fit the recipe is no reason to drop the others.
             planned.append(Refused(name, str(error)))
             continue
         planned.append(_need(plan))
         if "sampling" in algorithm_entry(name).settings and plan.algorithm.work.unit is Unit.RECORD:
             by_batch += [(probability("fraction", fraction), _at(plan, fraction)) for fraction in fractions]
     if not any(isinstance(row, Need) for row in planned):
-        raise RequestError(f"no algorithm goes with this recipe: {planned[0].to_dict()['refused']}")
+        raise RequestError(f"no algorithm fits this recipe: {planned[0].to_dict()['refused']}")
     return Needs(recipe, tuple(planned), tuple(by_batch))
 
 
@@ -117,7 +117,7 @@ def _sampling(plan: Plan, fraction: float) -> Sampling:
         return build_sampling(name, fraction)
     if fraction < 1:
         return build_sampling("poisson", fraction)
-    # Coins that always fall on the same side are a full batch, also for those who accept nothing but coins.
+    # Sampling with probability 1 is a full batch, and also suits algorithms that accept only Poisson sampling.
     return build_sampling(name, float(plan.federation.sizes.max())) if name == "poisson" else Full()
 
 
@@ -127,7 +127,7 @@ def _with_sampling(plan: Plan, sampling: Sampling) -> Work:
         return replace(work, estimator=replace(work.estimator, sampling=sampling))  # type: ignore[type-var]  # a dataclass
     if "sampling" in {field.name for field in fields(work)}:
         return replace(work, sampling=sampling)  # type: ignore[no-any-return]  # a work, too
-    raise RequestError(f"the batches of {plan.algorithm.name!r} cannot be exchanged")
+    raise RequestError(f"the batches of {plan.algorithm.name!r} cannot be changed")
 
 
 def _need(plan: Plan) -> Need:

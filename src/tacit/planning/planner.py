@@ -1,9 +1,9 @@
-"""The planner: batch, rounds, step, compressor and clip norm that make the theory's bound smallest.
+"""The planner: finds the batch, rounds, step, compressor and clip norm with the smallest theoretical bound.
 
-Every candidate is charged by the exact accountant, so that candidates are compared at the same promise. The
-bounds hold for the noise that would really be added. They are worst cases: their order says more than their size,
-and a trial on synthetic data of the same shape says more than both (`tacit.planning.trials`). Of the records,
-only their numbers are asked for: how many clients, records, features and classes.
+Every candidate is charged by the exact accountant, so candidates are compared at the same promise, and the bounds
+hold for the noise that would really be added. They are worst cases: their order says more than their size, and a
+trial on synthetic data of the same shape says more than both (`tacit.planning.trials`). Only the numbers of
+clients, records, features and classes are used, never a record.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ FRACTIONS = (0.01, 0.03, 0.1, 0.3, 1.0)
 COMPRESSORS = ("identity", "natural", "rand-k:0.3", "rand-k:0.1", "rand-k:0.05", "rand-k:0.01")
 
 GRADIENT = ("soteriafl-gd", "soteriafl-sgd", "cdp-sgd", "ldp-sgd")
-"""Bounds on the mean squared gradient norm (SoteriaFL, Theorems 1 and 3)."""
+"""Algorithms with bounds on the mean squared gradient norm (SoteriaFL (Li et al. 2022), Theorems 1 and 3)."""
 
 RISK = ("noisy-mb-sgd", "accelerated-mb-sgd")
-"""Bounds on the excess empirical risk of convex losses (ISRL-DP, Lemmas D.6 and E.1)."""
+"""Algorithms with bounds on the excess risk (ISRL-DP (Lowy & Razaviyayn 2023), Lemmas D.6, E.1; convex)."""
 
 NOT_PLANNED = ("client_epsilon", "cohort", "weights")
-"""Settings that the bounds do not know: they are for one promise and rounds of all clients, who count alike."""
+"""Settings that the bounds do not cover: they assume one promise, full participation and equal weights."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to keep the promise, and what the theory promises about its result."""
+    """One way to keep the promise, and what theory promises about its result."""
 
     algorithm: str
     rounds: int
@@ -63,21 +63,21 @@ class Candidate:
     step: float
     clip_norm: float
     lipschitz: float | None
-    """the longest that a record's gradient can be; None where the loss has no such constant, and then the bound
-    takes for granted that none is longer than the clip norm"""
+    """the largest norm of a record's gradient; None if the loss has no such constant, and the bound then assumes
+    that none is larger than the clip norm"""
     noise_std: float
     uplink_bits_per_client: int
     bound: float | None
-    """None for a clip norm that shortens gradients: the theory is silent about that"""
+    """None for a clip norm that shortens gradients, which the theory does not cover"""
     quantity: str
-    """what the bound is on"""
+    """the quantity that is bounded"""
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data for JSON."""
         return asdict(self)
 
     def recipe(self, base: Recipe) -> Recipe:
-        """The recipe that runs it."""
+        """The recipe that runs this candidate."""
         chosen = replace(base, rounds=self.rounds).with_algorithm_settings(
             sampling="full" if self.batch is None else "poisson",
             batch=self.batch,
@@ -92,7 +92,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Public:
-    """What everybody knows about the problem."""
+    """The public numbers of the problem."""
 
     federation: Federation
     model: LinearModel
@@ -122,9 +122,9 @@ def candidates(
     """All candidates, best bound first; `bit_budget` is the most bits that a client may send in the whole run.
 
     Needs public constants: a linear model, `feature_norm` (or `data.unit_norm`), and for the bounds on the excess
-    risk a ball in which the model lies. The clip norm is the loss's own Lipschitz constant, which changes no
-    gradient; where it has none, the recipe's. `federation` stands for the recipe's records, where those are not
-    at hand.
+    risk a ball that contains the model. The clip norm is the loss's own Lipschitz constant, which changes no
+    gradient; if it has none, that of the recipe. `federation` replaces the recipe's records, if those are not
+    available.
     """
     if bit_budget is not None:
         positive("bit_budget", bit_budget)
@@ -140,17 +140,17 @@ def candidates(
         if bit_budget is None or candidate.uplink_bits_per_client <= bit_budget
     ]
     if not found:
-        raise RequestError(f"no candidate sends at most bit_budget = {bit_budget:g} bits; allow more")
+        raise RequestError(f"no candidate sends at most bit_budget = {bit_budget:g} bits; raise it")
     return sorted(found, key=lambda candidate: candidate.bound or 0.0)
 
 
 def _of_one_measure(recipe: Recipe, algorithms: Sequence[str] | None) -> Sequence[str]:
-    """The algorithms to choose from, if their bounds are on the same quantity: others cannot be ranked."""
+    """The algorithms to choose from. Refuses bounds on different quantities, which cannot be ranked together."""
     in_ball = _diameter(recipe) is not None
     names = algorithms or (RISK if in_ball else GRADIENT)
     for name in names:
         if name not in (*GRADIENT, *RISK):
-            raise RequestError(f"algorithm {name!r} has no bound that could be planned by; take one of "
+            raise RequestError(f"algorithm {name!r} has no bound to plan with; use one of "
                                f"{', '.join((*GRADIENT, *RISK))}")  # fmt: skip
         if name in RISK and not in_ball:
             raise RequestError(
@@ -166,12 +166,12 @@ def _of_one_measure(recipe: Recipe, algorithms: Sequence[str] | None) -> Sequenc
 
 
 def public_numbers(recipe: Recipe, federation: Federation, algorithms: Sequence[str]) -> Public:
-    """What the bounds of these algorithms (of one measure) depend on, or why it is not known."""
+    """The numbers that the bounds of these algorithms (of one measure) depend on. Refuses if any is unknown."""
     for setting in NOT_PLANNED:
         if getattr(recipe, setting) is not None:
             raise RequestError(
-                f"{setting} = {getattr(recipe, setting)!r}: the planner's bounds are for rounds of all clients, "
-                f"who count alike, and for one promise; leave {setting} out"
+                f"{setting} = {getattr(recipe, setting)!r}: the planner's bounds assume that all clients "
+                f"take part with equal weights under one promise; leave {setting} out"
             )
     norm = feature_norm(recipe)
     name = recipe.model or default_model(federation)
@@ -181,16 +181,16 @@ def public_numbers(recipe: Recipe, federation: Federation, algorithms: Sequence[
         raise RequestError("planning needs one epsilon and one delta for all clients")
     if not isinstance(model, LinearModel):
         raise RequestError(
-            f"model = {name!r}: planning by theory needs a linear model, whose constants are known; compare "
-            "others by runs (tacit compare --grid)"
+            f"model = {name!r}: planning by theory needs a linear model, whose constants are known; use "
+            "runs to compare others (tacit compare --grid)"
         )
     if norm is None:
         raise RequestError(
-            "feature_norm must be given, a public bound on its features' norm, or data.unit_norm = true: the "
+            "feature_norm must be given, a public bound on the features' norm, or data.unit_norm = true: the "
             "model's constants follow from it"
         )
     if model.smoothness(norm) is None:
-        raise RequestError(f"model = {name!r}: its loss has a kink; give model.smoothing, which rounds it off")
+        raise RequestError(f"model = {name!r}: its loss is not smooth; give model.smoothing")
     diameter, lipschitz = None, model.lipschitz(norm)
     if set(algorithms) <= set(RISK):
         diameter = _diameter(recipe)
@@ -210,7 +210,7 @@ def _diameter(recipe: Recipe) -> float | None:
 
 
 def _loss_gap(model: LinearModel, classes: int | None, target_bound: float | None) -> float:
-    """The largest loss where training starts, at zero: losses are never negative."""
+    """The largest loss at zero, where training starts; losses are never negative."""
     gap = start_loss(model, classes, target_bound)
     if gap is None:
         raise RequestError("target_bound must be given: the largest absolute target, a public number")
@@ -218,7 +218,7 @@ def _loss_gap(model: LinearModel, classes: int | None, target_bound: float | Non
 
 
 def clipped(candidate: Candidate, public: Public, clip_norm: float) -> Candidate:
-    """A candidate with a smaller clip norm, the noise that this needs, and the step that suits that noise."""
+    """A candidate with a smaller clip norm, the noise that it needs, and the step that suits that noise."""
     fraction = 1.0 if candidate.batch is None else candidate.batch
     at = replace(public, clip_norm=clip_norm)
     compressors = (candidate.compressor or "identity",)
@@ -265,7 +265,7 @@ def _at(
 def _bound(
     public: Public, name: str, rounds: int, batch: int, noise_std: float, omega: float
 ) -> tuple[float, float]:
-    """The theory's bound and the step that it holds for."""
+    """The theory's bound, and the step for which it holds."""
     if name in RISK:
         return _risk(public, name, rounds, batch, noise_std)
     model, federation, target = public.model, public.federation, public.target
@@ -284,7 +284,7 @@ def _bound(
     )
     if name in ("cdp-sgd", "ldp-sgd"):
         at = partial(soteriafl.cdp_utility_bound, problem, rounds=rounds, batch=batch, noise_std=noise_std)
-        # a/step + b step is smallest at sqrt(a/b); both follow from two values.
+        # a/step + b step is smallest at sqrt(a/b); a and b follow from two values.
         step = 1 / smoothness
         a = 2 * public.loss_gap / rounds
         b = (at(step=step) - a / step) / step

@@ -1,7 +1,7 @@
-"""Records that nobody owns, for rehearsals: a stand-in for private records, made from what is public about them.
+"""Synthetic records for rehearsals: a stand-in for private records, made only from public facts about them.
 
-Theory's bounds are worst cases, and there are none for networks or for gradients that are really clipped. So
-rounds and clip norm are chosen by running the algorithm itself on such records. No private record is looked at.
+Theoretical bounds are worst cases, and there are none for networks or for gradients that are really clipped. So
+rounds and clip norm are chosen by running the algorithm itself on synthetic records. No private record is used.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ def synthetic_like(
     target_bound: float | None = None,
     by_target: bool = False,
 ) -> Federation:
-    """Records that nobody owns: sizes, features, classes and norm of a federation, a random linear teacher.
+    """Synthetic records with the sizes, features, classes and norm of a federation, and a random linear teacher.
 
-    Features have the scales 1, 1/sqrt(2), 1/sqrt(3), ... before they get their norm: real ones are never equally
-    telling. Targets of a regression lie in [0, target_bound], where that is given. `by_target` deals the records
-    in the order of their targets, for clients that differ.
+    Features have the scales 1, 1/sqrt(2), 1/sqrt(3), ... before they are normalised, because real features are
+    never equally informative. Targets of a regression lie in [0, target_bound], if that is given. `by_target`
+    deals the records in the order of their targets, for clients that differ.
     """
     generator = Randomness(seed).generator(Purpose.DATA)
     width = math.prod(federation.feature_shape)

@@ -1,4 +1,4 @@
-"""Planning from numbers that everybody may know, when no data are at hand."""
+"""Planning from public numbers, when no data are available."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tacit.federation import Federation
 
 
 def records_of_shape(*, clients: int, records: int, features: int, classes: int | None) -> Federation:
-    """A stand-in for records that are not at hand: as many of them for every client, and every number zero.
+    """A stand-in for records that are not available: the same number for every client, all zeros.
 
-    For planning, which asks for numbers of records alone, and for trials on records like them. It takes next to
-    no memory.
+    It is for planning, which needs only the numbers of records, and for trials on similar records. It takes
+    almost no memory.
 
     >>> records_of_shape(clients=3, records=10, features=5, classes=2)
     a given shape: 3 clients, 30 records (10 each), 5 features, 2 classes

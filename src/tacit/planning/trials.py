@@ -1,7 +1,7 @@
-"""The planner's trials: candidates run on records that nobody owns.
+"""The planner's trials: candidates run on synthetic records.
 
-A trial sees what no bound does: how much is lost by a clip norm that shortens gradients, and how much is gained
-by the noise that shrinks with it.
+A trial shows what no bound does: how much is lost by a clip norm that shortens gradients, and how much is gained
+because the noise shrinks with it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tacit.planning.planner import Candidate, clipped, public_numbers
 from tacit.planning.rehearsal import synthetic_like
 
 SMALLER_CLIPS = (0.5, 0.25)
-"""Every candidate is also tried with its clip norm times these."""
+"""Every candidate is also tried with its clip norm times these factors."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,12 @@ def try_out(
     federation: Federation | None = None,
     data_dir: Path | None = None,
 ) -> list[Trial]:
-    """The first `most` candidates, as they are and with smaller clip norms; the lowest training loss first.
+    """Tries the first `most` candidates, as they are and with smaller clip norms; lowest training loss first.
 
-    They run on synthetic data of the recipe's shape: as many clients and records, as many features of the same
-    norm, and labels from a random linear teacher. Guarantee: every one is charged by the exact accountant, with
-    the noise that its own clip norm needs. For smaller clip norms there is no bound, and the trial alone speaks.
+    They run on synthetic data of the recipe's shape: the same numbers of clients, records and features, the same
+    feature norm, and labels from a random linear teacher. Guarantee: each is charged by the exact accountant,
+    with the noise that its own clip norm needs. For smaller clip norms there is no bound, so only the trial
+    counts.
     """
     real = load_federation(recipe, data_dir) if federation is None else federation
     chosen = found[: count("trials", most)]
@@ -59,5 +60,5 @@ def try_out(
             continue
         trials.append(Trial(candidate, run.last.train_loss))
     if not trials:
-        raise RequestError("every candidate that was tried diverged on synthetic data; allow others")
+        raise RequestError("all candidates that were tried diverged on synthetic data; allow others")
     return sorted(trials, key=lambda trial: trial.train_loss)

@@ -1,4 +1,4 @@
-"""Curves of one run or of several, against rounds and against what was sent."""
+"""Curves of one run or several, against rounds and against bits sent."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from tacit.engine.run import Run
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
-"""Okabe and Ito's palette, which people with any colour vision can tell apart."""
+"""The palette of Okabe and Ito, which is safe for all kinds of colour vision."""
 
 STYLES = ("-", "--", "-.", ":")
-"""So that lines which lie on each other can still be seen."""
+"""Line styles, so that overlapping lines remain visible."""
 
 
 def plot_run(run: Run) -> Figure:
@@ -31,9 +31,9 @@ def plot_run(run: Run) -> Figure:
 
 
 def plot_histories(histories: Mapping[str, Sequence[History]], metric_name: str) -> Figure:
-    """A row each for loss, utility and test metric; left against rounds, right against uplink bits.
+    """One row each for loss, utility and test metric; left against rounds, right against uplink bits.
 
-    One line a name, the mean over its histories (seeds); the band spans the smallest and the largest.
+    One line per name: the mean over its histories (seeds). The band spans the smallest and the largest.
     """
     from matplotlib.figure import Figure
 
@@ -65,7 +65,7 @@ def plot_histories(histories: Mapping[str, Sequence[History]], metric_name: str)
 def plot_at(
     ends: Mapping[str, Sequence[Sequence[float]]], values: Sequence[Any], setting: str, label: str
 ) -> Figure:
-    """A number at the end of a run against a setting: one line a name, whiskers over the seeds.
+    """A number at the end of a run against a setting: one line per name, whiskers over the seeds.
 
     `ends[name][k]` has the numbers of all seeds at `values[k]`.
     """

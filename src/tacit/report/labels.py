@@ -1,6 +1,6 @@
-"""Who holds what: the distribution of the targets over the clients, as a plot.
+"""Plots the distribution of targets over the clients.
 
-It shows private data. It is for a researcher's own simulation, not for a deployment.
+The plot shows private data. It is for a researcher's own simulation, not for a deployment.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _PALETTE = (
     "#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee",
     "#aa3377", "#bbbbbb", "#ee8866", "#44bb99", "#332288",
 )  # fmt: skip
-"""Paul Tol's bright colours and three of his others: told apart by colour-blind readers, too."""
+"""Paul Tol's bright colours and three of his others, which colour-blind readers can also tell apart."""
 
 
 def plot_labels(federation: Federation, ax: Axes | None = None) -> Axes:
     """The targets of each client: stacked bars of classes, boxes for regression, an image for many clients.
 
     Args:
-        federation: whose targets are drawn.
+        federation: the federation whose targets are plotted.
         ax: where to draw; by default a new figure that pyplot does not know
             (`plot_labels(f).figure.savefig(path)`).
     """

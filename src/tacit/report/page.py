@@ -1,4 +1,4 @@
-"""One HTML file that needs nothing else: text, embedded figures, tables that can be sorted. No network."""
+"""A self-contained HTML file: text, embedded figures, sortable tables, and no network access."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A paragraph, or with several lines a list."""
+    """A paragraph; with several lines, a list."""
 
     lines: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Folded:
-    """A line, and a list that opens under it."""
+    """A line that unfolds to a list."""
 
     line: str
     lines: tuple[str, ...]
@@ -27,7 +27,7 @@ class Folded:
 
 @dataclass(frozen=True)
 class Image:
-    """An SVG image, what can be seen in it, and that again for those who cannot see it."""
+    """An SVG image with a caption, which is also its text alternative."""
 
     svg: bytes
     caption: str
@@ -35,7 +35,7 @@ class Image:
 
 @dataclass(frozen=True)
 class SortableTable:
-    """A table; a click on a heading (or Enter on it) sorts by that column."""
+    """A table; clicking a heading (or pressing Enter on it) sorts by that column."""
 
     caption: str
     columns: tuple[str, ...]
@@ -44,7 +44,7 @@ class SortableTable:
 
 @dataclass(frozen=True)
 class Link:
-    """A cell of a table that leads to another page, given by its path from this one."""
+    """A table cell that links to another page, given by its path relative to this one."""
 
     words: str
     path: str
@@ -55,12 +55,12 @@ class Link:
 
 Block = Paragraph | Folded | Image | SortableTable
 _LONG_CHARACTERS = 40
-"""Texts from here on may be broken, where others keep a table's line low."""
+"""Texts of this length or more may wrap; shorter ones stay on one line."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what stands under it."""
+    """A heading and its content."""
 
     heading: str
     blocks: Sequence[Block]
@@ -69,8 +69,8 @@ class Section:
 def render_page(title: str, lead: str, sections: Sequence[Section]) -> str:
     """The page as HTML.
 
-    Guarantee: nothing is loaded from anywhere (a content security policy forbids it), and no text is taken as
-    markup.
+    Guarantee: nothing is loaded from anywhere (a content security policy forbids it), and no text is interpreted
+    as markup.
 
     >>> page = render_page("A < B", "why", [Section("Numbers", [SortableTable("few", ("n",), ((1,), (2,)))])])
     >>> "<h1>A &lt; B</h1>" in page, page.count("<tr>")
@@ -89,7 +89,7 @@ def render_page(title: str, lead: str, sections: Sequence[Section]) -> str:
 
 
 def show_value(value: Any) -> str:
-    """A value as people read it.
+    """Formats a value for people.
 
     >>> [show_value(v) for v in (0.000123456, 12345.678, 3, None, True, "word")]
     ['0.0001235', '1.235e+04', '3', '', 'yes', 'word']
@@ -117,7 +117,7 @@ def _block(block: Block) -> str:
         data = base64.b64encode(block.svg).decode()
         caption = _text(block.caption)
         return (
-            # The scrolling boxes take the focus, so that the arrow keys scroll them.
+            # Scrolling boxes can take the focus, so that the arrow keys scroll them.
             f'<figure><div class="wide" tabindex="0" role="region" aria-label="{caption}">'
             f'<img alt="{caption}" src="data:image/svg+xml;base64,{data}"></div>'
             f"<figcaption>{caption}</figcaption></figure>"

@@ -1,4 +1,4 @@
-"""What a run costs, as two curves: epsilon against delta, and against rounds."""
+"""The privacy cost of a run as two curves: epsilon against delta, and against rounds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def plot_cost(cost: Cost) -> Figure:
-    """Left: the epsilon of all rounds at every delta. Right: the epsilon after so many rounds at one delta.
+    """Left: the epsilon of all rounds at every delta. Right: the epsilon after each round at one delta.
 
     >>> from tacit.privacy.accountant.cost import cost_of
     >>> from tacit.privacy.events import poisson

@@ -1,4 +1,4 @@
-"""What the linear models share: accelerated descent with a step that public numbers decide."""
+"""The common base of the linear models: accelerated descent with a step derived from public numbers."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from tacit.sklearn.requests import AnyArray, budgets, default_delta, seed_and_no
 
 
 class FederatedLinear(Federated):
-    """Accelerated descent on full batches (ISRL-DP, Algorithm 1), every record's gradient clipped and noised.
+    """Accelerated descent on full batches (ISRL-DP, Algorithm 1), with per-record clipping and noise.
 
     Full batches need the least noise for a promise, and acceleration the fewest rounds. The step is 1/v with the
-    v that makes the bound of `tacit.theory.isrl_dp.stage_weights` smallest,
+    v that minimises the bound of `tacit.theory.isrl_dp.stage_weights`,
 
         v = beta + (V/D) sqrt(R (R+1) (2R+1) / 24),
 
     where beta is the curvature of the loss for records of norm `feature_norm`, V^2 the variance of the noise on a
-    round's mean gradient, R the rounds and D the `model_norm`: much noise, short steps. All of these are public
-    numbers; wrong ones spoil the model, never the promise.
+    round's mean gradient, R the rounds and D the `model_norm`: more noise means shorter steps. All of these are
+    public numbers; wrong ones harm the model, never the promise.
     """
 
     usual_model_norm: float
@@ -89,7 +89,7 @@ class FederatedLinear(Federated):
         algorithm = dataclasses.replace(algorithm, work=algorithm.work.with_noise(build_noise(noise)))
         planned = plan(algorithm, federation, rounds=rounds, privacy=promise, seed=seed)
         if promise != "none":
-            # How much noise the promise needs does not depend on the step, but the step on the noise.
+            # The noise that the promise needs does not depend on the step, but the step depends on the noise.
             curvature += self._caution(planned.calibration.noise_stds, model.dim, federation)
             planned = planned.with_server(Accelerated((Stage(rounds, curvature),), float(self.alpha)))
         return simulate(planned)
@@ -106,20 +106,20 @@ class FederatedLinear(Federated):
         return tuple(Target(own, delta) for own in epsilon)
 
     def _smoothness(self, model: LinearModel, federation: Federation) -> float:
-        """beta."""
+        """beta, the curvature of the loss."""
         if self.feature_norm is not None:
             norm = self.feature_norm
         elif self.privacy != "none":
             norm = math.sqrt(model.features / 3)
         else:
-            # Nothing is promised, so the records may be asked.
+            # Nothing is promised, so the records may be used.
             norm = max(float(torch.linalg.vector_norm(federation.features, dim=1).max()), 1e-6)
         smoothness = model.smoothness(norm)
         assert smoothness is not None, "logistic, softmax and squared losses are smooth"
         return smoothness
 
     def _caution(self, noise_stds: Tensor, dim: int, federation: Federation) -> float:
-        """v - beta."""
+        """v - beta, the part of the curvature that is due to noise."""
         diameter = positive("model_norm", self.usual_model_norm if self.model_norm is None else self.model_norm)
         shares = 1.0 if federation.weights is None else federation.weights
         deviation = math.sqrt(dim) * float(torch.linalg.vector_norm(shares * noise_stds)) / federation.clients

@@ -1,4 +1,4 @@
-"""Any algorithm and any model that has a name, as a scikit-learn estimator."""
+"""Any named algorithm and model as a scikit-learn estimator."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ TASKS = ("classification", "regression")
 DECIDED_ELSEWHERE = frozenset(
     ["algorithm", "model", "data", "clients", "partition", "privacy", "epsilon", "delta", "seed", "noise"]
 )
-"""Settings of a recipe that are arguments of the estimator, or of `fit`."""
+"""Settings of a recipe that are arguments of the estimator or of `fit`."""
 
 NO_PROBABILITIES = frozenset(["svm"])
-"""Classifiers whose loss is not minus the logarithm of a probability."""
+"""Classifiers whose loss is not the negative logarithm of a probability."""
 
 
 def _has_probabilities(estimator: FederatedEstimator) -> bool:
@@ -37,7 +37,7 @@ def _has_probabilities(estimator: FederatedEstimator) -> bool:
 
 
 class FederatedEstimator(Federated):
-    """What `tacit run` does for a recipe, on your own arrays.
+    """Runs a recipe on your own arrays, as `tacit run` does.
 
     >>> import numpy as np
     >>> from sklearn.datasets import load_digits
@@ -49,7 +49,7 @@ class FederatedEstimator(Federated):
     >>> model.fit(X / 16, y, clients=np.arange(len(y)) % 5).score(X / 16, y) > 0.6
     True
 
-    Guarantee: that of the algorithm; `guarantee_` has it, derived from what was done.
+    Guarantee: that of the algorithm; `guarantee_` states it, derived from what was done.
 
     Parameters
     ----------
@@ -57,9 +57,9 @@ class FederatedEstimator(Federated):
     model : a model's name (see `tacit list models`), or "module:package:factory"; by default the linear one.
     algorithm : an algorithm's name (see `tacit list algorithms`).
     epsilon, delta, random_state : as in `FederatedLogisticRegression`.
-    privacy : "record" or "client", whichever the algorithm protects; or "none", in so many words.
-    settings : any other settings of a recipe, such as "rounds"; "algorithm.step", "algorithm.batch" and the like
-        are the algorithm's own, "model.ridge" the model's. What is left open is chosen as `tacit run` chooses it.
+    privacy : unit of privacy, "record" or "client", as the algorithm defines it; "none" turns privacy off.
+    settings : any other settings of a recipe, such as "rounds". "algorithm.step", "algorithm.batch" and so on
+        belong to the algorithm, "model.ridge" to the model. Open settings are chosen as in `tacit run`.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ class FederatedEstimator(Federated):
         if self.task not in TASKS:
             raise unknown_name("task", str(self.task), TASKS)
         private = self.privacy != "none"
-        # How many records a client has is part of what a promise to whole clients protects.
+        # A promise to whole clients also protects how many records a client has.
         sizes = [federation.clients] if self.privacy == "client" else federation.sizes.tolist()
         seed, noise = seed_and_noise(self.random_state, private)
         recipe = Recipe(
@@ -121,7 +121,7 @@ class FederatedEstimator(Federated):
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> AnyArray:
-        """The probability of every class, (records, classes): the loss of a class is minus its logarithm."""
+        """The probability of every class, (records, classes): the loss of a class is its negative logarithm."""
         rows = torch.from_numpy(self._checked(X))
         counts = torch.tensor([len(rows)])
         losses = [

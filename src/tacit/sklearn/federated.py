@@ -1,4 +1,4 @@
-"""What all estimators share: fitting, and what is left of it."""
+"""The common base of all estimators: fitting, and what it keeps."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tacit.federation import Federation
 from tacit.sklearn.requests import AnyArray, federate, group
 
 UNPROTECTED = ("run_", "history_")
-"""Attributes that were computed from records without noise, or hold them."""
+"""Attributes that contain records, or were computed from them without noise."""
 
 
 class Federated(BaseEstimator):  # type: ignore[misc]
-    """An estimator whose records lie with several clients. Subclasses say how they are trained."""
+    """An estimator whose records are held by several clients. Subclasses define how it is trained."""
 
     epsilon: float | Mapping[Any, float] | None
     delta: float | None
@@ -31,17 +31,17 @@ class Federated(BaseEstimator):  # type: ignore[misc]
 
     @abstractmethod
     def _train(self, federation: Federation) -> Run:
-        """Train on these records."""
+        """Trains on these records."""
 
     @abstractmethod
     def _keep(self, run: Run) -> None:
-        """Keep what predictions need."""
+        """Stores what predictions need."""
 
     def fit(self, X: Any, y: Any, clients: Any = None) -> Self:
-        """Train; `clients` has one label a record that says who holds it, None if one silo holds all of them.
+        """Trains. `clients` has one label per record that says who holds it; None if one silo holds all.
 
         The number of records of every client (unless whole clients are protected), and which class labels occur,
-        are taken as public.
+        are treated as public.
         """
         classifies = is_classifier(self)
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=not classifies)
@@ -59,13 +59,13 @@ class Federated(BaseEstimator):  # type: ignore[misc]
         return self
 
     def _checked(self, X: Any) -> AnyArray:
-        """Records to predict for: as many features as at fitting, by the same names."""
+        """Checks that records to predict for have the same features, with the same names, as those at fitting."""
         check_is_fitted(self)
         rows: AnyArray = validate_data(self, X, dtype=np.float64, reset=False)
         return rows
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is pickled: everything but what the guarantee does not cover."""
+        """The pickled state: everything except attributes that the guarantee does not cover."""
         state: dict[str, Any] = super().__getstate__()
         return {name: value for name, value in state.items() if name not in UNPROTECTED}
 
@@ -76,5 +76,5 @@ class Federated(BaseEstimator):  # type: ignore[misc]
 
     @property
     def _poor_score(self) -> bool:
-        """Whether accuracy on a handful of records is beyond it: noise that hides one of ten hides them all."""
+        """Whether a few records are too few for accuracy: noise that hides one of ten hides them all."""
         return self.privacy != "none"

@@ -15,7 +15,7 @@ from tacit.sklearn.requests import AnyArray
 
 
 class FederatedLogisticRegression(ClassifierMixin, FederatedLinear):  # type: ignore[misc]
-    """Logistic regression (softmax for more than two classes) over records that lie with several clients.
+    """Logistic regression (softmax for more than two classes) over records held by several clients.
 
     A private model in three lines, here for five clients that hold 1,797 handwritten digits between them:
 
@@ -33,7 +33,7 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinear):  # type: ig
 
     Guarantee: (epsilon, delta)-differential privacy of every single record, between data sets that differ in one
     record's content, against the server and all other parties together. `guarantee_` is derived from what was
-    done; its epsilon is at most the one that was asked for.
+    done; its epsilon is at most the requested one.
 
     Objective: sum_i p_i (1/n_i) sum_j loss(x_ij, y_ij) + alpha/2 ||(W, b)||^2 with p_i = n_i/n, that is, the mean
     over all n records. `alpha` is that of scikit-learn's SGDClassifier, and 1/(n C) with the C of its
@@ -43,27 +43,27 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinear):  # type: ig
     ----------
     epsilon : one for all clients, or a mapping from client label to that client's own.
     delta : by default 1e-5, or 1/n_i^2 of the largest client if that is smaller.
-    privacy : "record"; or "none", in so many words, for a model without any bound, noise or promise.
+    privacy : "record"; or "none" for a model without any bound, noise or promise.
     alpha : strength of the penalty.
-    fit_intercept : whether there is an intercept.
-    clip_norm : what a record's gradient is clipped to. Its length is at most sqrt(1 + ||x||^2) (softmax: sqrt(2)
-        times that); a smaller bound lets in less noise, a larger one distorts less.
-    feature_norm : a public bound on the length of a record's features: long ones ask for short steps. By default
-        sqrt(n_features/3), the root mean square of features that fill [-1, 1] or [0, 1] evenly; without privacy
-        it is measured.
-    model_norm : about how long the coefficients of a good model are: long ones are worth more noise. By default
-        30 (1 for `FederatedRidge`).
-    rounds : how many times the clients are asked. The noise of a round grows with their root.
-    weights : "records" for p_i = n_i/n, "equal" for the same p_i, or one number a client, in order of `clients_`.
-    random_state : None for noise from the operating system; a number for repeatable noise, in experiments. Fits
-        with the same number share their noise, those of a grid search included: together they are not private.
+    fit_intercept : whether to fit an intercept.
+    clip_norm : the norm that a record's gradient is clipped to. Its norm is at most sqrt(1 + ||x||^2) (softmax:
+        sqrt(2) times that); a smaller bound needs less noise, a larger one distorts less.
+    feature_norm : a public bound on the norm of a record's features: a larger one means shorter steps. By default
+        sqrt(n_features/3), the root mean square of features that are uniform on [-1, 1] or [0, 1]; without
+        privacy it is measured.
+    model_norm : approximate norm of the coefficients of a good model: a larger one tolerates more noise. By
+        default 30 (1 for `FederatedRidge`).
+    rounds : number of rounds. The noise of a round grows with their square root.
+    weights : "records" for p_i = n_i/n, "equal" for equal p_i, or one number per client, in order of `clients_`.
+    random_state : None for noise from the operating system; a number for repeatable noise in experiments. Fits
+        with the same number share their noise, including those of a grid search: together they are not private.
 
     Attributes
     ----------
     classes_, coef_, intercept_, n_features_in_, feature_names_in_, n_iter_ : as in scikit-learn.
     clients_ : the labels of the clients, sorted; `guarantee_.epsilons` is in this order.
     guarantee_ : what was promised (`tacit.Guarantee`), or None.
-    history_, run_ : what a researcher may look at: computed from records without noise. Not pickled.
+    history_, run_ : for the researcher only: computed from records without noise. Not pickled.
     """
 
     usual_model_norm = 30.0
@@ -94,14 +94,14 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinear):  # type: ig
 
 
 class FederatedRidge(RegressorMixin, FederatedLinear):  # type: ignore[misc]
-    """Ridge regression over records that lie with several clients.
+    """Ridge regression over records held by several clients.
 
     Guarantee, parameters and attributes: as in `FederatedLogisticRegression`. The objective is
     sum_i p_i (1/n_i) sum_j (x_ij w + b - y_ij)^2/2 + alpha/2 ||(w, b)||^2: `alpha` is that of scikit-learn's
     SGDRegressor and 1/n of its Ridge's, except that the intercept is penalised like the rest.
 
-    Gradients are as long as residuals times features, and clipped to `clip_norm`: bring targets to about [-1, 1]
-    by what is public about them (`sklearn.compose.TransformedTargetRegressor`), or most of them is clipped away.
+    A gradient's norm is the residual times the features' norm, clipped to `clip_norm`: scale targets to about
+    [-1, 1] by public facts (`sklearn.compose.TransformedTargetRegressor`), or most of the signal is clipped away.
 
     >>> import numpy as np
     >>> generator = np.random.default_rng(0)

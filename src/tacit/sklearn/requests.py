@@ -1,4 +1,4 @@
-"""From scikit-learn's arguments to tacit's: who holds which record, which promise, which randomness."""
+"""Converts scikit-learn's arguments to tacit's: who holds which record, which promise, which randomness."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tacit.federation import Federation
 AnyArray = npt.NDArray[Any]
 
 ONE_SILO = "all records"
-"""What the only client is called where nobody was named."""
+"""The name of the only client if no clients are given."""
 
 LARGEST_DELTA = 1e-5
 
@@ -33,7 +33,7 @@ def group(clients: Any, records: int) -> tuple[AnyArray, AnyArray]:
         raise DataError(f"clients must be {records} labels, one for each record, not of shape {labels.shape}")
     missing = pd.isna(labels)
     if missing.any():
-        raise DataError(f"the client of record {int(missing.argmax())} is missing; every record has one")
+        raise DataError(f"the client of record {int(missing.argmax())} is missing; every record needs one")
     try:
         found, positions = np.unique(labels, return_inverse=True)
     except TypeError as error:
@@ -53,27 +53,27 @@ def federate(
 
 
 def budgets(epsilon: float | Mapping[Any, float] | None, labels: AnyArray) -> float | list[float]:
-    """One epsilon for all clients, or each client's own; a mapping may name more clients than hold records."""
+    """One epsilon for all clients, or one per client; a mapping may name clients that hold no records."""
     if epsilon is None:
-        raise RequestError("epsilon must be a number above 0, not None; for no privacy at all, privacy='none'")
+        raise RequestError("epsilon must be a number above 0, not None; to turn privacy off, set privacy='none'")
     if not isinstance(epsilon, Mapping):
         return float(positive("epsilon", epsilon))
     missing = [label for label in labels.tolist() if label not in epsilon]
     if missing:
-        raise RequestError(f"epsilon says nothing about the clients {missing}: name every one, or give a number")
+        raise RequestError(f"epsilon has no value for clients {missing}: name every client, or give one number")
     return [float(positive(f"epsilon[{label!r}]", epsilon[label])) for label in labels.tolist()]
 
 
 def default_delta(delta: float | None, sizes: Sequence[int]) -> float:
-    """The delta that is asked for; else 1e-5, or 1/n^2 of the largest client if that is smaller.
+    """The requested delta; by default 1e-5, or 1/n^2 of the largest client if that is smaller.
 
-    `sizes` are numbers of what is protected, and public: of each client's records, or of the clients.
+    `sizes` are public numbers of what is protected: of each client's records, or of the clients.
     """
     return min(LARGEST_DELTA, 1 / max(sizes) ** 2) if delta is None else delta
 
 
 def seed_and_noise(random_state: int | np.random.RandomState | None, private: bool) -> tuple[int, str]:
-    """The seed, and which noise: of a seed where one is given, else from the operating system's entropy."""
+    """The seed and the kind of noise: from a seed if one is given, else from the operating system's entropy."""
     if random_state is None:
         return secrets.randbits(64), "lattice" if private else "gaussian"
     if not isinstance(random_state, np.random.RandomState) and isinstance(random_state, numbers.Integral):

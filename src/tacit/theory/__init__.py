@@ -1,1 +1,1 @@
-"""What each paper's theorems prescribe and promise, one module a paper."""
+"""What each paper's theorems prescribe and promise, with one module per paper."""

@@ -1,17 +1,17 @@
-"""What is proved about Fed-SPA (Hu, Gong & Guo 2021): Theorem 2 with its gaps closed.
+"""What is proved about Fed-SPA (Hu et al. 2021): Theorem 2 with the gaps of its proof closed.
 
 Letters: n `agents` of a round, T `rounds`, tau `local_steps`, d `dim`, p the share of active coordinates, G the
 bound on a record's gradient and g that on one of its coordinates, L `smoothness`, h `local_step`, h_g
 `server_step`, kappa and beta_2 of the adaptive server, F_0 `loss_gap`, s `noise_std` on each active coordinate
 of a local gradient before the 1/p.
 
-The paper's proof does not hold. Its Lemma 9 leaves the 1/p off the noise, and takes masked gradients for
-unbiased in every local step, which they are only in the first, because a round has one mask; Lemmas 10 and 11
-drop products of steps that share it; the step limit does not give the inequality that is taken from it. Nor
-does the theorem: with 50 coordinates, one of them active, and much noise, the mean of ||grad f||^2 is more than
-twice what it says. What holds: let every f_i be L-smooth, batches of a fixed size, beta_1 = 0, steps constant,
-and agents drawn without replacement (or everybody). If 8 h tau (V + kappa) A <= kappa^2, the mean over rounds
-of E||grad f||^2 is at most
+The paper's proof does not hold. Its Lemma 9 omits the 1/p from the noise, and treats masked gradients as unbiased
+in every local step, but they are so only in the first, because a round has one mask; Lemmas 10 and 11 drop
+products of steps that share it; and the step limit does not imply the inequality derived from it. Nor does the
+theorem hold: with 50 coordinates, one of them active, and much noise, the mean of ||grad f||^2 is more than
+twice its bound. What holds: let every f_i be L-smooth, batches of a fixed size, beta_1 = 0, steps constant, and
+agents drawn without replacement (or all of them). If 8 h tau (V + kappa) A <= kappa^2, the mean over rounds of
+E||grad f||^2 is at most
 
     4 (V + kappa) { F_0/(h h_g tau T) + L^2 W/(2 p kappa tau)
                     + (2 h A/(p kappa^2)) [(tau G^2 + d s^2)/n + L^2 W] } + G^2/T
@@ -43,8 +43,8 @@ of at most (h/p) s sqrt(tau/n), and d T such coordinates stay below sqrt(2 ln(2 
 been so is known when a round begins, so the inequality can be summed over the rounds in which it has, f - f*
 being at least 0; in the others ||grad f||^2 is at most G^2, on average G^2/T. QED
 
-At a given privacy s is in proportion to sqrt(p), so that the noise in a message, d s^2/p, does not depend on p:
-sparsifying has a price in every term and no gain but the bits that it saves.
+At a given privacy s is proportional to sqrt(p), so the noise in a message, d s^2/p, does not depend on p:
+sparsification makes every term worse, and gains nothing but the bits it saves.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Training:
 
     @property
     def largest_root(self) -> float:
-        """V: what sqrt(beta_2 v) stays below in all rounds and coordinates, with probability 1 - 1/T."""
+        """V: a bound on sqrt(beta_2 v) in all rounds and coordinates, with probability 1 - 1/T."""
         tau = self.local_steps
         tail = math.sqrt(2 * tau / self.agents * math.log(2 * self.dim * self.rounds**2))
         message = self.local_step / self.ratio * (tau * self.coordinate_bound + self.noise_std * tail)
@@ -110,7 +110,7 @@ class Training:
 
 
 def fed_spa_terms(training: Training) -> dict[str, float]:
-    """The bound by cause; the drift of local steps counts as heterogeneity. A `step_excess` above 1 is refused.
+    """The bound by cause; the drift of local steps counts as heterogeneity. Refuses a `step_excess` above 1.
 
     >>> plain = Training(
     ...     agents=100, dim=4, rounds=10**8, local_steps=4, ratio=1.0, local_step=2.5e-5, server_step=20.0,
@@ -141,14 +141,14 @@ def fed_spa_terms(training: Training) -> dict[str, float]:
 
 
 def utility_of(run: PlannedRun) -> UtilityBound:
-    """The bound for the noise that the run really has; at the longest local step that it allows, if need be."""
+    """The bound for the run's actual noise; if its local step is too long, at the longest one allowed."""
     asked, constants = run.asked, known(run, "lipschitz", "loss_gap", "smoothness")
     ratio = 1 / (1 + asked.omega)
     gaps, assumptions = bound_gaps(run, constants.lipschitz, ratio)
     gaps = (*constants.missing("smoothness", "loss_gap"), *_differences(run), *gaps)
     gaps += crowd_gaps(run, everyone=False)
     if asked.model.penalty is not None:
-        assumptions += ("with the penalty's gradient, no gradient is longer than a record's can be",)
+        assumptions += ("with the penalty's gradient, no gradient exceeds the longest of a record",)
     answer = UtilityBound(
         theorem="Fed-SPA (Hu, Gong & Guo 2021), Theorem 2 with its proof corrected",
         quantity="mean squared gradient norm over the rounds",
@@ -159,7 +159,7 @@ def utility_of(run: PlannedRun) -> UtilityBound:
         return answer
     step, local = asked.value("step"), asked.value("local_step")
     if step is None:
-        gap = "no step is given, so that steps follow from the messages, and the theorem is for constant ones"
+        gap = "no step is given, so steps are derived from the messages, but the theorem assumes constant ones"
         return replace(answer, gaps=(*gaps, gap))
     steepest = math.inf if constants.lipschitz is None else constants.lipschitz
     size = asked.value("clip_norm") * (math.sqrt(ratio) if asked.value("bound") == "clip-norm" else 1.0)
@@ -175,7 +175,7 @@ def utility_of(run: PlannedRun) -> UtilityBound:
         beta_2=asked.value("beta_2"),
         noise_std=run.noise_std,
         smoothness=constants.smoothness,
-        # G sqrt(p) is what p of the coordinates may hold: by the bound, or because no gradient is longer.
+        # p of the coordinates hold at most G sqrt(p): by the bound, or because no gradient is longer.
         gradient_bound=min(asked.gradient_bound, steepest / math.sqrt(ratio)),
         coordinate_bound=min(size, steepest),
         loss_gap=constants.loss_gap,
@@ -187,7 +187,7 @@ def utility_of(run: PlannedRun) -> UtilityBound:
             f"{allowed:.3g}, the longest",
         )
         training = replace(training, local_step=allowed)
-    # The same privacy with every coordinate takes 1/sqrt(p) times the noise on each.
+    # The same privacy with every coordinate needs 1/sqrt(p) times the noise on each.
     longest = min(asked.gradient_bound, steepest)
     whole = replace(training, ratio=1.0, noise_std=training.noise_std / math.sqrt(ratio), gradient_bound=longest)
     return replace(
@@ -209,16 +209,16 @@ def longest_local_step(training: Training) -> float:
 
 
 def _differences(run: PlannedRun) -> tuple[str, ...]:
-    """Where the run is not the one that the theorem is about."""
+    """How the run differs from the assumptions of the theorem."""
     asked, gaps = run.asked, []
     if asked.value("beta_1"):
-        gaps.append(f"beta_1 = {asked.value('beta_1'):g}, and the theorem is for beta_1 = 0, without momentum")
+        gaps.append(f"beta_1 = {asked.value('beta_1'):g}, but the theorem assumes beta_1 = 0, no momentum")
     if asked.value("schedule") != "constant":
-        gaps.append(f"schedule = {asked.value('schedule')!r}, and the theorem is for constant steps")
+        gaps.append(f"schedule = {asked.value('schedule')!r}, but the theorem assumes constant steps")
     if asked.value("sampling") == "poisson":
-        gaps.append("Poisson batches vary in size, and the theorem is for batches of a fixed size")
+        gaps.append("Poisson batches vary in size, but the theorem assumes batches of a fixed size")
     if asked.value("compressor") and "+" in asked.value("compressor"):
-        gaps.append("messages are quantised as well, and the theorem is for rand-k alone")
+        gaps.append("messages are also quantised, but the theorem covers only rand-k")
     return tuple(gaps)
 
 

@@ -1,21 +1,21 @@
-"""What DP-NormFedAvg (Das, Hashemi, Sanghavi & Dhillon 2022) promises for a run: Theorems 6 and 7.
+"""The bounds of DP-NormFedAvg (Das et al. 2022) for a run: Theorems 6 and 7.
 
 Letters: n `clients`, r the expected `participants` of a round (each joins with a coin of r/n), d `dim`, K
 `rounds`, E `local_steps`, h `step` of clients and server, C `clip_norm` of an update, L `smoothness`, G the
 longest gradient, D `distance` = ||w_0 - w*||, u_i a client's update in gradients, s `noise_std` of a coordinate
-of the mean of a round. Losses are convex, local gradients full, and the model to keep is a random one of those
-that were broadcast (or, by convexity, their mean). No update is longer than C = G E, so with C >= G E clipping
-clips nothing, and
+of the mean of a round. Losses are convex, local gradients are full, and the returned model is a random one of
+those that were broadcast (or, by convexity, their mean). No update is longer than C = G E, so with C >= G E
+clipping has no effect, and
 
     clipping      E f(w) - f*          <= [D^2/(h E K) + h d s^2/E + 2 a (c + 2a) gap] / (2 - 2 c a - 4 a^2)
     normalising   E mean_i (C/||u_i||) (f_i(w) - f_i(w*))
                                        <= [D^2/(h E K) + h d s^2/E + c h C^2/E + 4 a^2 gap] / (2 - 4 a^2)
 
-for a = h L E <= 1/4. `gap` is the mean of f_i(w*) - min f_i: how unlike the clients are. c = 1 + 1/r - 1/n is
-how far a sampled mean's square may exceed the mean of squares; eq. 12 of the paper has 1, which needs exactly r
-clients. Normalising bounds f(w) - f* only where gap = 0. Otherwise it need not find w* however small noise and
-steps are: with three clients at 0, 0 and 1 and f_i = sqrt(1 + (w - a_i)^2) it settles at 0, the median, while
-w* = 0.30.
+for a = h L E <= 1/4. `gap` is the mean of f_i(w*) - min f_i, a measure of how unlike the clients are. c = 1 + 1/r
+- 1/n is how far a sampled mean's square may exceed the mean of squares; eq. 12 of the paper has 1, which needs
+exactly r clients. Normalising bounds f(w) - f* only if gap = 0. Otherwise it need not find w* however small noise
+and steps are: with three clients at 0, 0 and 1 and f_i = sqrt(1 + (w - a_i)^2) it converges to 0, the median,
+while w* = 0.30.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class LocalRuns:
         if self.step > self.longest_step * (1 + ROUND_OFF):
             raise RequestError(
                 f"step must be at most 1/(4 smoothness local_steps) = {self.longest_step:.6g} for Theorems 6 and "
-                f"7, not {self.step!r}: lower it, or take fewer local steps"
+                f"7, not {self.step!r}: lower it, or use fewer local steps"
             )
 
     @property
@@ -85,7 +85,7 @@ class LocalRuns:
 
 
 def clipping_terms(runs: LocalRuns, *, gap: float = 0.0) -> dict[str, float]:
-    """Theorem 6 by cause, where no update is longer than C; `gap` is the mean of f_i(w*) - min f_i.
+    """Theorem 6 by cause, if no update is longer than C; `gap` is the mean of f_i(w*) - min f_i.
 
     >>> runs = LocalRuns(clients=10, participants=10, dim=4, rounds=100, local_steps=2, step=0.125, clip_norm=2.0,
     ...                  noise_std=0.1, smoothness=1.0, distance=1.0)
@@ -96,7 +96,7 @@ def clipping_terms(runs: LocalRuns, *, gap: float = 0.0) -> dict[str, float]:
     near = 2 - 2 * c * a - 4 * a**2
     if near <= 0:
         raise RequestError(
-            f"participants = {runs.participants!r} are too few for step = {runs.step!r}: the bound is empty; "
+            f"participants = {runs.participants!r} are too few for step = {runs.step!r}: the bound is vacuous; "
             "lower the step or expect more clients"
         )
     everyone = 2 - 2 * a - 4 * a**2
@@ -129,7 +129,7 @@ def _start_and_noise(runs: LocalRuns) -> dict[str, float]:
 
 
 def _with_sampling(terms: dict[str, float], total: float) -> dict[str, float]:
-    """The terms if everybody took part, and as one more what it adds that clients are drawn by coins."""
+    """The terms as if all clients took part, plus a term for what sampling clients adds."""
     return {**terms, "sampling": max(0.0, total - sum(terms.values()))}
 
 
@@ -148,7 +148,7 @@ def _utility(run: PlannedRun, *, normalises: bool) -> UtilityBound:
     unlike = run.assumed.get("heterogeneity")
     assumptions = constants.sources
     if unlike is None:
-        assumptions += ("heterogeneity = 0: the best model is the best for every client; assumed",)
+        assumptions += ("heterogeneity = 0: assumes that the best model is the best for every client",)
     gaps = (*constants.missing("smoothness", "distance"), *crowd_gaps(run, everyone=False))
     gaps += _differences(run, constants.convex)
     size, steps = asked.value("clip_norm"), asked.value("local_steps")
@@ -158,7 +158,7 @@ def _utility(run: PlannedRun, *, normalises: bool) -> UtilityBound:
         elif size < constants.lipschitz * steps:
             gaps += (
                 f"clip_norm = {size:g} may shorten updates, which can be as long as "
-                f"{constants.lipschitz * steps:.4g}; the terms take none to be longer",
+                f"{constants.lipschitz * steps:.4g}; the terms assume that none is longer",
             )
     if normalises and unlike:
         gaps += (
@@ -183,7 +183,7 @@ def _utility(run: PlannedRun, *, normalises: bool) -> UtilityBound:
         local_steps=steps,
         step=step,
         clip_norm=1.0 if size is None else size,
-        # of the mean of a round's messages
+        # noise of the mean of a round's messages
         noise_std=run.noise_std / math.sqrt(run.participants),
         smoothness=constants.smoothness,
         distance=constants.distance,
@@ -203,21 +203,21 @@ def _utility(run: PlannedRun, *, normalises: bool) -> UtilityBound:
 
 
 def _differences(run: PlannedRun, convex: bool | None) -> tuple[str, ...]:
-    """Where the run is not the one that the theorems are about."""
+    """How the run differs from the assumptions of the theorems."""
     asked, gaps = run.asked, []
     if not convex:
-        gaps.append("the loss is not known to be convex, and the theorem is about convex losses")
+        gaps.append("the loss is not known to be convex, but the theorem assumes convex losses")
     if asked.value("sampling") not in (None, "full"):
-        gaps.append("local steps see batches, and the theorem is for full local gradients")
+        gaps.append("local steps use batches, but the theorem assumes full local gradients")
     local, step = asked.value("local_step"), asked.value("step")
     if local is not None and step is not None and local != step:
-        gaps.append(f"local_step = {local:g} is not the server's step {step:g}, and the theorem has one for both")
+        gaps.append(f"local_step = {local:g} is not the server's step {step:g}, but the theorem has one for both")
     if asked.value("momentum"):
-        gaps.append("the server has momentum, and the theorem none")
+        gaps.append("the server has momentum, but the theorem has none")
     if asked.value("schedule") != "constant":
-        gaps.append(f"schedule = {asked.value('schedule')!r}, and the theorem is for constant steps")
+        gaps.append(f"schedule = {asked.value('schedule')!r}, but the theorem assumes constant steps")
     if asked.value("output") == "last":
-        gaps.append("the last model is kept: the theorem is about the mean or a random one (output = 'average')")
+        gaps.append("the last model is kept, but the theorem needs the mean or a random one (output = 'average')")
     return tuple(gaps)
 
 

@@ -1,4 +1,4 @@
-"""What a theorem promises about the result of a run: one number, and what each part of it is due to."""
+"""A theorem's bound on the result of a run: one number, and the cause of each of its terms."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 CAUSES = {
-    "optimisation": "what is left to descend after these rounds",
-    "sampling": "batches and cohorts instead of everything",
+    "optimisation": "optimisation error that is left after these rounds",
+    "sampling": "batches and cohorts instead of all records and clients",
     "privacy": "the noise that is really added",
-    "compression": "gone if messages were sent whole",
+    "compression": "would vanish if messages were not compressed",
     "heterogeneity": "clients that differ from each other",
 }
-"""What the terms of a bound are due to."""
+"""The causes of the terms of a bound."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,29 +27,29 @@ class UtilityBound:
     theorem: str
     quantity: str
     terms: Mapping[str, float] = field(default_factory=dict)
-    """by cause (`CAUSES`); empty where the theorem cannot be evaluated"""
+    """by cause (`CAUSES`); empty if the theorem cannot be evaluated"""
     trivial: float | None = None
-    """what holds without any training: a bound above it says nothing"""
+    """the bound without any training: a larger bound says nothing"""
     statistical: float | None = None
-    """what it costs that the records (or clients) are only a sample, even without noise; an order"""
+    """the cost of having only a sample of records (or clients), even without noise; an order"""
     lower: float | None = None
-    """the order below which no algorithm with this promise gets on every problem of the kind"""
+    """the order that no algorithm with this promise beats on every problem of the kind"""
     lower_theorem: str = ""
     lower_unmet: tuple[str, ...] = ()
     """conditions of the lower bound that this run does not meet"""
     assumptions: tuple[str, ...] = ()
-    """what is taken for granted, and where constants are from"""
+    """assumptions, and the sources of constants"""
     gaps: tuple[str, ...] = ()
     """why the theorem does not cover this run as it is"""
 
     @property
     def value(self) -> float | None:
-        """The sum of all terms; None where there are none."""
+        """The sum of all terms; None if there are none."""
         return sum(self.terms.values()) if self.terms else None
 
     @property
     def shares(self) -> dict[str, float]:
-        """Of each term in the whole; empty unless the bound is a positive number."""
+        """The share of each term in the sum; empty unless the bound is a positive number."""
         total = self.value
         if total is None or not 0 < total < math.inf:
             return {}
@@ -63,12 +63,12 @@ class UtilityBound:
 
     @property
     def sampling(self) -> float:
-        """What sampling costs: the term of that name, and the `statistical` error."""
+        """The cost of sampling: the term of that name, and the `statistical` error."""
         return self.terms.get("sampling", 0.0) + (self.statistical or 0.0)
 
     @property
     def times_lower(self) -> float | None:
-        """How far the bound is above the lower one, up to constants and logarithms."""
+        """Ratio of the bound to the lower bound, up to constants and logarithms."""
         return None if self.value is None or not self.lower else self.value / self.lower
 
     def to_dict(self) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class UtilityBound:
 
 
 def with_compression(plain: Mapping[str, float], compressed: Mapping[str, float]) -> dict[str, float]:
-    """The terms of a bound without compression, and as one more what compression adds to their sum."""
+    """The terms of a bound without compression, plus a term for what compression adds to their sum."""
     return {**plain, "compression": sum(compressed.values()) - sum(plain.values())}
 
 

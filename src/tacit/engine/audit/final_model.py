@@ -1,4 +1,4 @@
-"""The weak adversary: who sees the final model and nothing else, and guesses what it was trained on."""
+"""The weak adversary: someone who sees only the final model, and guesses which records it was trained on."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def audit_final_model(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> AuditResult:
-    """A lower bound on epsilon from a membership attack on the model that comes out of a real training run.
+    """A lower bound on epsilon from a membership attack on the model of a real training run.
 
-    The records of every client are paired at random. A coin decides which of the two trains, and the adversary,
-    who has both, guesses the one with the smaller loss. Nothing is changed but the data: half of the records
+    The records of every client are paired at random. A coin decides which of the two is used for training, and
+    the adversary, who has both, guesses the one with the smaller loss. Only the data change: half of the records
     take part.
 
-    Guarantee: that of `one_run_p_value`; a coin replaces one record by another. Low bounds are the rule: the
-    promise holds against the server, who sees far more.
+    Guarantee: that of `one_run_p_value`; turning a coin replaces one record by another. Expect low bounds: the
+    promise holds against the server, which sees far more.
     """
     if not isinstance(privacy, Target):
         raise RequestError(
@@ -42,7 +42,7 @@ def audit_final_model(
         )
     if privacy.adjacency is not Adjacency.REPLACE_ONE:
         raise RequestError(
-            f"adjacency {str(privacy.adjacency)!r} promises nothing about one record in another's place, which "
+            f"adjacency {str(privacy.adjacency)!r} promises nothing about replacing one record by another, which "
             "is what this attack guesses; use 'replace-one'"
         )
     generator = Randomness(seed).generator(Purpose.DATA)
@@ -69,7 +69,7 @@ def audit_final_model(
 
 
 def _pairs(federation: Federation, generator: np.random.Generator) -> tuple[Tensor, Tensor, Tensor]:
-    """Flat indices of the records of every client, in two columns, and of those left over."""
+    """Flat indices of the paired records of every client, in two columns, and of the unpaired ones."""
     firsts, seconds, alone = [], [], []
     for start, size in zip(federation.offsets.tolist(), federation.sizes.tolist(), strict=False):
         order = start + torch.from_numpy(generator.permutation(size))
@@ -77,7 +77,7 @@ def _pairs(federation: Federation, generator: np.random.Generator) -> tuple[Tens
         seconds.append(order[size // 2 : size // 2 * 2])
         alone.append(order[size // 2 * 2 :])
     if all(len(part) == 0 for part in firsts):
-        raise DataError("no client has two records: there are no pairs to guess about")
+        raise DataError("no client has two records: there are no pairs for the attack")
     return torch.cat(firsts), torch.cat(seconds), torch.cat(alone)
 
 

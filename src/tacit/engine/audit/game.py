@@ -1,8 +1,9 @@
-"""The game that an auditor plays against the code: the worst records, and a server that is not honest.
+"""The game that an auditor plays against the code, with worst-case records and a dishonest server.
 
-What is played is `client_round`, the function that every engine calls: sampling, bound, estimator, noise, shift,
-compression and wire format. Where a promise is about a crowd, it is also how the crowd shares the noise and what
-a trusted party adds. Only model and data are the auditor's, because the promise is made for all of them.
+The game runs `client_round`, the function that every engine calls: sampling, bound, estimator, noise, shift,
+compression and wire format. For a promise about a crowd, it also covers how the crowd shares the noise and what a
+trusted party adds. Only the model and the data are the auditor's, because the promise holds for all models and
+data.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ _DEVIATIONS = 6.0
 
 @dataclass(frozen=True)
 class Game:
-    """An algorithm with its noise, an adversary's seat, and whose data are guessed."""
+    """An algorithm with its noise, the adversary's seat, and the unit whose data are guessed."""
 
     algorithm: Algorithm
     seat: Seat
     noise: float
-    """how many bounds of noise a client adds, if it adds all of it"""
+    """the noise that a client adds if it adds all of it, in units of the bound"""
     shifts: Shifts
     """how far the promise lets one unit move a release"""
     unit: Unit
@@ -57,62 +58,62 @@ class Game:
     randomness: Randomness
 
     def placed(self) -> Game:
-        """The same game at points so far out that clients cannot walk out of their level."""
+        """The same game at points so far out that local steps cannot change a client's level."""
         return replace(self, algorithm=with_game(self.algorithm, self.dim, self._walk()))
 
     @property
     def name(self) -> str:
-        """The algorithm's."""
+        """Name of the algorithm."""
         return self.algorithm.name
 
     @property
     def adversary(self) -> Adversary:
-        """Who sits there."""
+        """The adversary in the seat."""
         return self.seat.adversary
 
     @property
     def clients(self) -> int:
-        """Of one trial."""
+        """Number of clients in one trial."""
         return self.seat.clients
 
     @property
     def messages(self) -> float:
-        """About how many of them send something in a round."""
+        """Approximate number of clients of a trial that send a message in a round."""
         return self.seat.messages
 
     @property
     def dim(self) -> int:
-        """Of the game's vectors."""
+        """Dimension of the game's vectors."""
         return self.algorithm.work.model.dim
 
     @property
     def model(self) -> GradientGame:
-        """The auditor's."""
+        """The auditor's model."""
         model = self.algorithm.work.model
         assert isinstance(model, GradientGame), "a game is played with the auditor's model"
         return model
 
     @property
     def direction(self) -> Array:
-        """The canary's in messages, which some clients rotate."""
+        """Direction of the canary in messages; some clients rotate theirs."""
         rotation = getattr(self.algorithm.work, "rotation", None)
         alike = self._alike
         return alike if rotation is None else rotation.forward(torch.from_numpy(alike)[None])[0].numpy()
 
     @property
     def _alike(self) -> Array:
-        """All coordinates alike: no compressor misses the canary, and bounds on coordinates let it through."""
+        """A direction of equal coordinates: no compressor misses it, and limits per coordinate let it through."""
         return np.full(self.dim, self.dim**-0.5)
 
     @property
     def tactics(self) -> tuple[Tactic, ...]:
-        """Those worth rehearsing; which one is best depends on the algorithm."""
+        """The tactics worth rehearsing; which one is best depends on the algorithm."""
         tactics, work = [Tactic()], self.algorithm.work
         estimator = getattr(work, "estimator", None)
         reach = None if estimator is None else estimator.reach(work.sampling.rate(self.records))
         if reach is not None and reach.always:
-            # Where differences are cut to r bounds, a record moves the sum most when it is drawn if its old
-            # gradient is 1 - r times its new one, and most when it is not if they are the same.
+            # Where differences are cut to r bounds, a record that is drawn moves the sum most if its old gradient
+            # is 1 - r times its new one; a record that is not drawn moves it most if both are the same.
             memories = {1.0, max(-1.0, 1 - reach.drawn)} - {-1.0}
             tactics += [Tactic(memory=memory) for memory in sorted(memories)]
         if self.records > 1 or self.clients > 1:
@@ -120,9 +121,10 @@ class Game:
         return tuple(tactics)
 
     def views(self, pulls: Array, first: int, tactic: Tactic) -> Array:
-        """What is sent in trials, as the adversary reads it: (trials, rounds, dim), nan where nothing is.
+        """What the adversary sees of the trials: (trials, rounds, dim), with nan where nothing is sent.
 
-        Mixed messages have an axis for clients before the last, the canary's first; `hidden` takes that away.
+        Mixed messages have an axis for clients before the last, with the canary's client first; `hidden` shuffles
+        it.
         """
         return self._in_parts(pulls, first, tactic, self.noise, self.algorithm.uplink)
 
@@ -131,7 +133,7 @@ class Game:
         return self.seat.hide(views, mixing(self.randomness, first))
 
     def bare(self, pulls: Array, first: int, tactic: Tactic) -> Array:
-        """The same before compression rounds anything."""
+        """The views before compression rounds anything."""
         return self._in_parts(pulls, first, tactic, self.noise, _lossless(self.algorithm.uplink, self.dim))
 
     def signals(self, pulls: Array, first: int, tactic: Tactic) -> Array:
@@ -140,7 +142,7 @@ class Game:
 
     @property
     def followed(self) -> Game:
-        """The same trials to someone who can tell the canary's messages from others where they are only mixed."""
+        """The same trials for someone who can pick out the canary's messages where they are only mixed."""
         if not isinstance(self.seat, MixedSeat):
             return self
         return replace(self, seat=OneClient(stride=self.clients))
@@ -166,14 +168,14 @@ class Game:
         return drawn
 
     def allowed(self, draws: Counts, first: int) -> Array:
-        """How far canaries may move messages for which they were drawn so often, in the noise's deviations."""
+        """How far canaries drawn this often may move messages, in standard deviations of the noise."""
         work = self.algorithm.work
         sides = 2.0 if self.adjacency is Adjacency.REPLACE_ONE else 1.0
         if work.unit is Unit.CLIENT:
             sources = self._sources(len(draws), first)
             weights = [self.seat.present(self.algorithm, 0.0, t, sources).weights for t in range(self.rounds)]
             return sides * self.shifts.drawn * np.stack(weights, axis=1) * draws
-        # Several steps of a round are releases of their own, of which the message is the sum.
+        # Each of several local steps is a release of its own, and the message is their sum.
         steps = work.batches_per_round
         chances = steps * (1 if self.unit is Unit.RECORD else self.records)
         moved = self.shifts.drawn * draws + self.shifts.not_drawn * np.maximum(chances - draws, 0)
@@ -181,7 +183,7 @@ class Game:
 
     @property
     def expected_draws(self) -> Draws | None:
-        """By the sampling's own rate, or by the coins of whole clients."""
+        """The expected draws, from the sampling's own rate or from the coins of whole clients."""
         work = self.algorithm.work
         if work.unit is Unit.CLIENT:
             return Draws(self.seat.chance)
@@ -193,25 +195,25 @@ class Game:
 
     @property
     def independent_draws(self) -> bool:
-        """Whether everyone has a coin of their own."""
+        """Whether every unit is drawn by a coin of its own."""
         work = self.algorithm.work
         if work.unit is Unit.CLIENT:
             return self.seat.chance < 1 and self.clients > 1
         return work.sampling.name == "poisson" and self.records > 1 and self.unit is Unit.RECORD
 
     def attacks(self, rehearsal: Rehearsal) -> dict[str, Attack]:
-        """Likelihood ratios."""
+        """Likelihood-ratio attacks."""
         if isinstance(self.seat, MixedSeat):
             return mixed_attacks(rehearsal)
         return rehearsed_attacks(rehearsal, self.direction)
 
     def play(self, federation: Federation, first: int, tactic: Tactic, noise: float, uplink: Uplink) -> Array:
-        """All rounds of the trials whose clients these are."""
+        """All rounds of the trials that these clients belong to."""
         algorithm = replace(self.algorithm, uplink=uplink)
         seat, trials = self.seat, federation.clients // self.seat.clients
         sources = self._sources(trials, first)
         shifts = torch.zeros(federation.clients, self.dim)
-        # Whatever else a server tells its clients, it may choose; the same in every round will do.
+        # The server may choose whatever else it tells its clients; the same in every round is enough.
         beside = uplink.broadcast(uplink.server_init(self.dim))
         rounds = self._points(federation, tactic)
         _, point = next(rounds)
@@ -245,9 +247,9 @@ class Game:
         return np.concatenate(parts)
 
     def _federation(self, pulls: Array, first: int, tactic: Tactic) -> Federation:
-        """The clients of trials; the first of each has the canary, or is it.
+        """The clients of the trials. The first of each trial holds the canary, or is the canary.
 
-        Where numbers of records are protected as well, a client's neighbour has only one.
+        If numbers of records are protected too, a client's neighbour has only one record.
         """
         work, clients = self.algorithm.work, self.seat.clients
         each = np.full((len(pulls), clients, self.records), tactic.others)
@@ -263,9 +265,9 @@ class Game:
         return clients_with(rows, ids, torch.from_numpy(there.sum(2)).reshape(-1))
 
     def _points(self, federation: Federation, tactic: Tactic) -> Iterator[tuple[int, Tensor]]:
-        """Where clients begin, and the point of every round.
+        """Where clients start, and the point of every round.
 
-        SVRG's snapshot is public; of an entry in SAGA's table the server knows how likely it is to be old.
+        SVRG's snapshot is public. For an entry of SAGA's table, the server knows how likely it is to be old.
         """
         estimator = getattr(self.algorithm.work, "estimator", None)
         remembered = tactic.memory
@@ -281,7 +283,7 @@ class Game:
             remembered += renewed * (level - remembered)
 
     def _walk(self) -> float:
-        """A distance beyond what clients walk in a round: the longest bounded steps, with their noise."""
+        """A distance that clients cannot cover in a round: the longest bounded steps, with their noise."""
         work: Any = self.algorithm.work
         step = getattr(work, "step_size", None)
         if step is None:
@@ -298,7 +300,7 @@ class Game:
 
 
 def with_game(algorithm: Algorithm, dim: int, far: float = 1.0) -> Algorithm:
-    """The algorithm with the auditor's model in the place of its own."""
+    """The algorithm with the auditor's model in place of its own."""
     work: Any = replace(algorithm.work, model=GradientGame(count("dim", dim), far))  # type: ignore[type-var]
     if getattr(work, "rotation", None) is not None:
         work = replace(work, rotation=Rotation(dim))
@@ -306,14 +308,14 @@ def with_game(algorithm: Algorithm, dim: int, far: float = 1.0) -> Algorithm:
 
 
 def _lossless(uplink: Uplink, dim: int) -> Uplink:
-    """The same coordinates, unrounded; what steers clients goes on doing so."""
+    """An uplink that keeps the same coordinates without rounding, and steers clients as before."""
     compressor = uplink.compressor
     exact = RandK(count=compressor.kept(dim)) if isinstance(compressor, Sparsifier) else Identity()
     return ControlVariates(exact) if isinstance(uplink, ControlVariates) else Direct(exact)
 
 
 def _values(packets: Packets) -> Tensor:
-    """What messages say about the vectors that they were made of; nan about coordinates that they leave out."""
+    """The vectors that messages describe, with nan for coordinates that they leave out."""
     if not isinstance(packets, SparsePackets):
         return packets.dense()
     # Sparse messages are scaled up to be right on average; the adversary knows by how much.

@@ -1,4 +1,4 @@
-"""What a promise rests on, measured: the same trials with and without noise, and with either neighbour."""
+"""Measures what a promise relies on: the same trials with and without noise, and with either neighbour."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from tacit.privacy.audit import Check, draws_check, freshness_check, law_check, 
 from tacit.privacy.audit.checks import Counts
 
 _NUMBERS, _MOST_TRIALS, _FEWEST_TRIALS = 8000, 1000, 60
-"""About how many numbers are looked at for their noise, in how many trials."""
+"""Approximate number of values used to check the noise, and the most and fewest trials for it."""
 
 _MOVED, _FEWEST_DRAWN, _MOST_BLOCKS = 60, 10, 20
-"""In how many trials it is measured how far the canary moves messages; for how many of these it should be drawn,
-and how many times as many trials are searched for such."""
+"""Number of trials in which the canary's movement is measured; in how many of these it should be drawn; and how
+many times as many trials are searched to find them."""
 
 _HUGE = 1e33
-"""Beyond the bound by so much that squares of gradients overflow in single precision."""
+"""A length so far beyond the bound that squared gradients overflow in single precision."""
 
 
 def check_trials(stage: AuditStage) -> int:
-    """How many trials the checks take."""
+    """Number of trials that the checks take."""
     numbers = len(stage.direction) * stage.rounds * max(1.0, stage.messages / 4)
     return int(np.clip(_NUMBERS / numbers, _FEWEST_TRIALS, _MOST_TRIALS))
 
 
 def measured(stage: AuditStage, first: int) -> tuple[Check, ...]:
-    """All checks that make sense here, in trials numbered from `first`."""
+    """All checks that apply to this stage, in trials numbered from `first`."""
     trials = check_trials(stage)
     present = coins_of(stage.randomness, trials, first)
     pulls = pulls_of(present, stage.adjacency)
@@ -39,7 +39,7 @@ def measured(stage: AuditStage, first: int) -> tuple[Check, ...]:
     draws = stage.draws(trials, first)
     groups = np.where(draws > 0, np.where(present, 1, 2)[:, None], 0)
     by_message = noise.reshape(trials, stage.rounds, -1)
-    # For freshness, clients of one trial are as different as those of different trials.
+    # For the freshness check, clients of one trial are as independent as those of different trials.
     by_client = noise if noise.ndim == 3 else noise.swapaxes(1, 2).reshape(-1, stage.rounds, noise.shape[-1])
     checks = [
         noise_check(*_movements(stage, draws, first), by_message, groups, unit=str(stage.unit)),
@@ -56,11 +56,11 @@ def measured(stage: AuditStage, first: int) -> tuple[Check, ...]:
 
 
 def _movements(stage: AuditStage, draws: Counts, first: int) -> tuple[Array, Array]:
-    """How far the canary moved messages at most, whatever the tactic, and how far it may: (trials, rounds)."""
+    """The farthest that the canary moved messages under any tactic, and the farthest it may: (trials, rounds)."""
     few = draws[:_MOVED]
     if (few > 0).sum() >= _FEWEST_DRAWN:
         return _moved(stage, first, len(few)), stage.allowed(few, first)
-    # Where canaries are seldom drawn, look for trials in which they are.
+    # Where canaries are seldom drawn, search for trials in which they are.
     found: list[tuple[int, Counts]] = []
     for block in range(_MOST_BLOCKS):
         start = first + block * len(draws)

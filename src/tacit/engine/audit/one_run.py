@@ -1,4 +1,4 @@
-"""The audit by one run: many canaries in one client, each with a coordinate and a coin of its own."""
+"""The one-run audit: many canaries in one client, each with its own coordinate and coin."""
 
 from __future__ import annotations
 
@@ -29,17 +29,18 @@ def audit_one_run(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> AuditResult:
-    """A lower bound on epsilon from a single client that holds nothing but canaries, in a single run.
+    """A lower bound on epsilon from a single run of a single client that holds only canaries.
 
-    The adversary has all messages of that client and rehearses with one of its own. Weaker than repeated runs
-    at the same effort, because all canaries share the run's delta; but it would work on a deployed client.
+    The adversary sees all messages of that client and rehearses with a client of its own. At the same effort this
+    is weaker than repeated runs, because all canaries share the run's delta; but it would work on a deployed
+    client.
 
     Guarantee: Steinke, Nasr & Jagielski 2023 (see `one_run_p_value`); turning one coin replaces one record.
     """
     count("canaries", canaries, at_least=10)
     if algorithm.trust.adversary is not Adversary.SERVER or algorithm.work.unit is not Unit.RECORD:
         raise RequestError(
-            f"one-run plays against the messages of one client about its records; {algorithm.name!r} promises "
+            f"one-run attacks the messages of one client about its records, but {algorithm.name!r} promises "
             "something about a crowd or about whole clients: use repeated-runs"
         )
     promise, *_ = promises_of(
@@ -85,5 +86,5 @@ def _client(game: Game, present: CoinFlips, number: int) -> Federation:
 
 
 def _by_canary(vectors: Array) -> Array:
-    """Coordinates as trials of their own: (1, rounds, canaries) to (canaries, rounds, 1)."""
+    """Turns coordinates into separate trials: (1, rounds, canaries) to (canaries, rounds, 1)."""
     return vectors.transpose(2, 1, 0)

@@ -1,4 +1,4 @@
-"""Every promise that a run prints, as a game: who attacks it, what they see, and what they must not find out."""
+"""Every promise that a run prints, as a game: who attacks it, what they see, and what must stay hidden."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ from tacit.privacy.audit import ClaimedPoint, promised_shifts
 from tacit.server.participation import Everyone
 
 _CURVE = (0.01, 0.125, 0.25, 0.5, 0.75, 1.0)
-"""The points of the claimed curve that may be tested, as parts of the claimed epsilon."""
+"""The points of the claimed curve that may be tested, as fractions of the claimed epsilon."""
 
 _DELTAS = (1e-3, 0.01, 0.05, 0.1, 0.2, 0.4)
-"""The same as deltas, where epsilons follow from them and not the other way round."""
+"""The points as deltas, for curves where epsilon is computed from delta."""
 
 _RECORDS_OF_A_CLIENT = 8
-"""Where whole clients are bounded, so many records stand for all of them."""
+"""Most records per client in games about whole clients, whose bound does not depend on the number."""
 
 MESSAGES = 300_000
-"""At most about so many messages for a thousand trials; beyond, fewer rounds are played than are promised."""
+"""Approximate limit on the messages of a thousand trials; beyond it, fewer rounds are played than promised."""
 
 
 @dataclass(frozen=True)
 class Promise:
-    """A stage, and what is claimed about it."""
+    """An audited stage, and what is claimed about it."""
 
     stage: AuditStage
     claim: ClaimedPoint
     curve: tuple[ClaimedPoint, ...]
     make_event: Callable[[float], DpEvent] | None = None
-    """what noise would be worth, where that is known"""
+    """the event as a function of the noise, where it is known"""
     notes: tuple[str, ...] = ()
 
     def equivalent(self, epsilon: float, delta: float) -> float | None:
-        """The promise that noise would have kept which gives away so much delta at this epsilon, and no more."""
+        """The epsilon that a run would promise with noise that gives away exactly this delta at this epsilon."""
         if self.make_event is None:
             return None
         if delta <= 0:
@@ -77,7 +77,7 @@ def promises_of(
     dim: int,
     seed: int,
 ) -> list[Promise]:
-    """The promise itself, then what stands beside it; noise is calibrated to the first as in a run."""
+    """The main promise, then those beside it. As in a run, the noise is calibrated to the first."""
     if not isinstance(privacy, Target):
         raise RequestError(
             f"privacy must be a Target(epsilon, delta), not {privacy!r}: there is nothing to audit"
@@ -85,7 +85,7 @@ def promises_of(
     algorithm = with_game(algorithm, dim)
     travel = algorithm.travel
     if travel is not Travel.SUMMED:
-        # Who takes part is public: a client that does in every round, among those who are mixed with it.
+        # Who takes part is public, so play a client that does so in every round, among those mixed with it.
         alone = travel is Travel.ALONE
         clients = 1 if alone else len(algorithm.participation.cohort(clients, 0, Randomness(seed)))
         algorithm = replace(algorithm, participation=Everyone())
@@ -138,7 +138,7 @@ def _promise(guarantee: Guarantee, make_game: Callable[..., Game], rounds: int) 
 def _to_whole_clients(
     guarantee: Guarantee, make_game: Callable[..., Game], target: Target, records: int, rounds: int
 ) -> Promise:
-    """All records of a client at once, beside a promise about each of them."""
+    """A promise about all records of a client at once, beside the promise about each of them."""
     event = guarantee.events[0]
     deltas = sorted({target.delta, *(delta for delta in _DELTAS if delta > target.delta)})
     points = [ClaimedPoint(group_epsilon(event, records, delta, guarantee.adjacency), delta) for delta in deltas]
@@ -158,7 +158,7 @@ def _played(
 
 
 def curve_of(event: DpEvent, claim: ClaimedPoint, adjacency: Adjacency) -> tuple[ClaimedPoint, ...]:
-    """Some points of what the accountant promises for this noise, the claim among them."""
+    """Some points of the accountant's curve for this noise, including the claim."""
     points = [claim]
     for epsilon in (part * claim.epsilon for part in _CURVE):
         try:

@@ -1,4 +1,4 @@
-"""Auditing what a recipe would run."""
+"""Audits the algorithm that a recipe would run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tacit.privacy.audit import AuditResult
 METHODS = ("repeated-runs", "one-run", "final-model")
 
 FEWEST_TRIALS, CLIENT_ROUNDS = 1000, 200_000
-"""Unless it is told how many trials there shall be, an audit takes about this many rounds of a client."""
+"""By default an audit takes about `CLIENT_ROUNDS` rounds of a client, and at least `FEWEST_TRIALS` trials."""
 
 
 def audit_recipe(
@@ -29,17 +29,17 @@ def audit_recipe(
     dim: int = DIM,
     data_dir: Path | None = None,
 ) -> AuditResult:
-    """Audit a recipe's algorithm with its own sampling, bound, compressor and rounds.
+    """Audits a recipe's algorithm with its own sampling, bound, compressor and rounds.
 
     Args:
-        recipe: what would run. Everything that it prints an epsilon for is attacked by the adversary named there.
-        method: "repeated-runs" plays the gradient game against its smallest client, who is hidden by the fewest
-            others, or against the crowd; "one-run" has many canaries in one client; "final-model" trains on the
-            recipe's own data and looks at the model alone.
-        trials: runs, or canaries of one run.
-        confidence: of the lower bounds.
-        dim: coordinates of the repeated runs' game.
-        data_dir: where data files are.
+        recipe: the recipe to audit. Every epsilon that it would print is attacked by the adversary named with it.
+        method: "repeated-runs" plays the gradient game against the smallest client, which is hidden by the fewest
+            others, or against the crowd; "one-run" puts many canaries into one client; "final-model" trains on
+            the recipe's own data and looks only at the model.
+        trials: number of runs, or of canaries in one run.
+        confidence: confidence of the lower bounds.
+        dim: number of coordinates in the game of the repeated runs.
+        data_dir: directory of the data files.
     """
     if method not in METHODS:
         raise unknown_name("method", method, METHODS)
@@ -51,7 +51,7 @@ def audit_recipe(
         return audit_final_model(
             plan.algorithm, plan.federation, rounds=plan.rounds, privacy=privacy, confidence=confidence, seed=seed
         )
-    # The client that takes part most often promises most: `times` releases.
+    # The client that takes part most often releases most: `times` releases.
     if method == "one-run":
         return audit_one_run(
             plan.algorithm,
@@ -76,7 +76,7 @@ def audit_recipe(
 
 
 def promised_to(plan: Plan, client: int) -> Target:
-    """What a client is promised; an error if that is nothing."""
+    """The target of a client; an error if there is none."""
     if isinstance(plan.privacy, str):
         raise RequestError("privacy = 'none' promises nothing: an audit needs an epsilon and a delta")
     return plan.privacy if isinstance(plan.privacy, Target) else plan.privacy[client]

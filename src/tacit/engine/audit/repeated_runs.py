@@ -16,15 +16,15 @@ from tacit.privacy.audit import Attack, AuditResult, Rehearsal, best_rule
 TRIALS, DIM = 4000, 4
 
 CURVE_CONFIDENCE = 0.999
-"""At which a point of the claimed curve is tested."""
+"""Confidence at which a point of the claimed curve is tested."""
 
 FEWEST_TRIALS = 500
 
 _REHEARSED, _FEWEST_REHEARSED = 0.15, 100
-"""How long every tactic is rehearsed, as a part of the trials that follow."""
+"""Length of the rehearsal of every tactic, as a fraction of the trials that follow, and its minimum."""
 
 _PRACTISED = 0.3
-"""The part of the trials that goes to choosing what to guess."""
+"""The fraction of the trials used for choosing what to guess."""
 
 
 def audit(
@@ -40,26 +40,25 @@ def audit(
     seed: int = 0,
     dim: int = DIM,
 ) -> AuditResult:
-    """A lower bound on the epsilon of every promise that a run makes, and checks of what the promises rest on.
+    """A lower bound on the epsilon of every promise that a run makes, and checks of what the promises rely on.
 
     Args:
-        algorithm: what is audited; only its model is exchanged for the auditor's.
-        records: of the audited client.
-        rounds: that the client, or the crowd, is charged for.
-        privacy: the promise that noise is calibrated to.
-        clients: in the federation, where the promise counts on a crowd.
-        whole_clients: what is promised to whole clients beside their records.
-        trials: independent runs, rehearsals not counted.
-        confidence: of the lower bound.
-        seed: of all randomness.
-        dim: coordinates of the game; 1 looks past sparse compressors.
+        algorithm: the algorithm to audit; only its model is replaced by the auditor's.
+        records: number of records of the audited client.
+        rounds: rounds that the client, or the crowd, is charged for.
+        privacy: the promise that the noise is calibrated to.
+        clients: clients in the federation, for promises that rely on a crowd.
+        whole_clients: the target for whole clients, if there is one beside that of their records.
+        trials: independent runs, not counting rehearsals.
+        confidence: confidence of the lower bound.
+        seed: seed of all randomness.
+        dim: number of coordinates in the game; 1 ignores sparse compressors.
 
     In every trial a coin decides whether a client holds the canary or its replacement (for add/remove: one that
-    adds nothing). Where whole clients are promised something, all records of the client are canaries. The
-    adversary is the one that the promise names, sees what the promise lets it see, and knows everything else.
-    Other records add nothing, or pull against the canary, which is the worst case where batches have a fixed
-    size: rehearsals, which come before the trials, tell. Some trials go to choosing what to guess; the others are
-    used once.
+    adds nothing). For promises to whole clients, all records of the client are canaries. The adversary is the one
+    that the promise names, sees what the promise lets it see, and knows everything else. Other records add
+    nothing, or pull against the canary, which is the worst case for batches of a fixed size; rehearsals before
+    the trials tell which is better. Some trials are used for choosing what to guess; the others are used once.
 
     Guarantee: for an algorithm that keeps its promise, `lower_bound` exceeds the promised epsilon with
     probability at most 1 - `confidence`; `on_curve` is violated with probability at most 0.001, and so is each
@@ -82,7 +81,7 @@ def audit(
 
 
 def audit_promise(promise: Promise, *, trials: int, confidence: float) -> AuditResult:
-    """One promise: guesses, then what can be measured."""
+    """Audits one promise: guesses first, then the measured checks."""
     stage = promise.stage
     practised = int(_PRACTISED * trials)
     rehearsed = _rehearse_all(promise, trials, confidence)
@@ -127,7 +126,7 @@ class _Rehearsed:
     rehearsal: Rehearsal
     attacks: dict[str, Attack]
     trials: int
-    """of all rehearsals"""
+    """number of trials in all rehearsals"""
 
 
 def _rehearse_all(promise: Promise, trials: int, confidence: float) -> _Rehearsed:
@@ -146,7 +145,7 @@ def _rehearse_all(promise: Promise, trials: int, confidence: float) -> _Rehearse
 
 
 def _scores(stage: AuditStage, attacks: dict[str, Attack], trials: Rehearsal, first: int) -> dict[str, Array]:
-    """What attacks make of what the adversary sees."""
+    """The scores that the attacks give to what the adversary sees."""
     seen = stage.hidden(trials.views, first)
     return {name: attack(seen) for name, attack in attacks.items()}
 

@@ -23,51 +23,51 @@ class Present:
     """Who takes part in one round of many trials, and with how much noise."""
 
     positions: Tensor
-    """of the clients, trial after trial"""
+    """positions of the clients, trial after trial"""
     counts: tuple[int, ...]
-    """how many of every trial"""
+    """number of clients in every trial"""
     multipliers: Tensor
-    """(positions,): the noise that each of them adds, in bounds"""
+    """(positions,): the noise that each client adds, in units of the bound"""
     canary: CoinFlips
-    """(trials,): whether the client whose data are guessed is among them; it is the first of its trial"""
+    """(trials,): whether the client whose data are guessed takes part; it is the first of its trial"""
     weights: Array
-    """(trials,): by what its message is multiplied, so that messages with different shares of noise compare"""
+    """(trials,): factor on its message, which makes messages with different shares of noise comparable"""
 
 
 class Seat(Protocol):
-    """Where an adversary sits.
+    """An adversary's view of a round.
 
-    `clients` are those of one trial, and `stride` is by how much their ids advance from trial to trial.
-    `chance` is how likely the canary's client takes part in a round, as far as the adversary knows.
+    `clients` is their number in one trial, and `stride` is the step of their ids from trial to trial. `chance` is
+    the probability, as far as the adversary knows, that the canary's client takes part in a round.
     """
 
     @property
     def adversary(self) -> Adversary:
-        """Who sits here."""
+        """The adversary in this seat."""
         ...
 
     @property
     def clients(self) -> int:
-        """Of one trial."""
+        """Number of clients in one trial."""
         ...
 
     @property
     def stride(self) -> int:
-        """Between the ids of the first clients of two trials."""
+        """Difference between the ids of the first clients of consecutive trials."""
         ...
 
     @property
     def chance(self) -> float:
-        """With which the canary's client takes part."""
+        """Probability that the canary's client takes part in a round."""
         ...
 
     @property
     def messages(self) -> float:
-        """How many of the clients of a trial take part in a round, on average."""
+        """Average number of clients of a trial that take part in a round."""
         ...
 
     def present(self, algorithm: Algorithm, noise: float, round: int, trials: Sequence[Randomness]) -> Present:
-        """Who takes part, where a client's full noise is `noise` bounds."""
+        """Who takes part, if a client's full noise is `noise` bounds."""
         ...
 
     def see(
@@ -79,36 +79,36 @@ class Seat(Protocol):
         round: int,
         trials: Sequence[Randomness],
     ) -> Tensor:
-        """From the messages of those present to what is seen of every trial."""
+        """Turns the messages of those present into what is seen of every trial."""
         ...
 
     def hide(self, views: Array, generator: np.random.Generator) -> Array:
-        """What was seen, without what the adversary must not know of it."""
+        """Removes from a view what the adversary must not know."""
         ...
 
 
 @dataclass(frozen=True)
 class OneClient:
-    """Sees all messages and who sent them: the canary's own are all that matters.
+    """Sees all messages and who sent them; only those of the canary's client matter.
 
-    With a `crowd`, the client takes part by the coins of so many, and has its share of the noise.
+    With a `crowd`, the client takes part by the crowd's coins, and adds its share of the noise.
     """
 
     adversary: Adversary = Adversary.SERVER
     crowd: int = 1
     rate: float = 1.0
-    """with which the client takes part"""
+    """probability that the client takes part in a round"""
     clients: int = 1
     stride: int = 1
     messages: float = 1.0
 
     @property
     def chance(self) -> float:
-        """By the coins of the crowd."""
+        """The probability given by the crowd's coins."""
         return self.rate
 
     def present(self, algorithm: Algorithm, noise: float, round: int, trials: Sequence[Randomness]) -> Present:
-        """The one client of every trial, or of those in which it takes part."""
+        """The one client of every trial, or of those trials in which it takes part."""
         number = len(trials)
         if self.crowd == 1:
             multipliers, ones = torch.full((number,), noise, dtype=torch.float64), np.ones(number)
@@ -131,13 +131,13 @@ class OneClient:
         round: int,
         trials: Sequence[Randomness],
     ) -> Tensor:
-        """Its message, nan where there is none: (trials, dim)."""
+        """The client's message, nan where there is none: (trials, dim)."""
         seen = torch.full((len(trials), rows.shape[1]), torch.nan, dtype=rows.dtype)
         seen[who.positions] = rows
         return seen * torch.from_numpy(who.weights).to(rows.dtype)[:, None]
 
     def hide(self, views: Array, generator: np.random.Generator) -> Array:
-        """Nothing is hidden."""
+        """The views as they are: nothing is hidden."""
         return views
 
 
@@ -145,34 +145,34 @@ class OneClient:
 class Sums:
     """Sees the sum of each round and no message; `known` says whether it knows who takes part.
 
-    The sum is made as the engine makes it: the cohort by the algorithm's own coins, every member with its share
-    of the noise, and what the trusted party adds. Where the cohort is known, only sums with the canary's client
-    are worth a look.
+    The sum is made as in the engine: the algorithm's own coins choose the cohort, every member adds its share of
+    the noise, and the trusted party adds the rest. If the cohort is known, only sums that include the canary's
+    client are useful.
     """
 
     clients: int
     adversary: Adversary
     rate: float = 1.0
-    """with which every client takes part"""
+    """probability that a client takes part in a round"""
     known: bool = False
 
     @property
     def chance(self) -> float:
-        """By its coin."""
+        """The probability of the client's coin."""
         return self.rate
 
     @property
     def messages(self) -> float:
-        """As many as are expected."""
+        """The expected number of participants."""
         return max(1.0, self.clients * self.rate)
 
     @property
     def stride(self) -> int:
-        """No two trials share a client."""
+        """As many as there are clients, so that no two trials share one."""
         return self.clients
 
     def present(self, algorithm: Algorithm, noise: float, round: int, trials: Sequence[Randomness]) -> Present:
-        """The cohorts of all trials, each by coins of its own."""
+        """The cohorts of all trials, each chosen by its own coins."""
         cohorts = [algorithm.participation.cohort(self.clients, round, randomness) for randomness in trials]
         full = torch.full((self.clients,), noise, dtype=torch.float64)
         return Present(
@@ -192,7 +192,7 @@ class Sums:
         round: int,
         trials: Sequence[Randomness],
     ) -> Tensor:
-        """Their sums: (trials, dim)."""
+        """The sum of every trial: (trials, dim)."""
         owners = torch.repeat_interleave(torch.arange(len(trials)), torch.tensor(who.counts))
         totals = torch.zeros(len(trials), rows.shape[1], dtype=rows.dtype).index_add_(0, owners, rows)
         bound = algorithm.work.bound.norm(algorithm.work.model.dim)
@@ -206,7 +206,7 @@ class Sums:
         return sums
 
     def hide(self, views: Array, generator: np.random.Generator) -> Array:
-        """A sum hides by itself."""
+        """The views as they are: a sum already hides the messages."""
         return views
 
 
@@ -220,16 +220,16 @@ class MixedSeat:
 
     @property
     def messages(self) -> float:
-        """All of them."""
+        """All clients of the trial."""
         return self.clients
 
     @property
     def stride(self) -> int:
-        """No two trials share a client."""
+        """As many as there are clients, so that no two trials share one."""
         return self.clients
 
     def present(self, algorithm: Algorithm, noise: float, round: int, trials: Sequence[Randomness]) -> Present:
-        """Everyone."""
+        """All clients of every trial."""
         number = len(trials)
         full = torch.full((number * self.clients,), noise, dtype=torch.float64)
         everyone = torch.arange(number * self.clients)
@@ -246,21 +246,21 @@ class MixedSeat:
         round: int,
         trials: Sequence[Randomness],
     ) -> Tensor:
-        """All of them, the canary's first: (trials, clients, dim)."""
+        """All messages, the canary's first: (trials, clients, dim)."""
         return rows.reshape(len(trials), self.clients, -1)
 
     def hide(self, views: Array, generator: np.random.Generator) -> Array:
-        """In random order, trial by trial and round by round."""
+        """The messages in random order, for every trial and round."""
         order = generator.random(views.shape[:3]).argsort(axis=2)
         return np.take_along_axis(views, order[..., None], axis=2)
 
 
 FEW_EXPECTED = 4.0
-"""How many clients of a trial are expected to take part, where only the rate matters."""
+"""Expected number of participants in a trial where only the rate matters."""
 
 
 def small_crowd(algorithm: Algorithm, clients: int) -> tuple[Algorithm, int]:
-    """The same promise about sums with few clients, at the same rate: others add only their share of noise."""
+    """The same promise about sums with fewer clients at the same rate: others add only their share of noise."""
     expected = algorithm.participation.divisor(0)
     if expected <= FEW_EXPECTED:
         return algorithm, clients
@@ -271,10 +271,10 @@ def small_crowd(algorithm: Algorithm, clients: int) -> tuple[Algorithm, int]:
 
 
 def randomness_of(trial: int, randomness: Randomness) -> Randomness:
-    """What all parties of one trial draw together, such as its cohorts."""
+    """Randomness that all parties of one trial share, for example for its cohorts."""
     return replace(randomness, seed=(randomness.seed + (trial + 1) * 2**64) % 2**128)
 
 
 def mixing(randomness: Randomness, first: int) -> np.random.Generator:
-    """In what order the messages of trials come."""
+    """Generator of the order in which the messages of trials arrive."""
     return randomness.generator(Purpose.PARTICIPATION, client=first)

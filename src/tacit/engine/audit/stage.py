@@ -1,4 +1,4 @@
-"""What an audit needs of anything that releases: play it with a canary, with and without noise."""
+"""What an audit needs from anything that releases data: to play it with a canary, with and without noise."""
 
 from __future__ import annotations
 
@@ -19,102 +19,102 @@ CoinFlips = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Tactic:
-    """What the adversary does with what is his to choose."""
+    """What the adversary does with the choices that are his."""
 
     others: float = 0.0
     """how far every other record pulls along the canary's direction, in canaries"""
     memory: float = -1.0
-    """the level at which clients' memories are kept, while they are asked for gradients at level 1; at -1 the
-    server turns all gradients around whenever it helps"""
+    """the level at which clients' memories are kept, while gradients are asked for at level 1; at -1 the server
+    reverses all gradients whenever that helps"""
     size: float = 1.0
-    """how large the canary is, beyond what already exceeds the bound"""
+    """size of the canary, on top of what already exceeds the bound"""
 
 
 @dataclass(frozen=True)
 class Draws:
-    """How often a canary may have a part in messages."""
+    """How often a canary may contribute to messages."""
 
     chance: float
-    """with which a message depends on it at all"""
+    """probability that a message depends on the canary"""
     most: int | None = None
-    """in a whole run, if there is a limit"""
+    """limit for a whole run, if there is one"""
 
 
 class AuditStage(Protocol):
-    """Trials, numbered from some first one: in each a coin decides whether the canary or its neighbour is there.
+    """Numbered trials. In each, a coin decides whether the canary or its neighbour is there.
 
-    Equal numbers stand for equal randomness, so that two runs of the same trials differ only in what was changed.
-    Views and signals are (trials, rounds, dim); where messages are mixed, an axis for clients stands before the
-    last, and the canary's client is the first there until `hidden` takes that away.
+    Equal numbers mean equal randomness, so two runs of the same trials differ only in what was changed. Views and
+    signals are (trials, rounds, dim). For mixed messages there is an axis for clients before the last, with the
+    canary's client first until `hidden` shuffles it.
     """
 
     @property
     def name(self) -> str:
-        """What is audited."""
+        """Name of what is audited."""
         ...
 
     @property
     def adversary(self) -> Adversary:
-        """Who is played."""
+        """The adversary that is played."""
         ...
 
     @property
     def unit(self) -> Unit:
-        """Whose data are guessed."""
+        """The unit whose data are guessed."""
         ...
 
     @property
     def adjacency(self) -> Adjacency:
-        """Between which neighbours."""
+        """The neighbouring relation of the promise."""
         ...
 
     @property
     def records(self) -> int:
-        """Of the canary's client."""
+        """Number of records of the canary's client."""
         ...
 
     @property
     def clients(self) -> int:
-        """Of one trial."""
+        """Number of clients in one trial."""
         ...
 
     @property
     def messages(self) -> float:
-        """About how many of them send something in a round."""
+        """Approximate number of clients of a trial that send a message in a round."""
         ...
 
     @property
     def rounds(self) -> int:
-        """That are played."""
+        """Number of rounds played."""
         ...
 
     @property
     def noise(self) -> float:
-        """How many bounds of noise a client adds."""
+        """The noise that a client adds, in units of the bound."""
         ...
 
     @property
     def randomness(self) -> Randomness:
-        """Of everything."""
+        """Source of all randomness."""
         ...
 
     @property
     def direction(self) -> Array:
-        """The canary's, of length one."""
+        """Direction of the canary, of length one."""
         ...
 
     @property
     def tactics(self) -> tuple[Tactic, ...]:
-        """Those worth rehearsing."""
+        """The tactics worth rehearsing."""
         ...
 
     @property
     def followed(self) -> AuditStage:
-        """The same trials to someone who can tell the canary's messages from others where they are only mixed."""
+        """The same trials for someone who can pick out the canary's messages where they are only mixed."""
         ...
 
     def views(self, pulls: Array, first: int, tactic: Tactic) -> Array:
-        """What is sent, as the adversary reads it; nan where nothing is."""
+        """What the adversary sees, with nan where nothing is sent."""
         ...
 
     def hidden(self, views: Array, first: int) -> Array:
@@ -122,11 +122,11 @@ class AuditStage(Protocol):
         ...
 
     def bare(self, pulls: Array, first: int, tactic: Tactic) -> Array:
-        """The same before compression rounds anything."""
+        """The views before compression rounds anything."""
         ...
 
     def signals(self, pulls: Array, first: int, tactic: Tactic) -> Array:
-        """The same without noise and compression."""
+        """The views without noise and compression."""
         ...
 
     def draws(self, trials: int, first: int) -> Counts:
@@ -134,7 +134,7 @@ class AuditStage(Protocol):
         ...
 
     def allowed(self, draws: Counts, first: int) -> Array:
-        """How far canaries may move messages for which they were drawn so often, in the noise's deviations."""
+        """How far canaries drawn this often may move messages, in standard deviations of the noise."""
         ...
 
     @property
@@ -144,26 +144,26 @@ class AuditStage(Protocol):
 
     @property
     def independent_draws(self) -> bool:
-        """Whether others, of whom there are some, are drawn independently of the canary."""
+        """Whether there are other units, drawn independently of the canary."""
         ...
 
     def attacks(self, rehearsal: Rehearsal) -> dict[str, Attack]:
-        """What the adversary can make of a rehearsal."""
+        """The attacks that the adversary can build from a rehearsal."""
         ...
 
 
 def pulls_of(present: CoinFlips, adjacency: Adjacency) -> Array:
-    """How far canaries pull: their own way, or their neighbour's."""
+    """The pull of every canary, or of its neighbour where the canary is absent."""
     return np.where(present, 1.0, -1.0 if adjacency is Adjacency.REPLACE_ONE else 0.0)
 
 
 def coins_of(randomness: Randomness, number: int, first: int) -> CoinFlips:
-    """Fair and independent, for canaries numbered from `first`."""
+    """Fair and independent coins, for canaries numbered from `first`."""
     return randomness.generator(Purpose.DATA, client=first).random(number) < 0.5
 
 
 def rehearse(stage: AuditStage, tactic: Tactic, number: int, first: int) -> Rehearsal:
-    """Trials in which everything is known."""
+    """Plays trials in which the adversary knows everything."""
     present = coins_of(stage.randomness, number, first)
     pulls = pulls_of(present, stage.adjacency)
     return Rehearsal(stage.views(pulls, first, tactic), stage.signals(pulls, first, tactic), present)

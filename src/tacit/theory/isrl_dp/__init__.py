@@ -1,4 +1,4 @@
-"""What the theorems of ISRL-DP (Lowy & Razaviyayn 2023) prescribe and promise, one file an idea.
+"""What the theorems of ISRL-DP (Lowy & Razaviyayn 2023) prescribe and promise, with one file per idea.
 
 Letters of the formulas: N `clients`, M of them `reporting` in a round (1/M is the mean of 1/M_r), n `records` of
 each client, d `dim`, L `lipschitz`, D `diameter` of the domain, beta `smoothness`, mu `strong_convexity`,
@@ -8,8 +8,8 @@ message, V^2 `variance` of a round's averaged gradient, ln1d = ln(1/delta). A ri
 F(w) - F*.
 
 Nothing here makes a run private. The paper's noise is kept for comparison; `mb_sgd_bound`, `regularised_bound`
-and `multi_stage_bound` take the noise that is really used, with every constant proved, so that they hold for
-noise calibrated exactly. The orders of Figure 3 have constant 1.
+and `multi_stage_bound` take the noise that is really used, with all constants proved, so they hold for exactly
+calibrated noise. The orders of Figure 3 have constant 1.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Accelerated Noisy MB-SGD, Algorithm 1 of ISRL-DP (Lowy & Razaviyayn 2023), and in stages (appendix E.1).
 
 The paper quotes its rates from Ghadimi & Lan (2012, 2013) and Woodworth et al. (2020) without constants. The
-inequality of `stage_weights` is their argument for smooth losses with the constants kept. For strongly
-convex losses each stage starts where the last one ended and halves the excess risk. A stage is written (rounds,
-v), where v is the curvature that it reckons with. The letters of the formulas are those of
-`tacit.theory.isrl_dp`.
+inequality of `stage_weights` is their argument for smooth losses with the constants kept. For strongly convex
+losses, each stage starts where the last one ended and halves the excess risk. A stage is written (rounds, v),
+where v is the curvature that it assumes. The letters of the formulas are those of `tacit.theory.isrl_dp`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from tacit.theory.checks import ROUND_OFF, batch_size, not_negative
 from tacit.theory.isrl_dp.problem import ConvexProblem
 
 MOST_STAGES = 60
-"""So many halvings reach the resolution of a double."""
+"""This many halvings reach the precision of a double."""
 
 Stages = Sequence[tuple[int, float]]
 
@@ -27,8 +26,8 @@ def variance_terms(problem: ConvexProblem, *, batch_variance: float, noise_std: 
 
     `batch_variance` stands for 1/K. For empirical risk phi and v are those of the records at hand, and a batch of
     all records has no sampling variance. Theorem F.1 has 4 L^2/(MK) for the first two terms together, by a lemma
-    on subsets of the pooled records. That is not how batches are drawn: with M < N the silos that stay away cost
-    v^2/M however large the batch is, so the lemma above stands here instead. Poisson batches need phi = L.
+    on subsets of the pooled records. That is not how batches are drawn: with M < N, the silos that do not take
+    part cost v^2/M however large the batch is, so the lemma above is used instead. Poisson batches need phi = L.
     """
     m = problem.reporting
     return {
@@ -53,7 +52,7 @@ def gradient_variance(problem: ConvexProblem, *, batch: int, noise_std: float, e
 def stage_weights(
     rounds: int, curvature: float, smoothness: float, strong_convexity: float
 ) -> tuple[float, float]:
-    """What R rounds of Algorithm 1 promise against any point x: E F(w_R^ag) - F(x) <= a ||w_0 - x||^2 + b V^2.
+    """The bound of R rounds of Algorithm 1 against any point x: E F(w_R^ag) - F(x) <= a ||w_0 - x||^2 + b V^2.
 
     a = 2 v/(R (R+1)) and b = min{ (2R+1)/(12 (v - beta)), 2/(mu (R+1)) } for v >= beta, with alpha_r = 2/(r+1),
     eta_r = 4 v/(r (r+1)) and unbiased gradients of variance at most V^2.
@@ -79,11 +78,11 @@ def stage_weights(
 def accelerated_terms(
     problem: ConvexProblem, stages: Stages, *, variance: Mapping[str, float], regularisation: float = 0.0
 ) -> dict[str, float]:
-    """What the stages promise for the noise that is really added, by cause: the excess risk after the last.
+    """The excess risk after the last stage, for the noise that is really added, by cause.
 
-    `stage_weights` stage by stage on f + (lambda/2) ||w - w_0||^2, whose minimiser is no further than
-    ||q_k - w||^2 <= min{ D^2, 2 (risk so far)/(mu + lambda) }; lambda D^2/2 is the price of the second part.
-    Where D^2 is the smaller one, a stage forgets what came before it. For one stage, mu = 0: Lemma E.1.
+    `stage_weights` stage by stage on f + (lambda/2) ||w - w_0||^2, whose minimiser is no further than ||q_k -
+    w||^2 <= min{ D^2, 2 (risk so far)/(mu + lambda) }; lambda D^2/2 is the cost of the regularisation. Where D^2
+    is the smaller one, a stage does not depend on what came before it. For one stage, mu = 0: Lemma E.1.
     """
     if not stages:
         raise RequestError("stages must hold at least one stage")
@@ -102,7 +101,7 @@ def accelerated_terms(
 
 
 def best_regularisation(problem: ConvexProblem, *, rounds: int, variance: float) -> float:
-    """The lambda that balances the two terms of `regularised_bound` that it rules: 2 V/(D sqrt(R)).
+    """The lambda that balances the two terms of `regularised_bound` that depend on it: 2 V/(D sqrt(R)).
 
     Lemma E.1 and Theorem F.1 have half of it, the proof of Theorem E.1 a quarter. All are of the right order.
 
@@ -131,11 +130,11 @@ def regularised_bound(problem: ConvexProblem, *, rounds: int, variance: float, r
 
 
 def multi_stage_bound(problem: ConvexProblem, stages: Stages, *, variance: float) -> float:
-    """What the stages promise for a strongly convex loss: the sum of `accelerated_terms`.
+    """The bound of the stages for a strongly convex loss: the sum of `accelerated_terms`.
 
-    With the lengths and scales of appendix E.1 each stage at least halves the risk, to Delta 2^-k. Lemma E.2 as
-    printed, Delta exp(-sqrt(mu/beta) R) + V^2/(mu R) up to a constant, is more than these stages give: a halving
-    takes 4 sqrt(2 kappa) rounds, so the exponent is 0.12 sqrt(mu/beta) R.
+    With the lengths and scales of appendix E.1, each stage at least halves the risk, to Delta 2^-k. Lemma E.2 as
+    printed, Delta exp(-sqrt(mu/beta) R) + V^2/(mu R) up to a constant, claims more than these stages give: a
+    halving takes 4 sqrt(2 kappa) rounds, so the exponent is 0.12 sqrt(mu/beta) R.
 
     >>> p = ConvexProblem(clients=4, records=9, dim=8, epsilon=1, delta=0.1, smoothness=8.0, strong_convexity=1)
     >>> multi_stage_bound(p, fit_stages(p, rounds=48, variance=0.0), variance=0.0) <= p.gap / 8
@@ -160,8 +159,8 @@ def stage_rounds(problem: ConvexProblem, *, stage: int, variance: float) -> floa
 def stage_curvature(problem: ConvexProblem, *, stage: int, rounds: int, variance: float) -> float:
     """v_k of appendix E.1: max{ 2 beta, sqrt( mu V^2 R_k (R_k+1) (R_k+2) / (3 Delta 2^-(k-1)) ) }.
 
-    The paper prints R_k (R_k+1) (R_k+2) in the denominator. There it would leave v_k at 2 beta for good and let
-    the noise grow with R_k; in the numerator it balances noise and start, and R_k is long enough to halve.
+    The paper prints R_k (R_k+1) (R_k+2) in the denominator. There it would keep v_k at 2 beta and let the noise
+    grow with R_k; in the numerator it balances noise and start, and R_k is long enough to halve the risk.
 
     >>> p = ConvexProblem(clients=4, records=9, dim=8, epsilon=1, delta=0.1, smoothness=1.0, strong_convexity=1)
     >>> stage_curvature(p, stage=1, rounds=8, variance=15.0)
@@ -174,9 +173,9 @@ def stage_curvature(problem: ConvexProblem, *, stage: int, rounds: int, variance
 
 
 def fit_stages(problem: ConvexProblem, *, rounds: int, variance: float) -> tuple[tuple[int, float], ...]:
-    """The stages of appendix E.1 that fit into so many rounds; the last one takes the rounds that are left.
+    """The stages of appendix E.1 that fit into this many rounds; the last one takes the remaining rounds.
 
-    Where not even the first fits, one stage of all rounds with v = beta, which needs no minimum length.
+    If not even the first fits, a single stage of all rounds with v = beta, which needs no minimum length.
 
     >>> p = ConvexProblem(clients=4, records=9, dim=8, epsilon=1, delta=0.1, smoothness=8.0, strong_convexity=1)
     >>> [length for length, curvature in fit_stages(p, rounds=50, variance=0.0)]

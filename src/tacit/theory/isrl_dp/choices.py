@@ -1,7 +1,7 @@
-"""What ISRL-DP (Lowy & Razaviyayn 2023) chooses for a run: steps, stages, regularisation and smoothing.
+"""The choices of ISRL-DP (Lowy & Razaviyayn 2023) for a run: steps, stages, regularisation and smoothing.
 
-It needs a linear model, a public bound on the features and a ball in which the model must lie. The noise in the
-formulas is the one that the run will really add.
+This needs a linear model, a public bound on the features, and a ball that contains the model. The noise in the
+formulas is that which the run will really add.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tacit.theory.isrl_dp.problem import ConvexProblem
 from tacit.theory.isrl_dp.smoothing import model_smoothing
 
 STAND_IN = {"epsilon": 1.0, "delta": 1e-5}
-"""Without a promise the noise is none, and these only stand where the formulas want a number."""
+"""Placeholders for runs without a promise: there is no noise, but the formulas need numbers."""
 
 
 def choose_descent(asked: Asked) -> dict[str, Any]:
-    """The step of Noisy MB-SGD that makes Lemma D.6's bound smallest for the real noise."""
+    """The step of Noisy MB-SGD that minimises the bound of Lemma D.6 for the actual noise."""
     posed = problem(asked) if asked.is_open("step") else None
     if posed is None:
         return {}
@@ -38,8 +38,8 @@ def choose_descent(asked: Asked) -> dict[str, Any]:
 def choose_accelerated(asked: Asked) -> dict[str, Any]:
     """Stages, and the regularisation of the convex case, for the accelerated algorithm.
 
-    Strongly convex: the stages of appendix E.1 that fit into the rounds, or a single one where that has the
-    better bound. Convex: one stage on f + (lambda/2) ||w - w_0||^2 with the lambda of Lemma E.1.
+    Strongly convex: the stages of appendix E.1 that fit into the rounds, or a single one if its bound is better.
+    Convex: one stage on f + (lambda/2) ||w - w_0||^2 with the lambda of Lemma E.1.
     """
     posed = problem(asked) if asked.is_open("step", "stages") else None
     if posed is None:
@@ -64,17 +64,17 @@ def choose_accelerated(asked: Asked) -> dict[str, Any]:
 
 
 def _rounds(asked: Asked) -> int:
-    """As given; else, in one pass, as many rounds as there are disjoint batches: R = floor(n / K)."""
+    """As given; else, in one pass, the number of disjoint batches: R = floor(n / K)."""
     if asked.one_pass and asked.is_open("rounds"):
         return asked.disjoint_batches(asked.batch())
     return int(asked.value("rounds"))
 
 
 def problem(asked: Asked) -> ConvexProblem | None:
-    """The problem that a run poses, or None where its public constants are not known.
+    """The problem that a run poses, or None if its public constants are not known.
 
-    Gradients are taken to be as long as the bound lets them be; a bound below the loss's own Lipschitz constant
-    is a bias that the theory does not know of.
+    Gradients are assumed to be as long as the bound allows; a bound below the loss's own Lipschitz constant is a
+    bias that the theory does not cover.
     """
     if asked.feature_norm is None or asked.diameter is None:
         return None
@@ -96,7 +96,7 @@ def problem(asked: Asked) -> ConvexProblem | None:
 
 
 def smoothing(asked: Asked) -> float:
-    """The beta that Theorem D.2 (one pass) or F.2 (empirical risk) prescribes for a loss with a kink."""
+    """The beta that Theorem D.2 (one pass) or F.2 (empirical risk) prescribes for a loss that is not smooth."""
     if asked.feature_norm is None or asked.diameter is None:
         raise RequestError(
             "model.smoothing = 'theory' needs public bounds: feature_norm (or data.unit_norm), and "

@@ -1,8 +1,7 @@
-"""L, beta and mu from a model and stated bounds on the data, never from a look at a record.
+"""L, beta and mu, derived from a model and stated bounds on the data, never from the records.
 
-ISRL-DP (Lowy & Razaviyayn 2023), appendix I.1, computed L = 2 max ||x|| from the training data. Here the bound
-on the features is public, because of how they were made (scaled, clipped), or it was released privately and paid
-for.
+ISRL-DP (Lowy & Razaviyayn 2023), appendix I.1, computed L = 2 max ||x|| from the training data. Here the bound on
+the features is public because of how they were made (scaled, clipped), or it was released privately and charged.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from tacit.theory.isrl_dp.problem import ConvexProblem
 
 @dataclass(frozen=True)
 class Constants:
-    """What the theory needs to know about a loss on a ball of the given diameter around the origin."""
+    """The constants of a loss on a ball of the given diameter around the origin."""
 
     lipschitz: float
-    """L of the whole loss, which the risk bounds take"""
+    """L of the whole loss, which the risk bounds use"""
     record_lipschitz: float
-    """L of the part that records influence: the clip norm that changes no gradient, and the noise's scale"""
+    """L of the part that records influence: the least clip norm that changes no gradient, and the noise scale"""
     smoothness: float | None
-    """beta, penalty included"""
+    """beta, including the penalty"""
     strong_convexity: float
-    """mu: the ridge penalty's strength"""
+    """mu: the strength of the ridge penalty"""
 
 
 def model_constants(
@@ -42,8 +41,8 @@ def model_constants(
     mu = ridge, L = record L + ridge diameter/2. The slope of the squared loss has no bound by itself; on the
     ball it is at most r diameter/2 + `target_bound`, the largest absolute target.
 
-    The logistic loss has slope 1 and the softmax loss sqrt(2): the paper's L, 2 max ||x||, is larger than
-    either needs.
+    The logistic loss has slope 1 and the softmax loss sqrt(2): the paper's L, 2 max ||x||, is larger than either
+    needs.
 
     >>> from tacit.models import logistic_regression
     >>> model = logistic_regression(features=3, intercept=False, ridge=0.1)
@@ -86,7 +85,7 @@ def problem_of(
 ) -> ConvexProblem:
     """The problem that a model poses to a federation, from public numbers: sizes, and stated bounds.
 
-    Silos of different sizes count as the smallest of them.
+    Silos of different sizes are all treated as the smallest.
 
     >>> from tacit.models import logistic_regression
     >>> federation = Federation.from_clients([([[0.0], [1.0]], [0, 1]), ([[2.0], [1.0], [0.0]], [1, 1, 0])])

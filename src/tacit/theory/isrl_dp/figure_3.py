@@ -1,7 +1,7 @@
-"""Figure 3 of ISRL-DP (Lowy & Razaviyayn 2023) in numbers: what is reached, and what nobody can reach.
+"""Figure 3 of ISRL-DP (Lowy & Razaviyayn 2023) in numbers: the risks that are reached, and the lower bounds.
 
-Orders, with constant 1 and the logarithms that the theorems keep. The letters of the formulas are those of
-`tacit.theory.isrl_dp`.
+These are orders, with constant 1 and the logarithms that the theorems keep. The letters of the formulas are those
+of `tacit.theory.isrl_dp`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tacit.theory.isrl_dp.problem import ConvexProblem, check_setting
 
 @dataclass(frozen=True)
 class Figure3Row:
-    """One line of Figure 3: excess risks that an algorithm of the paper reaches, and that none can beat."""
+    """One line of Figure 3: the excess risk that the paper's algorithm reaches, and the lower bound."""
 
     privacy: str
     setting: str
@@ -25,9 +25,9 @@ class Figure3Row:
 
 
 def figure_3(problem: ConvexProblem) -> list[Figure3Row]:
-    """Figure 3 in numbers: `upper_bound` and `lower_bound` in every setting that the problem has.
+    """Figure 3 in numbers: `upper_bound` and `lower_bound` in every setting that applies to the problem.
 
-    Strongly convex rows need mu > 0, rows for unlike silos a smooth loss. For the shuffled rows (epsilon,
+    Strongly convex rows need mu > 0, and rows for unlike silos a smooth loss. For the shuffled rows, (epsilon,
     delta) is the shuffled guarantee.
 
     >>> p = ConvexProblem(clients=100, records=1000, dim=10, epsilon=1.0, delta=1e-6, smoothness=1.0)
@@ -55,10 +55,10 @@ def upper_bound(setting: str, problem: ConvexProblem, *, shuffled: bool = False)
 
     "iid", Theorem 2.1: L D/sqrt(M) (1/sqrt(n) + p), strongly convex (L^2/(mu M)) (1/n + p^2), where p is
     sqrt(d ln1d)/(epsilon n). "erm", Theorem 4.1: the same without 1/n. "non-iid", Theorem 3.1 (E.1 for M < N):
-    phi D/sqrt(nM) + (beta^(1/4) L D^(3/2) p/sqrt(M))^(4/5) + (silos that stay away), strongly convex
-    phi^2/(mu nM) + sqrt(kappa) L^2 p^2/(mu M) + (silos that stay away); eq. 31 lost the mu of its first term.
-    Shuffled, Theorems 5.1 and 5.2 (G.2): p is sqrt(d ln1d)/(epsilon n N) and sqrt(d) ln(d/delta)/(epsilon n M)
-    in the place of p/sqrt(M); eq. 11 lost a mu, eqs. 10 and 11 some logarithm.
+    phi D/sqrt(nM) + (beta^(1/4) L D^(3/2) p/sqrt(M))^(4/5) + (absent silos), strongly convex phi^2/(mu nM) +
+    sqrt(kappa) L^2 p^2/(mu M) + (absent silos); eq. 31 lacks the mu of its first term. Shuffled, Theorems 5.1 and
+    5.2 (G.2): p is sqrt(d ln1d)/(epsilon n N) and sqrt(d) ln(d/delta)/(epsilon n M) in the place of p/sqrt(M);
+    eq. 11 lacks a mu, eqs. 10 and 11 some logarithm.
 
     >>> p = ConvexProblem(clients=4, records=100, dim=25, epsilon=1.0, delta=1 / math.e)
     >>> upper_bound("erm", p), upper_bound("iid", p, shuffled=True)
@@ -87,7 +87,7 @@ def _unlike_silos(problem: ConvexProblem, shuffled: bool) -> float:
         mu, root = problem.strong_convexity, math.sqrt(problem.condition_number)
         return (problem.phi**2 / (n * m) + root * (problem.lipschitz * private) ** 2 + absent**2 / root) / mu
     # K/n of Theorems 3.1 and 5.2, where beta D^2 K^2/n^2 equals L D private sqrt(n/K). The printed rate is both
-    # of these terms where such a batch exists; elsewhere the larger one.
+    # of these terms where such a batch exists; otherwise it is the larger one.
     balanced = float((problem.lipschitz * private / (problem.smooth * d)) ** 0.4)
     share = min(1.0, max(1 / n, balanced))
     descent = problem.smooth * (d * share) ** 2
@@ -96,15 +96,15 @@ def _unlike_silos(problem: ConvexProblem, shuffled: bool) -> float:
 
 
 def lower_bound(setting: str, problem: ConvexProblem, *, shuffled: bool = False) -> float:
-    """The order of the excess risk below which no private algorithm gets on every problem of this kind, M = N.
+    """The order of the excess risk that no private algorithm beats on every problem of this kind, for M = N.
 
     "iid", Theorem 2.2: phi D/sqrt(nN) + L D min{1, x/C^2}, strongly convex phi^2/(mu nN) + L D min{1, x^2/C^4},
     where x = sqrt(d)/(epsilon n sqrt(N)) and C = 1. "erm", Theorem 4.2 (F.3): the second terms. "non-iid": the
     same as "iid" with the C^2 = R of the one-pass algorithm, (beta D/(L x))^(2/5), strongly convex sqrt(kappa)
     (appendix D.3.3). Shuffled: Bassily et al. (2019), x = sqrt(d)/(epsilon n N) and C = 1.
 
-    It is a worst case over losses and data, and hides logarithms; what it asks of the problem is
-    `unmet_conditions`.
+    It is a worst case over losses and data, and hides logarithms; `unmet_conditions` lists what it requires of
+    the problem.
 
     >>> p = ConvexProblem(clients=4, records=100, dim=25, epsilon=1.0, delta=1 / math.e)
     >>> lower_bound("erm", p), lower_bound("iid", p, shuffled=True)
@@ -134,10 +134,10 @@ def _compositionality(problem: ConvexProblem, x: float) -> float:
 
 
 def unmet_conditions(problem: ConvexProblem, *, rounds: int | None = None) -> tuple[str, ...]:
-    """What Theorems 2.2 and 4.2 ask for and this problem does not have: where empty, the lower bound applies.
+    """The conditions of Theorems 2.2 and 4.2 that this problem does not meet; if empty, the lower bound applies.
 
-    With `rounds`, also the condition on a single round, epsilon_r <= 1/n, for noise that advanced composition
-    splits evenly, as Theorem D.1 does: epsilon_r = epsilon/(2 sqrt(2 R ln(2/delta))).
+    With `rounds`, also checks the condition on a single round, epsilon_r <= 1/n, for noise that advanced
+    composition splits evenly, as in Theorem D.1: epsilon_r = epsilon/(2 sqrt(2 R ln(2/delta))).
 
     >>> unmet_conditions(ConvexProblem(clients=4, records=100, dim=25, epsilon=3.0, delta=1e-6))
     ('epsilon <= sqrt(clients)', 'clients >= 16 ln(2 / (delta records))')

@@ -1,4 +1,4 @@
-"""Noisy MB-SGD, Algorithm 2 of ISRL-DP (Lowy & Razaviyayn 2023): steps, weights, and what Lemma D.6 promises.
+"""Noisy MB-SGD, Algorithm 2 of ISRL-DP (Lowy & Razaviyayn 2023): steps, weights, and the bound of Lemma D.6.
 
 The letters of the formulas are those of `tacit.theory.isrl_dp`.
 """
@@ -15,8 +15,8 @@ from tacit.theory.isrl_dp.problem import ConvexProblem
 def second_moment(problem: ConvexProblem, noise_std: float) -> float:
     """c of Lemma D.6: E||g_r||^2 <= L^2 + d s^2/M, for batches of fixed size (Poisson batches add L^2/(MK)).
 
-    Theorem D.1's proof divides L^2 by M as well, and so does Theorem G.1's: the silos' gradients are no
-    independent noise, and their mean can be as long as one of them.
+    The proofs of Theorems D.1 and G.1 divide L^2 by M as well. But the silos' gradients are not independent
+    noise, and their mean can be as long as one of them.
 
     >>> second_moment(ConvexProblem(clients=4, records=9, dim=8, epsilon=1.0, delta=0.1), 1.0)
     3.0
@@ -26,11 +26,11 @@ def second_moment(problem: ConvexProblem, noise_std: float) -> float:
 
 
 def stability(problem: ConvexProblem, *, step: float, rounds: int) -> float:
-    """How much one record can move the loss (Lemma D.2): what the population risk exceeds the empirical one by.
+    """How much one record can move the loss (Lemma D.2): a bound on population risk minus empirical risk.
 
     Convex, averaged with equal weights: L^2 step (R-1)/(nM). Strongly convex, any weights: 4 L^2/(mu (nM-1)).
-    For like silos and a step up to 1/beta. The lemma states 2 L^2 R step/(nM); its own sum gives half of that,
-    over the R - 1 iterates that can differ.
+    This holds for like silos and steps up to 1/beta. The lemma states 2 L^2 R step/(nM); its own sum gives half
+    of that, over the R - 1 iterates that can differ.
 
     >>> stability(ConvexProblem(clients=4, records=25, dim=8, epsilon=1.0, delta=0.1), step=0.5, rounds=21)
     0.1
@@ -40,15 +40,15 @@ def stability(problem: ConvexProblem, *, step: float, rounds: int) -> float:
     if not problem.is_strongly_convex:
         return problem.lipschitz**2 * step * (count("rounds", rounds) - 1) / pooled
     if pooled <= 1:
-        raise RequestError("records times cohort must be above 1: nothing generalises from one record")
+        raise RequestError("records times cohort must be above 1: one record does not generalise")
     return 4 * problem.lipschitz**2 / (problem.strong_convexity * (pooled - 1))
 
 
 def longest_step(problem: ConvexProblem) -> float:
-    """The longest step that Lemmas D.2 and D.6 allow: 1/beta, strongly convex 1/(2 beta).
+    """The longest step that Lemmas D.2 and D.6 allow: 1/beta, or 1/(2 beta) if strongly convex.
 
-    Only the stability of Lemma D.2 needs a smooth loss. A loss without beta has no limit, or, if it is strongly
-    convex, 1/(2 mu), which keeps the weights positive.
+    Only the stability of Lemma D.2 needs a smooth loss. Without beta there is no limit, or, for strongly convex
+    losses, the limit 1/(2 mu), which keeps the weights positive.
 
     >>> longest_step(ConvexProblem(clients=4, records=9, dim=8, epsilon=1.0, delta=0.1, smoothness=4.0))
     0.25
@@ -61,8 +61,8 @@ def longest_step(problem: ConvexProblem) -> float:
 def mb_sgd_step(problem: ConvexProblem, *, rounds: int, noise_std: float) -> float:
     """The constant step of Noisy MB-SGD for the noise that is really added.
 
-    Convex: the step that makes `mb_sgd_bound` smallest. Strongly convex: that of Lemma D.5 (Stich 2019) as
-    Lemma D.6 uses it, min{1/(2 beta), ln(max{2, mu^2 D^2 R^2/c}) / (mu R)} with c = `second_moment`.
+    Convex: the step that minimises `mb_sgd_bound`. Strongly convex: the step of Lemma D.5 (Stich 2019) as used in
+        Lemma D.6, min{1/(2 beta), ln(max{2, mu^2 D^2 R^2/c}) / (mu R)} with c = `second_moment`.
 
     >>> p = ConvexProblem(clients=4, records=9, dim=8, epsilon=1.0, delta=0.1, smoothness=0.1)
     >>> mb_sgd_step(p, rounds=300, noise_std=1.0)
@@ -76,12 +76,12 @@ def mb_sgd_step(problem: ConvexProblem, *, rounds: int, noise_std: float) -> flo
 
 
 def mb_sgd_bound(problem: ConvexProblem, *, rounds: int, step: float, noise_std: float) -> float:
-    """What Noisy MB-SGD promises for the noise that is really added: expected excess risk of the averaged point.
+    """The expected excess risk of Noisy MB-SGD's averaged point, for the noise that is really added.
 
-    Lemma D.6 with its constants: (mu D^2/2) / ((1 - mu step)^-R - 1) + (step/2) c, which is
-    D^2/(2 step R) + (step/2) c for mu = 0; c is `second_moment`. That is the empirical risk, or with a single
-    pass over the records the population risk. With records drawn again, the population risk of like silos is
-    higher by `stability`.
+    Lemma D.6 with its constants: (mu D^2/2) / ((1 - mu step)^-R - 1) + (step/2) c, which is D^2/(2 step R) +
+    (step/2) c for mu = 0; c is `second_moment`. This bounds the empirical risk, or with a single pass over the
+    records the population risk. If records are drawn again, the population risk of like silos is higher by
+    `stability`.
 
     >>> p = ConvexProblem(clients=4, records=25, dim=8, epsilon=1.0, delta=0.1, smoothness=1.0)
     >>> mb_sgd_bound(p, rounds=100, step=0.1, noise_std=1.0)
@@ -98,7 +98,7 @@ def mb_sgd_terms(
     noise_std: float,
     batch_variance: float = 0.0,
 ) -> dict[str, float]:
-    """The same by cause. `batch_variance` is what batches of random size add to the second moment, over L^2."""
+    """The bound by cause. `batch_variance` is what random batch sizes add to the second moment, over L^2."""
     limit = longest_step(problem)
     if positive("step", step) > limit * (1 + ROUND_OFF):
         raise RequestError(f"step must be at most {limit:.6g} for Lemmas D.2 and D.6 to hold, not {step!r}")

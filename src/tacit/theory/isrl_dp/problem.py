@@ -1,4 +1,4 @@
-"""The setting of ISRL-DP (Lowy & Razaviyayn 2023): the numbers that its theorems are functions of.
+"""The setting of ISRL-DP (Lowy & Razaviyayn 2023): the numbers that its theorems depend on.
 
 The letters of the formulas are those of `tacit.theory.isrl_dp`.
 """
@@ -18,10 +18,10 @@ empirical risk (section 4)."""
 
 @dataclass(frozen=True, kw_only=True)
 class ConvexProblem:
-    """The numbers that the paper's results depend on (Assumption 1); all of them public.
+    """The numbers that the paper's results depend on (Assumption 1); all of them are public.
 
-    What is left open takes the worst value that the others allow: phi = v = L, Delta = L D, M = N. A loss
-    without `smoothness` is not smooth. The Lipschitz constant is that of the whole loss, penalty included.
+    Open values get the worst value that the others allow: phi = v = L, Delta = L D, M = N. A loss without
+    `smoothness` is not smooth. The Lipschitz constant is that of the whole loss, including the penalty.
     """
 
     clients: int
@@ -49,7 +49,7 @@ class ConvexProblem:
             limit = 2 * self.lipschitz / self.diameter
             raise RequestError(
                 f"strong_convexity must be at most 2 lipschitz / diameter = {limit:.6g}, not"
-                f" {self.strong_convexity!r}: no loss bends more between slopes of at most lipschitz"
+                f" {self.strong_convexity!r}: no loss with slopes of at most lipschitz bends more"
             )
         if self.smoothness is not None:
             positive("smoothness", self.smoothness)
@@ -72,47 +72,47 @@ class ConvexProblem:
 
     @property
     def is_strongly_convex(self) -> bool:
-        """Whether mu > 0, which chooses between the two halves of every theorem."""
+        """Whether mu > 0, which selects the second half of every theorem."""
         return self.strong_convexity > 0
 
     @property
     def reporting(self) -> float:
-        """M: 1/M is the mean of 1/M_r, M_r the silos that report in a round."""
+        """M: 1/M is the mean of 1/M_r, where M_r silos report in a round."""
         return float(self.clients if self.cohort is None else self.cohort)
 
     @property
     def phi(self) -> float:
-        """phi: how far a record's gradient lies from its silo's, root mean square."""
+        """phi: root mean square distance of a record's gradient from its silo's."""
         return self.lipschitz if self.gradient_spread is None else self.gradient_spread
 
     @property
     def upsilon(self) -> float:
-        """v of eq. 29: how far a silo's gradient lies from everyone's, root mean square."""
+        """v of eq. 29: root mean square distance of a silo's gradient from the mean over all silos."""
         return self.lipschitz if self.heterogeneity is None else self.heterogeneity
 
     @property
     def gap(self) -> float:
-        """Delta: how far the loss at the start is from the least loss, at most."""
+        """Delta: the largest possible difference between the loss at the start and the least loss."""
         return self.trivial_risk if self.loss_gap is None else self.loss_gap
 
     @property
     def trivial_risk(self) -> float:
-        """L D: the excess risk of any point at all. A promise above it promises nothing."""
+        """L D: a bound on the excess risk of any point. A larger bound says nothing."""
         return self.lipschitz * self.diameter
 
     @property
     def absence(self) -> float:
-        """(N - M) / (N - 1): the share of the silos' unlikeness that a cohort does not average away."""
+        """(N - M) / (N - 1): the share of the silos' heterogeneity that a cohort does not average out."""
         return 0.0 if self.clients == 1 else (self.clients - self.reporting) / (self.clients - 1)
 
     @property
     def privacy_cost(self) -> float:
-        """sqrt(d ln1d) / (n epsilon): the excess risk of one private silo alone, with L = D = 1."""
+        """sqrt(d ln1d) / (n epsilon): the excess risk of a single private silo, with L = D = 1."""
         return math.sqrt(-self.dim * math.log(self.delta)) / (self.records * self.epsilon)
 
     @property
     def smooth(self) -> float:
-        """beta, where a theorem is for smooth losses only."""
+        """beta, for theorems that need a smooth loss."""
         if self.smoothness is None:
             raise RequestError(
                 "smoothness must be given here: this result is for smooth losses (or smooth the loss)"
@@ -126,7 +126,7 @@ class ConvexProblem:
 
 
 def check_setting(setting: str) -> str:
-    """The setting, if the paper has it."""
+    """Checks that the paper covers the setting."""
     if setting not in SETTINGS:
         raise unknown_name("setting", setting, SETTINGS)
     return setting

@@ -1,7 +1,7 @@
 """The noise of ISRL-DP (Lowy & Razaviyayn 2023) as published: for comparison only.
 
-tacit derives its noise by exact accounting, which needs much less of it. The letters of the formulas are
-those of `tacit.theory.isrl_dp`.
+tacit derives its noise by exact accounting, which needs much less. The letters of the formulas are those of
+`tacit.theory.isrl_dp`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def resampled_noise_std(*, lipschitz: float, records: int, rounds: int, epsilon:
     """The noise of Theorems D.1 (Noisy MB-SGD) and F.1 (Accelerated Noisy MB-SGD on empirical risk).
 
     s^2 = 256 L^2 R ln(2.5 R/delta) ln(2/delta) / (n epsilon)^2, for epsilon <= 2 ln(2/delta) and a batch of at
-    least `smallest_batch`. Safe, and 16 to 36 times the standard deviation that is needed.
+    least `smallest_batch`. It is safe, with 16 to 36 times the standard deviation that is needed.
 
     >>> round(resampled_noise_std(lipschitz=1.0, records=1000, rounds=50, epsilon=1.0, delta=1e-5), 3)
     1.598
@@ -36,7 +36,7 @@ def resampled_noise_std(*, lipschitz: float, records: int, rounds: int, epsilon:
 
 
 def smallest_batch(*, records: int, rounds: int, epsilon: float, delta: float) -> float:
-    """The batch from which Theorems D.1 and F.1 hold, as a real number: epsilon n / (4 sqrt(2 R ln(2/delta))).
+    """The smallest batch of Theorems D.1 and F.1, as a real number: epsilon n / (4 sqrt(2 R ln(2/delta))).
 
     It exceeds `records` if there are fewer than epsilon^2 / (32 ln(2/delta)) rounds.
 
@@ -50,11 +50,11 @@ def smallest_batch(*, records: int, rounds: int, epsilon: float, delta: float) -
 def experiment_noise_std(
     *, lipschitz: float, records: int, rounds: int, epsilon: float, delta: float, local_steps: int = 1
 ) -> float:
-    """The noise of the authors' experiments (appendix I), NOT private as labelled: for comparison only.
+    """The noise of the authors' experiments (appendix I). NOT private as labelled: for comparison only.
 
-    s^2 = 8 L^2 R ln(1/delta) / (n epsilon)^2; Local SGD, which takes K steps a round, has R K for R. False for
-    the scheme it was used with (batches with replacement, one record replaced), from epsilon 6 on MNIST, 3 on
-    the insurance data, 9 on the obesity data.
+    s^2 = 8 L^2 R ln(1/delta) / (n epsilon)^2; for Local SGD, which takes K steps per round, R K replaces R. The
+    label is false for the scheme it was used with (batches with replacement, one record replaced) from epsilon 6
+    on MNIST, 3 on the insurance data, and 9 on the obesity data.
 
     >>> round(experiment_noise_std(lipschitz=1.0, records=1000, rounds=50, epsilon=1.0, delta=1e-5), 4)
     0.0679

@@ -1,4 +1,4 @@
-"""Losses that are not smooth, by their Moreau envelope: Lemma D.7 and what Theorems D.2 and F.2 do with it.
+"""Smoothing a loss by its Moreau envelope: Lemma D.7, and its use in Theorems D.2 and F.2.
 
 f_beta(w) = min_v f(v) + (beta/2) ||w - v||^2, in ISRL-DP (Lowy & Razaviyayn 2023). The letters of the formulas
 are those of `tacit.theory.isrl_dp`.
@@ -48,12 +48,12 @@ def model_smoothing(
     diameter: float,
     cohort: float | None = None,
 ) -> float:
-    """The beta (`smoothing`) for a model whose loss has a kink, from public numbers (`problem_of`).
+    """The beta (`smoothing`) for a model whose loss is not smooth, from public numbers (`problem_of`).
 
-    A model made with `smoothing=beta` is then a smooth problem: its `problem_of` is the one to prescribe for, and
-    `smoothing_loss` is what to add to a bound on its risk. The model smooths the records' loss alone. A ridge
-    penalty stays outside, so that beta + ridge is the smoothness and mu = ridge is kept whole, unlike where
-    `smoothed` takes the envelope of all of it.
+    A model made with `smoothing=beta` is then a smooth problem: settings should be prescribed for its
+    `problem_of`, and `smoothing_loss` must be added to a bound on its risk. The model smooths only the records'
+    loss. A ridge penalty stays outside, so the smoothness is beta + ridge and mu = ridge is kept in full, unlike
+    in `smoothed`, which takes the envelope of everything.
 
     >>> from tacit.models import build_model
     >>> federation = Federation.from_clients([([[0.0], [0.6]], [0, 1]), ([[0.3], [0.1]], [1, 0])])
@@ -79,7 +79,7 @@ def model_smoothing(
 
 
 def smoothing_loss(problem: ConvexProblem, beta: float) -> float:
-    """What the envelope costs, at most (Lemma D.7): L^2/(2 beta).
+    """The largest error caused by the envelope (Lemma D.7): L^2/(2 beta).
 
     >>> smoothing_loss(ConvexProblem(clients=4, records=10, dim=25, epsilon=1.0, delta=0.1), 4.0)
     0.125

@@ -1,7 +1,7 @@
-"""What ISRL-DP (Lowy & Razaviyayn 2023) promises for a run: Lemma D.6 and, accelerated, Lemmas E.1 to E.3.
+"""The bounds of ISRL-DP (Lowy & Razaviyayn 2023) for a run: Lemma D.6 and, accelerated, Lemmas E.1 to E.3.
 
-Bounds on the excess risk of convex losses on a bounded set: of the records at hand, or, where each is looked at
-once, of those that they were drawn from. The lower bounds are those of Figure 3.
+They bound the excess risk of convex losses on a bounded set: over the records at hand or, if each is used only
+once, over the population they were drawn from. The lower bounds are those of Figure 3.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PAPER = "ISRL-DP (Lowy & Razaviyayn 2023)"
 
 
 def descent_utility(run: PlannedRun) -> UtilityBound:
-    """Noisy MB-SGD: Lemma D.6 at the step and the noise of the run."""
+    """Noisy MB-SGD: Lemma D.6 at the run's step and noise."""
     answer, posed = _posed(run, "Lemma D.6")
     if posed is None:
         return answer
@@ -53,15 +53,13 @@ def accelerated_utility(run: PlannedRun) -> UtilityBound:
     if posed is None:
         return answer
     if posed.smoothness is None:
-        gap = (
-            "the loss has a kink, and the lemmas are for smooth losses: round it off (model.smoothing = 'theory')"
-        )
+        gap = "the loss is not smooth, but the lemmas assume that it is: set model.smoothing = 'theory'"
         return replace(answer, gaps=(*answer.gaps, gap))
     asked = run.asked
     stages, step = asked.value("stages"), asked.value("step")
     if not isinstance(stages, list):
         if step is None:
-            gap = "neither stages nor a step are given, and the lemmas are for stages of a constant curvature"
+            gap = "neither stages nor a step are given, but the lemmas assume stages of constant curvature"
             return replace(answer, gaps=(*answer.gaps, gap))
         lengths = [run.rounds // stages + (k < run.rounds % stages) for k in range(stages)]
         stages = [(length, 1 / step) for length in lengths]
@@ -78,27 +76,27 @@ def accelerated_utility(run: PlannedRun) -> UtilityBound:
     found = _with_smoothing(answer, run, posed, terms)
     if not math.isfinite(sum(terms.values())):
         gap = (
-            "without strong convexity or regularisation, stages of curvature = smoothness let noise grow for ever"
+            "without strong convexity or regularisation, stages of curvature = smoothness let noise grow forever"
         )
         found = replace(found, gaps=(*found.gaps, gap))
     return found
 
 
 def local_utility(run: PlannedRun) -> UtilityBound:
-    """Noisy Local SGD has no theorem in the paper; the lower bound holds for it all the same."""
+    """Noisy Local SGD has no theorem in the paper; only the lower bound applies to it."""
     answer, _ = _posed(run, "no theorem")
-    gap = "the paper proves nothing about local steps (appendix I only tries them)"
+    gap = "the paper proves nothing about local steps (appendix I only tests them)"
     return replace(answer, gaps=(gap,), assumptions=())
 
 
 def _posed(run: PlannedRun, theorem: str) -> tuple[UtilityBound, ConvexProblem | None]:
-    """All of the answer but its terms, and the problem that the run poses, where its constants are known."""
+    """The answer without its terms, and the problem that the run poses, if its constants are known."""
     asked, constants = run.asked, known(run, "loss_gap")
     population = asked.one_pass
     try:
         posed = problem(asked)
     except RequestError:
-        # What it lacks is said among the gaps.
+        # The gaps say what is missing.
         posed = None
     lipschitz = constants.lipschitz
     if posed is not None and asked.feature_norm is not None:
@@ -124,8 +122,8 @@ def _posed(run: PlannedRun, theorem: str) -> tuple[UtilityBound, ConvexProblem |
         trivial=min(posed.trivial_risk, posed.gap),
         statistical=_statistical(posed),
         assumptions=(
-            f"diameter = {posed.diameter:g}: of the projection's ball, which holds the best model",
-            f"lipschitz = {posed.lipschitz:.4g} on that ball, with the penalty",
+            f"diameter = {posed.diameter:g}: that of the projection's ball, which contains the best model",
+            f"lipschitz = {posed.lipschitz:.4g} on that ball, including the penalty",
             *(source for source in answer.assumptions if not source.startswith("lipschitz")),
         ),
     )
@@ -144,11 +142,11 @@ def _posed(run: PlannedRun, theorem: str) -> tuple[UtilityBound, ConvexProblem |
 def _why_not(run: PlannedRun, convex: bool | None) -> tuple[str, ...]:
     gaps = []
     if convex is None:
-        gaps.append(f"{type(run.asked.model).__name__} is no convex model, and the paper is about convex losses")
+        gaps.append(f"{type(run.asked.model).__name__} is not convex, but the paper assumes convex losses")
     elif not convex:
-        gaps.append("the model's penalty is not convex, and the paper is about convex losses")
+        gaps.append("the model's penalty is not convex, but the paper assumes convex losses")
     if run.asked.diameter is None:
-        gaps.append("the model may lie anywhere: give algorithm.projection = 'ball:RADIUS', a public set")
+        gaps.append("the model is not restricted to a public set: give algorithm.projection = 'ball:RADIUS'")
     if run.asked.feature_norm is None:
         gaps.append("no public bound on the features: give feature_norm, or data.unit_norm = true")
     model = run.asked.model
@@ -167,7 +165,7 @@ def _statistical(posed: ConvexProblem) -> float:
 def _with_smoothing(
     answer: UtilityBound, run: PlannedRun, posed: ConvexProblem, terms: dict[str, float]
 ) -> UtilityBound:
-    """The terms, and what it costs that the loss was rounded off (Lemma D.7)."""
+    """The terms, with the cost of smoothing the loss (Lemma D.7)."""
     model = run.asked.model
     beta = model.smoothing if isinstance(model, LinearModel) else None
     if beta is not None:

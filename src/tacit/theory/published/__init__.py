@@ -1,4 +1,4 @@
-"""Each paper's own formula for its noise beside what that noise really gives: for comparison only.
+"""Each paper's own noise formula, beside what that noise really gives: for comparison only.
 
 A `Row` is one published label. Nothing here makes a run private; tacit's own noise is calibrated exactly.
 """

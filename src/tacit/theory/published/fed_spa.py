@@ -1,4 +1,4 @@
-"""Fed-SPA (Hu et al.): Theorem 1 as printed, and with the sensitivity that is really attained.
+"""Fed-SPA (Hu et al. 2021): Theorem 1 as printed, and with the sensitivity that is really attained.
 
 With z the noise on the sum over the bound G sqrt(p) of one masked record, q = B/m, I participations of tau steps:
 
@@ -8,7 +8,7 @@ With z the noise on the sum over the bound G sqrt(p) of one masked record, q = B
 The compression ratio p drops out. As printed, the squared sensitivity is 2 p G^2/B^2, so S = z^2/2. But each of
 p d coordinates may move by 2 G/(sqrt(d) B) when a record is replaced, which makes it 4 p G^2/B^2, S = z^2/4 and
 14 for 7. (The printed condition has sigma^2 for S in one place.) At the best alpha the condition does not hold in
-the paper's own settings; the noise is more than enough all the same.
+the paper's own settings; the noise is nevertheless more than enough.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def theorem_1_noise_multiplier(
 ) -> float:
     """The noise that Theorem 1 picks at its best alpha: z = q sqrt(c I tau) / (sqrt(L + epsilon) - sqrt(L)).
 
-    L = ln(1/delta), and c is 7 as printed or 14 with the true sensitivity. From a + 2 sqrt(a L) = epsilon, which
-    is what alpha = 1 + sqrt(L/a) makes of the theorem, with a = c q^2 I tau / z^2.
+    L = ln(1/delta), and c is 7 as printed or 14 with the true sensitivity. This solves a + 2 sqrt(a L) = epsilon,
+    which is the theorem at alpha = 1 + sqrt(L/a), with a = c q^2 I tau / z^2.
 
     >>> round(theorem_1_noise_multiplier(epsilon=1.0, delta=1e-3, records=600, batch=10, steps=1500), 2)
     9.29
@@ -60,7 +60,7 @@ def best_alpha(*, epsilon: float, delta: float) -> float:
 
 
 def largest_alpha(noise_multiplier: float, rate: float, *, constant: float = PRINTED) -> float:
-    """The largest order that the condition of Theorem 1 allows; 1, where there is none above it.
+    """The largest order that the condition of Theorem 1 allows, or 1 if there is none above 1.
 
     >>> largest_alpha(9.29, 10 / 600) < 2
     True
@@ -90,7 +90,7 @@ def row(
     local_steps: int = 1,
     constant: float = PRINTED,
 ) -> Row:
-    """What the noise of Theorem 1 gives for an agent that takes part in so many rounds."""
+    """What the noise of Theorem 1 gives for an agent that takes part in this many rounds."""
     steps = rounds * local_steps
     noise_multiplier = theorem_1_noise_multiplier(
         epsilon=epsilon, delta=delta, records=records, batch=batch, steps=steps, constant=constant

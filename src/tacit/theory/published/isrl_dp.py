@@ -1,8 +1,8 @@
 """ISRL-DP (Lowy & Razaviyayn 2023): the noise of the theorems (D.1) and that of the experiments (appendix I).
 
 Batches are drawn with replacement and one record is replaced. The theorems' noise is safe, and many times what is
-needed. That of the experiments rests on a moments accountant whose conditions do not hold for these batches: it
-is enough for Poisson sampling with add-remove, and not for the paper's own scheme at the larger labels.
+needed. That of the experiments relies on a moments accountant whose conditions do not hold for these batches: it
+is enough for Poisson sampling with add-remove, but not for the paper's own scheme at the larger labels.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ EXPERIMENTS = (
     PaperExperiment("insurance", 107, 35, (0.125, 0.25, 0.5, 1.0, 2.0, 3.0)),
     PaperExperiment("obesity", 202, 100, (0.5, 1.0, 3.0, 6.0, 9.0)),
 )
-"""Records of a silo for training (insurance: of ten silos). Rounds are those of the authors' code where the paper
-does not give them.
+"""Training records of a silo (insurance: of ten silos). Rounds not given in the paper are those of the authors'
+code.
 """
 
 
@@ -59,10 +59,10 @@ def row(setting: str, *, epsilon: float, delta: float, records: int, batch: int,
 
 
 def local_row(setting: str, *, epsilon: float, delta: float, records: int, local_steps: int, rounds: int) -> Row:
-    """What the experiments' noise gives for Noisy Local SGD, which takes K steps of one record each in a round.
+    """What the experiments' noise gives for Noisy Local SGD, which takes K steps of one record each per round.
 
-    "At most": every step counts as a release. "At least": gradients that do not depend on the point. The sum of a
-    round's steps is then that of a batch of K with noise sqrt(K) s, which is the noise of Noisy MB-SGD.
+    "At most": every step counts as a release. "At least": gradients that do not depend on the point. The sum of
+    a round's steps is then that of a batch of K with noise sqrt(K) s, which is the noise of Noisy MB-SGD.
     """
     std = experiment_noise_std(
         lipschitz=1.0, records=records, rounds=rounds, epsilon=epsilon, delta=delta, local_steps=local_steps

@@ -1,10 +1,10 @@
-"""DP-NormFedAvg (Das et al.): client-level noise shared by the participants, and what holds without secrecy.
+"""DP-NormFedAvg (Das et al. 2022): client-level noise shared by the participants, and its value without secrecy.
 
 Theorem 3 sets the variance on the mean of r expected participants to q K C^2 ln(1/delta) / (n epsilon)^2 and
 leaves the constant q open, so there is no formula to check: the noise here is the least that makes the label true
-in the paper's reading (the adversary sees only sums, and not who takes part; a client contributes or does not).
-Each of r participants adds z C / sqrt(r). If who takes part is known, or a single message seen, the same noise is
-worth less.
+as the paper reads it (the adversary sees only sums, and not who takes part; a client contributes or does not).
+Each of r participants adds z C / sqrt(r). If participants are known, or a single message is seen, the same noise
+is worth less.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ MESSAGE = "one message alone"
 CONSTANT = "constant of Theorem 3"
 
 EXPERIMENTS = (("Fashion-MNIST", 3000), ("CIFAR-10, CIFAR-100", 5000))
-"""Name and clients; a fifth of them is expected in every round (appendix G)."""
+"""Name and number of clients; a fifth of them is expected in every round (appendix G)."""
 
 ROUNDS = (100, 500)
-"""The paper does not say how many rounds these experiments took; the fewest and the most that seem plausible."""
+"""The paper does not say how many rounds these experiments took; these are the fewest and most plausible."""
 
 
 def row(setting: str, *, epsilon: float, delta: float, records: int, batch: float, rounds: int) -> Row:
@@ -39,7 +39,7 @@ def row(setting: str, *, epsilon: float, delta: float, records: int, batch: floa
         delta=delta,
         adjacency=Adjacency.ADD_REMOVE,
     )
-    # A client that takes part by a coin of its own: noise of z bounds on the sum, or its own share of it.
+    # A client takes part by its own coin: the noise is z bounds on the sum, or its own share on its message.
     constant = (noise * epsilon / rate) ** 2 / (rounds * -math.log(delta))
     return Row(
         setting=setting,
@@ -55,7 +55,7 @@ def row(setting: str, *, epsilon: float, delta: float, records: int, batch: floa
 
 
 def table() -> tuple[Row, ...]:
-    """The labels of appendix G, and that of the synthetic problem of appendix F, where everyone takes part."""
+    """The labels of appendix G, and that of the synthetic problem of appendix F, where all clients take part."""
     rows = [
         row(name, epsilon=label, delta=1e-5, records=clients, batch=clients / 5, rounds=rounds)
         for name, clients in EXPERIMENTS
@@ -68,7 +68,7 @@ def table() -> tuple[Row, ...]:
 def _true(noise: float, rate: float, participants: float, rounds: int, delta: float) -> dict[str, float]:
     secret = repeated(poisson(rate, noise), rounds)
     known = revealed_batches(rounds, rate, noise, 1.0, 0.0)
-    # Who sends a message is known, so its neighbour is another message of the same client.
+    # The sender of a message is known, so its neighbour is another message of the same client.
     message = gaussian(noise / math.sqrt(participants))
     return {
         SECRET: epsilon(secret, delta, Adjacency.ADD_REMOVE),

@@ -1,4 +1,4 @@
-"""The papers by name: the table of their own experiments, and a calculator for other numbers."""
+"""The papers by name: a table of each paper's own experiments, and a calculator for other numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tacit.theory.published.row import Row
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper's formula: what it is, its own experiments, and the same for any numbers."""
+    """A paper's formula, the table of its own experiments, and a function for other numbers."""
 
     title: str
     table: Callable[[], tuple[Row, ...]]

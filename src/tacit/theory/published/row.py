@@ -1,4 +1,4 @@
-"""One published label, and what it was worth."""
+"""One published label, and its true epsilons."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Row:
-    """A label of a paper, the setting it was given for, and the true epsilons of the paper's noise in it."""
+    """A label of a paper, the setting it was given for, and the true epsilons of the paper's noise there."""
 
     setting: str
     label: float
     delta: float
     records: int
-    """of a client; for client-level privacy the number of clients"""
+    """records of a client; for client-level privacy the number of clients"""
     batch: float
     """records drawn in a round; for client-level privacy the expected number of clients"""
     rounds: int
-    """releases of noisy sums"""
+    """number of releases of noisy sums"""
     noise_multiplier: float
-    """of the paper's formula: the standard deviation on the sum over the bound of one record"""
+    """from the paper's formula: the standard deviation on the sum, divided by the bound of one record"""
     true: dict[str, float] = field(hash=False)
-    """by how sampling and neighbours are read: the exact epsilon of that noise"""
+    """the exact epsilon of that noise, for each reading of sampling and neighbours"""
     factors: dict[str, float] = field(default_factory=dict, hash=False)
-    """what else there is to compare"""
+    """other numbers to compare"""
     remark: str = ""
 
     def to_dict(self) -> dict[str, Any]:

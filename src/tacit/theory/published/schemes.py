@@ -1,4 +1,4 @@
-"""The same noise as a paper may be read: sampling by coins or by number, records removed or replaced."""
+"""The exact epsilon of a paper's noise under each reading: Poisson or fixed-size batches, remove or replace."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def true_epsilons(
 def attained_with_replacement(
     *, records: int, batch: int, rounds: int, noise_multiplier: float, delta: float
 ) -> float:
-    """An epsilon below which batches with replacement do not stay, to within 0.5%: that of two given data sets.
+    """A lower bound on the epsilon of batches with replacement, attained to within 0.5% by two given data sets.
 
     All other records contribute -C; one contributes +C in the first data set and -C in the second. The number of
     its draws is J ~ Binomial(b, 1/n), so one round is sum_j P(J = j) N(2 j C) against N(0), and the rounds are
@@ -72,7 +72,7 @@ def attained_with_replacement(
 
 
 def full_batch_noise_std(*, records: int, rounds: int, epsilon: float, delta: float) -> float:
-    """The least noise on the mean, in bounds, that makes a label true with full batches and replace-one.
+    """The least noise on the mean, in bounds, that makes a label true for full batches and replace-one.
 
     >>> round(full_batch_noise_std(records=3256, rounds=25, epsilon=1.0, delta=1e-3), 4)
     0.0079

@@ -1,7 +1,7 @@
 """SoteriaFL (Li et al. 2022): Theorems 2 and 4 with the constants of the authors' experiments.
 
-The labels of section 6 and appendix A, for records clipped one by one (the authors clip the mean of a batch,
-which protects nobody). The theorem's condition, epsilon < c' q^2 T, is broken by factors of 15 and more.
+The labels of section 6 and appendix A, for per-record clipping (the authors clip the mean of a batch, which
+protects nobody). The theorem's condition, epsilon < c' q^2 T, is violated by factors of 15 and more.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _true(
         )
     if algorithm not in ("soteriafl-svrg", "soteriafl-saga", "ldp-svrg"):
         raise RequestError(f"algorithm must draw batches, which {algorithm!r} does not")
-    # Theorem B: (2 - q) bounds when drawn, q when not, q on average. The paper bounds no differences.
+    # Theorem B: (2 - q) bounds when drawn, q when not, q on average. The paper does not bound differences.
     rate = batch / records
     coins = repeated(two_level(rate, noise_multiplier, 2 - rate, rate, rate), rounds)
     return {

@@ -1,11 +1,11 @@
-"""What the theorems of SoteriaFL (Li, Zhao, Li & Chi 2022) prescribe and promise, one file an idea.
+"""What the theorems of SoteriaFL (Li et al. 2022) prescribe and promise, with one file per idea.
 
 Letters of the formulas: n `clients`, m `records` of each client, d `dim`, w `omega`, L `smoothness`,
 G `gradient_bound`, T `rounds`, b `batch`, q = b/m, s `noise_std` of a coordinate of a client's message,
 D `loss_gap` = f(x^0) - f*, ln1d = ln(1/delta). A utility is E||grad f(x^t)||^2, averaged over the rounds.
 
-Nothing here makes a run private. The paper's noise is kept for comparison; the bounds of Theorems 1 and 3
-take the standard deviation that is really used, so that they hold for noise calibrated exactly.
+Nothing here makes a run private. The paper's noise is kept for comparison; the bounds of Theorems 1 and 3 take
+the standard deviation that is really used, so they hold for exactly calibrated noise.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def cdp_step(problem: Problem, *, noise_rate: float) -> float:
 
 
 def cdp_utility_bound(problem: Problem, *, step: float, rounds: int, batch: int, noise_std: float) -> float:
-    """What CDP-SGD's analysis promises (eq. 46, first line) for the noise that is really added; step <= 1/L.
+    """The bound of CDP-SGD's analysis (eq. 46, first line) for the noise that is really added; step <= 1/L.
 
     2D / (step T) + (L step / n) [w G^2 + (1+w) ((1-q) G^2/b + d s^2)].
 
@@ -54,7 +54,7 @@ def cdp_utility_bound(problem: Problem, *, step: float, rounds: int, batch: int,
 def cdp_terms(
     problem: Problem, *, step: float, rounds: int, batch_variance: float, noise_std: float
 ) -> dict[str, float]:
-    """The same by cause. `batch_variance` is that of a batch's mean gradient over G^2: (1-q)/b, for example."""
+    """The bound by cause. `batch_variance` is that of a batch's mean gradient over G^2: (1-q)/b, for example."""
     if positive("step", step) * problem.smoothness > 1 + ROUND_OFF:
         raise RequestError(f"step must be at most 1/smoothness = {1 / problem.smoothness:.6g}, not {step!r}")
     g_squared = problem.gradient_bound**2

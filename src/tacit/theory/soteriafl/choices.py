@@ -1,4 +1,4 @@
-"""What SoteriaFL (Li et al. 2022) chooses for a run: batch, rounds, step and snapshot probability."""
+"""The choices of SoteriaFL (Li et al. 2022) for a run: batch, rounds, step and snapshot probability."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tacit.theory.soteriafl.problem import Problem
 
 
 def choose(asked: Asked) -> dict[str, Any]:
-    """Theorems 1 and 3 where the smoothness is known, and always the snapshot probability of Corollary 2, b/m."""
+    """The values of Theorems 1 and 3 if the smoothness is known, and Corollary 2's snapshot probability, b/m."""
     wanted = ["rounds", "step"] + (["batch"] if asked.batch() is not None else [])
     found = prescription(asked) if any(asked.is_open(name) for name in wanted) else None
     chosen: dict[str, Any] = {}
@@ -22,7 +22,7 @@ def choose(asked: Asked) -> dict[str, Any]:
 
 
 def prescription(asked: Asked) -> Prescription | None:
-    """What the paper prescribes, from public numbers alone; None where they are not known."""
+    """What the paper prescribes, from public numbers alone; None if they are not known."""
     posed = problem(asked)
     if posed is None:
         return None
@@ -30,9 +30,9 @@ def prescription(asked: Asked) -> Prescription | None:
 
 
 def problem(asked: Asked) -> Problem | None:
-    """The public numbers that the theory depends on; None without a promise, or a smoothness constant.
+    """The public numbers that the theory depends on; None without a promise or a smoothness constant.
 
-    The latter is known for linear models with a public bound on the features.
+    The smoothness is known for linear models with a public bound on the features.
     """
     model, federation = asked.model, asked.federation
     if asked.epsilon is None or asked.delta is None or asked.feature_norm is None:

@@ -1,4 +1,4 @@
-"""What compression costs SoteriaFL (Li et al. 2022): section 2, and its part in Theorem 3 and Corollary 1.
+"""The cost of compression in SoteriaFL (Li et al. 2022): section 2, and its part in Theorem 3 and Corollary 1.
 
 The letters of the formulas are those of `tacit.theory.soteriafl`.
 """
@@ -12,7 +12,7 @@ from tacit.theory.checks import not_negative
 
 
 def shift_step(omega: float) -> float:
-    """The rate at which a client's shift learns (gamma of Theorem 3): sqrt((1 + 2w) / (2 (1 + w)^3)).
+    """The rate at which a client's shift moves (gamma of Theorem 3): sqrt((1 + 2w) / (2 (1 + w)^3)).
 
     >>> round(shift_step(19.0), 4)
     0.0494

@@ -1,4 +1,4 @@
-"""Corollaries 1 to 3 of SoteriaFL (Li et al. 2022): what Theorem 3 becomes for each estimator.
+"""Corollaries 1 to 3 of SoteriaFL (Li et al. 2022): Theorem 3 for each estimator.
 
 The letters of the formulas are those of `tacit.theory.soteriafl`.
 """
@@ -16,9 +16,9 @@ from tacit.theory.soteriafl.problem import Problem
 def sgd_batch(problem: Problem, beta: float) -> float:
     """The batch of Corollary 1, SoteriaFL-SGD, for any beta: min{m epsilon G sqrt(beta / ((1+w) L d ln1d)), m}.
 
-    The corollary has beta = tau / (2 (1+w)). Its utility does not follow from this beta when tau is small: put
-    into Theorem 3 it gives the order (L/K) (1 + 2 tau) / sqrt(2 tau), which grows without limit as tau falls.
-    `balanced_beta` proves the claim.
+    The corollary has beta = tau / (2 (1+w)). Its utility does not follow from this beta when tau is small:
+    inserted into Theorem 3 it gives the order (L/K) (1 + 2 tau) / sqrt(2 tau), which is unbounded as tau falls.
+    With `balanced_beta` the claim holds.
 
     >>> a9a = Problem(clients=10, records=3256, dim=124, omega=124 / 6 - 1, epsilon=1.0, delta=1e-3,
     ...               gradient_bound=0.5)
@@ -32,9 +32,9 @@ def sgd_batch(problem: Problem, beta: float) -> float:
 def balanced_beta(clients: int, omega: float) -> float:
     """The beta with which Corollary 1 holds for every tau: (sqrt(1 + 16 tau^2) - 1) / (8 (1+w)).
 
-    tacit's own; Theorem 3 allows any beta. For an estimator without memory both limits of `largest_step` meet
-    there. Up to constants, rounds and utility are K and L/K times
-    sqrt((1 + sqrt(1 + 16 tau^2)) / 2) <= 1 + sqrt(2 tau).
+    This is tacit's own choice; Theorem 3 allows any beta. For an estimator without memory, both limits of
+    `largest_step` are equal at this beta. Up to constants, rounds and utility are K and L/K times sqrt((1 +
+    sqrt(1 + 16 tau^2)) / 2) <= 1 + sqrt(2 tau).
 
     >>> round(balanced_beta(10_000, 0.0), 6)
     0.0001
@@ -49,11 +49,11 @@ def svrg_beta_and_step(
 ) -> tuple[float, float]:
     """The beta and step of Corollary 2 for a batch b and snapshot probability p.
 
-    With u = p^(2/3) b^(1/3), which like p must be at most 1/4:
+    With u = p^(2/3) b^(1/3), which must be at most 1/4, and so must p:
     beta = u^2 (1+w)^2 min{1, 1/tau^2} / n and step = u min{1, 1/tau} / (2L).
 
     The step is longer than Theorem 3 allows when 1 + omega < 2.65 and clients <= 18, by a factor of up to 6.2
-    (one client, no compression): take the smaller of it and `largest_step`.
+    (one client, no compression): use the smaller of it and `largest_step`.
 
     >>> svrg_beta_and_step(clients=100, omega=0.0, smoothness=1.0, batch=1, snapshot_probability=0.125)
     (0.000625, 0.125)

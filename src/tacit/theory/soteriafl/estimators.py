@@ -1,4 +1,4 @@
-"""What SoteriaFL (Li et al. 2022) asks of a local gradient estimator: Assumption 3, and Lemma 1 for each.
+"""What SoteriaFL (Li et al. 2022) requires of a local gradient estimator: Assumption 3, and Lemma 1 for each.
 
 The letters of the formulas are those of `tacit.theory.soteriafl`.
 """
@@ -13,7 +13,7 @@ from tacit.theory.checks import batch_size
 
 @dataclass(frozen=True)
 class EstimatorConstants:
-    """What Assumption 3 asks of a local gradient estimator, g = A + B.
+    """The constants of Assumption 3 for a local gradient estimator, g = A + B.
 
     A averages over the batch terms of norm at most `g_a`, B averages over all records terms of norm at most
     `g_b`, the variance is at most C_1 Delta^t + C_2, and

@@ -1,4 +1,4 @@
-"""One call for a run: the parameters that SoteriaFL (Li et al. 2022) backs, as numbers that can be used."""
+"""Usable parameters for a run, as supported by SoteriaFL (Li et al. 2022), in one call."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tacit.theory.soteriafl.theorem_3 import balancing_rounds, initial_potential
 
 @dataclass(frozen=True)
 class Prescription:
-    """Parameters that the theory backs."""
+    """Parameters that the theory supports."""
 
     step: float
     batch: int
@@ -30,7 +30,7 @@ _GAINS = {"gd": 1 / 4, "sgd": 1 / 4, "svrg": 2.0, "saga": 2.0}
 
 
 def exact_noise_constant(algorithm: str) -> float:
-    """The paper's open constant c, as it is where noise is calibrated exactly (replace-one, large batches).
+    """The paper's open constant c, for exactly calibrated noise (replace-one, large batches).
 
     T releases of a gradient need a variance of about (2 G/m)^2 T 2 ln(1/delta) / epsilon^2: 8 in its units.
     Theorem 4 (direct compression) multiplies c by 1, Theorem 2 by G_A^2/4 + G_B^2: 1/4 for minibatches, and 2 for
@@ -49,7 +49,7 @@ def exact_noise_constant(algorithm: str) -> float:
 def _prescribe_direct(problem: Problem, noise_constant: float) -> Prescription:
     noise_rate = noise_constant * (problem.gradient_bound * problem.privacy_cost) ** 2 / problem.dim
     rounds = math.ceil(cdp_rounds(problem, noise_rate=noise_rate))
-    # Theorem 1 leaves the batch open: the smallest that keeps Theorem 4's condition with c' = 1, if any does.
+    # Theorem 1 leaves the batch open: use the smallest that meets Theorem 4's condition with c' = 1, if any does.
     batch = min(problem.records, math.floor(problem.records * math.sqrt(problem.epsilon / rounds)) + 1)
     return Prescription(cdp_step(problem, noise_rate=noise_rate), batch, rounds)
 
@@ -85,14 +85,14 @@ def _prescribe_shifted(kind: str, problem: Problem, noise_constant: float) -> Pr
 
 
 def prescribe(algorithm: str, problem: Problem, *, noise_constant: float) -> Prescription:
-    """Step, batch and rounds for an algorithm of the paper, in numbers that can be run.
+    """Step, batch and rounds for an algorithm of the paper, rounded to values that can be run.
 
     The step never exceeds what the theorem allows (`largest_step`, or 1/L for direct compression). Rounds balance
     noise and descent (eqs. 5 and 47), with shifts that start at zero, for the paper's open noise constant c.
 
-    GD and SGD take `balanced_beta` in the place of Corollary 1's; Corollary 2's step is lowered where it is
-    too long; batches are rounded so that the corollaries' conditions still hold.
-    "ldp-sgd" and "ldp-svrg" are CDP-SGD and SoteriaFL-SVRG without a compressor: omega counts as 0.
+    GD and SGD use `balanced_beta` instead of Corollary 1's; Corollary 2's step is lowered where it is too long;
+    batches are rounded so that the corollaries' conditions still hold. "ldp-sgd" and "ldp-svrg" are CDP-SGD and
+    SoteriaFL-SVRG without a compressor: omega counts as 0.
 
     >>> p = Problem(clients=1000, records=1000, dim=100, omega=4.0, epsilon=1.0, delta=1e-5)
     >>> found = prescribe("soteriafl-svrg", p, noise_constant=1.0)

@@ -1,4 +1,4 @@
-"""The setting of SoteriaFL (Li et al. 2022): the numbers that its corollaries and tables are functions of.
+"""The setting of SoteriaFL (Li et al. 2022): the numbers that its corollaries and tables depend on.
 
 The letters of the formulas are those of `tacit.theory.soteriafl`.
 """
@@ -42,7 +42,7 @@ class Problem:
 
     @property
     def privacy_cost(self) -> float:
-        """sqrt(d ln1d) / (m epsilon): the utility of one private client alone, with G = L = 1."""
+        """sqrt(d ln1d) / (m epsilon): the utility of a single private client, with G = L = 1."""
         return math.sqrt(-self.dim * math.log(self.delta)) / (self.records * self.epsilon)
 
     @property

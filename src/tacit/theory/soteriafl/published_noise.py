@@ -19,7 +19,7 @@ AS_PUBLISHED = {
     "soteriafl-saga": (48.0, 2.0),
     "ldp-svrg": (48.0, 2.0),
 }
-"""For each algorithm the open constant c as the authors' experiments set it, and noise_gain / G^2."""
+"""For each algorithm, the open constant c as set in the authors' experiments, and noise_gain / G^2."""
 
 
 def published_noise_std(
@@ -31,7 +31,7 @@ def published_noise_std(
     epsilon: float,
     delta: float,
 ) -> float:
-    """The noise of Theorems 2 and 4 as published, NOT private as labelled: for comparison only.
+    """The noise of Theorems 2 and 4 as published. NOT private as labelled: for comparison only.
 
     s^2 = c g T ln1d / (m epsilon)^2 with g = G^2 for CDP-SGD and LDP-SGD (Theorem 4) and g = G_A^2/4 + G_B^2
     for the others (Theorem 2, eq. 4). The paper leaves c open; here it is that of the authors'
@@ -55,9 +55,9 @@ def published_noise_std(
 
 
 def amplification_excess(epsilon: float, *, batch: int, records: int, rounds: int) -> float:
-    """By which factor a setting breaks the condition of Theorems 2 and 4, epsilon < c' q^2 T.
+    """The factor by which a setting violates the condition of Theorems 2 and 4, epsilon < c' q^2 T.
 
-    At 1 and above the theorems promise nothing. c' is open in the paper; here it is 1.
+    From 1 on, the theorems promise nothing. The paper leaves c' open; here it is 1.
 
     >>> round(amplification_excess(1.0, batch=10, records=3256, rounds=25))  # the paper's a9a, epsilon 1
     4241

@@ -28,8 +28,8 @@ def table_1(problem: Problem) -> list[Table1Row]:
     """Table 1 in numbers: orders, with constant 1 and, as in the table, G = L = 1.
 
     Communication is n d T / (1+w), with w = 0 for algorithms that do not compress. For Q-DPSGD-1 the paper's
-    sigma~^2 is read as 1 + w; its printed communication lacks the factor d that the table's own formula gives
-    and that stands here.
+    sigma~^2 is read as 1 + w; its printed communication lacks the factor d of the table's own formula, which is
+    included here.
 
     >>> p = Problem(clients=100, records=1000, dim=10, omega=1.0, epsilon=1.0, delta=1e-5)
     >>> [row.algorithm for row in table_1(p) if row.communication is None]

@@ -32,7 +32,7 @@ def largest_step(
 
     With S = 1 + 2 alpha C_4 + 4 beta (1+w):
     min{ 1 / ((S + 2 alpha C_3/step^2) L), sqrt(beta n) / (sqrt(S) (1+w) L) }.
-    The step on the right is no circle: in Lemma 1 C_3/step^2 does not depend on it.
+    This is not circular: in Lemma 1, C_3/step^2 does not depend on the step.
 
     >>> from tacit.theory.soteriafl import sgd_constants
     >>> whole = sgd_constants(records=9, batch=9, gradient_bound=1.0)
@@ -49,8 +49,8 @@ def largest_step(
 def initial_potential(loss_gap: float, *, beta: float, smoothness: float, shift_gap_squared: float) -> float:
     """Phi_0 of Theorem 3: D + (beta/L) mean_i ||grad f_i(x^0) - s_i^0||^2.
 
-    `shift_gap_squared` is that mean: at most G^2 when the shifts start at zero. Its third term, alpha L Delta^0,
-    is zero for all four estimators, whose snapshots start at x^0.
+    `shift_gap_squared` is that mean: at most G^2 if the shifts start at zero. The third term, alpha L Delta^0, is
+    zero for all four estimators, whose snapshots start at x^0.
 
     >>> initial_potential(1.0, beta=0.5, smoothness=2.0, shift_gap_squared=4.0)
     2.0
@@ -72,10 +72,10 @@ def utility_bound(
     omega: float,
     smoothness: float,
 ) -> float:
-    """What Theorem 3 promises for the noise that is really added.
+    """The bound of Theorem 3 for the noise that is really added.
 
-    2 Phi_0 / (step T) + 3 beta / ((1+w) L step) (C_2 + d s^2): eq. 26 before the paper's s^2 is put into it.
-    It needs the shift step `shift_step(omega)` and a step up to `largest_step`; a longer one is refused.
+    2 Phi_0 / (step T) + 3 beta / ((1+w) L step) (C_2 + d s^2): eq. 26 before the paper's s^2 is inserted. It
+    needs the shift step `shift_step(omega)` and a step up to `largest_step`; a longer one is refused.
 
     >>> from tacit.theory.soteriafl import sgd_constants
     >>> whole = sgd_constants(records=9, batch=9, gradient_bound=1.0)
@@ -100,10 +100,10 @@ def _noise_weight(beta: float, step: float, omega: float, smoothness: float) -> 
 def smallest_beta(
     constants: EstimatorConstants, *, step: float, clients: int, omega: float, smoothness: float
 ) -> float | None:
-    """The beta with which Theorem 3 promises most for a step; None for a step that no beta allows.
+    """The beta with the best bound of Theorem 3 for a step; None if no beta allows the step.
 
-    The bound grows with beta, so it is the least with step <= sqrt(beta n) / (sqrt(S) (1+w) L): with
-    k = (step L (1+w))^2 and S = 1 + c beta, beta = k / (n - c k). The other limit of `largest_step` must hold.
+    The bound grows with beta, so this is the least beta with step <= sqrt(beta n) / (sqrt(S) (1+w) L): with k =
+    (step L (1+w))^2 and S = 1 + c beta, beta = k / (n - c k). The other limit of `largest_step` must hold.
 
     >>> from tacit.theory.soteriafl import sgd_constants
     >>> whole = sgd_constants(records=9, batch=9, gradient_bound=1.0)

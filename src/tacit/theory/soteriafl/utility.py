@@ -1,7 +1,7 @@
-"""What SoteriaFL (Li, Zhao, Li & Chi 2022) promises for a run: Theorem 1 (direct) and Theorem 3 (shifted).
+"""The bounds of SoteriaFL (Li et al. 2022) for a run: Theorem 1 (direct) and Theorem 3 (shifted).
 
-Both bound the mean over the rounds of E||grad f||^2, f the clients' mean loss, convex or not. Neither has a term
-for unlike clients: the bounds hold however much they differ. The paper has no lower bound.
+Both bound the mean over the rounds of E||grad f||^2, where f is the clients' mean loss, convex or not. Neither
+has a term for unlike clients: the bounds hold however much they differ. The paper has no lower bound.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _DIRECT = ("cdp-sgd", "ldp-sgd")
 
 
 def utility_of(run: PlannedRun) -> UtilityBound:
-    """The theorem's bound for the noise that the run really has, at its step, or at the longest one allowed."""
+    """The theorem's bound for the run's actual noise, at its step or at the longest one allowed."""
     asked, direct = run.asked, run.asked.algorithm in _DIRECT
     constants = known(run, "lipschitz", "loss_gap", "smoothness")
     gaps, assumptions = bound_gaps(run, constants.lipschitz)
     gaps = (*constants.missing("smoothness", "loss_gap"), *gaps, *crowd_gaps(run, everyone=True))
     if asked.one_pass:
-        gaps += ("records are drawn once only, and the theorem is for batches that are drawn anew",)
+        gaps += ("records are drawn only once, but the theorem assumes that batches are drawn anew",)
     given_shift = asked.value("shift_step")
     if given_shift is not None and abs(given_shift - shift_step(asked.omega)) > 1e-9:
-        gaps += (f"shift_step = {given_shift:g}, and Theorem 3 is for {shift_step(asked.omega):.4g}",)
+        gaps += (f"shift_step = {given_shift:g}, but Theorem 3 assumes {shift_step(asked.omega):.4g}",)
     if direct and asked.omega and asked.model.penalty is not None:
-        assumptions += ("with the penalty's gradient, no client's gradient is longer than a record's can be",)
+        assumptions += ("with the penalty's gradient, no client's gradient exceeds the longest of a record",)
     if asked.value("difference_bound") is not None:
         assumptions += ("difference_bound shortens no difference of a record's gradients",)
     answer = UtilityBound(
@@ -50,7 +50,7 @@ def utility_of(run: PlannedRun) -> UtilityBound:
         records=asked.smallest,
         dim=asked.model.dim,
         omega=asked.omega,
-        # Without a promise the noise is none; the terms depend on it alone.
+        # Without a promise there is no noise; the terms depend on nothing else.
         epsilon=asked.epsilon or 1.0,
         delta=asked.delta or 0.5,
         smoothness=constants.smoothness,
@@ -87,14 +87,14 @@ def utility_of(run: PlannedRun) -> UtilityBound:
 
 
 def _estimator(run: PlannedRun, problem: Problem) -> EstimatorConstants:
-    """Lemma 1's constants for the run's batches, rounded down to whole records: that is on the safe side."""
+    """Lemma 1's constants for the run's batches, rounded down to whole records, which is conservative."""
     batch = max(1, min(int(run.batch), problem.records))
     kind, g, smoothness = run.asked.algorithm.split("-")[-1], problem.gradient_bound, problem.smoothness
     if kind == "svrg":
         p = run.asked.value("snapshot_probability")
         return svrg_constants(batch=batch, snapshot_probability=p, smoothness=smoothness, gradient_bound=g)
     if kind == "saga":
-        # SAGA is SVRG with p = b/m; where clients differ, the slowest table counts.
+        # SAGA is SVRG with p = b/m; if clients differ, the slowest table counts.
         p = run.least_rate
         return svrg_constants(batch=batch, snapshot_probability=p, smoothness=smoothness, gradient_bound=g)
     plain = sgd_constants(records=problem.records, batch=batch, gradient_bound=g)
