@@ -13,7 +13,7 @@ public, and every promise then says so. Local steps are as long as the server's 
 from __future__ import annotations
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.trust import Trust
+from tacit.algorithms.trust import Nobody, Trust
 from tacit.client.bounded_update import BoundedUpdate
 from tacit.client.bounds import Bound, ClipNorm, Normalise, Unbounded
 from tacit.client.sampling import Full, Sampling
@@ -62,7 +62,7 @@ def fedavg(
 def dp_fedavg(
     model: Model,
     *,
-    trust: Trust,
+    trust: Trust = Nobody(),
     clip_norm: float = 1.0,
     sampling: Sampling = Full(),
     local_steps: int = 10,
@@ -99,7 +99,7 @@ def dp_fedavg(
 def dp_normfedavg(
     model: Model,
     *,
-    trust: Trust,
+    trust: Trust = Nobody(),
     clip_norm: float = 1.0,
     sampling: Sampling = Full(),
     local_steps: int = 10,

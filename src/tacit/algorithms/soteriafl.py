@@ -96,7 +96,7 @@ def soteriafl_sgd(
 def soteriafl_svrg(
     model: Model,
     *,
-    snapshot_probability: float,
+    snapshot_probability: float = 0.1,
     bound: Bound = ClipNorm(1.0),
     sampling: Sampling = Poisson(0.1),
     compressor: Compressor = RandK(fraction=0.05),
@@ -167,7 +167,7 @@ def ldp_sgd(
 def ldp_svrg(
     model: Model,
     *,
-    snapshot_probability: float,
+    snapshot_probability: float = 0.1,
     bound: Bound = ClipNorm(1.0),
     sampling: Sampling = Poisson(0.1),
     step: float | None = None,
