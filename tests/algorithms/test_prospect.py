@@ -29,7 +29,11 @@ def _directions(recipe: Recipe, federation: Federation) -> tuple[torch.Tensor, A
     plan = make_plan(recipe, federation=federation)
     calibration = plan.calibration
     known = prospect(
-        plan.algorithm, federation, calibration.noise_stds, float(calibration.noise_multipliers[0]), plan.rounds
+        plan.algorithm,
+        plan.federation,
+        calibration.noise_stds,
+        float(calibration.noise_multipliers[0]),
+        plan.rounds,
     )
     seen: list[torch.Tensor] = []
 

@@ -11,7 +11,7 @@ import pytest
 import tacit
 from tacit.algorithms.registry import ALGORITHMS, AlgorithmEntry, algorithm_entry, build_algorithm
 from tacit.algorithms.scaffold import ControlledSteps
-from tacit.algorithms.settings import About, checked_settings, settings_of, usual_settings
+from tacit.algorithms.settings import About, checked_settings, read_parts, settings_of, usual_settings
 from tacit.algorithms.shuffled import WithPenalty
 from tacit.algorithms.shuffler import Shuffler
 from tacit.algorithms.trust import Aggregator, Nobody
@@ -193,8 +193,12 @@ def test_a_setting_that_nobody_takes_is_refused_with_those_that_are_taken() -> N
         build_algorithm("ldp-sgd", MODEL, {"kappa": 1.0}, About(shape, 3))
     with pytest.raises(RequestError, match="step must be float, not 'long'"):
         build_algorithm("ldp-sgd", MODEL, {"step": "long"}, About(shape, 3))
-    with pytest.raises(RequestError, match="'ldp-svrg' needs snapshot_probability: set algorithm"):
-        build_algorithm("ldp-svrg", MODEL, {}, About(shape, 3))
+
+    def own(model: Model, *, strength: float) -> tacit.Algorithm:
+        return build("ldp-sgd")
+
+    with pytest.raises(RequestError, match="'own' needs strength: set algorithm"):
+        read_parts("own", own, {}, About(shape, 3))
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
