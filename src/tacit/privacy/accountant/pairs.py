@@ -2,8 +2,8 @@
 
 A pair is all that the accountant needs to know about one release (Zhu, Dong & Wang 2022, Def. 7 and Thm
 10): products of dominating pairs dominate adaptive compositions. Each pair here answers two questions about
-its privacy loss L = log P/Q under P: on which range does it live, and how much of P and of Q lies in each
-cell of a grid of losses. All noise has standard deviation one; shifts are in units of it.
+its privacy loss L = log P/Q under P: what its range is, and how much of P and of Q lies in each cell of a grid of
+losses. All noise has standard deviation one; shifts are in units of it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from scipy.special import log_ndtr, ndtri_exp
 Array = NDArray[np.float64]
 
 _FAR = 40.0
-"""Standard deviations beyond which a Gaussian's mass, exp(-800), is taken to be nothing."""
+"""Standard deviations beyond which a Gaussian's mass, exp(-800), is treated as zero."""
 
 _MOST_STEPS = 60
 
@@ -42,7 +42,7 @@ class Pair(Protocol):
 
     @property
     def unbounded(self) -> float:
-        """Mass of P that is given up as if it revealed the record."""
+        """Mass of P that is charged as if it revealed the record."""
         ...
 
 
@@ -165,7 +165,7 @@ class FixedSizePair:
         below, above = np.abs(losses[: zero + 1][::-1]), losses[zero:]
         shorter, longer = sorted((below, above), key=len)
         if np.array_equal(shorter, longer[: len(shorter)]):
-            # One side's cells are the first of the other's; what lies beyond them, its last.
+            # The cells of one side are the first of the other side; everything beyond them joins its last cell.
             long = self._log_positive_cells(longer)
             short = tuple(_log_total_from(cells, len(shorter) - 1) for cells in long)
             (upper, lower), mirrored = (long, short) if len(above) == len(longer) else (short, long)
@@ -233,7 +233,7 @@ class RevealedPair:
 
 
 def _log_total_from(log_masses: Array, last: int) -> Array:
-    """The first masses as they are, and all from the `last` on as one."""
+    """The masses before `last` unchanged, and all from `last` on added up."""
     return np.append(log_masses[:last], np.logaddexp.reduce(log_masses[last:]))
 
 
