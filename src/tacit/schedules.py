@@ -25,11 +25,11 @@ class Constant:
     """The same step in every round."""
 
     def factor(self, round: int) -> float:
-        """One."""
+        """Always one."""
         return 1.0
 
     def spec(self) -> str:
-        """Its name."""
+        """The name of the schedule."""
         return "constant"
 
 
@@ -60,7 +60,7 @@ class InverseSqrt:
         return float((round + 1) ** -0.5)
 
     def spec(self) -> str:
-        """Its name."""
+        """The name of the schedule."""
         return "inverse-sqrt"
 
 

@@ -114,9 +114,9 @@ class BinomialGradient:
         return replace(self, noise=replace(self.noise, secret=noise.secret))
 
     def evaluations(self, cohort: Cohort) -> float:
-        """The batch."""
+        """The records of the batch."""
         return float(self.sampling.batch_sizes(cohort.sizes).sum())
 
     def records_in_memory(self, sizes: Tensor) -> Tensor:
-        """The batch."""
+        """The records of the batch."""
         return self.sampling.batch_sizes(sizes)

@@ -102,7 +102,7 @@ class BoundedUpdate:
         return (point - points) / step
 
     def noise_stds(self, sizes: Tensor, noise_multipliers: Tensor) -> Tensor:
-        """z bound."""
+        """The noise on each coordinate, z times the bound."""
         return noise_multipliers * self.bound.norm(self.model.dim)
 
     def event(self, size: int, noise_multiplier: float, rounds: int) -> dp_event.DpEvent:
@@ -119,5 +119,5 @@ class BoundedUpdate:
         return self.steps * float(self.sampling.batch_sizes(cohort.sizes).sum())
 
     def records_in_memory(self, sizes: Tensor) -> Tensor:
-        """A batch."""
+        """The records of one batch."""
         return self.sampling.batch_sizes(sizes)

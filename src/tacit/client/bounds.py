@@ -156,11 +156,11 @@ class Unbounded:
     """No bound, for algorithms that make no promise: no amount of noise would be enough."""
 
     def norm(self, dim: int) -> float:
-        """Infinite."""
+        """Infinity: nothing is bounded."""
         return math.inf
 
     def sums(self, gradients: Gradients) -> Tensor:
-        """Plain sums."""
+        """The sums of the gradients, unbounded."""
         return gradients.weighted_sums(torch.ones(int(gradients.counts.sum())))
 
 

@@ -31,7 +31,7 @@ class Cohort:
     grams: Grams | None = None
     """products of the clients' records, if they are kept"""
     told: Mapping[str, Tensor] = field(default_factory=dict)
-    """what the work may use besides the point: parts of what the server sent and of its state for each client"""
+    """what the work may use besides the point: parts of what the server sent and of the clients' uplink memory"""
 
     @property
     def sizes(self) -> Tensor:

@@ -40,7 +40,7 @@ class Coins:
     precision: torch.dtype = torch.float64
 
     def init(self, clients: int, dim: int) -> State:
-        """None."""
+        """No memory: every draw is fresh."""
         return {}
 
     def add(
@@ -147,9 +147,9 @@ class CoinGradient:
         return replace(self, noise=Coins(secret=noise.secret))
 
     def evaluations(self, cohort: Cohort) -> float:
-        """A batch."""
+        """The records of one batch."""
         return float(self.sampling.batch_sizes(cohort.sizes).sum())
 
     def records_in_memory(self, sizes: Tensor) -> Tensor:
-        """A batch."""
+        """The records of one batch."""
         return self.sampling.batch_sizes(sizes)

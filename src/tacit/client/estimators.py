@@ -121,11 +121,11 @@ class Minibatch:
         return 1.0
 
     def evaluations(self, cohort: Cohort) -> float:
-        """The batch."""
+        """The records of the batch."""
         return float(self.sampling.batch_sizes(cohort.sizes).sum())
 
     def records_in_memory(self, sizes: Tensor) -> Tensor:
-        """The batch."""
+        """The records of the batch."""
         return self.sampling.batch_sizes(sizes)
 
 

@@ -54,7 +54,7 @@ class Everything:
     """All coordinates."""
 
     def kept(self, dim: int) -> int:
-        """All."""
+        """All `dim` coordinates."""
         return dim
 
     def indices(self, generators: Sequence[np.random.Generator], dim: int) -> Tensor:
@@ -126,7 +126,7 @@ class NoisyLocalSteps:
 
     @property
     def kept(self) -> int:
-        """k."""
+        """The number of coordinates that each client works on, k."""
         return self.support.kept(self.model.dim)
 
     def init(self, point: Tensor, federation: Federation) -> State:
@@ -187,7 +187,7 @@ class NoisyLocalSteps:
         return self.steps * float(self.sampling.batch_sizes(cohort.sizes).sum())
 
     def records_in_memory(self, sizes: Tensor) -> Tensor:
-        """A batch."""
+        """The records of one batch."""
         return self.sampling.batch_sizes(sizes)
 
 

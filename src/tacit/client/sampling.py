@@ -136,7 +136,7 @@ class Full:
         return sizes.double()
 
     def rate(self, size: int) -> float:
-        """Everything."""
+        """One: a batch has all records."""
         return 1.0
 
     def draw(self, cohort: Cohort) -> Drawn:
@@ -208,11 +208,11 @@ class FixedSize:
         return "with-replacement" if self.replacement else "without-replacement"
 
     def batch_sizes(self, sizes: Tensor) -> Tensor:
-        """The exact size."""
+        """The exact size of the batch."""
         return _whole_batch_sizes(self.batch, sizes)
 
     def rate(self, size: int) -> float:
-        """b / m."""
+        """The share of the records in a batch, b / m."""
         return _sample_size(self, size) / size
 
     def draw(self, cohort: Cohort) -> Drawn:
@@ -264,11 +264,11 @@ class OnePass:
         _check_batch(self.batch)
 
     def batch_sizes(self, sizes: Tensor) -> Tensor:
-        """The exact size."""
+        """The exact size of the batch."""
         return _whole_batch_sizes(self.batch, sizes)
 
     def rate(self, size: int) -> float:
-        """b / m."""
+        """The share of the records in a batch, b / m."""
         return _sample_size(self, size) / size
 
     def draw(self, cohort: Cohort) -> Drawn:

@@ -121,7 +121,7 @@ class PrivateGradient:
 
     @property
     def sampling(self) -> Sampling:
-        """The estimator's."""
+        """The estimator's sampling scheme."""
         return self.estimator.sampling
 
     def init(self, point: Tensor, federation: Federation) -> State:
@@ -176,9 +176,9 @@ class PrivateGradient:
         return replace(self, noise=noise)
 
     def evaluations(self, cohort: Cohort) -> float:
-        """The estimator's."""
+        """The estimator's evaluations."""
         return self.estimator.evaluations(cohort)
 
     def records_in_memory(self, sizes: Tensor) -> Tensor:
-        """The estimator's."""
+        """The records that the estimator holds at a time."""
         return self.estimator.records_in_memory(sizes)

@@ -78,7 +78,7 @@ class SeededGaussian:
     precision: torch.dtype = torch.float32
 
     def init(self, clients: int, dim: int) -> State:
-        """None."""
+        """No memory: every draw is fresh."""
         return {}
 
     def add(
@@ -108,7 +108,7 @@ class LatticeGaussian:
     precision: torch.dtype = torch.float64
 
     def init(self, clients: int, dim: int) -> State:
-        """None."""
+        """No memory: every draw is fresh."""
         return {}
 
     def add(

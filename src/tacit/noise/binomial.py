@@ -73,7 +73,7 @@ class Grid:
 
     @property
     def spacing(self) -> float:
-        """The step."""
+        """The size of one step, 2^exponent."""
         return math.ldexp(1.0, self.exponent)
 
     @property
@@ -129,7 +129,7 @@ class Binomial:
         return Grid(math.ceil(math.log2(largest / levels)), 0, levels)
 
     def init(self, clients: int, dim: int) -> State:
-        """None."""
+        """No memory: every draw is fresh."""
         return {}
 
     def add(

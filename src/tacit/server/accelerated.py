@@ -109,7 +109,7 @@ class Accelerated:
         return {"point": point, "aggregate": point, **({"start": point} if self.regularisation else {})}
 
     def broadcast(self, state: State, round: int) -> Tensor:
-        """w_md."""
+        """The point w_md."""
         a, e, _ = self._coefficients(round)
         mu = self._mu
         total = e + (1 - a * a) * mu
@@ -129,5 +129,5 @@ class Accelerated:
         return {**state, "point": aggregate if last else point, "aggregate": aggregate}
 
     def output(self, state: State) -> Tensor:
-        """w_ag."""
+        """The averaged point w_ag."""
         return state["aggregate"]

@@ -38,7 +38,7 @@ class Everywhere:
 
     @property
     def diameter(self) -> float | None:
-        """Unbounded."""
+        """None, because the set is unbounded."""
         return None
 
     def nearest(self, point: Tensor) -> Tensor:
@@ -49,7 +49,7 @@ class Everywhere:
         """Every starting point is inside."""
 
     def spec(self) -> str:
-        """No set."""
+        """`none`."""
         return "none"
 
 

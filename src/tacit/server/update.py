@@ -113,7 +113,7 @@ class Averaged:
         return {**self.update.step(state, direction, round), "average": average, "mass": mass}
 
     def output(self, state: State) -> Tensor:
-        """The average."""
+        """The weighted average of the points."""
         return state["average"].to(state["point"].dtype)
 
 

@@ -61,7 +61,7 @@ class MixturePair:
     unbounded: float = 0.0
 
     def loss(self, outcome: Array) -> Array:
-        """log P(x)/Q(x)."""
+        """The privacy loss log P(x)/Q(x) at each outcome x."""
         upper, _ = _log_mixture(outcome, self.upper_weights, self.upper_shifts)
         lower, _ = _log_mixture(-outcome, self.lower_weights, self.lower_shifts)
         return upper - lower
@@ -128,7 +128,7 @@ class FixedSizePair:
     """d_j for the j >= 1 that count, all positive"""
     weights: tuple[float, ...]
     drawn: float
-    """1 - w_0"""
+    """the chance that the record is drawn at all, 1 - w_0"""
     unbounded: float = 0.0
 
     @property

@@ -47,7 +47,7 @@ class Check:
     promised: float
     violated: bool
     finding: str
-    """in words"""
+    """the result in words"""
 
 
 def noise_check(movements: Array, allowed: Array, noise: Array, groups: Counts, *, unit: str = "record") -> Check:

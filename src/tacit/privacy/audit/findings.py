@@ -97,7 +97,7 @@ class AuditResult:
 
     @property
     def verdict(self) -> str:
-        """In words."""
+        """The verdict in words."""
         return VIOLATION if self.violated else CONSISTENT
 
     def to_dict(self) -> dict[str, Any]:
