@@ -28,8 +28,7 @@ class BoundedModel:
     def sums(self, point: Tensor, batch: Batch, at: Tensor | None = None) -> Tensor:
         """For each client, the sum of its records' bounded gradients: (clients, dim).
 
-        With `at`, (clients, k) coordinates per client, gradients are bounded and summed on these coordinates
-        only.
+        With `at`, (clients, k) coordinates per client, gradients are bounded and summed only there.
         """
         gradients = self.model.gradients(point.to(self.precision), self._precise(batch))
         return self.bound.sums(gradients if at is None else active_gradients(gradients, at))

@@ -2,8 +2,7 @@
 
 Local SGD (ISRL-DP, Lowy & Razaviyayn 2023, appendix I), DP-Fed and Fed-SPA (Hu et al. 2021, Algorithm 1). If a
 client works on some coordinates only, these are drawn without looking at the data and may be public. What is
-private is the gradient *on these coordinates*: it is bounded record by record and gets noise, k numbers instead
-of d.
+private is the gradient *there*: it is bounded record by record and gets noise, k numbers instead of d.
 """
 
 from __future__ import annotations

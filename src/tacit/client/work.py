@@ -107,8 +107,7 @@ class PrivateGradient:
 
     Guarantee: with noise multiplier z, one release is the Gaussian mechanism on a sum to which one record adds
     at most `reach` bounds, with noise of z bounds on every coordinate, divided by the constant b. What follows
-    (penalty, shift, compression, server) is post-processing. SoteriaFL (Li et al. 2022), Algorithm 3, lines 3 to
-    12.
+    (penalty, shift, compression, server) is post-processing. SoteriaFL (Li et al. 2022), Algorithm 3, lines 3-12.
     """
 
     model: Model

@@ -62,8 +62,7 @@ class ErrorFeedback(Shifted):
         return packets, {**shift, "average": average, "sent": sent}
 
     def noise_factor(self, dim: int) -> float:
-        # Directions are averages over time: each has little noise, but it persists and adds up to the same
-        # amount.
+        # Directions are averages over time: each has little noise, but it persists and adds up to as much.
         return 1.0
 
     def choose(self, dim: int, generators: Sequence[np.random.Generator]) -> Choice | None:

@@ -47,9 +47,8 @@ class Steps:
 class WholeSteps(Quantiser):
     """Sends rows whose numbers are c 2^e with |c| < 2^(bits - 1), as `e` and all c, without loss.
 
-    It is for vectors that the sender has put on a grid, such as those with coins as noise. A row that is not on
-    such a grid is refused. A message takes 2 bytes for e and `bits` bits per coordinate; e is found from the
-    numbers.
+    It is for vectors that lie on a grid already, such as those with coins as noise. Other rows are refused. A
+    message takes 2 bytes for e and `bits` bits per coordinate; e is found from the numbers.
 
     >>> WholeSteps(bits=12).message_bytes(1000)
     1508

@@ -37,8 +37,7 @@ class KeptCoordinates:
         if self.count is not None:
             return min(self.count, dim)
         assert self.fraction is not None, "one of the two is given"
-        # In floating point 0.29 * 100 is just below 29; a tiny margin makes the floor agree with the decimal
-        # value.
+        # In floating point 0.29 * 100 is just below 29; a tiny margin gives the floor of the decimal value.
         return min(dim, max(1, math.floor(self.fraction * dim * (1 + 1e-12))))
 
     def spec(self) -> str:

@@ -64,8 +64,7 @@ class LinearModel:
         """The largest curvature of any record's loss, including the penalty, if features have at most this norm.
 
         None if the loss has a kink and no smoothing. With smoothing, curvature c becomes c beta/(c + beta). The
-        bound on the features must be public: it must come from how the features are made, not from looking at
-        them.
+        bound on the features must be public: it comes from how they are made, not from looking at them.
         """
         curvature = self.loss.curvature * (positive("feature_norm", feature_norm) ** 2 + self.intercept)
         if self.smoothing is not None:

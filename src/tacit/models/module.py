@@ -119,8 +119,7 @@ class ModuleModel:
     def weighted_loss(self, point: Tensor, batch: Batch, weights: Tensor) -> tuple[Tensor, Tensor] | None:
         """The weighted sum of the records' losses (double) and its gradient, without per-record gradients.
 
-        One ordinary forward and backward pass, for evaluation. None for a module that might mix a batch's
-        records.
+        One ordinary forward and backward pass, for evaluation. None for a module that might mix records.
         """
         if self._capture.chain is None:
             return None

@@ -67,9 +67,8 @@ class Noise(Protocol):
 class SeededGaussian:
     """Floating-point noise from each client's own seeded generator: repeatable, for research.
 
-    It is not safe against floating-point attacks: sums and noise are single-precision numbers, whose low bits
-    reveal more than the accountant assumes. Anyone who knows the seed can subtract the noise. Runs that use it
-    are marked.
+    Not float-safe: sums and noise are single-precision numbers, whose low bits reveal more than the accountant
+    assumes. Also, anyone who knows the seed can subtract the noise. Runs that use it are marked.
     """
 
     name: str = "gaussian"

@@ -162,8 +162,7 @@ class Generators(Sequence[np.random.Generator]):
     def fill(self, index: int, target: memoryview[int]) -> None:
         """Fill `target` with the start of one client's stream: AES-256 in counter mode, from block (client, 0).
 
-        Several times as fast as the client's generator, which gives different numbers. No two clients share a
-        block.
+        Several times as fast as the client's generator, with different numbers. No two clients share a block.
         """
         self._cipher.reset_nonce(struct.pack(">2Q", self.clients[index], 0))
         for start in range(0, len(target), len(_ZEROS)):

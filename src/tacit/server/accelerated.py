@@ -101,7 +101,7 @@ class Accelerated:
                 r = left + 1
                 return 2 / (r + 1), 4 * known_step(stage.curvature) / (r * (r + 1)), r == stage.rounds
             left -= stage.rounds
-        raise RequestError(f"round {round}, but the stages have only {self.rounds} rounds in all")
+        raise RequestError(f"round {round}, but the stages have only {self.rounds} rounds in total")
 
     def init(self, point: Tensor) -> State:
         """Start at w_0 = w_0^ag."""

@@ -24,8 +24,7 @@ class Adaptive:
         x^{t+1} = x^t - step_t u_t / (sqrt(v_t) + kappa)
 
     coordinate by coordinate. `kappa` sets the size from which a coordinate is scaled: if kappa is far above the
-    size of u_t, this is momentum with step/(2 kappa); if it is far below, every coordinate moves by about one
-    step.
+    size of u_t, this is momentum with step/(2 kappa); far below it, every coordinate moves by about one step.
 
     >>> update = Adaptive(step_size=0.1, beta_1=0.0, beta_2=0.0, kappa=1e-6)
     >>> update.step(update.init(torch.zeros(2)), torch.tensor([100.0, -0.01]), 0)["point"]

@@ -1,17 +1,17 @@
 """The dominating pair of one shuffled round: a message hides among others that could have been the client's own.
 
-Guarantee. One client's message comes from P0 or from P1; who sent which message cannot be seen. If every other
+Guarantee. One client's message comes from P0 or from P1; the senders of messages are hidden. If every other
 client's message is, with probability r, drawn from (P0 + P1)/2 (a clone) and otherwise from anything, then with
 C ~ Bin(clients - 1, r) clones, m = C + 1, and the score v = (p0 - p1)/(p0 + p1) of a message,
 
     delta(epsilon) = (1 + e^epsilon) E (mean of m independent scores under (P0 + P1)/2 - tanh(epsilon/2))_+ .
 
-Proof. Tell the adversary which messages are neither clones nor the client's. The m others have the density
+Proof. Reveal to the adversary which messages are neither clones nor the client's. The m others have the density
 1 + mean v relative to m draws from (P0 + P1)/2 if the client's is from P0, and 1 - mean v if it is from P1. So
 the loss is 2 artanh(mean v), and delta the mean of (1 + mean v - e^epsilon (1 - mean v))_+. QED
 
-That is the mean of a convex function of the mean score. It can only grow where scores are spread out with their
-mean kept, and where there are fewer clones. Every approximation below is of these two kinds, hence safe.
+That is the mean of a convex function of the mean score. It can only grow if scores are spread out without
+changing their mean, or if there are fewer clones. All approximations below are of these two kinds, hence safe.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Why coins on numbers that are rounded at random are worth Gaussian noise.
+"""Proof that coins on randomly rounded numbers are as good as Gaussian noise.
 
 A number v is rounded to one of its two whole neighbours, without bias, and the heads of m fair coins are added.
 Let b and F be masses and distribution function of the heads, I(u) = phi(Phi^-1(u)), and

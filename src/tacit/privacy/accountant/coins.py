@@ -4,8 +4,8 @@ Each of `dim` coordinates gets the number of heads among `coins` fair coins. One
 most `reach` (Euclidean) before it is rounded to whole numbers at random, without bias, coordinate by
 coordinate.
 
-Guarantee. Round both neighbours with the same uniform numbers, and tell the adversary these. A coordinate that
-differs by t then differs by a whole number K, one of the two next to t, with mean t. So
+Guarantee. Round both neighbours with the same uniform numbers, and reveal these to the adversary. A coordinate
+that differs by t then differs by a whole number K, one of the two next to t, with mean t. So
 
 - in one dimension, delta is at most the mean over K of max_x P(B + K >= x) - e^epsilon P(B >= x), where
   B ~ Bin(coins, 1/2). It grows with t, so t = reach is the worst, and is attained where reach is whole.
@@ -18,9 +18,9 @@ differs by t then differs by a whole number K, one of the two next to t, with me
 
   The first line is Markov's inequality (Canonne, Kamath & Steinke 2020, Prop. 12), the second weak duality. The
   other order of the two neighbours is the mirror image of this one.
-- in general as well, the Gaussian mechanism with a shift of kappa reach sqrt(rounds) is easier to tell apart, but
-  for the far ends of the heads (`heads` has the proof). Its kappa is close to 2/sqrt(coins) where there are many,
-  so that this is the better bound from some thousand coins on, and in many dimensions; the other one for few.
+- also in general, the Gaussian mechanism with a shift of kappa reach sqrt(rounds) is easier to tell apart, except
+  for the far ends of the heads (proof in `coin_losses`). Kappa is close to 2/sqrt(coins) if there are many coins,
+  so this bound is better from some thousand coins on and in many dimensions; the other one is better for few.
 
 Nothing here is approximated by a Gaussian. The published bound (Agarwal et al. 2018, cpSGD, Theorem 1) needs
 about three times as many coins where dim is small and more where it is large; it is kept for comparison.

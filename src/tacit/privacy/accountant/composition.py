@@ -130,7 +130,7 @@ class ComposedLoss:
         """A tilt whose composed law has its mean close to the epsilon that belongs to `log_delta`.
 
         At the best Chernoff bound exp(M(t) - t e) the mean of the law tilted by t is e itself; the bound
-        exceeds delta by a factor of about t (1 + t) sqrt(2 pi variance), which the second pass takes off.
+        exceeds delta by a factor of about t (1 + t) sqrt(2 pi variance), which the second pass removes.
         """
 
         def gap(tilt: float, log_target: float) -> float:

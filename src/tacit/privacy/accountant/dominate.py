@@ -227,7 +227,7 @@ def _fixed_size(
 
 
 def _revealed(rounds: int, rate: float, inside: float, outside: float, log_tail: float) -> Pair:
-    """Number of inclusions N ~ Bin(rounds, rate), told; shift sqrt(N in^2 + (rounds - N) out^2)."""
+    """The number of inclusions N ~ Bin(rounds, rate) is revealed; shift sqrt(N in^2 + (rounds - N) out^2)."""
     inclusions = stats.binom(rounds, rate)
     low = _least(lambda k: inclusions.logcdf(k) > log_tail, rounds)
     high = _least(lambda k: inclusions.logsf(k) <= log_tail, rounds)

@@ -5,8 +5,7 @@ at the results first can continue where chance has already revealed much, and st
 in full when it is opened, and of several runs
 
     the first     was chosen before anything was released, so it is composed exactly;
-    every other   counts as one Gaussian release, with the least shift that dominates it except for a small
-    chance.
+    every other   counts as one Gaussian release, of the least shift that dominates it except for a small chance.
 
 Squared shifts of Gaussian releases add up, even if they are chosen adaptively (Smith & Thakurta 2022). Guarantee:
 if every run is opened only while `least_epsilon` of all of them is at most epsilon, everything that they release,
@@ -58,7 +57,7 @@ def least_epsilon(runs: Sequence[DpEvent], delta: float, adjacency: Adjacency = 
     It decides what a filter admits. It is not the cost of a sequence that someone stopped at will; that cost is
     the epsilon of the policy, see `chosen_epsilon`.
 
-    runs: the whole planned event of every run, in the order in which they were opened.
+    runs: the whole planned event of each run, in the order in which the runs were opened.
     delta: the policy's delta. The i-th later run may differ from a Gaussian release by SLACK delta / (i (i + 1)).
 
     >>> from tacit.privacy.events import gaussian

@@ -1,11 +1,10 @@
 """The privacy gain of a shuffler for Gaussian releases, round by round.
 
 Guarantee. Every other client's message R is a mixture of Gaussians at a distance of at most s from either of the
-two laws P0, P1 of the client's, s = 2 batch/z, whatever the others' data are. Two bounds follow; the better is
-used.
+two laws P0, P1 of the client's, s = 2 batch/z, whatever the others' data. Two bounds follow; the better is used.
 
 - Swaps: the theorem of `swaps`. It moves a mass of tau in every round.
-- Clones: R >= e^-e (P0 + P1)/2 but for a mass of at most e^-e delta_Gauss(s; e). Moving that mass among n clients
+- Clones: R >= e^-e (P0 + P1)/2 up to a mass of at most e^-e delta_Gauss(s; e). Moving that mass among n clients
   costs (n - 1) e^-e delta_Gauss(s; e), for any e. What is left has clones at the rate e^-e: the pair of `clones`.
 
 A mass of slip that is moved in every one of T rounds changes the run in total variation by at most T slip, and

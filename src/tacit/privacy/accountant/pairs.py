@@ -120,7 +120,7 @@ class FixedSizePair:
 
     where z is such that sum_j w_j (W_j(z) - g)_+ = w_0 (g - 1). The bound holds in both directions, so it is the
     profile of a pair that looks, where the loss is positive, like w_0 N(0) + sum_j w_j N(d_j) against N(0), with
-    j told where the loss at j alone is smaller; where it is negative, like the reverse; and the rest of the mass
+    j revealed where the loss at j alone is smaller; where it is negative, like the reverse; the rest of the mass
     has loss zero. Without replacement, j is 0 or 1.
     """
 
@@ -144,7 +144,7 @@ class FixedSizePair:
         return -float(low), float(high)
 
     def loss(self, outcome: Array) -> Array:
-        """The loss where j is not told: the largest over sets A of log (w_0 + sum_A w_j W_j)/(w_0 + sum_A w_j).
+        """The loss where j stays hidden: the largest over sets A of log (w_0 + sum_A w_j W_j)/(w_0 + sum_A w_j).
 
         With z given, this is the g for which z is right, because sum_A w_j (W_j - g) <= w_0 (g - 1) for every A,
         with equality for the A of the j with W_j > g. That A holds the largest W_j.
@@ -188,7 +188,7 @@ class FixedSizePair:
         return np.asarray(np.logaddexp.reduce(moved)), np.asarray(np.logaddexp.reduce(still))
 
     def _outcomes(self, losses: Array, alone: Array) -> Array:
-        """z at every loss; `alone` are the outcomes at which each j alone has that loss.
+        """z at each loss; `alone` are the outcomes at which each j alone has that loss.
 
         The sum increases and is convex in z, so Newton's steps from above come down to its root.
         """
@@ -208,7 +208,7 @@ class FixedSizePair:
 
 @dataclass(frozen=True)
 class RevealedPair:
-    """N(s_j, 1) against N(0, 1) with chance w_j, and j is told: delta(e) = sum_j w_j delta_Gauss(s_j; e)."""
+    """N(s_j, 1) against N(0, 1) with chance w_j; j is revealed: delta(e) = sum_j w_j delta_Gauss(s_j; e)."""
 
     weights: tuple[float, ...]
     shifts: tuple[float, ...]

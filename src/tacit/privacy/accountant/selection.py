@@ -86,7 +86,7 @@ def selection_epsilon(
                                                          or 1 + (1/g - 1) delta(e), if that is more; for any e
 
     Proof. Let q and q' be the densities of a run on two neighbouring data sets, u and u' the chances that a run
-    is better than the outcome y (ties are broken by a number that is drawn beside the outcome). The best of K
+    is better than the outcome y (ties are broken by a random number drawn with the outcome). The best of K
     runs has the density q f(u) with f(u) = c/(g + (1-g) u), and q' f(u') on the other data set. As u' is at most
     1 and at most exp(e) u + delta(e), f(u)/f(u') is largest where u = 0 or u' = 1, and at most r. So
     q f(u) - exp(epsilon) q' f(u') <= f(u) (q - exp(epsilon)/r q'), and f(u) <= f(0) = E K. QED

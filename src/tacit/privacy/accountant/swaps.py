@@ -1,11 +1,11 @@
-"""Gaussian messages behind a shuffler: a client's message may stand in the place of any other client's.
+"""Gaussian messages behind a shuffler: a client's message could be that of any other client.
 
 Units are standard deviations of the noise. One client's message is p0 = N(a) or p1 = N(b), |a - b| <= r =
 `shift`; the others' are R_k = N(u_k). All of a, b and the u_k lie in a ball of diameter c = `client_shift`, in
 any dimension.
 
 **Swaps.** Of the N others, set N' aside. Draw k at random among the K others that are left. The adversary sees
-who sent what among these K, except that the client's message stands in the place of k; and k's own message,
+who sent what among these K, except that the client's message stands in place of k's; and k's own message,
 mixed with those of the N' who were set aside. That tells more than all messages mixed. Let f_k be the law of the
 mixed part and f the mean of the f_k. Relative to R_1 x ... x R_K x f, the densities are
 
@@ -40,7 +40,7 @@ are the sums of n of them.)
   of the ball, then V <= c^2/4 - t^2 and |u_k - u| <= c/2 + t. So tau(M) is at most the largest over t of (c^2/4
   - t^2) times the largest over s <= c/2 + t of delta_Gauss(s; log M - V/2)/s^2.
 - H_M(f_k || f) is at most the largest H_M(f_k || f_j). That is the same question again, for N' others, a client
-  at a distance of c, and M in the place of g. So tau(M) <= h_n'(M) + (1 + M) tau'(M') for any split of the N'.
+  at a distance of c, and M in place of g. So tau(M) <= h_n'(M) + (1 + M) tau'(M') for any split of the N'.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 Guesses only bound epsilon from below, and are weak where the bound is loose or a record is seldom drawn. But
 someone who has the code can run it with and without noise, and with either of two neighbouring records, using the
-same random numbers. That shows how far one record moves a message and how much noise it has, to within about a
-percent.
+same random numbers. That shows how far one record moves a message and its noise, to within about a percent.
 
 Every check is a statistical test. For code that keeps its promise it fails with probability at most `LEVEL`.
 """
