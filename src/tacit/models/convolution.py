@@ -93,7 +93,7 @@ class ConvolutionLayer:
     def input_errors(self, errors: Tensor, shape: torch.Size) -> Tensor:
         """The error passed back to the images, of this shape.
 
-        It uses PyTorch's convolution, client by client: from four records per client, adding up columns is slower.
+        It uses PyTorch's convolution, client by client: from four records per client, adding columns is slower.
         """
         stride, padding = self.geometry.stride, self.geometry.padding
         if self.weight.dim() == 4:
