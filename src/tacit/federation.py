@@ -274,7 +274,7 @@ class Federation:
         )
 
     def weighted(self, weights: Sequence[float] | str) -> Federation:
-        """The same federation with F = sum_i p_i F_i as its objective (ISRL-DP, appendix H).
+        """The same federation with the objective F = sum_i p_i F_i (ISRL-DP, Lowy & Razaviyayn 2023, appendix H).
 
         p_i is proportional to `weights`: one positive number per client, or "records" for p_i = n_i / n. With
         "records", every message is scaled by all clients' record counts, so this is recorded in `peeks`.

@@ -45,7 +45,7 @@ _LEAST_DIFFERENCE_BOUND = 0.01
 
 
 def check_difference_bound(value: float) -> None:
-    """Refuse a bound that no difference can exceed, or that is too small for single precision."""
+    """Refuse a bound above 2, which no difference exceeds, or one that is too small for single precision."""
     if not _LEAST_DIFFERENCE_BOUND <= positive("difference_bound", value) <= 2:
         raise RequestError(
             f"difference_bound must be between {_LEAST_DIFFERENCE_BOUND} and 2 (no difference of two bounded "

@@ -1,4 +1,4 @@
-"""The wire format of P_vec: single bits, each labelled with its coordinate."""
+"""The wire format of P_vec (ISRL-DP, Lowy & Razaviyayn 2023): single bits, each labelled with its coordinate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sum of vectors behind a shuffler, with coins as noise: P_vec and P_1D of ISRL-DP, with corrections.
+"""The sum of vectors behind a shuffler, with coins as noise: protocols P_vec and P_1D, with corrections.
 
 The protocol is by Cheu, Joseph, Mao & Peng (2021), as described in ISRL-DP (Lowy & Razaviyayn 2023), Algorithms 4
 and 5. Each client
