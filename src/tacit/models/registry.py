@@ -80,7 +80,8 @@ def build_model(name: str, federation: Federation, settings: dict[str, Any] | No
 
     Args:
         name: see `MODELS`; or `module:package.module:factory`, your own function that returns a
-        `torch.nn.Module`. federation: determines the numbers of features and classes.
+            `torch.nn.Module`.
+        federation: determines the numbers of features and classes.
         settings: settings of the model, such as `hidden` or `ridge`.
     """
     settings = dict(settings or {})

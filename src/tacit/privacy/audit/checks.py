@@ -56,8 +56,8 @@ def noise_check(movements: Array, allowed: Array, noise: Array, groups: Counts, 
         movements: (some trials, rounds), how far the canary moved messages, everything else being equal.
         allowed: (the same trials, rounds), how far it may have, in standard deviations.
         noise: (trials, rounds, numbers), the noise of the messages; nan where nothing was sent.
-        groups: (trials, rounds), the group of each message. Noise is checked per group: it must not depend on
-        data. unit: what moves (a record or a client), for the sentence.
+        groups: (trials, rounds), messages whose noise is checked separately, since it must not depend on data.
+        unit: what moves (a record or a client), for the sentence.
 
     Movement divided by allowance is the noise that a round must have. Half of the trials find the rounds where
     the noise comes closest to that limit. The other half are compared with it in these rounds, in the group with
