@@ -18,7 +18,7 @@ import os
 
 
 def _homes() -> dict[str, str]:
-    """The public names, and the module of each: `__init__.pyi` says so, to editors and type checkers, too."""
+    """Map each public name to its module, read from `__init__.pyi`, which editors and type checkers use, too."""
     with open(os.path.splitext(__file__)[0] + ".pyi", encoding="utf-8") as stub:
         lines = [line.split() for line in stub if line.startswith("from ")]
     return {name: home for _, home, _, name, *_ in lines}

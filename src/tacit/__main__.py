@@ -1,4 +1,4 @@
-"""`python -m tacit` is `tacit`."""
+"""Makes `python -m tacit` run the `tacit` command."""
 
 from tacit.cli.app import main
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 
 class TacitError(Exception):
-    """Anything that tacit refuses or fails to do."""
+    """Base class of every error that tacit raises on purpose."""
 
 
 class RequestError(TacitError, ValueError):
@@ -21,19 +21,19 @@ class RequestError(TacitError, ValueError):
 
 
 class DataError(RequestError):
-    """The data are wrong or missing: not a number, the wrong shape, an empty client, no file."""
+    """The data are wrong or missing: a NaN, a wrong shape, a client without records, a missing file."""
 
 
 class DivergedError(TacitError, ValueError):
-    """Training left the finite numbers: a step was too long."""
+    """Training produced infinities or NaN because a step was too long."""
 
 
 class MessageError(TacitError, ValueError):
-    """Bytes that claim to be a message but are not one: truncated, oversized, not finite, another format."""
+    """The bytes are not a valid message: truncated, oversized, not finite, or in another format."""
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> RequestError:
-    """The error for a name that nobody registered; it lists the close ones, then all of them.
+    """The error for an unknown name; it suggests similar names, then lists all known ones.
 
     >>> print(unknown_name("compressor", "rnd-k", ["rand-k", "natural"]))
     unknown compressor 'rnd-k'; did you mean 'rand-k'? Known: natural, rand-k
@@ -45,7 +45,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> RequestError:
 
 
 def _is_number(value: object) -> bool:
-    """Whether it is a number that a float can hold."""
+    """Whether the value is a real number (not a bool) that fits into a float."""
     if not isinstance(value, numbers.Real) or isinstance(value, bool):
         return False
     try:
@@ -56,28 +56,28 @@ def _is_number(value: object) -> bool:
 
 
 def positive(setting: str, value: float) -> float:
-    """The value, if it is a finite number above zero."""
+    """Return the value if it is a finite number above zero; raise `RequestError` otherwise."""
     if not (_is_number(value) and math.isfinite(value) and value > 0):
         raise RequestError(f"{setting} must be a finite number above 0, not {value!r}")
     return value
 
 
 def probability(setting: str, value: float) -> float:
-    """The value, if it lies in (0, 1]."""
+    """Return the value if it lies in (0, 1]; raise `RequestError` otherwise."""
     if not (_is_number(value) and 0 < value <= 1):
         raise RequestError(f"{setting} must be in (0, 1], not {value!r}")
     return value
 
 
 def count(setting: str, value: int, *, at_least: int = 1) -> int:
-    """The value, if it is a whole number of at least `at_least`."""
+    """Return the value as an int if it is whole and at least `at_least`; raise `RequestError` otherwise."""
     if not (_is_number(value) and math.isfinite(value) and int(value) == value and value >= at_least):
         raise RequestError(f"{setting} must be a whole number of at least {at_least}, not {value!r}")
     return int(value)
 
 
 def known_step(step: float | None) -> float:
-    """The length of a step, if it has been chosen."""
+    """Return the step size if it has been chosen; raise `RequestError` otherwise."""
     if step is None:
         raise RequestError("the step follows from the noise, which is not known yet: make a plan (tacit.plan)")
     return step

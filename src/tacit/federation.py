@@ -1,9 +1,9 @@
-"""The records of every client, ragged, indexed by client; and batches of them.
+"""The records of all clients (clients may hold different numbers of records), and batches of them.
 
-Records lie client after client in one tensor, so that a cohort of a hundred thousand clients is one indexing
-operation. A client has a *position* in its federation (0, 1, ...: what the methods below take) and an *id*,
-its number in the whole federation, which is its address for randomness and does not change when the client
-is taken out to run alone.
+Records are stored client after client in one tensor, so selecting a cohort of a hundred thousand clients is one
+indexing operation. A client has a *position* in its federation (0, 1, ...), which the methods below take. It also
+has an *id*, its number in the whole federation. The id determines the client's randomness and stays the same when
+the client is taken out to run alone.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _ALIGNMENT_BYTES = 64
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Some records of some clients, client after client; `counts[c]` of them belong to the c-th.
+    """Some records of some clients, stored client after client; the c-th client has `counts[c]` of them.
 
-    A client may have none (a Poisson sample can be empty): its row is then still there, with a count of 0.
+    A client may have no records (a Poisson sample can be empty). It then keeps its row, with a count of 0.
 
     >>> batch = Batch(torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([0, 1, 1]), torch.tensor([2, 0, 1]))
     >>> batch.clients, batch.records, batch.owners().tolist()
@@ -61,31 +61,31 @@ class Batch:
 
     @property
     def clients(self) -> int:
-        """How many clients the batch has rows for, those without records included."""
+        """The number of clients in the batch, including those without records."""
         return self.counts.shape[0]
 
     @property
     def records(self) -> int:
-        """How many records the batch holds, of all clients together."""
+        """The number of records in the batch, over all clients."""
         return self.features.shape[0]
 
     def owners(self) -> Tensor:
-        """(records,) int64 on the features' device: the row, 0 to clients - 1, that a record belongs to."""
+        """(records,) int64 on the features' device: the client (0 to clients - 1) that each record belongs to."""
         rows = torch.repeat_interleave(torch.arange(self.clients), self.counts, output_size=self.records)
         return rows.to(self.features.device)
 
     def select(self, rows: Tensor, counts: Tensor) -> Batch:
-        """Some of these records: `rows` into this batch, client after client, `counts[c]` of the c-th."""
+        """A batch of the records at `rows`, listed client after client, `counts[c]` of them for client c."""
         rows = rows.to(self.features.device)
         return Batch(self.features[rows], self.targets[rows], counts)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Federation:
-    """The records of every client, ragged, indexed by client.
+    """The records of all clients. Clients may hold different numbers of records.
 
-    Whatever can be built is fit to train on: every number is finite, every client has a record, every label
-    is a class, no two clients share an id (they would draw the same noise).
+    A federation is checked when it is built: every number is finite, every client has at least one record, every
+    label is a class, and no two clients share an id (they would draw the same noise).
 
     >>> Federation.from_clients([([[0.0], [1.0]], [0, 1]), ([[2.0]], [1])])
     custom: 2 clients, 3 records (1 to 2 each), 1 feature, 2 classes
@@ -98,26 +98,26 @@ class Federation:
     sizes: Tensor
     """(clients,) int64 on the CPU, every one at least 1"""
     ids: Tensor
-    """(clients,) int64 on the CPU: the client's number in the whole federation, its address for randomness"""
+    """(clients,) int64 on the CPU: the number in the whole federation, which determines a client's randomness"""
     test_features: Tensor | None = None
     test_targets: Tensor | None = None
     classes: int | None = None
     """The number of classes; None for regression"""
     names: tuple[str, ...] | None = None
-    """The clients' names, such as the values of the column that told them apart"""
+    """The clients' names, such as the values of the client column"""
     name: str = "custom"
     """The data set's name"""
     class_names: tuple[str, ...] | None = None
-    """What class 0, 1, ... stands for, where the labels were words"""
+    """The names of class 0, 1, ... if the labels were text"""
     peeks: tuple[str, ...] = ()
-    """What was prepared with a look at private data, outside of any accounting: whoever states a guarantee
-    for a run on these data names them as if they were public"""
+    """What was computed from private data without being accounted for. A guarantee for a run on these data must
+    list these quantities as treated as public"""
 
     weights: Tensor | None = None
-    """(clients,) double on the CPU: how much a client counts, 1 on average over the whole federation (p_i times
-    the number of clients); None for 1 each"""
+    """(clients,) double on the CPU: each client's weight, p_i times the number of clients, so 1 on average over
+    the whole federation; None for 1 each"""
     feature_norm: float | None = None
-    """a public bound on the norm of a record's features, where there is one"""
+    """A public bound on the norm of a record's features, if one is known"""
 
     def __post_init__(self) -> None:
         check_federation(self)
@@ -140,7 +140,7 @@ class Federation:
     ) -> Federation:
         """A federation from numpy arrays, tensors or lists.
 
-        `clients` says who holds which record: one label per record (any sortable type; the sorted labels
+        `clients` assigns records to clients: one label per record (any sortable type; the sorted labels
         become the clients' names), or one array of record indices per client. Whole-number, bool and text
         targets mean classification and floating ones regression, unless `task` says otherwise. Labels -1/+1
         become 0/1; text labels are numbered in sorted order, or in the order of `classes` if that lists them.
@@ -181,12 +181,11 @@ class Federation:
         test: pd.DataFrame | None = None,
         **options: Any,
     ) -> Federation:
-        """A federation from a table: a column with the target, a column that names the client, features.
+        """A federation from a table with a target column, a client column and feature columns.
 
-        Numeric columns are taken as they are, nothing is standardised; text, categorical and bool columns
-        are one-hot encoded. The categories are those that the data hold, which is a look at private data (and
-        noted in `peeks`): declare a pandas categorical dtype to fix them beforehand. Other options as in
-        `from_arrays`.
+        Numeric columns are used unchanged and not standardised; text, categorical and bool columns are one-hot
+        encoded. The categories come from the private data, which is recorded in `peeks`; declare a pandas
+        categorical dtype to fix them beforehand. Other options as in `from_arrays`.
         """
         from tacit.data import build
 
@@ -206,12 +205,12 @@ class Federation:
 
     @property
     def clients(self) -> int:
-        """How many clients there are."""
+        """The number of clients."""
         return self.sizes.shape[0]
 
     @property
     def records(self) -> int:
-        """How many training records there are, of all clients together."""
+        """The number of training records, over all clients."""
         return self.features.shape[0]
 
     @property
@@ -225,7 +224,7 @@ class Federation:
         return torch.cat([torch.zeros(1, dtype=torch.int64), torch.cumsum(self.sizes, 0)])
 
     def records_of(self, clients: Tensor) -> Tensor:
-        """Flat indices of all records of the clients at these positions, in that order."""
+        """Flat indices of all records of the clients at these positions, in the order given."""
         clients = clients.to("cpu", torch.int64)
         if clients.numel() and not 0 <= int(clients.min()) <= int(clients.max()) < self.clients:
             low, high = int(clients.min()), int(clients.max())
@@ -233,24 +232,24 @@ class Federation:
         sizes = self.sizes[clients]
         ends = torch.cumsum(sizes, 0)
         total = int(ends[-1]) if clients.numel() else 0
-        # Counting up through the whole answer, plus, for each client, how far its records lie from there.
+        # Each index is a running count plus a per-client offset to where that client's records are stored.
         jumps = self.offsets[clients] - (ends - sizes)
         return torch.arange(total) + torch.repeat_interleave(jumps, sizes, output_size=total)
 
     def take(self, rows: Tensor, counts: Tensor) -> Batch:
         """The records at these flat indices, as a batch whose c-th client has `counts[c]` of them."""
         rows = rows.to(self.features.device)
-        # Twice as fast as indexing.
+        # index_select is twice as fast as indexing.
         return Batch(self.features.index_select(0, rows), self.targets.index_select(0, rows), counts)
 
     def batch(self, clients: Tensor | None = None) -> Batch:
-        """All records of the clients at these positions (by default of everyone, without a copy)."""
+        """All records of the clients at these positions; by default of all clients, without a copy."""
         if clients is None:
             return Batch(self.features, self.targets, self.sizes)
         return self.take(self.records_of(clients), self.sizes[clients.to("cpu", torch.int64)])
 
     def client(self, position: int) -> Federation:
-        """The federation of that one client: same id, same test set, no copy of its records."""
+        """A federation of this one client, with the same id and test set. Its records are not copied."""
         if not 0 <= position < self.clients:
             raise RequestError(f"client must be a position 0 to {self.clients - 1}, not {position!r}")
         start, end = self.offsets[position : position + 2].tolist()
@@ -275,10 +274,10 @@ class Federation:
         )
 
     def weighted(self, weights: Sequence[float] | str) -> Federation:
-        """The same federation with F = sum_i p_i F_i as its objective (ISRL-DP, appendix H).
+        """The same federation with the objective F = sum_i p_i F_i (ISRL-DP, Lowy & Razaviyayn 2023, appendix H).
 
-        p_i is in proportion to `weights`: one positive number a client, or "records" for p_i = n_i / n. The
-        latter scales every message by all clients' numbers of records, so it is noted in `peeks`.
+        p_i is proportional to `weights`: one positive number per client, or "records" for p_i = n_i / n. With
+        "records", every message is scaled by all clients' record counts, so this is recorded in `peeks`.
 
         >>> both = Federation.from_clients([([[0.0], [1.0], [2.0]], [0, 1, 1]), ([[2.0]], [1])])
         >>> both.weighted("records").weights.tolist()
@@ -309,7 +308,7 @@ class Federation:
         return Batch(self.test_features, self.test_targets, torch.tensor([self.test_features.shape[0]]))
 
     def describe(self) -> str:
-        """One line for people: how many clients, records, features, classes."""
+        """A one-line summary: the numbers of clients, records, features and classes."""
         low, high = int(self.sizes.min()), int(self.sizes.max())
         each = f"{low:,} each" if low == high else f"{low:,} to {high:,} each"
         shape = " x ".join(map(str, self.feature_shape))
@@ -326,9 +325,9 @@ def _plural(number: int, thing: str) -> str:
 
 
 def _aligned(records: Tensor) -> Tensor:
-    """The same records in memory that begins where PyTorch would have put them.
+    """The same records, copied if their memory is not aligned as PyTorch would align it.
 
-    Matrix products round differently for differently aligned memory, so records that lie inside numpy's, a
-    file's or another federation's memory would not give the same bits in every process.
+    Matrix products round differently when memory is aligned differently. Records that share memory with a numpy
+    array, a file or another federation would therefore not give the same bits in every process.
     """
     return records if records.data_ptr() % _ALIGNMENT_BYTES == 0 else records.clone()

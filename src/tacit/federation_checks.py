@@ -1,7 +1,7 @@
-"""What makes records fit to train on: checks that name the client whose data are not.
+"""Checks that the records can be used for training; errors name the client whose data are bad.
 
-A value that is not finite would silently poison every later iterate, an empty client divides by zero, and two
-clients with one id would draw the same noise. So none of them gets past the door.
+A value that is not finite would silently spoil every later iterate, a client without records would cause a
+division by zero, and two clients with the same id would draw the same noise. All of these are refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NUMBERS_AT_A_TIME = 2**20
 
 
 def check_index(setting: str, values: Tensor) -> None:
-    """Refuse anything but an int64 vector on the CPU, which is where sizes, counts and ids live."""
+    """Refuse anything but an int64 vector on the CPU, the format of sizes, counts and ids."""
     if values.ndim != 1 or values.dtype != torch.int64 or values.device.type != "cpu":
         raise DataError(
             f"{setting} must be an int64 vector on the CPU, not {values.dtype} of shape "
@@ -29,7 +29,7 @@ def check_index(setting: str, values: Tensor) -> None:
 
 
 def check_federation(federation: Federation) -> None:
-    """Refuse a federation that nobody can train on, and say whose record is to blame."""
+    """Refuse a federation with data that cannot be trained on, and name the client and record at fault."""
     _check_clients(federation)
     features, targets = federation.features, federation.targets
     _check_shapes(federation, "training", features, targets)
@@ -52,7 +52,7 @@ def check_federation(federation: Federation) -> None:
 
 
 def describe_client(federation: Federation, position: int) -> str:
-    """How a message names a client: by its id, and by its name if it has one."""
+    """The client as error messages name it: its id, and its name if it has one."""
     called = "" if federation.names is None else f" ({federation.names[position]!r})"
     return f"client {int(federation.ids[position])}{called}"
 
@@ -94,12 +94,12 @@ def _check_shapes(federation: Federation, kind: str, features: Tensor, targets: 
 
 
 def _first_bad(features: Tensor, targets: Tensor, classes: int | None) -> tuple[int, str] | None:
-    """The first record that nobody can train on, and why."""
+    """The index of the first record that cannot be trained on and the reason, or None."""
     if features.stride(0) == 0 and targets.stride(0) == 0:
-        # The same record again and again, such as those that stand for records nobody may see.
+        # One record repeated by broadcasting, such as a placeholder for records that must not be seen.
         features, targets = features[:1], targets[:1]
     good = torch.isfinite(targets)
-    # In parts, because looking at all numbers at once takes more memory than the numbers do.
+    # Checked in chunks: checking all numbers at once would take more memory than the data.
     rows = max(1, NUMBERS_AT_A_TIME // features[0].numel())
     for part, good_part in zip(features.split(rows), good.split(rows), strict=True):
         finite = torch.isfinite(part)

@@ -12,11 +12,11 @@ class Schedule(Protocol):
     """A public factor for every round, 1 in round 0."""
 
     def factor(self, round: int) -> float:
-        """What the step is multiplied by in this round (0, 1, ...)."""
+        """The factor on the step size in this round (0, 1, ...)."""
         ...
 
     def spec(self) -> str:
-        """As `parse_schedule` reads it."""
+        """The schedule as text that `parse_schedule` can read."""
         ...
 
 
@@ -25,17 +25,17 @@ class Constant:
     """The same step in every round."""
 
     def factor(self, round: int) -> float:
-        """One."""
+        """Always one."""
         return 1.0
 
     def spec(self) -> str:
-        """Its name."""
+        """The name of the schedule."""
         return "constant"
 
 
 @dataclass(frozen=True)
 class Exponential:
-    """decay^k in round k: DP-NormFedAvg, appendix H, with decay 0.99."""
+    """decay^k in round k. DP-NormFedAvg (Das et al. 2022), appendix H, uses a decay of 0.99."""
 
     decay: float
 
@@ -53,19 +53,19 @@ class Exponential:
 
 @dataclass(frozen=True)
 class InverseSqrt:
-    """1/sqrt(k + 1) in round k: Fed-SPA, section 5."""
+    """1/sqrt(k + 1) in round k, as in Fed-SPA (Hu et al. 2021), section 5."""
 
     def factor(self, round: int) -> float:
         """1/sqrt(k + 1)."""
         return float((round + 1) ** -0.5)
 
     def spec(self) -> str:
-        """Its name."""
+        """The name of the schedule."""
         return "inverse-sqrt"
 
 
 def parse_schedule(text: str) -> Schedule:
-    """`constant`, `exponential:DECAY` or `inverse-sqrt`.
+    """Read a schedule: `constant`, `exponential:DECAY` or `inverse-sqrt`.
 
     >>> parse_schedule("exponential:0.99").factor(2)
     0.9801

@@ -1,4 +1,4 @@
-"""What parts remember from round to round, and what clients and server exchange: tensors by name."""
+"""State kept between rounds and data exchanged by clients and server: tensors by name."""
 
 from __future__ import annotations
 

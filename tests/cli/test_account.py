@@ -107,7 +107,7 @@ def test_a_person_sees_tables_and_a_figure(inside: Inside, tmp_path: Path) -> No
         ([*BARE, "--sampling=without-replacement", "--rate=0.1"], "needs records and batch"),
         (
             [*BARE, "--sampling=without-replacement", "--records=10", "--batch=2", "--adjacency=add-remove"],
-            "does not go with fixed-size batches",
+            "cannot be used with fixed-size batches",
         ),
         ([*BARE, "--sampling=poisson", "--rate=0.1", "--epsilon=1"], "--epsilon is for --published"),
         ([*BARE, "--sampling=poisson", "--rate=0.1", "--set=algorithm.step=1"], "--set changes a recipe"),

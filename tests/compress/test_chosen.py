@@ -48,7 +48,7 @@ def test_where_the_message_depends_on_the_vector_nothing_is_chosen() -> None:
         assert uplink.choose(5, _generators(1, 0)) is None
     choice = Direct(parse_compressor("rand-k:2")).choose(5, _generators(1, 0))
     assert choice is not None
-    with pytest.raises(RequestError, match="identity has no coordinates"):
+    with pytest.raises(RequestError, match="identity does not choose its coordinates"):
         Direct(Identity()).send_chosen(torch.zeros(1, 2), choice, {}, torch.tensor([0]), _generators(1, 0))
     with pytest.raises(RequestError, match=r"values must be float32 of shape \(1, 2\)"):
         Direct(parse_compressor("rand-k:2")).send_chosen(

@@ -179,7 +179,7 @@ def test_an_event_inside_events_without_end_is_refused() -> None:
     event: dict[str, Any] = {"kind": "nothing"}
     for _ in range(60):
         event = {"kind": "composed", "events": [event]}
-    with pytest.raises(RequestError, match="more than 50 others around it"):
+    with pytest.raises(RequestError, match="more than 50 levels deep"):
         events.from_dict(event)
 
 

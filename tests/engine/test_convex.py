@@ -122,7 +122,7 @@ def test_the_theory_smooths_a_kinked_loss(tmp_path: Path) -> None:
                 "algorithm.step": 0.1,
                 "algorithm.stages": [[20, 2.0]],
             },
-            "bends more",
+            "more strong convexity than smoothness",
         ),
         ({"algorithm.step": 0.1, "algorithm.strong_convexity": 30.0}, "too long for strong_convexity"),
         (

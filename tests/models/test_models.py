@@ -212,7 +212,7 @@ def test_a_module_of_the_users_own_starts_where_the_runs_generator_says(two_clas
 
 def test_wrong_sizes_are_refused(two_classes: Federation) -> None:
     model = build_model("logistic", two_classes)
-    with pytest.raises(RequestError, match="3 parameters, the point 4"):
+    with pytest.raises(RequestError, match="3 parameters, but the point has 4"):
         model.losses(torch.zeros(4), two_classes.batch())
     with pytest.raises(RequestError, match="classes"):
         softmax_regression(features=3, classes=1)

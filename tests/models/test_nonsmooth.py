@@ -373,7 +373,7 @@ def test_a_quantile_outside_of_its_range_is_refused(value: Any) -> None:
 
 
 def test_several_scores_are_not_smoothed() -> None:
-    with pytest.raises(RequestError, match="smoothing is for a score of one number, not of 3"):
+    with pytest.raises(RequestError, match="smoothing needs a score of one number, not of 3"):
         replace(softmax_regression(features=2, classes=3), smoothing=1.0)
 
 

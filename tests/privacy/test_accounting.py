@@ -252,7 +252,7 @@ def test_bad_epsilons_are_refused(bad: float) -> None:
     ],
 )
 def test_fixed_size_batches_need_replace_one(event: object) -> None:
-    with pytest.raises(RequestError, match="'add-remove' does not go with fixed-size batches"):
+    with pytest.raises(RequestError, match="'add-remove' cannot be used with fixed-size batches"):
         epsilon(event, 1e-5, ADD_REMOVE)
 
 

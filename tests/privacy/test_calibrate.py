@@ -90,7 +90,7 @@ def test_fixed_parts_are_charged_and_may_leave_no_room() -> None:
     assert calibrate_noise(lambda z: make(z, 10.0), epsilon=1.0, delta=1e-5) > alone
     with pytest.raises(RequestError, match="no noise multiplier up to 1e"):
         calibrate_noise(lambda z: make(z, 1.0), epsilon=1.0, delta=1e-5)
-    with pytest.raises(RequestError, match="not private whatever the noise"):
+    with pytest.raises(RequestError, match="not private at any noise level"):
         calibrate_noise(
             lambda z: events.composed([events.gaussian(z), events.non_private()]), epsilon=1.0, delta=1e-5
         )

@@ -108,5 +108,5 @@ def test_wrong_rounds_and_deltas(rounds: int, delta: float, message: str) -> Non
 
 
 def test_fixed_sizes_and_add_remove_do_not_meet() -> None:
-    with pytest.raises(RequestError, match="does not go with fixed-size"):
+    with pytest.raises(RequestError, match="cannot be used with fixed-size"):
         cost_of(release_of("without-replacement", 1.0, rounds=3, **NUMBERS), 3, 1e-5, Adjacency.ADD_REMOVE)

@@ -144,7 +144,7 @@ def test_wrong_groups_are_refused(event: DpEvent, size: int, at_delta: float, me
 
 
 def test_fixed_sizes_have_no_group_under_add_remove() -> None:
-    with pytest.raises(RequestError, match="does not go with fixed-size"):
+    with pytest.raises(RequestError, match="cannot be used with fixed-size"):
         group_epsilon(RUNS["without"], 2, 1e-5, ADD_REMOVE)
 
 

@@ -155,7 +155,7 @@ def test_groups_cost_more_and_a_whole_client_is_a_client() -> None:
 def test_adjacency() -> None:
     full, drawn = events.shuffled(100, 5, 5, 30.0), events.shuffled(100, 5, 1, 30.0)
     assert epsilon(full, 1e-5, Adjacency.ADD_REMOVE) < epsilon(full, 1e-5)
-    with pytest.raises(RequestError, match="does not go with fixed-size batches"):
+    with pytest.raises(RequestError, match="cannot be used with fixed-size batches"):
         epsilon(drawn, 1e-5, Adjacency.ADD_REMOVE)
     assert epsilon_between(drawn, 1e-5, Adjacency.ADD_REMOVE) == epsilon(drawn, 1e-5)
     coins = events.coin_sum(10, 100, 50, 10.0)

@@ -1,1 +1,1 @@
-"""What a client does in a round: sample, estimate, bound, add noise."""
+"""The client's work in a round: sample, estimate, bound, add noise."""

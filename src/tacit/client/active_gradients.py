@@ -1,8 +1,8 @@
-"""Some coordinates of every record's gradient, without writing down the others.
+"""Some coordinates of every record's gradient, without computing the others.
 
-Where a layer is linear, coordinate (i, o) of a record's gradient is the input i times the error o. So k of them
-are two gathers of k numbers and one product, however many parameters the layer has. Only what has no such form
-(a convolution's share, for instance) is written out before its coordinates are picked.
+For a linear layer, coordinate (i, o) of a record's gradient is input i times error o. So k of them are two
+gathers of k numbers and one product, however many parameters the layer has. Only shares without such a form (a
+convolution's, for instance) are written out before their coordinates are picked.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tacit.models.gradients import ROWS_AT_A_TIME, Gradients, RowGradients, owne
 from tacit.models.shares import LayeredGradients, OuterShare
 
 KEEP_NUMBERS = ROWS_AT_A_TIME // 4
-"""Up to here the coordinates are kept once they were picked; beyond, they are picked again when needed."""
+"""Up to this size, picked coordinates are kept; larger ones are picked again when needed."""
 
 FEW = 3
-"""Picking pays where there are so many times more coordinates than are picked: it reads out of order."""
+"""Picking pays off only if there are this many times more coordinates than are picked: it reads out of order."""
 
 
 def active_gradients(gradients: Gradients, indices: Tensor) -> Gradients:
-    """The gradients of all records at `indices` (clients, k), those of their own client: vectors of length k."""
+    """The gradients of all records at their own client's `indices` (clients, k): vectors of length k."""
     active = ActiveGradients(gradients, indices)
     records = int(gradients.counts.sum())
     if records * active.dim > KEEP_NUMBERS:
@@ -34,19 +34,19 @@ def active_gradients(gradients: Gradients, indices: Tensor) -> Gradients:
 
 @dataclass(frozen=True)
 class ActiveGradients(RowGradients):
-    """Picked whenever they are asked for, some records at a time."""
+    """Gradient coordinates that are picked when needed, some records at a time."""
 
     gradients: Gradients
     indices: Tensor
 
     @property
     def dim(self) -> int:
-        """How many coordinates are picked."""
+        """The number of picked coordinates."""
         return int(self.indices.shape[1])
 
     @property
     def counts(self) -> Tensor:
-        """The records of each client."""
+        """The number of records of each client."""
         return self.gradients.counts
 
     def rows(self, start: int, stop: int) -> Tensor:
@@ -62,9 +62,9 @@ class ActiveGradients(RowGradients):
 
 
 def _factors(gradients: Gradients, start: int, stop: int) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
-    """Two matrices, and for every coordinate the column of each whose product it is; None if there is no such.
+    """Two matrices, and for each coordinate the two columns whose product it is; None if there are none.
 
-    Column 0 of both is one: a coordinate that is no product is itself times one.
+    Column 0 of both matrices is one, so a coordinate that is not a product is itself times one.
     """
     if not isinstance(gradients, LayeredGradients):
         return None
@@ -83,7 +83,7 @@ def _factors(gradients: Gradients, start: int, stop: int) -> tuple[Tensor, Tenso
 
 @lru_cache(maxsize=64)
 def _columns(shapes: tuple[tuple[int, int, bool], ...]) -> tuple[Tensor, Tensor]:
-    """Of shares with so many inputs, outputs (0 where they are written), and in which order the two lie."""
+    """The columns for shares given as (inputs, outputs, order); outputs are 0 for shares that are written out."""
     lefts, rights, left, right = [], [], 1, 1
     for inputs, outputs, by_input in shapes:
         columns, errors = torch.arange(left, left + inputs), torch.arange(right, right + outputs)

@@ -1,4 +1,4 @@
-"""A gradient on a grid with coins as noise: the client of cpSGD (Agarwal et al. 2018; Fed-SPA, section 5)."""
+"""A gradient on a grid with coins as noise: cpSGD (Agarwal et al. 2018; Fed-SPA (Hu et al. 2021), section 5)."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from tacit.privacy.promises.terms import RECORD_COUNTS, Unit
 from tacit.state import State
 
 _EXCESS_DEVIATIONS = 4.0
-"""By how many standard deviations a Poisson batch may exceed its mean before its sum is clipped."""
+"""How many standard deviations a Poisson batch may exceed its mean size before its sum is clipped."""
 
 
 @dataclass(frozen=True)
 class BinomialGradient:
     """The mean of a batch's bounded gradients, rounded at random to a grid, plus the heads of fair coins.
 
-    Guarantee: with noise multiplier z, one message on its own, against a server that sees it, is worth at least
-    the Gaussian mechanism on a sum to which one record adds at most one bound, with noise of z bounds on every
-    coordinate: `tacit.noise.binomial` proves it, for all sampling schemes. Unlike in the cpSGD paper, rounding
-    costs nothing, the promise needs nobody who adds up messages, and the composition of rounds is exact. With a
-    `rotation` the mean is rotated before it is rounded, which moves no two means apart.
+    Guarantee: with noise multiplier z, one message on its own, against a server that sees it, is at least as
+    private as the Gaussian mechanism on a sum to which one record adds at most one bound, with noise of z bounds
+    on every coordinate. `tacit.noise.binomial` proves it, for all sampling schemes. Unlike in the cpSGD paper,
+    rounding costs nothing, the promise does not need a trusted party that adds up messages, and the composition
+    of rounds is exact. With a `rotation` the mean is rotated before it is rounded, which keeps all distances.
     """
 
     model: Model
@@ -49,14 +49,14 @@ class BinomialGradient:
 
     def __post_init__(self) -> None:
         if self.model.penalty is not None:
-            raise RequestError("a gradient on a grid has no room for a penalty's gradient: leave the penalty out")
+            raise RequestError("a gradient on a grid cannot include a penalty's gradient: leave the penalty out")
 
     def init(self, point: Tensor, federation: Federation) -> State:
         """No memory."""
         return {}
 
     def run(self, point: Tensor, cohort: Cohort, state: State, noise_multipliers: Tensor) -> tuple[Tensor, State]:
-        """Bounded gradients, mean, grid, coins."""
+        """Bound the gradients, take their mean, round it to the grid and add coins."""
         sums = BoundedModel(self.model, self.bound, self.noise.precision).sums(
             point, self.sampling.draw(cohort).batch
         )
@@ -67,7 +67,7 @@ class BinomialGradient:
         return self.noise.on_grids(means, self.grids(cohort.sizes, noise_multipliers), generators), state
 
     def grids(self, sizes: Tensor, noise_multipliers: Tensor) -> list[Grid]:
-        """How every client writes its numbers, which everybody may know."""
+        """The grid on which each client encodes its numbers; it may be public."""
         ideal = self._ideal_stds(sizes, noise_multipliers).tolist()
         return [
             self.noise.grid(std, largest) if std else self.noise.silent_grid(largest)
@@ -75,10 +75,10 @@ class BinomialGradient:
         ]
 
     def _largest_coordinates(self, sizes: Tensor) -> Tensor:
-        """How far a coordinate of a client's mean may go: what lies beyond would be clipped, and bias the mean.
+        """The largest coordinate of a client's mean; anything larger would be clipped and bias the mean.
 
-        That is the bound, or what a rotation leaves of it, except where coins may draw more records than the b
-        that the sum is divided by.
+        It is the bound (or the part of it that remains after a rotation), unless Poisson sampling may draw more
+        records than the b by which the sum is divided.
         """
         norm = self.bound.norm(self.model.dim)
         if self.rotation is not None:
@@ -95,7 +95,7 @@ class BinomialGradient:
         return noise_multipliers * self.bound.norm(self.model.dim) / self.sampling.batch_sizes(sizes)
 
     def noise_stds(self, sizes: Tensor, noise_multipliers: Tensor) -> Tensor:
-        """Of the coins, on every coordinate: a bit more than z bound / b, or as little as the bits have room for.
+        """The coins' deviation on each coordinate: slightly above z bound / b, or the least that the bits allow.
 
         Rounding adds at most half a step.
         """
@@ -103,20 +103,20 @@ class BinomialGradient:
         return torch.tensor(stds, dtype=torch.float64)
 
     def event(self, size: int, noise_multiplier: float, rounds: int) -> dp_event.DpEvent:
-        """The sampling scheme's event, and the far ends of the coins."""
+        """The sampling scheme's event, with the cost of the coins' missing tails."""
         self.sampling.check_rounds(torch.tensor([size]), rounds)
         check_size(self.noise, size)
         ideal = self.sampling.event(size, noise_multiplier, rounds, ONE.with_slack(self.noise.slack))
         return self.noise.charged(ideal, self.model.dim, rounds)
 
     def with_noise(self, noise: Noise) -> Self:
-        """The same coins, from the entropy that the other kind of noise has."""
+        """The same work with coins from the entropy source of the given noise: seeded or secret."""
         return replace(self, noise=replace(self.noise, secret=noise.secret))
 
     def evaluations(self, cohort: Cohort) -> float:
-        """The batch."""
+        """The records of the batch."""
         return float(self.sampling.batch_sizes(cohort.sizes).sum())
 
     def records_in_memory(self, sizes: Tensor) -> Tensor:
-        """The batch."""
+        """The records of the batch."""
         return self.sampling.batch_sizes(sizes)

@@ -1,4 +1,4 @@
-"""A model seen through a bound: what an estimator gets to see of a client's records."""
+"""A model combined with a bound: the only access that an estimator has to a client's records."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from tacit.models.shares import LayeredGradients, linear_shares
 
 @dataclass(frozen=True)
 class BoundedModel:
-    """A model seen through a bound: sums of bounded gradients are all that an estimator gets."""
+    """A model combined with a bound: an estimator sees only bounded gradients."""
 
     model: Model
     bound: Bound
     precision: torch.dtype = torch.float32
 
     def sums(self, point: Tensor, batch: Batch, at: Tensor | None = None) -> Tensor:
-        """For every client the sum of its records' bounded gradients: (clients, dim).
+        """For each client, the sum of its records' bounded gradients: (clients, dim).
 
-        With `at`, (clients, k) coordinates of each client, the gradients are bounded and summed there alone.
+        With `at`, (clients, k) coordinates per client, gradients are bounded and summed only there.
         """
         gradients = self.model.gradients(point.to(self.precision), self._precise(batch))
         return self.bound.sums(gradients if at is None else active_gradients(gradients, at))
@@ -42,9 +42,9 @@ class BoundedModel:
     def coefficients(self, point: Tensor, batch: Batch) -> Tensor | None:
         """Rows c_j such that every record's bounded gradient is features_j (x) c_j: (records, outputs).
 
-        A linear model's gradients have this form, and keep it under bounds that scale them. Otherwise None.
+        A linear model's gradients have this form, and bounds that scale them preserve it. Otherwise None.
         """
-        # Exactly these: one that is derived from them may bound in another way.
+        # Exactly these types: a subclass may bound in another way.
         if not (isinstance(self.model, LinearModel) and type(self.bound) in (ClipNorm, Normalise)):
             return None
         assert isinstance(self.bound, ClipNorm | Normalise), "it is one of these"
@@ -55,7 +55,7 @@ class BoundedModel:
         return torch.where((scales != 0) & torch.isfinite(coefficients), coefficients, 0.0)
 
     def combined(self, coefficients: Tensor, batch: Batch) -> Tensor:
-        """For every client the sum of features_j (x) c_j: (clients, dim). A row of zeros adds exactly zero."""
+        """For each client, the sum of features_j (x) c_j: (clients, dim). A row of zeros adds exactly zero."""
         return self.outer(coefficients, batch).weighted_sums((coefficients != 0).any(1))
 
     def outer(self, coefficients: Tensor, batch: Batch) -> LayeredGradients:
@@ -65,10 +65,10 @@ class BoundedModel:
         return LayeredGradients(linear_shares(features, coefficients, self.model.intercept), batch.counts)
 
     def differences(self, point: Tensor, past: Tensor, batch: Batch) -> Gradients:
-        """Every record's bounded gradient at a point, less the one at a past point."""
+        """Each record's bounded gradient at a point, minus its bounded gradient at a past point."""
         batch = self._precise(batch)
         now, old = (self.model.gradients(at.to(self.precision), batch) for at in (point, past))
-        # Exactly these, as for the coefficients.
+        # Exactly these types, as for the coefficients.
         if type(self.bound) not in (ClipNorm, Normalise):
             return WrittenDifferences(now, old, self.bound)
         assert isinstance(self.bound, ClipNorm | Normalise), "it is one of these"

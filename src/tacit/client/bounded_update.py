@@ -1,7 +1,7 @@
-"""Several steps at home, then one bound on all of them together: FedAvg with whole clients as the unit.
+"""Several local steps, then one bound on their sum: FedAvg with whole clients as the unit of privacy.
 
-DP-NormFedAvg, Algorithm 1, lines 5 to 12. The steps themselves need no bound and no noise, because nothing of
-them is seen but their sum.
+DP-NormFedAvg (Das et al. 2022), Algorithm 1, lines 5 to 12. The single steps need no bound and no noise, because
+only their sum is seen.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ class BoundedUpdate:
     """u_i = (x - x_i^E) / step after E local steps from x, bounded as one vector, plus noise.
 
     Guarantee: a whole client, whatever its data are, adds a vector of norm at most the bound. With noise
-    multiplier z one message on its own is the Gaussian mechanism with z bounds of noise; what a sum of messages
-    is worth, `tacit.algorithms.trust` says. An update of zero, or one that is not finite, is noise alone.
+    multiplier z, one message on its own is the Gaussian mechanism with z bounds of noise.
+    `tacit.algorithms.trust` describes the privacy of a sum of messages. An update that is zero or not finite is
+    sent as pure noise.
     """
 
     model: Model
@@ -45,11 +46,11 @@ class BoundedUpdate:
     bound: Bound
     steps: int
     step_size: float | None
-    """None where it follows from the noise: `tacit.plan` fills it in"""
+    """None if it is derived from the noise; `tacit.plan` then fills it in"""
     schedule: Schedule = field(default_factory=Constant)
     noise: Noise = field(default_factory=SeededGaussian)
     public_sizes: bool = False
-    """whether the promise takes every client's number of records as known; else it is protected, too"""
+    """whether the promise treats every client's number of records as public; otherwise it is protected, too"""
     unit: Unit = field(default=Unit.CLIENT, init=False)
 
     def __post_init__(self) -> None:
@@ -59,20 +60,20 @@ class BoundedUpdate:
 
     @property
     def public(self) -> tuple[str, ...]:
-        """How many clients there are; their sizes only if the promise says so."""
+        """The number of clients, and their numbers of records only if the promise treats them as public."""
         return ("the number of clients", *([RECORD_COUNTS] if self.public_sizes else []))
 
     @property
     def batches_per_round(self) -> int:
-        """One for every step."""
+        """One batch for each local step."""
         return self.steps
 
     def init(self, point: Tensor, federation: Federation) -> State:
-        """The noise's memory."""
+        """Create the noise's memory."""
         return noise_memory(self.noise, federation.clients, self.model.dim)
 
     def run(self, point: Tensor, cohort: Cohort, state: State, noise_multipliers: Tensor) -> tuple[Tensor, State]:
-        """Walk, bound the way that was made, add noise."""
+        """Make the local steps, bound the update, add noise."""
         updates = self.updates(point, cohort)
         each = torch.ones(len(updates), dtype=torch.int64)
         bounded = self.bound.sums(LayeredGradients.written(updates.to(self.noise.precision), each))
@@ -81,7 +82,7 @@ class BoundedUpdate:
         return bounded.to(point.dtype), state
 
     def updates(self, point: Tensor, cohort: Cohort) -> Tensor:
-        """The way that every client made, in local steps: (clients, dim), neither bounded nor private."""
+        """Each client's update, in units of the local step: (clients, dim), neither bounded nor private."""
         step = known_step(self.step_size) * self.schedule.factor(cohort.round)
         if isinstance(self.sampling, Full):
             grams = None if cohort.grams is None else partial(cohort.grams.of, cohort.clients)
@@ -101,7 +102,7 @@ class BoundedUpdate:
         return (point - points) / step
 
     def noise_stds(self, sizes: Tensor, noise_multipliers: Tensor) -> Tensor:
-        """z bound."""
+        """The noise on each coordinate, z times the bound."""
         return noise_multipliers * self.bound.norm(self.model.dim)
 
     def event(self, size: int, noise_multiplier: float, rounds: int) -> dp_event.DpEvent:
@@ -114,9 +115,9 @@ class BoundedUpdate:
         return replace(self, noise=noise)
 
     def evaluations(self, cohort: Cohort) -> float:
-        """A batch for every step."""
+        """One batch of gradients for each local step."""
         return self.steps * float(self.sampling.batch_sizes(cohort.sizes).sum())
 
     def records_in_memory(self, sizes: Tensor) -> Tensor:
-        """A batch."""
+        """The records of one batch."""
         return self.sampling.batch_sizes(sizes)

@@ -1,7 +1,7 @@
-"""What makes one record's influence finite, whatever the record is.
+"""Bounds on one record's influence, whatever the record is.
 
-A bound looks at every record by itself. Clipping the mean of a batch instead would let one record move the
-sum by the whole bound times the batch size; no such thing exists here.
+A bound is applied to each record separately. Clipping the mean of a batch instead would let one record move the
+sum by the whole bound times the batch size; no function here does that.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tacit.errors import RequestError, positive, unknown_name
 from tacit.models.gradients import Gradients, chunks_of_rows, owners_of
 
 SHAVE = 1 - 1e-4
-"""This much less than the bound is let through, so that it holds for norms in single precision.
+"""Gradients are clipped to slightly less than the bound, so that it holds for norms in single precision.
 
 Their relative error was at most 3e-6 for random gradients of 10^5 parameters; the margin is for worse ones.
 """
 
 
 _LEAST, _MOST = 1e-12, 1e12
-"""Outside this range, noise in proportion to the bound would vanish or overflow in single precision."""
+"""Outside this range, noise proportional to the bound would underflow or overflow in single precision."""
 
 _LEAST_SCALE = torch.finfo(torch.float32).tiny
 """Smaller scales lose digits in single precision, up to twice their value: such a gradient counts as zero."""
@@ -37,38 +37,38 @@ def _check_bound(setting: str, value: float) -> None:
 
 
 def _check_products() -> None:
-    """Refuse to scale gradients by matrix products that keep only eight or eleven bits of their factors."""
+    """Refuse to scale gradients with matrix products that keep only eight or eleven bits of their factors."""
     precision = torch.get_float32_matmul_precision()
     if precision != "highest" or torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
         raise RequestError(
-            "no bound on a record holds in matrix products of reduced precision: call "
+            "no bound on a record holds with matrix products of reduced precision: call "
             'torch.set_float32_matmul_precision("highest"), and train outside of torch.autocast'
         )
 
 
 class Bound(Protocol):
-    """A map of every record's vector into a ball.
+    """Maps each record's vector into a ball.
 
     Guarantee: whatever the gradients are (zero, huge, not finite), each record adds to `sums` a vector of
     norm at most `norm(dim)`. A gradient that is not finite adds zero, and so does one that is too large to be
-    scaled precisely: where a layer's inputs are longer than 1e20, or the scale is below 1e-38.
+    scaled precisely: if a layer's inputs are longer than 1e20, or the scale is below 1e-38.
 
-    This is about the terms of the sum. What adding them up in single precision loses is in docs/privacy.md,
-    under "Entropy and floating point".
+    This concerns the terms of the sum. The rounding error of adding them up in single precision is treated in
+    docs/privacy.md, under "Entropy and floating point".
     """
 
     def norm(self, dim: int) -> float:
-        """The largest Euclidean norm that it lets through."""
+        """The largest Euclidean norm of a bounded vector."""
         ...
 
     def sums(self, gradients: Gradients) -> Tensor:
-        """For every client the sum of its records' bounded gradients: (clients, dim)."""
+        """For each client, the sum of its records' bounded gradients: (clients, dim)."""
         ...
 
 
 @dataclass(frozen=True)
 class ClipNorm:
-    """g min(1, C / ||g||): short gradients stay as they are.
+    """g min(1, C / ||g||): gradients shorter than C are unchanged.
 
     >>> from tacit.models.shares import LayeredGradients
     >>> gradients = LayeredGradients.written(torch.tensor([[3.0, 4.0], [0.3, 0.4]]), torch.tensor([2]))
@@ -86,7 +86,7 @@ class ClipNorm:
         return self.clip_norm
 
     def scales(self, gradients: Gradients) -> Tensor:
-        """min(1, C / ||g||)."""
+        """The factor on each gradient, min(1, C / ||g||)."""
         _check_products()
         norms = gradients.norms()
         scales = (self.clip_norm * SHAVE / norms).clamp(max=1.0)
@@ -107,15 +107,15 @@ class Normalise:
         _check_bound("length", self.length)
 
     def norm(self, dim: int) -> float:
-        """The common length."""
+        """The common length C of all gradients."""
         return self.length
 
     def scales(self, gradients: Gradients) -> Tensor:
-        """C / ||g||."""
+        """The factor on each gradient, C / ||g||."""
         _check_products()
         norms = gradients.norms()
         scales = self.length * SHAVE / norms
-        # Scales must fit into single precision: a shorter gradient counts as zero.
+        # Scales must fit into single precision, so a gradient that is too short counts as zero.
         usable = (scales >= _LEAST_SCALE) & (norms > self.length * 1e-30)
         return torch.where(usable, scales, 0.0)
 
@@ -126,9 +126,9 @@ class Normalise:
 
 @dataclass(frozen=True)
 class ClipEachCoordinate:
-    """Every coordinate is clipped to [-c, c], so the norm is at most c sqrt(dim): Fed-SPA.
+    """Each coordinate is clipped to [-c, c], so the norm is at most c sqrt(dim): Fed-SPA (Hu et al. 2021).
 
-    The only bound that must look at single coordinates, so it writes the gradients out, in chunks.
+    It is the only bound that needs single coordinates, so it writes the gradients out, in chunks.
     """
 
     limit: float
@@ -141,7 +141,7 @@ class ClipEachCoordinate:
         return float(self.limit * dim**0.5)
 
     def sums(self, gradients: Gradients) -> Tensor:
-        """Clipped rows, summed client by client."""
+        """Clip the rows and sum them per client."""
         total = gradients.rows(0, 0).new_zeros(len(gradients.counts), gradients.dim)
         owners, limit = owners_of(gradients.counts), self.limit * SHAVE
         for start, stop in chunks_of_rows(gradients):
@@ -153,14 +153,14 @@ class ClipEachCoordinate:
 
 @dataclass(frozen=True)
 class Unbounded:
-    """No bound at all, for algorithms that promise nothing: no noise is enough for it."""
+    """No bound, for algorithms that make no promise: no amount of noise would be enough."""
 
     def norm(self, dim: int) -> float:
-        """Infinite."""
+        """Infinity: nothing is bounded."""
         return math.inf
 
     def sums(self, gradients: Gradients) -> Tensor:
-        """Plain sums."""
+        """The sums of the gradients, unbounded."""
         return gradients.weighted_sums(torch.ones(int(gradients.counts.sum())))
 
 
@@ -172,7 +172,7 @@ BOUNDS: dict[str, Callable[[float], Bound]] = {
 
 
 def build_bound(name: str, size: float) -> Bound:
-    """A bound by name, and how much it lets through."""
+    """Build a bound from its name and size."""
     if name not in BOUNDS:
         raise unknown_name("bound", name, BOUNDS)
     return BOUNDS[name](size)

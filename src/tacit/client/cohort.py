@@ -14,10 +14,10 @@ from tacit.noise.randomness import Generators, Purpose, Randomness
 
 @dataclass(frozen=True)
 class Cohort:
-    """Some clients of a federation, in one round, with their randomness.
+    """Some clients of a federation in one round, with their randomness.
 
-    `clients` are positions in the federation at hand (and rows of the client-side state); the randomness is
-    addressed by the clients' ids, so that a silo that runs alone draws what the simulator would have drawn.
+    `clients` are positions in this federation (and rows of the client-side state). The randomness is addressed by
+    the clients' ids, so a silo that runs alone draws what the simulator would have drawn.
     """
 
     federation: Federation
@@ -25,17 +25,17 @@ class Cohort:
     round: int
     randomness: Randomness
     step: int = 0
-    """which local step of the round"""
+    """the local step of the round"""
     steps: int = 1
-    """how many local steps the round has"""
+    """the number of local steps in the round"""
     grams: Grams | None = None
-    """products of the clients' records, where somebody keeps them"""
+    """products of the clients' records, if they are kept"""
     told: Mapping[str, Tensor] = field(default_factory=dict)
-    """what the work may use beside the point: of what the server sent, and of what it knows of each client"""
+    """what the work may use besides the point: parts of what the server sent and of the clients' uplink memory"""
 
     @property
     def sizes(self) -> Tensor:
-        """How many records every client has."""
+        """The number of records of each client."""
         return self.federation.sizes[self.clients]
 
     @property
@@ -45,15 +45,15 @@ class Cohort:
 
     @property
     def weights(self) -> Tensor | None:
-        """How much every client counts, 1 on average over the whole federation; None for 1 each."""
+        """Each client's weight, 1 on average over the whole federation; None for 1 each."""
         return None if self.federation.weights is None else self.federation.weights[self.clients]
 
     def generators(self, purpose: Purpose) -> Generators:
-        """One generator for every client, for this step."""
+        """One generator per client, for this step."""
         return self._generators(purpose, self.round, self.step)
 
     def generators_of_run(self, purpose: Purpose) -> Generators:
-        """One generator for every client, the same in every round and step."""
+        """One generator per client, the same in every round and step."""
         return self._generators(purpose, 0, 0)
 
     def _generators(self, purpose: Purpose, round: int, step: int) -> Generators:
@@ -61,7 +61,7 @@ class Cohort:
         return Generators(self.randomness, purpose, ids, round, step)
 
     def public_coin(self, purpose: Purpose, probability: float) -> bool:
-        """A coin that all parties see the same way in this round."""
+        """A coin for this round that all parties know."""
         return bool(self.randomness.generator(purpose, round=self.round).random() < probability)
 
     def everything(self) -> Batch:

@@ -1,4 +1,4 @@
-"""A bounded gradient as whole numbers, with coins as noise: a client's part of P_vec (ISRL-DP, appendix G)."""
+"""A bounded gradient as whole numbers, with coins as noise: ISRL-DP (Lowy & Razaviyayn 2023), appendix G."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from tacit.shuffle.vector_sum import Source, VectorSum
 from tacit.state import State
 
 _LEAST_COINS = 0.5
-"""With less than half a coin there is no noise at all."""
+"""Less than half a coin counts as no noise at all."""
 
 
 @dataclass(frozen=True)
 class Coins:
-    """Heads of fair coins: exact in the computer, from a seed for research or from the operating system."""
+    """Heads of fair coins: no floating-point error; from a seed for research, or from the operating system."""
 
     secret: bool = False
     name: str = "coins"
@@ -40,17 +40,17 @@ class Coins:
     precision: torch.dtype = torch.float64
 
     def init(self, clients: int, dim: int) -> State:
-        """None."""
+        """No memory: every draw is fresh."""
         return {}
 
     def add(
         self, rows: Tensor, stds: Tensor, noise_multipliers: Tensor, generators: Generators, memory: State
     ) -> tuple[Tensor, State]:
-        """Coins are thrown on whole numbers, by the work that rounds to them."""
-        raise RequestError("coins cannot be added to vectors that were not rounded to whole numbers before")
+        """Always refuses: coins are added to whole numbers, by the work that rounds to them."""
+        raise RequestError("coins can only be added to vectors that were rounded to whole numbers before")
 
     def charged(self, event: dp_event.DpEvent, dim: int, releases: int) -> dp_event.DpEvent:
-        """Nothing is inexact about them."""
+        """The event unchanged: coins are exact."""
         return event
 
 
@@ -59,11 +59,11 @@ class CoinGradient:
     """The mean of a batch of bounded gradients, rounded at random to g levels, plus the heads of b fair coins.
 
     Guarantee: a record of a batch of K moves the sum over all clients by at most g/K levels, before rounding. The
-    coins of all clients together hide that from someone who sees only the sum (`sum_event`), and the client's own
-    coins, which are few, from someone who sees its message alone (`event`). A noise multiplier z stands for
-    b = (z g/K)^2 coins: their deviation on the sum of a batch, in bounds. No sampling earns anything.
+    coins of all clients together hide that from someone who sees only the sum (`sum_event`); the client's own
+    coins, which are few, hide it from someone who sees its message alone (`event`). A noise multiplier z means
+    b = (z g/K)^2 coins: z is their deviation on the sum of a batch, in bounds. Sampling gives no amplification.
 
-    What is released holds no penalty: the server adds the gradient of one, which is public.
+    The release does not include a penalty: the server adds its gradient, which is public.
     """
 
     model: Model
@@ -72,9 +72,9 @@ class CoinGradient:
     batch: int
     """K, the same for all clients"""
     cohort: int
-    """how many clients there are in a round"""
+    """the number of clients in a round"""
     coins: int = 0
-    """b, if it is agreed on: messages are g + b bits a coordinate"""
+    """b, once it is agreed on: messages have g + b bits per coordinate"""
     noise: Noise = field(default_factory=Coins)
     unit: Unit = field(default=Unit.RECORD, init=False)
     public: tuple[str, ...] = field(default=(RECORD_COUNTS,), init=False)
@@ -86,16 +86,16 @@ class CoinGradient:
 
     @property
     def levels(self) -> int:
-        """g = ceil(K sqrt(M)): rounding then adds little to the noise of the coins."""
+        """g = ceil(K sqrt(M)), so that rounding adds little to the noise of the coins."""
         return math.ceil(self.batch * math.sqrt(self.cohort))
 
     def coins_for(self, noise_multiplier: float) -> int:
-        """b = (z g/K)^2, rounded up; 0 for hardly any noise."""
+        """b = (z g/K)^2, rounded up; 0 for negligible noise."""
         exact = (noise_multiplier * self.levels / self.batch) ** 2
         return math.ceil(exact * (1 - 1e-9)) if exact >= _LEAST_COINS else 0
 
     def vector_sum(self, coins: int) -> VectorSum:
-        """The protocol with so many coins."""
+        """The protocol with this many coins."""
         clip_norm = self.bound.norm(self.model.dim)
         return VectorSum(self.model.dim, clip_norm, self.levels, coins)
 
@@ -104,7 +104,7 @@ class CoinGradient:
         return {}
 
     def run(self, point: Tensor, cohort: Cohort, state: State, noise_multipliers: Tensor) -> tuple[Tensor, State]:
-        """Estimate, round, throw coins: (2L/g)(ones - (g + b)/2), whose sum over clients is what P_vec gives."""
+        """Estimate, round, add coins: (2L/g)(ones - (g + b)/2), whose sum over clients is the result of P_vec."""
         model = BoundedModel(self.model, self.bound, self.noise.precision)
         estimate, state = Minibatch(self.sampling).estimate(model, point, cohort, state)
         if not bool((noise_multipliers > 0).any()):
@@ -112,7 +112,7 @@ class CoinGradient:
         wanted = {self.coins_for(z) for z in noise_multipliers.unique().tolist()}
         if wanted != {self.coins}:
             raise RequestError(
-                f"coins = {self.coins} are agreed on, but the noise needs {sorted(wanted)}: agree by settled()"
+                f"coins = {self.coins} were agreed on, but the noise needs {sorted(wanted)}: call settled() first"
             )
         stream = Keystream() if self.noise.secret else None
         sources: list[Source] = [stream] * len(estimate) if stream else list(cohort.generators(Purpose.NOISE))
@@ -121,17 +121,17 @@ class CoinGradient:
         return protocol.centred(ones).to(point.device, point.dtype), state
 
     def noise_stds(self, sizes: Tensor, noise_multipliers: Tensor) -> Tensor:
-        """L sqrt(b)/g, of the coins alone."""
+        """The standard deviation of the coins alone, L sqrt(b)/g."""
         bound = self.bound.norm(self.model.dim)
         coins = [self.coins_for(z) for z in noise_multipliers.tolist()]
         return bound / self.levels * torch.tensor(coins, dtype=torch.float64).sqrt()
 
     def event(self, size: int, noise_multiplier: float, rounds: int) -> dp_event.DpEvent:
-        """The client's messages alone."""
+        """The event against someone who sees the client's messages alone."""
         return self._event(1, noise_multiplier, size, rounds)
 
     def sum_event(self, size: int, noise_multiplier: float, rounds: int) -> dp_event.DpEvent:
-        """The sum over a cohort of clients who all keep their coins to themselves."""
+        """The event against someone who sees only the sum over a cohort whose clients keep their coins secret."""
         return self._event(self.cohort, noise_multiplier, size, rounds)
 
     def _event(self, clients: int, noise_multiplier: float, size: int, rounds: int) -> dp_event.DpEvent:
@@ -143,13 +143,13 @@ class CoinGradient:
         return events.once(one, rounds) if isinstance(self.sampling, OnePass) else events.repeated(one, rounds)
 
     def with_noise(self, noise: Noise) -> Self:
-        """Coins, from the entropy of that kind of noise."""
+        """The same work with coins from the entropy source of the given noise: seeded or secret."""
         return replace(self, noise=Coins(secret=noise.secret))
 
     def evaluations(self, cohort: Cohort) -> float:
-        """A batch."""
+        """The records of one batch."""
         return float(self.sampling.batch_sizes(cohort.sizes).sum())
 
     def records_in_memory(self, sizes: Tensor) -> Tensor:
-        """A batch."""
+        """The records of one batch."""
         return self.sampling.batch_sizes(sizes)

@@ -1,12 +1,12 @@
-"""How far every record's bounded gradient has moved since an older point, as gradients that can be bounded again.
+"""Differences of each record's bounded gradients at two points, as gradients that can be bounded again.
 
-SVRG and SAGA add differences u_j - y_j of bounded gradients. To bound a difference takes its norm, and that comes
-cheap where gradients are outer products:
+SVRG and SAGA add differences u_j - y_j of bounded gradients. Bounding a difference requires its norm, which is
+cheap to compute if gradients are outer products:
 
     ||u - y||^2 = ||u||^2 + ||y||^2 - 2 <u, y>,   <a (x) e, b (x) f> = <a, b> <e, f>.
 
-In double precision, because the three terms nearly cancel where a gradient has hardly moved. Only what has no
-such form is written out, some records at a time.
+This is done in double precision, because the three terms nearly cancel if a gradient has hardly moved. Only
+shares without such a form are written out, some records at a time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tacit.models.shares import LayeredGradients, OuterShare, Share
 
 @dataclass(frozen=True)
 class ScaledDifferences:
-    """s_j g_j - t_j h_j: gradients at two points, each with the scales that bound them."""
+    """s_j g_j - t_j h_j: gradients at two points, each with the scale that bounds it."""
 
     now: Gradients
     now_scales: Tensor
@@ -44,7 +44,7 @@ class ScaledDifferences:
         return self.now.counts
 
     def norms(self) -> Tensor:
-        """Share by share, from inner products where there are some, else from rows."""
+        """The norm of each difference, share by share: from inner products if possible, otherwise from rows."""
         now, past = self.now, self.past
         if isinstance(now, LayeredGradients) and isinstance(past, LayeredGradients):
             squares = [self._share(a, b) for a, b in zip(now.shares, past.shares, strict=True)]
@@ -53,17 +53,17 @@ class ScaledDifferences:
         return torch.stack(squares).sum(0).clamp(min=0.0).sqrt()
 
     def weighted_sums(self, weights: Tensor) -> Tensor:
-        """Two weighted sums."""
+        """The weighted sums of the differences per client, as the difference of two weighted sums."""
         first = self.now.weighted_sums(self.now_scales * weights)
         return first - self.past.weighted_sums(self.past_scales * weights)
 
     def rows(self, start: int, stop: int) -> Tensor:
-        """Row by row."""
+        """The differences of some records, written out."""
         now = scaled(self.now.rows(start, stop), self.now_scales[start:stop])
         return now - scaled(self.past.rows(start, stop), self.past_scales[start:stop])
 
     def _combined(self, own: Tensor, past: Tensor, both: Tensor) -> Tensor:
-        """s^2 <g, g> + t^2 <h, h> - 2 s t <g, h>; a record of scale zero counts as zero, whatever it is."""
+        """s^2 <g, g> + t^2 <h, h> - 2 s t <g, h>; a record with scale zero counts as zero, whatever it is."""
         s, t = self.now_scales.double(), self.past_scales.double()
         total = torch.where(s > 0, s * s * own, 0.0) + torch.where(t > 0, t * t * past, 0.0)
         return total - torch.where((s > 0) & (t > 0), 2 * s * t * both, 0.0)
@@ -75,7 +75,7 @@ class ScaledDifferences:
             return self._combined(own, other, _products(a, b) * _products(e, f))
         size = max(1, KEEP_ROWS // max(1, now.size))
         own, other, both = _products_by_chunks(now, past, _ranges(len(self.now_scales), size))
-        # A share may count as longer than its rows are, to make up for how its sums are rounded.
+        # A share may be counted as longer than its rows, to cover the rounding of its sums.
         return self._combined(torch.maximum(own, now.squares()), torch.maximum(other, past.squares()), both)
 
     def _written(self) -> Tensor:
@@ -87,7 +87,7 @@ class ScaledDifferences:
 
 @dataclass(frozen=True)
 class WrittenDifferences(RowGradients):
-    """Differences of gradients under a bound that does more than scale them: always written out."""
+    """Differences of gradients under a bound that does more than scale them; always written out."""
 
     now: Gradients
     past: Gradients
@@ -104,7 +104,7 @@ class WrittenDifferences(RowGradients):
         return self.now.counts
 
     def rows(self, start: int, stop: int) -> Tensor:
-        """Bounded row by row."""
+        """The differences of some records, each gradient bounded first."""
         return self._bounded(self.now, start, stop) - self._bounded(self.past, start, stop)
 
     def _bounded(self, gradients: Gradients, start: int, stop: int) -> Tensor:

@@ -1,8 +1,8 @@
 """The gradient estimators of SoteriaFL (Li et al. 2022, Algorithm 3), from bounded per-record gradients.
 
-Whatever is written below as a gradient of a record, u_j at the current point or y_j at an older one, is
-bounded record by record before anything is added up, and so is their difference. With G the bound, r G that of a
-difference, b = q m the batch and m the records:
+Every record gradient below, u_j at the current point or y_j at an older one, is bounded record by record before
+anything is added up, and so is their difference. With G the bound, r G the bound on a difference, b = q m the
+batch size and m the number of records:
 
     minibatch   (1/b) sum_{j in I} u_j
     SVRG, SAGA  (1/b) sum_{j in I} d_j + (1/m) sum_j y_j,    d_j = (u_j - y_j) min(1, r G / ||u_j - y_j||)
@@ -13,8 +13,8 @@ How far one record can move the estimate (Theorem B of docs/privacy.md), in unit
     minibatch   1              0            q
     SVRG, SAGA  q + (1-q) r    q            q
 
-because the average of what record j adds is q (y_j + d_j), and y_j + d_j lies between y_j and u_j. Differences
-to a recent point are short, so r = 1 changes hardly any of them; r = 2 changes none.
+because record j adds q (y_j + d_j) on average, and y_j + d_j lies between y_j and u_j. Differences to a recent
+point are short, so r = 1 changes hardly any of them; r = 2 changes none.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from tacit.noise.randomness import Purpose
 from tacit.state import State
 
 DIFFERENCE_BOUND = 1.0
-"""How far a record's gradient may be from its remembered one, in bounds, unless a recipe says otherwise."""
+"""The default bound on the distance of a record's gradient from its remembered one, in bounds."""
 
 _LEAST_DIFFERENCE_BOUND = 0.01
-"""Shorter differences would be lost in the rounding of the gradients that they are differences of."""
+"""Shorter differences would be lost in the rounding of the two gradients."""
 
 
 def check_difference_bound(value: float) -> None:
-    """Refuse what bounds no difference, or cannot be kept in single precision."""
+    """Refuse a bound above 2, which no difference exceeds, or one that is too small for single precision."""
     if not _LEAST_DIFFERENCE_BOUND <= positive("difference_bound", value) <= 2:
         raise RequestError(
             f"difference_bound must be between {_LEAST_DIFFERENCE_BOUND} and 2 (no difference of two bounded "
@@ -54,15 +54,15 @@ def check_difference_bound(value: float) -> None:
 
 
 COEFFICIENTS = "coefficients"
-"""Of every record: its bounded gradient at an older point is features (x) coefficients, for linear models."""
+"""Per record, for linear models: its bounded gradient at an older point is features (x) coefficients."""
 
 
 class Estimator(Protocol):
-    """How a client estimates its gradient. State goes in and comes out; what goes in is consumed."""
+    """How a client estimates its gradient. Methods take a state and return a new one; the old one is consumed."""
 
     @property
     def sampling(self) -> Sampling:
-        """How the batch of a round is drawn."""
+        """How the batches are drawn."""
         ...
 
     def init(self, model: BoundedModel, point: Tensor, federation: Federation) -> State:
@@ -70,26 +70,26 @@ class Estimator(Protocol):
         ...
 
     def estimate(self, model: BoundedModel, point: Tensor, cohort: Cohort, state: State) -> tuple[Tensor, State]:
-        """The estimate of every client: (clients, dim)."""
+        """The estimate of each client: (clients, dim)."""
         ...
 
     def reach(self, rate: float) -> Reach:
-        """How far one record moves the sum, in bounds, if it is drawn with this chance."""
+        """How far one record moves the sum, in bounds, if it is drawn with probability `rate`."""
         ...
 
     def renewed(self, cohort: Cohort) -> float:
-        """The part of a client's memory that moves to this round's point, in expectation over what is secret."""
+        """The share of a client's memory that moves to this round's point, in expectation over secret draws."""
         ...
 
     def evaluations(self, cohort: Cohort) -> float:
-        """How many record gradients the cohort computes in this round.
+        """The number of record gradients that the cohort computes in this round.
 
-        In expectation over the batch: the number really drawn is private.
+        It is an expectation over the batch, because the number that was really drawn is private.
         """
         ...
 
     def records_in_memory(self, sizes: Tensor) -> Tensor:
-        """About how many records of clients of these sizes are gathered at a time."""
+        """About how many records are held in memory at a time, for clients of these sizes."""
         ...
 
 
@@ -99,7 +99,7 @@ def _column(values: Tensor, like: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Minibatch:
-    """(1/b) sum of the bounded gradients of a batch; with full batches the full gradient (option I)."""
+    """(1/b) times the sum of a batch's bounded gradients; with full batches, the full gradient (option I)."""
 
     sampling: Sampling
 
@@ -113,19 +113,19 @@ class Minibatch:
         return sums.div_(_column(self.sampling.batch_sizes(cohort.sizes), sums)), state
 
     def reach(self, rate: float) -> Reach:
-        """One bound when drawn. A record that is not drawn has no influence."""
+        """One bound when drawn; a record that is not drawn has no influence."""
         return Reach()
 
     def renewed(self, cohort: Cohort) -> float:
-        """Nothing older is remembered."""
+        """All of it: nothing older is remembered."""
         return 1.0
 
     def evaluations(self, cohort: Cohort) -> float:
-        """The batch."""
+        """The records of the batch."""
         return float(self.sampling.batch_sizes(cohort.sizes).sum())
 
     def records_in_memory(self, sizes: Tensor) -> Tensor:
-        """The batch."""
+        """The records of the batch."""
         return self.sampling.batch_sizes(sizes)
 
 
@@ -133,30 +133,30 @@ class Minibatch:
 class Svrg:
     """Batch differences to a snapshot, plus the full gradient at the snapshot (option II).
 
-    The snapshot moves to the current point by a coin that is public and the same for all clients. A client
-    that misses the round keeps the snapshot it has.
+    A public coin, the same for all clients, decides whether the snapshot moves to the current point. A client
+    that misses the round keeps its old snapshot.
     """
 
     sampling: Sampling
     snapshot_probability: float
     difference_bound: float = DIFFERENCE_BOUND
-    """how far a record's gradient may be from that at the snapshot, in bounds; 2 leaves all as they are"""
+    """how far a record's gradient may be from the one at the snapshot, in bounds; 2 changes no difference"""
 
     def __post_init__(self) -> None:
         probability("snapshot_probability", self.snapshot_probability)
         check_difference_bound(self.difference_bound)
 
     def init(self, model: BoundedModel, point: Tensor, federation: Federation) -> State:
-        """The first snapshot is the start, w^0 = x^0."""
+        """The first snapshot is the starting point, w^0 = x^0."""
         sums, state = _all_at(model, point, federation.batch())
         if COEFFICIENTS not in state:
             state["snapshot_keys"] = torch.zeros(federation.clients, dtype=torch.int64)
         return {"snapshot_means": sums / _column(federation.sizes, sums), **state}
 
     def estimate(self, model: BoundedModel, point: Tensor, cohort: Cohort, state: State) -> tuple[Tensor, State]:
-        """A pass over the batch here and one at the snapshot, and one over everything when the coin says so.
+        """One pass over the batch at the point and one at the snapshot, and one over all records if that moves.
 
-        Where there are coefficients, those of the snapshot are at hand, and one pass is enough.
+        With coefficients (linear models), those of the snapshot are stored, so one pass over the batch is enough.
         """
         drawn = self.sampling.draw(cohort)
         if COEFFICIENTS in state:
@@ -190,17 +190,17 @@ class Svrg:
         return Reach(drawn=self.difference_bound, always=rate, average=rate)
 
     def renewed(self, cohort: Cohort) -> float:
-        """All of it, if the snapshot moves."""
+        """All of it if the snapshot moves, otherwise nothing."""
         return float(self._moves(cohort))
 
     def evaluations(self, cohort: Cohort) -> float:
-        """The batch twice (the second time remembered, for linear models); everything when the snapshot moves."""
+        """The batch twice (linear models remember the second value), and all records when the snapshot moves."""
         everything = float(cohort.sizes.sum())
         passes = int(self._moves(cohort)) + int(cohort.round == 0)
         return 2 * float(self.sampling.batch_sizes(cohort.sizes).sum()) + passes * everything
 
     def records_in_memory(self, sizes: Tensor) -> Tensor:
-        """Everything, when the snapshot moves."""
+        """All records, which are needed when the snapshot moves."""
         return sizes.double()
 
 
@@ -208,26 +208,26 @@ class Svrg:
 class Saga:
     """Batch differences to a table with one gradient for each record, plus the table's mean (option III).
 
-    What enters the table is the record's bounded gradient itself, however short its difference was cut.
+    The table stores the record's bounded gradient itself, even if its difference was shortened.
 
-    The table is hidden state that depends on past batches. That is harmless when every record has a coin of
-    its own (Theorem B), and unproved otherwise: only Poisson sampling is accepted.
+    The table is hidden state that depends on past batches. That is harmless if every record has its own coin
+    (Theorem B), and unproved otherwise, so only Poisson sampling is accepted.
     """
 
     sampling: Sampling
     difference_bound: float = DIFFERENCE_BOUND
-    """how far a record's gradient may be from its table entry, in bounds; 2 leaves all as they are"""
+    """how far a record's gradient may be from its table entry, in bounds; 2 changes no difference"""
 
     def __post_init__(self) -> None:
         check_difference_bound(self.difference_bound)
         if not isinstance(self.sampling, Poisson):
             raise RequestError(
-                f"saga with sampling {self.sampling.name!r} has no proof that hidden table entries do no harm; "
-                "use sampling 'poisson'"
+                f"there is no privacy proof for saga with sampling {self.sampling.name!r}, because of its hidden "
+                "table entries; use sampling 'poisson'"
             )
 
     def init(self, model: BoundedModel, point: Tensor, federation: Federation) -> State:
-        """Every table entry starts at the gradient at the start, w_ij^0 = x^0."""
+        """Every table entry starts as the gradient at the starting point, w_ij^0 = x^0."""
         sums, state = _all_at(model, point, federation.batch())
         if COEFFICIENTS not in state:
             state["table_keys"] = torch.zeros(federation.records, dtype=torch.int64)
@@ -235,9 +235,9 @@ class Saga:
         return {"table_means": sums.double() / _column(federation.sizes, sums.double()), **state}
 
     def estimate(self, model: BoundedModel, point: Tensor, cohort: Cohort, state: State) -> tuple[Tensor, State]:
-        """A pass over the batch at the point, and one at the points its table entries belong to.
+        """One pass over the batch at the point, and one at the points that its table entries belong to.
 
-        Where there are coefficients, they are the table, and one pass is enough.
+        With coefficients (linear models), these are the table, and one pass is enough.
         """
         drawn = self.sampling.draw(cohort)
         if COEFFICIENTS in state:
@@ -261,21 +261,21 @@ class Saga:
         return Reach(drawn=self.difference_bound, always=rate, average=rate)
 
     def renewed(self, cohort: Cohort) -> float:
-        """The entries of the records that are drawn."""
+        """The share of the records that are drawn."""
         return float(self.sampling.batch_sizes(cohort.sizes).sum() / cohort.sizes.sum())
 
     def evaluations(self, cohort: Cohort) -> float:
-        """The batch twice (the second time remembered, for linear models), and everything at the start."""
+        """The batch twice (linear models remember the second value), and all records at the start."""
         start = float(cohort.sizes.sum()) if cohort.round == 0 else 0.0
         return 2 * float(self.sampling.batch_sizes(cohort.sizes).sum()) + start
 
     def records_in_memory(self, sizes: Tensor) -> Tensor:
-        """The batch, and the parts of it that share a past point."""
+        """The batch, and the parts of it that have the same past point."""
         return 2 * self.sampling.batch_sizes(sizes)
 
 
 def _all_at(model: BoundedModel, point: Tensor, batch: Batch) -> tuple[Tensor, State]:
-    """Sums of bounded gradients at a point, and a memory of it for every record of the batch."""
+    """Sums of bounded gradients at a point, and the memory of this point for each record of the batch."""
     coefficients = model.coefficients(point, batch)
     if coefficients is None:
         return model.sums(point, batch), remember(no_past(point), 0, point, torch.empty(0))
@@ -283,7 +283,7 @@ def _all_at(model: BoundedModel, point: Tensor, batch: Batch) -> tuple[Tensor, S
 
 
 def _change(model: BoundedModel, point: Tensor, drawn: Drawn, state: State) -> tuple[Gradients, Tensor]:
-    """Bounded gradients less the remembered ones; and the coefficients here."""
+    """Bounded gradients minus the remembered ones, and the coefficients at this point."""
     now = model.coefficients(point, drawn.batch)
     assert now is not None, "a model that had coefficients has them still"
     return model.outer(now - state[COEFFICIENTS][drawn.rows], drawn.batch), now
@@ -292,7 +292,7 @@ def _change(model: BoundedModel, point: Tensor, drawn: Drawn, state: State) -> t
 def _since_past_points(
     model: BoundedModel, point: Tensor, state: State, batch: Batch, keys: Tensor
 ) -> Iterator[Gradients]:
-    """Bounded gradients less those at the past point of every record's key, one past point after the other."""
+    """Bounded gradients minus those at each record's past point, one past point after the other."""
     owners = batch.owners().cpu()
     for key in torch.unique(keys).tolist():
         rows = torch.nonzero(keys == key).flatten()
@@ -304,7 +304,7 @@ def _since_past_points(
 def _bounded_sums(
     model: BoundedModel, parts: Iterable[Gradients], batch: Batch, difference_bound: float
 ) -> tuple[Tensor, Tensor]:
-    """For every client the sum of its records' differences, each bounded; and the sum of the same as they are."""
+    """For each client, the sum of its records' bounded differences, and the sum of the unbounded differences."""
     limit = None
     if difference_bound < 2:
         limit = ClipNorm(difference_bound * model.bound.norm(model.model.dim))

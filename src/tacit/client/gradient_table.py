@@ -1,4 +1,4 @@
-"""Past points that some record or client still refers to.
+"""Past points that a record or client still refers to.
 
 SAGA's table holds one gradient for each record: records x parameters numbers, 12 GB for a small network on
 MNIST. But a table entry is the gradient at a point that was broadcast once, and few points are in use at any
@@ -15,7 +15,7 @@ from tacit.state import State
 
 
 def remember(state: State, key: int, point: Tensor, in_use: Tensor) -> State:
-    """Keep a point under a key, in a slot that no key of `in_use` needs; the state is consumed."""
+    """Store a point under a key, in a slot that no key of `in_use` needs; the state is consumed."""
     keys = state["past_keys"]
     if bool((keys == key).any()):
         return state
@@ -30,11 +30,11 @@ def remember(state: State, key: int, point: Tensor, in_use: Tensor) -> State:
 
 
 def no_past(point: Tensor) -> State:
-    """Room for a first point."""
+    """An empty state with room for a first point."""
     return {"past_points": torch.zeros(4, len(point)).to(point), "past_keys": torch.full((4,), -1)}
 
 
 def recall(state: State, key: int) -> Tensor:
-    """The point under a key."""
+    """The point stored under a key."""
     slot = torch.nonzero(state["past_keys"] == key).flatten()
     return state["past_points"][slot[0]]

@@ -1,6 +1,6 @@
 """The products A A^T of clients' records, kept from round to round.
 
-They depend on the records alone, so a client that takes part often needs them computed once.
+They depend only on the records, so for a client that takes part often they are computed once.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ BLOCK_CLIENTS = 16
 
 
 class Grams:
-    """A table of A A^T, one rectangle a client, filled block by block when a block is first asked for.
+    """A table of A A^T, one square per client, filled block by block when a block is first needed.
 
-    Blocks are cut by position, not by cohort: the last bit of a product depends on what lies beside it, and a run
-    that was resumed must find the bits that it had.
+    Blocks are cut by position, not by cohort: the last bit of a product depends on the rest of its block, and a
+    resumed run must reproduce the same bits.
     """
 
     def __init__(self, federation: Federation) -> None:
@@ -30,7 +30,7 @@ class Grams:
 
     @staticmethod
     def bytes_for(federation: Federation) -> int:
-        """How much memory the table takes."""
+        """The memory that the table takes, in bytes."""
         return federation.clients * int(federation.sizes.max()) ** 2 * federation.features.element_size()
 
     def of(self, clients: Tensor) -> Tensor:

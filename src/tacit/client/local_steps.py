@@ -1,9 +1,8 @@
-"""Several noisy steps at home before anything is sent, on all coordinates or on some of them.
+"""Several noisy local steps before anything is sent, on all coordinates or on some of them.
 
-Local SGD (Lowy & Razaviyayn 2023, appendix I), DP-Fed and Fed-SPA (Hu, Gong & Guo 2021, Algorithm 1). Where a
-client works on some coordinates only, these are drawn without a look at the data and everybody may know them.
-What is private is the gradient *there*: that is what is bounded, record by record, and what gets noise, k
-numbers instead of d.
+Local SGD (ISRL-DP, Lowy & Razaviyayn 2023, appendix I), DP-Fed and Fed-SPA (Hu et al. 2021, Algorithm 1). If a
+client works on some coordinates only, these are drawn without looking at the data and may be public. What is
+private is the gradient *there*: it is bounded record by record and gets noise, k numbers instead of d.
 """
 
 from __future__ import annotations
@@ -41,11 +40,11 @@ class Support(Protocol):
     """Which coordinates a client works on in a round."""
 
     def kept(self, dim: int) -> int:
-        """How many of `dim`: k."""
+        """How many of `dim` coordinates are kept: k."""
         ...
 
     def indices(self, generators: Sequence[np.random.Generator], dim: int) -> Tensor:
-        """Each client's own, from its generator for messages and nothing else: (clients, k), ascending."""
+        """Each client's coordinates, drawn only from its generator for messages: (clients, k), ascending."""
         ...
 
 
@@ -54,11 +53,11 @@ class Everything:
     """All coordinates."""
 
     def kept(self, dim: int) -> int:
-        """All."""
+        """All `dim` coordinates."""
         return dim
 
     def indices(self, generators: Sequence[np.random.Generator], dim: int) -> Tensor:
-        """The same for everyone."""
+        """All coordinates, the same for every client."""
         return torch.arange(dim).expand(len(generators), dim)
 
 
@@ -67,13 +66,13 @@ class NoisyLocalSteps:
     """x^{s+1} = x^s - step S(g^s + noise + penalty), s < steps, with S = (d/k) x (all but k coordinates zero).
 
     g^s is the mean over a batch of the records' gradients on the k coordinates of `support`, each bounded there
-    by `bound`. Sent is the sum of the steps without the factor d/k, which an uplink that keeps the same k
-    coordinates (rand-k) puts in: S is linear, and the same in all steps. With all coordinates, S is the identity
-    and x - x^K is sent, a pseudo-gradient: a server that subtracts the mean of all messages averages the
-    clients' models.
+    by `bound`. The message is the sum of the steps without the factor d/k. An uplink that keeps the same k
+    coordinates (rand-k) adds this factor: S is linear, and the same in all steps. With all coordinates, S is the
+    identity and the message is x - x^K, a pseudo-gradient: a server that subtracts the mean of all messages
+    averages the clients' models.
 
-    Guarantee, also against those who know the coordinates: every step is a release of its own, although only
-    their sum leaves the client, so R rounds of K steps are R K releases. Each is the Gaussian mechanism on a sum
+    Guarantee, also against someone who knows the coordinates: every step counts as a release, although only the
+    sum leaves the client, so R rounds of K steps are R K releases. Each is the Gaussian mechanism on a sum
     to which one record adds a vector of k numbers and of norm at most `bound.norm(k)`, with noise of z
     `bound.norm(k)` on each of them. Between two data sets that differ in one record, the sum moves by at most
     twice that bound: c sqrt(k) each for coordinates clipped to c. The coordinates not kept are never read.
@@ -84,9 +83,9 @@ class NoisyLocalSteps:
         bound: the bound on one record's gradient on the kept coordinates.
         steps: local steps in a round, at least 1.
         step_size: length of a local step, multiplied by `schedule.factor(round)`.
-        support: which coordinates a client works on in a round; all of them unless told otherwise.
+        support: which coordinates a client works on in a round; all of them by default.
         schedule: how the step changes from round to round.
-        noise: the kind of noise; how much of it is derived from the promise.
+        noise: the kind of noise; its amount is derived from the promise.
         before: what the same records released before the first round, such as the statistic behind the bound.
     """
 
@@ -95,7 +94,7 @@ class NoisyLocalSteps:
     bound: Bound
     steps: int
     step_size: float | None
-    """None where it follows from the noise: `tacit.plan` fills it in"""
+    """None if it is derived from the noise; `tacit.plan` then fills it in"""
     support: Support = field(default_factory=Everything)
     schedule: Schedule = field(default_factory=Constant)
     noise: Noise = field(default_factory=SeededGaussian)
@@ -109,32 +108,32 @@ class NoisyLocalSteps:
 
     @property
     def public(self) -> tuple[str, ...]:
-        """The number of records, and what the release before assumed."""
+        """The number of records, and what the earlier release treats as public."""
         assumed = () if self.before is None else self.before.public
         return tuple(dict.fromkeys([RECORD_COUNTS, *assumed]))
 
     @property
     def batches_per_round(self) -> int:
-        """One for every step."""
+        """One batch for each local step."""
         return self.steps
 
     @property
     def pace(self) -> tuple[float, float]:
-        """What gradients and their noise are multiplied by in a message: a sum of noisy steps."""
+        """The factors on gradients and on their noise in a message, which is a sum of noisy steps."""
         step = known_step(self.step_size)
         return step * self.steps, step * math.sqrt(self.steps)
 
     @property
     def kept(self) -> int:
-        """k."""
+        """The number of coordinates that each client works on, k."""
         return self.support.kept(self.model.dim)
 
     def init(self, point: Tensor, federation: Federation) -> State:
-        """The noise's memory."""
+        """Create the noise's memory."""
         return noise_memory(self.noise, federation.clients, self.kept)
 
     def run(self, point: Tensor, cohort: Cohort, state: State, noise_multipliers: Tensor) -> tuple[Tensor, State]:
-        """All clients of the cohort walk together, each at its own point and on its own coordinates."""
+        """All clients make their steps together, each at its own point and on its own coordinates."""
         model = BoundedModel(self.model, self.bound, self.noise.precision)
         dim, indices = self.model.dim, self._indices(cohort, point)
         step = known_step(self.step_size) * self.schedule.factor(cohort.round)
@@ -156,21 +155,21 @@ class NoisyLocalSteps:
         return _spread(way, indices, dim), state
 
     def correction(self, cohort: Cohort) -> Tensor | None:
-        """What every client adds to each of its local gradients, (clients, k); nothing if None."""
+        """What each client adds to its local gradients, (clients, k); None for nothing."""
         return None
 
     def _indices(self, cohort: Cohort, point: Tensor) -> Tensor | None:
-        """Each client's coordinates, (clients, k), or None where they are all."""
+        """Each client's coordinates, (clients, k), or None for all coordinates."""
         if self.kept == self.model.dim:
             return None
         return self.support.indices(cohort.generators(Purpose.COMPRESS), self.model.dim).to(point.device)
 
     def noise_stds(self, sizes: Tensor, noise_multipliers: Tensor) -> Tensor:
-        """z bound(k) / b, on each of the k coordinates of every local gradient; none on the others."""
+        """z bound(k) / b on each of the k coordinates of every local gradient; no noise on the others."""
         return noise_multipliers * self.bound.norm(self.kept) / self.sampling.batch_sizes(sizes)
 
     def event(self, size: int, noise_multiplier: float, rounds: int) -> dp_event.DpEvent:
-        """The sampling scheme's event, once for every local step; and once what was released before."""
+        """The sampling scheme's event for every local step, composed with what was released before."""
         releases = rounds * self.steps
         self.sampling.check_rounds(torch.tensor([size]), releases)
         check_size(self.noise, size)
@@ -183,24 +182,24 @@ class NoisyLocalSteps:
         return replace(self, noise=noise)
 
     def evaluations(self, cohort: Cohort) -> float:
-        """A batch for every step."""
+        """One batch of gradients for each local step."""
         return self.steps * float(self.sampling.batch_sizes(cohort.sizes).sum())
 
     def records_in_memory(self, sizes: Tensor) -> Tensor:
-        """A batch."""
+        """The records of one batch."""
         return self.sampling.batch_sizes(sizes)
 
 
 def _spread(rows: Tensor, indices: Tensor | None, dim: int, factor: float = 1.0) -> Tensor:
-    """Rows of k numbers, times a factor, as rows of `dim` with zeros elsewhere; all numbers stay as they are."""
+    """Rows of k numbers, times a factor, as rows of `dim` with zeros elsewhere; unchanged without indices."""
     return rows if indices is None else rows.new_zeros(len(rows), dim).scatter_(1, indices, factor * rows)
 
 
 def as_one_pass(event: dp_event.DpEvent, rounds: int) -> dp_event.DpEvent:
-    """Gaussian releases that happen once in a run of so many rounds, as an event that says so.
+    """Gaussian releases that happen once in a run of `rounds` rounds, as a one-pass event.
 
-    Gaussian releases of multipliers z_i are as one of multiplier (sum of z_i^-2)^(-1/2), and a record that counts
-    in one release of the whole run is what one pass over the data is, however many rounds there are.
+    Gaussian releases of multipliers z_i equal one of multiplier (sum of z_i^-2)^(-1/2). A record that counts in
+    one release of the whole run costs the same as in one pass over the data, however many rounds there are.
     """
     parts = list(leaves(event))
     gaussian = [(leaf, times) for leaf, times in parts if isinstance(leaf, dp_event.GaussianDpEvent)]
@@ -212,10 +211,10 @@ def as_one_pass(event: dp_event.DpEvent, rounds: int) -> dp_event.DpEvent:
 
 
 def after(before: dp_event.DpEvent, training: dp_event.DpEvent, rounds: int) -> dp_event.DpEvent:
-    """So many rounds of training, and once what was released before them."""
+    """The event of `rounds` rounds of training, composed once with what was released before them."""
     return events.composed([as_one_pass(before, rounds), training])
 
 
 def released_before(work: Work) -> dp_event.DpEvent | None:
-    """What every client has released before the first round, whether or not it ever takes part in one."""
+    """What every client released before the first round, even if it never takes part in a round."""
     return work.before.event if isinstance(work, NoisyLocalSteps) and work.before is not None else None

@@ -1,4 +1,4 @@
-"""Noise on the vectors of a cohort, and what it remembers from one release of a client to the next."""
+"""Noise on the vectors of a cohort, and the noise's memory between a client's releases."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _PREFIX = "noise."
 
 
 def noise_memory(noise: Noise, clients: int, dim: int) -> State:
-    """Room in a work's memory for that of its noise: a row for each client."""
+    """The part of a work's memory that belongs to its noise: one row per client."""
     return {_PREFIX + name: rows for name, rows in noise.init(clients, dim).items()}
 
 
 def with_noise(
     noise: Noise, rows: Tensor, stds: Tensor, noise_multipliers: Tensor, cohort: Cohort, state: State
 ) -> tuple[Tensor, State]:
-    """Rows plus noise, and the memory of the work after it; without noise, both as they are."""
+    """Rows plus noise, and the work's new memory; without noise, both are unchanged."""
     if not bool((noise_multipliers > 0).any()):
         return rows, state
     known = {name: kept for name, kept in state.items() if name.startswith(_PREFIX)}

@@ -1,8 +1,8 @@
-"""Which records a client looks at in a round.
+"""Which records a client uses in a round.
 
-A scheme says three things that belong together: how it draws, the *constant* by which the sum is divided (never
-the size that was drawn: that would tell how many), and which privacy event one release is. Because the event
-comes from the scheme that draws, accountant and sampling cannot be mismatched.
+A scheme defines three things that belong together: how it draws, the *constant* by which the sum is divided
+(never the size that was drawn, which is private), and the privacy event of one release. Because the event comes
+from the scheme that draws, accountant and sampling cannot be mismatched.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tacit.privacy import events
 
 @dataclass(frozen=True)
 class Drawn:
-    """The records of one round: the batch, and where they stand in the federation."""
+    """The records of one round: the batch, and their indices in the federation."""
 
     batch: Batch
     rows: Tensor
@@ -37,9 +37,9 @@ class Drawn:
 class Reach:
     """How far one record moves a sum, in bounds.
 
-    Whether it is drawn or not, it adds a vector of norm at most `always`; each time that it is drawn, another one
-    of norm at most `drawn`. The average of what it adds, over the chance of being drawn, has a norm of at most
-    `average`: all that the two norms allow, unless it is known to be less.
+    Whether it is drawn or not, it adds a vector of norm at most `always`; each time it is drawn, it adds another
+    one of norm at most `drawn`. On average over the draw, it adds a vector of norm at most `average`; the default
+    is as much as the two norms allow.
     """
 
     drawn: float = 1.0
@@ -47,29 +47,29 @@ class Reach:
     average: float = math.inf
 
     def inside(self, rate: float) -> float:
-        """The most that it adds in a round in which it is drawn once."""
+        """The most that the record adds in a round in which it is drawn once."""
         return min(self.always + self.drawn, self.average + (1 - rate) * self.drawn)
 
     def with_slack(self, slack: float) -> Reach:
-        """The same on a lattice, where rounding moves whatever a record adds by at most `slack` bounds."""
+        """The reach on a lattice, where rounding changes what a record adds by at most `slack` bounds."""
         if not self.always:
             return Reach(self.drawn + slack)
         return Reach(self.drawn + 2 * slack, self.always + slack, self.average + slack)
 
 
 ONE = Reach()
-"""A record that is not drawn adds nothing, one that is drawn at most a bound."""
+"""A record that is not drawn adds nothing; one that is drawn adds at most one bound."""
 
 
 class Sampling(Protocol):
     """How a client's batch is drawn.
 
-    `batch` is a number of records, or below 1 a fraction of each client's own.
+    `batch` is a number of records or, if below 1, a fraction of each client's records.
     """
 
     @property
     def name(self) -> str:
-        """How recipes spell it."""
+        """The name used in recipes."""
         ...
 
     def batch_sizes(self, sizes: Tensor) -> Tensor:
@@ -77,11 +77,11 @@ class Sampling(Protocol):
         ...
 
     def rate(self, size: int) -> float:
-        """The share of a client's records that a batch takes, b / m."""
+        """The share of a client's records in a batch, b / m."""
         ...
 
     def draw(self, cohort: Cohort) -> Drawn:
-        """This round's records of every client of the cohort."""
+        """Draw this round's records for each client of the cohort."""
         ...
 
     def check_rounds(self, sizes: Tensor, rounds: int) -> None:
@@ -89,9 +89,9 @@ class Sampling(Protocol):
         ...
 
     def event(self, size: int, noise_multiplier: float, rounds: int, reach: Reach = ONE) -> dp_event.DpEvent:
-        """What `rounds` releases of a client with `size` records are to an accountant.
+        """The privacy event of `rounds` releases of a client with `size` records.
 
-        `reach` says how far a record moves the sum; `noise_multiplier` is the noise's standard deviation on that
+        `reach` is how far a record moves the sum; `noise_multiplier` is the noise's standard deviation on that
         sum, in bounds.
         """
         ...
@@ -127,16 +127,16 @@ def _gather(cohort: Cohort, picks: Sequence[np.ndarray]) -> Drawn:
 
 @dataclass(frozen=True)
 class Full:
-    """Every record, every round."""
+    """All records in every round."""
 
     name: str = "full"
 
     def batch_sizes(self, sizes: Tensor) -> Tensor:
-        """All of them."""
+        """The number of records of each client."""
         return sizes.double()
 
     def rate(self, size: int) -> float:
-        """Everything."""
+        """One: a batch has all records."""
         return 1.0
 
     def draw(self, cohort: Cohort) -> Drawn:
@@ -153,9 +153,9 @@ class Full:
 
 @dataclass(frozen=True)
 class Poisson:
-    """Every record by a coin of its own, with probability q = batch / size: the default.
+    """Each record joins by its own independent coin, with probability q = batch / size. This is the default.
 
-    An empty batch is an ordinary one: the client still sends its noise.
+    An empty batch is valid: the client still sends its noise.
     """
 
     batch: float
@@ -169,11 +169,11 @@ class Poisson:
         return _as_batch_sizes(self.batch, sizes)
 
     def rate(self, size: int) -> float:
-        """q, the same number for clients of all sizes where the batch is a fraction."""
+        """q; if the batch is a fraction, it is the same for clients of all sizes."""
         return self.batch if self.batch < 1 else min(1.0, self.batch / size)
 
     def draw(self, cohort: Cohort) -> Drawn:
-        """A coin for every record."""
+        """Throw one coin for each record."""
         pairs = zip(cohort.sizes.tolist(), cohort.generators(Purpose.SAMPLE), strict=True)
         return _gather(cohort, [np.flatnonzero(g.random(size) < self.rate(size)) for size, g in pairs])
 
@@ -194,7 +194,7 @@ class Poisson:
 
 @dataclass(frozen=True)
 class FixedSize:
-    """Exactly `batch` records: a uniformly random set of them, or as many independent draws."""
+    """Exactly `batch` records: a uniformly random subset, or `batch` independent draws with replacement."""
 
     batch: float
     replacement: bool
@@ -204,19 +204,19 @@ class FixedSize:
 
     @property
     def name(self) -> str:
-        """With or without replacement."""
+        """`with-replacement` or `without-replacement`."""
         return "with-replacement" if self.replacement else "without-replacement"
 
     def batch_sizes(self, sizes: Tensor) -> Tensor:
-        """The exact size."""
+        """The exact size of the batch."""
         return _whole_batch_sizes(self.batch, sizes)
 
     def rate(self, size: int) -> float:
-        """b / m."""
+        """The share of the records in a batch, b / m."""
         return _sample_size(self, size) / size
 
     def draw(self, cohort: Cohort) -> Drawn:
-        """A random subset, or independent draws (a record drawn twice counts twice), for every client."""
+        """For each client, a random subset or independent draws (a record drawn twice counts twice)."""
         wanted = self.batch_sizes(cohort.sizes).long().tolist()
         triples = zip(cohort.sizes.tolist(), wanted, cohort.generators(Purpose.SAMPLE), strict=True)
         if self.replacement:
@@ -229,7 +229,7 @@ class FixedSize:
         """Any number of rounds."""
 
     def event(self, size: int, noise_multiplier: float, rounds: int, reach: Reach = ONE) -> dp_event.DpEvent:
-        """The Gaussian mechanism on a sample of fixed size, or on all records if that is it, `rounds` times."""
+        """The Gaussian mechanism, `rounds` times, on a sample of fixed size (or on all records)."""
         sample = _sample_size(self, size)
         if sample == size and not self.replacement:
             return Full().event(size, noise_multiplier, rounds, reach)
@@ -251,9 +251,9 @@ WithReplacement = partial(FixedSize, replacement=True)
 
 @dataclass(frozen=True)
 class OnePass:
-    """Disjoint batches in a random order: every record is looked at in at most one step (ISRL-DP).
+    """Disjoint batches in random order: a record is used in at most one step (ISRL-DP, Lowy & Razaviyayn 2023).
 
-    The order is drawn once for the whole run and depends on no record, so a record's whole cost is one
+    The order is drawn once for the whole run and does not depend on the records, so a record's whole cost is one
     Gaussian release, however many rounds there are (docs/privacy.md, Fact E).
     """
 
@@ -264,22 +264,22 @@ class OnePass:
         _check_batch(self.batch)
 
     def batch_sizes(self, sizes: Tensor) -> Tensor:
-        """The exact size."""
+        """The exact size of the batch."""
         return _whole_batch_sizes(self.batch, sizes)
 
     def rate(self, size: int) -> float:
-        """b / m."""
+        """The share of the records in a batch, b / m."""
         return _sample_size(self, size) / size
 
     def draw(self, cohort: Cohort) -> Drawn:
-        """The slice of every client's own order that belongs to this step of this round."""
+        """The slice of each client's random order that belongs to this step of this round."""
         wanted = self.batch_sizes(cohort.sizes).long().tolist()
         triples = zip(cohort.sizes.tolist(), wanted, cohort.generators_of_run(Purpose.SAMPLE), strict=True)
         t = cohort.round * cohort.steps + cohort.step
         return _gather(cohort, [np.sort(g.permutation(size)[t * k : (t + 1) * k]) for size, k, g in triples])
 
     def check_rounds(self, sizes: Tensor, rounds: int) -> None:
-        """At most floor(n / K) rounds."""
+        """Refuse more than floor(n / K) batches."""
         most = int(torch.floor(sizes.double() / self.batch_sizes(sizes)).min())
         if rounds > most:
             raise RequestError(
@@ -290,7 +290,7 @@ class OnePass:
     def event(self, size: int, noise_multiplier: float, rounds: int, reach: Reach = ONE) -> dp_event.DpEvent:
         """One Gaussian release in the whole run."""
         if reach.always:
-            raise RequestError("sampling 'one-pass' has no proof for estimators that look back (svrg, saga)")
+            raise RequestError("sampling 'one-pass' has no privacy proof for estimators with memory (svrg, saga)")
         return events.one_pass(noise_multiplier / reach.drawn, rounds)
 
 
@@ -303,7 +303,7 @@ SAMPLINGS: dict[str, Callable[[float], Sampling]] = {
 
 
 def build_sampling(name: str, batch: float | None) -> Sampling:
-    """A sampling scheme by name."""
+    """Build a sampling scheme from its name."""
     if name == "full":
         return Full()
     if name not in SAMPLINGS:

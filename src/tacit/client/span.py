@@ -1,8 +1,8 @@
 """Local steps of linear models in the span of a client's own records.
 
 A gradient of a linear model is A^T s, with A the client's records and s the slopes of its losses. So after any
-number of steps W = rho W_0 - A^T c, and the scores that the next slopes need are rho A W_0 - (A A^T) c. With the
-Gram matrix A A^T at hand a step costs records^2 instead of records x features, and W is written down once.
+number of steps W = rho W_0 - A^T c, and the scores for the next slopes are rho A W_0 - (A A^T) c. Given the Gram
+matrix A A^T, a step costs records^2 instead of records x features, and W is computed once.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def span_update(
     step: float,
     grams: Callable[[], Tensor] | None = None,
 ) -> Tensor | None:
-    """(x - x_i) / step after `steps` full gradient steps of every client from x: (clients, dim).
+    """(x - x_i) / step after `steps` full gradient steps of each client from x: (clients, dim).
 
-    Equal to the plain computation up to rounding; None where it does not apply or would not be faster. `grams`
-    gives the clients' A A^T where they are kept (`tacit.client.grams`).
+    It equals the plain computation up to rounding; None if it does not apply or would not be faster. `grams`
+    gives the clients' A A^T if they are kept (`tacit.client.grams`).
     """
     plain = isinstance(model, LinearModel) and model.smoothing is None
     if not isinstance(model, LinearModel) or not plain or not isinstance(model.penalty, Ridge | None):
@@ -43,11 +43,11 @@ def span_update(
     records, counts = flat_features(batch), batch.counts
     features, targets = padded(records, counts), padded(batch.targets, counts)
     gram = grams()[:, :longest, :longest] if grams else torch.bmm(features, features.transpose(1, 2))
-    # Outputs before records: products, softmax and the way back are two to three times as fast.
+    # Outputs before records: products, softmax and the backward pass are two to three times as fast.
     start = torch.matmul(point[:size].view(model.features, outputs).T.contiguous(), features.transpose(1, 2))
     if model.intercept:
         gram, start = gram + 1.0, start.add_(point[size:, None])
-    # Records that only fill up the rectangle weigh nothing.
+    # Padding records have weight zero.
     per_record = padded(torch.repeat_interleave(1 / counts.to(records.dtype), counts).to(records.device), counts)
     weights = step * per_record[:, None]
     shrink = 1 - step * (model.penalty.strength if model.penalty else 0.0)

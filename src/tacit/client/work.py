@@ -1,4 +1,4 @@
-"""What a client does in a round, from the point to a private vector."""
+"""The client's work in a round, from the model's point to a private vector."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from tacit.state import State
 
 
 class Work(Protocol):
-    """What a client does; its output is already private.
+    """What a client computes in a round; its output is already private.
 
-    The noise is not a setting of the work: it is handed in by whoever derived it from a guarantee, as one
-    noise multiplier a client, and `event` says what that noise is worth.
+    The amount of noise is not a setting of the work. It is derived from a guarantee and passed in as one noise
+    multiplier per client; `event` describes the privacy that this noise gives.
     """
 
     @property
@@ -36,7 +36,7 @@ class Work(Protocol):
 
     @property
     def bound(self) -> Bound:
-        """What makes one record's influence finite."""
+        """The bound on one record's influence."""
         ...
 
     @property
@@ -46,17 +46,17 @@ class Work(Protocol):
 
     @property
     def noise(self) -> Noise:
-        """What kind of noise is added."""
+        """The kind of noise that is added."""
         ...
 
     @property
     def unit(self) -> Unit:
-        """Whose influence the bound makes finite: a record's, or that of a whole client."""
+        """Whose influence is bounded: a record's or a whole client's."""
         ...
 
     @property
     def public(self) -> tuple[str, ...]:
-        """What the guarantee takes as known to everybody."""
+        """What the guarantee treats as public."""
         ...
 
     @property
@@ -73,7 +73,7 @@ class Work(Protocol):
         ...
 
     def run(self, point: Tensor, cohort: Cohort, state: State, noise_multipliers: Tensor) -> tuple[Tensor, State]:
-        """One round of every client of the cohort: (clients, dim), private."""
+        """One round of each client of the cohort: private vectors, (clients, dim)."""
         ...
 
     def noise_stds(self, sizes: Tensor, noise_multipliers: Tensor) -> Tensor:
@@ -81,20 +81,20 @@ class Work(Protocol):
         ...
 
     def event(self, size: int, noise_multiplier: float, rounds: int) -> dp_event.DpEvent:
-        """What a client of this size releases over all rounds, as an accountant sees it."""
+        """The privacy event of everything that a client of this size releases over all rounds."""
         ...
 
     def evaluations(self, cohort: Cohort) -> float:
-        """How many record gradients the cohort computes in this round, in expectation over its batches."""
+        """The number of record gradients the cohort computes in this round, in expectation over its batches."""
         ...
 
     def records_in_memory(self, sizes: Tensor) -> Tensor:
-        """About how many records of clients of these sizes are gathered at a time."""
+        """About how many records are held in memory at a time, for clients of these sizes."""
         ...
 
 
 def sizes_are_public(work: Work) -> bool:
-    """Whether a promise of this work takes the clients' numbers of records as known, so that they may be shown.
+    """Whether this work's promise treats the clients' numbers of records as public, so that they may be shown.
 
     If not, nothing that leaves a client or is published may depend on them, except through its noisy messages.
     """
@@ -107,7 +107,7 @@ class PrivateGradient:
 
     Guarantee: with noise multiplier z, one release is the Gaussian mechanism on a sum to which one record adds
     at most `reach` bounds, with noise of z bounds on every coordinate, divided by the constant b. What follows
-    (penalty, shift, compression, server) is post-processing. SoteriaFL, Algorithm 3, lines 3 to 12.
+    (penalty, shift, compression, server) is post-processing. SoteriaFL (Li et al. 2022), Algorithm 3, lines 3-12.
     """
 
     model: Model
@@ -120,17 +120,17 @@ class PrivateGradient:
 
     @property
     def sampling(self) -> Sampling:
-        """The estimator's."""
+        """The estimator's sampling scheme."""
         return self.estimator.sampling
 
     def init(self, point: Tensor, federation: Federation) -> State:
-        """The estimator's memory, and the noise's."""
+        """Create the memory of the estimator and of the noise."""
         own = self.estimator.init(BoundedModel(self.model, self.bound, self.noise.precision), point, federation)
         return {**own, **noise_memory(self.noise, federation.clients, self.model.dim)}
 
     @property
     def by_coordinate(self) -> bool:
-        """Whether coordinates may be computed without the others: noise that remembers needs all of them."""
+        """Whether single coordinates may be computed without the others; noise with memory needs all of them."""
         return not self.noise.init(1, 1)
 
     def run(
@@ -143,9 +143,9 @@ class PrivateGradient:
     ) -> tuple[Tensor, State]:
         """Estimate, bound, add noise; then the penalty.
 
-        With `at`, (clients, k) coordinates that were drawn without a look at the data, only these are computed to
-        the end and returned. They have the law that they have in the whole vector, whose noise is independent
-        from coordinate to coordinate, and noise that nobody will ever see is not drawn.
+        With `at`, (clients, k) coordinates that were drawn without looking at the data, only these are completed
+        and returned. They have the same law as in the whole vector, whose noise is independent between
+        coordinates; noise that nobody would see is not drawn.
         """
         model = BoundedModel(self.model, self.bound, self.noise.precision)
         estimate, state = self.estimator.estimate(model, point, cohort, state)
@@ -159,7 +159,7 @@ class PrivateGradient:
         return estimate.to(point.dtype) + penalty, state
 
     def noise_stds(self, sizes: Tensor, noise_multipliers: Tensor) -> Tensor:
-        """z bound / b."""
+        """The noise on each coordinate, z bound / b."""
         return noise_multipliers * self.bound.norm(self.model.dim) / self.sampling.batch_sizes(sizes)
 
     def event(self, size: int, noise_multiplier: float, rounds: int) -> dp_event.DpEvent:
@@ -175,9 +175,9 @@ class PrivateGradient:
         return replace(self, noise=noise)
 
     def evaluations(self, cohort: Cohort) -> float:
-        """The estimator's."""
+        """The estimator's evaluations."""
         return self.estimator.evaluations(cohort)
 
     def records_in_memory(self, sizes: Tensor) -> Tensor:
-        """The estimator's."""
+        """The records that the estimator holds at a time."""
         return self.estimator.records_in_memory(sizes)

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 MAX_WIDTH = 16
-"""The widest code, in bits: a shifted code still fits the 32-bit words that the packing works in."""
+"""The widest code, in bits: a shifted code must fit into the 32-bit words used for packing."""
 
 
 def packed_bytes(codes: int, width: int) -> int:
-    """How many bytes `codes` codes of `width` bits take.
+    """The number of bytes that `codes` codes of `width` bits take.
 
     >>> packed_bytes(3, 9)
     4

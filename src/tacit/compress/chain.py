@@ -1,4 +1,4 @@
-"""Two compressors one after the other: fewer coordinates, and fewer bits for each."""
+"""Two compressors one after the other: fewer coordinates, and fewer bits per coordinate."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tacit.errors import RequestError
 
 @dataclass(frozen=True)
 class Chain(Sparsifier):
-    """Rand-k, then a quantiser on the k values that are left.
+    """Rand-k, then a quantiser on the k remaining values.
 
     Unbiased, because each is unbiased given the other's randomness, with
     1 + omega = (1 + omega of rand-k at d) (1 + omega of the quantiser at k): their second moments multiply.

@@ -1,4 +1,4 @@
-"""What every compressor and every batch of messages can do, and the checks on what goes in."""
+"""The interfaces of compressors and of batches of messages, and the checks on their inputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tacit.errors import DivergedError, RequestError
 
 
 class Packets(Protocol):
-    """The messages of one cohort, decoded or not yet encoded: what the server will read."""
+    """The messages of one cohort, decoded or not yet encoded, as the server will read them."""
 
     @property
     def dim(self) -> int:
@@ -21,7 +21,7 @@ class Packets(Protocol):
 
     @property
     def clients(self) -> int:
-        """How many messages there are."""
+        """The number of messages."""
 
     @property
     def bits(self) -> int:
@@ -31,7 +31,7 @@ class Packets(Protocol):
         """All decoded vectors, (clients, d)."""
 
     def sum(self) -> Tensor:
-        """The sum of the decoded vectors, (d,), without building (clients, d) where they are sparse."""
+        """The sum of the decoded vectors, (d,); sparse vectors are not expanded to (clients, d)."""
 
     def add_sum_to(self, total: Tensor) -> None:
         """`total += sum()`, in place, one client after another.
@@ -41,7 +41,7 @@ class Packets(Protocol):
         """
 
     def add_to(self, rows: Tensor, scale: float, clients: Tensor | None = None) -> None:
-        """`rows[clients] += scale * dense()`, in place; without `clients`, row i is that of message i."""
+        """`rows[clients] += scale * dense()`, in place; without `clients`, row i belongs to message i."""
 
     def encode(self) -> list[bytes]:
         """One message for each client."""
@@ -50,9 +50,9 @@ class Packets(Protocol):
 class Compressor(Protocol):
     """A map C from vectors to short messages. Most are random with E C(x) = x, E ||C(x) - x||^2 <= omega ||x||^2.
 
-    This is SoteriaFL (Li et al. 2022), Definition 1; `unbiased` says whether it holds. Compressing is
-    post-processing of vectors that are already private: it neither costs nor buys any privacy. Both properties
-    hold up to the rounding of float32, in which messages are read.
+    This is SoteriaFL (Li et al. 2022), Definition 1; `unbiased` tells whether it holds. Compression is
+    post-processing of vectors that are already private: it neither costs nor adds privacy. Both properties hold
+    up to the rounding of float32, in which messages are read.
     """
 
     @property
@@ -60,34 +60,34 @@ class Compressor(Protocol):
         """Whether E C(x) = x."""
 
     def omega(self, dim: int) -> float:
-        """The variance factor for vectors of length `dim`; refused where C is biased."""
+        """The variance factor for vectors of length `dim`; refused if C is biased."""
 
     def compress(self, rows: Tensor, generators: Sequence[np.random.Generator]) -> Packets:
-        """C(x_i) for every row x_i of a float32 (clients, d) tensor, each with its own generator."""
+        """C(x_i) for each row x_i of a float32 (clients, d) tensor, each with its own generator."""
 
     def compress_difference(
         self, rows: Tensor, memory: Tensor, clients: Tensor, generators: Sequence[np.random.Generator]
     ) -> Packets:
-        """C(x_i - m_i) for every row, where m_i is row `clients[i]` of `memory`.
+        """C(x_i - m_i) for each row, where m_i is row `clients[i]` of `memory`.
 
-        Equals `compress(rows - memory[clients], generators)`, but looks only at the coordinates it sends.
+        Equals `compress(rows - memory[clients], generators)`, but reads only the coordinates it sends.
         """
 
     def message_bytes(self, dim: int) -> int:
         """The exact length of every encoded message."""
 
     def decode(self, messages: Sequence[bytes], dim: int) -> Packets:
-        """The vectors in messages that may come from anyone; anything wrong is a `MessageError`."""
+        """The vectors in messages from untrusted senders; raises `MessageError` for an invalid message."""
 
     def spec(self) -> str:
-        """The spelling that `parse_compressor` reads back."""
+        """The compressor as text that `parse_compressor` can read."""
 
 
 def biased_error(spec: str) -> RequestError:
-    """Why a biased compressor has no place here, and where it has one."""
+    """The error for a biased compressor; it names the alternatives."""
     return RequestError(
         f"compressor {spec} is biased, and this algorithm's theory is about unbiased ones: use rand-k, qsgd or "
-        "natural here, or an algorithm with error feedback, such as ef21-sgdm"
+        "natural, or an algorithm with error feedback, such as ef21-sgdm"
     )
 
 
@@ -98,7 +98,7 @@ def check_unbiased(compressor: Compressor) -> None:
 
 
 def check_rows(rows: Tensor, generators: Sequence[np.random.Generator]) -> None:
-    """Refuses rows that no compressor may touch: wrong shape or type, not a number, infinite."""
+    """Refuse rows that cannot be compressed: a wrong shape or type, or values that are not finite."""
     if rows.dim() != 2 or rows.shape[1] == 0:
         raise RequestError(f"rows must have the shape (clients, d) with d >= 1, not {tuple(rows.shape)}")
     if rows.dtype != torch.float32:
@@ -111,9 +111,9 @@ def check_rows(rows: Tensor, generators: Sequence[np.random.Generator]) -> None:
 
 
 def check_finite(name: str, rows: Tensor) -> None:
-    """Refuses rows with a value that is not finite, and says where it is."""
-    # A sum is finite only if all its terms are, and it is one pass without a temporary. The converse fails
-    # (large finite values overflow), hence the slow look once the sum is not finite.
+    """Refuse rows with a value that is not finite, and say where it is."""
+    # A sum is finite only if all its terms are, and takes one pass without a temporary. The converse fails (large
+    # finite values overflow), so a sum that is not finite is followed by a slow check.
     if bool(rows.sum().isfinite()):
         return
     wrong = (~rows.isfinite()).nonzero()

@@ -18,7 +18,7 @@ from tacit.state import State
 
 @dataclass(frozen=True)
 class ErrorFeedback(Shifted):
-    """Compresses the difference between a moving average of the vectors and what the server knows of it.
+    """Compresses the difference between a moving average of the vectors and the server's copy of it.
 
     EF21-SGDM (Fatkhullin, Tyurin & Richtarik 2023, Algorithm 1), for n clients, with momentum eta:
 
@@ -26,10 +26,9 @@ class ErrorFeedback(Shifted):
         s += gamma (1/n) sum of v_i,  direction = s.
 
     For contractive C, E ||C(x) - x||^2 <= (1 - alpha) ||x||^2, biased or not: top-k with gamma = 1 (alpha = k/d),
-    and unbiased compressors with gamma = 1/(1 + omega) = alpha. The average is what makes noisy vectors
-    compressible: without it the server would follow the largest coordinates of the noise. The first 1/eta
-    vectors of a client are averaged with equal weights. All of it is post-processing of vectors that are already
-    private.
+    and unbiased compressors with gamma = 1/(1 + omega) = alpha. The average makes noisy vectors compressible:
+    without it the server would follow the largest coordinates of the noise. The first 1/eta vectors of a client
+    are averaged with equal weights. Everything here is post-processing of vectors that are already private.
     """
 
     momentum: float = 0.1
@@ -63,7 +62,7 @@ class ErrorFeedback(Shifted):
         return packets, {**shift, "average": average, "sent": sent}
 
     def noise_factor(self, dim: int) -> float:
-        # Directions are averages over time: what little noise each has lasts, and adds up to as much.
+        # Directions are averages over time: each has little noise, but it persists and adds up to as much.
         return 1.0
 
     def choose(self, dim: int, generators: Sequence[np.random.Generator]) -> Choice | None:

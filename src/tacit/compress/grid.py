@@ -1,4 +1,4 @@
-"""Numbers that already lie on a grid, written as the whole numbers that they are."""
+"""Numbers that already lie on a grid, sent as whole numbers of grid steps."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tacit.errors import MessageError, RequestError, count
 
 _EXPONENT_BYTES = 2
 _LEAST_EXPONENT, _MOST_EXPONENT = -149, 112
-"""Between these all multiples are float32 numbers: the smallest of those, and 2^15 times the largest."""
+"""For exponents e in this range, multiples of 2^e fit into float32: 2^-149 is its smallest number, 2^127 fits."""
 
 _MANTISSA_BITS = 24
 
 
 @dataclass(frozen=True)
 class Steps:
-    """Every row as whole multiples of a power of two."""
+    """Rows as whole multiples of a power of two, one per row."""
 
     exponents: NDArray[np.int16]
     codes: NDArray[np.int32]
@@ -32,7 +32,7 @@ class Steps:
 
     @classmethod
     def of(cls, exponents: NDArray[np.int16], codes: NDArray[np.int32], bits: int) -> Steps:
-        """The one place that turns codes into values: sender and receiver get the same float32."""
+        """The only place that turns codes into values, so that sender and receiver get the same float32."""
         values = np.ldexp(codes.astype(np.float64), exponents[:, None].astype(np.int32)).astype(np.float32)
         return cls(exponents, codes, bits, torch.from_numpy(values))
 
@@ -45,10 +45,10 @@ class Steps:
 
 @dataclass(frozen=True)
 class WholeSteps(Quantiser):
-    """Sends rows whose numbers are c 2^e with |c| < 2^(bits - 1), as `e` and all c: nothing is lost.
+    """Sends rows whose numbers are c 2^e with |c| < 2^(bits - 1), as `e` and all c, without loss.
 
-    For vectors that their sender has put on a grid, such as those with coins as noise. A row that lies on no such
-    grid is refused. A message takes 2 bytes for e and `bits` bits a coordinate; e is found from the numbers.
+    It is for vectors that lie on a grid already, such as those with coins as noise. Other rows are refused. A
+    message takes 2 bytes for e and `bits` bits per coordinate; e is found from the numbers.
 
     >>> WholeSteps(bits=12).message_bytes(1000)
     1508
@@ -68,14 +68,14 @@ class WholeSteps(Quantiser):
         return self.bits
 
     def omega(self, dim: int) -> float:
-        """Nothing is lost."""
+        """Zero: nothing is lost."""
         return 0.0
 
     def spec(self) -> str:
         return f"whole-steps:{self.bits}"
 
     def quantise(self, values: Tensor, generators: Sequence[np.random.Generator]) -> Quantised:
-        """The codes of the numbers; draws nothing."""
+        """The codes of the numbers; uses no randomness."""
         numbers = values.numpy().astype(np.float64)
         exponents = _exponents(numbers)
         codes = np.ldexp(numbers, -exponents[:, None].astype(np.int32))
@@ -83,7 +83,7 @@ class WholeSteps(Quantiser):
         if largest >= 2 ** (self.bits - 1):
             raise RequestError(
                 f"rows must be whole multiples, below {2 ** (self.bits - 1)}, of a power of two for bits = "
-                f"{self.bits}; weights of clients, for instance, move them off their grid: leave those out"
+                f"{self.bits}; client weights, for instance, move them off their grid: leave those out"
             )
         return Steps.of(exponents, codes.astype(np.int32), self.bits)
 
@@ -104,7 +104,7 @@ class WholeSteps(Quantiser):
 
 
 def _exponents(numbers: NDArray[np.float64]) -> NDArray[np.int16]:
-    """For every row the largest e such that all its numbers are whole multiples of 2^e; 0 if all are zero."""
+    """For each row, the largest e such that all its numbers are whole multiples of 2^e; 0 if all are zero."""
     mantissas, exponents = np.frexp(numbers)
     whole = np.ldexp(mantissas, _MANTISSA_BITS).astype(np.int64)
     lowest_bits = np.frexp((whole & -whole).astype(np.float64))[1] - 1

@@ -16,20 +16,20 @@ from tacit.errors import MessageError
 
 @dataclass(frozen=True)
 class Floats:
-    """Values as they are."""
+    """Values as float32, unchanged."""
 
     values: Tensor
 
     def payload(self) -> NDArray[np.uint8]:
-        """Four little-endian bytes a value."""
+        """Four little-endian bytes per value."""
         return np.ascontiguousarray(self.values.numpy(), dtype="<f4").view(np.uint8)
 
 
 @dataclass(frozen=True)
 class Identity(Quantiser):
-    """Sends vectors as they are: omega = 0, four bytes a coordinate.
+    """Sends vectors unchanged: omega = 0, four bytes per coordinate.
 
-    The packets share the memory of the rows they were made from.
+    The packets share memory with the rows they were made from.
 
     >>> Identity().message_bytes(1000)
     4006
@@ -38,14 +38,14 @@ class Identity(Quantiser):
     codec = 1
 
     def omega(self, dim: int) -> float:
-        """Nothing is lost."""
+        """Zero: nothing is lost."""
         return 0.0
 
     def spec(self) -> str:
         return "identity"
 
     def quantise(self, values: Tensor, generators: Sequence[np.random.Generator]) -> Quantised:
-        """The values themselves; draws nothing."""
+        """The values themselves; uses no randomness."""
         return Floats(values)
 
     def payload_bytes(self, values: int) -> int:

@@ -1,4 +1,4 @@
-"""Which coordinates a seed stands for."""
+"""The coordinates that a seed selects."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tacit.errors import RequestError, count
 def rand_k_indices(seed: int, dim: int, k: int) -> NDArray[np.int64]:
     """The k of `dim` coordinates that a 64-bit seed chooses, in ascending order.
 
-    For a random seed every set of k coordinates is equally likely (up to dim/2^53, relatively): positions are
-    drawn independently until k different ones have come up, and that rule treats all positions alike. A
-    batch never draws more than are still missing, so batches stop exactly where single draws would. Above
-    dim/2 the coordinates that are left out are drawn instead; k = dim draws nothing.
+    For a random seed every set of k coordinates is equally likely (up to a relative error of dim/2^53): positions
+    are drawn independently until k different ones have come up, which treats all positions the same way. A batch
+    never draws more than are still missing, so batches stop exactly where single draws would. For k above dim/2,
+    the coordinates to leave out are drawn instead; k = dim draws nothing.
 
     The choice is part of the wire format. It uses only the raw output r of Philox 4x64 (key = seed, counter
     0), which is the same on every platform and in every numpy version, as floor((r >> 11) 2^-53 dim).
@@ -35,7 +35,7 @@ def rand_k_indices(seed: int, dim: int, k: int) -> NDArray[np.int64]:
     if draw_the_kept and dim >= _LONG and wanted * _SPARSE <= dim:
         return _by_sorting(source, dim, wanted)
     drawn = np.zeros(dim, dtype=np.bool_)
-    # About as many as will be needed, in one go; what is left over is not used.
+    # Draw about as many as will be needed at once; surplus draws are not used.
     ahead = _positions(source, wanted + wanted * wanted // dim + 16, dim)
     used, missing = 0, wanted
     while missing:
@@ -48,8 +48,8 @@ def rand_k_indices(seed: int, dim: int, k: int) -> NDArray[np.int64]:
 
 
 _LONG, _SPARSE = 2**18, 12
-"""From this dimension on, and for at most a twelfth of the coordinates, sorting the draws beats marking them in a
-table of `dim` entries, which must be searched from end to end."""
+"""From this dimension on, and for at most a twelfth of the coordinates, sorting the draws is faster than marking
+them in a table of `dim` entries, which must be scanned from end to end."""
 
 
 def _positions(source: np.random.Philox, number: int, dim: int) -> NDArray[np.int64]:
@@ -60,7 +60,7 @@ def _positions(source: np.random.Philox, number: int, dim: int) -> NDArray[np.in
 
 def _by_sorting(source: np.random.Philox, dim: int, wanted: int) -> NDArray[np.int64]:
     """The same set from the same draws, without a table."""
-    # Half as wide, twice as fast to sort.
+    # 32-bit integers are half as wide and twice as fast to sort.
     narrow = np.int32 if dim <= 2**31 else np.int64
     found = _distinct(_positions(source, wanted, dim).astype(narrow))
     while len(found) < wanted:
@@ -72,7 +72,7 @@ def _by_sorting(source: np.random.Philox, dim: int, wanted: int) -> NDArray[np.i
 
 
 def _distinct(numbers: NDArray[np.integer]) -> NDArray[np.integer]:
-    """In ascending order, each once."""
+    """The distinct numbers in ascending order."""
     numbers.sort()
     new = np.ones(len(numbers), dtype=np.bool_)
     np.not_equal(numbers[1:], numbers[:-1], out=new[1:])

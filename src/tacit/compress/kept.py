@@ -1,4 +1,4 @@
-"""How many coordinates a sparse message carries."""
+"""The number of coordinates that a sparse message carries."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class KeptCoordinates:
             )
 
     def kept(self, dim: int) -> int:
-        """k."""
+        """The number k of coordinates that are kept."""
         dim = count("dim", dim)
         if self.count is not None:
             return min(self.count, dim)
         assert self.fraction is not None, "one of the two is given"
-        # In floating point 0.29 * 100 is just below 29: a hair of room keeps the floor on the decimal side.
+        # In floating point 0.29 * 100 is just below 29; a tiny margin gives the floor of the decimal value.
         return min(dim, max(1, math.floor(self.fraction * dim * (1 + 1e-12))))
 
     def spec(self) -> str:
-        """The spelling that `parse_compressor` reads back."""
+        """The compressor as text that `parse_compressor` can read."""
         return f"{self.name}:{self.fraction if self.count is None else self.count}"

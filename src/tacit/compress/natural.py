@@ -26,7 +26,7 @@ class PowersOfTwo:
     values: Tensor
 
     def payload(self) -> NDArray[np.uint8]:
-        """Sign and exponent, 9 bits a value, bit-packed."""
+        """Sign and exponent, 9 bits per value, bit-packed."""
         words: NDArray[np.uint32] = self.values.numpy().view(np.uint32)
         return bits.pack(words >> np.uint32(_MANTISSA_BITS), _WIDTH)
 
@@ -37,7 +37,7 @@ class Natural(Quantiser):
 
     |x| in [2^e, 2^(e+1)) becomes 2^(e+1) with probability |x|/2^e - 1, else 2^e: without bias, and with
     omega = 1/8. Below 2^-126, where float32 has no more exponents, the neighbours are 0 and 2^-126: still
-    without bias, but the variance of such a coordinate is only bounded by 2^-254. A message takes 9 bits a
+    without bias, but the variance of such a coordinate is only bounded by 2^-254. A message takes 9 bits per
     coordinate. Magnitudes above 2^127 have no upper neighbour and are refused.
 
     >>> generators = [np.random.Generator(np.random.Philox(1))]

@@ -1,4 +1,4 @@
-"""Compressors by the names that users write in settings and on the command line."""
+"""Reads compressors from the text that users write in settings and on the command line."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tacit.compress.top_k import TopK
 from tacit.errors import RequestError, unknown_name
 
 _MAX_DIGITS = 18
-"""More than enough for any dimension."""
+"""The most digits of a number: more than enough for any dimension."""
 
 
 def parse_compressor(text: str) -> Compressor:
-    """The compressor of that spelling; the inverse of `Compressor.spec`.
+    """The compressor described by `text`; the inverse of `Compressor.spec`.
 
     Args:
         text: `identity`, `rand-k:0.05` (a fraction: it has a point or is below 1), `rand-k:128` (a count),
-            `qsgd:16` (levels), `natural`; rand-k and a quantiser are joined by `+`. And
-            `top-k:0.05` or `top-k:128`, which is biased.
+            `qsgd:16` (levels), `natural`, or `top-k:0.05` and `top-k:128`, which are biased. Rand-k and a
+            quantiser are joined by `+`.
 
     >>> parse_compressor("rand-k:0.05+qsgd:16")
     Chain(first=RandK(fraction=0.05, count=None), then=Qsgd(levels=16))

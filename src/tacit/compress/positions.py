@@ -1,9 +1,9 @@
 """k ascending positions below d, in a fixed number of bytes (Elias 1974, Fano 1971).
 
-The lowest l = floor(log2(d/k)) bits of each position are packed as they are. What is left of position number i,
-a number h_i that never falls, is one bit: the one at place h_i + i of a row of k + (d >> l) + 1 bits. Together
-that is at most k (2 + log2(d/k)) bits and a few: for k/d up to a tenth, about half a bit for each position
-above the least that any code of fixed length needs.
+The lowest l = floor(log2(d/k)) bits of each position are packed unchanged. The rest of position number i, a
+number h_i that never decreases, is stored as one bit: bit h_i + i in a row of k + (d >> l) + 1 bits. In total
+that is at most k (2 + log2(d/k)) bits plus a few. For k/d up to a tenth, that is about half a bit per position
+more than the minimum for any fixed-length code.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _split(dim: int, k: int) -> tuple[int, int, int]:
 
 
 def positions_bytes(dim: int, k: int) -> int:
-    """How many bytes the positions take.
+    """The number of bytes that the positions take.
 
     >>> positions_bytes(50_890, 2544)
     1988
@@ -48,7 +48,7 @@ def encode_positions(positions: NDArray[np.int64], dim: int) -> NDArray[np.uint8
 
 
 def read_positions(packed: NDArray[np.uint8], dim: int, k: int) -> NDArray[np.int64]:
-    """The inverse, for bytes from anyone; anything but k ascending positions below `dim` is a `MessageError`."""
+    """The inverse, for untrusted bytes; `MessageError` unless they are k ascending positions below `dim`."""
     low, low_bytes, high_bits = _split(dim, k)
     marks = np.unpackbits(packed[:, low_bytes:], axis=1, bitorder="little")
     tidy = not low or bits.padding_is_zero(packed[:, :low_bytes], k, low)
@@ -59,5 +59,5 @@ def read_positions(packed: NDArray[np.uint8], dim: int, k: int) -> NDArray[np.in
     if low:
         positions |= bits.unpack(packed[:, :low_bytes], k, low)
     if (positions[:, -1] >= dim).any() or (np.diff(positions, axis=1) <= 0).any():
-        raise MessageError(f"a message lists a position twice, out of order, or beyond the {dim} that there are")
+        raise MessageError(f"a message lists a position twice, out of order, or beyond the dimension {dim}")
     return positions

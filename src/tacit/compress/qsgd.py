@@ -30,7 +30,7 @@ class Levels:
 
     @classmethod
     def of(cls, norms: Tensor, steps: Tensor, levels: int) -> Levels:
-        """The one place that turns steps into values: sender and receiver get the same float32."""
+        """The only place that turns steps into values, so that sender and receiver get the same float32."""
         values = (steps * (norms.double() / levels).unsqueeze(1)).float()
         return cls(norms, steps, levels, values)
 
@@ -46,8 +46,8 @@ class Qsgd(Quantiser):
     """Random dithering with `levels` = s levels on either side of zero (Alistarh et al. 2017, QSGD).
 
     A coordinate x_i becomes ||x|| l/s, where l is s x_i/||x|| rounded to one of its two neighbouring whole
-    numbers at random, without bias. Then omega = min(d/s^2, sqrt(d)/s) (their
-    Lemma 3.1). A message takes 4 bytes for the norm and ceil(log2(2s + 1)) bits a coordinate.
+    numbers at random, without bias. Then omega = min(d/s^2, sqrt(d)/s) (their Lemma 3.1). A message takes 4 bytes
+    for the norm and ceil(log2(2s + 1)) bits per coordinate.
 
     >>> Qsgd(levels=4).omega(16), Qsgd(levels=4).omega(10_000)
     (1.0, 25.0)
@@ -75,7 +75,7 @@ class Qsgd(Quantiser):
     def quantise(self, values: Tensor, generators: Sequence[np.random.Generator]) -> Quantised:
         norms = _norms_rounded_up(values)
         steps = np.empty(tuple(values.shape), dtype=np.int32)
-        # Row by row, as the random numbers come: a row's temporaries stay in the cache.
+        # Row by row, like the random numbers: a row's temporaries stay in the cache.
         for row, norm, step, generator in zip(values.numpy(), norms.tolist(), steps, generators, strict=True):
             fractions = row.astype(np.float64)
             # Dividing first keeps every ratio within [-1, 1]. A zero row stays zero whatever divides it.
@@ -100,7 +100,7 @@ class Qsgd(Quantiser):
             raise MessageError("a qsgd message has padding bits that are not zero")
         codes = bits.unpack(packed, values, _width(self.levels))
         if (codes > 2 * self.levels).any():
-            raise MessageError(f"a qsgd message has a code above {2 * self.levels}, the highest of its levels")
+            raise MessageError(f"a qsgd message has a code above {2 * self.levels}, its highest level")
         steps = torch.from_numpy(codes.astype(np.int32)) - self.levels
         return Levels.of(torch.from_numpy(norms), steps, self.levels)
 

@@ -1,4 +1,4 @@
-"""Compressors that write every coordinate with fewer bits; they also follow rand-k in a chain."""
+"""Compressors that write each coordinate with fewer bits; they can also follow rand-k in a chain."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from tacit.errors import count
 
 
 class Quantised(Protocol):
-    """Rows of values as their receiver will read them, and the bytes that say so."""
+    """Rows of values as their receiver will read them, and the bytes that encode them."""
 
     @property
     def values(self) -> Tensor:
         """The decoded values, (clients, n) float32."""
 
     def payload(self) -> NDArray[np.uint8]:
-        """The bytes of every row, (clients, payload_bytes(n))."""
+        """The bytes of each row, (clients, payload_bytes(n))."""
 
 
 class Quantiser(ABC):
     """A compressor that keeps every coordinate and rounds its value.
 
-    A kind of quantiser says how it rounds, writes and reads values; the rest follows here.
+    A subclass defines how values are rounded, written and read; this class does the rest.
     """
 
     unbiased = True
@@ -40,16 +40,16 @@ class Quantiser(ABC):
 
     @property
     def wire_levels(self) -> int:
-        """The one parameter that the wire format has room for."""
+        """The one parameter that the wire format can hold."""
         return 0
 
     @abstractmethod
     def omega(self, dim: int) -> float:
-        """The variance factor of Definition 1 for vectors of length `dim`."""
+        """The variance factor of SoteriaFL (Li et al. 2022), Definition 1, for vectors of length `dim`."""
 
     @abstractmethod
     def spec(self) -> str:
-        """The spelling that `parse_compressor` reads back."""
+        """The compressor as text that `parse_compressor` can read."""
 
     @abstractmethod
     def quantise(self, values: Tensor, generators: Sequence[np.random.Generator]) -> Quantised:
@@ -57,11 +57,11 @@ class Quantiser(ABC):
 
     @abstractmethod
     def payload_bytes(self, values: int) -> int:
-        """How many bytes a row of this many values takes."""
+        """The number of bytes for a row of this many values."""
 
     @abstractmethod
     def read(self, payload: NDArray[np.uint8], values: int) -> Quantised:
-        """The values in a payload of the right length; `MessageError` for codes that mean nothing."""
+        """The values in a payload of the right length; raises `MessageError` for invalid codes."""
 
     def format(self, dim: int) -> Format:
         """The wire format of messages with all `dim` coordinates."""
@@ -84,7 +84,7 @@ class Quantiser(ABC):
         return self.compress(rows - memory[clients], generators)
 
     def decode(self, messages: Sequence[bytes], dim: int) -> Packets:
-        """The vectors in messages that may come from anyone; anything wrong is a `MessageError`."""
+        """The vectors in messages from untrusted senders; raises `MessageError` for an invalid message."""
         format = self.format(dim)
         return DensePackets(format, self.read(format.open(messages), dim))
 
@@ -117,12 +117,12 @@ class DensePackets:
         return total
 
     def add_sum_to(self, total: Tensor) -> None:
-        # A sum over the client axis adds in an order of its own, which depends on the number of rows.
+        # A sum over the client axis would add in an order that depends on the number of rows.
         for row in self.quantised.values.unbind():
             total.add_(row)
 
     def add_to(self, rows: Tensor, scale: float, clients: Tensor | None = None) -> None:
-        # Row by row there is no temporary, and no thread to wait for when rows are short.
+        # Row by row needs no temporary, and no thread synchronisation when rows are short.
         members = range(self.clients) if clients is None else clients.tolist()
         for member, row in zip(members, self.quantised.values.unbind(), strict=True):
             rows[member].add_(row, alpha=scale)

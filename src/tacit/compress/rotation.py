@@ -1,9 +1,8 @@
-"""A random rotation that everybody knows: it spreads a vector evenly over its coordinates before it is rounded.
+"""A public random rotation that spreads a vector evenly over its coordinates before it is rounded.
 
 cpSGD (Agarwal et al. 2018, section 4) multiplies by a Walsh-Hadamard matrix with random signs, which takes
-d log2(d) additions. It fills d up to a power of two, and sends the filling. Here two transforms of
-n = 2^floor(log2 d) coordinates, one from the front and one from the back, cover all d of them, and nothing is
-filled up.
+d log2(d) additions. It pads d to a power of two, and sends the padding. Here two transforms of n = 2^floor(log2
+d) coordinates, one from the front and one from the back, cover all d of them, without padding.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from tacit.errors import count
 from tacit.state import State
 
 _KEY = 0x7AC17
-"""Of the signs: nothing about privacy rests on them, so that they may be the same in every run."""
+"""The seed of the signs. Privacy does not depend on them, so they may be the same in every run."""
 
 _BEYOND = 1e-6
-"""How likely a coordinate may lie beyond `Rotation.reach`, over the choice of the signs."""
+"""The probability, over the choice of signs, that a coordinate lies beyond `Rotation.reach`."""
 
 
 @dataclass(frozen=True)
 class Rotation:
-    """An orthogonal map of vectors of length `dim`: distances stay as they are, so bounds and noise may, too."""
+    """An orthogonal map of vectors of length `dim`. It preserves distances, so bounds and noise are unchanged."""
 
     dim: int
 
@@ -41,10 +40,10 @@ class Rotation:
         return 1 << (self.dim.bit_length() - 1)
 
     def reach(self, norm: float) -> float:
-        """How far a coordinate of a rotated vector of this norm goes, by Hoeffding's inequality.
+        """A bound on the coordinates of a rotated vector of this norm, by Hoeffding's inequality.
 
-        Every coordinate is a sum of +-x_i / sqrt(n) with random signs. (Once the second transform has mixed the
-        first one's results, the signs before it do.)
+        Every coordinate is a sum of +-x_i / sqrt(n) with random signs. (After the second transform, which mixes
+        the first one's results, these are the signs before the second.)
 
         >>> round(Rotation(21_840).reach(1.0), 3)
         0.055
@@ -59,7 +58,7 @@ class Rotation:
         return rows
 
     def back(self, rows: Tensor) -> Tensor:
-        """The rows of which these are the rotated ones.
+        """The inverse of `forward`.
 
         >>> rows = torch.arange(6.0)[None]
         >>> bool(torch.allclose(Rotation(6).back(Rotation(6).forward(rows)), rows, atol=1e-6))
@@ -91,7 +90,7 @@ def _hadamard(rows: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class RotatedBack(Direct):
-    """`Direct` for vectors that their senders have rotated: the server turns their mean back."""
+    """`Direct` for vectors that their senders have rotated: the server rotates their mean back."""
 
     rotation: Rotation
 

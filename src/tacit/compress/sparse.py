@@ -1,4 +1,4 @@
-"""Compressors that send only some coordinates: what rand-k alone and rand-k in a chain have in common."""
+"""Compressors that send only some coordinates: the common part of rand-k alone and rand-k in a chain."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ class Sparsifier(ABC):
     @property
     @abstractmethod
     def values_as(self) -> Quantiser:
-        """How the kept values are written."""
+        """The quantiser that writes the kept values."""
 
     @abstractmethod
     def kept(self, dim: int) -> int:
-        """How many of `dim` coordinates a message carries: k."""
+        """The number k of the `dim` coordinates that a message carries."""
 
     @abstractmethod
     def omega(self, dim: int) -> float:
-        """The variance factor of Definition 1 for vectors of length `dim`."""
+        """The variance factor of SoteriaFL (Li et al. 2022), Definition 1, for vectors of length `dim`."""
 
     @abstractmethod
     def spec(self) -> str:
-        """The spelling that `parse_compressor` reads back."""
+        """The compressor as text that `parse_compressor` can read."""
 
     def format(self, dim: int) -> Format:
         """The wire format: a seed of 8 bytes, then the kept values."""
@@ -62,21 +62,21 @@ class Sparsifier(ABC):
     def compress_difference(
         self, rows: Tensor, memory: Tensor, clients: Tensor, generators: Sequence[np.random.Generator]
     ) -> Packets:
-        """C(x_i - m_i) for every row, m_i = `memory[clients[i]]`, of which only k coordinates are read."""
+        """C(x_i - m_i) for each row, m_i = `memory[clients[i]]`; only k coordinates of it are read."""
         check_rows(rows, generators)
         choice = self.choose(rows.shape[1], generators)
         known = choice.of_memory(memory, clients)
         return self.pack(rows.gather(1, choice.indices).sub_(known), choice, generators)
 
     def choose(self, dim: int, generators: Sequence[np.random.Generator]) -> Choice:
-        """The coordinates of the messages to come: the first thing drawn, without a look at any vector."""
+        """The coordinates of the coming messages. They are drawn first, without looking at any vector."""
         seeds = np.array([g.bit_generator.random_raw() for g in generators], dtype=np.uint64)
         return Choice.of(seeds, dim, self.kept(dim))
 
     def pack(self, values: Tensor, choice: Choice, generators: Sequence[np.random.Generator]) -> SparsePackets:
-        """C(x_i) from the chosen coordinates of x_i alone, (clients, k); `generators` go on after `choose`.
+        """C(x_i) from the chosen coordinates of x_i alone, (clients, k); `generators` continue after `choose`.
 
-        Equals `compress` of any rows with these values there. `values` are consumed.
+        Equals `compress` of any rows with these values at these coordinates. `values` are consumed.
         """
         if values.shape != choice.indices.shape or values.dtype != torch.float32:
             raise RequestError(
@@ -89,10 +89,10 @@ class Sparsifier(ABC):
         return SparsePackets(format, choice, self.values_as.quantise(values, generators))
 
     def decode(self, messages: Sequence[bytes], dim: int) -> Packets:
-        """The vectors in messages that may come from anyone; anything wrong is a `MessageError`."""
+        """The vectors in messages from untrusted senders; raises `MessageError` for an invalid message."""
         format = self.format(dim)
         bodies = format.open(messages)
-        # Values are checked before the positions are computed, which takes longer.
+        # Values are checked first, because computing the positions takes longer.
         quantised = self.values_as.read(np.ascontiguousarray(bodies[:, _SEED_BYTES:]), format.kept)
         seeds = np.ascontiguousarray(bodies[:, :_SEED_BYTES]).view("<u8").reshape(-1).astype(np.uint64)
         return SparsePackets(format, Choice.of(seeds, format.dim, format.kept), quantised)
@@ -100,7 +100,7 @@ class Sparsifier(ABC):
 
 @dataclass(frozen=True)
 class Choice:
-    """The coordinates of every message, (clients, k), and the seeds that stand for them."""
+    """The coordinates of each message, (clients, k), and the seeds that select them."""
 
     dim: int
     seeds: NDArray[np.uint64]
@@ -108,7 +108,7 @@ class Choice:
 
     @classmethod
     def of(cls, seeds: NDArray[np.uint64], dim: int, k: int) -> Choice:
-        """The coordinates that these seeds stand for."""
+        """The coordinates that these seeds select."""
         if k == dim:
             return cls(dim, seeds, torch.arange(dim).expand(len(seeds), dim))
         indices = np.empty((len(seeds), k), dtype=np.int64)
@@ -118,16 +118,16 @@ class Choice:
 
     @property
     def scale(self) -> float:
-        """By what values are multiplied before they are sent, so that they are right on average."""
+        """The factor on values before they are sent, which makes them unbiased."""
         return self.dim / self.indices.shape[1]
 
     def payload(self) -> NDArray[np.uint8]:
-        """What a message says of its coordinates: the seed, (clients, 8)."""
+        """How a message encodes its coordinates: the seed, (clients, 8)."""
         return self.seeds.astype("<u8").view(np.uint8).reshape(-1, _SEED_BYTES)
 
     def of_memory(self, memory: Tensor, clients: Tensor) -> Tensor:
-        """What rows `clients` of `memory` hold at the chosen coordinates: (clients, k)."""
-        # One flat index for each value costs a third of a pair of indices.
+        """The values of rows `clients` of `memory` at the chosen coordinates: (clients, k)."""
+        # One flat index per value costs a third of a pair of indices.
         positions = (clients.unsqueeze(1) * self.dim + self.indices).reshape(-1)
         return memory.view(-1).index_select(0, positions).view(self.indices.shape)
 
@@ -167,7 +167,7 @@ class SparsePackets:
     def add_to(self, rows: Tensor, scale: float, clients: Tensor | None = None) -> None:
         if clients is None:
             clients = torch.arange(self.clients)
-        # One flat index for each value, so that the cost is that of the values and not of the rows.
+        # One flat index per value, so that the cost depends on the values and not on the rows.
         positions = (clients.unsqueeze(1) * self.dim + self.choice.indices).reshape(-1)
         rows.view(-1).index_add_(0, positions, self.quantised.values.reshape(-1), alpha=scale)
 

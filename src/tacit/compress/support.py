@@ -1,4 +1,4 @@
-"""The coordinates that a rand-k message will carry, known before there is anything to send."""
+"""The coordinates that a rand-k message will carry, known in advance."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tacit.errors import RequestError, count
 
 @dataclass(frozen=True)
 class MessageSupport:
-    """Foretells the k coordinates that `compressor` keeps, from generators at the address it will draw from.
+    """Predicts the k coordinates that `compressor` will keep, from generators at the same address.
 
-    A sender that works on these coordinates alone loses nothing by compression, and its message is an ordinary
+    A sender that works only on these coordinates loses nothing by compression, and its message is an ordinary
     one: a seed and k values. The seed is a generator's first raw number, as `Sparsifier` draws it, and the
     coordinates depend on nothing else.
 
@@ -32,7 +32,7 @@ class MessageSupport:
 
     @classmethod
     def of(cls, compressor: Compressor) -> MessageSupport:
-        """Of a compressor that keeps some coordinates; others are refused."""
+        """The support of a compressor that keeps some coordinates; others are refused."""
         if not isinstance(compressor, Sparsifier):
             raise RequestError(
                 f"compressor must be rand-k (alone or with a quantiser), not {compressor.spec()}: "
@@ -41,11 +41,11 @@ class MessageSupport:
         return cls(compressor)
 
     def kept(self, dim: int) -> int:
-        """k."""
+        """The number k of coordinates that the compressor keeps."""
         return self.compressor.kept(count("dim", dim))
 
     def indices(self, generators: Sequence[np.random.Generator], dim: int) -> Tensor:
-        """(clients, k), ascending; consumes the generators."""
+        """Each client's coordinates, (clients, k), ascending; consumes the generators."""
         seeds = [int(generator.bit_generator.random_raw()) for generator in generators]
         rows = [rand_k_indices(seed, dim, self.kept(dim)) for seed in seeds]
         return torch.from_numpy(np.stack(rows)) if rows else torch.empty(0, self.kept(dim), dtype=torch.int64)

@@ -1,4 +1,4 @@
-"""Top-k sparsification: the k largest coordinates as they are, the others zero."""
+"""Top-k sparsification: the k largest coordinates unchanged, the others zero."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ _CODEC = 33
 class TopK(KeptCoordinates):
     """Sends the k coordinates of largest absolute value, unchanged: ||C(x) - x||^2 <= (1 - k/d) ||x||^2.
 
-    Biased: E C(x) is not x, so theorems about unbiased compressors (SoteriaFL's, for one) say nothing about it,
-    and without a memory of what was left out a run may not converge. It belongs behind `ErrorFeedback`. For the
-    same k it keeps at least as much of a vector as rand-k, and much more where few coordinates are large.
+    It is biased: E C(x) is not x. So theorems about unbiased compressors, such as those of SoteriaFL (Li et al.
+    2022), do not apply, and without a memory of what was left out a run may not converge. Use it with
+    `ErrorFeedback`. For the same k it keeps at least as much of a vector as rand-k, and much more if few
+    coordinates are large.
 
     `fraction` sets k = max(1, floor(fraction d)), `count` sets k = min(count, d); exactly one is given. A message
     carries the positions (`tacit.compress.positions`) and k float32 values.
@@ -40,7 +41,7 @@ class TopK(KeptCoordinates):
     unbiased = False
 
     def omega(self, dim: int) -> float:
-        """There is none."""
+        """Always refused: a biased compressor has no such factor."""
         raise biased_error(self.spec())
 
     def format(self, dim: int) -> Format:
@@ -53,7 +54,7 @@ class TopK(KeptCoordinates):
         return self.format(dim).message_bytes
 
     def compress(self, rows: Tensor, generators: Sequence[np.random.Generator]) -> Packets:
-        """C(x_i) for every row; no coin is thrown."""
+        """C(x_i) for each row; uses no randomness."""
         check_rows(rows, generators)
         format = self.format(rows.shape[1])
         indices = rows.abs().topk(format.kept, dim=1, sorted=False).indices.sort(dim=1).values.cpu()
@@ -67,7 +68,7 @@ class TopK(KeptCoordinates):
         return self.compress(rows - memory[clients], generators)
 
     def decode(self, messages: Sequence[bytes], dim: int) -> Packets:
-        """The vectors in messages that may come from anyone; anything wrong is a `MessageError`."""
+        """The vectors in messages from untrusted senders; raises `MessageError` for an invalid message."""
         format = self.format(dim)
         bodies, split = format.open(messages), positions_bytes(format.dim, format.kept)
         values = Identity().read(np.ascontiguousarray(bodies[:, split:]), format.kept)
@@ -77,7 +78,7 @@ class TopK(KeptCoordinates):
 
 @dataclass(frozen=True)
 class Listed(Choice):
-    """Coordinates that a message lists, because no seed stands for them."""
+    """Coordinates that a message lists explicitly, because no seed selects them."""
 
     @classmethod
     def of(cls, indices: Tensor, dim: int) -> Listed:  # type: ignore[override]  # listed, not drawn
@@ -86,9 +87,9 @@ class Listed(Choice):
 
     @property
     def scale(self) -> float:
-        """Values are sent as they are."""
+        """One: values are sent unchanged."""
         return 1.0
 
     def payload(self) -> NDArray[np.uint8]:
-        """The positions."""
+        """The encoded positions."""
         return encode_positions(self.indices.numpy(), self.dim)

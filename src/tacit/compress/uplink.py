@@ -1,8 +1,8 @@
 """How private vectors become messages, and messages become the server's direction.
 
-An uplink has a client's half (`init`, `send`) and a server's half (`server_init`, `receive`). Their memories
-are dictionaries of tensors that go in and come out; the one that goes in is consumed and may be changed in
-place.
+An uplink has a client's half (`init`, `send`) and a server's half (`server_init`, `receive`). Their memories are
+dictionaries of tensors. Methods take a memory and return the new one; the old one is consumed and may be changed
+in place.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tacit.errors import RequestError, count, positive, probability
 from tacit.state import State
 
 Zeros = Callable[[tuple[int, ...]], Tensor]
-"""Room for a tensor of some shape."""
+"""Allocates a zero tensor of some shape."""
 
 
 class Uplink(Protocol):
@@ -30,27 +30,27 @@ class Uplink(Protocol):
 
     @property
     def compressor(self) -> Compressor:
-        """What turns vectors into messages."""
+        """The compressor that turns vectors into messages."""
 
     def init(self, clients: int, dim: int, zeros: Zeros = torch.zeros) -> State:
-        """The clients' memory before the first round; row i of every tensor is client i's own.
+        """The clients' memory before the first round; row i of every tensor belongs to client i.
 
-        `zeros` makes room for it.
+        `zeros` allocates it.
         """
 
     def send(
         self, rows: Tensor, state: State, clients: Tensor, generators: Sequence[np.random.Generator]
     ) -> tuple[Packets, State]:
-        """The messages for `rows`, the private vectors of the clients with these rows in the state."""
+        """The messages for `rows`, the private vectors of these `clients` (their rows in the state)."""
 
     def told(self, broadcast: State, state: State, clients: Tensor) -> State:
-        """What these clients may use in their work, of what the server sent them and of what it knows of each."""
+        """What these clients may use in their work: parts of what the server sent and of their own memory."""
 
     def choose(self, dim: int, generators: Sequence[np.random.Generator]) -> Choice | None:
-        """The coordinates that the messages will carry, or None where that depends on the vectors.
+        """The coordinates that the messages will carry, or None if they depend on the vectors.
 
-        With `send_chosen` and the same generators, which go on where they stand: the message of `send`, for those
-        who need not know the other coordinates.
+        `choose` followed by `send_chosen` with the same generators (which continue where they are) gives the same
+        message as `send`, without computing the other coordinates.
         """
 
     def send_chosen(
@@ -61,27 +61,27 @@ class Uplink(Protocol):
         clients: Tensor,
         generators: Sequence[np.random.Generator],
     ) -> tuple[Packets, State]:
-        """The messages for vectors with these values, (clients, k), at the chosen coordinates; consumes them."""
+        """The messages for vectors with these `values` at the chosen coordinates, (clients, k); consumes them."""
 
     def noise_factor(self, dim: int) -> float:
-        """By how much compression multiplies the variance of noise, from vectors to directions; an estimate."""
+        """Estimate of the factor by which compression multiplies noise variance, from vectors to directions."""
 
     def server_init(self, dim: int) -> State:
         """The server's memory before the first round."""
 
     def broadcast(self, state: State) -> State:
-        """What of the server's memory the clients of the next round are sent beside the point, by name."""
+        """The parts of the server's memory that the next round's clients get besides the point, by name."""
 
     def receive(self, total: Tensor, state: State, *, cohort: float, clients: int) -> tuple[Tensor, State]:
         """The direction (d,), from the sum (d,) of all decoded messages of `cohort` out of `clients`.
 
-        `cohort` is what sums are divided by: the clients that sent, or how many were expected to.
+        `cohort` is the number that sums are divided by: the clients that sent, or how many were expected to.
         """
 
 
 @dataclass(frozen=True)
 class Direct:
-    """Compresses the vectors themselves: v_i = C(g_i), direction = mean of v_i. No memory.
+    """Compresses the vectors themselves, without memory: v_i = C(g_i), direction = mean of v_i.
 
     SoteriaFL (Li et al. 2022), Algorithm 1, lines 6 and 8; with `Identity`, plain averaging.
     """
@@ -131,18 +131,18 @@ class Direct:
 
 @dataclass(frozen=True)
 class Shifted:
-    """Compresses what the server does not know yet: the difference to a shift that both sides keep.
+    """Compresses only what the server does not know yet: the difference to a shift that both sides keep.
 
     SoteriaFL (Li et al. 2022), Algorithm 2, lines 5 to 10, with shift step gamma and n clients:
 
         v_i = C(g_i - s_i),  s_i += gamma v_i,  direction = s + mean of v_i over the cohort,
         s += gamma (1/n) (sum of v_i over the cohort).
 
-    The server's shift s stays the mean of all clients' shifts s_i, also when only a cohort of them takes
-    part, because it divides by all clients while the direction divides by the cohort. The shifts follow from
-    earlier messages, which the server has: subtracting them is post-processing.
+    The server's shift s stays the mean of all clients' shifts s_i even if only a cohort takes part, because its
+    update divides by all clients while the direction divides by the cohort. The shifts are computed from earlier
+    messages, which the server has, so subtracting them is post-processing.
 
-    Without a `shift_step`, gamma is what Theorem 3 prescribes for the compressor's omega.
+    Without a `shift_step`, gamma is the value that Theorem 3 prescribes for the compressor's omega.
     """
 
     compressor: Compressor
@@ -193,7 +193,7 @@ class Shifted:
         return packets, {"shift": shift}
 
     def noise_factor(self, dim: int) -> float:
-        # A shift holds as much old noise as there is new, and the compressor multiplies both.
+        # A shift holds as much old noise as a vector has new noise, and the compressor multiplies both.
         return 1 + 2 * self.compressor.omega(dim)
 
     def server_init(self, dim: int) -> State:
@@ -213,10 +213,10 @@ class Shifted:
 class ControlVariates(Shifted):
     """Shifts that also steer the clients' local steps: SCAFFOLD's control variates (Karimireddy et al. 2020).
 
-    Client i's shift is its control variate c_i, the server's is c, the mean of all of them. The server sends c
-    beside the point; every client adds c - c_i to each of its local gradients and sends C(mean gradient - c_i).
-    Both of SCAFFOLD's messages follow from this one, so it is half as long: without compression c_i becomes the
-    mean gradient (its option II), and the client has walked -step K (c + mean gradient - c_i).
+    Client i's shift is its control variate c_i; the server's is c, the mean of all of them. The server sends c
+    with the point; each client adds c - c_i to each of its local gradients and sends C(mean gradient - c_i). Both
+    of SCAFFOLD's messages can be computed from this one, so half as much is sent: without compression, c_i
+    becomes the mean gradient (its option II), and the client has moved by -step K (c + mean gradient - c_i).
 
     Without a `shift_step`, gamma is 1/(1 + omega): 1 without compression.
     """
@@ -234,7 +234,7 @@ class ControlVariates(Shifted):
 CONTROL = "control"
 """The server's control variate, (d,)."""
 OWN_CONTROL = "own_control"
-"""Each client's own, (clients, d)."""
+"""Each client's control variate, (clients, d)."""
 
 
 def prescribed_shift_step(omega: float) -> float:
@@ -259,7 +259,7 @@ def _choose(compressor: Compressor, dim: int, generators: Sequence[np.random.Gen
 
 def _sparsifier(compressor: Compressor) -> Sparsifier:
     if not isinstance(compressor, Sparsifier):
-        raise RequestError(f"{compressor.spec()} has no coordinates that are chosen in advance: use send")
+        raise RequestError(f"{compressor.spec()} does not choose its coordinates in advance: use send")
     return compressor
 
 

@@ -1,4 +1,4 @@
-"""The envelope of every message: six bytes that tell a message from anything else.
+"""The envelope of every message: six bytes that identify a message and protect it against damage.
 
     offset  bytes  field
     0       1      mark and format version: 0xC1 is version 1
@@ -7,10 +7,10 @@
     2       4      CRC-32 of the agreement (levels, dim, kept), of the two bytes above and of the body
     6              body: [8 bytes rand-k seed, or top-k positions], then the values
 
-All numbers are little-endian. What both parties agreed on before any message existed (`Format`) does not
-travel: for a small model it would weigh more than the values. It goes into the checksum instead, so that a
-message for another dimension or another number of levels is refused all the same. The length of a message
-follows from the agreement too: a reader compares it first, and allocates nothing for a message that differs.
+All numbers are little-endian. What both parties agreed on before any message (`Format`) is not sent: for a small
+model it would take more space than the values. It is part of the checksum instead, so that a message for another
+dimension or another number of levels is still refused. The length of a message also follows from the agreement: a
+reader checks it first, and allocates nothing for a message of another length.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _HEADER = struct.Struct("<BB")
 _AGREEMENT = struct.Struct("<HQQ")
 _CHECKSUM = struct.Struct("<I")
 OVERHEAD_BYTES = _HEADER.size + _CHECKSUM.size
-"""What the envelope adds to a body."""
+"""The number of bytes that the envelope adds to a body."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Format:
         return messages
 
     def open(self, messages: Sequence[bytes]) -> NDArray[np.uint8]:
-        """The bodies, (clients, body_bytes), of messages that may come from anyone.
+        """The bodies, (clients, body_bytes), of messages from untrusted senders.
 
         Raises `MessageError` for a message of another length, kind or format, or with a wrong checksum.
         """
@@ -90,6 +90,6 @@ class Format:
         view = memoryview(message)
         if checksum != zlib.crc32(view[OVERHEAD_BYTES:], zlib.crc32(view[: _HEADER.size], self._agreed())):
             raise MessageError(
-                f"message {position} has a wrong checksum: it was damaged on its way, or written for another "
+                f"message {position} has a wrong checksum: it was damaged in transit, or written for another "
                 f"dimension than {self.dim} or for other settings of the compressor"
             )

@@ -1,4 +1,4 @@
-"""Losses over one flat parameter vector, with a gradient for every record."""
+"""Models: losses over one flat parameter vector, with a gradient for each record."""
 
 from tacit.models.linear import (
     LinearModel,

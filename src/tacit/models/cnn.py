@@ -1,8 +1,8 @@
-"""The two convolutional networks of Fed-SPA, section 5.1.
+"""The two convolutional networks of Fed-SPA (Hu et al. 2021), section 5.1.
 
-The paper states no parameter counts, but its costs in MB do: 0.3931 MB for 45 rounds of a tenth of the clients is
-21,840 numbers of 4 bytes, which is the network below without padding, and with padding it is not. The 21.50 MB of
-CIFAR-10 are 537,610 numbers, again the network without padding, for 100 rounds (the text speaks of 200).
+The paper states no parameter counts, but they follow from its costs in MB: 0.3931 MB for 45 rounds of a tenth of
+the clients is 21,840 numbers of 4 bytes, which matches the network below only without padding. The 21.50 MB for
+CIFAR-10 are 537,610 numbers, again the network without padding, for 100 rounds (the text says 200).
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ def _hidden(inputs: int, outputs: int) -> tuple[nn.Module, ...]:
 
 
 def mnist_cnn_model(*, features: int, classes: int) -> ModuleModel:
-    """`mnist_cnn` with cross-entropy, for data of 784 features; it starts where the run's generator says."""
+    """`mnist_cnn` with cross-entropy, for data of 784 features; the run's generator draws the starting point."""
     return _model(mnist_cnn, "mnist-cnn", "28 x 28", 784, features, classes)
 
 
 def cifar_cnn_model(*, features: int, classes: int) -> ModuleModel:
-    """`cifar_cnn` with cross-entropy, for data of 3072 features; it starts where the run's generator says."""
+    """`cifar_cnn` with cross-entropy, for data of 3072 features; the run's generator draws the starting point."""
     return _model(cifar_cnn, "cifar-cnn", "3 x 32 x 32", 3072, features, classes)
 
 
@@ -77,17 +77,17 @@ def _model(
 ) -> ModuleModel:
     if features != wanted:
         raise RequestError(f"model {name!r} is for images of {image} = {wanted} features, not {features}")
-    # PyTorch draws values from its global generator, which is not ours to move.
+    # PyTorch draws values from its global generator, whose state must not change.
     with torch.random.fork_rng(devices=[]):
         module = make(classes=classes)
     return ModuleModel(module, start=partial(uniform_start, module))
 
 
 def uniform_start(module: nn.Module, generator: np.random.Generator) -> Tensor:
-    """PyTorch's own start for linear layers and convolutions, from a generator that can be repeated.
+    """PyTorch's default initialisation of linear layers and convolutions, from a reproducible generator.
 
-    Weights and biases are uniform between -1 / sqrt(inputs) and 1 / sqrt(inputs), where a convolution has as many
-    inputs as numbers under its kernel.
+    Weights and biases are uniform between -1 / sqrt(inputs) and 1 / sqrt(inputs); a convolution's inputs are all
+    numbers under its kernel.
     """
     parts: list[Tensor] = []
     for layer in module.modules():

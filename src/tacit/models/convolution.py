@@ -1,8 +1,8 @@
-"""Convolutions as products of matrices, and pooling, for records that do not all share one weight.
+"""Convolutions as matrix products, and pooling, for clients that may have different weights.
 
-A convolution is a product of its weight with the patches under its kernel, written side by side as columns. The
-columns are needed for the gradients of single records anyway, and with them one product a record serves
-clients with different weights, however many records each has, without padding.
+A convolution is the product of its weight with the patches under its kernel, written side by side as columns. The
+columns are needed for per-record gradients anyway. With them, one product per record works for clients with
+different weights and numbers of records, without padding.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.nn.grad import conv2d_input
 from tacit.models.layers import Owners
 
 SHORT = 16
-"""Rows of fewer positions are copied faster in two goes."""
+"""Rows with fewer positions are copied faster in two passes."""
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,13 @@ class Geometry:
         # Copied from a strided view, which takes a fifth of the time of torch.nn.functional.unfold.
         patches = images.unfold(3, self.kernel[1], self.stride[1])
         if patches.shape[3] < SHORT:
-            # Once across and once down, so that most of it is copied in long runs.
+            # Once across and once down, so that most of the data is copied in long runs.
             patches = patches.permute(0, 1, 4, 2, 3).contiguous().permute(0, 1, 3, 4, 2)
         patches = patches.unfold(2, self.kernel[0], self.stride[0])
         return patches.permute(0, 1, 5, 4, 2, 3).flatten(4, 5).flatten(1, 3)
 
     def positions(self, height: int, width: int) -> tuple[int, int]:
-        """The size of what comes out, for an image of this size."""
+        """The height and width of the output for an image of this size."""
         down, across = (
             (size + 2 * padding - kernel) // stride + 1
             for size, kernel, stride, padding in zip(
@@ -60,7 +60,7 @@ class Geometry:
 
 @dataclass(frozen=True)
 class ConvolutionLayer:
-    """A convolution of every client's images: with one weight (outputs, channels, kernel), or one a client."""
+    """A convolution of each client's images, with one weight (outputs, channels, kernel) or one per client."""
 
     geometry: Geometry
     weight: Tensor
@@ -68,12 +68,12 @@ class ConvolutionLayer:
     clients: Owners
 
     def outputs(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """What comes out, and what the gradient needs to remember: images, or columns if there are any yet."""
+        """The outputs, and what the gradient needs later: the images, or the columns if they were computed."""
         if self.weight.dim() == 4:
             return self._convolve(images, self.weight, self.bias), images
         height, width = self.geometry.positions(*images.shape[2:])
         if self.weight.shape[1] > height * width:
-            # Weights that outweigh the columns are not copied for every record.
+            # Weights larger than the columns are not copied for every record.
             biases = [None] * len(self.weight) if self.bias is None else list(self.bias)
             triples = zip(images.split(self.clients.sizes), self.weight, biases, strict=True)
             return torch.cat([self._convolve(*triple) for triple in triples if len(triple[0])]), images
@@ -84,16 +84,16 @@ class ConvolutionLayer:
         return outputs.unflatten(2, (height, width)), columns
 
     def columns(self, kept: Tensor) -> Tensor:
-        """The columns, from what `outputs` remembered."""
+        """The columns, from what `outputs` kept."""
         return kept if kept.dim() == 3 else self.geometry.columns(kept)
 
     def _convolve(self, images: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         return F.conv2d(images, weight, bias, self.geometry.stride, self.geometry.padding)
 
     def input_errors(self, errors: Tensor, shape: torch.Size) -> Tensor:
-        """The error that goes on to the images, of this shape.
+        """The error passed back to the images, of this shape.
 
-        PyTorch's own convolution, client by client: adding columns up takes longer from four records a client on.
+        It uses PyTorch's convolution, client by client: from four records per client, adding columns is slower.
         """
         stride, padding = self.geometry.stride, self.geometry.padding
         if self.weight.dim() == 4:
@@ -104,14 +104,14 @@ class ConvolutionLayer:
 
 
 class HalvingMaxPool(torch.autograd.Function):
-    """Largest of every 2 x 2 square, several times faster than PyTorch's and equal to it.
+    """The maximum of every 2 x 2 square: equal to PyTorch's max-pooling and several times faster.
 
     Of equal values the first one gets the gradient, as in PyTorch. An odd last row or column is left out.
     """
 
     @staticmethod
     def forward(ctx: Any, images: Tensor) -> Tensor:
-        """Across, then down."""
+        """The maximum across, then down."""
         height, width = images.shape[-2] // 2 * 2, images.shape[-1] // 2 * 2
         even, odd = images[..., :height, 0:width:2], images[..., :height, 1:width:2]
         across, rows = odd > even, torch.maximum(even, odd)
@@ -122,7 +122,7 @@ class HalvingMaxPool(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *errors: Tensor) -> Tensor:
-        """Down, then across. What is not finite stays so, which is all that matters about it."""
+        """Pass the errors back down, then across. Errors that are not finite stay so; that is enough."""
         across, down = ctx.saved_tensors
         (error,) = errors
         rows = error.new_empty(across.shape)
@@ -137,7 +137,7 @@ class HalvingMaxPool(torch.autograd.Function):
 
 
 def pair(value: Any) -> tuple[int, int]:
-    """Down and across, as PyTorch's layers take them: two numbers, or one for both."""
+    """Height and width from a PyTorch layer setting: two numbers, or one for both."""
     both = (value, value) if isinstance(value, int) else tuple(value)
     return (both[0], both[0]) if len(both) == 1 else both
 
@@ -151,9 +151,9 @@ def halves(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> bool:
-    """Whether this is the pooling that nearly everybody uses: 2 x 2, without overlap, of images.
+    """Whether this is the most common pooling: 2 x 2, without overlap, of images.
 
-    Of a batch of mere rows it would take the largest over two records; PyTorch refuses to.
+    On a batch of plain rows it would take the maximum over two records; PyTorch refuses that.
     """
     steps = stride or kernel_size
     pairs = (pair(kernel_size), pair(steps), pair(padding), pair(dilation))

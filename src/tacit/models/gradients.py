@@ -1,10 +1,9 @@
-"""The gradients of a batch, one for each record, kept in the form in which they cost least.
+"""The per-record gradients of a batch, kept in their cheapest form.
 
-A bound needs the norm of every record's gradient and then a weighted sum of the gradients of every client.
-Both can be had without ever writing down one gradient for each record, which is what makes private training
-slow elsewhere: where a layer is linear, a record's gradient is the outer product of what went into the layer
-and of the error that came back, its norm is the product of the two norms, and a weighted sum over records is
-one matrix product.
+A bound needs the norm of each record's gradient and then a weighted sum of each client's gradients. Both can be
+computed without writing out one gradient per record, which is what makes private training slow elsewhere. For a
+linear layer, a record's gradient is the outer product of the layer's input and the error that comes back; its
+norm is the product of the two norms, and a weighted sum over records is one matrix product.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 ROWS_AT_A_TIME = 64 * 2**20
-"""How many numbers of explicit per-record gradients are held at once."""
+"""The most numbers of written-out per-record gradients held in memory at once."""
 
 FEW_RECORDS = 64
-"""Below this many records a client, padding to a rectangle beats a loop over the clients."""
+"""Below this many records per client, padding to a rectangle is faster than a loop over the clients."""
 
 NARROW, WIDE = 16, 256
-"""Up to so many columns, matrix products are faster when the few columns lie as rows; from so many rows on."""
+"""Up to this many columns, and from this many rows on, products are faster with the columns stored as rows."""
 
 LARGE_PRODUCT = 4_000_000
-"""From this many multiplications a client on, what a loop costs is lost in what its products cost."""
+"""From this many multiplications per client on, the overhead of a loop is negligible."""
 
 
 class Gradients(Protocol):
@@ -40,20 +39,20 @@ class Gradients(Protocol):
 
     @property
     def counts(self) -> Tensor:
-        """How many of the records belong to each client, client after client."""
+        """The number of records of each client, client after client."""
         ...
 
     def norms(self) -> Tensor:
-        """The Euclidean norm of every record's gradient, in double precision: (records,).
+        """The Euclidean norm of each record's gradient, in double precision: (records,).
 
-        Huge, infinite, or not a number, where a weighted sum could not be trusted to scale the gradient as told.
+        It is huge, infinite or NaN if a weighted sum could not be trusted to scale that gradient precisely.
         """
         ...
 
     def weighted_sums(self, weights: Tensor) -> Tensor:
-        """For every client the sum of its records' gradients, each times its weight: (clients, dim).
+        """For each client, the sum of its records' gradients, each times its weight: (clients, dim).
 
-        A record of weight zero adds exactly zero, even if its gradient is not finite.
+        A record with weight zero adds exactly zero, even if its gradient is not finite.
         """
         ...
 
@@ -71,20 +70,20 @@ def chunks_of_rows(gradients: Gradients) -> Iterator[tuple[int, int]]:
 
 
 def owners_of(counts: Tensor) -> Tensor:
-    """Whose every record is, by the client's place: (records,)."""
+    """The client's position for each record: (records,)."""
     return torch.repeat_interleave(torch.arange(len(counts)), counts)
 
 
 def sums_by_client(rows: Tensor, counts: Tensor) -> Tensor:
-    """Sum consecutive rows client by client: (records, ...) to (clients, ...)."""
+    """Sum consecutive rows per client: (records, ...) to (clients, ...)."""
     owners = owners_of(counts).to(rows.device)
     return rows.new_zeros((len(counts), *rows.shape[1:])).index_add_(0, owners, rows)
 
 
 def padded(rows: Tensor, counts: Tensor) -> Tensor:
-    """Consecutive rows as a rectangle (clients, largest count, ...), filled up with zeros.
+    """Consecutive rows as a rectangle (clients, largest count, ...), padded with zeros.
 
-    Free of any copy where every client has as many.
+    Nothing is copied if every client has the same number of rows.
     """
     clients, longest = len(counts), int(counts.max())
     if clients * longest == len(rows):
@@ -104,20 +103,20 @@ def unpadded(rectangle: Tensor, counts: Tensor) -> Tensor:
 
 
 def places(counts: Tensor, longest: int) -> Tensor:
-    """Where every record goes in a rectangle of all clients."""
+    """The place of each record in the padded rectangle of all clients."""
     owners, starts = owners_of(counts), torch.cumsum(counts, 0) - counts
     return owners * longest + torch.arange(len(owners)) - starts[owners]
 
 
 def products_by_client(left: Tensor, right: Tensor, counts: Tensor, out: Tensor) -> None:
-    """Write left_c^T right_c, for the consecutive rows of every client c, into row c of `out`, row by row."""
+    """Write left_c^T right_c, for the consecutive rows of each client c, flattened into row c of `out`."""
     if len(counts) == 0 or len(left) == 0:
         out.zero_()
         return
     evenly_or_short = bool((counts == counts[0]).all()) or len(left) < FEW_RECORDS * len(counts)
-    # Many small products are cheaper together, a few large ones one by one.
+    # Many small products are cheaper together; a few large ones are cheaper one by one.
     small = len(left) * left.shape[1] * right.shape[1] < LARGE_PRODUCT * len(counts)
-    # The long side last: two to three times as fast where a long one meets the few columns of a linear model.
+    # The long side comes last: two to three times as fast if it meets the few columns of a linear model.
     flip = right.shape[1] <= NARROW and left.shape[1] >= WIDE
     products = out.view(len(counts), left.shape[1], right.shape[1])
     if evenly_or_short and small and len(counts) > 1:
@@ -134,9 +133,9 @@ def products_by_client(left: Tensor, right: Tensor, counts: Tensor, out: Tensor)
 
 
 def affine(inputs: Tensor, weight: Tensor, bias: Tensor | None, counts: Tensor) -> Tensor:
-    """inputs @ weight + bias for one weight matrix, or for one of its own per client.
+    """inputs @ weight + bias, for one weight matrix or one per client.
 
-    `weight` is (inputs, outputs), or (clients, inputs, outputs) to be used on every client's own rows.
+    `weight` is (inputs, outputs), or (clients, inputs, outputs) to be used on each client's own rows.
     """
     if weight.dim() == 2:
         if weight.shape[1] <= NARROW:
@@ -149,10 +148,10 @@ def affine(inputs: Tensor, weight: Tensor, bias: Tensor | None, counts: Tensor) 
 
 
 def row_norms(rows: Tensor) -> Tensor:
-    """Row norms as double-precision numbers, right to within 1e-4 whatever the rows are.
+    """Row norms as double-precision numbers, accurate to 1e-4 for all rows.
 
-    Squares are added up in single precision, which takes a ninth of the time, over blocks so short that not even
-    the worst rounding adds up to more than 3e-5; where squares may vanish or overflow, in double precision.
+    Squares are added up in single precision, which takes a ninth of the time, over blocks so short that even the
+    worst rounding adds up to at most 3e-5. If squares may underflow or overflow, double precision is used.
     """
     if rows.dtype != torch.float32 or rows.shape[1] <= _SHORT:
         return double_norms(rows)
@@ -165,22 +164,22 @@ _SHORT = 64
 _LEAST_SAFE = 1e-12
 
 LONGEST_INPUTS = 1e20
-"""Inputs of a layer that are longer than this count as so long that bounds leave their record out.
+"""If a layer's inputs are longer than this, bounds leave the record out.
 
-A gradient inputs (x) errors is scaled by scaling the errors. If they become so small that single precision has
-only some of their digits left, each is off by up to 2^-150, and the gradient by that times the inputs' norm. With
-this limit that is less than 1e-25 for each error, where the least bound is 1e-12.
+A gradient inputs (x) errors is scaled by scaling the errors. If they become so small that single precision keeps
+only some of their digits, each is off by up to 2^-150, and the gradient by that times the inputs' norm. With this
+limit, that is less than 1e-25 per error, while the smallest bound is 1e-12.
 """
 
 _BEYOND = 1e150
-"""Any error in single precision, except zero, times this has a norm whose scale counts as zero."""
+"""Any nonzero single-precision error times this has such a large norm that its scale counts as zero."""
 
 _LONGEST = 1e100
-"""Longer rows count as infinite, so that whatever they are multiplied with has a square that is not lost."""
+"""Longer rows count as infinite, so that the squares of the factors they are multiplied with do not underflow."""
 
 
 def trusted(input_norms: Tensor) -> Tensor:
-    """Norms of a layer's inputs; huge where errors could not be scaled precisely enough beside them."""
+    """Norms of a layer's inputs; huge if errors multiplied with them could not be scaled precisely enough."""
     return torch.where(input_norms > LONGEST_INPUTS, input_norms + _BEYOND, input_norms)
 
 
@@ -193,25 +192,25 @@ def _block_norms(rows: Tensor) -> Tensor:
 
 
 def double_norms(rows: Tensor) -> Tensor:
-    """Row norms from squares in double precision; infinite beyond what double precision can be trusted with."""
+    """Row norms from squares in double precision; infinite if they are too large for double precision."""
     norms: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
     return norms if rows.dtype == torch.float32 else torch.where(norms <= _LONGEST, norms, torch.inf)
 
 
 def scaled(rows: Tensor, weights: Tensor) -> Tensor:
-    """Every record times its weight, and exactly zero where that is zero."""
+    """Each record times its weight; exactly zero if the weight is zero."""
     factors = per_record(weights, rows)
     product = rows * factors
     return product if bool((factors != 0).all()) else torch.where(factors != 0, product, 0.0)
 
 
 def per_record(weights: Tensor, rows: Tensor) -> Tensor:
-    """Weights as factors of rows: (records, 1, ...)."""
+    """Weights reshaped to multiply rows: (records, 1, ...)."""
     return weights.to(rows.dtype).reshape(-1, *[1] * (rows.dim() - 1))
 
 
 class RowGradients(ABC):
-    """Gradients that have no cheaper form than rows, which are written out some records at a time."""
+    """Gradients without a cheaper form than rows; the rows are written out some records at a time."""
 
     @property
     @abstractmethod
@@ -221,19 +220,19 @@ class RowGradients(ABC):
     @property
     @abstractmethod
     def counts(self) -> Tensor:
-        """The records of each client."""
+        """The number of records of each client."""
 
     @abstractmethod
     def rows(self, start: int, stop: int) -> Tensor:
         """The gradients of some records: (stop - start, dim)."""
 
     def norms(self) -> Tensor:
-        """Row norms."""
+        """The norms of the rows."""
         parts = [row_norms(self.rows(*part)) for part in chunks_of_rows(self)]
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
     def weighted_sums(self, weights: Tensor) -> Tensor:
-        """Weighted rows, summed by client."""
+        """The sum of weighted rows per client."""
         total = self.rows(0, 0).new_zeros(len(self.counts), self.dim)
         owners = owners_of(self.counts)
         for start, stop in chunks_of_rows(self):

@@ -1,12 +1,12 @@
-"""Per-record gradients of networks, layer by layer, each in the form in which it costs least.
+"""Per-record gradients of networks, layer by layer, each in its cheapest form.
 
-A layer with weight W that meets record j at L positions, with inputs a_jl and errors e_jl there, has the gradient
-G_j = sum_l e_jl a_jl^T. For L = 1, a linear layer, ||G_j|| = ||e_j|| ||a_j||. For L > 1, a convolution, there
-are two ways to ||G_j||: write G_j down (outputs * inputs * L multiplications), or
+A layer with weight W that is applied to record j at L positions, with inputs a_jl and errors e_jl there, has the
+gradient G_j = sum_l e_jl a_jl^T. For L = 1, a linear layer, ||G_j|| = ||e_j|| ||a_j||. For L > 1, a convolution,
+there are two ways to compute ||G_j||: write G_j out (outputs * inputs * L multiplications), or
 
     ||G_j||^2 = sum_{l, m} (e_jl . e_jm) (a_jl . a_jm)        ((outputs + inputs) * L^2 multiplications),
 
-and whichever costs less is taken.
+and the cheaper one is used.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from tacit.models.gradients import ROWS_AT_A_TIME, double_norms, owners_of, plac
 from tacit.models.shares import OuterShare, Share, WrittenShare, kept, scaled_errors
 
 KEEP_ROWS = ROWS_AT_A_TIME // 4
-"""Up to here a layer's gradients are kept once they are written down, beyond they are written down twice."""
+"""Up to this size, a layer's written-out gradients are kept; larger ones are written out twice."""
 
 COST_OF_WRITING, COST_OF_WRITING_FAR, FAR = 16, 128, 2**16
-"""To write a number down and to read it back takes as long as about so many multiplications: the second, where a
-record has more than the third. Measured on one core, as is the next."""
+"""Writing and reading back a number takes as long as about this many multiplications: the first value, or the
+second if a record has more numbers than the third. Measured on one core, as is the next."""
 
 COST_OF_PRODUCTS = 8
-"""A multiplication of small matrices in double precision takes as long as about so many in single precision."""
+"""A double-precision product of small matrices takes as long as about this many in single precision."""
 
 CANCELLATION = 100
-"""The least that a norm from products counts, in roundings of what it would be if nothing cancelled out.
+"""The least value of a norm from products, in units of the rounding error of the sum without cancellation.
 
-Where the positions of a record nearly cancel, the sum in single precision is rounded relative to what cancels,
-not to what is left: for L positions by at most (L + 2) 2^-24 of that. Norms count at least a hundred times as
-much, so that a clipped record exceeds its bound by a factor of at most 1 + (1/100)^2 / 2, which is within the
-margin that bounds keep.
+If the positions of a record nearly cancel, the single-precision sum is rounded relative to the terms that cancel,
+not to the result: for L positions by at most (L + 2) 2^-24 of them. Norms are taken to be at least a hundred
+times that, so that a clipped record exceeds its bound by a factor of at most 1 + (1/100)^2 / 2, which is within
+the margin of the bounds.
 """
 
 
 @dataclass(frozen=True)
 class Owners:
-    """Whose records the rows of a batch are, worked out once for all its layers.
+    """Which client each row of a batch belongs to, computed once for all layers.
 
     >>> clients = Owners.of(torch.tensor([2, 0, 1]), torch.device("cpu"))
     >>> clients.padded(torch.tensor([1.0, 2.0, 3.0]))
@@ -55,17 +55,17 @@ class Owners:
     sizes: list[int]
     owners: Tensor
     places: Tensor | None
-    """where a record goes in a rectangle of all clients; None where records fill it as they are"""
+    """the place of each record in a rectangle of all clients; None if the records fill it without padding"""
 
     @classmethod
     def of(cls, counts: Tensor, device: torch.device) -> Owners:
-        """From how many consecutive records belong to each client."""
+        """The owners, from the number of consecutive records of each client."""
         owners, longest = owners_of(counts).to(device), int(counts.max())
         full = len(counts) * longest == len(owners)
         return cls(counts.tolist(), owners, None if full else places(counts, longest).to(device))
 
     def padded(self, rows: Tensor) -> Tensor:
-        """Rows as a rectangle (clients, most records, ...), filled up with zeros."""
+        """Rows as a rectangle (clients, most records, ...), padded with zeros."""
         shape = (len(self.sizes), max(self.sizes), *rows.shape[1:])
         if self.places is None:
             return rows.reshape(shape)
@@ -85,18 +85,18 @@ def _squares(rows: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class _Positions:
-    """sum_l e_jl a_jl^T over L positions; the columns a_jl are made from `inputs` when they are needed."""
+    """sum_l e_jl a_jl^T over L positions; the columns a_jl are computed from `inputs` when needed."""
 
     inputs: Tensor
     errors: Tensor
     """(records, outputs, positions)"""
     columns: Callable[[Tensor], Tensor]
-    """some records' inputs -> (records, width, positions)"""
+    """maps some records' inputs to columns (records, width, positions)"""
     width: int
 
     @property
     def size(self) -> int:
-        """Outputs times width."""
+        """The number of parameters, outputs times width."""
         return self.errors.shape[1] * self.width
 
     @property
@@ -105,7 +105,7 @@ class _Positions:
         return self.errors
 
     def rows(self, start: int, stop: int) -> Tensor:
-        """One small product a record."""
+        """Some records' shares, written out: one small product per record."""
         columns = self.columns(self.inputs[start:stop])
         return torch.bmm(self.errors[start:stop], columns.transpose(1, 2)).flatten(1)
 
@@ -118,14 +118,14 @@ class _Positions:
 
 @dataclass(frozen=True)
 class RowsShare(_Positions):
-    """Many positions, written down some records at a time: once for the norms and once for the sums."""
+    """Many positions: written out some records at a time, once for the norms and once for the sums."""
 
     def squares(self) -> Tensor:
-        """Row by row."""
+        """The squared norm of each row, some records at a time."""
         return torch.cat([_squares(self.rows(a, b)) for a, b in self._ranges(0, len(self.errors))])
 
     def sums(self, weights: Tensor, counts: Tensor, out: Tensor) -> None:
-        """Weighted rows, summed by client."""
+        """The sum of weighted rows per client."""
         owners = owners_of(counts).to(out.device)
         total = self.errors.new_zeros(len(counts), self.size)
         for start, stop in self._ranges(0, len(self.errors)):
@@ -135,7 +135,7 @@ class RowsShare(_Positions):
 
 @dataclass(frozen=True)
 class ProductsShare(_Positions):
-    """Few positions of many parameters: norms from the products of positions, nothing is written down."""
+    """Few positions and many parameters: norms come from products of positions, and nothing is written out."""
 
     def squares(self) -> Tensor:
         """sum_{l, m} (e_l . e_m)(a_l . a_m), in double precision because its terms may cancel."""
@@ -149,7 +149,7 @@ class ProductsShare(_Positions):
         return products.sum((1, 2)).clamp(min=0.0) + roundings**2 * if_nothing_cancels
 
     def sums(self, weights: Tensor, counts: Tensor, out: Tensor) -> None:
-        """One matrix product a client, over its records and positions together."""
+        """One matrix product per client, over its records and positions together."""
         errors, inputs = scaled_errors(self.errors, weights), kept(self.inputs, weights)
         sizes = counts.tolist()
         for client, (end, size) in enumerate(zip(accumulate(sizes), sizes, strict=True)):
@@ -163,8 +163,8 @@ class ProductsShare(_Positions):
 def weight_share(inputs: Tensor, errors: Tensor, columns: Callable[[Tensor], Tensor], width: int) -> Share:
     """The cheapest form of a weight's share: (outputs x width) parameters, errors (records, outputs, positions).
 
-    In double precision, in which noise for real releases is added, nothing is left to cancellation: sums are then
-    always sums of gradients that were bounded as they are.
+    In double precision, which is used when noise for real releases is added, norms never come from products,
+    whose terms may cancel: sums are then always sums of gradients whose own norms were bounded.
     """
     records, outputs, positions = errors.shape
     if positions == 1:

@@ -1,13 +1,13 @@
-"""Every record's gradient of a network, from one forward and one backward pass over a whole batch.
+"""Per-record gradients of a network, from one forward and one backward pass over a whole batch.
 
-Wherever the module applies a linear map or a convolution with a parameter of its own, the layer's inputs are
-noted on the way there and its errors on the way back; the two are the gradient of every record (see
-`tacit.models.layers`). Parameters that are used in any other way get a copy for each record, whose gradients are
-written down.
+Where the module applies a linear map or a convolution with its own parameter, the layer's inputs are recorded in
+the forward pass and its errors in the backward pass; together they give each record's gradient (see
+`tacit.models.layers`). Parameters that are used in any other way get a copy per record, whose gradients are
+written out.
 
 One record's gradient must not depend on another record, or no bound on one record holds. So the module's code
-runs inside `torch.vmap`, where it is shown one record at a time and cannot mix two, whatever it does. Only a
-chain of layers that are known to keep records apart is shown the whole batch (`tacit.models.layers_chain`).
+runs inside `torch.vmap`, where it sees one record at a time and cannot mix two, whatever it does. Only a chain of
+layers that are known to keep records apart sees the whole batch (`tacit.models.layers_chain`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tacit.models.layers_use import Use, UsedOtherwiseError
 from tacit.models.shares import LayeredGradients, Share, WrittenShare
 
 RecordLosses = Callable[[Mapping[str, Tensor], Tensor, Tensor], Tensor]
-"""parameters by name, features (records, ...), targets (records,) -> losses (records,)"""
+"""Maps parameters by name, features (records, ...) and targets (records,) to losses (records,)."""
 
 
 def layer_parameters(module: nn.Module) -> frozenset[str]:
@@ -39,20 +39,20 @@ def layer_parameters(module: nn.Module) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Capture:
-    """How the gradients of one network are captured."""
+    """Captures the per-record gradients of one network."""
 
     losses: RecordLosses
     shapes: Mapping[str, torch.Size]
-    """of all parameters, in the order in which they lie in a point"""
+    """the shapes of all parameters by name, in their order in a point"""
     in_layers: frozenset[str]
-    """the parameters that are expected to be used once, by a layer"""
+    """the parameters that are expected to be used once, by one layer"""
     chain: LayerChain | None
     """the module, if it is known to keep records apart"""
     slopes: Callable[[Tensor, Tensor], Tensor]
-    """outputs (records, ...), targets (records,) -> the slope of every record's loss by its outputs"""
+    """maps outputs (records, ...) and targets (records,) to the slope of each record's loss by its outputs"""
 
     def gradients(self, point: Tensor, batch: Batch) -> LayeredGradients:
-        """The gradient of every record's loss, at one point or at one point a client; not of an empty batch."""
+        """The gradient of each record's loss, at one point or at one per client; the batch must not be empty."""
         pieces = point.detach().split([shape.numel() for shape in self.shapes.values()], dim=-1)
         named = zip(self.shapes.items(), pieces, strict=True)
         parts = {name: piece.unflatten(-1, shape) for (name, shape), piece in named}
@@ -75,7 +75,7 @@ class Capture:
     def _watched(
         self, parts: Mapping[str, Tensor], batch: Batch, clients: Owners, in_layers: frozenset[str], shared: bool
     ) -> LayeredGradients:
-        """Run the module's own code, one record at a time, and notice what it does with the parameters."""
+        """Run the module's own code, one record at a time, and record what it does with the parameters."""
         copies: dict[str, Tensor] = {}
         for name in self.shapes.keys() - in_layers:
             part = parts[name]
@@ -104,7 +104,7 @@ class Capture:
 
 
 def _backward(total: Tensor, anchor: Tensor, copies: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The gradients of the copies; the layers note their errors meanwhile, on the way to the anchor."""
+    """The gradients of the copies. Meanwhile the layers record their errors, on the way back to the anchor."""
     if not total.requires_grad:
         return {name: torch.zeros_like(copy) for name, copy in copies.items()}
     found = torch.autograd.grad(total, [anchor, *copies.values()], allow_unused=True)[1:]

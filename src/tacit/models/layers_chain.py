@@ -1,8 +1,8 @@
-"""Every record's gradient of a chain of PyTorch's own layers, forward and back by hand.
+"""Per-record gradients of a chain of PyTorch's own layers, with explicit forward and backward passes.
 
-Layers that are known to look at one record at a time may be shown the whole batch, and a chain of them needs
-neither watching nor a graph of what was computed: what goes into each layer is kept on the way there, and the
-errors are noted on the way back.
+Layers that are known to use one record at a time may see the whole batch, and a chain of them needs neither
+watching nor an autograd graph: each layer's inputs are kept in the forward pass, and the errors are recorded in
+the backward pass.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _WITHOUT_PARAMETERS = (nn.MaxPool2d, nn.AvgPool2d, nn.ReLU, nn.Sigmoid, nn.Tanh,
 threshold_backward = torch.ops.aten.threshold_backward
 
 Back = Callable[[Tensor], Tensor]
-"""the errors of what came out -> the errors of what went in"""
+"""Maps the errors of a layer's outputs to the errors of its inputs."""
 
 
 def keeps_records_apart(module: nn.Module) -> bool:
-    """Whether a module is a chain of PyTorch's own layers none of which looks at two records at once.
+    """Whether a module is a chain of PyTorch's own layers, none of which combines two records.
 
     >>> keeps_records_apart(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)))
     True
     >>> keeps_records_apart(nn.Sequential(nn.Flatten(0), nn.Linear(4, 2)))
     False
     """
-    # With hooks, or a forward of its own, it is not PyTorch's layer any more.
+    # With hooks or an overridden forward, it is no longer PyTorch's own layer.
     if module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module):
         return False
     if type(module) is nn.Sequential:
@@ -49,13 +49,13 @@ def keeps_records_apart(module: nn.Module) -> bool:
 
 @dataclass(frozen=True)
 class LayerChain:
-    """The layers of a chain in order, each with the names of its parameters: weight, and bias if there is one."""
+    """The layers of a chain in order, each with the names of its parameters: weight and, if present, bias."""
 
     layers: tuple[tuple[nn.Module, tuple[str, ...]], ...]
 
     @classmethod
     def of(cls, module: nn.Module) -> LayerChain | None:
-        """The chain that a module is; None if it is none, or if its parameters are frozen or used twice."""
+        """The module as a chain; None if it is not a chain, or if its parameters are frozen or used twice."""
         if not keeps_records_apart(module):
             return None
         layers = tuple(_with_names(module, ""))
@@ -65,10 +65,10 @@ class LayerChain:
         return cls(layers) if plain and named == trained else None
 
     def uses(self, parts: Mapping[str, Tensor], clients: Owners, inputs: Tensor, slopes: Back) -> tuple[Use, ...]:
-        """What every layer with parameters saw, and the errors that came back to it.
+        """The inputs of each layer with parameters, and the errors that came back to it.
 
-        `parts` are the parameters by name, (clients, ...) where every client has its own; `slopes` says how the
-        records' losses move with what comes out of the chain.
+        `parts` are the parameters by name, (clients, ...) if every client has its own; `slopes` gives the
+        derivative of the records' losses by the chain's outputs.
         """
         uses: list[Use] = []
         backs: list[Callable[[Tensor], Tensor | None]] = []
@@ -82,7 +82,7 @@ class LayerChain:
                 inputs, back = _differentiable(layer, inputs)
                 backs.append(back)
             else:
-                # Never in place, which would be the records' own.
+                # Never in place, which would change the records themselves.
                 inputs = torch.relu(inputs) if isinstance(layer, nn.ReLU) else layer(inputs)
         errors: Tensor | None = slopes(inputs)
         for way_back in reversed(backs):
@@ -92,7 +92,7 @@ class LayerChain:
 
 
 def _with_names(module: nn.Module, name: str) -> Iterator[tuple[nn.Module, tuple[str, ...]]]:
-    """The layers in the order in which they are applied, one that is applied twice twice."""
+    """The layers in the order in which they are applied; a layer that is applied twice appears twice."""
     if isinstance(module, nn.Sequential):
         for place, layer in module._modules.items():
             assert layer is not None, "a chain has no gaps"
@@ -102,7 +102,7 @@ def _with_names(module: nn.Module, name: str) -> Iterator[tuple[nn.Module, tuple
 
 
 def _plain(layer: nn.Conv2d) -> bool:
-    """Whether a convolution is one that `Geometry` describes."""
+    """Whether `Geometry` can describe a convolution."""
     dense = layer.groups == 1 and layer.dilation == (1, 1)
     return dense and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
 
@@ -112,7 +112,7 @@ def _use(
 ) -> Use:
     weight, bias = parts[names[0]], parts[names[1]] if len(names) == 2 else None
     if isinstance(layer, nn.Conv2d):
-        # Without an axis for records, the first one would be taken for them.
+        # Without an axis for records, the first axis would be mistaken for it.
         if inputs.dim() != 4:
             raise UsedOtherwiseError(frozenset(names))
         geometry = Geometry(pair(layer.kernel_size), pair(layer.stride), pair(layer.padding))
@@ -124,12 +124,12 @@ def _use(
 
 
 def _matrix(weight: Tensor) -> tuple[int, int]:
-    """Outputs and width."""
+    """The outputs and the width of a weight."""
     return weight.shape[0], weight[0].numel()
 
 
 def _differentiable(layer: nn.Module, inputs: Tensor) -> tuple[Tensor, Back]:
-    """A layer without parameters, and its way back."""
+    """The outputs of a layer without parameters, and its backward function."""
     if isinstance(layer, nn.Flatten | nn.Unflatten | nn.Identity):
         return layer(inputs), lambda errors: errors.reshape(inputs.shape)
     if isinstance(layer, nn.ReLU):

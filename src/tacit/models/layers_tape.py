@@ -1,4 +1,4 @@
-"""Notices every use of the parameters of a network's layers while the network's own code runs."""
+"""Records every use of the layers' parameters while the network's own code runs."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ _METADATA = frozenset(["shape", "dtype", "device", "requires_grad", "ndim", "siz
 
 
 class _Applied(torch.autograd.Function):
-    """Applies a layer to all records, and notes the errors that come back."""
+    """Applies a layer to all records, and records the errors that come back."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, anchor: Tensor, use: Use) -> Tensor:
         outputs = use.forward(inputs.detach())
         ctx.use, ctx.shape = use, inputs.shape
         ctx.save_for_backward(inputs)
-        # Not a view, which the network's code would not be allowed to change in place.
+        # Not a view, because the network's code could not change a view in place.
         return outputs.data
 
     @staticmethod
     def backward(ctx: Any, *errors: Tensor) -> tuple[Tensor | None, None, None]:
         (error,) = errors
         use: Use = ctx.use
-        # PyTorch refuses this if the inputs, which the gradient is made of, were changed in place since.
+        # PyTorch refuses this if the inputs, which the gradient depends on, were changed in place since.
         _ = ctx.saved_tensors
         return use.back(error, ctx.shape if ctx.needs_input_grad[0] else None), None, None
 
 
 class _OnAllRecords(torch.autograd.Function):
-    """From inside `vmap`, hand the tensor of all records to a function that keeps them apart."""
+    """From inside `vmap`, passes the tensor of all records to a function that keeps them apart."""
 
     @staticmethod
     def forward(one: Tensor, function: Callable[[Tensor], Tensor], names: frozenset[str]) -> Tensor:
-        # The same tensor for every record: a layer cannot tell their gradients apart.
+        # The tensor is the same for every record, so a layer cannot tell their gradients apart.
         if names:
             raise UsedOtherwiseError(names)
         return function(one)
@@ -59,10 +59,10 @@ class _OnAllRecords(torch.autograd.Function):
 
 
 class Tape(TorchFunctionMode):
-    """While it is entered, notices what PyTorch's functions do with the parameters of layers.
+    """A context that records what PyTorch's functions do with the parameters of layers.
 
-    `stand_ins` are the tensors that the network's code gets to see; `parts` are what they stand for, (clients,
-    ...) where every client has its own.
+    `stand_ins` are the tensors that the network's code sees; `parts` are the parameters that they stand for,
+    (clients, ...) if every client has its own.
     """
 
     def __init__(self, stand_ins: Mapping[str, Tensor], parts: Mapping[str, Tensor], clients: Owners) -> None:
@@ -71,7 +71,7 @@ class Tape(TorchFunctionMode):
         self.parts = parts
         self.clients = clients
         self.anchor = torch.zeros((), requires_grad=True)
-        """what every layer seems to depend on, so that errors find their way to all of them"""
+        """an input that every layer appears to depend on, so that errors flow back to all of them"""
         self.uses: list[Use] = []
 
     def seen(self) -> frozenset[str]:
@@ -81,7 +81,7 @@ class Tape(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """What PyTorch calls instead of each of its functions."""
+        """PyTorch calls this instead of each of its functions."""
         kwargs = kwargs or {}
         if func is F.max_pool2d and halves(*args, **kwargs):
             return _on_all_records(args[0], HalvingMaxPool.apply, frozenset())
@@ -123,7 +123,7 @@ class Tape(TorchFunctionMode):
         return self._apply(input[0], use)[None]
 
     def _once(self, used: frozenset[str], weight: Tensor, bias: Tensor | None) -> tuple[str, ...]:
-        """The names of weight and bias, if these are parameters that no layer has used before."""
+        """The names of weight and bias, if they are parameters that no layer has used before."""
         given = [weight] if bias is None else [weight, bias]
         names = tuple(self.names[id(x)] for x in given if id(x) in self.names)
         if len(names) < len(given) or frozenset(names) != used or used & self.seen():

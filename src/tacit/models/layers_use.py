@@ -1,4 +1,4 @@
-"""One layer of a network at work: what went into it, what came back, and the gradients that the two make."""
+"""One use of a network's layer: its inputs, the errors that came back, and the resulting gradients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tacit.models.shares import Share, WrittenShare
 
 
 class UsedOtherwiseError(Exception):
-    """These parameters are not used once by one layer, so that their gradients must be had in another way."""
+    """These parameters are not used once by one layer, so their gradients must be computed in another way."""
 
     def __init__(self, names: frozenset[str]) -> None:
         super().__init__(names)
@@ -33,7 +33,7 @@ class Layer(Protocol):
 
 @dataclass(frozen=True)
 class LinearLayer:
-    """A linear map of every client's records, with one weight (outputs, inputs), or one a client."""
+    """A linear map of each client's records, with one weight (outputs, inputs) or one per client."""
 
     weight: Tensor
     bias: Tensor | None
@@ -67,30 +67,30 @@ def _by_position(rows: Tensor) -> Tensor:
 
 @dataclass
 class Use:
-    """One layer at work: what it saw, and what came back."""
+    """One use of a layer: its inputs, and the errors that came back."""
 
     layer: Layer
     names: tuple[str, ...]
-    """weight, and bias if there is one"""
+    """the names of the weight and, if present, the bias"""
     shape: tuple[int, int]
     """outputs and width of the weight"""
     inputs: Tensor | None = None
     errors: Tensor | None = None
-    """(records, outputs, positions), or nothing where the loss does not depend on the layer"""
+    """(records, outputs, positions), or None if the loss does not depend on the layer"""
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """What comes out of the layer."""
+        """The layer's outputs."""
         outputs, self.inputs = self.layer.outputs(inputs)
         return outputs
 
     def back(self, error: Tensor, shape: torch.Size | None) -> Tensor | None:
-        """Note the error that came back; what goes on to inputs of this shape, if anyone wants it."""
+        """Record the error that came back, and return the error of inputs of this shape if it is needed."""
         self.errors = error.flatten(2) if isinstance(self.layer, ConvolutionLayer) else _by_position(error)
         return None if shape is None else self.layer.input_errors(error, shape)
 
     @property
     def numbers(self) -> int:
-        """About how many numbers it took: columns; outputs, what was made of them, and the errors of both."""
+        """About how many numbers were held: columns, outputs, activations, and the errors of the last two."""
         if self.errors is None:
             return 0
         outputs, width = self.shape

@@ -1,7 +1,7 @@
 """Models whose score is linear in the parameters: softmax, logistic, linear and quantile regression, and the SVM.
 
-A record's gradient is the outer product of its features and of the loss's slope, so norms and clipped sums
-cost what one ordinary gradient costs.
+A record's gradient is the outer product of its features and the loss's slope, so norms and clipped sums cost no
+more than one ordinary gradient.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from tacit.models.shares import LayeredGradients, linear_shares
 class LinearModel:
     """loss(features @ W + b, target) + penalty(W, b), with W (features x outputs) row by row, then b.
 
-    With a `smoothing` of beta, `losses` and `gradients` are those of the beta-Moreau envelope of every record's
-    loss, as a function of (W, b) (`tacit.models.nonsmooth`); penalty and metric stay as they are.
+    With a `smoothing` of beta, `losses` and `gradients` are those of the beta-Moreau envelope of each record's
+    loss, as a function of (W, b) (`tacit.models.nonsmooth`); penalty and metric are unchanged.
 
     >>> model = logistic_regression(features=3)
     >>> model.dim, model.smoothness(feature_norm=1.0)
@@ -48,7 +48,7 @@ class LinearModel:
         if self.smoothing is not None:
             positive("smoothing", self.smoothing)
             if self.outputs != 1:
-                raise RequestError(f"smoothing is for a score of one number, not of {self.outputs}; leave it out")
+                raise RequestError(f"smoothing needs a score of one number, not of {self.outputs}; leave it out")
 
     @property
     def dim(self) -> int:
@@ -61,11 +61,10 @@ class LinearModel:
         return self.loss.metric_name
 
     def smoothness(self, feature_norm: float) -> float | None:
-        """The largest curvature of any record's loss, penalty included, if features have at most this norm.
+        """The largest curvature of any record's loss, including the penalty, if features have at most this norm.
 
-        None where the loss has a kink that no smoothing rounds off. With smoothing, curvature c becomes
-        c beta/(c + beta). The bound on the features must be public: it comes from how the features are made, not
-        from a look.
+        None if the loss has a kink and no smoothing. With smoothing, curvature c becomes c beta/(c + beta). The
+        bound on the features must be public: it comes from how they are made, not from looking at them.
         """
         curvature = self.loss.curvature * (positive("feature_norm", feature_norm) ** 2 + self.intercept)
         if self.smoothing is not None:
@@ -73,14 +72,14 @@ class LinearModel:
         return None if math.isinf(curvature) else curvature + (self.penalty.curvature if self.penalty else 0.0)
 
     def lipschitz(self, feature_norm: float) -> float | None:
-        """The largest norm of any record's gradient (without penalty), or None where the loss has no bound."""
+        """The largest norm of any record's gradient (without penalty), or None if it is unbounded."""
         if self.loss.slope_bound is None:
             return None
         reach = positive("feature_norm", feature_norm) ** 2 + self.intercept
         return float(self.loss.slope_bound * reach**0.5)
 
     def init(self, generator: np.random.Generator) -> Tensor:
-        """Zero: a convex problem needs no luck at the start."""
+        """Zero: a convex problem does not need a random start."""
         return torch.zeros(self.dim)
 
     def scores(self, point: Tensor, batch: Batch) -> Tensor:
@@ -96,12 +95,12 @@ class LinearModel:
         return self._loss_of(batch).values(self.scores(point, batch), batch.targets)
 
     def gradients(self, point: Tensor, batch: Batch) -> LayeredGradients:
-        """features (x) slopes."""
+        """The gradients features (x) slopes."""
         slopes = self._loss_of(batch).slopes(self.scores(point, batch), batch.targets)
         return LayeredGradients(linear_shares(flat_features(batch), slopes, self.intercept), batch.counts)
 
     def _loss_of(self, batch: Batch) -> ScoreLoss | Envelope:
-        """The loss of a score; how far it is smoothed depends on the norm of a record's own features."""
+        """The loss of a score; the amount of smoothing depends on the norm of each record's features."""
         if self.smoothing is None:
             return self.loss
         features = flat_features(batch)
@@ -140,7 +139,7 @@ def logistic_regression(*, features: int, intercept: bool = True, ridge: float =
 def nonconvex_logistic_regression(
     *, features: int, intercept: bool = False, strength: float = 0.2
 ) -> LinearModel:
-    """Logistic regression with a nonconvex penalty: SoteriaFL, appendix A.1, which has no intercept."""
+    """Logistic regression with a nonconvex penalty and no intercept: SoteriaFL (Li et al. 2022), appendix A.1."""
     return LinearModel(features, 1, Logistic(), intercept, NonconvexPenalty(positive("strength", strength)))
 
 
@@ -159,7 +158,7 @@ def support_vector_machine(
 def absolute_regression(
     *, features: int, intercept: bool = True, ridge: float = 0.0, smoothing: float | None = None
 ) -> LinearModel:
-    """Linear regression by absolute error: the conditional median, which outliers do not drag along."""
+    """Linear regression by absolute error: the conditional median, which is robust to outliers."""
     return LinearModel(features, 1, Absolute(), intercept, _ridge(ridge), smoothing)
 
 

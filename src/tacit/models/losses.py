@@ -1,4 +1,4 @@
-"""Losses of a score: what a record costs, and how the cost moves with the score.
+"""Losses of a score: the loss of a record, and its derivative by the score.
 
 A model turns features into a score, a row of one or several numbers; a loss turns score and target into a
 number. Keeping the two apart lets every linear model and every network share the same losses, and lets
@@ -18,23 +18,23 @@ from torch import Tensor
 class ScoreLoss(Protocol):
     """A loss of a score of `outputs` numbers.
 
-    With a stated bound on the features, `slope_bound` and `curvature` give a model's Lipschitz and smoothness
+    With a given bound on the features, `slope_bound` and `curvature` give a model's Lipschitz and smoothness
     constants without looking at any record.
     """
 
     @property
     def metric_name(self) -> str:
-        """What `metric` measures."""
+        """The name of what `metric` measures."""
         ...
 
     @property
     def slope_bound(self) -> float | None:
-        """The largest norm of the slope, or None."""
+        """The largest norm of the slope, or None if it is unbounded."""
         ...
 
     @property
     def curvature(self) -> float:
-        """The largest second derivative; infinite where the slope jumps."""
+        """The largest second derivative; infinite if the slope jumps."""
         ...
 
     def values(self, scores: Tensor, targets: Tensor) -> Tensor:
@@ -44,7 +44,7 @@ class ScoreLoss(Protocol):
     def slopes(self, scores: Tensor, targets: Tensor) -> Tensor:
         """The derivative of the loss by the score: (records, outputs).
 
-        Whole clients may come at once: scores (clients, outputs, records) with targets (clients, records).
+        Whole clients may be passed at once: scores (clients, outputs, records) with targets (clients, records).
         """
         ...
 
@@ -53,7 +53,7 @@ class ScoreLoss(Protocol):
         ...
 
     def metric(self, scores: Tensor, targets: Tensor) -> Tensor:
-        """What a person asks for, as one number over all records."""
+        """The measure that users look at, such as accuracy, as one number over all records."""
         ...
 
 
@@ -125,7 +125,7 @@ class Logistic:
 
 @dataclass(frozen=True)
 class Squared:
-    """(score - target)^2 / 2. Its slope has no bound: gradients must be clipped."""
+    """(score - target)^2 / 2. Its slope is unbounded, so gradients must be clipped."""
 
     metric_name: str = "rmse"
     slope_bound: float | None = None

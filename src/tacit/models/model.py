@@ -1,4 +1,4 @@
-"""What a model is to tacit: a loss over one flat parameter vector, with a gradient for every record."""
+"""The model interface: a loss over one flat parameter vector, with a gradient for each record."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tacit.models.penalty import Penalty
 class Model(Protocol):
     """A loss over one flat parameter vector.
 
-    A point is (dim,) where all clients stand at the same one, or (clients, dim) where each has its own.
-    `losses` and `gradients` are of the records alone; the penalty, which no record influences, stays apart so
-    that it can be added after the bound and the noise.
+    A point is (dim,) if all clients share it, or (clients, dim) if each has its own. `losses` and `gradients`
+    concern the records only; the penalty, which no record influences, is separate so that it can be added after
+    the bound and the noise.
     """
 
     @property
@@ -34,7 +34,7 @@ class Model(Protocol):
 
     @property
     def metric_name(self) -> str:
-        """What `metric` measures: accuracy, rmse, loss."""
+        """The name of what `metric` measures: accuracy, rmse, loss."""
         ...
 
     def init(self, generator: np.random.Generator) -> Tensor:
@@ -54,19 +54,19 @@ class Model(Protocol):
         ...
 
     def metric(self, point: Tensor, batch: Batch) -> float:
-        """How well the model does on a batch, as a person would ask."""
+        """The model's performance on a batch, as the metric that users look at."""
         ...
 
 
 def penalty_gradient(model: Model, point: Tensor) -> Tensor | float:
-    """The gradient of the model's penalty, or 0 where it has none."""
+    """The gradient of the model's penalty, or 0 if it has none."""
     return 0.0 if model.penalty is None else model.penalty.gradient(point)
 
 
 def check_point(model: Model, point: Tensor) -> None:
     """Refuse a point of the wrong length."""
     if point.shape[-1] != model.dim:
-        raise RequestError(f"the model has {model.dim} parameters, the point {point.shape[-1]}")
+        raise RequestError(f"the model has {model.dim} parameters, but the point has {point.shape[-1]}")
 
 
 def flat_features(batch: Batch) -> Tensor:
@@ -75,7 +75,7 @@ def flat_features(batch: Batch) -> Tensor:
 
 
 def glorot(generator: np.random.Generator, inputs: int, outputs: int) -> Tensor:
-    """Uniform weights of variance 2 / (inputs + outputs): the usual start for sigmoid layers."""
+    """Uniform weights of variance 2 / (inputs + outputs), the usual initialisation of sigmoid layers."""
     limit = float(np.sqrt(6 / (inputs + outputs)))
     draw = generator.uniform(-limit, limit, size=(inputs, outputs)).astype(np.float32)
     return torch.from_numpy(draw)

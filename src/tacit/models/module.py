@@ -22,7 +22,7 @@ from tacit.models.penalty import Penalty
 from tacit.models.shares import LayeredGradients
 
 RecordLoss = Callable[[Tensor, Tensor], Tensor]
-"""outputs (records, ...), targets (records,) -> losses (records,)."""
+"""Maps outputs (records, ...) and targets (records,) to losses (records,)."""
 
 LOSSES: dict[str, tuple[RecordLoss, ScoreLoss]] = {
     "cross-entropy": (
@@ -33,18 +33,17 @@ LOSSES: dict[str, tuple[RecordLoss, ScoreLoss]] = {
 }
 
 EVALUATED_AT_A_TIME = 512
-"""So many records pass through a network together where nothing else limits their number."""
+"""The number of records that pass through a network together if nothing else limits it."""
 
 
 @dataclass(frozen=True, eq=False)
 class ModuleModel:
-    """A network from PyTorch, with every record's gradient from one pass forward and back over the batch.
+    """A PyTorch network, with per-record gradients from one forward and one backward pass over the batch.
 
-    The module is a recipe for a function: its own parameters are only the starting point, and not even that if
-    `start` draws another one. Its code is shown one record at a time, so that what it computes for one cannot
-    depend on another (see `tacit.models.layers_capture`). A layer that mixes
-    the records of a batch makes "one record's gradient" meaningless, and with it every promise about one
-    record; such a layer is refused by name.
+    The module only defines a function: its own parameters are just the starting point, or unused if `start` draws
+    another one. Its code sees one record at a time, so that what it computes for one cannot depend on another
+    (see `tacit.models.layers_capture`). A layer that mixes the records of a batch makes "one record's gradient"
+    meaningless, and with it every promise about one record; such a layer is refused by name.
 
     >>> model = ModuleModel(nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2)))
     >>> model.dim
@@ -78,7 +77,7 @@ class ModuleModel:
 
     @property
     def metric_name(self) -> str:
-        """Accuracy or root mean squared error for the named losses, else the loss itself."""
+        """Accuracy or root mean squared error for the named losses, otherwise the loss itself."""
         score_loss = self._named()[1]
         return score_loss.metric_name if score_loss else "loss"
 
@@ -88,7 +87,7 @@ class ModuleModel:
         return self.loss, None
 
     def init(self, generator: np.random.Generator) -> Tensor:
-        """What `start` draws, or the module's own parameters as they were when it was handed over."""
+        """What `start` draws, or the module's own parameters as they were when the model was built."""
         if self.start is not None:
             return self.start(generator)
         parameters = dict(self.module.named_parameters())
@@ -100,16 +99,16 @@ class ModuleModel:
         return {name: part.reshape(shape) for (name, shape), part in named}
 
     def outputs(self, point: Tensor, features: Tensor) -> Tensor:
-        """What the module says at this point."""
+        """The module's outputs at this point."""
         check_point(self, point)
         state = self._state(point)
-        # What a network makes of many records at once does not stay near the processor: twice the time.
+        # Activations of too many records at once do not fit into the processor's cache: twice the time.
         parts = features.split(EVALUATED_AT_A_TIME) if self._capture.chain else (features,)
         said = [self._called(state, part) for part in parts]
         return said[0] if len(said) == 1 else torch.cat(said)
 
     def losses(self, point: Tensor, batch: Batch) -> Tensor:
-        """The loss of every record, every client at its own point if there is one each."""
+        """The loss of each record, at each client's own point if there is one per client."""
         record_loss = self._named()[0]
         if point.dim() == 1:
             return record_loss(self.outputs(point, batch.features), batch.targets)
@@ -118,9 +117,9 @@ class ModuleModel:
         return torch.cat([record_loss(self.outputs(p, x), y) for p, x, y in parts])
 
     def weighted_loss(self, point: Tensor, batch: Batch, weights: Tensor) -> tuple[Tensor, Tensor] | None:
-        """The weighted sum of the records' losses (double) and its gradient, where no record is looked at alone.
+        """The weighted sum of the records' losses (double) and its gradient, without per-record gradients.
 
-        One ordinary pass forward and back, for evaluation. None for a module that might mix a batch's records.
+        One ordinary forward and backward pass, for evaluation. None for a module that might mix records.
         """
         if self._capture.chain is None:
             return None
@@ -136,11 +135,11 @@ class ModuleModel:
         return total, gradient
 
     def gradients(self, point: Tensor, batch: Batch) -> Gradients:
-        """Layer by layer; kept if they fit into memory, computed again in chunks if not."""
+        """The gradients, layer by layer; kept if they fit into memory, otherwise recomputed in chunks."""
         check_point(self, point)
         if batch.records == 0:
             return LayeredGradients.written(point.new_zeros(0, self.dim), batch.counts)
-        # What few records take is not worth finding out.
+        # For few records, it is not worth measuring how much memory they take.
         if batch.records * (self.dim + 16 * batch.features[0].numel()) > ROWS_AT_A_TIME // 8:
             first = self._captured(point, _part(batch, 0, 1))
             size = max(1, ROWS_AT_A_TIME // max(1, first.numbers))
@@ -155,7 +154,7 @@ class ModuleModel:
         return self._named()[0](self._called(dict(parameters), features), targets)
 
     def _called(self, state: dict[str, Tensor], features: Tensor) -> Tensor:
-        """What the module says; of a copy, since what it does in place must not be done to the records."""
+        """The module's outputs on a copy of the features, because in-place code must not change the records."""
         said: Tensor = functional_call(self.module, state, (features.clone(),))
         return said
 
@@ -166,7 +165,7 @@ class ModuleModel:
         return torch.autograd.grad(total, outputs)[0]
 
     def predict(self, point: Tensor, features: Tensor) -> Tensor:
-        """The predicted target of every record, or the raw output for a loss of the user's own."""
+        """The predicted target of each record, or the raw output for a custom loss."""
         outputs, score_loss = self.outputs(point, features), self._named()[1]
         return score_loss.predict(outputs) if score_loss else outputs
 
@@ -179,7 +178,7 @@ class ModuleModel:
 
 
 def _part(batch: Batch, start: int, stop: int) -> Batch:
-    """Some consecutive records, with a row for every client of the whole batch."""
+    """Some consecutive records, with a count for every client of the whole batch."""
     ends = torch.cumsum(batch.counts, 0)
     counts = ends.clamp(start, stop) - (ends - batch.counts).clamp(start, stop)
     return Batch(batch.features[start:stop], batch.targets[start:stop], counts)
@@ -187,7 +186,7 @@ def _part(batch: Batch, start: int, stop: int) -> Batch:
 
 @dataclass(frozen=True)
 class _ChunkedGradients:
-    """Computed again whenever they are asked for, some records at a time."""
+    """Gradients that are recomputed whenever they are needed, some records at a time."""
 
     model: ModuleModel
     point: Tensor
@@ -233,6 +232,6 @@ def _refuse_mixing_layers(module: nn.Module) -> None:
             raise RequestError(f"{where} keeps statistics over records; set track_running_stats=False")
         if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0 and layer.training:
             raise RequestError(
-                f"{where} draws from PyTorch's global generator, so that a run could not be repeated; "
-                "remove it (the noise of privacy regularises already) or call module.eval() first"
+                f"{where} draws from PyTorch's global generator, so a run could not be repeated; "
+                "remove it (the privacy noise already regularises) or call module.eval() first"
             )

@@ -1,4 +1,4 @@
-"""The one-hidden-layer sigmoid network of SoteriaFL, appendix A.2, with its gradients in closed form."""
+"""The one-hidden-layer sigmoid network of SoteriaFL (Li et al. 2022), appendix A.2; closed-form gradients."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tacit.models.penalty import Penalty
 from tacit.models.shares import LayeredGradients, linear_shares
 
 sigmoid_backward = torch.ops.aten.sigmoid_backward
-"""errors, outputs -> errors * outputs * (1 - outputs), in one go"""
+"""Maps errors and outputs to errors * outputs * (1 - outputs), in one pass."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class SigmoidNetwork:
         return self.loss.values(self._forward(point, batch)[1], batch.targets)
 
     def gradients(self, point: Tensor, batch: Batch) -> LayeredGradients:
-        """Backpropagation by hand: the errors of both layers, which with their inputs are the gradient."""
+        """Explicit backpropagation: the errors of both layers, which with their inputs give the gradient."""
         hidden, scores = self._forward(point, batch)
         slopes = self.loss.slopes(scores, batch.targets)
         second = self._layers(point)[2]

@@ -1,14 +1,14 @@
-"""Losses of a score that have a kink, and the Moreau envelope that rounds it off: ISRL-DP, D.2 and F.
+"""Losses with a kink, and the Moreau envelope that smooths it: ISRL-DP (Lowy & Razaviyayn 2023), D.2 and F.
 
 The envelope of a record's loss f(w) = phi(a^T w), a its features (and a 1 for the intercept), is
-f_beta(w) = min_v f(v) + (beta/2) ||w - v||^2. The best v differs from w along a alone, so that it takes no more
-than a minimum over the score: with s = a^T w and the step t = ||a||^2/beta,
+f_beta(w) = min_v f(v) + (beta/2) ||w - v||^2. The best v differs from w only along a, so a minimum over the score
+is enough: with s = a^T w and the step t = ||a||^2/beta,
 
     f_beta(w) = min_u phi(u) + (u - s)^2/(2t) = phi(s - t g) + t g^2/2,   gradient g a,
 
-where g is the slope of phi at the minimising u = s - t g. A slope of phi is never steeper than phi's steepest, so
-the gradient is as short as that of f; it is beta-Lipschitz, and f_beta <= f <= f_beta + L^2/(2 beta) (Lemma D.7,
-whose minimum is over the domain; a loss of a score is defined everywhere, and the lemma holds here as well).
+where g is the slope of phi at the minimising u = s - t g. Since g is a slope of phi, the gradient has the same
+norm bound as that of f. It is beta-Lipschitz, and f_beta <= f <= f_beta + L^2/(2 beta) (Lemma D.7, whose minimum
+is over the domain; a loss of a score is defined everywhere, and the lemma holds here as well).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tacit.errors import RequestError
 from tacit.models.losses import ScoreLoss
 
 HALVINGS = {torch.float32: 30, torch.float64: 60}
-"""How often the bisection halves: a few times more than a number has bits."""
+"""The number of bisection steps: a few more than a number has bits."""
 
 
 @runtime_checkable
@@ -34,23 +34,23 @@ class Proximable(Protocol):
     """A loss whose proximal point is known in closed form."""
 
     def proximal_slopes(self, scores: Tensor, targets: Tensor, steps: Tensor) -> Tensor:
-        """For every record the slope g of the loss at u = score - step g: (records,)."""
+        """For each record, the slope g of the loss at u = score - step g: (records,)."""
         ...
 
 
 class Kinked(ABC):
-    """A loss of one score that is made of two straight lines, which meet in 0 at the kink.
+    """A loss of one score made of two straight lines that meet at the kink, where the loss is 0.
 
     phi(s) = max(low x, high x) of the excess x = s - kink, with low <= 0 <= high. The slope at the proximal point
-    is x/t between low and high: where x/t lies between them, the proximal point is the kink itself. At the kink,
-    0 is taken for the slope.
+    is x/t, limited to [low, high]; if x/t lies between them, the proximal point is the kink itself. At the kink,
+    the slope is taken to be 0.
     """
 
     curvature = math.inf
 
     @abstractmethod
     def lines(self, scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """For every record the excess x of the score over the kink, and the slopes low and high."""
+        """For each record, the excess x of the score over the kink, and the slopes low and high."""
 
     def values(self, scores: Tensor, targets: Tensor) -> Tensor:
         """max(low x, high x)."""
@@ -64,7 +64,7 @@ class Kinked(ABC):
     def proximal_slopes(self, scores: Tensor, targets: Tensor, steps: Tensor) -> Tensor:
         """x/t, but at least low and at most high."""
         excess, low, high = self.lines(scores, targets)
-        # Divided by the least number instead of by 0, a zero stays a zero and all else is out of bounds.
+        # Dividing by the smallest number instead of by 0 keeps zero as zero and sends all else out of bounds.
         pull = excess / steps.clamp(min=torch.finfo(excess.dtype).tiny)
         return pull.clamp(min=low, max=high)
 
@@ -86,7 +86,7 @@ class Hinge(Kinked):
         return scores[:, 0] - (2 * ones - 1), -ones, 1 - ones
 
     def predict(self, scores: Tensor) -> Tensor:
-        """1 where the score is positive."""
+        """1 if the score is positive, otherwise 0."""
         return (scores[:, 0] > 0).long()
 
     def metric(self, scores: Tensor, targets: Tensor) -> Tensor:
@@ -158,9 +158,9 @@ class Pinball(Kinked):
 class Envelope:
     """The Moreau envelope of a convex loss of one score, record by record.
 
-    The slopes are exact to rounding. Automatic differentiation of `values` finds them too, and the second
-    derivatives, for a `Proximable` loss. For another it finds the slopes if it has no kink, but for second
-    derivatives those of the loss itself, which are larger.
+    The slopes are exact up to rounding. For a `Proximable` loss, automatic differentiation of `values` gives the
+    same slopes and correct second derivatives. For other losses it gives the slopes if there is no kink, but the
+    second derivatives of the loss itself, which are larger.
 
     >>> envelope = Envelope(Absolute(), steps=torch.tensor([0.0, 2.0, 2.0]))
     >>> scores, targets = torch.tensor([[1.0], [1.0], [5.0]]), torch.zeros(3)
@@ -170,7 +170,7 @@ class Envelope:
 
     loss: ScoreLoss
     steps: Tensor
-    """(records,): t = ||a||^2/beta; the larger, the smoother, and nothing at 0"""
+    """(records,): t = ||a||^2/beta; larger is smoother, and 0 means no smoothing"""
 
     def values(self, scores: Tensor, targets: Tensor) -> Tensor:
         """phi(s - t g) + t g^2/2."""
@@ -192,8 +192,8 @@ class Envelope:
 def solve_proximal_slopes(loss: ScoreLoss, scores: Tensor, targets: Tensor, steps: Tensor) -> Tensor:
     """The slope at the proximal point of any convex loss of one score, by bisection: (records,).
 
-    g - phi'(s - t g) rises with g. It is at most 0 at one and at least 0 at the other of 0 and phi'(s), because
-    the proximal point lies downhill of s, where the slope is less: no bound on the slopes is needed.
+    g - phi'(s - t g) increases with g and changes sign between 0 and phi'(s), because the proximal point lies
+    downhill of s, where the slope is smaller. So no bound on the slopes is needed.
     """
     here = loss.slopes(scores, targets)[:, 0]
     low, high = here.clamp(max=0), here.clamp(min=0)

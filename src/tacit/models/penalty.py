@@ -1,7 +1,7 @@
 """Terms of the objective that depend on the model alone.
 
-They are added after the bound and after the noise: no record has any influence on them, so they cost no
-privacy, and clipping would only distort them.
+They are added after the bound and the noise: no record influences them, so they cost no privacy, and clipping
+would only distort them.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from torch import Tensor
 
 
 class Penalty(Protocol):
-    """A function of the point, for one point (d,) or one a client (clients, d)."""
+    """A function of the point, for one point (d,) or one per client (clients, d)."""
 
     @property
     def curvature(self) -> float:
-        """The largest absolute second derivative along a coordinate."""
+        """The largest absolute second derivative along any coordinate."""
         ...
 
     def value(self, point: Tensor) -> Tensor:
@@ -25,7 +25,7 @@ class Penalty(Protocol):
         ...
 
     def gradient(self, point: Tensor) -> Tensor:
-        """Its gradient."""
+        """The gradient of the penalty."""
         ...
 
 
@@ -45,13 +45,13 @@ class Ridge:
         return self.strength / 2 * point.square().sum(-1)
 
     def gradient(self, point: Tensor) -> Tensor:
-        """strength x."""
+        """The gradient strength x."""
         return self.strength * point
 
 
 @dataclass(frozen=True)
 class NonconvexPenalty:
-    """strength * sum_j x_j^2 / (1 + x_j^2): SoteriaFL, appendix A.1 (there with strength 0.2).
+    """strength * sum_j x_j^2 / (1 + x_j^2): SoteriaFL (Li et al. 2022), appendix A.1, with strength 0.2.
 
     >>> import torch
     >>> NonconvexPenalty(0.2).value(torch.ones(3))

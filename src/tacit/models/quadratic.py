@@ -1,4 +1,4 @@
-"""The synthetic quadratic of DP-NormFedAvg, appendix F: one convex bowl for each client, none alike."""
+"""The synthetic problem of DP-NormFedAvg (Das et al. 2022), appendix F: one convex quadratic per client."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Quadratic:
         return LayeredGradients.written(torch.bmm(roots, residuals[:, :, None])[:, :, 0], batch.counts)
 
     def predict(self, point: Tensor, features: Tensor) -> Tensor:
-        """Nothing to predict: the loss of every record, which is all there is to know."""
+        """The loss of each record, because there is nothing to predict."""
         records = len(features)
         batch = Batch(features, torch.zeros(records), torch.tensor([records]))
         return self.losses(point, batch)

@@ -1,4 +1,4 @@
-"""The models by name, sized for the data they are asked to fit."""
+"""The models by name, sized for the data they are fitted to."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tacit.models.quadratic import Quadratic
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """A model's maker: it takes what the federation knows and the user's own settings."""
+    """A function that builds a model from the federation's sizes and the user's settings."""
 
     make: Callable[..., Model]
     summary: str
@@ -76,13 +76,13 @@ def default_model(federation: Federation) -> str:
 
 
 def build_model(name: str, federation: Federation, settings: dict[str, Any] | None = None) -> Model:
-    """A model by name, sized for the federation.
+    """Build a model from its name, sized for the federation.
 
     Args:
-        name: see `MODELS`; or `module:package.module:factory`, a function of your own that returns a
+        name: see `MODELS`; or `module:package.module:factory`, your own function that returns a
             `torch.nn.Module`.
-        federation: says how many features and classes there are.
-        settings: the model's own, such as `hidden` or `ridge`.
+        federation: determines the numbers of features and classes.
+        settings: settings of the model, such as `hidden` or `ridge`.
     """
     settings = dict(settings or {})
     if name.startswith(ENTRY_POINT):
@@ -129,12 +129,12 @@ def _from_entry_point(path: str, federation: Federation, settings: dict[str, Any
         try:
             made = factory(**settings)
         except Exception as error:
-            raise RequestError(f"model 'module:{path}' cannot be made: {error!r}") from error
+            raise RequestError(f"model 'module:{path}' cannot be built: {error!r}") from error
     if not isinstance(made, nn.Module):
         raise RequestError(f"model 'module:{path}' must return a torch.nn.Module, not {type(made).__name__}")
 
     def start(generator: np.random.Generator) -> Tensor:
-        # The factory draws from PyTorch's own generator; the run's says from where, so that it can be repeated.
+        # The factory draws from PyTorch's generator; the run's generator seeds it, so that runs can be repeated.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(generator.integers(2**63)))
             return parameters_to_vector(p.detach() for p in factory(**settings).parameters() if p.requires_grad)

@@ -1,7 +1,7 @@
-"""Per-record gradients as shares of a model's parameters, each in the form in which it costs least.
+"""Per-record gradients, split by parameter into shares, each in its cheapest form.
 
-A model of linear layers has outer products (`OuterShare`), which are never written out: ||a (x) e|| = ||a||
-||e||, and a weighted sum over records is one matrix product. What has no cheaper form is written down
+Linear layers have outer products (`OuterShare`), which are never written out: ||a (x) e|| = ||a|| ||e||, and a
+weighted sum over records is one matrix product. Gradients without a cheaper form are written out
 (`WrittenShare`). Shares of convolutions are in `tacit.models.layers`.
 """
 
@@ -21,20 +21,20 @@ class Share(Protocol):
 
     @property
     def size(self) -> int:
-        """How many numbers the parameter has."""
+        """The number of elements of the parameter."""
         ...
 
     @property
     def like(self) -> Tensor:
-        """A tensor of the kind that sums are."""
+        """A tensor with the dtype and device of the sums."""
         ...
 
     def squares(self) -> Tensor:
-        """The squared norm of every record's share, in double precision: (records,)."""
+        """The squared norm of each record's share, in double precision: (records,)."""
         ...
 
     def sums(self, weights: Tensor, counts: Tensor, out: Tensor) -> None:
-        """Write the weighted sum of every client's records: (clients, size). Weight zero adds exactly zero."""
+        """Write each client's weighted sum to `out`: (clients, size). A weight of zero adds exactly zero."""
         ...
 
     def rows(self, start: int, stop: int) -> Tensor:
@@ -43,23 +43,23 @@ class Share(Protocol):
 
 
 def scaled_errors(errors: Tensor, weights: Tensor) -> Tensor:
-    """Errors times weights; a record whose errors a large weight carries out of range adds zero."""
+    """Errors times weights; a record whose errors overflow because of a large weight adds zero."""
     product = scaled(errors, weights)
-    # A sum is cheaper than a look at every number; one that overflows only costs the look.
+    # A sum is cheaper than a check of every number; if it overflows, every number is checked.
     if bool(product.sum().isfinite()):
         return product
     return torch.where(per_record(torch.isfinite(product).flatten(1).all(1), product) != 0, product, 0.0)
 
 
 def kept(rows: Tensor, weights: Tensor) -> Tensor:
-    """Zero for the records of weight zero, because zero times what is not finite would not be zero."""
+    """Rows set to zero for records of weight zero, because zero times infinity or NaN would not be zero."""
     factors = per_record(weights, rows)
     return rows if bool((factors != 0).all()) else torch.where(factors != 0, rows, 0.0)
 
 
 @dataclass(frozen=True)
 class WrittenShare:
-    """Written down for every record: (records, parameters)."""
+    """A share that is written out for every record: (records, parameters)."""
 
     gradients: Tensor
 
@@ -74,25 +74,25 @@ class WrittenShare:
         return self.gradients
 
     def squares(self) -> Tensor:
-        """Row by row."""
+        """The squared norm of each row."""
         return row_norms(self.gradients).square()
 
     def sums(self, weights: Tensor, counts: Tensor, out: Tensor) -> None:
-        """Weighted rows, summed by client."""
+        """The sum of weighted rows per client."""
         if bool((counts == 1).all()) and bool((weights != 0).all()):
             torch.mul(self.gradients, per_record(weights, self.gradients), out=out)
         else:
-            # Adding rows up in `out` itself, whose rows are apart, takes several times as long.
+            # Adding rows up directly in `out`, whose rows are not contiguous, takes several times as long.
             out.copy_(sums_by_client(scaled(self.gradients, weights), counts))
 
     def rows(self, start: int, stop: int) -> Tensor:
-        """As they are."""
+        """The stored rows."""
         return self.gradients[start:stop]
 
 
 @dataclass(frozen=True)
 class OuterShare:
-    """A weight's gradients, inputs (x) errors with one position a record: never written down."""
+    """A weight's gradients, inputs (x) errors with one position per record; never written out."""
 
     inputs: Tensor
     errors: Tensor
@@ -101,7 +101,7 @@ class OuterShare:
 
     @property
     def size(self) -> int:
-        """Inputs times outputs."""
+        """The number of parameters, inputs times outputs."""
         return self.inputs.shape[1] * self.errors.shape[1]
 
     @property
@@ -114,12 +114,12 @@ class OuterShare:
         return trusted(row_norms(self.inputs)).square() * row_norms(self.errors).square()
 
     def sums(self, weights: Tensor, counts: Tensor, out: Tensor) -> None:
-        """One matrix product a client."""
+        """One matrix product per client."""
         inputs, errors = kept(self.inputs, weights), scaled_errors(self.errors, weights)
         products_by_client(*((inputs, errors) if self.by_input else (errors, inputs)), counts, out)
 
     def rows(self, start: int, stop: int) -> Tensor:
-        """Outer products."""
+        """The outer products of some records, written out."""
         inputs, errors = self.inputs[start:stop], self.errors[start:stop]
         left, right = (inputs, errors) if self.by_input else (errors, inputs)
         return (left[:, :, None] * right[:, None, :]).flatten(1)
@@ -132,7 +132,7 @@ class LayeredGradients:
     shares: tuple[Share, ...]
     counts: Tensor
     numbers: int = 0
-    """about how many numbers were held at once to compute them, where somebody has counted"""
+    """about how many numbers were held at once to compute them, if this was counted"""
 
     @classmethod
     def written(cls, rows: Tensor, counts: Tensor) -> LayeredGradients:
@@ -149,14 +149,14 @@ class LayeredGradients:
         return sum(share.size for share in self.shares)
 
     def norms(self) -> Tensor:
-        """From the squares of the shares: no gradient is written out for them."""
+        """The norms, from the squares of the shares; no gradient is written out."""
         total = self.shares[0].squares()
         for share in self.shares[1:]:
             total = total + share.squares()
         return total.sqrt()
 
     def weighted_sums(self, weights: Tensor) -> Tensor:
-        """Share by share, side by side."""
+        """The weighted sums of all shares, side by side."""
         total, start = self.shares[0].like.new_empty(len(self.counts), self.dim), 0
         for share in self.shares:
             share.sums(weights, self.counts, total[:, start : start + share.size])
@@ -164,12 +164,12 @@ class LayeredGradients:
         return total
 
     def rows(self, start: int, stop: int) -> Tensor:
-        """Share by share, side by side."""
+        """The rows of all shares, side by side."""
         parts = [share.rows(start, stop) for share in self.shares]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
 
 def linear_shares(inputs: Tensor, errors: Tensor, bias: bool) -> tuple[Share, ...]:
-    """Those of a linear layer: its weight (inputs x outputs) row by row, then its bias."""
+    """The shares of a linear layer: its weight (inputs x outputs) row by row, then its bias."""
     weight = OuterShare(inputs, errors, by_input=True)
     return (weight, WrittenShare(errors)) if bias else (weight,)

@@ -22,17 +22,17 @@ from tacit.state import State
 class Noise(Protocol):
     """Gaussian noise on the vectors of a cohort.
 
-    `slack` is what making room for real numbers costs: by so much, in bounds, one record's reach grows.
+    Adding noise to real (floating-point) numbers has a cost: one record's reach grows by `slack`, in bounds.
     """
 
     @property
     def name(self) -> str:
-        """How recipes spell it."""
+        """The name used in recipes."""
         ...
 
     @property
     def secret(self) -> bool:
-        """Whether it comes from entropy that nobody can repeat."""
+        """Whether the noise comes from entropy that nobody can reproduce."""
         ...
 
     @property
@@ -41,25 +41,25 @@ class Noise(Protocol):
         ...
 
     def init(self, clients: int, dim: int) -> State:
-        """Its memory from one release of a client to the next, a row for each; none where every draw is fresh."""
+        """The memory kept between a client's releases, one row per client; empty if every draw is fresh."""
         ...
 
     @property
     def precision(self) -> torch.dtype:
-        """In which numbers the sums must be computed for the bound to hold for their rounded values."""
+        """The precision in which sums must be computed so that the bound holds for their rounded values."""
         ...
 
     def add(
         self, rows: Tensor, stds: Tensor, noise_multipliers: Tensor, generators: Generators, memory: State
     ) -> tuple[Tensor, State]:
-        """Rows plus noise of these standard deviations, (clients, dim) float32, and what it remembers of them.
+        """Rows plus noise of these standard deviations, (clients, dim) float32, and the noise's new memory.
 
-        `memory` has the rows of these clients in what `init` made room for.
+        `memory` holds these clients' rows of the memory that `init` created.
         """
         ...
 
     def charged(self, event: dp_event.DpEvent, dim: int, releases: int) -> dp_event.DpEvent:
-        """The event of a client's whole run, with what its real noise costs beyond ideal noise."""
+        """The event of a client's whole run, including the extra cost of real noise over ideal noise."""
         ...
 
 
@@ -67,8 +67,8 @@ class Noise(Protocol):
 class SeededGaussian:
     """Floating-point noise from each client's own seeded generator: repeatable, for research.
 
-    Not float-safe: sums and noise are single-precision numbers, whose low bits say more than the accountant
-    assumes. And whoever knows the seed can subtract the noise. Runs that use it are marked.
+    Not float-safe: sums and noise are single-precision numbers, whose low bits reveal more than the accountant
+    assumes. Also, anyone who knows the seed can subtract the noise. Runs that use it are marked.
     """
 
     name: str = "gaussian"
@@ -77,28 +77,28 @@ class SeededGaussian:
     precision: torch.dtype = torch.float32
 
     def init(self, clients: int, dim: int) -> State:
-        """None."""
+        """No memory: every draw is fresh."""
         return {}
 
     def add(
         self, rows: Tensor, stds: Tensor, noise_multipliers: Tensor, generators: Generators, memory: State
     ) -> tuple[Tensor, State]:
-        """Continuous noise, as far as floating point goes."""
+        """Add Gaussian noise in single precision."""
         return gaussian_rows(stds, rows.shape[1], generators).to(rows.device).add_(rows), memory
 
     def charged(self, event: dp_event.DpEvent, dim: int, releases: int) -> dp_event.DpEvent:
-        """Taken as ideal, and marked instead."""
+        """The event unchanged: the noise is accounted for as ideal, and the run is marked instead."""
         return event
 
 
 @dataclass(frozen=True)
 class LatticeGaussian:
-    """Noise on a lattice from the operating system's entropy, for releases that are meant.
+    """Noise on a lattice from the operating system's entropy, for real releases.
 
-    Guarantee: the release is post-processing of the ideal Gaussian mechanism on sums to which a record adds at
-    most `slack` bounds more than without it, up to what `charged` adds (see `tacit.noise.lattice` for the proof).
-    Sums are computed in double precision; for m records their rounding moves by at most 2 m^2 2^-53 bounds with
-    one record, which the other half of the slack covers for up to 10^5 records.
+    Guarantee: the release is post-processing of the ideal Gaussian mechanism on sums whose bound per record is
+    larger by at most `slack` bounds, up to what `charged` adds (see `tacit.noise.lattice` for the proof). Sums
+    are computed in double precision. For m records, one record changes their rounding error by at most 2 m^2
+    2^-53 bounds, which the other half of the slack covers for up to 10^5 records.
     """
 
     name: str = "lattice"
@@ -107,32 +107,32 @@ class LatticeGaussian:
     precision: torch.dtype = torch.float64
 
     def init(self, clients: int, dim: int) -> State:
-        """None."""
+        """No memory: every draw is fresh."""
         return {}
 
     def add(
         self, rows: Tensor, stds: Tensor, noise_multipliers: Tensor, generators: Generators, memory: State
     ) -> tuple[Tensor, State]:
-        """Round to the lattice, add whole steps."""
+        """Round each row to its lattice, then add noise in whole steps."""
         exponent = lattice.lattice_exponent(rows.shape[1], float(noise_multipliers.max()), self.slack / 2)
         stream = Keystream()
         return lattice.lattice_rows(rows, stds, exponent, [stream] * len(rows)), memory
 
     def charged(self, event: dp_event.DpEvent, dim: int, releases: int) -> dp_event.DpEvent:
-        """Every draw has its ideal probability up to a tiny factor, and the far ends are never drawn."""
+        """The event with the sampler's error: a tiny factor on each probability, and tails never drawn."""
         real = events.inexact_noise(lattice.cost(dim, releases), dim * releases * lattice.TAIL_MASS)
         return events.composed([event, real])
 
 
 MOST_RECORDS = 100_000
-"""Up to here the rounding of sums in double precision is covered by the slack of lattice noise."""
+"""Up to this many records, the slack of lattice noise covers the rounding of sums in double precision."""
 
 
 def check_size(noise: Noise, records: int) -> None:
     """Refuse clients with more records than the slack of this noise is proved for."""
     if noise.slack and records > MOST_RECORDS:
         raise RequestError(
-            f"{noise.name} noise is proved for up to {MOST_RECORDS} records a client, not {records}"
+            f"{noise.name} noise is proved for up to {MOST_RECORDS} records per client, not {records}"
         )
 
 
@@ -140,7 +140,7 @@ NOISES: dict[str, Callable[[], Noise]] = {"gaussian": SeededGaussian, "lattice":
 
 
 def build_noise(name: str) -> Noise:
-    """A kind of noise by name."""
+    """Build a kind of noise from its name."""
     if name not in NOISES:
         raise unknown_name("noise", name, NOISES)
     return NOISES[name]()

@@ -1,12 +1,12 @@
 """Coins as noise on numbers that are rounded at random (`tacit.privacy.accountant.coin_losses`).
 
 A number is rounded to one of its two whole neighbours, without bias, and the heads of m fair coins are added (and
-m/2 taken off). No test tells two numbers at a distance of t apart better than it tells N(0, 1) from N(kappa t,
-1). So the coordinates of a vector that moves by t (Euclidean norm) are dominated by that pair: dominating
-pairs multiply, and shifts add up in squares. The proofs for sampled batches use nothing else of the Gaussian:
-a likelihood ratio that is dominated is smaller in convex order, and Lemma A of docs/privacy.md compares no more.
+m/2 subtracted). No test tells two numbers at a distance of t apart better than it tells N(0, 1) from N(kappa t,
+1). So the coordinates of a vector that moves by t (Euclidean norm) are dominated by that pair: dominating pairs
+multiply, and squared shifts add up. The proofs for sampled batches use no other property of the Gaussian: a
+dominated likelihood ratio is smaller in convex order, which is all that Lemma A of docs/privacy.md needs.
 
-What is compared are heads whose far ends differ from the real ones by `TAIL_MASS`. `charged` says so.
+The comparison is for heads whose tails differ from the real ones by `TAIL_MASS`. `charged` accounts for that.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from tacit.privacy.accountant.coin_losses import gaussian_shift
 from tacit.state import State
 
 TAIL_MASS = 1e-22
-"""What the heads of one draw may lose at both ends together."""
+"""The mass that the heads of one draw may lose in both tails together."""
 
 _Source = np.random.Generator | Keystream
 
 LEAST_BITS, MOST_BITS = 8, 16
-"""With fewer bits there are too few coins to go far enough out; with more there is nothing left to gain."""
+"""Fewer bits leave too few coins for such small tails; more bits gain nothing."""
 
 
 @lru_cache(maxsize=4096)
 def kappa(coins: int) -> float:
-    """How well rounding and an even number of coins tell v from v + 1, at most, as a Gaussian shift.
+    """The Gaussian shift that dominates v against v + 1 after rounding and adding an even number of coins.
 
-    Infinite where there are too few coins to go out as far as the tails are cut.
+    Infinite if there are too few coins for tails as small as `TAIL_MASS`.
 
     >>> round(kappa(1024) * math.sqrt(1024) / 2, 2), round(kappa(32768) * math.sqrt(32768) / 2, 2)
     (1.41, 1.05)
@@ -65,7 +65,7 @@ def fewest_coins(shift: float, at_most: int) -> int:
 
 @dataclass(frozen=True)
 class Grid:
-    """How a client writes a number: in steps of 2^exponent, with so many coins and levels on either side."""
+    """How a client encodes a number: in steps of 2^exponent, with this many coins and levels on either side."""
 
     exponent: int
     coins: int
@@ -73,12 +73,12 @@ class Grid:
 
     @property
     def spacing(self) -> float:
-        """The step."""
+        """The size of one step, 2^exponent."""
         return math.ldexp(1.0, self.exponent)
 
     @property
     def noise_std(self) -> float:
-        """Of the coins."""
+        """The standard deviation of the coins' noise."""
         return self.spacing * math.sqrt(self.coins) / 2
 
 
@@ -86,15 +86,15 @@ class Grid:
 class Binomial:
     """Numbers on a grid of at most 2^bits steps, with coins as noise: cpSGD (Agarwal et al. 2018, section 3).
 
-    Guarantee: `add` with a standard deviation of z bounds is worth at least the Gaussian mechanism with noise
-    multiplier z, as shown above, up to what `charged` adds. Numbers beyond the levels are clipped, which moves no
-    two of them apart.
+    Guarantee: `add` with a standard deviation of z bounds is at least as private as the Gaussian mechanism with
+    noise multiplier z, as shown above, up to what `charged` adds. Numbers beyond the levels are clipped, which
+    never increases the distance between two of them.
 
-    The step is a power of two, so that grid numbers are exact in every floating-point format: the smallest for
-    which at most half of the 2^bits numbers are needed for coins, and the others, the levels, reach as far as the
-    numbers may go. Where little noise is needed for numbers that go far, so few bits are too coarse for it: the
-    coins are then the fewest that go out as far as the tails are cut, and more noise than was asked for. Steps
-    and coins follow from noise, bits and the bound alone, so everybody may know them.
+    The step is a power of two, so that grid numbers are exact in every floating-point format. It is the smallest
+    one for which at most half of the 2^bits numbers are needed for coins and the others, the levels, cover the
+    range of the numbers. If the range is large and the noise small, the grid may be too coarse for that noise:
+    the client then uses the fewest coins that the tails allow, which is more noise than requested. Steps and
+    coins depend only on the noise, the bits and the bound, so they may be public.
     """
 
     bits: int
@@ -107,16 +107,16 @@ class Binomial:
 
     @property
     def slack(self) -> float:
-        """As for lattice noise, room for the rounding of sums in double precision; none for research."""
+        """Room for the rounding of sums in double precision, as for lattice noise; zero for seeded coins."""
         return 1e-4 if self.secret else 0.0
 
     @property
     def precision(self) -> torch.dtype:
-        """Double where it is meant."""
+        """Double precision for secret coins, single precision for seeded ones."""
         return torch.float64 if self.secret else torch.float32
 
     def grid(self, std: float, largest: float = 0.0) -> Grid:
-        """The grid for numbers up to `largest` whose coins are worth Gaussian noise of this deviation, or more.
+        """The grid for numbers up to `largest` whose coins are worth at least Gaussian noise of this deviation.
 
         >>> Binomial(bits=12).grid(0.1), Binomial(bits=12).grid(0.1, largest=30.0)
         (Grid(exponent=-7, coins=1220, levels=1437), Grid(exponent=-5, coins=240, levels=1927))
@@ -129,20 +129,20 @@ class Binomial:
         return Grid(math.ceil(math.log2(largest / levels)), 0, levels)
 
     def init(self, clients: int, dim: int) -> State:
-        """None."""
+        """No memory: every draw is fresh."""
         return {}
 
     def add(
         self, rows: Tensor, stds: Tensor, noise_multipliers: Tensor, generators: Generators, memory: State
     ) -> tuple[Tensor, State]:
-        """Round at random, add heads: (clients, dim) float32, multiples of each client's own step.
+        """Round at random and add heads: (clients, dim) float32, multiples of each client's own step.
 
-        The grids follow from the noise alone, and clip what lies many deviations out; `on_grids` takes others.
+        The grids depend only on the noise, and clip numbers many deviations out; `on_grids` takes other grids.
         """
         return self.on_grids(rows, [self.grid(std) for std in stds.tolist()], generators), memory
 
     def on_grids(self, rows: Tensor, grids: Sequence[Grid], generators: Generators) -> Tensor:
-        """Every row on its grid."""
+        """Round each row to its own grid and add heads."""
         noisy = np.empty(tuple(rows.shape), dtype=np.float32)
         sources: Sequence[_Source] = [Keystream()] * len(rows) if self.secret else generators
         for noisy_row, row, grid, source in zip(noisy, rows.cpu().double(), grids, sources, strict=True):
@@ -152,7 +152,7 @@ class Binomial:
         return torch.from_numpy(noisy).to(rows.device)
 
     def charged(self, event: dp_event.DpEvent, dim: int, releases: int) -> dp_event.DpEvent:
-        """What is lost at the far ends of all draws."""
+        """The event with the cost of the tails that all draws together lack."""
         mass = dim * releases * TAIL_MASS
         return events.composed([event, events.inexact_noise(2 * mass, mass)])
 
@@ -179,7 +179,7 @@ def _uniform(size: int, source: _Source) -> NDArray[np.float64]:
 
 
 def _heads(size: int, coins: int, source: _Source) -> NDArray[np.int64]:
-    """Counts of heads; from a keystream one random bit a coin, so exactly binomial."""
+    """Counts of heads. A keystream gives one random bit per coin, so the counts are exactly binomial."""
     if not isinstance(source, Keystream):
         return source.binomial(coins, 0.5, size)
     heads = np.zeros(size, dtype=np.int64)

@@ -31,17 +31,17 @@ class Keystream:
     """An endless stream of random words for the noise of one party.
 
     Guarantee: the words are those of AES-256 in counter mode under a key that was drawn from the operating
-    system for this instance and is shown to nobody, so whoever can tell them from independent uniform words
-    can break AES. Among N cipher blocks none repeats, which true randomness would allow with probability
-    N^2 / 2^129, or 2^-49 for 16 terabytes. The counter has 128 bits and never comes
-    round. Two instances never share words, and a stream cannot be split by accident: copying and pickling
-    are refused, and so is drawing in a forked process, which would repeat its parent's noise.
+    system for this instance and never disclosed, so anyone who can tell them from independent uniform words
+    can break AES. Among N cipher blocks none repeats, while true randomness would repeat one with probability
+    N^2 / 2^129, or 2^-49 for 16 terabytes. The counter has 128 bits and never wraps around. Two instances never
+    share words, and a stream cannot be split by accident: copying and pickling are refused, and so is drawing
+    in a forked process, which would repeat its parent's noise.
 
-    Noise whose stream is repeated or known can be subtracted. Not even this class can see a virtual machine
-    that is restored from a snapshot twice: make the stream after the restart. The key stays in the memory of
-    the process for as long as the stream does.
+    Noise whose stream is repeated or known can be subtracted. This class cannot detect a virtual machine that is
+    restored from a snapshot twice: create the stream after the restart. The key stays in the memory of the
+    process as long as the stream does.
 
-    A given `key` makes the stream reproducible. That is for tests; it makes the noise worthless.
+    A given `key` makes the stream reproducible. Use it in tests only: the noise then protects nothing.
 
     >>> Keystream(bytes(32)).uint64(2).tolist()
     [9910523521560253916, 9736928157321283757]
@@ -54,7 +54,7 @@ class Keystream:
         if len(key) != KEY_BYTES:
             raise RequestError(f"key must have {KEY_BYTES} bytes, not {len(key)}; leave it out for a fresh one")
         self._cipher = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
-        # The process id alone is not enough: a child in a name space of its own may have its parent's.
+        # The process id is not enough: a child in another PID namespace may have the same id as its parent.
         self._owner = (_family, os.getpid())
 
     def uint64(self, words: int) -> NDArray[np.uint64]:

@@ -1,4 +1,4 @@
-"""Gaussian noise, drawn by every client for itself."""
+"""Seeded Gaussian noise, drawn separately for each client."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torch import Tensor
 from tacit.noise.randomness import Generators
 
 BLOCK_NUMBERS = 2**16
-"""About so many numbers are made at a time: they stay in the processor's cache, and calls cost nothing."""
+"""About how many numbers are drawn at a time: few enough for the processor's cache, enough to amortise calls."""
 
 
 def gaussian_rows(stds: Tensor, dim: int, generators: Generators) -> Tensor:
     """One row of N(0, std^2 I) for every client, each from its own stream: (clients, dim) float32.
 
-    Ideal continuous noise is what the accountants assume; these are floating-point numbers. Runs that use
-    them are simulations and say so. A row does not depend on the rows beside it.
+    The accountants assume ideal continuous noise, but these are floating-point numbers. Runs that use them are
+    simulations and are marked as such. A row does not depend on the other rows.
     """
     rows = np.empty((len(generators), dim), dtype=np.float32)
     scales = stds.to(torch.float32).numpy()[:, None]
@@ -34,8 +34,8 @@ def gaussian_rows(stds: Tensor, dim: int, generators: Generators) -> Tensor:
 def _box_muller(words: NDArray[np.int32], scales: NDArray[np.float32], out: NDArray[np.float32]) -> None:
     """Two normal numbers from two uniform words: r cos(a) and r sin(a), with r^2 = -2 log u.
 
-    u = |odd word| / 2^31 is never 0, so the largest number is 6.6; its floating-point form is as fine towards 0,
-    where the far ends of the noise come from, as anywhere.
+    u = |odd word| / 2^31 is never 0, so the largest number is 6.6. Small u, which give the tails of the noise,
+    are represented with the same relative precision as others.
     """
     half, dim = words.shape[1] // 2, out.shape[1]
     radius = (words[:, :half] | 1).astype(np.float32)

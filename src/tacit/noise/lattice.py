@@ -1,23 +1,23 @@
-"""Gaussian noise that is as private in the computer as it is on paper.
+"""Gaussian noise whose privacy proof also holds in floating-point arithmetic.
 
-Accountants assume ideal Gaussian noise. What a floating-point sampler adds is not: which numbers it can reach
-depends on the value it is added to, so the low bits of a release tell values apart that the theory calls
+Accountants assume ideal Gaussian noise. A floating-point sampler does not provide it: which numbers it can reach
+depends on the value it is added to, so the low bits of a release distinguish values that the theory calls
 indistinguishable (Mironov 2012). Here values and noise are whole multiples of a spacing g = noise_std 2^-j:
 
     release = g (k_x + k_n),    k_x = nearest(x / g),    k_n = nearest(2^j N(0, 1))
 
 Guarantee. Put x' = g k_x. As k_x is whole, k_x + nearest(2^j N) = nearest(2^j (x' / noise_std + N)): the release
-is a function of x' + noise_std N, the ideal, continuous Gaussian mechanism on x'. So whatever is proved for
-continuous Gaussian noise (sampling, mixtures, Theorem B of docs/privacy.md) holds as it stands. (A discrete
-Gaussian in the sense of Canonne, Kamath & Steinke 2020 is no such function: sampled releases of it would need
-proofs of their own.) Two things must be charged:
+is a function of x' + noise_std N, the ideal, continuous Gaussian mechanism on x'. So everything that is proved
+for continuous Gaussian noise (sampling, mixtures, Theorem B of docs/privacy.md) holds unchanged. (A discrete
+Gaussian as in Canonne, Kamath & Steinke 2020 is not such a function: sampled releases of it would need their own
+proofs.) Two things must be charged:
 
 1. Rounding x. A coordinate moves by at most g/2, and by the rounding of one division: 2^-5 g for |x / g| <= 2^48.
-   So where a record moves x by a vector of norm r, it moves x' by at most r + (1 + 2^-4) sqrt(dim) g, and where
-   it does not move x it does not move x'. `lattice_exponent` makes this a small part of a bound.
+   So a record that moves x by a vector of norm r moves x' by at most r + (1 + 2^-4) sqrt(dim) g, and a record
+   that does not move x does not move x'. `lattice_exponent` makes this a small part of a bound.
 2. The sampler. Its probabilities are the ideal ones up to a factor within exp(+-RELATIVE_ERROR), after the ideal
-   law has been cut at 16 standard deviations. `cost` says what epsilon pays for that, and
-   `tacit.privacy.accountant.inexact` what delta pays.
+   law has been cut at 16 standard deviations. `cost` gives the cost in epsilon, and
+   `tacit.privacy.accountant.inexact` the cost in delta.
 
 Not covered: how x was computed (a sum of floats can move further than its records do); how long sampling takes.
 
@@ -32,7 +32,7 @@ Error, with u = 2^-53. For y = c + t, c the beginning of the cell, a = t (c + t/
 exp(-a) = 1 - a (1 - a/2 + ...) by Horner's rule is then off by at most 1.6 u; the constant of the cell and the
 last product add u each: below 4 u. Both a probability and the sum that normalises it are within that: 8 u. The
 midpoint rule adds h^2 / 24 sup |y^2 - 1| < 2^-76 to each. RELATIVE_ERROR is 16 u. Only sums and products of
-doubles are used, which are rounded alike everywhere: nobody's exp has to be trusted.
+doubles are used, which round the same way on every machine: no library's exp has to be trusted.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ RELATIVE_ERROR = 2.0**-49
 """Every probability of `rounded_gaussian` is the ideal one times a factor within exp(+-this), up to the cut."""
 
 TAIL_MASS = 2.0**-188
-"""More than the probability of what `rounded_gaussian` never draws, 16 standard deviations and beyond."""
+"""Upper bound on the probability of what `rounded_gaussian` never draws: 16 standard deviations and beyond."""
 
 LARGEST_EXPONENT = 39
-"""The finest lattice has 2^39 steps to a standard deviation."""
+"""The finest lattice has 2^39 steps per standard deviation."""
 
 LARGEST_STEP = 2**48
-"""How many steps from zero a value may lie; further out its quotient by g would be too coarse."""
+"""The largest allowed distance of a value from zero, in steps; beyond it, x / g would be too coarse."""
 
 _CUT, _CELLS_PER_UNIT, _POINT_BITS = 16, 64, 40
 _SLOT_BITS, _OFFSET_BITS, _DIGIT_BITS = 16, 34, 13
@@ -76,7 +76,7 @@ Words = NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class _Staircase:
-    """The stairs above exp(-y^2 / 2) that points are proposed under."""
+    """The staircase above exp(-y^2 / 2) from which points are proposed."""
 
     cells: NDArray[np.uint16]
     """(2^16,) the cell of every slot: cell i has n_i of them"""
@@ -98,7 +98,7 @@ def _staircase() -> _Staircase:
         scale = bisect.bisect_right(range(total), total, key=lambda scale: sum(slots(scale))) - 1
         widths = slots(scale)
         widths[0] += total - sum(widths)
-        # A hair less than the acceptance at the end of the cell, so that its rounding cannot matter.
+        # Slightly less than the acceptance at the end of the cell, so that its rounding cannot matter.
         ends = [scale * height / width for height, width in zip(curve[1:], widths, strict=True)]
         sure = [int(end * (1 - Decimal(2) ** -40) * 2**_DIGIT_BITS) for end in ends]
         ceilings = [float(scale * height / width) for height, width in zip(curve[:-1], widths, strict=True)]
@@ -134,7 +134,7 @@ def _coins(chances: Reals, keystream: Keystream) -> NDArray[np.bool_]:
 
 
 def _rejected(cells: NDArray[np.uint16], offsets: Words, digits: Words, keystream: Keystream) -> NDArray[np.intp]:
-    """Which proposals fail: about two in a hundred. Only three in a hundred need the close look."""
+    """Indices of the rejected proposals, about 2% of all. Only about 3% need the exact comparison."""
     stairs = _staircase()
     unsure = np.flatnonzero(digits >= stairs.sure.take(cells))
     cells, digits = cells[unsure], digits[unsure]
@@ -149,7 +149,7 @@ def _rejected(cells: NDArray[np.uint16], offsets: Words, digits: Words, keystrea
 
 
 def _accepted(proposals: int, exponent: int, keystream: Keystream) -> LatticeSteps:
-    """The steps of those proposals that are accepted, in order."""
+    """The steps of the accepted proposals, in order."""
     words = keystream.uint64(proposals)
     cells = _staircase().cells.take((words >> (64 - _SLOT_BITS)).view(np.int64))
     offsets = (words >> _DIGIT_BITS) & (2**_OFFSET_BITS - 1)
@@ -178,7 +178,7 @@ def rounded_gaussian(size: int, exponent: int, keystream: Keystream) -> LatticeS
     blocks = [np.empty(0, dtype=np.int64)]
     while missing:
         wanted = min(missing, _BLOCK)
-        # A few more proposals than are rejected, so that one pass is nearly always enough.
+        # A few spare proposals, so that one pass is nearly always enough.
         blocks.append(_accepted(wanted + wanted // 32 + 8, exponent, keystream)[:wanted])
         missing -= len(blocks[-1])
     return np.concatenate(blocks)
@@ -199,11 +199,12 @@ def lattice_steps(row: Reals, noise_std: float, exponent: int, keystream: Keystr
 
 
 def lattice_rows(rows: Tensor, stds: Tensor, exponent: int, keystreams: Sequence[Keystream]) -> Tensor:
-    """Every client's row on its own lattice, with noise of its own: (clients, dim) float32.
+    """Each client's row on its own lattice, with its own noise: (clients, dim) float32.
 
     Guarantee: release i is a function of g nearest(row i / g) + N(0, stds[i]^2 I), up to `cost` and TAIL_MASS.
     `stds` and `exponent` must not depend on anyone's records. Rows that are not finite, or too large to be
-    rounded well, are refused before any noise is drawn. A refusal can be seen: the bound should rule it out.
+    rounded accurately, are refused before any noise is drawn. A refusal is visible to others, so the bound should
+    make it impossible.
 
     >>> rows = torch.tensor([[3.0, -1.0], [3.0, -1.0]])
     >>> lattice_rows(rows, torch.tensor([1e-3, 10.0]), 20, [Keystream(bytes(32)), Keystream(bytes(32))])
@@ -223,7 +224,7 @@ def lattice_rows(rows: Tensor, stds: Tensor, exponent: int, keystreams: Sequence
 
 
 def lattice_exponent(dim: int, noise_multiplier: float, slack: float = 1e-4) -> int:
-    """The coarsest lattice on which rounding adds at most `slack` bounds to what one record can move.
+    """The exponent of the coarsest lattice on which rounding adds at most `slack` bounds to one record's reach.
 
     With noise_std = noise_multiplier bound / b, a record that moves the sum by r bounds moves the rounded sum by
     at most r + slack of them: the least j with (1 + 2^-4) sqrt(dim) noise_multiplier 2^-j <= slack.
@@ -234,7 +235,7 @@ def lattice_exponent(dim: int, noise_multiplier: float, slack: float = 1e-4) -> 
     count("dim", dim)
     positive("noise_multiplier", noise_multiplier)
     positive("slack", slack)
-    # 1.07 for 1 + 2^-4: the rest covers the rounding of this line.
+    # 1.07 instead of 1 + 2^-4: the difference covers the rounding of this line.
     reach = 1.07 * math.sqrt(dim) * noise_multiplier
     for exponent in range(LARGEST_EXPONENT + 1):
         if math.ldexp(reach, -exponent) <= slack:
@@ -246,11 +247,11 @@ def lattice_exponent(dim: int, noise_multiplier: float, slack: float = 1e-4) -> 
 
 
 def cost(dim: int, releases: int) -> float:
-    """What the sampler's error adds to epsilon over so many releases: 2 RELATIVE_ERROR dim releases.
+    """What the sampler's error adds to epsilon over all releases: 2 RELATIVE_ERROR dim releases.
 
     Whatever else is random and whatever came before, each of n = dim releases draws has its probability under the
     ideal, cut law up to a factor within exp(+-RELATIVE_ERROR), so all together have theirs up to a factor within
-    1/w and w = exp(RELATIVE_ERROR n). A comparison of two neighbours pays w twice, once for either of them.
+    1/w and w = exp(RELATIVE_ERROR n). A comparison of two neighbours pays w twice, once for each of them.
 
     >>> cost(dim=1_000_000, releases=1000) < 1e-5
     True
@@ -276,7 +277,7 @@ def _check_rows(rows: Tensor, stds: Tensor, exponent: int, keystreams: Sequence[
         raise RequestError(f"stds must be finite and above 0, not {stds.tolist()}; without noise use no lattice")
     largest = rows.detach().abs().amax(1).cpu().double()
     if not bool((largest / stds * 2.0**exponent <= LARGEST_STEP).all()):
-        # Without the value: it is private, and messages travel.
+        # The value is left out: it is private, and error messages may leave the client.
         raise DataError(
             f"rows must be finite and within {LARGEST_STEP / 2**exponent:.3g} noise stds at exponent {exponent}; "
             "bound the records, or use a smaller exponent (a larger slack)"

@@ -1,10 +1,9 @@
 """Random numbers by address instead of by order.
 
-Every draw of a run has an address: what it is for, whose it is, which round, which step of the round. The
-generator at an address is the counter-based Philox 4x64 with the seed as its key and the address as its
-counter; where very many numbers are wanted, it is AES in counter mode. So the numbers do not depend on how a
-cohort is cut into chunks, on the number of threads, or on which engine runs the client: a silo that runs alone
-draws what it would have drawn in the simulator.
+Every draw of a run has an address: purpose, client, round, and step of the round. The generator at an address is
+the counter-based Philox 4x64 with the seed as its key and the address as its counter; for very many numbers it is
+AES in counter mode. So the numbers do not depend on how a cohort is cut into chunks, on the number of threads, or
+on which engine runs the client: a silo that runs alone draws what it would have drawn in the simulator.
 """
 
 from __future__ import annotations
@@ -55,11 +54,11 @@ _PRIVATE = frozenset(
         Purpose.REPORT,
     ]
 )
-"""What a client draws for itself: nobody else may know it, or amplification by sampling is lost."""
+"""Purposes whose draws only the client may know; otherwise amplification by sampling is lost."""
 
 
 class _NoSeed(ISeedSequence):
-    """Keeps numpy from asking the operating system for a seed that is thrown away: three times faster."""
+    """Stops numpy from asking the operating system for a seed that is never used: three times faster."""
 
     def generate_state(self, n_words: int, dtype: Any = np.uint32) -> Any:
         return np.zeros(n_words, dtype)
@@ -74,7 +73,7 @@ _EMPTY = np.zeros(4, dtype=np.uint64)
 class Randomness:
     """All the randomness of a run, from one seed.
 
-    Seeded noise is for research: whoever knows the seed can subtract it. Runs that use it say so.
+    Seeded noise is for research: anyone who knows the seed can subtract it. Runs that use it are marked.
 
     >>> randomness = Randomness(7)
     >>> a = randomness.generator(Purpose.NOISE, client=3, round=11).standard_normal(2)
@@ -85,7 +84,7 @@ class Randomness:
 
     seed: int
     secret: int | None = field(default=None, repr=False)
-    """a second key, for what the clients draw for themselves; the seed's unless given"""
+    """a second key, for what the clients draw for themselves; derived from the seed unless given"""
     stream: str = ""
     """which of the seed's streams clients draw from for themselves. Two runs with the same seed and stream share
     their noise and their batches, so the difference of their messages may have no noise at all"""
@@ -98,7 +97,7 @@ class Randomness:
     def generator(
         self, purpose: Purpose, *, client: int = EVERYONE, round: int = 0, step: int = 0
     ) -> np.random.Generator:
-        """The generator at one address, always at its beginning. A step has room for 2^42 numbers."""
+        """A new generator at one address, at the start of its stream. A step has room for 2^42 numbers."""
         number = self._number(purpose)
         key = np.array([number % 2**64, number >> 64], dtype=np.uint64)
         counter = np.array([step << 40, int(purpose), round, client], dtype=np.uint64)
@@ -115,7 +114,7 @@ class Randomness:
         return np.random.Generator(philox)
 
     def key(self, purpose: Purpose, *, round: int = 0, step: int = 0) -> bytes:
-        """The key of all clients' AES streams at one place: a digest of the run's own key and of the place."""
+        """The key of all clients' AES streams at one address: a digest of the run's own key and the address."""
         place = struct.pack("<3Q", purpose, round, step)
         return hashlib.sha256(self._number(purpose).to_bytes(16, "little") + place).digest()
 
@@ -131,8 +130,7 @@ class Randomness:
 class Generators(Sequence[np.random.Generator]):
     """The generators of several clients at one purpose, round and step; or, for very many numbers, their bytes.
 
-    Generators are made when the first of them is asked for, and go on where they stand: who needs none pays for
-    none.
+    Generators are created on first use and keep their position, so unused ones cost nothing.
     """
 
     randomness: Randomness
@@ -162,9 +160,9 @@ class Generators(Sequence[np.random.Generator]):
         return [make(self.purpose, client=i, **where) for i in self.clients]
 
     def fill(self, index: int, target: memoryview[int]) -> None:
-        """Write the first bytes of one client's stream there: AES-256 in counter mode, from block (client, 0).
+        """Fill `target` with the start of one client's stream: AES-256 in counter mode, from block (client, 0).
 
-        Several times as fast as its generator, whose numbers are others. No two clients share a block.
+        Several times as fast as the client's generator, with different numbers. No two clients share a block.
         """
         self._cipher.reset_nonce(struct.pack(">2Q", self.clients[index], 0))
         for start in range(0, len(target), len(_ZEROS)):
@@ -179,9 +177,9 @@ class Generators(Sequence[np.random.Generator]):
 
 @lru_cache(maxsize=64)
 def _secret_key(secret: int, purpose: Purpose) -> int:
-    """A key of its own for every purpose, from which nobody can get to the others.
+    """A separate key for every purpose, from which the others cannot be derived.
 
-    Philox is no cipher, and seeds of supports travel in messages: what they show must not be a look at the key
+    Philox is not a cipher, and the seeds of supports are sent in messages: they must reveal nothing about the key
     that draws batches and noise.
     """
     digest = hashlib.sha256(secret.to_bytes(16, "little") + bytes([purpose])).digest()
@@ -195,5 +193,5 @@ def _stream_key(seed: int, stream: str, purpose: Purpose) -> int:
 
 
 def fresh_secret() -> int:
-    """A key from the operating system's entropy, written down nowhere."""
+    """A key from the operating system's entropy, which is not stored anywhere."""
     return secrets.randbits(128)

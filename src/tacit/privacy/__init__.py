@@ -1,4 +1,4 @@
-"""Privacy: what happened, what it costs, how much noise a target needs, and what is promised."""
+"""Privacy: events, their cost, calibration of the noise to a target, and the promises made."""
 
 from tacit.privacy.accountant.accounting import delta, epsilon
 from tacit.privacy.accountant.calibrate import calibrate_noise

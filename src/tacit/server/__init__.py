@@ -1,1 +1,1 @@
-"""What the server does with the direction that the messages add up to."""
+"""The server: who takes part in a round, and how the model moves along the combined direction."""

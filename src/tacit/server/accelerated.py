@@ -1,4 +1,4 @@
-"""Accelerated stochastic approximation (AC-SA): ISRL-DP, Algorithm 1, and in stages (appendix E.1)."""
+"""Accelerated stochastic approximation, AC-SA: ISRL-DP (Lowy & Razaviyayn 2023), Algorithm 1, appendix E.1."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Stage:
 
     rounds: int
     curvature: float | None = None
-    """None where it follows from the noise: `tacit.plan` fills it in"""
+    """None if it is derived from the noise; `tacit.plan` then fills it in"""
 
     def __post_init__(self) -> None:
         count("rounds of a stage", self.rounds)
@@ -32,15 +32,15 @@ class Stage:
 class Accelerated:
     """AC-SA for a loss with strong convexity mu >= 0, in one stage or several.
 
-    What is broadcast is w_md, the model to keep is w_ag. A stage starts at the w_ag of the one before it.
+    The server broadcasts w_md; the final model is w_ag. A stage starts at the w_ag of the previous one.
 
         w_md = [(1-a)(mu+e) w_ag + a((1-a) mu + e) w] / (e + (1-a^2) mu)                             (line 4)
         w   <- argmin over W of a (<g, v> + mu/2 ||w_md - v||^2) + ((1-a) mu + e)/2 ||w - v||^2      (line 9)
         w_ag <- a w + (1-a) w_ag                                                                    (line 10)
 
-    The objective of line 9 is a round bowl, (mu+e)/2 ||v - c||^2 and a constant, so its minimum over W is the
-    point of W nearest to the centre c. (As printed, line 9 lacks the factor a before mu/2; the lemmas that the
-    paper relies on, from Ghadimi & Lan 2012, have it.) With a `regularisation` lambda the objective is
+    The objective of line 9 is an isotropic quadratic, (mu+e)/2 ||v - c||^2 plus a constant, so its minimum over W
+    is the point of W nearest to the centre c. (As printed, line 9 lacks the factor a before mu/2; the lemmas that
+    the paper relies on, from Ghadimi & Lan 2012, have it.) With a `regularisation` lambda the objective is
     F(w) + (lambda/2) ||w - w_0||^2, whose second part is public: the convex case of Lemma E.1.
     """
 
@@ -60,18 +60,18 @@ class Accelerated:
         if self._mu > least:
             raise RequestError(
                 f"strong_convexity + regularisation = {self._mu:g} is more than the curvature {least:g}: "
-                "no loss bends more than its smoothness"
+                "a loss cannot have more strong convexity than smoothness"
             )
 
     @property
     def is_open(self) -> bool:
-        """Whether a curvature waits for what is known of the directions."""
+        """Whether a stage's curvature is still to be derived from the noise."""
         return any(stage.curvature is None for stage in self.stages)
 
     def settled(self, prospect: Prospect) -> Self:
-        """The same with curvatures that suit the noise, where a stage has none.
+        """The same update; stages without a curvature get one that suits the noise.
 
-        T rounds of curvature b travel about T^2/(4 b) directions; they should go as far as the noise allows, and
+        T rounds of curvature b travel about T^2/(4 b) directions. They should go as far as the noise allows, and
         b cannot be less than the curvature of the loss.
         """
         least = max(prospect.curvature, 2 * self._mu)
@@ -85,12 +85,12 @@ class Accelerated:
 
     @property
     def _mu(self) -> float:
-        """Of the objective that is minimised."""
+        """The strong convexity of the objective that is minimised."""
         return self.strong_convexity + self.regularisation
 
     @property
     def rounds(self) -> int:
-        """The rounds of all stages."""
+        """The total number of rounds of all stages."""
         return sum(stage.rounds for stage in self.stages)
 
     def _coefficients(self, round: int) -> tuple[float, float, bool]:
@@ -101,15 +101,15 @@ class Accelerated:
                 r = left + 1
                 return 2 / (r + 1), 4 * known_step(stage.curvature) / (r * (r + 1)), r == stage.rounds
             left -= stage.rounds
-        raise RequestError(f"round {round}, but the stages have only {self.rounds} rounds in all")
+        raise RequestError(f"round {round}, but the stages have only {self.rounds} rounds in total")
 
     def init(self, point: Tensor) -> State:
-        """w_0 = w_0^ag."""
+        """Start at w_0 = w_0^ag."""
         self.projection.check_start(point)
         return {"point": point, "aggregate": point, **({"start": point} if self.regularisation else {})}
 
     def broadcast(self, state: State, round: int) -> Tensor:
-        """w_md."""
+        """The point w_md."""
         a, e, _ = self._coefficients(round)
         mu = self._mu
         total = e + (1 - a * a) * mu
@@ -117,7 +117,7 @@ class Accelerated:
         return old * state["aggregate"] + (1 - old) * state["point"]
 
     def step(self, state: State, direction: Tensor, round: int) -> State:
-        """Lines 9 and 10; at the end of a stage w starts again at w_ag."""
+        """Lines 9 and 10; at the end of a stage, w restarts at w_ag."""
         a, e, last = self._coefficients(round)
         mu = self._mu
         middle = self.broadcast(state, round)
@@ -129,5 +129,5 @@ class Accelerated:
         return {**state, "point": aggregate if last else point, "aggregate": aggregate}
 
     def output(self, state: State) -> Tensor:
-        """w_ag."""
+        """The averaged point w_ag."""
         return state["aggregate"]

@@ -1,4 +1,4 @@
-"""A server that scales every coordinate by how much it has moved: Adam's idea without memory at the clients."""
+"""A server that scales each coordinate by how much it has moved, like Adam but without memory at the clients."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tacit.state import State
 
 @dataclass(frozen=True)
 class Adaptive:
-    """Fed-SPA, Algorithm 1, lines 13 to 15, with D_t the mean of what the clients sent (a pseudo-gradient):
+    """Fed-SPA (Hu et al. 2021), Algorithm 1, lines 13 to 15; D_t is the mean of the messages (a pseudo-gradient):
 
         u_t = beta_1 u_{t-1} + (1 - beta_1) D_t,      u_{-1} = 0
         v_t = beta_2 v_{t-1} + (1 - beta_2) u_t^2,    v_{-1} = kappa^2
         x^{t+1} = x^t - step_t u_t / (sqrt(v_t) + kappa)
 
-    coordinate by coordinate. `kappa` sets from which size on a coordinate is scaled at all: far above the size of
-    u_t this is momentum with step/(2 kappa), far below it every coordinate moves by about one step.
+    coordinate by coordinate. `kappa` sets the size from which a coordinate is scaled: if kappa is far above the
+    size of u_t, this is momentum with step/(2 kappa); far below it, every coordinate moves by about one step.
 
     >>> update = Adaptive(step_size=0.1, beta_1=0.0, beta_2=0.0, kappa=1e-6)
     >>> update.step(update.init(torch.zeros(2)), torch.tensor([100.0, -0.01]), 0)["point"]
@@ -32,13 +32,13 @@ class Adaptive:
     """
 
     step_size: float | None
-    """None where it follows from the noise: `tacit.plan` fills it in"""
+    """None if it is derived from the noise; `tacit.plan` then fills it in"""
     beta_1: float = 0.9
     beta_2: float = 0.99
     kappa: float = 1e-3
     schedule: Schedule = field(default_factory=Constant)
     averaged: bool = False
-    """whether the model is the average of all points, the later the more, instead of the last one"""
+    """whether the model is an average of all points, with more weight on later ones, instead of the last point"""
 
     def __post_init__(self) -> None:
         if self.step_size is not None:
@@ -50,13 +50,13 @@ class Adaptive:
 
     @property
     def is_open(self) -> bool:
-        """Whether the step waits for what is known of the directions."""
+        """Whether the step is still to be derived from the noise."""
         return self.step_size is None
 
     def settled(self, prospect: Prospect) -> Self:
-        """The same with a step, if it has none: in all rounds together the travel that suits the noise.
+        """The same update; without a step, it gets one whose total travel over all rounds suits the noise.
 
-        `kappa` rises to the noise that is left in u, so that coordinates of noise alone are not blown up.
+        `kappa` is raised to the noise that remains in u, so that coordinates with noise only are not amplified.
         """
         if self.step_size is not None:
             return self
@@ -80,7 +80,7 @@ class Adaptive:
         return state["point"]
 
     def step(self, state: State, direction: Tensor, round: int) -> State:
-        """One move, each coordinate at a pace of its own."""
+        """One move, with a separate step size for each coordinate."""
         movement = self.beta_1 * state["movement"] + (1 - self.beta_1) * direction
         squares = self.beta_2 * state["squares"] + (1 - self.beta_2) * movement.square()
         step = known_step(self.step_size) * self.schedule.factor(round)

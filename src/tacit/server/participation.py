@@ -1,7 +1,7 @@
 """Who takes part in a round.
 
-A server that sees single messages sees who answers, so choosing clients at random hides nothing from it and earns
-no privacy. Only `PoissonClients`, whose coins nobody may see, goes with a promise that counts on chance.
+A server that sees single messages sees who answers, so choosing clients at random hides nothing from it and gives
+no extra privacy. Only `PoissonClients`, whose coins are secret, can be used with a promise that relies on chance.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tacit.noise.randomness import Purpose, Randomness
 
 @dataclass(frozen=True)
 class Attendance:
-    """How often clients take part, as far as everybody may know it."""
+    """How often clients take part, as far as this is public."""
 
     rounds: int
     most: int
-    """rounds of the client that takes part most often; all of them where coins are secret"""
+    """the number of rounds of the client that takes part most often; all rounds if the coins are secret"""
 
 
 class Participation(Protocol):
@@ -34,16 +34,16 @@ class Participation(Protocol):
         ...
 
     def divisor(self, cohort: int) -> float:
-        """By what the sum over a cohort of this size is divided."""
+        """The number by which the sum over a cohort of this size is divided."""
         ...
 
 
 @dataclass(frozen=True)
 class Everyone:
-    """All clients, every round."""
+    """All clients in every round."""
 
     def cohort(self, clients: int, round: int, randomness: Randomness) -> Tensor:
-        """All of them."""
+        """All clients."""
         return torch.arange(clients)
 
     def divisor(self, cohort: int) -> float:
@@ -53,7 +53,7 @@ class Everyone:
 
 @dataclass(frozen=True)
 class RandomNumber:
-    """A random set of M_r clients, M_r itself uniform between two numbers (ISRL-DP, Assumption 1.4)."""
+    """M_r random clients, M_r uniform between two numbers (ISRL-DP, Lowy & Razaviyayn 2023, Assumption 1.4)."""
 
     fewest: int
     most: int
@@ -93,9 +93,10 @@ class FixedNumber:
 
 @dataclass(frozen=True)
 class PoissonClients:
-    """Every client by a coin of its own, `expected` of them on average: DP-NormFedAvg, Algorithm 1, line 3.
+    """Each client joins by its own coin, `expected` of them on average.
 
-    The coins are a secret of the clients. Sums are divided by the constant `expected`, whoever came.
+    DP-NormFedAvg (Das et al. 2022), Algorithm 1, line 3. Only the clients know their coins. Sums are divided by
+    the constant `expected`, however many took part.
     """
 
     expected: float
@@ -104,18 +105,18 @@ class PoissonClients:
         positive("cohort", self.expected)
 
     def rate(self, clients: int) -> float:
-        """The probability of every coin."""
+        """The probability of each coin."""
         if self.expected > clients:
             raise RequestError(f"cohort = {self.expected:g} is more than the {clients} clients there are")
         return self.expected / clients
 
     def cohort(self, clients: int, round: int, randomness: Randomness) -> Tensor:
-        """Those whose coin says so; perhaps nobody."""
+        """The clients whose coin came up; possibly none."""
         generator = randomness.generator(Purpose.SECRET_PARTICIPATION, round=round)
         return torch.from_numpy(np.flatnonzero(generator.random(clients) < self.rate(clients)))
 
     def divisor(self, cohort: int) -> float:
-        """The expected number, never the one that was drawn."""
+        """The expected number, never the number that was drawn."""
         return self.expected
 
 
@@ -126,7 +127,7 @@ def _subset(number: int, clients: int, generator: np.random.Generator) -> Tensor
 
 
 def parse_participation(text: str | int | None) -> Participation:
-    """All clients (None), a number of them, or `FEWEST-MOST`.
+    """Read a participation rule: all clients (None), a number of them, or `FEWEST-MOST`.
 
     >>> parse_participation(None), parse_participation(18), parse_participation("12-18")
     (Everyone(), FixedNumber(number=18), RandomNumber(fewest=12, most=18))

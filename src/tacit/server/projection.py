@@ -1,4 +1,4 @@
-"""The set W in which a model must lie, and the way back into it."""
+"""The set W in which a model must lie, and the projection onto it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tacit.errors import RequestError, positive
 
 
 class Projection(Protocol):
-    """A closed convex set, by its nearest-point map."""
+    """A closed convex set, given by its nearest-point map."""
 
     def nearest(self, point: Tensor) -> Tensor:
         """The point of the set that is nearest to `point`."""
@@ -20,15 +20,15 @@ class Projection(Protocol):
 
     @property
     def diameter(self) -> float | None:
-        """The largest distance of two of its points, D of ISRL-DP; None where there is none."""
+        """The set's diameter, D in ISRL-DP (Lowy & Razaviyayn 2023); None if it is unbounded or depends on d."""
         ...
 
     def check_start(self, point: Tensor) -> None:
-        """Refuse a start outside the set."""
+        """Refuse a starting point outside the set."""
         ...
 
     def spec(self) -> str:
-        """As `parse_projection` reads it."""
+        """The set as text that `parse_projection` can read."""
         ...
 
 
@@ -38,7 +38,7 @@ class Everywhere:
 
     @property
     def diameter(self) -> float | None:
-        """Unbounded."""
+        """None, because the set is unbounded."""
         return None
 
     def nearest(self, point: Tensor) -> Tensor:
@@ -46,10 +46,10 @@ class Everywhere:
         return point
 
     def check_start(self, point: Tensor) -> None:
-        """Any start is inside."""
+        """Every starting point is inside."""
 
     def spec(self) -> str:
-        """No set."""
+        """`none`."""
         return "none"
 
 
@@ -72,7 +72,7 @@ class Ball:
         return 2 * self.radius
 
     def nearest(self, point: Tensor) -> Tensor:
-        """Scaled back onto the sphere if it is outside."""
+        """The point itself, or scaled back onto the sphere if it is outside."""
         norm = torch.linalg.vector_norm(point, dim=-1, keepdim=True)
         return torch.where(norm > self.radius, point * (self.radius / norm), point)
 
@@ -83,7 +83,7 @@ class Ball:
             raise RequestError(f"the start has norm {norm:.4g}, outside the ball of radius {self.radius:g}")
 
     def spec(self) -> str:
-        """With its radius."""
+        """`ball:RADIUS`."""
         return f"ball:{self.radius!r}"
 
 
@@ -100,11 +100,11 @@ class Box:
 
     @property
     def diameter(self) -> float | None:
-        """Depends on the dimension: the caller multiplies the side by sqrt(d)."""
+        """None, because it depends on the dimension: the caller multiplies the side by sqrt(d)."""
         return None
 
     def nearest(self, point: Tensor) -> Tensor:
-        """Every coordinate clamped."""
+        """The point with every coordinate clamped to [low, high]."""
         return point.clamp(self.low, self.high)
 
     def check_start(self, point: Tensor) -> None:
@@ -113,12 +113,12 @@ class Box:
             raise RequestError(f"the start lies outside the box [{self.low:g}, {self.high:g}]")
 
     def spec(self) -> str:
-        """With its ends."""
+        """`box:LOW:HIGH`."""
         return f"box:{self.low!r}:{self.high!r}"
 
 
 def parse_projection(text: str) -> Projection:
-    """`none`, `ball:RADIUS` or `box:LOW:HIGH`.
+    """Read a set: `none`, `ball:RADIUS` or `box:LOW:HIGH`.
 
     >>> parse_projection("ball:2"), parse_projection("box:-1:1")
     (Ball(radius=2.0), Box(low=-1.0, high=1.0))

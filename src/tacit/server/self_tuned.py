@@ -1,4 +1,4 @@
-"""Steps that nobody has to tune: how far to go follows from the messages and from their noise, which is known.
+"""Step sizes that need no tuning: they are derived from the messages and from the known noise on them.
 
 Everything here is post-processing of private messages and of public numbers, so it costs no privacy.
 """
@@ -18,35 +18,35 @@ from tacit.server.update import Descent, ServerUpdate
 from tacit.state import State
 
 _LEAST_SIGNAL = 0.01
-"""The least share of the noise's energy that counts as signal: a sum of noisy squares may fall below zero."""
+"""The least signal energy assumed, as a share of the noise's: a debiased sum of squares may be negative."""
 
 _MEMORY = 0.3
-"""A mean of directions reaches back over about the last third of the rounds so far."""
+"""The mean of recent directions covers about the last third of the rounds so far."""
 
 _GREED, _LEAST_SHARE = 2.0, 0.1
-"""Curvature is a guess from above: twice the step that it allows, and never less than a tenth of the plan."""
+"""The curvature is an upper estimate: steps may be twice what it allows, and are at least a tenth of the plan."""
 
 _AVERAGE_POWER = 3
-"""Round t weighs (t + 1)^3 in the average: half of the weight is on the last sixth of the rounds."""
+"""Round t has weight (t + 1)^3 in the average: half of the weight is on the last sixth of the rounds."""
 
 
 def average_in(average: Tensor, point: Tensor, round: int) -> Tensor:
-    """The average of the points of rounds 0, 1, ... with the newest taken in; round t weighs about (t + 1)^3."""
+    """The average of all points so far, including the newest; round t has weight about (t + 1)^3."""
     return torch.lerp(average, point.double(), (_AVERAGE_POWER + 1) / (round + 1 + _AVERAGE_POWER))
 
 
 @dataclass(frozen=True)
 class Prospect:
-    """What is known of a run's directions before the first of them: public numbers alone.
+    """What is known about a run's directions before the first round; public numbers only.
 
     Parameters
     ----------
-    dim : of a direction, d.
-    rounds : of the whole run, T.
-    length : the longest that a direction can be before noise.
-    noise_std : of the noise on every coordinate of a direction.
-    distance : a public guess at how far a good model is from the start, D.
-    score_range : how far apart the scores of a good model lie, in units of a usual residual. The curvature of the
+    dim : the dimension of a direction, d.
+    rounds : the number of rounds of the whole run, T.
+    length : the largest length of a direction before noise.
+    noise_std : the standard deviation of the noise on every coordinate of a direction.
+    distance : a public guess at the distance of a good model from the start, D.
+    score_range : the range of the scores of a good model, in units of a typical residual. The curvature of the
         loss, for directions of length 1, is about score_range / distance.
     """
 
@@ -68,19 +68,19 @@ class Prospect:
 
     @property
     def unit_noise(self) -> float:
-        """The noise on a coordinate of the mean of all directions, for directions of length 1: s."""
+        """s: the noise on a coordinate of the mean of all directions, for directions of length 1."""
         return self.noise_std / (self.length * math.sqrt(self.rounds))
 
     @property
     def curvature(self) -> float:
-        """About that of the loss along the directions."""
+        """The approximate curvature of the loss along the directions."""
         return self.length * self.score_range / self.distance
 
     def travel(self, distance: float | None = None) -> float:
-        """How far to go in all: the sum of all steps, times the length of a direction.
+        """How far to travel in total: the sum of all steps, times the length of a direction.
 
-        A travel of S leaves about D^2/(2S) of the loss's gap, and noise that costs about c (s S)^2 / 2 with
-        curvature c = range/D. The best S is D / (2 s^2 range)^(1/3).
+        A travel of S leaves a loss gap of about D^2/(2S), and its noise costs about c (s S)^2 / 2 with curvature
+        c = range/D. The best S is D / (2 s^2 range)^(1/3).
         """
         if self.unit_noise == 0:
             return math.inf
@@ -88,7 +88,7 @@ class Prospect:
         return distance / math.cbrt(2 * self.unit_noise**2 * self.score_range)
 
     def excess(self) -> float:
-        """About how much loss is left after the best travel, noise included; in units of a usual residual."""
+        """The approximate excess loss after the best travel, including noise, in units of a typical residual."""
         travel, noise = self.travel(), self.unit_noise
         if math.isinf(travel):
             return 0.0
@@ -100,18 +100,19 @@ class Prospect:
 
 @dataclass(frozen=True)
 class SelfTuned:
-    """x^{t+1} = x^t - step_t v^t with a step that follows from the directions v so far; the model is an average.
+    """x^{t+1} = x^t - step_t v^t with a step derived from the directions v so far; the model is an average.
 
-    Three lengths, of which the shortest is taken; sigma is the noise on a coordinate, d the dimension:
+    The step is the shortest of three lengths; sigma is the noise on a coordinate, d the dimension:
 
-    - distance over gradients, r / sqrt(G) (DoG; Ivgi, Hinder & Carmon 2023), with what noise adds to both taken
-      away: G is the sum of ||v||^2 - d sigma^2, and r^2 the largest ||x - x^0||^2 - d sigma^2 (sum of step^2);
+    - distance over gradients, r / sqrt(G) (DoG; Ivgi, Hinder & Carmon 2023), with the noise's contribution to
+      both subtracted: G is the sum of ||v||^2 - d sigma^2, and r^2 the largest ||x - x^0||^2 - d sigma^2 (sum of
+      step^2);
     - the travel S that suits the noise (`Prospect.travel`), spread over all T rounds;
-    - what the directions still have to say: a step h gains h g^2 and noise costs h^2 sigma^2 c / 2 with curvature
-      c, so steps beyond g^2 / (sigma^2 c) lose. g is the length of the mean of recent directions, and no less
-      than what noise would hide.
+    - the signal left in the directions: a step h gains h g^2 and noise costs h^2 sigma^2 c / 2 with curvature c,
+      so steps beyond g^2 / (sigma^2 c) lose. g is the length of the mean of recent directions, but at least the
+      length that noise would hide.
 
-    Without a `prospect` it cannot run: `tacit.plan` fills it in, once the noise is known.
+    It cannot run without a `prospect`, which `tacit.plan` fills in once the noise is known.
     """
 
     projection: Projection = field(default_factory=Everywhere)
@@ -119,15 +120,15 @@ class SelfTuned:
 
     @property
     def is_open(self) -> bool:
-        """Whether steps wait for what is known of the directions."""
+        """Whether the prospect is still missing."""
         return self.prospect is None
 
     def settled(self, prospect: Prospect) -> Self:
-        """The same with what is known of the directions."""
+        """The same update with this prospect."""
         return replace(self, prospect=prospect)
 
     def init(self, point: Tensor) -> State:
-        """The point, where it started, averages of points and directions, and what steps follow from."""
+        """The point, its start, averages of points and directions, and the quantities that determine steps."""
         self.projection.check_start(point)
         known = self._known
         sums = {name: torch.zeros((), dtype=torch.float64) for name in ("signal", "wander", "mean_share")}
@@ -183,7 +184,7 @@ class SelfTuned:
         }
 
     def output(self, state: State) -> Tensor:
-        """The average of all points, the later the more."""
+        """The average of all points, with more weight on later ones."""
         return state["average"].to(state["point"].dtype)
 
     @property
@@ -194,5 +195,5 @@ class SelfTuned:
 
 
 def descent(step: float | None) -> ServerUpdate:
-    """Steps of a given length, or such as follow from the messages and their noise."""
+    """Descent with a given step, or, for None, with steps derived from the messages and their noise."""
     return SelfTuned() if step is None else Descent(step)

@@ -1,4 +1,4 @@
-"""How the server moves: a few lines of optimiser, with all state in the open."""
+"""How the server updates the model: small optimisers with explicit state."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from tacit.state import State
 
 
 class ServerUpdate(Protocol):
-    """From the direction of a round to the next point."""
+    """Moves from the direction of a round to the next point."""
 
     def init(self, point: Tensor) -> State:
         """The server's memory before the first round."""
         ...
 
     def broadcast(self, state: State, round: int) -> Tensor:
-        """What the clients get to see in this round: (dim,)."""
+        """The point that the clients receive in this round: (dim,)."""
         ...
 
     def step(self, state: State, direction: Tensor, round: int) -> State:
-        """One move along the direction that the messages add up to."""
+        """One move along the combined direction of the messages."""
         ...
 
     def output(self, state: State) -> Tensor:
-        """The model to keep."""
+        """The final model."""
         ...
 
 
 @dataclass(frozen=True)
 class Descent:
-    """x^{t+1} = nearest point of W to x^t - step_t m^t with m^t = momentum m^{t-1} + v^t; the model is the last.
+    """x^{t+1} = nearest point of W to x^t - step_t m^t, m^t = momentum m^{t-1} + v^t. The last point is kept.
 
-    SoteriaFL, Algorithm 3, line 17; with a projection ISRL-DP, Algorithm 2, line 10; with momentum and a
-    schedule DP-NormFedAvg, appendix H.
+    SoteriaFL (Li et al. 2022), Algorithm 3, line 17; with a projection ISRL-DP (Lowy & Razaviyayn 2023),
+    Algorithm 2, line 10; with momentum and a schedule DP-NormFedAvg (Das et al. 2022), appendix H.
     """
 
     step_size: float
@@ -56,7 +56,7 @@ class Descent:
             raise RequestError(f"momentum must be at least 0 and below 1, not {self.momentum!r}")
 
     def init(self, point: Tensor) -> State:
-        """The point itself, and the velocity where there is momentum."""
+        """The point, and a velocity if there is momentum."""
         self.projection.check_start(point)
         return {"point": point, **({"velocity": torch.zeros_like(point)} if self.momentum else {})}
 
@@ -65,7 +65,7 @@ class Descent:
         return state["point"]
 
     def step(self, state: State, direction: Tensor, round: int) -> State:
-        """A step against the direction, and back into W."""
+        """A step against the direction, projected back onto W."""
         step = self.step_size * self.schedule.factor(round)
         if not self.momentum:
             return {"point": self.projection.nearest(state["point"] - step * direction)}
@@ -93,7 +93,7 @@ class Averaged:
             raise RequestError(f"growth must be at least 1 (later points count no less), not {self.growth!r}")
 
     def init(self, point: Tensor) -> State:
-        """The update's own memory, and an average of nothing yet."""
+        """The inner update's memory, and an empty average."""
         return {
             **self.update.init(point),
             "average": point.double(),
@@ -101,19 +101,19 @@ class Averaged:
         }
 
     def broadcast(self, state: State, round: int) -> Tensor:
-        """What the update broadcasts."""
+        """The point that the inner update broadcasts."""
         return self.update.broadcast(state, round)
 
     def step(self, state: State, direction: Tensor, round: int) -> State:
-        """Take the point that was broadcast into the average, then move on."""
+        """Add the point that was broadcast to the average, then make the inner update's step."""
         point = self.broadcast(state, round)
-        # sum of the weights over the newest weight: no power of `growth` ever overflows
+        # The sum of the weights divided by the newest weight, so that no power of `growth` overflows.
         mass = state["mass"] / self.growth + 1
         average = state["average"] + (point.double() - state["average"]) / mass
         return {**self.update.step(state, direction, round), "average": average, "mass": mass}
 
     def output(self, state: State) -> Tensor:
-        """The average."""
+        """The weighted average of the points."""
         return state["average"].to(state["point"].dtype)
 
 
@@ -128,15 +128,15 @@ class Kept:
     round: int
 
     def init(self, point: Tensor) -> State:
-        """The update's own memory."""
+        """The inner update's memory."""
         return {**self.update.init(point), "kept": point}
 
     def broadcast(self, state: State, round: int) -> Tensor:
-        """What the update broadcasts."""
+        """The point that the inner update broadcasts."""
         return self.update.broadcast(state, round)
 
     def step(self, state: State, direction: Tensor, round: int) -> State:
-        """Move on; remember the point as long as the round has not come."""
+        """Make the inner update's step; keep the newest point until the chosen round."""
         moved = self.update.step(state, direction, round)
         return {**moved, "kept": state["kept"] if round >= self.round else moved["point"]}
 
@@ -146,11 +146,11 @@ class Kept:
 
 
 Output = Callable[[Descent], ServerUpdate]
-"""Which of the points is the model."""
+"""Turns a descent into one whose model is the last point, an average, or the point of a chosen round."""
 
 
 def parse_output(name: str, rounds: int, randomness: Randomness) -> Output:
-    """`last`, `average`, or `random`: one of the points of rounds 0 to rounds - 1, by a public coin."""
+    """Read an output rule: `last`, `average`, or `random` (a round from 0 to rounds - 1, by a public coin)."""
     if name == "random":
         chosen = int(randomness.generator(Purpose.OUTPUT).integers(rounds))
         return partial(Kept, round=chosen)
@@ -168,5 +168,5 @@ OUTPUTS: dict[str, Output] = {"last": last_point, "average": Averaged}
 
 
 def describe_output(output: Output) -> str:
-    """The inverse of `parse_output`, where no coin was thrown."""
+    """The inverse of `parse_output` for rules without a random choice."""
     return next(name for name, known in OUTPUTS.items() if known is output)

@@ -1,4 +1,4 @@
-"""Sums behind a shuffler, with noise that quantises first: the binomial protocols of ISRL-DP."""
+"""Sums behind a shuffler, quantised and with binomial noise: ISRL-DP (Lowy & Razaviyayn 2023)."""
 
 from tacit.shuffle.vector_sum import VectorSum
 

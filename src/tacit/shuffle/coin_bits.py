@@ -1,4 +1,4 @@
-"""The messages of P_vec on the wire: single bits, each with the name of its coordinate."""
+"""The wire format of P_vec (ISRL-DP, Lowy & Razaviyayn 2023): single bits, each labelled with its coordinate."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tacit.errors import MessageError, RequestError, count, positive
 
 @dataclass(frozen=True)
 class CoinBits(Quantiser):
-    """g + b bits a coordinate, of which as many are ones as the client counted (ISRL-DP, Algorithm 5, line 7).
+    """g + b bits per coordinate, as many of them ones as the client counted (ISRL-DP, Algorithm 5, line 7).
 
-    Every bit is a message of its own, so its coordinate is written beside it: 1 + ceil(log2 d) bits a message. A
-    client's messages travel to the shuffler in one envelope, in the order of their coordinates; what follows the
-    shuffler has neither envelopes nor order. Values that are no whole number of ones are refused, not rounded.
+    Every bit is a separate message, labelled with its coordinate: 1 + ceil(log2 d) bits per message. A client's
+    messages travel to the shuffler in one envelope, in the order of their coordinates; after the shuffler there
+    are no envelopes and no order. Values that are not a whole number of ones are refused, not rounded.
 
     >>> CoinBits(levels=4, coins=6, clip_norm=1.0).message_bytes(50)
     444
@@ -40,23 +40,23 @@ class CoinBits(Quantiser):
 
     @property
     def wire_levels(self) -> int:
-        """Bits a coordinate, as far as there is room; the length of a message says it in full."""
+        """Bits per coordinate, modulo 2^16 to fit the header; the message length gives the full number."""
         return self.bits % 2**16
 
     def omega(self, dim: int) -> float:
-        """Nothing is lost: what is sent was rounded before."""
+        """Zero: the values were rounded before, so encoding loses nothing."""
         return 0.0
 
     def spec(self) -> str:
-        """How it is shown; recipes cannot choose it."""
+        """The text shown to users; recipes cannot choose this format."""
         return f"coin-bits:{self.levels}+{self.coins}"
 
     def quantise(self, values: Tensor, generators: Sequence[np.random.Generator]) -> Quantised:
-        """The number of ones of every value; draws nothing."""
+        """The number of ones of each value; uses no randomness."""
         return _Ones(self, values, self.ones(values))
 
     def ones(self, values: Tensor) -> NDArray[np.int64]:
-        """How many of a value's bits are ones."""
+        """The number of ones among each value's bits."""
         exact = values.double().cpu().numpy() * self.levels / (2 * self.clip_norm) + self.bits / 2
         ones = np.rint(exact).astype(np.int64)
         if len(ones) and (np.abs(exact - ones).max() > 0.01 or ones.min() < 0 or ones.max() > self.bits):
@@ -64,33 +64,33 @@ class CoinBits(Quantiser):
         return ones
 
     def values(self, ones: NDArray[np.int64], clients: int = 1) -> Tensor:
-        """What so many ones stand for, of one client or of several together: 2 L/g (ones - clients bits/2)."""
+        """The values for these ones, of one client or of several together: 2 L/g (ones - clients bits/2)."""
         centred = torch.from_numpy(ones) - clients * self.bits / 2
         return (2 * self.clip_norm / self.levels * centred.double()).float()
 
     def payload_bytes(self, values: int) -> int:
-        """Every message in 1 + ceil(log2 d) bits, without gaps."""
+        """The packed size of all messages, 1 + ceil(log2 d) bits each."""
         return packed_bytes(values * self.bits, _width(values))
 
     def read(self, payload: NDArray[np.uint8], values: int) -> Quantised:
-        """The ones of every coordinate; a coordinate with too few or too many messages is refused."""
+        """Count the ones of each coordinate; a coordinate with too few or too many messages is refused."""
         messages, width = values * self.bits, _width(values)
         codes = unpack(payload, messages, width).astype(np.int64)
         expected = np.repeat(np.arange(values), self.bits)
         if not (np.sort(codes >> 1, axis=1) == expected).all() or not padding_is_zero(payload, messages, width):
-            raise MessageError(f"an envelope has not exactly {self.bits} messages for each coordinate")
+            raise MessageError(f"an envelope must have exactly {self.bits} messages for each coordinate")
         ones = np.stack([np.bincount(row >> 1, row & 1, values) for row in codes]).astype(np.int64)
         return _Ones(self, self.values(ones), ones)
 
     @property
     def bits(self) -> int:
-        """Messages a coordinate."""
+        """The number of messages per coordinate."""
         return self.levels + self.coins
 
 
 @dataclass(frozen=True)
 class _Ones:
-    """Values, and the number of ones that stand for them."""
+    """Values, and the numbers of ones that encode them."""
 
     format: CoinBits
     values: Tensor

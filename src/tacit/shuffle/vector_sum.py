@@ -1,16 +1,16 @@
-"""The sum of vectors behind a shuffler, with coins as noise: P_vec and P_1D of ISRL-DP, put right.
+"""The sum of vectors behind a shuffler, with coins as noise: protocols P_vec and P_1D, with corrections.
 
-The protocol is that of Cheu, Joseph, Mao & Peng (2021) as told by ISRL-DP (Lowy & Razaviyayn 2023), Algorithms 4
+The protocol is by Cheu, Joseph, Mao & Peng (2021), as described in ISRL-DP (Lowy & Razaviyayn 2023), Algorithms 4
 and 5. Each client
 
 1. shifts its vector, of norm at most L, to [0, 2L] and scales each coordinate to v = g (x + L)/(2L) in [0, g],
 2. rounds v at random to a whole number next to it, without bias,
-3. adds the heads of b fair coins, and writes the result as g + b bits with so many ones,
-4. sends every bit as a message of its own, labelled with its coordinate.
+3. adds the heads of b fair coins, and writes the result as g + b bits with that many ones,
+4. sends every bit as a separate message, labelled with its coordinate.
 
-The shuffler mixes all messages of all clients: what can be seen is the number of ones S_j of every coordinate,
-and nothing else. The server takes (2L/g)(S_j - N b/2) - N L. Algorithm 4 as printed hands values in [0, 2L] to
-a subroutine for [0, L] and takes off L instead of N L. Its p is below 1/2, which makes the most noise of b bits.
+The shuffler mixes all messages of all clients, so only the number of ones S_j of each coordinate can be seen. The
+server computes (2L/g)(S_j - N b/2) - N L. Algorithm 4 as printed passes values in [0, 2L] to a subroutine for [0,
+L] and subtracts L instead of N L. It uses a p below 1/2; p = 1/2 gets the most noise from b bits.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from tacit.errors import DataError, RequestError, count, positive
 from tacit.noise.entropy import Keystream
 
 Source = np.random.Generator | Keystream
-"""Where a client's bits come from. A generator has a seed, and whoever knows it can take the noise off again."""
+"""Where a client's bits come from. A generator has a seed, and anyone who knows it can subtract the noise."""
 
 _SHAVE = 1 - 1e-9
-"""This much less than the norm is let through: far more than the scaling in double precision can add to it."""
+"""Vectors are clipped to slightly less than the norm: far more than the rounding of the scaling can add to it."""
 
 
 @dataclass(frozen=True)
 class VectorSum:
     """A client's part of the sum of vectors of norm at most `clip_norm`.
 
-    Its privacy, behind the shuffler and against a server that the shuffler helps, is that of the event
+    Its privacy, behind the shuffler and against a server that colludes with the shuffler, is that of the event
     `tacit.privacy.events.coin_sum`.
 
-    Unbiased for vectors within the norm; longer ones are first scaled down to it. Exact in the computer: the
-    noise is a whole number, made of single random bits. Not covered: how the vectors were computed, and how
-    long this takes.
+    It is unbiased for vectors within the norm; longer ones are first scaled down to it. Floating point causes no
+    error, because the noise is a whole number made of single random bits. Not covered: how the vectors were
+    computed, and how long this takes.
     """
 
     dim: int
@@ -56,7 +56,7 @@ class VectorSum:
         positive("clip_norm", self.clip_norm)
 
     def randomise(self, rows: Tensor, sources: Sequence[Source]) -> Tensor:
-        """How many bits of every coordinate are ones, each row from a source of its own: (rows, dim) int64."""
+        """The number of ones of each coordinate, (rows, dim) int64; each row uses its own random source."""
         scaled = self._scaled(rows)
         if len(sources) != len(scaled):
             raise RequestError(f"sources must be one for each of {len(scaled)} rows, not {len(sources)}")
@@ -66,7 +66,7 @@ class VectorSum:
         return torch.from_numpy(ones)
 
     def centred(self, ones: Tensor) -> Tensor:
-        """Every client's vector with its noise, from its ones: (rows, dim) double. Their sum is the result."""
+        """Each client's noisy vector, from its ones: (rows, dim) double. Their sum is the protocol's result."""
         return self._unit * (ones.double() - (self.coins + self.levels) / 2)
 
     @property
@@ -81,8 +81,8 @@ class VectorSum:
         values = rows.detach().cpu().double().numpy()
         wrong = np.flatnonzero(~np.isfinite(values).all(axis=1))
         if len(wrong):
-            raise DataError(f"rows must be finite, but row {wrong[0]} is not; bound the records before")
-        # Squares may overflow; such a row is scaled down to nothing.
+            raise DataError(f"rows must be finite, but row {wrong[0]} is not; bound the records first")
+        # Squares may overflow; such a row is scaled to zero.
         with np.errstate(divide="ignore", over="ignore"):
             norms = np.linalg.norm(values, axis=1, keepdims=True)
             shrink = np.minimum(1.0, self.clip_norm * _SHAVE / norms)
@@ -104,7 +104,7 @@ def _rounded(values: NDArray[np.float64], source: Source) -> NDArray[np.int64]:
 
 
 def _heads(size: int, coins: int, source: Source) -> NDArray[np.int64]:
-    """`size` independent counts of heads among `coins` fair coins: exactly binomial, one random bit a coin."""
+    """`size` independent counts of heads among `coins` fair coins: exactly binomial, one random bit per coin."""
     full, rest = divmod(coins, 64)
     heads = np.zeros(size, dtype=np.int64)
     for _ in range(full):

@@ -1,7 +1,7 @@
-"""Private side computations: what a run must know about the records before it trains, released and paid for.
+"""Private side computations: what a run must learn about the records before training, with privacy accounting.
 
-Choosing a clip norm is a look at private data. Here it is a Gaussian release of every client by itself, whose
-event composes with training in one accountant.
+Choosing a clip norm uses private data. Here each client makes a Gaussian release for it, whose event is composed
+with training in one accountant.
 """
 
 from tacit.side.budget import split_target

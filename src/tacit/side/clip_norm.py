@@ -1,4 +1,4 @@
-"""A clip norm from how long the records' gradients are where training starts, paid for like any other release."""
+"""A clip norm from the lengths of the records' gradients at the start of training, as an accounted release."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def clip_norm_from_quantile(
     target: Target,
     seed: int | None = None,
 ) -> SideRelease[float]:
-    """A clip norm that about a share `quantile` of the records' gradients does not exceed at the initial point.
+    """A clip norm that about a share `quantile` of the records' gradients at the initial point do not exceed.
 
-    Guarantee: that of `private_quantile`. The search is on a logarithmic scale, so the public `lower` (above 0)
-    and `upper` may lie far apart: the answer is precise to a factor (upper / lower)^(1 / bins). A gradient that
-    is not finite counts as longer than `upper`. The point is where a run with this seed starts (seed 0 if there
-    is none). The median is the usual choice (Andrew et al. 2021 follow it through training).
+    The guarantee is that of `private_quantile`. The search is on a logarithmic scale, so the public `lower`
+    (above 0) and `upper` may be far apart: the answer is precise to a factor (upper / lower)^(1 / bins). A
+    gradient that is not finite counts as longer than `upper`. The point is where a run with this seed starts
+    (seed 0 if there is none). The median is the usual choice (Andrew et al. 2021 track it during training).
 
     >>> from tacit.models import logistic_regression
     >>> x = torch.linspace(-3, 3, 4000)[:, None]
@@ -59,7 +59,7 @@ def clip_norm_from_quantile(
 
 
 def _gradient_norms(model: Model, point: Tensor, federation: Federation) -> Tensor:
-    """The norm of every record's gradient, in parts that fit into memory: whose they are makes no difference."""
+    """The norm of each record's gradient, computed in parts that fit into memory, regardless of the client."""
     at_a_time = max(1, ROWS_AT_A_TIME // max(model.dim, federation.features[0].numel()))
     parts = zip(federation.features.split(at_a_time), federation.targets.split(at_a_time), strict=True)
     batches = (Batch(features, targets, torch.tensor([len(targets)])) for features, targets in parts)

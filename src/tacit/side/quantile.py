@@ -1,4 +1,4 @@
-"""A quantile of any number that records have, by a binary search with noisy counts."""
+"""A private quantile of one number per record, by a binary search with noisy counts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tacit.privacy.promises.guarantee import Target
 from tacit.side.release import NoisyMeans, SideRelease, check_one_number_each, check_range
 
 RecordValues = Tensor | Callable[[Batch], Tensor]
-"""One number for each record, or the function that gives it. It must look at every record by itself."""
+"""One number for each record, or a function that computes it from each record separately."""
 
 BOUND = 0.5
 """A record counts +1/2 on one side of a threshold and -1/2 on the other."""
@@ -34,20 +34,20 @@ def private_quantile(
     target: Target,
     seed: int | None = None,
 ) -> SideRelease[float]:
-    """About the smallest number in [lower, upper] that a share `quantile` of all records does not exceed.
+    """Approximately the smallest number in [lower, upper] that a share `quantile` of all records does not exceed.
 
     Guarantee: the whole search keeps `target`. A record counts +1/2 if it lies at or below a threshold and -1/2
     if not, so the Gaussian event of bound 1/2 is exact in both adjacencies: a replaced record moves the count
-    by 1, one that is left out (as if it lay half on either side) by 1/2. What lies outside the range counts as
-    its nearest end.
+    by 1, one that is left out (as if it lay half on either side) by 1/2. Numbers outside the range count as its
+    nearest end.
 
     Each of the k = ceil(log2(bins)) halvings of the range asks every client for one noisy count. `noise_std` is
-    the noise on the share of all records that lie below a threshold, and so about how far the answer's rank is
-    off. What is left of the range is (upper - lower) / 2^k wide, or, if `logarithmic`, a factor (upper /
-    lower)^(1 / 2^k). A histogram of as many bins would need no second round, but its replace-one sensitivity is
-    sqrt(2) and its bins must be added up: sqrt(bins / (2 k)) times as much noise on the rank of the median.
+    the noise on the share of all records below a threshold, which is about the error of the answer's rank. The
+    remaining range is (upper - lower) / 2^k wide, or, if `logarithmic`, spans a factor (upper / lower)^(1 / 2^k).
+    A histogram with the same number of bins would need only one round, but its replace-one sensitivity is sqrt(2)
+    and its bins must be added up: sqrt(bins / (2 k)) times as much noise on the rank of the median.
 
-    `name` says what the values are. Two releases with one seed need different names; without a seed, the noise
+    `name` describes the values. Two releases with the same seed need different names; without a seed, the noise
     is lattice noise from the operating system's entropy.
 
     >>> import torch
@@ -85,5 +85,5 @@ def _middle(low: float, high: float, logarithmic: bool) -> float:
 
 
 def _balances(numbers: Tensor, threshold: float, sizes: Tensor) -> Tensor:
-    """For every client half its records at or below the threshold minus half the others: (clients, 1), exact."""
+    """For each client, half its records at or below the threshold minus half the others: (clients, 1), exact."""
     return sums_by_client(torch.where(numbers <= threshold, BOUND, -BOUND)[:, None].double(), sizes)

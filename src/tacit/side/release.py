@@ -1,4 +1,4 @@
-"""How a statistic leaves the clients: bounded contributions, noise of each client's own, one event a message."""
+"""How clients release a statistic: bounded contributions, noise added by each client, one event per message."""
 
 from __future__ import annotations
 
@@ -27,55 +27,55 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class SideRelease(Generic[Value]):
-    """A statistic that every client helped to release, and what that costs each of them.
+    """A statistic that all clients released together, and its privacy cost for each of them.
 
-    Guarantee: `event` is what happened to the records of each single client, as the server and all other
-    parties see it together; `value` is computed from the messages alone. Compose `event` with whatever else is
-    released from the same records and account for all of it at once. It is the same for every client, since all
-    of them use every record once a message, and their noise does not depend on how many records they have.
+    Guarantee: `event` describes what the server and all other parties together see of each client's records;
+    `value` is computed from the messages alone. Compose `event` with everything else that is released from the
+    same records, and account for all of it at once. It is the same for every client, because all clients use
+    every record once per message, and their noise does not depend on how many records they have.
     """
 
     value: Value
     event: DpEvent
     noise_multiplier: float
-    """Of each message: its noise's standard deviation, over the bound on one record's contribution"""
+    """The noise's standard deviation in each message, divided by the bound on one record's contribution"""
     noise_std: float
-    """The standard deviation of the noise on a mean over the records of all clients: how far to trust `value`"""
+    """The standard deviation of the noise on a mean over the records of all clients: the accuracy of `value`"""
     clients: int
     target: Target
     public: tuple[str, ...]
-    """What is taken as known to everyone"""
+    """What is treated as public"""
     seeded: bool
-    """Whether the noise came from a seed: for research, since whoever knows the seed can subtract it. Else it is
-    lattice noise from the operating system's entropy"""
+    """Whether the noise came from a seed. That is for research: anyone who knows the seed can subtract it.
+    Otherwise it is lattice noise from the operating system's entropy"""
 
     @property
     def events(self) -> tuple[DpEvent, ...]:
-        """The event of every client, in client order."""
+        """The event of each client, in client order."""
         return (self.event,) * self.clients
 
     @property
     def guarantee(self) -> Guarantee:
-        """What this release alone promises."""
+        """The guarantee of this release on its own."""
         return Guarantee(self.events, self.target.delta, self.target.adjacency, public=self.public)
 
 
 @dataclass(frozen=True)
 class NoisyMeans:
-    """Means over all records of bounded contributions, `releases` times; every client adds noise of its own.
+    """Means over all records of bounded contributions, `releases` times; each client adds its own noise.
 
     Guarantee: if every record adds to each sum a vector of norm at most `bound`, all messages of a client
-    together keep `target`. A record that is not used, in the sense of add-remove, adds the zero vector.
-    Contributions may be centred: to take a vector that everybody knows from each of them changes no release,
-    only the bound. If their smallest enclosing ball is no wider than two of them lie apart, the bound at its
-    centre is tight in both adjacencies; here that holds for counts and boxes (a one-hot vector, whose ball has
-    a radius near 1 although two of them are only sqrt(2) apart, would lose by it).
+    together meet `target`. A record that is not used, in the sense of add-remove, adds the zero vector.
+    Contributions may be centred: subtracting a public vector from each of them changes no release, only the
+    bound. If the diameter of their smallest enclosing ball equals the largest distance between two of them, the
+    bound at its centre is tight in both adjacencies. Here that holds for counts and boxes. (It fails for one-hot
+    vectors: their ball has a radius near 1 although two of them are only sqrt(2) apart.)
 
-    Without a seed the noise is `LatticeGaussian`, whose slack and sampler are charged. With one it is
-    `SeededGaussian`, for research. `question` is all that is public about the release: the noise's address is
-    made of it and of the seed, so that training and releases that ask different things share no noise even if
-    they share a seed. The same question about *other* values would: with two columns under one name, their
-    difference would be released without noise.
+    Without a seed the noise is `LatticeGaussian`, whose slack and sampler are charged. With a seed it is
+    `SeededGaussian`, for research. `question` is everything that is public about the release. The noise's address
+    is derived from it and the seed, so that training and releases with different questions share no noise even if
+    they share a seed. The same question about *other* values would share it: with two columns under one name,
+    their difference would be released without noise.
     """
 
     federation: Federation
@@ -97,7 +97,7 @@ class NoisyMeans:
 
     @cached_property
     def noise_multiplier(self) -> float:
-        """The least that keeps the target over all releases."""
+        """The smallest noise multiplier that meets the target over all releases."""
         return calibrate_noise(
             self._event,
             epsilon=self.target.epsilon,
@@ -107,12 +107,12 @@ class NoisyMeans:
 
     @property
     def noise_std(self) -> float:
-        """Of each coordinate of a mean: z bound sqrt(clients) / records."""
+        """The noise on each coordinate of a mean: z bound sqrt(clients) / records."""
         clients, records = self.federation.clients, self.federation.records
         return self.noise_multiplier * self.bound * math.sqrt(clients) / records
 
     def messages(self, sums: Tensor, release: int = 0) -> Tensor:
-        """What every client sends: its row of `sums` plus noise, (clients, dim) double."""
+        """What each client sends: its row of `sums` plus noise, (clients, dim) double."""
 
         if sums.shape != (self.federation.clients, self.dim):
             raise RequestError(f"sums must have {self.dim} numbers for each client, not {tuple(sums.shape)}")
@@ -123,11 +123,11 @@ class NoisyMeans:
         return noisy.double()
 
     def means(self, sums: Tensor, release: int = 0) -> Tensor:
-        """What the server makes of the messages: (dim,) double. All records weigh the same, whoever has them."""
+        """The server's estimate from the messages: (dim,) double. All records have the same weight."""
         return self.messages(sums, release).sum(0) / self.federation.records
 
     def released(self, value: Value, *assumed: str) -> SideRelease[Value]:
-        """The finished release, and what it `assumed` to be known to everyone."""
+        """The finished release; `assumed` lists what it treats as public."""
         return SideRelease(
             value=value,
             event=self._event(self.noise_multiplier),
@@ -154,16 +154,16 @@ class NoisyMeans:
 
 
 def check_range(name: str, lower: float, upper: float) -> None:
-    """Refuse public bounds that leave no room."""
+    """Refuse bounds that are not finite or not in increasing order."""
     if not (math.isfinite(lower) and math.isfinite(upper) and lower < upper):
         raise RequestError(
             f"lower and upper must be finite numbers with lower < upper, not {lower!r} and {upper!r}: "
-            f"public bounds of {name} that were chosen without a look at the records"
+            f"public bounds of {name} that were chosen without looking at the records"
         )
 
 
 def check_one_number_each(name: str, values: Tensor, federation: Federation) -> None:
-    """Refuse anything but one number, not NaN, for every record; infinite ones lie beyond every bound."""
+    """Refuse anything but one number per record, and NaN; infinite numbers lie beyond every bound."""
     if values.shape != (federation.records,):
         raise DataError(
             f"{name} must be one number for each of the {federation.records} records, not {tuple(values.shape)}"
@@ -174,5 +174,5 @@ def check_one_number_each(name: str, values: Tensor, federation: Federation) -> 
         record = row - int(federation.offsets[owner])
         raise DataError(
             f"{describe_client(federation, owner)}, record {record}: {name} must be a number, not NaN; "
-            "say what such records count as, or leave them out"
+            "give such records a value, or leave them out"
         )

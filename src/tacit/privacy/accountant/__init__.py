@@ -1,1 +1,1 @@
-"""What events cost: dominating pairs, their composition, and the noise that a target needs."""
+"""The privacy cost of events: dominating pairs, their composition, and the noise that a target needs."""

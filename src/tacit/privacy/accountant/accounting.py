@@ -1,7 +1,7 @@
-"""What events cost: the smallest epsilon that can be proved for them, rounded to the safe side.
+"""The privacy cost of events: the smallest epsilon that can be proved for them, rounded up.
 
-Gaussian releases alone have a closed form. Everything else is composed numerically from the dominating
-pairs of its releases.
+Events that consist only of Gaussian releases have a closed form. All others are composed numerically from the
+dominating pairs of their releases.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FIRST_LOG_FLOOR, _LAST_LOG_FLOOR = math.log(1e-9), math.log(1e-300)
 
 
 def epsilon(event: DpEvent, delta: float, adjacency: Adjacency = Adjacency.REPLACE_ONE) -> float:
-    """The epsilon that an event provably keeps at `delta`; infinite if there is none.
+    """An epsilon that is proved for the event at `delta`; infinite if there is none.
 
     It exceeds the epsilon of the event's dominating pairs by at most 0.5% (of 0.01, if it is smaller than
     that).
@@ -51,7 +51,7 @@ def epsilon(event: DpEvent, delta: float, adjacency: Adjacency = Adjacency.REPLA
     2.84
     """
     if isinstance(event, ChosenRunsDpEvent):
-        # The filter rests on this module.
+        # Imported here because the filter imports this module.
         from tacit.privacy.accountant.filter import chosen_epsilon
 
         return chosen_epsilon(event, check_delta(delta), Adjacency(adjacency))
@@ -61,15 +61,15 @@ def epsilon(event: DpEvent, delta: float, adjacency: Adjacency = Adjacency.REPLA
 
 
 def delta(event: DpEvent, epsilon: float, adjacency: Adjacency = Adjacency.REPLACE_ONE) -> float:
-    """The delta that an event provably keeps at `epsilon`; one if there is none.
+    """A delta that is proved for the event at `epsilon`; one if there is none.
 
-    Never below the true one, and as tight as an error of 0.5% in epsilon makes it.
+    It is never below the true delta, and as tight as an error of 0.5% in epsilon allows.
 
     >>> from tacit.privacy.events import gaussian
     >>> round(delta(gaussian(2.0), 1.0), 4)
     0.1269
     """
-    # What may be cut away depends on the answer: begin generously, and cut less if it turns out smaller.
+    # How much may be cut away depends on the answer: start with a large cut, and reduce it if delta is smaller.
     log_floor, found = _FIRST_LOG_FLOOR, math.inf
     while True:
         found = min(found, log_delta(event, epsilon, adjacency, log_floor=log_floor))
@@ -87,9 +87,9 @@ def log_delta(
     split: float | None = None,
     rough: bool = False,
 ) -> float:
-    """An upper bound on log(delta), tight above `log_floor`; from a coarse grid alone if `rough`.
+    """An upper bound on log(delta), tight above `log_floor`; `rough` computes it on a coarse grid only.
 
-    `split` is that of `dominate`; None looks for the best.
+    `split` is passed to `dominate`; None searches for the best one.
     """
     _check_epsilon(epsilon)
     surcharge = Surcharge.of(event)
@@ -101,7 +101,7 @@ def log_delta(
 
 
 def best_split(event: DpEvent, epsilon: float, adjacency: Adjacency, *, log_floor: float) -> float:
-    """The division of the noise that makes `log_delta` smallest. The bound holds with any other, too."""
+    """The division of the noise that makes `log_delta` smallest. The bound holds for every division."""
     question = LogDeltaAt(_check_epsilon(epsilon))
     with _number_or_refusal():
         return _best_split(event, adjacency, log_floor + _LOG_NEGLIGIBLE, question)
@@ -120,7 +120,7 @@ def _epsilon(text: str, at_delta: float, adjacency: Adjacency) -> float:
         return math.inf
     coins, rest = separate(event, adjacency)
     if coins:
-        # Of different kinds, the epsilons add up where the deltas do.
+        # Different kinds of noise compose by basic composition: epsilons and deltas add up.
         each = at_delta / (len(coins) + (rest is not None))
         others = 0.0 if rest is None else _epsilon(json.dumps(to_dict(rest)), each, adjacency)
         with _number_or_refusal():
@@ -158,7 +158,7 @@ def _log_delta(
 
 
 def separate(event: DpEvent, adjacency: Adjacency) -> tuple[tuple[CoinNoise, ...], DpEvent | None]:
-    """The sums with coins in an event, each kind with its number of rounds, and the rest if there is any."""
+    """Split an event into its sums with coins, each kind with its number of rounds, and the rest, if any."""
     sides = 1.0 if Adjacency(adjacency) is Adjacency.REPLACE_ONE else 0.5
     sums: dict[CoinSumDpEvent, int] = {}
     others = []
@@ -175,7 +175,7 @@ def separate(event: DpEvent, adjacency: Adjacency) -> tuple[tuple[CoinNoise, ...
 
 @contextmanager
 def _number_or_refusal() -> Iterator[None]:
-    """Whatever numerics cannot cope with (noise of 1e-300, 1e20 rounds) is refused, not answered."""
+    """Refuse events whose numbers are too extreme to compute with (noise of 1e-300, 1e20 rounds)."""
     try:
         yield
     except RequestError:
@@ -185,7 +185,7 @@ def _number_or_refusal() -> Iterator[None]:
 
 
 def _number(found: float) -> float:
-    """What is not a number is smaller than no limit, and must not pass for an answer."""
+    """Refuse NaN: comparisons with it are false, so it must not pass for an answer."""
     if math.isnan(found):
         raise CannotAnswerError("its numbers are out of range")
     return found

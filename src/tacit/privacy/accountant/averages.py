@@ -1,4 +1,4 @@
-"""Releases in which a record's contribution is bounded drawn, not drawn, and on average over its coin (Lemma A').
+"""Releases with three bounds on a record's contribution: when drawn, when not drawn, and on average (Lemma A').
 
 A record adds a vector b to the release when it is drawn, with chance q, and a vector a when it is not. Its
 average (1-q) a + q b is often far shorter than b: that of SVRG and SAGA is q times one bounded gradient. Lemma A
@@ -43,13 +43,13 @@ class _Grid(NamedTuple):
 
 
 _FINE, _ROUGH = _Grid(40, 100, 97), _Grid(10, 60, 49)
-"""The first exceeds F by what 0.3% less noise would do, as a rule, the second by 2%. Both are bounds."""
+"""As a rule, the first exceeds F by as much as 0.3% less noise would, the second by 2%. Both are valid bounds."""
 
 _STRIDE = 4
-"""A first look at a cell takes one of so many nodes."""
+"""The first pass over a cell uses one in this many nodes."""
 
 _EXTRA = 0.5
-"""By how much of a cell its cover goes beyond it."""
+"""How far a cell's cover extends beyond the cell, as a fraction of the cell."""
 
 _NARROW = 1.0
 """Densities that are no further apart than this, in standard deviations, share their nodes and knots."""
@@ -62,7 +62,7 @@ LARGEST_SHIFT = 5.0
 
 
 class Gram(NamedTuple):
-    """||a||^2, <a, b> and ||b||^2."""
+    """The Gram matrix of a and b: ||a||^2, <a, b> and ||b||^2."""
 
     aa: float
     ab: float
@@ -70,12 +70,12 @@ class Gram(NamedTuple):
 
     @classmethod
     def of(cls, rate: float, aa: float, bb: float, mm: float) -> Gram:
-        """From ||a||^2, ||b||^2 and ||(1-q) a + q b||^2."""
+        """The Gram matrix from ||a||^2, ||b||^2 and ||(1-q) a + q b||^2."""
         p, q = 1 - rate, rate
         return cls(aa, (mm - p * p * aa - q * q * bb) / (2 * p * q), bb)
 
     def chi_square(self, rate: float) -> float:
-        """E X^2 - 1."""
+        """The chi-square divergence E X^2 - 1."""
         p, q = 1 - rate, rate
         aa, ab, bb = (math.expm1(min(entry, 500.0)) for entry in self)
         return p * p * aa + 2 * p * q * ab + q * q * bb
@@ -138,7 +138,7 @@ def _outcomes(pair: AveragePair) -> tuple[Array, Array, Array, float]:
     losses, (nothing,) = np.log(values[1:]), masses[:1]
     if pair.against is Against.NOBODY:
         return losses, values[1:] * masses[1:], masses[1:], beyond
-    # P is the law without the record here; where the density with it is zero, the loss is infinite.
+    # Here P is the law without the record. Where the density with the record is zero, the loss is infinite.
     return -losses[::-1], masses[:0:-1], (values * masses)[:0:-1], float(nothing) + beyond
 
 
@@ -169,7 +169,7 @@ def _density(
 ) -> tuple[Array, Array, float]:
     """A law on finitely many values, the first of them zero, with E(X - k)_+ >= F(k) for every k.
 
-    The third number is what E(X - k)_+ has to have on top, whatever k is: P-mass that nothing can explain.
+    The third number must be added to E(X - k)_+ for every k: P-mass that is not covered by the finite values.
     """
     # Outcomes that are cut off must be unlikely under the law that they are compared with, too.
     far = -float(ndtri_exp(log_tail - math.log(8))) + inside
@@ -183,7 +183,7 @@ def _density(
     nodes = _spread(far, grid.nodes)
     rough = np.array([_options(rate, gram, strikes, is_call, nodes[::_STRIDE]) for gram in covers])
     for index in np.argsort(-rough.max(axis=1)):
-        # What the rough upper bound cannot lift above the maximum so far need not be looked at again.
+        # Skip points whose rough upper bound is already below the maximum so far.
         open_ones = rough[index] > bound
         if open_ones.any():
             found = _options(rate, covers[index], strikes[open_ones], is_call[open_ones], nodes)
@@ -304,7 +304,7 @@ def _options(rate: float, gram: Gram, strikes: Array, is_call: Flags, nodes: Arr
     k = strikes[:, None]
     total = np.where(is_call[:, None], values - k, k - values).clip(min=0.0) @ weights
     if across > 1e-12:
-        # What an option out of the money is worth, by Mills' ratio R: no difference of large numbers.
+        # The value of an out-of-the-money option by Mills' ratio R, which avoids a difference of large numbers.
         logs = np.log(values) - np.log(k)
         nearness = logs / across - across / 2
         distance = np.abs(logs) / across

@@ -1,9 +1,9 @@
-"""Answers that took a while, kept for the next time that the very same question is asked of the very same code.
+"""A cache on disk for slow answers of the accountant, valid only for the same question and the same code.
 
-They lie in the user's cache, or where the environment variable TACIT_CACHE says; an empty one means nowhere. An
-answer is found again only under the whole text of its question and a digest of this package's source and of the
-libraries it computes with, so a corrected accountant forgets what it used to say. What is damaged, or cannot be
-read or written, counts as not there.
+It is in the user's cache directory, or in the one named by the environment variable TACIT_CACHE; an empty value
+turns it off. An answer is stored under the full text of its question and a digest of this package's source and
+of the libraries it computes with, so a corrected accountant does not return old answers. Entries that are
+damaged, or that cannot be read or written, are ignored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LIBRARIES = ("dp-accounting", "numpy", "scipy")
 
 
 def look_up(question: str) -> dict[str, float] | None:
-    """The numbers that were kept for this question, or None."""
+    """The stored answer to this question, or None."""
     path = _path(question)
     if path is None:
         return None
@@ -39,7 +39,7 @@ def look_up(question: str) -> dict[str, float] | None:
 
 
 def keep(question: str, answer: dict[str, float]) -> None:
-    """Write an answer down, all of it or nothing."""
+    """Store an answer. It is written completely or not at all."""
     path = _path(question)
     if path is None:
         return
@@ -61,7 +61,7 @@ def _path(question: str) -> Path | None:
 
 @lru_cache(maxsize=1)
 def _code() -> str | None:
-    """A digest of everything that determines an answer, or None where the source cannot be read."""
+    """A digest of the code that determines an answer, or None if the source cannot be read."""
     files = sorted(Path(__file__).parent.glob("*.py"))
     digest = hashlib.sha256(" ".join(metadata.version(name) for name in _LIBRARIES).encode())
     try:

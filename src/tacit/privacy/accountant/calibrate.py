@@ -1,4 +1,4 @@
-"""From a target to settings: the least noise, the most rounds, the largest batch. Always on the safe side."""
+"""Settings that meet a privacy target: the least noise, most rounds or largest batch, always on the safe side."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TYPICAL_SPLIT = -1.0
 _MOST_NUDGES, _MOST_NUDGE = 20, 2e-3
 _LEAST_LOG_NOISE, _MOST_LOG_NOISE = math.log(1e-4), math.log(1e9)
 _ANSWERS: dict[str, float] = {}
-"""Noise multipliers that were asked for before: many clients share one setting."""
+"""Noise multipliers found earlier in this process: many clients share the same settings."""
 
 
 def calibrate_noise(
@@ -39,8 +39,8 @@ def calibrate_noise(
 ) -> float:
     """The smallest noise multiplier, to within 0.5% and never below it, whose event keeps (epsilon, delta).
 
-    `make_event` gives the whole run's event for a noise multiplier. The result is checked by a last
-    accounting, and both are remembered for the next time (`tacit.privacy.accountant.cache`).
+    `make_event` returns the whole run's event for a noise multiplier. The result is checked by accounting for it
+    once more, and both are cached (`tacit.privacy.accountant.cache`).
 
     >>> from tacit.privacy.events import gaussian, repeated
     >>> z = calibrate_noise(lambda z: repeated(gaussian(z), 100), epsilon=1.0, delta=1e-5)
@@ -50,7 +50,7 @@ def calibrate_noise(
     positive("epsilon", epsilon)
     check_delta(delta)
     adjacency = Adjacency(adjacency)
-    # Two reference points tell apart functions that scale the noise differently.
+    # Two reference points distinguish functions that scale the noise differently.
     references = tuple(json.dumps(to_dict(make_event(z))) for z in (1.0, 3.0))
     question = json.dumps(["least noise", *references, float(epsilon), float(delta), adjacency])
     if question not in _ANSWERS:
@@ -63,7 +63,7 @@ def calibrate_noise(
 
 
 def forget() -> None:
-    """Keep in mind no answer of this process; those on disk stay."""
+    """Clear the answers kept in memory by this process; those on disk stay."""
     _ANSWERS.clear()
 
 
@@ -71,13 +71,13 @@ def _least_noise(
     make_event: Callable[[float], DpEvent], epsilon: float, delta: float, adjacency: Adjacency
 ) -> dict[str, float]:
     if not is_private(make_event(1.0)):
-        raise RequestError("noise cannot be calibrated: a part of the run is not private whatever the noise")
+        raise RequestError("noise cannot be calibrated: part of the run is not private at any noise level")
     target = math.log(delta)
 
     def excess(log_noise: float, split: float, rough: bool) -> float:
-        # delta is smooth in the noise where epsilon has a kink, at zero.
+        # Search on delta, which is smooth in the noise; epsilon has a kink at zero.
         event = make_event(math.exp(log_noise))
-        # Noise that is cut keeps no larger epsilon than this at all; less noise would keep none.
+        # Truncated noise has no guarantee above this epsilon, so a larger target does not allow less noise.
         kept = min(epsilon, Surcharge.of(event).largest_epsilon(target))
         if kept < 0:
             return -target
@@ -87,7 +87,7 @@ def _least_noise(
     coarse = partial(excess, split=_TYPICAL_SPLIT, rough=True)
     root = float(optimize.brentq(coarse, *_bracket(coarse, 0.0, _STRIDE, epsilon, delta), xtol=0.01))
     for _ in range(2 if splits_noise(make_event(1.0)) else 1):
-        # The best split hardly changes with the noise: look for it at the last root, not at every step.
+        # The best split hardly changes with the noise, so it is searched for at the last root, not at every step.
         split = best_split(make_event(math.exp(root)), epsilon, adjacency, log_floor=target)
         fine = partial(excess, split=split, rough=False)
         root = float(optimize.brentq(fine, *_bracket(fine, root, _SMALL_STRIDE, epsilon, delta), xtol=_PRECISION))
@@ -96,7 +96,7 @@ def _least_noise(
         found = epsilon_of(make_event(noise), delta, adjacency)
         if found <= epsilon:
             return {"noise": noise, "epsilon": found}
-        # Epsilon falls at least about as fast as the noise grows, so this is rarely done twice.
+        # Epsilon falls about as fast as the noise grows or faster, so this rarely runs twice.
         noise *= min(max(found / epsilon, 1 + 2 * _PRECISION), 1 + _MOST_NUDGE)
     raise _out_of_reach(f"noise multiplier near {noise:.6g}", epsilon, delta)
 
@@ -125,5 +125,5 @@ def _bracket(
 def _out_of_reach(what: str, epsilon: float, delta: float) -> RequestError:
     return RequestError(
         f"no {what} keeps epsilon = {epsilon!r} at delta = {delta!r}; "
-        "ask for a larger epsilon or delta, or for less of what is fixed (rounds, batch, other releases)"
+        "ask for a larger epsilon or delta, or reduce what is fixed (rounds, batch, other releases)"
     )

@@ -1,17 +1,17 @@
-"""The dominating pair of one shuffled round: a message hides among others that might as well be its own.
+"""The dominating pair of one shuffled round: a message hides among others that could have been the client's own.
 
-Guarantee. One client's message comes from P0 or from P1; who sent which message cannot be seen. If every other
+Guarantee. One client's message comes from P0 or from P1; the senders of messages are hidden. If every other
 client's message is, with probability r, drawn from (P0 + P1)/2 (a clone) and otherwise from anything, then with
 C ~ Bin(clients - 1, r) clones, m = C + 1, and the score v = (p0 - p1)/(p0 + p1) of a message,
 
     delta(epsilon) = (1 + e^epsilon) E (mean of m independent scores under (P0 + P1)/2 - tanh(epsilon/2))_+ .
 
-Proof. Tell the adversary which messages are neither clones nor the client's. The m others have the density
+Proof. Reveal to the adversary which messages are neither clones nor the client's. The m others have the density
 1 + mean v relative to m draws from (P0 + P1)/2 if the client's is from P0, and 1 - mean v if it is from P1. So
 the loss is 2 artanh(mean v), and delta the mean of (1 + mean v - e^epsilon (1 - mean v))_+. QED
 
-That is the mean of a convex function of the mean score. It can only grow where scores are spread out with their
-mean kept, and where there are fewer clones. Every approximation below is of these two kinds, hence safe.
+That is the mean of a convex function of the mean score. It can only grow if scores are spread out without
+changing their mean, or if there are fewer clones. All approximations below are of these two kinds, hence safe.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from scipy.special import ndtr
 from tacit.privacy.accountant.pairs import Array
 
 NEGLIGIBLE = 1e-17
-"""Probability that may be given up in each of a few places of every round."""
+"""Probability mass that may be given up in each of a few steps of every round."""
 
 _GROUPS = 64
-"""Most numbers of clones that are told apart; each group is charged as its smallest member."""
+"""At most this many groups of clone counts; each group is charged as its smallest member."""
 
 _CELLS = 2**16
 """Cells of the grid on which the mean scores of all groups are collected."""
@@ -54,7 +54,7 @@ class Scores(Protocol):
         ...
 
     def means(self, sizes: Iterable[int]) -> Iterator[tuple[Array, Array]]:
-        """For each size the law of the mean of so many scores, or one more spread out: values and masses."""
+        """Values and masses of the mean of that many scores, for each size, or of a more spread-out law."""
         ...
 
 
@@ -136,7 +136,7 @@ class ClonePair:
 
     @property
     def revealed(self) -> float:
-        """The mass of P that tells it from Q for sure, or is given up as if it did."""
+        """The mass of P that identifies P with certainty, or that is given up as if it did."""
         return self.unbounded + 2 * float(self.masses[self.scores == 1].sum())
 
     def loss_range(self, log_tail: float) -> tuple[float, float]:
@@ -144,7 +144,7 @@ class ClonePair:
         above = np.cumsum((self.masses * (1 + self.scores))[::-1])
         losses = self._losses()[::-1]
         reached = (above > math.exp(log_tail)) & np.isfinite(losses)
-        # A little further, so that the last grid point, however rounded, does not fall short of the last loss.
+        # Extended a little, so that rounding cannot put the last grid point below the last loss.
         high = float(losses[int(np.argmax(reached))]) * (1 + 1e-12) if reached.any() else 0.0
         return -high, high
 
@@ -199,7 +199,7 @@ def clone_pair(scores: Scores, others: int, clone_rate: float) -> ClonePair:
 
 
 def clone_range(others: int, clone_rate: float) -> tuple[int, int]:
-    """The least and the largest number of clones that have to be reckoned with."""
-    # The upper end by way of those who are no clones, because 1 - NEGLIGIBLE is no double.
+    """The range of the number of clones, up to negligible probability."""
+    # The upper end is computed from the number of non-clones, because 1 - NEGLIGIBLE is not a double.
     most = others - int(stats.binom.ppf(NEGLIGIBLE, others, 1 - clone_rate))
     return int(stats.binom.ppf(NEGLIGIBLE, others, clone_rate)), most

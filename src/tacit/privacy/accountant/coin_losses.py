@@ -1,4 +1,4 @@
-"""Why coins on numbers that are rounded at random are worth Gaussian noise.
+"""Proof that coins on randomly rounded numbers are as good as Gaussian noise.
 
 A number v is rounded to one of its two whole neighbours, without bias, and the heads of m fair coins are added.
 Let b and F be masses and distribution function of the heads, I(u) = phi(Phi^-1(u)), and
@@ -35,18 +35,18 @@ _SAFE_SIDE = 1 + 1e-9
 """Relative allowance for floating point, orders of magnitude above its errors."""
 
 _LEAST_MASS = 1e-200
-"""Below about 1e-300 masses are rounded to nothing; there is no need to go out that far."""
+"""Masses below about 1e-300 underflow to zero; tails that small are not needed."""
 
 
 def gaussian_shift(coins: int, log_tail: float) -> float:
     """kappa of an even number of coins, if both ends together may differ by exp(`log_tail`).
 
-    Infinite where there are too few coins to go out that far.
+    Infinite if there are too few coins for such a small tail.
 
     >>> round(gaussian_shift(10_000, math.log(1e-8)) * math.sqrt(10_000) / 2, 3)
     1.053
     """
-    # The upper half is the mirror image of the lower one, and so far out nothing is left of it.
+    # The upper half mirrors the lower one. Beyond `far` the remaining mass is negligible.
     far = 1.5 * -float(special.ndtri_exp(log_tail)) + 8
     heads = np.arange(max(0, math.floor(coins / 2 - far * math.sqrt(coins) / 2)), coins // 2 + 1)
     masses = stats.binom.pmf(heads, coins, 0.5)

@@ -1,11 +1,11 @@
-"""What fair coins are worth as noise on a sum of whole numbers.
+"""The privacy of a sum of whole numbers whose noise is the number of heads among fair coins.
 
 Each of `dim` coordinates gets the number of heads among `coins` fair coins. One record moves the vector by at
 most `reach` (Euclidean) before it is rounded to whole numbers at random, without bias, coordinate by
 coordinate.
 
-Guarantee. Round both neighbours with the same uniform numbers, and tell the adversary these. A coordinate that
-differs by t then differs by a whole number K, one of the two next to t, with mean t. So
+Guarantee. Round both neighbours with the same uniform numbers, and reveal these to the adversary. A coordinate
+that differs by t then differs by a whole number K, one of the two next to t, with mean t. So
 
 - in one dimension, delta is at most the mean over K of max_x P(B + K >= x) - e^epsilon P(B >= x), where
   B ~ Bin(coins, 1/2). It grows with t, so t = reach is the worst, and is attained where reach is whole.
@@ -18,9 +18,9 @@ differs by t then differs by a whole number K, one of the two next to t, with me
 
   The first line is Markov's inequality (Canonne, Kamath & Steinke 2020, Prop. 12), the second weak duality. The
   other order of the two neighbours is the mirror image of this one.
-- in general as well, the Gaussian mechanism with a shift of kappa reach sqrt(rounds) is easier to tell apart, but
-  for the far ends of the heads (`heads` has the proof). Its kappa is close to 2/sqrt(coins) where there are many,
-  so that this is the better bound from some thousand coins on, and in many dimensions; the other one for few.
+- also in general, the Gaussian mechanism with a shift of kappa reach sqrt(rounds) is easier to tell apart, except
+  for the far ends of the heads (proof in `coin_losses`). Kappa is close to 2/sqrt(coins) if there are many coins,
+  so this bound is better from some thousand coins on and in many dimensions; the other one is better for few.
 
 Nothing here is approximated by a Gaussian. The published bound (Agarwal et al. 2018, cpSGD, Theorem 1) needs
 about three times as many coins where dim is small and more where it is large; it is kept for comparison.
@@ -44,7 +44,7 @@ from tacit.privacy.accountant.pairs import Array
 from tacit.privacy.events.plain_numbers import check_delta
 
 _TAIL_SHARE = 1e-3
-"""The part of delta that may be spent on heads outside of the range."""
+"""The part of delta that may be spent on numbers of heads outside the range."""
 
 _SAFE_SIDE = 1e-7
 """Relative allowance for floating point, orders of magnitude above its errors."""
@@ -52,15 +52,15 @@ _SAFE_SIDE = 1e-7
 _PASSES = 4
 
 _MOST_EPSILON = 512.0
-"""Beyond this, one dimension reports that there is no guarantee."""
+"""Above this epsilon, the one-dimensional bound reports no guarantee."""
 
 MOST_COINS = 2**34
-"""Beyond so many coins of all clients together the accountant would take too long."""
+"""With more coins than this over all clients, the accountant would take too long."""
 
 
 @dataclass(frozen=True)
 class CoinNoise:
-    """A whole run of sums with coins as noise, as an accountant sees it.
+    """A whole run of sums with coins as noise, described by the numbers that the accountant needs.
 
     >>> round(CoinNoise(dim=50, coins=1000 * 191, reach=32.0).epsilon(1e-5), 2)
     0.52
@@ -77,9 +77,9 @@ class CoinNoise:
         positive("reach", self.reach)
 
     def epsilon(self, delta: float) -> float:
-        """The epsilon that the coins provably keep at `delta`; infinite if there are too few of them.
+        """An epsilon that is proved for these coins at `delta`; infinite if there are too few of them.
 
-        More than `MOST_COINS` are refused.
+        More than `MOST_COINS` coins are refused.
         """
         if self.coins > MOST_COINS:
             raise _too_many(f"there are {self.coins} coins")
@@ -90,8 +90,8 @@ class CoinNoise:
     def log_delta(self, epsilon: float, log_floor: float) -> float:
         """An upper bound on log(delta) at `epsilon`, tight where it is near `log_floor`.
 
-        Coins beyond `MOST_COINS` earn nothing: they are noise on a sum that is private without them, so the bound
-        for `MOST_COINS` holds. Where that is above `log_floor`, there is no answer.
+        Coins beyond `MOST_COINS` get no credit: they add noise to a sum that is private without them, so the
+        bound for `MOST_COINS` holds. If that bound is above `log_floor`, there is no answer.
         """
         if self.coins > MOST_COINS:
             found = replace(self, coins=MOST_COINS).log_delta(epsilon, log_floor)
@@ -130,7 +130,7 @@ def shifted_delta(coins: int, shift: int, epsilon: float) -> float:
     while low < high:
         middle = (low + high) // 2
         low, high = (low, middle) if loss(middle) > epsilon else (middle + 1, high)
-    # The best test is a threshold, because the loss is monotone; its neighbours, in case a tie was rounded.
+    # The best test is a threshold, because the loss is monotone. Try its neighbours too: a tie may be rounded.
     thresholds = np.arange(low - 1, low + 2)
     moved, still = (stats.binom.sf(thresholds - 1 - by, coins, 0.5) for by in (shift, 0))
     return max(0.0, float((moved - math.exp(epsilon) * still).max()))
@@ -157,9 +157,9 @@ def _scalar_epsilon(coins: int, reach: float, delta: float) -> float:
 
 
 def _as_gaussian(noise: CoinNoise, log_delta: float, most: float) -> tuple[Surcharge, float]:
-    """What the far ends cost, which is little up to an epsilon of `most`; and the Gaussian shift of the rest."""
+    """The cost of the far ends, which is small up to an epsilon of `most`, and the Gaussian shift of the rest."""
     log_cut = math.log(_TAIL_SHARE / 2) + log_delta - most
-    # An odd coin is noise on what is private without it.
+    # An odd coin is dropped: it only adds noise to a sum that is private without it.
     kappa = gaussian_shift(noise.coins - noise.coins % 2, log_cut - math.log(noise.dim * noise.rounds))
     cut = math.exp(log_cut)
     return Surcharge(2 * cut, cut), kappa * noise.reach * math.sqrt(noise.rounds)
@@ -174,7 +174,7 @@ def _gaussian_epsilon(noise: CoinNoise, delta: float) -> float:
         ideal = gaussian.epsilon([shift], [1.0], math.log(surcharge.ideal_delta(delta)))
         if ideal <= most:
             return surcharge.real_epsilon(ideal, delta) * (1 + _SAFE_SIDE)
-        # Further out, kappa is a little larger.
+        # For a smaller tail, kappa is a little larger.
         most = 1.1 * ideal
     return math.inf
 

@@ -1,4 +1,4 @@
-"""The law of the total privacy loss of many releases, on the safe side, by one Fourier transform.
+"""A pessimistic law of the total privacy loss of many releases, computed by one Fourier transform.
 
 Discretisation. "Connect the dots" (Doroshenko et al. 2022): the P- and Q-mass of a cell of losses goes to
 the cell's two ends such that both masses are kept. The discrete pair is at least as easy to tell apart as
@@ -25,19 +25,19 @@ from tacit.privacy.accountant.dominate import Direction
 from tacit.privacy.accountant.pairs import Array, Pair
 
 _MOST_POINTS = 2**22
-"""Most points of a grid or transform. Beyond, the accountant says that it cannot answer."""
+"""Most points of a grid or transform. If more are needed, the accountant refuses to answer."""
 
 _MOST_TILT = 100.0
-"""Largest tilt per step of the grid: only the largest loss is left."""
+"""Largest tilt per step of the grid. At this tilt only the largest loss keeps any mass."""
 
 _LOG_CUT = math.log(1e-8)
-"""log of the tilted mass that may lie outside of the transform, on each side. It comes back in at the other
-end, which adds to delta; what the mass above should have added is bounded separately, and is added too.
+"""log of the tilted mass that may lie outside the transform, on each side. It wraps around to the other end,
+which adds to delta. What the mass above the window contributes is bounded separately and added as well.
 """
 
 
 class CannotAnswerError(RequestError):
-    """The event is beyond what the accountant can handle; it gives no number rather than a wrong one."""
+    """The accountant cannot handle the event, and gives no number rather than a wrong one."""
 
     def __init__(
         self, why: str, advice: str = "take a larger sampling rate, a larger delta, more noise or fewer rounds"
@@ -78,7 +78,7 @@ def discretise(pair: Pair, step: float, log_tail: float) -> LossLaw:
     upper = np.exp(log_upper)
     with np.errstate(invalid="ignore"):
         above = np.clip(log_upper[1:-1] - log_lower[1:-1] - losses[:-1], 0.0, step)
-    # At most one, also where two implementations of expm1 round differently: a mass below zero has no logarithm.
+    # Capped at one: two implementations of expm1 may round differently, and a negative mass has no logarithm.
     share = np.minimum(np.nan_to_num(np.expm1(-above) / math.expm1(-step), nan=1.0), 1.0)
     masses = np.zeros(len(losses))
     masses[:-1] += upper[1:-1] * (1 - share)
@@ -90,7 +90,7 @@ def discretise(pair: Pair, step: float, log_tail: float) -> LossLaw:
 
 
 def compose(direction: Direction, step: float, log_tail: float) -> ComposedLoss:
-    """All losses of a direction on one grid."""
+    """Discretise all losses of a direction on one grid."""
     return ComposedLoss(
         tuple(discretise(pair, step, log_tail) for pair, _ in direction.pieces),
         tuple(times for _, times in direction.pieces),
@@ -115,7 +115,7 @@ class ComposedLoss:
         for law, times in self._parts:
             log_m, weights = law.tilted(tilt)
             losses = law.losses
-            # Plain sums: threaded dot products cost more to start than to run at this size.
+            # Plain sums: at this size, starting a threaded dot product costs more than running it.
             centre = float((weights * losses).sum())
             log_moment += times * log_m
             mean += times * centre
@@ -130,7 +130,7 @@ class ComposedLoss:
         """A tilt whose composed law has its mean close to the epsilon that belongs to `log_delta`.
 
         At the best Chernoff bound exp(M(t) - t e) the mean of the law tilted by t is e itself; the bound
-        exceeds delta by a factor of about t (1 + t) sqrt(2 pi variance), which the second pass takes off.
+        exceeds delta by a factor of about t (1 + t) sqrt(2 pi variance), which the second pass removes.
         """
 
         def gap(tilt: float, log_target: float) -> float:
@@ -142,11 +142,11 @@ class ComposedLoss:
         return self._root(lambda t: gap(t, min(log_delta + excess, -1e-3)))
 
     def near(self, tilt: float) -> TiltedSum:
-        """The composed law in the neighbourhood of its tilted mean."""
+        """The composed law near its tilted mean."""
         step = self.laws[0].step
         log_moment, mean, variance = self.cumulants(tilt)
         spread = max(math.sqrt(variance), step)
-        # Where all losses are small, so is delta next to the masses.
+        # If all losses are small, delta is small compared with the masses, so less may be cut.
         log_cut = _LOG_CUT + min(0.0, math.log(spread))
         low, high, complete = self._window(tilt, log_moment, spread, log_cut)
         first = math.floor(low / step)
@@ -166,8 +166,7 @@ class ComposedLoss:
             start += times * (law.first + centre)
         product = np.exp(log_product)
         masses = np.roll(fft.irfft(product, length), start - first)
-        # A bound on the rounding error of each mass: that of the transforms, times what the power makes of
-        # it.
+        # A bound on the rounding error of each mass: the error of the transforms, amplified by the power.
         rounding = np.finfo(float).eps * float(np.mean(np.abs(product) * error))
         return TiltedSum(
             tilt,
@@ -188,9 +187,9 @@ class ComposedLoss:
         return tuple(zip(self.laws, self.times, strict=True))
 
     def _window(self, tilt: float, log_moment: float, spread: float, log_cut: float) -> tuple[float, float, bool]:
-        """Chernoff bounds, for a few exponents, on where all but a negligible part of the tilted sum lies.
+        """The range that holds all but a negligible part of the tilted sum, by Chernoff bounds.
 
-        Also whether nothing at all lies above.
+        Also returns whether nothing at all lies above the range.
         """
         low = sum(t * law.first * law.step for law, t in self._parts)
         high = most = sum(t * (law.first + len(law.log_masses) - 1) * law.step for law, t in self._parts)
@@ -241,17 +240,16 @@ class TiltedSum:
         cell = int(np.argmax(deltas <= targets))
         if cell == 0:
             return max(0.0, float(self.losses[0]))
-        # Between two losses delta is upper - exp(epsilon - l_k) lower, with the sums from the upper of the
-        # two.
+        # Between two losses, delta is upper - exp(epsilon - l_k) lower, with the sums taken from the upper loss.
         return max(0.0, float(self.losses[cell] + np.log((upper[cell] - targets[cell]) / lower[cell])))
 
 
 def _log_spectrum(weights: Array, centre: int, length: int) -> tuple[NDArray[np.complex128], float]:
     """log of the Fourier transform of weights on a circle of `length` points, `centre` at the origin.
 
-    Also the L1 distance of the weights from all their mass at the origin. What is transformed is the
-    difference to that: where few releases move the loss, it is small, and so are the rounding errors that
-    the many others would multiply.
+    Also returns the L1 distance between the weights and a point mass at the origin. Only that difference is
+    transformed. If few releases move the loss, the difference is small, and so are the rounding errors that the
+    many others would multiply.
     """
     places = (np.arange(len(weights)) - centre) % length
     moved = float(weights[:centre].sum() + weights[centre + 1 :].sum())
@@ -271,7 +269,7 @@ def _discounted(masses: Array, factor: float) -> Array:
 
 
 def _root(increasing: Callable[[float], float], scale: float, most: float) -> float:
-    """A tilt near the root of an increasing function; zero if it is positive there. Precision is no matter."""
+    """A tilt near the root of an increasing function; zero if it is positive there. Low precision is enough."""
     if increasing(0.0) >= 0:
         return 0.0
     low, high = 0.0, min(scale, most)
@@ -283,4 +281,4 @@ def _root(increasing: Callable[[float], float], scale: float, most: float) -> fl
 
 
 def _too_many(points: float) -> str:
-    return f"it would take {points:.2g} points, more than its {_MOST_POINTS:.2g}"
+    return f"it would take a grid of {points:.2g} points, more than the limit of {_MOST_POINTS:.2g}"

@@ -1,4 +1,4 @@
-"""What rounds of one kind cost a record: by both accountants, over rounds, over delta."""
+"""The privacy cost of rounds of one kind: by both accountants, as a function of the rounds and of delta."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ SAMPLINGS = ("poisson", "without-replacement", "with-replacement", "full", "one-
 
 @dataclass(frozen=True)
 class Cost:
-    """What a number of rounds costs, and how it adds up."""
+    """The cost of a number of rounds, and how it grows with the rounds."""
 
     event: DpEvent
     rounds: int
     delta: float
     adjacency: Adjacency
     epsilon: float
-    """by privacy loss distributions: the one to quote"""
+    """by privacy loss distributions; quote this one"""
     rdp_epsilon: float
-    """by Renyi divergences: a second opinion, never below"""
+    """by Renyi divergences; a second opinion that is never smaller"""
     first_round: float
     """epsilon after one round"""
     last_round: float
     """by how much the last round raised epsilon"""
     by_rounds: tuple[tuple[int, float], ...]
-    """(rounds, epsilon) on the way, at the same delta"""
+    """(rounds, epsilon) at intermediate rounds, at the same delta"""
     by_delta: tuple[tuple[float, float], ...]
     """(delta, epsilon) at the end; a delta for which there is no answer is left out"""
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data for JSON, which has no infinity: None means that there is no guarantee."""
+        """Plain data for JSON. JSON has no infinity, so None means that there is no guarantee."""
         return {
             "rounds": self.rounds,
             "delta": self.delta,
@@ -68,9 +68,9 @@ class Cost:
 
 
 def marks(rounds: int) -> list[int]:
-    """The numbers of rounds, up to this one, after which it is worth knowing what was spent.
+    """The numbers of rounds, up to this one, at which to report what was spent.
 
-    All of them if they are few. Epsilon grows like a square root, so they lie closer where it is steep.
+    A small number of rounds is reported in full. Epsilon grows like a square root, so marks are denser early on.
 
     >>> marks(4), marks(1000)
     ([1, 2, 3, 4], [1, 7, 28, 62, 111, 174, 250, 340, 444, 562, 694, 840, 999, 1000])
@@ -82,7 +82,7 @@ def marks(rounds: int) -> list[int]:
 
 
 def cost_of(release: DpEvent, rounds: int, delta: float, adjacency: Adjacency = Adjacency.REPLACE_ONE) -> Cost:
-    """The cost of so many rounds, each of which is a `release`.
+    """The cost of `rounds` rounds, each of which is a `release`.
 
     >>> spent = cost_of(events.poisson(0.01, 1.1), 1000, 1e-5, Adjacency.ADD_REMOVE)
     >>> round(spent.epsilon, 2), round(spent.rdp_epsilon, 2), round(spent.first_round, 2)
@@ -97,13 +97,13 @@ def cost_after(
     delta: float,
     adjacency: Adjacency = Adjacency.REPLACE_ONE,
 ) -> Cost:
-    """The cost of so many rounds, where `event_after(n)` is all that the first n of them released."""
+    """The cost of `rounds` rounds, where `event_after(n)` is everything that the first n of them release."""
     adjacency = Adjacency(adjacency)
     event = event_after(count("rounds", rounds))
     check_delta(delta)
     curve = {rounds: epsilon(event, delta, adjacency)}
     for mark in reversed(marks(rounds)[:-1]):
-        # Fewer rounds cost no more than more do, so the bound for more of them holds as well.
+        # Fewer rounds cost no more than more rounds, so a bound for more rounds also holds for fewer.
         curve[mark] = min(_bound(event_after(mark), delta, adjacency), *curve.values())
     return Cost(
         event=event,
@@ -124,7 +124,7 @@ def cost_after(
 
 
 def over(release: DpEvent, rounds: int) -> DpEvent:
-    """So many rounds of a release. One pass over the data stays one pass, however many rounds it takes.
+    """The event of `rounds` rounds of a release. One pass over the data stays one pass for any number of rounds.
 
     >>> over(events.one_pass(2.0, 1), 30)
     OnePassDpEvent(noise_multiplier=2.0, rounds=30)
@@ -151,7 +151,7 @@ def release_of(
     records: int | None = None,
     batch: int | None = None,
 ) -> DpEvent:
-    """One round, from bare numbers; whatever is missing, contradictory or out of range is refused.
+    """The event of one round, from plain numbers; missing, contradictory or out-of-range settings are refused.
 
     >>> release_of("without-replacement", 1.1, rounds=1000, rate=0.01)
     Traceback (most recent call last):
@@ -189,7 +189,7 @@ def release_of(
 
 
 def finite(value: float) -> float | None:
-    """The value, or None for infinity and for what is not a number, which JSON does not have."""
+    """The value, or None for infinity and NaN, which JSON does not have."""
     return value if math.isfinite(value) else None
 
 
@@ -209,7 +209,7 @@ def _rise(before: float, after: float) -> float:
 
 
 def _bound(event: DpEvent, delta: float, adjacency: Adjacency) -> float:
-    """The event's epsilon, or infinity where the accountant cannot answer: that is a bound, too."""
+    """The event's epsilon, or infinity (still a valid bound) if the accountant cannot answer."""
     try:
         return epsilon(event, delta, adjacency)
     except CannotAnswerError:

@@ -1,6 +1,6 @@
-"""From what happened to what dominates it: the pairs of each event under an adjacency.
+"""The dominating pairs of each event under an adjacency.
 
-The whole table of which sampling may go with which mechanism is here; whatever is not in it is refused.
+This is the complete table of which sampling may be combined with which mechanism; everything else is refused.
 """
 
 from __future__ import annotations
@@ -22,16 +22,14 @@ from tacit.privacy.events.crowds import CoinSumDpEvent, OnceDpEvent, SharedNoise
 from tacit.privacy.promises.terms import Adjacency
 
 _GROUPS = 512
-"""Most levels of a revealed number of inclusions; beyond, neighbouring levels are merged into the worst of
-them.
-"""
+"""Most levels of a revealed number of inclusions; with more, neighbours are merged and charged as the worst."""
 
 _MUCH = 0.99
-"""An average above this part of what the norms allow is as good as no bound on it: Lemma A is simpler."""
+"""An average above this fraction of what the norms allow is treated as unbounded: Lemma A is simpler."""
 
 
 _COHORTS = 64
-"""Most sizes of a cohort that are told apart; beyond, neighbouring sizes are merged into the largest of them."""
+"""Most cohort sizes that are treated separately; with more, neighbours are merged and charged as the largest."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +41,9 @@ class Direction:
 
     @property
     def pieces(self) -> tuple[tuple[Pair, int], ...]:
-        """All pairs, the joint Gaussian among them, cut into as many equal releases as there are others.
+        """All pairs, including the joint Gaussian, which is cut into as many equal releases as there are others.
 
-        Its loss then lives on a range like theirs.
+        Its loss then has a range similar to theirs.
         """
         if self.shift == 0:
             return self.pairs
@@ -72,7 +70,7 @@ def is_private(event: DpEvent) -> bool:
 
 
 def splits_noise(event: DpEvent) -> bool:
-    """Whether the bound depends on how the noise is divided in two in the analysis."""
+    """Whether the bound depends on how the analysis divides the noise into two parts."""
     return any(
         isinstance(leaf, events.FixedSizeTwoLevelDpEvent) and leaf.replacement for leaf, _ in leaves(event)
     )
@@ -83,10 +81,10 @@ def dominate(
 ) -> tuple[Direction, ...]:
     """The directions that together dominate a private event; its epsilon is the largest of theirs.
 
-    `log_tail` is the logarithm of a probability that may be given up in all. `split` moves noise from the
-    drawn to the full part of fixed-size two-level releases in the analysis, in log-odds from where it is
-    best for many rounds with much noise; every value gives a valid bound. Rough: pairs that take little time and
-    are a little easier to tell apart, where there are such.
+    `log_tail` is the logarithm of the total probability that may be given up. `split` moves noise from the drawn
+    to the full part of fixed-size two-level releases in the analysis, in log-odds relative to the best value for
+    many rounds with much noise; every value gives a valid bound. `rough` uses pairs that are faster to compute
+    and slightly easier to tell apart, if there are any.
     """
     events.to_dict(event)
     log_tail -= math.log(sum(times for _, times in leaves(event)) or 1)
@@ -114,7 +112,7 @@ def _release(
     sides = 2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0
     match leaf:
         case dp_accounting.NoOpDpEvent() | events.InexactNoiseDpEvent():
-            # What inexact noise costs is not a release of its own: `inexact` says how it is charged.
+            # The cost of inexact noise is not a release; `inexact` charges it.
             return 0.0, None, None
         case dp_accounting.GaussianDpEvent(noise_multiplier=z) | events.OnePassDpEvent(noise_multiplier=z):
             return sides / z, None, None
@@ -131,15 +129,15 @@ def _release(
             told = _shared(clients, expected, sides / z, log_tail)
             return 0.0, told, told
         case ShuffledDpEvent(records=records, batch=batch, noise_multiplier=z) if batch == records:
-            # As if the shuffler told who sent what; `mixed` takes credit for a shuffler that does not.
+            # Treated as if the shuffler revealed the senders; `mixed` takes credit for one that does not.
             return sides / z, None, None
         case CoinSumDpEvent():
-            raise RequestError(f"no dominating pair for {leaf!r}: `accounting` knows it by itself")
+            raise RequestError(f"no dominating pair for {leaf!r}: `accounting` handles it separately")
     if adjacency is not Adjacency.REPLACE_ONE:
         kind = events.to_dict(leaf)["kind"]
         raise RequestError(
-            f"adjacency {str(adjacency)!r} does not go with fixed-size batches ({kind}): where one record is "
-            "missing, others fill its place. Use 'replace-one', or Poisson sampling"
+            f"adjacency {str(adjacency)!r} cannot be used with fixed-size batches ({kind}): if one record is "
+            "missing, others take its place. Use 'replace-one', or Poisson sampling"
         )
     match leaf:
         case dp_accounting.SampledWithoutReplacementDpEvent(records, batch, inner):
@@ -151,12 +149,12 @@ def _release(
         case events.FixedSizeTwoLevelDpEvent(records, batch, False, z, difference, full, average) if (
             2 * difference + full <= LARGEST_SHIFT * z or batch == records
         ):
-            # Fact C, two levels: whoever takes the record's place when it is not drawn adds a difference, too.
+            # Fact C, two levels: the record drawn in this one's place adds a difference, too.
             rate = batch / records
             inside, outside = average + 2 * (1 - rate) * difference, full + rate * difference
             return _poisson(rate, z, inside, outside, average, adjacency, log_tail, rough)
         case events.FixedSizeTwoLevelDpEvent(records, batch, replacement, z, difference, full):
-            # The sum of two releases with independent noise reveals less than the two of them.
+            # The sum of two releases with independent noise reveals no more than both releases do.
             full_odds = math.exp(split) * full / (difference * batch / records)
             drawn_shift = 2 * difference / z * math.sqrt(1 + full_odds)
             full_shift = 2 * full / z * math.sqrt(1 + 1 / full_odds)
@@ -176,13 +174,13 @@ def _poisson(
     log_tail: float,
     rough: bool,
 ) -> tuple[float, Pair | None, Pair | None]:
-    """Theorem B, with the pair of Lemma A or, where the average is shorter than that assumes, of Lemma A'."""
+    """Theorem B, with the pair of Lemma A, or of Lemma A' if the average is shorter than Lemma A assumes."""
     sides = 2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0
     if rate == 1:
         return sides * min(inside, average) / z, None, None
     most = (1 - rate) * outside + rate * inside
     if average < _MUCH * most and inside <= LARGEST_SHIFT * z:
-        # In steps, so that events that differ in their number of rounds alone share a pair.
+        # Rounded to steps, so that events that differ only in their number of rounds share a pair.
         tail = 4.0 * math.floor(log_tail / 4)
         in_stds = rate, inside / z, outside / z, average / z
         if adjacency is Adjacency.REPLACE_ONE:
@@ -205,7 +203,7 @@ def _poisson(
 def _fixed_size(
     records: int, batch: int, replacement: bool, shift: float, log_tail: float
 ) -> tuple[float, Pair | None, Pair | None]:
-    """Fact C. `shift` is that of one draw of the record."""
+    """The pair of Fact C. `shift` is the shift caused by one draw of the record."""
     if records == 1:
         return batch * shift if replacement else shift, None, None
     if not replacement:
@@ -229,11 +227,11 @@ def _fixed_size(
 
 
 def _revealed(rounds: int, rate: float, inside: float, outside: float, log_tail: float) -> Pair:
-    """Number of inclusions N ~ Bin(rounds, rate), told; shift sqrt(N in^2 + (rounds - N) out^2)."""
+    """The number of inclusions N ~ Bin(rounds, rate) is revealed; shift sqrt(N in^2 + (rounds - N) out^2)."""
     inclusions = stats.binom(rounds, rate)
     low = _least(lambda k: inclusions.logcdf(k) > log_tail, rounds)
     high = _least(lambda k: inclusions.logsf(k) <= log_tail, rounds)
-    # A group is charged as its largest member; what lies below `low` joins the first.
+    # A group is charged as its largest member; everything below `low` joins the first group.
     tops = np.unique(np.linspace(low, high, min(_GROUPS, high - low + 1)).astype(int))
     weights = np.diff(inclusions.cdf(tops), prepend=0.0)
     middle = inclusions.pmf(tops)
@@ -259,7 +257,7 @@ def _shared(clients: int, expected: float, shift: float, log_tail: float) -> Pai
     high = _least(lambda k: others.logsf(k) <= log_tail, clients - 1)
     # In a cohort of up to `expected` clients everyone adds the same noise.
     first = min(high, max(0, math.floor(expected) - 1))
-    # Cohorts that are merged are charged as the largest of them.
+    # Merged cohorts are charged as the largest of them.
     tops = np.unique(np.linspace(first, high, min(_COHORTS, high - first + 1)).astype(int))
     chances = np.add.reduceat(others.pmf(np.arange(high + 1)), np.append(0, tops[:-1] + 1))
     kept = chances > 0
@@ -272,7 +270,7 @@ def _shared(clients: int, expected: float, shift: float, log_tail: float) -> Pai
 
 
 def _least(holds: Callable[[int], bool], most: int) -> int:
-    """The smallest whole number from which on a monotone condition holds, at most `most`."""
+    """The smallest whole number, at most `most`, from which a monotone condition holds."""
     low, high = 0, most
     while low < high:
         middle = (low + high) // 2

@@ -1,15 +1,15 @@
-"""A privacy filter: which runs a policy admits, if someone who has seen the earlier results chooses the next run.
+"""A privacy filter: which runs a policy admits when the next run may be chosen after seeing earlier results.
 
-To compose what happened with what comes next, and to compare that with epsilon, is not enough: whoever looks at
-the results first can go on where luck has already told much, and stop elsewhere. So a run is charged in full when
-it is opened, and of several runs
+It is not enough to compose the past runs with the next one and compare the result with epsilon: someone who looks
+at the results first can continue where chance has already revealed much, and stop elsewhere. So a run is charged
+in full when it is opened, and of several runs
 
-    the first     was chosen before anything was released: it is composed exactly;
-    every other   counts as one Gaussian release, of the least shift that dominates it but for a small chance.
+    the first     was chosen before anything was released, so it is composed exactly;
+    every other   counts as one Gaussian release, of the least shift that dominates it except for a small chance.
 
-Squared shifts of Gaussian releases add up whoever chooses them (Smith & Thakurta 2022). Guarantee: if every run
-is opened only while `least_epsilon` of all of them is at most epsilon, everything that they release, in whatever
-order and however far they get, is (epsilon, delta)-private. Proof: Theorem L in docs/privacy.md.
+Squared shifts of Gaussian releases add up, even if they are chosen adaptively (Smith & Thakurta 2022). Guarantee:
+if every run is opened only while `least_epsilon` of all of them is at most epsilon, everything that they release,
+in any order and wherever they stop, is (epsilon, delta)-private. Proof: Theorem L in docs/privacy.md.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from tacit.privacy.promises.guarantee import Target
 from tacit.privacy.promises.terms import Adjacency
 
 SLACK = 0.05
-"""The part of delta that pays for later runs not being Gaussian; the first run alone has all of delta."""
+"""The part of delta that pays for later runs not being Gaussian; a single run may use all of delta."""
 
 MOST_RUNS, MOST_DIFFERENT_RUNS = 1000, 64
-"""More of them under one policy have no answer: each takes a while, and a certificate may name any number."""
+"""More runs under one policy are refused: each takes a while, and a certificate may name any number."""
 
 _POINTS = 64
 """Points of a profile. More of them make the shift smaller, by less than 0.1%; any number is safe."""
@@ -52,13 +52,13 @@ _PRECISION, _ROUNDING = 1e-5, 1e-9
 
 
 def least_epsilon(runs: Sequence[DpEvent], delta: float, adjacency: Adjacency = Adjacency.REPLACE_ONE) -> float:
-    """The least epsilon of a policy that admits these runs, one after the other; infinite if none does.
+    """The least epsilon of a policy that admits these runs in this order; infinite if no policy does.
 
-    It says what a filter admits, not what a sequence that was stopped at will has cost: of that there is the
-    epsilon of the policy, see `chosen_epsilon`.
+    It decides what a filter admits. It is not the cost of a sequence that someone stopped at will; that cost is
+    the epsilon of the policy, see `chosen_epsilon`.
 
-    runs: the whole planned event of every run, in the order in which they were opened.
-    delta: of the policy. The i-th later run may differ from a Gaussian release by SLACK delta / (i (i + 1)).
+    runs: the whole planned event of each run, in the order in which the runs were opened.
+    delta: the policy's delta. The i-th later run may differ from a Gaussian release by SLACK delta / (i (i + 1)).
 
     >>> from tacit.privacy.events import gaussian
     >>> [round(least_epsilon([gaussian(10.0)] * n, 1e-5), 3) for n in range(4)]
@@ -72,10 +72,10 @@ def least_epsilon(runs: Sequence[DpEvent], delta: float, adjacency: Adjacency = 
 
 
 def chosen_epsilon(event: ChosenRunsDpEvent, delta: float, adjacency: Adjacency = Adjacency.REPLACE_ONE) -> float:
-    """What is promised about all runs together: with one run its own epsilon, with more that of the policy.
+    """The promise about all runs together: one run has its own epsilon, several have the policy's.
 
-    How many more there are, and which, may depend on what was released. A smaller number that follows from the
-    runs that happened would be one that the results have a hand in.
+    Which further runs there are, and how many, may depend on what was released. A smaller number computed from
+    the runs that happened would itself depend on the results.
     """
     least = least_epsilon(event.runs, delta, adjacency)
     return least if len(event.runs) < 2 else max(least, event.epsilon)
@@ -102,13 +102,13 @@ def room(runs: Sequence[DpEvent], target: Target) -> float:
             adjacency=target.adjacency,
         )
     except TacitError:
-        # No number can be proved, so there is none to give away.
+        # Nothing can be proved about these runs, so there is no room left.
         return 0.0
     return min(target.epsilon, accounting.epsilon(events.gaussian(least_noise), target.delta, target.adjacency))
 
 
 def _charged(runs: Sequence[DpEvent], delta: float, adjacency: Adjacency) -> DpEvent:
-    """The first run, and one Gaussian release in the place of all others."""
+    """The first run, with one Gaussian release in place of all others."""
     if len(runs) > MOST_RUNS:
         raise CannotAnswerError(f"more than {MOST_RUNS} runs")
     first, *later = runs
@@ -130,9 +130,9 @@ def _charged(runs: Sequence[DpEvent], delta: float, adjacency: Adjacency) -> DpE
 
 
 def _chance(i: int) -> float:
-    """The part of delta that the i-th later run has: at most SLACK / (i (i + 1)), so that all have at most SLACK.
+    """The i-th later run's part of delta: at most SLACK / (i (i + 1)), so that all together have at most SLACK.
 
-    Rounded down to a power of two times SLACK: runs that are alike then share the few answers that there are.
+    Rounded down to a power of two times SLACK, so that equal runs share a few cached answers.
 
     >>> [_chance(i) / SLACK for i in (1, 2, 3, 100)]
     [0.5, 0.125, 0.0625, 6.103515625e-05]
@@ -141,12 +141,12 @@ def _chance(i: int) -> float:
 
 
 def dominating_shift(event: DpEvent, chance: float, adjacency: Adjacency = Adjacency.REPLACE_ONE) -> float:
-    """The least shift m of a Gaussian release that dominates an event but for a `chance` c; infinite if none.
+    """The least shift m of a Gaussian release that dominates an event except for a `chance` c; infinite if none.
 
         H_g(event) <= c + (1 - c) H_g(N(m) || N(0))   for all g >= 1, in both orders of the data sets.
 
-    So the event reveals no more than a Gaussian release does that with chance c reveals everything. For Gaussian
-    events m is exact, and c is not needed.
+    So the event reveals no more than a Gaussian release that reveals everything with chance c. For Gaussian
+    events m is exact, and c is not used.
 
     >>> from tacit.privacy.events import gaussian, poisson, repeated
     >>> dominating_shift(repeated(gaussian(4.0), 4), 1e-7)
@@ -164,7 +164,7 @@ def dominating_shift(event: DpEvent, chance: float, adjacency: Adjacency = Adjac
 
 
 def _gaussian_shift(event: DpEvent, adjacency: Adjacency) -> float | None:
-    """The shift of an event that is nothing but Gaussian releases."""
+    """The shift of an event that consists only of Gaussian releases; None for other events."""
     coins, _ = accounting.separate(event, adjacency)
     if coins or is_mixed(event) or Surcharge.of(event) != Surcharge(0, 0):
         return None
@@ -188,10 +188,10 @@ def _least_shift(event: DpEvent, chance: float, adjacency: Adjacency) -> float:
         raise CannotAnswerError("it is too far from a Gaussian release to be charged as one")
     if top == 0:
         return 0.0
-    # Of noise that is drawn inexactly nothing is known below this epsilon.
+    # Nothing is known about inexactly drawn noise below this epsilon.
     least = min(Surcharge.of(event).epsilon, top)
     epsilons = np.unique(np.append(0.0, np.linspace(least, top, _POINTS)))
-    # Every division of the noise gives an upper bound; one that is good in the middle is good enough.
+    # Every division of the noise gives an upper bound; the best one in the middle is good enough.
     log_floor = math.log(chance)
     split = accounting.best_split(event, top / 2, adjacency, log_floor=log_floor)
     log_deltas = [

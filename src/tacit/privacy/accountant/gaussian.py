@@ -1,8 +1,8 @@
 """The Gaussian mechanism in closed form: exact for full batches and for a single pass over the data.
 
-A shift is the distance that the record moves the mean, in standard deviations of the noise. Several
-Gaussian releases are one release whose squared shift is the sum of theirs. Where chance decides the shift
-and the adversary is told which it was, the deltas average.
+A shift is the distance by which the record moves the mean, in standard deviations of the noise. Several Gaussian
+releases equal one release whose squared shift is the sum of theirs. If the shift is random and revealed to the
+adversary, delta is the average of the deltas.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import log_ndtr
 
 _SAFE_SIDE = 1e-12
-"""Relative rounding of a root towards more epsilon, well above the error of `log_ndtr`."""
+"""Relative amount by which epsilon is rounded up, well above the error of `log_ndtr`."""
 
 
 def log_delta(shifts: Sequence[float], weights: Sequence[float], epsilon: float) -> float:

@@ -1,6 +1,6 @@
-"""Numbers about a composed loss, on finer and finer grids until they stand still.
+"""Epsilon or delta of a composed loss, on finer and finer grids until the number no longer changes.
 
-Every number on the way is an upper bound already.
+Every intermediate number is already an upper bound.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tacit.privacy.accountant.dominate import Direction
 from tacit.privacy.accountant.pairs import RevealedPair
 
 _RESOLUTION = 2.5e-3
-"""Refinement stops when finer grids can improve epsilon by at most this part of it."""
+"""Refinement stops when finer grids can improve epsilon by at most this fraction of it."""
 
 _LEAST_EPSILON = 1e-2
 """Below this epsilon the resolution is absolute."""
@@ -31,18 +31,18 @@ _SETTLED = 0.02
 
 
 class Question(Protocol):
-    """A number that is asked of a composed loss, larger for less privacy."""
+    """A number to compute for a composed loss; a larger number means less privacy."""
 
     def exact(self, told: RevealedPair) -> float:
-        """The number itself, for Gaussian releases whose shift is told."""
+        """The exact number for Gaussian releases whose shift is revealed."""
         ...
 
     def aim(self, composed: ComposedLoss) -> float:
-        """A tilt that puts the composed law where the answer is."""
+        """A tilt that centres the composed law near the answer."""
         ...
 
     def answer(self, composed: ComposedLoss, tilt: float) -> tuple[float, float]:
-        """An upper bound, and the change in it that does not matter."""
+        """An upper bound, and the size of a change in it that is negligible."""
         ...
 
 
@@ -64,8 +64,7 @@ class EpsilonAt:
         for _ in range(8):
             if near.tilt == 0 or found > near.mean - 4 * near.spread:
                 break
-            # So far from the tilted mean, the rounding errors that are added to delta weigh more than they
-            # need to.
+            # This far from the tilted mean, the rounding errors added to delta weigh more than necessary.
             near = composed.near(min(composed.tilt_towards(found), near.tilt / 2))
             found = min(found, near.epsilon(self._log_target(composed)))
         return found, _RESOLUTION * max(found, _LEAST_EPSILON)
@@ -94,8 +93,8 @@ class LogDeltaAt:
 
 
 def worst(directions: Sequence[Direction], log_tail: float, question: Question, *, rough: bool = False) -> float:
-    """The largest answer of all directions. Rough: on the coarsest grid alone."""
-    # Only the direction in the lead is refined; the bounds of the others are good enough.
+    """The largest answer over all directions; `rough` uses only the coarsest grid."""
+    # Only the direction with the largest bound is refined; the others' bounds are good enough.
     running = [islice(_bounds(d, log_tail, question), 1 if rough else None) for d in directions]
     values = [next(bounds) for bounds in running]
     while True:
@@ -107,7 +106,7 @@ def worst(directions: Sequence[Direction], log_tail: float, question: Question, 
 
 
 def settled(directions: Sequence[Direction], log_tail: float, question: Question) -> float:
-    """An answer that is good enough to compare bounds with."""
+    """An answer that is accurate enough to compare bounds."""
     values = []
     for direction in directions:
         bounds = _bounds(direction, log_tail, question)
@@ -119,10 +118,10 @@ def settled(directions: Sequence[Direction], log_tail: float, question: Question
 
 
 def _bounds(direction: Direction, log_tail: float, question: Question) -> Iterator[float]:
-    """The answer if there is a closed form, else ever tighter upper bounds, on grids each four times finer.
+    """The answer if there is a closed form; otherwise ever tighter upper bounds, on grids each four times finer.
 
-    Their error falls in proportion to the step at first and to its square in the end. What is left of it is
-    at most a third of the last change, and less when the changes have begun to shrink faster than that.
+    The error falls in proportion to the step at first and to its square in the end. The remaining error is at
+    most a third of the last change, and less once the changes shrink faster than that.
     """
     told = _told(direction)
     if told is not None:
@@ -137,7 +136,7 @@ def _bounds(direction: Direction, log_tail: float, question: Question) -> Iterat
     yield best
     while True:
         step /= 4
-        # The coarser law tells well enough where to aim, at a quarter of the price.
+        # The coarser law is accurate enough to find the tilt, at a quarter of the cost.
         tilt = question.aim(composed)
         composed = compose(direction, step, log_tail)
         value, resolution = question.answer(composed, tilt)
@@ -149,7 +148,7 @@ def _bounds(direction: Direction, log_tail: float, question: Question) -> Iterat
 
 
 def _told(direction: Direction) -> RevealedPair | None:
-    """The direction as Gaussian releases whose shift is told, if that is all it is."""
+    """The direction as Gaussian releases whose shift is revealed, or None if it contains anything else."""
     match direction.pairs:
         case ():
             return RevealedPair((1.0,), (direction.shift,))

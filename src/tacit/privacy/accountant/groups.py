@@ -1,4 +1,4 @@
-"""Several records of a client at once, up to all of them: what their events cost together."""
+"""The privacy cost of events for several records of a client together, up to all of them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ROUNDING = 1e-7
 """Relative allowance for floating point."""
 
 _LEVELS = 64
-"""Most levels of the number of drawn members; beyond, neighbouring levels are merged into the worst of them."""
+"""Most levels of the number of drawn members; with more, neighbours are merged and charged as the worst."""
 
 _LEAST_LOG_DELTA = -600.0
 _PRECISION = 1e-3
@@ -47,9 +47,9 @@ FIXED_SIZE = (
 
 
 def epsilon_between(event: DpEvent, delta: float, adjacency: Adjacency) -> float:
-    """The epsilon of an event under any adjacency, also where the accountant knows it for replace-one only.
+    """The epsilon of an event under any adjacency, even if the accountant knows it for replace-one only.
 
-    Fixed-size batches: not to be used is to contribute zero, which is within every bound.
+    For fixed-size batches, a record that is not used contributes zero, which is within every bound.
 
     >>> from tacit.privacy.events import without_replacement
     >>> fixed = without_replacement(100, 10, 4.0)
@@ -62,21 +62,21 @@ def epsilon_between(event: DpEvent, delta: float, adjacency: Adjacency) -> float
 
 
 def group_epsilon(event: DpEvent, size: int, delta: float, adjacency: Adjacency = Adjacency.REPLACE_ONE) -> float:
-    """The epsilon of `size` records of a client that change together; infinite if there is none.
+    """The epsilon for `size` records of a client that change together; infinite if there is none.
 
-    What the members contribute adds up, so in a round that draws j of k members the group counts as one record
-    with the bound j in + (k - j) out ("in" when drawn, "out" when not).
+    The members' contributions add up, so in a round that draws j of k members the group counts as one record with
+    the bound j in + (k - j) out ("in" when drawn, "out" when not).
 
     Full batches, one pass: a Gaussian release at k times the shift (in one pass all may be in one batch).
     Poisson: j ~ Binomial(k, q), fresh in every round, so by Lemma A the mixture over j against its mirror image
-    (or against nothing) dominates; the proof of Theorem B holds word for word.
+    (or against nothing) dominates; the proof of Theorem B applies unchanged.
     Sums with coins: k times the reach; in one pass, in each of the up to k rounds that the members may be in.
-    Shuffled: as if the shuffler told who sent what, or one record after the other behind it.
-    Fixed-size batches: Fact C, with the number of members drawn in the place of the draws of one record.
-    Fixed-size batches in two levels: nature tells j (convexity), which leaves a Gaussian release at its shift.
-    Two levels, Poisson or fixed-size, where that is less: one record after the other, at the best point of its
+    Shuffled: as if the shuffler revealed the senders, or one record after the other behind it.
+    Fixed-size batches: Fact C, with the number of members drawn in place of the draws of one record.
+    Fixed-size batches in two levels: j is revealed (convexity), which leaves a Gaussian release at its shift.
+    Two levels, Poisson or fixed-size, if that is less: one record after the other, at the best point of its
     curve (`_one_after_the_other`).
-    Revealed batches: j is told.
+    Revealed batches: j is revealed.
 
     >>> from tacit.privacy.events import gaussian, poisson, repeated
     >>> run = repeated(poisson(0.01, 1.0), 1000)
@@ -107,11 +107,11 @@ def _group_epsilon(text: str, size: int, delta: float, adjacency: Adjacency) -> 
     surcharge = Surcharge.of(event)
     ideal_delta = surcharge.ideal_delta(delta)
     log_tail = math.log(ideal_delta) + _LOG_NEGLIGIBLE
-    # Whatever the accountant refuses for one record is refused for several.
+    # An event that the accountant refuses for one record is also refused for several.
     dominate(event, adjacency, log_tail=log_tail)
     ideal = worst(tuple(_directions(event, size, adjacency, log_tail)), log_tail, EpsilonAt(ideal_delta))
     found = surcharge.real_epsilon(ideal * (1 + _ROUNDING), delta)
-    # What is known of two levels on average (Lemma A') is known of single records.
+    # The bound on the average of two levels (Lemma A') is known for single records only.
     singly = events.TwoLevelDpEvent | events.FixedSizeTwoLevelDpEvent | ShuffledDpEvent
     if any(isinstance(leaf, singly) for leaf, _ in leaves(event)):
         found = min(found, _one_after_the_other(event, size, delta, adjacency, at_most=found))
@@ -123,7 +123,7 @@ def _is_batch(leaf: DpEvent) -> bool:
 
 
 def _longest_pass(event: DpEvent) -> int:
-    """In how many rounds the members of a group may be used, where each of them is used once."""
+    """The number of rounds in which the members of a group may be used, if each of them is used once."""
     if isinstance(event, OnceDpEvent):
         return event.rounds
     parts = getattr(event, "events", None) or [getattr(event, "event", None)]
@@ -134,11 +134,11 @@ class _Known(Enum):
     """What the adversary knows about how many members of a group were drawn."""
 
     NOTHING = auto()
-    """every record has a coin of its own"""
+    """every record has its own coin"""
     LITTLE = auto()
     """others take the places of members that are not drawn: Fact C"""
     ALL = auto()
-    """it is told"""
+    """the adversary is told the number"""
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ class _Draw:
         possible = np.arange(least, most + 1)
         low = int(np.argmax(self.members.logcdf(possible) > log_tail))
         high = int(np.argmax(self.members.logsf(possible) <= log_tail))
-        # Levels that are merged are charged as the largest of them; what lies below `low` joins the first.
+        # Merged levels are charged as the largest of them; everything below `low` joins the first.
         tops = np.unique(np.linspace(low, high, min(_LEVELS, high - low + 1)).astype(int))
         chances = np.add.reduceat(self.members.pmf(possible[: high + 1]), np.append(0, tops[:-1] + 1))
         shifts = (self.always + self.each * possible[tops]) / self.noise_multiplier
@@ -220,7 +220,7 @@ def _draw(leaf: DpEvent, size: int) -> _Draw:
             members = _fixed_size(records, batch, replacement, size)
             return _Draw(z, members, difference, size * full, _Known.ALL)
         case _:
-            raise RequestError(f"no promise to groups for {leaf!r}")
+            raise RequestError(f"no bound for groups of records is known for {leaf!r}")
 
 
 def _fixed_size(records: int, batch: int, replacement: bool, size: int) -> Any:
@@ -242,7 +242,7 @@ def _pairs(
             return told, told
         hidden = FixedSizePair(distances, chances, 1 - still, unbounded=given_up)
         return hidden, hidden
-    # What is given up of the second law is left out: that makes the two easier to tell apart.
+    # The mass given up in the second law is left out, which makes the two easier to tell apart.
     if sides == 2:
         mirrored = MixturePair(weights, shifts, weights, shifts, unbounded=given_up)
         return mirrored, mirrored

@@ -1,4 +1,4 @@
-"""What it costs that noise is drawn by a computer: charged on top of what the ideal noise would cost.
+"""The extra privacy cost of noise that a computer draws inexactly, on top of the cost of ideal noise.
 
 Let w be the factor by which the probability of all draws of a run may differ from the ideal one, and c the mass
 that is never drawn. For neighbours x and y, M the ideal mechanism and M' the real one,
@@ -7,8 +7,8 @@ that is never drawn. For neighbours x and y, M the ideal mechanism and M' the re
 
 so (eps, delta) becomes (eps + 2 ln w, w (delta + e^eps c)).
 
-The last term grows with eps. Where it is too large, noise that keeps a smaller epsilon at the same delta is what
-there is: whoever keeps that keeps the larger one as well.
+The last term grows with eps. If it is too large, take noise with a smaller epsilon at the same delta; it also
+meets the larger epsilon.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from tacit.privacy.accountant.dominate import leaves
 from tacit.privacy.events import InexactNoiseDpEvent
 
 _SHARE = 1e-3
-"""The part of delta that is set aside for what is never drawn."""
+"""The part of delta that is set aside for outcomes that are never drawn."""
 
 
 @dataclass(frozen=True)
 class Surcharge:
-    """2 ln w and c of everything in an event that says its noise is inexact."""
+    """2 ln w and c, added up over all parts of an event that declare inexact noise."""
 
     epsilon: float
     cut_mass: float
 
     @classmethod
     def of(cls, event: DpEvent) -> Surcharge:
-        """The surcharges of all parts, added up."""
+        """The sum of the surcharges of all parts of an event."""
         parts = [(leaf, times) for leaf, times in leaves(event) if isinstance(leaf, InexactNoiseDpEvent)]
         epsilon = sum(times * leaf.epsilon for leaf, times in parts)
         return cls(epsilon, sum(times * leaf.cut_mass for leaf, times in parts))
@@ -49,17 +49,17 @@ class Surcharge:
         if not self.epsilon or math.isinf(ideal):
             return ideal
         if ideal + self.epsilon > self.largest_epsilon(math.log(delta)):
-            raise CannotAnswerError(f"epsilon {ideal:.3g} is too large for noise that is cut at its far ends")
+            raise CannotAnswerError(f"epsilon {ideal:.3g} is too large for noise with truncated tails")
         return ideal + self.epsilon
 
     def largest_epsilon(self, log_delta: float) -> float:
-        """The largest epsilon at which what is never drawn takes no more than its part of delta."""
+        """The largest epsilon at which outcomes that are never drawn cost no more than their part of delta."""
         if not self.epsilon:
             return math.inf
         return math.log(_SHARE) + log_delta + self.epsilon / 2 - math.log(self.cut_mass)
 
     def real_log_delta(self, ideal: float, epsilon: float) -> float:
-        """log(delta) of the real noise at `epsilon`, from that of the ideal one at `epsilon - self.epsilon`."""
+        """log(delta) of the real noise at `epsilon`, from that of the ideal noise at `epsilon - self.epsilon`."""
         if not self.epsilon:
             return ideal
         cut = epsilon - self.epsilon + math.log(self.cut_mass)

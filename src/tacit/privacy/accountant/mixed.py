@@ -1,14 +1,14 @@
-"""What a shuffler is worth to Gaussian releases: others in the place of senders, round by round.
+"""The privacy gain of a shuffler for Gaussian releases, round by round.
 
 Guarantee. Every other client's message R is a mixture of Gaussians at a distance of at most s from either of the
-two laws P0, P1 of the client's, s = 2 batch/z: whoever the others are. Two bounds follow; the better one counts.
+two laws P0, P1 of the client's, s = 2 batch/z, whatever the others' data. Two bounds follow; the better is used.
 
 - Swaps: the theorem of `swaps`. It moves a mass of tau in every round.
-- Clones: R >= e^-e (P0 + P1)/2 but for a mass of at most e^-e delta_Gauss(s; e). Moving that mass among n clients
+- Clones: R >= e^-e (P0 + P1)/2 up to a mass of at most e^-e delta_Gauss(s; e). Moving that mass among n clients
   costs (n - 1) e^-e delta_Gauss(s; e), for any e. What is left has clones at the rate e^-e: the pair of `clones`.
 
 A mass of slip that is moved in every one of T rounds changes the run in total variation by at most T slip, and
-delta by (1 + e^epsilon) T slip; a part of delta pays.
+delta by (1 + e^epsilon) T slip, which is paid from a part of delta.
 
 Batches. If the record is drawn with probability q only, tell the adversary the rest of the batch, and which other
 record stands in where this one is not drawn. Let O be the law of the message without the record, I and I' those
@@ -18,7 +18,7 @@ Barthe & Gaboardi 2018, Theorem 2): `ClonePair.drawn`. What swaps move does not 
 is the same for all three. With clones, one R must serve all three pairs: the mass to move is then at most 3/2 of
 the above, and there is room for it if e^-e <= 2/3.
 
-Without a shuffler the releases are what they are, so the smaller of this and of the local bound holds.
+The local bound holds with or without a shuffler, so the smaller of the two bounds holds.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ SAFE_SIDE = 1e-7
 """Relative allowance for floating point."""
 
 _SLIP_SHARE = 0.25
-"""The part of delta that pays for messages that are not quite clones. It decides how tight, not whether."""
+"""The part of delta that pays for messages that are not exactly clones. Any value is valid, some are tighter."""
 
 _PASSES, _SETTLED = 3, 2e-3
 _LOG_NEGLIGIBLE = -9.0
 _DRAWN_SLIP, _DRAWN_CLONES = 1.5, math.log(1.5)
-"""With batches: what the slip is multiplied with, and the least e."""
+"""With batches: the factor on the slip, and the least e."""
 
 _BELOW_SLIP = 6.0
 """log of how many times less than the slip the far ends of swapped messages may cost."""
 
 _FEW_CLONES = 3.0
-"""Less than exp(-3) clones are expected: nobody hides among them."""
+"""Fewer than exp(-3) clones are expected, which is too few to hide among."""
 
 
 def is_mixed(event: DpEvent) -> bool:
@@ -66,10 +66,10 @@ def is_mixed(event: DpEvent) -> bool:
 
 
 def mixed_epsilon(event: DpEvent, delta: float, adjacency: Adjacency, *, local: float) -> float:
-    """The epsilon behind an honest shuffler; `local` is what holds without one, and never exceeded."""
+    """The epsilon behind an honest shuffler; never above `local`, the epsilon without a shuffler."""
     best = local
     for _ in range(_PASSES if 0 < local < math.inf else 0):
-        # An epsilon holds if it is not above the cap that its slip is weighed with.
+        # An epsilon is valid if it is at most the cap that was used to charge for the slip.
         answer = EpsilonAtAtoms((1 - _SLIP_SHARE) * delta)
         found = _answer(event, adjacency, best, delta, answer) * (1 + SAFE_SIDE)
         settled = found > (1 - _SETTLED) * best
@@ -82,7 +82,7 @@ def mixed_epsilon(event: DpEvent, delta: float, adjacency: Adjacency, *, local: 
 def mixed_log_delta(
     event: DpEvent, epsilon: float, adjacency: Adjacency, *, log_floor: float, local: float, rough: bool
 ) -> float:
-    """log(delta) behind an honest shuffler, tight above `log_floor`; never above the `local` one."""
+    """log(delta) behind an honest shuffler, tight above `log_floor`; never above `local`, the one without it."""
     floor = math.exp(log_floor)
     found = _answer(event, adjacency, epsilon, floor, LogDeltaAt(epsilon), rough=rough)
     return min(local, float(np.logaddexp(found, math.log(_SLIP_SHARE) + log_floor)) + SAFE_SIDE)
@@ -90,7 +90,7 @@ def mixed_log_delta(
 
 @dataclass(frozen=True)
 class EpsilonAtAtoms(EpsilonAt):
-    """For laws with atoms: where the largest loss alone has more than delta, the usual aim sees nothing else."""
+    """For laws with atoms: if the largest loss alone has more mass than delta, the usual tilt sees only that."""
 
     def answer(self, composed: ComposedLoss, tilt: float) -> tuple[float, float]:
         found, resolution = super().answer(composed, tilt)
@@ -114,14 +114,14 @@ def composed_answer(
     try:
         return worst(directions, math.log(delta) + _LOG_NEGLIGIBLE, question, rough=rough)
     except CannotAnswerError:
-        # There is still what holds without the shuffler.
+        # The bound without the shuffler still holds.
         return math.inf
 
 
 def _answer(
     event: DpEvent, adjacency: Adjacency, cap: float, delta: float, question: Question, *, rough: bool = False
 ) -> float:
-    """The better answer of both bounds, if slips are weighed with epsilons of at most `cap`; infinite if none."""
+    """The better answer of both bounds, charging slips for epsilons up to `cap`; infinite if there is none."""
     shuffled: dict[ShuffledDpEvent, int] = {}
     others: list[DpEvent] = []
     for leaf, times in leaves(event):
@@ -151,14 +151,14 @@ def _answer(
 
 def _shifts(leaf: ShuffledDpEvent, adjacency: Adjacency) -> tuple[float, float]:
     """How far the record moves a message, and how far apart any two clients' messages may be."""
-    # Batches of fixed size are known to the accountant for replace-one only, which `dominate` has seen to.
+    # `dominate` has already refused fixed-size batches for anything but replace-one.
     sides = 2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0
-    # However the differing record is adjacent, other clients may differ in everything.
+    # Whatever the adjacency, other clients' records may differ entirely.
     return sides / leaf.noise_multiplier, 2 * leaf.batch / leaf.noise_multiplier
 
 
 def _swapped(leaf: ShuffledDpEvent, adjacency: Adjacency, log_slip: float) -> ClonePair | None:
-    """The pair of a round with a slip of at most exp(`log_slip`); None if there are too few for swaps."""
+    """The pair of a round with a slip of at most exp(`log_slip`); None if there are too few clients for swaps."""
     shift, client_shift = _shifts(leaf, adjacency)
     hiding = hiding_clients(leaf.clients - 1, client_shift, log_slip)
     # Rounded down, so that passes that differ little in their slip share a pair.
@@ -166,7 +166,7 @@ def _swapped(leaf: ShuffledDpEvent, adjacency: Adjacency, log_slip: float) -> Cl
 
 
 def _cloned(leaf: ShuffledDpEvent, adjacency: Adjacency, log_slip: float) -> ClonePair | None:
-    """The same with clones; None for hardly any."""
+    """The same with clones; None if too few clones are expected."""
     shift, client_shift = _shifts(leaf, adjacency)
     others = leaf.clients - 1
     per_message = log_slip - math.log(others)

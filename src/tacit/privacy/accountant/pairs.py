@@ -2,8 +2,8 @@
 
 A pair is all that the accountant needs to know about one release (Zhu, Dong & Wang 2022, Def. 7 and Thm
 10): products of dominating pairs dominate adaptive compositions. Each pair here answers two questions about
-its privacy loss L = log P/Q under P: on which range does it live, and how much of P and of Q lies in each
-cell of a grid of losses. All noise has standard deviation one; shifts are in units of it.
+its privacy loss L = log P/Q under P: what its range is, and how much of P and of Q lies in each cell of a grid of
+losses. All noise has standard deviation one; shifts are in units of it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from scipy.special import log_ndtr, ndtri_exp
 Array = NDArray[np.float64]
 
 _FAR = 40.0
-"""Standard deviations beyond which a Gaussian's mass, exp(-800), is taken to be nothing."""
+"""Standard deviations beyond which a Gaussian's mass, exp(-800), is treated as zero."""
 
 _MOST_STEPS = 60
 
@@ -42,7 +42,7 @@ class Pair(Protocol):
 
     @property
     def unbounded(self) -> float:
-        """Mass of P that is given up as if it revealed the record."""
+        """Mass of P that is charged as if it revealed the record."""
         ...
 
 
@@ -61,7 +61,7 @@ class MixturePair:
     unbounded: float = 0.0
 
     def loss(self, outcome: Array) -> Array:
-        """log P(x)/Q(x)."""
+        """The privacy loss log P(x)/Q(x) at each outcome x."""
         upper, _ = _log_mixture(outcome, self.upper_weights, self.upper_shifts)
         lower, _ = _log_mixture(-outcome, self.lower_weights, self.lower_shifts)
         return upper - lower
@@ -120,7 +120,7 @@ class FixedSizePair:
 
     where z is such that sum_j w_j (W_j(z) - g)_+ = w_0 (g - 1). The bound holds in both directions, so it is the
     profile of a pair that looks, where the loss is positive, like w_0 N(0) + sum_j w_j N(d_j) against N(0), with
-    j told where the loss at j alone is smaller; where it is negative, like the reverse; and the rest of the mass
+    j revealed where the loss at j alone is smaller; where it is negative, like the reverse; the rest of the mass
     has loss zero. Without replacement, j is 0 or 1.
     """
 
@@ -128,7 +128,7 @@ class FixedSizePair:
     """d_j for the j >= 1 that count, all positive"""
     weights: tuple[float, ...]
     drawn: float
-    """1 - w_0"""
+    """the chance that the record is drawn at all, 1 - w_0"""
     unbounded: float = 0.0
 
     @property
@@ -144,7 +144,7 @@ class FixedSizePair:
         return -float(low), float(high)
 
     def loss(self, outcome: Array) -> Array:
-        """The loss where j is not told: the largest over sets A of log (w_0 + sum_A w_j W_j)/(w_0 + sum_A w_j).
+        """The loss where j stays hidden: the largest over sets A of log (w_0 + sum_A w_j W_j)/(w_0 + sum_A w_j).
 
         With z given, this is the g for which z is right, because sum_A w_j (W_j - g) <= w_0 (g - 1) for every A,
         with equality for the A of the j with W_j > g. That A holds the largest W_j.
@@ -165,7 +165,7 @@ class FixedSizePair:
         below, above = np.abs(losses[: zero + 1][::-1]), losses[zero:]
         shorter, longer = sorted((below, above), key=len)
         if np.array_equal(shorter, longer[: len(shorter)]):
-            # One side's cells are the first of the other's; what lies beyond them, its last.
+            # The cells of one side are the first of the other side; everything beyond them joins its last cell.
             long = self._log_positive_cells(longer)
             short = tuple(_log_total_from(cells, len(shorter) - 1) for cells in long)
             (upper, lower), mirrored = (long, short) if len(above) == len(longer) else (short, long)
@@ -188,7 +188,7 @@ class FixedSizePair:
         return np.asarray(np.logaddexp.reduce(moved)), np.asarray(np.logaddexp.reduce(still))
 
     def _outcomes(self, losses: Array, alone: Array) -> Array:
-        """z at every loss; `alone` are the outcomes at which each j alone has that loss.
+        """z at each loss; `alone` are the outcomes at which each j alone has that loss.
 
         The sum increases and is convex in z, so Newton's steps from above come down to its root.
         """
@@ -208,7 +208,7 @@ class FixedSizePair:
 
 @dataclass(frozen=True)
 class RevealedPair:
-    """N(s_j, 1) against N(0, 1) with chance w_j, and j is told: delta(e) = sum_j w_j delta_Gauss(s_j; e)."""
+    """N(s_j, 1) against N(0, 1) with chance w_j; j is revealed: delta(e) = sum_j w_j delta_Gauss(s_j; e)."""
 
     weights: tuple[float, ...]
     shifts: tuple[float, ...]
@@ -233,7 +233,7 @@ class RevealedPair:
 
 
 def _log_total_from(log_masses: Array, last: int) -> Array:
-    """The first masses as they are, and all from the `last` on as one."""
+    """The masses before `last` unchanged, and all from `last` on added up."""
     return np.append(log_masses[:last], np.logaddexp.reduce(log_masses[last:]))
 
 

@@ -1,8 +1,7 @@
 """A second opinion: the same dominating pairs, accounted for by Renyi divergence.
 
-Shares no arithmetic with `accounting`: moments are integrals over outcomes, nothing is discretised or
-transformed. The price is a looser bound, so its epsilon is never below the other one; tests and audits rely
-on that.
+It shares no arithmetic with `accounting`: moments are integrals over outcomes, and nothing is discretised or
+transformed. The bound is looser, so its epsilon is never below the other one; tests and audits rely on that.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def rdp_epsilon(event: DpEvent, delta: float, adjacency: Adjacency = Adjacency.R
     """
     coins, rest = separate(event, adjacency)
     if coins:
-        # That of coins is one by Renyi divergences already.
+        # The bound for coins already uses Renyi divergences.
         each = check_delta(delta) / (len(coins) + (rest is not None))
         others = 0.0 if rest is None else rdp_epsilon(rest, each, adjacency)
         return sum(noise.epsilon(each) for noise in coins) + others
@@ -118,14 +117,14 @@ def _mixture_moment(pair: MixturePair, tilt: float) -> float:
 def _fixed_size_moment(pair: FixedSizePair, tilt: float) -> float:
     """log of the atom plus the integral, over all numbers of draws, of exp(t L) where the loss L is positive.
 
-    Once for P, and once for the mirror image, where P has what Q has here, and the loss is -L.
+    It is taken once for P, and once for the mirror image, where P and Q change places and the loss is -L.
     """
 
     def log_integrand(x: Array) -> Array:
         hidden, parts = pair.loss(x), []
         for shift, weight in zip((0.0, *pair.shifts), (1 - pair.drawn, *pair.weights), strict=True):
             if weight > 0:
-                # Where the number of draws is told, its own loss is the smaller one.
+                # Where the number of draws is revealed, its own loss is the smaller one.
                 losses = np.minimum(hidden, shift * x - shift**2 / 2) if shift else hidden
                 here = _log_density(x, (1.0,), (shift,)) + tilt * losses
                 mirrored = _log_density(x, (1.0,), (0.0,)) - tilt * losses

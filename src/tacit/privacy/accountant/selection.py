@@ -1,12 +1,12 @@
-"""What it costs to choose the best of several private runs (after Papernot & Steinke 2022).
+"""The privacy cost of choosing the best of several private runs (after Papernot & Steinke 2022).
 
-A random number of runs, each at a random point of a grid, and only the best of them is shown. Two things follow
-that are easily overlooked:
+A random number of runs is made, each at a random point of a grid, and only the best one is shown. Two
+consequences are easily overlooked:
 
-- The score by which runs are compared has to be part of what a run releases, or look at public records alone. A
-  loss on the private records, compared without noise, is covered by no theorem.
-- The bound is against who sees the chosen model *alone*. A server that nobody trusts sees the messages of every
-  run, so against it all runs add up: that is `accounting.epsilon` of the repeated event.
+- The score by which runs are compared must be part of what a run releases, or depend on public records only. No
+  theorem covers a loss on the private records that is compared without noise.
+- The bound holds only against someone who sees *nothing but* the chosen model. An untrusted server sees the
+  messages of every run, so against it all runs add up: that is `accounting.epsilon` of the repeated event.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from tacit.privacy.events import from_dict, to_dict
 from tacit.privacy.promises.terms import Adjacency
 
 _HALVINGS = 12
-"""How often the interval in which the best e lies is halved."""
+"""How often the search for the best e halves its interval."""
 
 _MOST_NOISE = math.log(1e3)
 
 
 @dataclass(frozen=True)
 class RandomTrials:
-    """How many runs: K >= 1 with P(K = k) = (1 - g)^k / (k log(1/g)), so that E K = (1/g - 1) / log(1/g) = mean.
+    """The number of runs K >= 1: P(K = k) = (1 - g)^k / (k log(1/g)), so that E K = (1/g - 1) / log(1/g) = mean.
 
-    The truncated negative binomial distribution of shape 0 (Papernot & Steinke 2022, Def. 1). That K is random
-    and secret is what keeps the cost from growing with it.
+    This is the truncated negative binomial distribution of shape 0 (Papernot & Steinke 2022, Def. 1). The cost
+    does not grow with K because K is random and secret.
 
     >>> round(RandomTrials(10.0).stop, 3)
     0.027
@@ -54,7 +54,7 @@ class RandomTrials:
 
     @cached_property
     def stop(self) -> float:
-        """g, the smaller the more runs."""
+        """The parameter g; smaller values mean more runs."""
 
         def excess(log_stop: float) -> float:
             return math.log(math.expm1(-log_stop) / -log_stop / self.mean)
@@ -62,7 +62,7 @@ class RandomTrials:
         return math.exp(optimize.brentq(excess, -700.0, -1e-9))
 
     def quantile(self, chance: float) -> int:
-        """The number of runs that is exceeded with at most this probability.
+        """A number of runs that is exceeded with at most this probability.
 
         >>> RandomTrials(10.0).quantile(1e-3)
         148
@@ -70,23 +70,23 @@ class RandomTrials:
         return int(stats.logser.isf(chance, 1 - self.stop))
 
     def draw(self, generator: np.random.Generator) -> int:
-        """A number of runs."""
+        """Draw a number of runs."""
         return int(generator.logseries(1 - self.stop))
 
 
 def selection_epsilon(
     event: DpEvent, trials: RandomTrials, delta: float, adjacency: Adjacency = Adjacency.REPLACE_ONE
 ) -> float:
-    """The epsilon of showing the best of several runs, each of which is `event`, and nothing else of them.
+    """The epsilon of showing only the best of several runs, each of which is `event`.
 
-    Guarantee: holds for the records that the runs are private about, against who sees the chosen run alone, if
-    the score is part of the run or looks at public records. Infinite for runs that are not private.
+    Guarantee: it protects the records that the runs protect, against someone who sees the chosen run alone, if
+    the score is part of the run or depends on public records only. Infinite for runs that are not private.
 
         delta'(epsilon) <= E K delta(epsilon - log r),   r = 1 / (g + (1-g) (1 - delta(e)) exp(-e))
                                                          or 1 + (1/g - 1) delta(e), if that is more; for any e
 
     Proof. Let q and q' be the densities of a run on two neighbouring data sets, u and u' the chances that a run
-    is better than the outcome y (ties are broken by a number that is drawn beside the outcome). The best of K
+    is better than the outcome y (ties are broken by a random number drawn with the outcome). The best of K
     runs has the density q f(u) with f(u) = c/(g + (1-g) u), and q' f(u') on the other data set. As u' is at most
     1 and at most exp(e) u + delta(e), f(u)/f(u') is largest where u = 0 or u' = 1, and at most r. So
     q f(u) - exp(epsilon) q' f(u') <= f(u) (q - exp(epsilon)/r q'), and f(u) <= f(0) = E K. QED
@@ -127,7 +127,7 @@ def run_epsilon(
     delta: float,
     adjacency: Adjacency = Adjacency.REPLACE_ONE,
 ) -> float:
-    """What one run may have, so that showing the best of several has `epsilon`: the event with more noise.
+    """The epsilon that one run may have, so that showing the best of several has `epsilon`.
 
     Guarantee: runs like `event`, all of whose noise grows together, have a `selection_epsilon` of at most
     `epsilon` if they have the epsilon that is returned or less.
@@ -148,13 +148,13 @@ def run_epsilon(
         raise RequestError(
             f"no run is private enough for the best of {trials.mean:g} to have epsilon {epsilon:g}"
         )
-    # Rounded up by the tolerance, so that the excess is not above zero.
+    # Increased by the tolerance, so that the excess is not above zero.
     factor = math.exp(optimize.brentq(excess, 0.0, _MOST_NOISE, xtol=1e-4) + 2e-4)
     return epsilon_of(_noisier(event, factor), delta, adjacency)
 
 
 def _noisier(event: DpEvent, factor: float) -> DpEvent:
-    """The same releases with noise that is larger by a factor."""
+    """The same releases with the noise multiplied by a factor."""
 
     def scaled(value: Any) -> Any:
         if isinstance(value, dict):

@@ -1,11 +1,11 @@
-"""Gaussian messages behind a shuffler: a client hides in the places of others, whoever they are.
+"""Gaussian messages behind a shuffler: a client's message could be that of any other client.
 
 Units are standard deviations of the noise. One client's message is p0 = N(a) or p1 = N(b), |a - b| <= r =
 `shift`; the others' are R_k = N(u_k). All of a, b and the u_k lie in a ball of diameter c = `client_shift`, in
 any dimension.
 
 **Swaps.** Of the N others, set N' aside. Draw k at random among the K others that are left. The adversary sees
-who sent what among these K, except that the client's message stands in the place of k; and k's own message,
+who sent what among these K, except that the client's message stands in place of k's; and k's own message,
 mixed with those of the N' who were set aside. That tells more than all messages mixed. Let f_k be the law of the
 mixed part and f the mean of the f_k. Relative to R_1 x ... x R_K x f, the densities are
 
@@ -40,7 +40,7 @@ are the sums of n of them.)
   of the ball, then V <= c^2/4 - t^2 and |u_k - u| <= c/2 + t. So tau(M) is at most the largest over t of (c^2/4
   - t^2) times the largest over s <= c/2 + t of delta_Gauss(s; log M - V/2)/s^2.
 - H_M(f_k || f) is at most the largest H_M(f_k || f_j). That is the same question again, for N' others, a client
-  at a distance of c, and M in the place of g. So tau(M) <= h_n'(M) + (1 + M) tau'(M') for any split of the N'.
+  at a distance of c, and M in place of g. So tau(M) <= h_n'(M) + (1 + M) tau'(M') for any split of the N'.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ from tacit.privacy.accountant.clones import ClonePair
 from tacit.privacy.accountant.pairs import Array
 
 _PARTS, _DEPTH = (0.0, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2), 3
-"""Which parts of the others may be set aside, and how often those who were do so again."""
+"""Which fractions of the others may be set aside, and how deep this is repeated among those set aside."""
 
 _LEVEL_PRECISION = 0.02
-"""To how much, relatively, the logarithm of a level is determined. It decides how tight, not whether."""
+"""Relative precision of the logarithm of a level. It affects how tight the bound is, not whether it holds."""
 
 _NODES = 160
 """Cells of each side of X_g; the mass of each goes to its ends, such that it and the mean are kept."""
@@ -78,10 +78,10 @@ _MOST_POINTS, _FAR = 2**20, 24.0
 
 
 def hiding_clients(others: int, client_shift: float, log_slip: float) -> int:
-    """n of the theorem, for a tau of at most exp(`log_slip`) and the best number to set aside; 0 for nobody."""
+    """The theorem's n for a tau of at most exp(`log_slip`) and the best number to set aside; 0 for nobody."""
     slips, nobody = [log_slip], [_log_level_of_nobody(client_shift, log_slip)]
     for _ in range(_DEPTH - 1):
-        # Half of a slip is for those who hide, half for what they in turn cut off, 1 + M times.
+        # Half of a slip is for h_n' of those set aside, half for (1 + M) times what they cut off in turn.
         slips.append(slips[-1] - math.log(2) - float(np.logaddexp(0.0, nobody[-1])))
         nobody.append(_log_level_of_nobody(client_shift, slips[-1]))
     parts = np.unique((others * np.array(_PARTS)).astype(int))
@@ -146,7 +146,7 @@ def _contrast(log_g: float, shift: float, client_shift: float, log_tail: float) 
     above = np.exp(c * y + c**2 / 2) * -np.expm1(np.minimum(r * (start - y), 0.0))
     mass, mean = -np.diff(ndtr(-y - c)), -np.diff(ndtr(-y) - g * ndtr(-y - r))
     right = _to_ends(above, mass, mean)
-    # Negative under N(c), where p0 = N(r) and p1 = N(0). What lies further left counts as the last point.
+    # Negative under N(c), where p0 = N(r) and p1 = N(0). Everything further left counts as the last point.
     start = log_g / r + r / 2
     y = start - max(far + start, 1.0) * steps[::-1]
     below = g * np.exp(-c * y + c**2 / 2) * np.expm1(np.minimum(r * (y - start), 0.0))
@@ -159,7 +159,7 @@ def _contrast(log_g: float, shift: float, client_shift: float, log_tail: float) 
 
 
 def _to_ends(values: Array, mass: Array, mean: Array) -> Array:
-    """The mass of every cell on its two ends, with its mean kept."""
+    """Move the mass of every cell to its two ends, keeping its mean."""
     width = np.diff(values)
     upper = np.divide(mean - values[:-1] * mass, width, out=np.zeros_like(mass), where=width > 0)
     upper = np.clip(upper, 0.0, mass)
@@ -184,10 +184,11 @@ def _is_below(log_height: float, hiding: int, log_g: float, client_shift: float)
 
 @lru_cache(maxsize=64)
 def swap_pair(hiding: int, shift: float, client_shift: float, log_tail: float) -> ClonePair:
-    """The pair with the profile h_n, but for a few times exp(`log_tail`).
+    """The pair with the profile h_n, up to a few times exp(`log_tail`).
 
-    The profile is computed at some g >= 1, each value with what its arithmetic may have lost added. The greatest
-    convex function below these points is still above the profile, and it is that of a pair with these losses.
+    The profile is computed at some g >= 1, and each value is increased by the possible arithmetic error. The
+    greatest convex function below these points is still above the profile, and it is the profile of a pair with
+    these losses.
     """
     losses, heights = _heights(hiding, shift, client_shift, log_tail)
     levels = np.exp(losses)
@@ -195,14 +196,14 @@ def swap_pair(hiding: int, shift: float, client_shift: float, log_tail: float) -
     levels, heights, losses = levels[kept], heights[kept], losses[kept]
     slopes = np.append(np.diff(heights) / np.diff(levels), 0.0)
     scores, masses = np.tanh(losses[1:] / 2), np.maximum(np.diff(slopes), 0.0) * (1 + levels[1:]) / 2
-    # What is above the last level counts as if it told all. By symmetry, a loss of zero has what is left.
+    # Mass above the last level is charged as if it revealed everything. By symmetry, the rest has loss zero.
     unbounded = float(heights[-1])
     atom = max(0.0, 1.0 - unbounded - 2 * float(masses.sum()))
     return ClonePair(np.append(-scores[::-1], scores), np.append(masses[::-1], masses), unbounded, atom)
 
 
 def _heights(hiding: int, shift: float, client_shift: float, log_tail: float) -> tuple[Array, Array]:
-    """The profile at losses that lie evenly over a few deviations of the loss, and then in growing steps."""
+    """The profile at losses spaced evenly over a few deviations of the loss, and then in growing steps."""
     values, masses = _contrast(0.0, shift, client_shift, log_tail)
     deviation = math.sqrt(float((masses * values**2).sum()) / hiding)
     largest = gaussian.epsilon([shift], [1.0], log_tail)
@@ -234,7 +235,7 @@ def _profile(hiding: int, log_g: float, shift: float, client_shift: float, log_t
     length = fft.next_fast_len(math.ceil((high - low) / step) + 2, real=True)
     spectrum = fft.rfft(np.bincount((first + np.arange(width)) % length, law, length))
     power = np.exp(hiding * np.log(np.maximum(np.abs(spectrum), 1e-300)) + 1j * hiding * np.angle(spectrum))
-    # A bound on the error of each mass: that of the transforms, times what the power makes of it.
+    # A bound on the error of each mass: the error of the transforms, amplified by the power.
     rounding = 2.0**-52 * hiding * float(np.mean(np.abs(power))) * (4 + math.log2(length))
     start = math.floor(low / step)
     sums = np.roll(fft.irfft(power, length), -start)
@@ -243,7 +244,7 @@ def _profile(hiding: int, log_g: float, shift: float, client_shift: float, log_t
 
 
 def _window(points: Array, law: Array, times: int, log_tail: float) -> tuple[float, float]:
-    """Where the sum of so many lies, but for a part that adds at most exp(`log_tail`) to the mean.
+    """The range of the sum of `times` draws, except for a part that adds at most exp(`log_tail`) to the mean.
 
     For h >= 1/t, the mean of what is above h is at most h exp(-t h) times the moment exp(t x).
     """

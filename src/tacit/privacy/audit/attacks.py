@@ -1,9 +1,9 @@
-"""What the adversary makes of the messages: likelihood ratios, learnt in rehearsals.
+"""The adversary's attacks on the messages: likelihood ratios, learnt in rehearsals.
 
-An adversary who knows the algorithm can rehearse it: run clients of its own with either record, with and without
-noise, and so learn which vectors a client would have sent (signals) and what the noise does to them. The
-likelihood ratio of what it really saw follows. No attack knows anything about a particular algorithm, and the
-statistics that judge its guesses do not depend on how it came to them: a poor attack is weak, never wrong.
+An adversary who knows the algorithm can rehearse it: run its own clients with either record, with and without
+noise, and so learn which vectors a client would have sent (signals) and how noise changes them. From this it
+computes the likelihood ratio of what it really saw. No attack uses knowledge of a particular algorithm. The
+statistics that judge its guesses are valid for any guesses, so a poor attack is weak but never wrong.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from scipy.special import logsumexp
 from tacit.privacy.accountant.pairs import Array
 
 Attack = Callable[[Array], Array]
-"""From views (trials, rounds, dim), nan where nothing was seen, to one score a trial: high for "in"."""
+"""Maps views (trials, rounds, dim), nan where nothing was seen, to one score per trial; high means "in"."""
 
 _MOST_SIGNALS = 64
 _MOST_PATHS = 256
 _LEAST_NOISE = 1e-5
-"""Relative to the largest signal: what is taken for noise where there is none, above the errors of float32."""
+"""The noise assumed where there is none, relative to the largest signal; above the errors of float32."""
 
 _ROUNDS_PER_REHEARSAL = 4
-"""The noise of a path is learnt only from at least so many times as many rehearsals as it has rounds."""
+"""The noise of a path is learnt only if there are at least this many rehearsals per round."""
 
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """Runs in which the adversary knows everything."""
+    """Practice runs in which the adversary knows everything."""
 
     views: Array
-    """(trials, rounds, dim): what is seen of the private vectors, nan where nothing is"""
+    """(trials, rounds, dim): the visible part of the private vectors, nan where nothing is visible"""
     signals: Array
     """(trials, rounds, dim): the same clients without noise and compression"""
     present: NDArray[np.bool_]
@@ -43,12 +43,12 @@ class Rehearsal:
 
     @cached_property
     def residuals(self) -> Array:
-        """What noise and compression did."""
+        """The change made by noise and compression: views minus signals."""
         return self.views - self.signals
 
     @cached_property
     def scales(self) -> Array:
-        """The noise of every round, relative to that of all: (rounds,)."""
+        """(rounds,): the noise of each round, relative to the noise of all rounds."""
         axes = tuple(axis for axis in range(self.views.ndim) if axis != 1)
         seen = np.isfinite(self.residuals)
         squares = np.where(seen, self.residuals, 0.0) ** 2
@@ -63,7 +63,7 @@ class Rehearsal:
     def noise_std(
         self, members: NDArray[np.bool_] | slice = slice(None), round: int | slice = slice(None)
     ) -> Array:
-        """The noise on every coordinate in some rehearsals: (dim,)."""
+        """(dim,): the standard deviation of the noise on each coordinate in some rehearsals."""
         residuals = self.residuals[members, round].reshape(-1, self.views.shape[2])
         seen = np.isfinite(residuals)
         squares = np.where(seen, residuals, 0.0) ** 2
@@ -72,7 +72,7 @@ class Rehearsal:
 
 
 def rehearsed_attacks(rehearsal: Rehearsal, direction: Array) -> dict[str, Attack]:
-    """The attacks that a rehearsal allows; `direction` is the canary's, of length one."""
+    """The attacks that a rehearsal allows; `direction` is the canary's unit vector."""
     attacks = {
         "likelihood of each round": _each_round(rehearsal, noise_by_signal=False),
         "likelihood of each round, noise by signal": _each_round(rehearsal, noise_by_signal=True),
@@ -86,8 +86,8 @@ def rehearsed_attacks(rehearsal: Rehearsal, direction: Array) -> dict[str, Attac
 def _each_round(rehearsal: Rehearsal, *, noise_by_signal: bool) -> Attack:
     """log P/Q, round by round, of mixtures of Gaussians around the signals of either world.
 
-    Exact where the rounds are independent given what is public. With `noise_by_signal` every signal has a noise
-    of its own, which finds noise that depends on the data.
+    Exact if the rounds are independent given what is public. With `noise_by_signal` every signal has its own
+    noise level, which detects noise that depends on the data.
     """
     rounds = rehearsal.views.shape[1]
     pooled = rehearsal.noise_std()
@@ -120,7 +120,7 @@ def _each_round(rehearsal: Rehearsal, *, noise_by_signal: bool) -> Attack:
 
 
 def _atoms(signals: Array, grid: float) -> tuple[Array, Array]:
-    """The most frequent of some signals (trials, dim), and the logs of their shares; zero if there is none."""
+    """The most frequent signals of (trials, dim), and the logs of their shares; one zero if there are none."""
     signals = signals[np.isfinite(signals).all(1)]
     if not len(signals):
         return np.zeros((1, signals.shape[1])), np.zeros(1)
@@ -130,7 +130,7 @@ def _atoms(signals: Array, grid: float) -> tuple[Array, Array]:
 
 
 def _log_density(views: Array, signals: Array, log_weights: Array, stds: Array) -> Array:
-    """Of Gaussians around the signals, up to a constant, from the coordinates that were seen."""
+    """log-density of Gaussians around the signals, up to a constant, from the coordinates that were seen."""
     distances = (views[:, None, :] - signals) / stds
     terms = np.where(np.isfinite(distances), -0.5 * distances**2 - np.log(stds), 0.0)
     return np.asarray(logsumexp(terms.sum(2) + log_weights, axis=1))
@@ -173,7 +173,7 @@ def mixed_attacks(rehearsal: Rehearsal) -> dict[str, Attack]:
 def _whole_path(rehearsal: Rehearsal, direction: Array) -> Attack:
     """log P/Q of all rounds at once, along the canary's direction, with the noise's covariance over the rounds.
 
-    It sees what the rounds say together: memory of the client, noise that was used twice.
+    It detects what only the rounds together reveal: client memory, or noise that was used twice.
     """
     noise = _along(rehearsal.residuals, direction)
     rounds = noise.shape[1]
@@ -184,7 +184,7 @@ def _whole_path(rehearsal: Rehearsal, direction: Array) -> Attack:
 
     def scores(views: Array) -> Array:
         seen = _along(views, direction) @ whiten
-        # The seen path's own square cancels between the worlds.
+        # The square of the seen path is the same in both worlds and cancels.
         logs = [
             logsumexp(seen @ members.T - 0.5 * (members**2).sum(1), axis=1) - np.log(len(members))
             for members in worlds

@@ -1,8 +1,8 @@
-"""What can be measured directly: is the noise as large, and of the kind, that the promise rests on?
+"""Direct measurements: does the noise have the size and the law that the promise relies on?
 
-Guesses alone bound epsilon from below, and are weak where the bound is loose or a record is seldom drawn. But
-whoever holds the code can play it with and without noise, and with either of two neighbouring records, at the
-same coins. That shows how far one record moves a message and what noise is on it, to within a percent or so.
+Guesses only bound epsilon from below, and are weak where the bound is loose or a record is seldom drawn. But
+someone who has the code can run it with and without noise, and with either of two neighbouring records, using the
+same random numbers. That shows how far one record moves a message and its noise, to within about a percent.
 
 Every check is a statistical test. For code that keeps its promise it fails with probability at most `LEVEL`.
 """
@@ -22,19 +22,19 @@ from tacit.privacy.audit.guesses import clopper_pearson_lower
 Counts = NDArray[np.int64]
 
 LEVEL = 1e-3
-"""The chance of a false alarm, of each check."""
+"""The chance of a false alarm in each check."""
 
 _ROUNDING = 1e-3
 """Relative allowance for sums in single precision."""
 
 _NEARLY = 0.9
-"""Rounds with at least this part of the largest ratio of movement and noise are looked at together."""
+"""Rounds whose ratio of movement to noise is at least this fraction of the largest are checked together."""
 
 _FEWEST_NUMBERS = 30
-"""A group of messages with fewer numbers than this says nothing about its noise."""
+"""The noise of a group of messages is not estimated from fewer numbers than this."""
 
 _FINE, _COARSE = 1e-5, 0.5
-"""Relative rounding of numbers on a grid; and what share of all numbers may be distinct there."""
+"""Relative rounding of numbers on a grid, and the share of all numbers that may be distinct there."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Check:
     promised: float
     violated: bool
     finding: str
-    """in words"""
+    """the result in words"""
 
 
 def noise_check(movements: Array, allowed: Array, noise: Array, groups: Counts, *, unit: str = "record") -> Check:
@@ -55,13 +55,13 @@ def noise_check(movements: Array, allowed: Array, noise: Array, groups: Counts, 
     Args:
         movements: (some trials, rounds), how far the canary moved messages, everything else being equal.
         allowed: (the same trials, rounds), how far it may have, in standard deviations.
-        noise: (trials, rounds, numbers), what noise messages had; nan where nothing was sent.
-        groups: (trials, rounds), messages whose noise is looked at separately, since it must not depend on data.
-        unit: whose movement it is, for the sentence.
+        noise: (trials, rounds, numbers), the noise of the messages; nan where nothing was sent.
+        groups: (trials, rounds), messages whose noise is checked separately, since it must not depend on data.
+        unit: what moves (a record or a client), for the sentence.
 
-    Movement over allowance is how large the noise of a round must be. Half of the trials say in which rounds it
-    comes closest to that; the other half are compared with it there, in the group in which they have the least
-    noise, at the upper confidence limit of its standard deviation (chi-square).
+    Movement divided by allowance is the noise that a round must have. Half of the trials find the rounds where
+    the noise comes closest to that limit. The other half are compared with it in these rounds, in the group with
+    the least noise, at the upper confidence limit of its standard deviation (chi-square).
     """
     rounding = _ROUNDING * float(movements.max())
     if ((allowed == 0) & (movements > rounding)).any():
@@ -92,7 +92,7 @@ def noise_check(movements: Array, allowed: Array, noise: Array, groups: Counts, 
 
 
 def _deviations(noise: Array) -> Array:
-    """The root mean square of every round's noise, as far as it was seen; one where it was not."""
+    """The root mean square of each round's noise where it was seen; one where it was not."""
     seen = np.isfinite(noise)
     squares = np.where(seen, noise, 0.0) ** 2
     axes = tuple(axis for axis in range(noise.ndim) if axis != 1)
@@ -101,16 +101,16 @@ def _deviations(noise: Array) -> Array:
 
 
 def _in_deviations(noise: Array) -> Array:
-    """The noise of every round over its own standard deviation: steps that change with the rounds scale it."""
+    """The noise of each round divided by its own standard deviation, because step sizes may change by round."""
     return noise / np.maximum(_deviations(noise), np.finfo(float).tiny).reshape(1, -1, *[1] * (noise.ndim - 2))
 
 
 def law_check(noise: Array, sent: Array) -> Check:
-    """Whether the noise looks Gaussian (Kolmogorov and Smirnov), whatever its standard deviation is.
+    """Whether the noise looks Gaussian (Kolmogorov-Smirnov test), whatever its standard deviation is.
 
     Args:
         noise: (trials, rounds, ...), what was added; nan where nothing was sent.
-        sent: what was sent with it. Where that lies on a grid, as with coins as noise, the distribution function
+        sent: what was sent with it. If that lies on a grid, as with coins as noise, the distribution function
             may be off by the mass of one cell.
 
     With estimated standard deviations, one for every round, the test is conservative.
@@ -128,20 +128,20 @@ def law_check(noise: Array, sent: Array) -> Check:
 
 
 def _grid_step(numbers: Array) -> float:
-    """The distance between neighbours, if there are few different numbers up to rounding; else 0."""
+    """The distance between neighbours if there are few distinct numbers up to rounding; otherwise 0."""
     unit = _FINE * float(np.abs(numbers).max(initial=0.0))
     values = np.unique(np.round(numbers / unit)) if unit else np.zeros(0)
     return unit * float(np.diff(values).min()) if 1 < len(values) <= _COARSE * len(numbers) else 0.0
 
 
 def freshness_check(noise: Array) -> Check:
-    """Whether every number has noise of its own: no two clients, rounds or coordinates share any.
+    """Whether every number has independent noise: no two clients, rounds or coordinates share any.
 
     Args:
         noise: (clients, rounds, coordinates); nan where nothing was sent.
 
     Along each of the three axes, squares of sums of n numbers over n times their variance have a chi-square law.
-    Sums that are too large tell of noise that was used again, sums that are too small of noise that cancels.
+    Sums that are too large indicate noise that was used again, sums that are too small noise that cancels.
     """
     seen = np.isfinite(noise)
     numbers = np.where(seen, _in_deviations(noise), 0.0)
@@ -162,13 +162,13 @@ def freshness_check(noise: Array) -> Check:
 
 
 def draws_check(draws: Counts, *, chance: float, most: int | None, unit: str = "record") -> Check:
-    """Whether the canary is drawn as seldom as the promise counts on.
+    """Whether the canary is drawn as rarely as the promise assumes.
 
     Args:
         draws: (trials, rounds), how often the canary was drawn for a message.
         chance: the probability with which a message may depend on it at all.
-        most: in a whole run it may be drawn so often, if there is a limit.
-        unit: whose draws they are, for the sentence.
+        most: how often it may be drawn in a whole run, if there is a limit.
+        unit: what is drawn (a record or a client), for the sentence.
     """
     drawn, messages = int((draws > 0).sum()), draws.size
     at_least = float(clopper_pearson_lower(drawn, messages, 1 - LEVEL))
@@ -180,7 +180,7 @@ def draws_check(draws: Counts, *, chance: float, most: int | None, unit: str = "
 
 
 def others_check(base: Array, draws: Counts) -> Check:
-    """Whether what the others add is independent of the canary's own coin, as Poisson sampling promises.
+    """Whether the other records' contribution is independent of the canary's coin, as Poisson sampling promises.
 
     Args:
         base: (trials, rounds), the noiseless message without the canary, along one direction.

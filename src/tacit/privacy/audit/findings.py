@@ -1,4 +1,4 @@
-"""What an audit says in the end."""
+"""The results of an audit."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Finding:
 
 @dataclass(frozen=True)
 class AuditResult:
-    """The outcome of an audit of one promise, and of those that stand beside it.
+    """The outcome of an audit of one promise, and of the other promises that the same run makes.
 
-    `at_claim` is a lower bound on epsilon at the delta that was promised. Small deltas hide in rare events that
-    few trials ever show; but noise and accountant promise a whole curve of (epsilon, delta), and `on_curve`
-    tests the point of it at which practice trials promised most. It is tested at a higher confidence, because a
-    correct algorithm that makes full use of its noise lies exactly on its curve. `checks` compare what was
-    measured directly (noise, movement, draws) with what the promise rests on.
+    `at_claim` is a lower bound on epsilon at the delta that was promised. A small delta concerns rare events that
+    few trials ever show. But noise and accountant promise a whole curve of (epsilon, delta), and `on_curve` tests
+    its most promising point according to practice trials. It is tested at a higher confidence, because a correct
+    algorithm that makes full use of its noise lies exactly on its curve. `checks` compare direct measurements
+    (noise, movement, draws) with what the promise relies on.
     """
 
     method: str
@@ -47,26 +47,26 @@ class AuditResult:
     data: str
     adjacency: Adjacency
     rounds: int
-    """that were played"""
+    """the number of rounds that were played"""
     records: int
-    """of the audited client"""
+    """the number of records of the audited client"""
     noise_multiplier: float
     at_claim: Finding
     on_curve: Finding | None = None
     equivalent_epsilon: float | None = None
-    """the least epsilon at the promised delta of a mechanism *of the claimed kind* that lets so much be
-    guessed; the best guess at what is really kept, at `confidence`, but a bound only if the kind is right"""
+    """the least epsilon at the promised delta of a mechanism *of the claimed kind* that allows this many right
+    guesses: the best estimate of the true epsilon, at `confidence`, but a bound only if the kind is right"""
     adversary: Adversary = Adversary.SERVER
-    """who was played"""
+    """the adversary that was played"""
     unit: Unit = Unit.RECORD
     """whose data were guessed"""
     clients: int = 1
-    """of every trial"""
+    """the number of clients in every trial"""
     checks: tuple[Check, ...] = ()
     guesses_notice_half: bool | None = None
     """whether guesses alone would have refuted the promise with half of the noise, in a rehearsal"""
     notes: tuple[str, ...] = ()
-    """what was not played as it would run"""
+    """in which ways the audit differed from a real run"""
     beside: tuple[AuditResult, ...] = ()
     """audits of the other promises that the same run makes"""
 
@@ -82,12 +82,12 @@ class AuditResult:
 
     @property
     def confidence(self) -> float:
-        """Of the lower bound."""
+        """The confidence of the lower bound."""
         return self.at_claim.confidence
 
     @property
     def violated(self) -> bool:
-        """Whether this promise, its curve or what it rests on is refuted, or a promise that stands beside it."""
+        """Whether this promise, its curve, one of its checks or another promise of the same run is refuted."""
         return (
             self.at_claim.violated
             or (self.on_curve is not None and self.on_curve.violated)
@@ -97,11 +97,11 @@ class AuditResult:
 
     @property
     def verdict(self) -> str:
-        """In words."""
+        """The verdict in words."""
         return VIOLATION if self.violated else CONSISTENT
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values, for JSON."""
+        """Plain values for JSON."""
         return {
             "method": self.method,
             "algorithm": self.algorithm,

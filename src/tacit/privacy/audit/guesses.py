@@ -1,7 +1,7 @@
-"""How much privacy a number of right guesses rules out.
+"""Lower bounds on epsilon and delta from the number of right guesses.
 
-In both games a fair coin decides, for every canary, which of two records a client holds. Then the canary's
-guesser sees what the client sent and says which of the two it was, or nothing.
+In both games a fair coin decides, for every canary, which of two records a client holds. The guesser then sees
+what the client sent and says which of the two it was, or abstains.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def clopper_pearson_lower(successes: ArrayLike, trials: ArrayLike, confidence: f
 def repeated_runs_epsilon(
     right: ArrayLike, guesses: ArrayLike, trials: int, *, delta: float, confidence: float, sides: int
 ) -> Array:
-    """The largest epsilon that guesses in independent runs rule out at `delta`, one canary and one coin a run.
+    """The largest epsilon that guesses in independent runs rule out at `delta`; one canary and one coin per run.
 
-    `sides` says whether only one of the two worlds is ever guessed (1) or both (2). A result below zero rules out
+    `sides` is 1 if only one of the two worlds is ever guessed, and 2 for both. A result below zero rules out
     nothing.
 
     Guarantee: if the guesses are a fixed function of what was seen and the mechanism is (e, delta)-private, the
@@ -73,7 +73,7 @@ def repeated_runs_delta(
 
 
 def _limits(right: ArrayLike, guesses: ArrayLike, trials: int, confidence: float) -> tuple[Array, Array]:
-    """Lower limits, together at this confidence, of Pr[right | guessed] and Pr[guessed]."""
+    """Lower limits of Pr[right | guessed] and Pr[guessed], which hold together at this confidence."""
     error = 1 - confidence
     return (
         clopper_pearson_lower(right, guesses, 1 - (1 - _ON_THE_RATE) * error),
@@ -82,16 +82,16 @@ def _limits(right: ArrayLike, guesses: ArrayLike, trials: int, confidence: float
 
 
 def one_run_p_value(canaries: int, guesses: int, right: int, *, epsilon: float, delta: float) -> float:
-    """The chance that an (epsilon, delta)-private run lets so many guesses be right; many canaries in one run.
+    """The chance that an (epsilon, delta)-private run allows this many right guesses; many canaries in one run.
 
     Steinke, Nasr & Jagielski 2023, Corollary 5.4. With W ~ Binomial(guesses, 1/(1 + exp(-epsilon))) it is at most
 
         Pr[W >= right] + 2 canaries delta max_i Pr[right > W >= right - i] / i.
 
-    The guesses may depend on each other. What it needs is one independent fair coin for each canary, and that
-    turning one coin gives a neighbouring data set: a record for its replacement (replace-one), or for one that
+    The guesses may depend on each other. The bound requires one independent fair coin per canary, and that
+    flipping one coin gives a neighbouring data set: a record becomes its replacement (replace-one), or one that
     adds nothing (add/remove). For delta = 0: given what was seen and all other coins, a coin's odds are at most
-    exp(epsilon), so coin after coin the number of right guesses is at most W in law.
+    exp(epsilon), so by induction over the coins the number of right guesses is stochastically at most W.
     """
     _check(canaries, guesses, right, delta, 0.5)
     if right == 0:

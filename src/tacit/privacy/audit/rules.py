@@ -1,4 +1,4 @@
-"""When to guess: a threshold on an attack's score, chosen on practice trials and used once on others."""
+"""When to guess: a threshold on an attack's score, chosen on practice trials and used once on fresh ones."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tacit.privacy.audit.findings import Finding
 from tacit.privacy.audit.guesses import one_run_epsilon, repeated_runs_delta, repeated_runs_epsilon
 
 _FEWEST_GUESSES, _RULES = 16, 12
-"""In practice, and how many numbers of guesses between it and everything are considered."""
+"""The least number of guesses in practice, and how many numbers between it and all trials are tried."""
 
 _ONE_RUN_SHARES = (0.02, 0.06, 0.2, 0.6, 1.0)
-"""Parts of the canaries that are guessed in one run, each at a share of the error."""
+"""Fractions of the canaries that are guessed in one run; each gets a share of the error."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class ClaimedPoint:
 
 @dataclass(frozen=True)
 class Guesses:
-    """How guesses in independent trials went; `sides` counts the worlds that were ever guessed."""
+    """The results of guesses in independent trials; `sides` counts the worlds that were ever guessed."""
 
     right: int
     number: int
@@ -37,14 +37,14 @@ class Guesses:
     sides: int
 
     def epsilon(self, delta: float, confidence: float) -> float:
-        """The largest epsilon that they rule out at `delta`."""
+        """The largest epsilon that these guesses rule out at `delta`."""
         bound = repeated_runs_epsilon(
             self.right, self.number, self.trials, delta=delta, confidence=confidence, sides=self.sides
         )
         return max(0.0, float(bound))
 
     def delta(self, epsilon: float, confidence: float) -> float:
-        """The largest delta that they rule out at `epsilon`."""
+        """The largest delta that these guesses rule out at `epsilon`."""
         bound = repeated_runs_delta(
             self.right, self.number, self.trials, epsilon=epsilon, confidence=confidence, sides=self.sides
         )
@@ -63,7 +63,7 @@ class Rule:
     """by how much practice expects the bound to exceed the claim"""
 
     def guess(self, scores: Mapping[str, Array], present: NDArray[np.bool_]) -> Guesses:
-        """Guess in trials that had no part in choosing the rule."""
+        """Guess in trials that were not used to choose the rule."""
         mine = scores[self.attack]
         guessed_in = mine >= self.above
         guessed_out = (mine <= self.below) & ~guessed_in
@@ -92,9 +92,9 @@ def best_rule(
     *,
     confidence: float,
 ) -> Rule:
-    """The rule whose bound, in these practice trials, exceeds one of the claims by most.
+    """The rule whose bound in these practice trials exceeds one of the claims by most.
 
-    A high `confidence` keeps the choice from falling for rules that were lucky with a few guesses.
+    A high `confidence` avoids choosing rules that were merely lucky with a few guesses.
     """
     shares = np.geomspace(_FEWEST_GUESSES / len(present), 0.5, _RULES)
     best: Rule | None = None
@@ -127,9 +127,9 @@ def best_rule(
 def one_run_finding(
     scores: Array, present: NDArray[np.bool_], claim: ClaimedPoint, *, confidence: float, attack: str
 ) -> Finding:
-    """The best bound from guessing the canaries with the largest scores, in either direction, of one run.
+    """The best bound from guessing the canaries of one run with the largest scores, in either direction.
 
-    Several numbers of guesses are tried; each gets its share of the error, so that the best of them may be taken.
+    Several numbers of guesses are tried; each gets its share of the error, so that the best result is valid.
     """
     order = np.argsort(-np.abs(scores), kind="stable")
     right = np.cumsum((scores[order] > 0) == present[order])

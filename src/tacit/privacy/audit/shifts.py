@@ -1,4 +1,4 @@
-"""What an event promises about a single release, once everything but its noise is known."""
+"""What an event promises about a single release when everything but its noise is known."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tacit.privacy.events.crowds import CoinSumDpEvent
 
 @dataclass(frozen=True)
 class Shifts:
-    """How far one record may move a release, in standard deviations of its noise, from where it adds nothing."""
+    """How far one record may move a release compared with adding nothing, in standard deviations of the noise."""
 
     drawn: float
-    """for every time that it is drawn"""
+    """for each time that the record is drawn"""
     not_drawn: float = 0.0
 
 
 def promised_shifts(event: DpEvent) -> Shifts:
-    """Those of a run's rounds. What was released once, before them, comes first in an event and is not meant.
+    """The shifts of a run's rounds. Releases made once before the rounds come first in an event and are left out.
 
     >>> from tacit.privacy.events import poisson, repeated, two_level
     >>> promised_shifts(repeated(poisson(0.1, 4.0), 30)), promised_shifts(two_level(0.5, 2.0, 1.5, 0.5))

@@ -1,4 +1,4 @@
-"""What happened to one client's records, as events of `dp_accounting`; their cost is another matter.
+"""What happened to one client's records, as events of `dp_accounting`. Their cost is computed elsewhere.
 
 The noise multiplier of every event is the standard deviation of the noise on the *sum* of the contributions,
 divided by the bound on one record's contribution. An event describes one release, unless its docstring says
@@ -34,8 +34,8 @@ class TwoLevelDpEvent(DpEvent):  # type: ignore[misc]
 
     A fresh coin of probability `sampling_rate` decides whether the record contributes a vector of norm at
     most `inside`, else at most `outside`, both in units of the bound. The average of the two vectors over the
-    coin has a norm of at most `average`; left out, as much as the two norms allow. What the record contributes
-    may depend on its own hidden past (SAGA's table): Theorem B of docs/privacy.md.
+    coin has a norm of at most `average`; the default is as much as the two norms allow. The contribution may
+    depend on the record's own hidden past (SAGA's table): Theorem B of docs/privacy.md.
     """
 
     sampling_rate: float
@@ -60,8 +60,8 @@ class FixedSizeTwoLevelDpEvent(DpEvent):  # type: ignore[misc]
 
     Each time the record is drawn it adds a vector of norm at most `difference`; drawn or not it adds one of
     norm at most `full`, both in units of the bound. On average over the draws it adds a vector of norm at most
-    `average`; left out, as much as the two norms allow. What it adds is a function of the record and of earlier
-    releases only.
+    `average`; the default is as much as the two norms allow. What it adds is a function of the record and of
+    earlier releases only.
     """
 
     records: int
@@ -83,7 +83,7 @@ class FixedSizeTwoLevelDpEvent(DpEvent):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class RevealedBatchesDpEvent(DpEvent):  # type: ignore[misc]
-    """A whole run whose batches the adversary is told (SAGA, fixed-size batches without replacement).
+    """A whole run whose batches are revealed to the adversary (SAGA, fixed-size batches without replacement).
 
     In each of `rounds` rounds the record is in the batch with probability `sampling_rate` and then
     contributes at most `inside`, else at most `outside`. Amplification by sampling is not claimed; only the
@@ -104,7 +104,7 @@ class RevealedBatchesDpEvent(DpEvent):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class OnePassDpEvent(DpEvent):  # type: ignore[misc]
-    """A whole run over disjoint batches, cut without a look at the data: a record counts in one round only."""
+    """A whole run over disjoint batches, chosen without looking at the data. Each record is used in one round."""
 
     noise_multiplier: float
     rounds: int
@@ -117,10 +117,10 @@ class OnePassDpEvent(DpEvent):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class InexactNoiseDpEvent(DpEvent):  # type: ignore[misc]
-    """A whole run's noise is drawn by a real sampler: near the ideal noise of all other events, but not equal.
+    """The noise of a whole run comes from a real sampler, close but not equal to the ideal noise of other events.
 
-    All its draws together have their ideal probability up to a factor within exp(+-epsilon/2), after the ideal
-    law has lost `cut_mass` of its far ends. `tacit.noise.lattice` proves such numbers for its sampler.
+    All draws together have their ideal probability up to a factor within exp(+-epsilon/2), after `cut_mass` has
+    been removed from the tails of the ideal law. `tacit.noise.lattice` proves such numbers for its sampler.
     """
 
     epsilon: float
@@ -138,7 +138,7 @@ def gaussian(noise_multiplier: float) -> DpEvent:
 
 
 def poisson(sampling_rate: float, noise_multiplier: float) -> DpEvent:
-    """One release of a batch that each record joins with a coin of its own."""
+    """One release of a batch that each record joins by its own independent coin."""
     sampling_rate = probability("sampling_rate", number("sampling_rate", sampling_rate))
     return dp_accounting.PoissonSampledDpEvent(sampling_rate, gaussian(noise_multiplier))
 
@@ -146,12 +146,12 @@ def poisson(sampling_rate: float, noise_multiplier: float) -> DpEvent:
 def two_level(
     sampling_rate: float, noise_multiplier: float, inside: float, outside: float, average: float = math.inf
 ) -> DpEvent:
-    """One Poisson-sampled release to which an unsampled record contributes as well."""
+    """One Poisson-sampled release to which unsampled records also contribute."""
     return TwoLevelDpEvent(sampling_rate, noise_multiplier, inside, outside, average)
 
 
 def without_replacement(records: int, batch: int, noise_multiplier: float) -> DpEvent:
-    """One release of a uniformly drawn batch of fixed size, no record twice."""
+    """One release of a uniformly drawn batch of fixed size, without repeated records."""
     records, batch = batch_of(records, batch, replacement=False)
     return dp_accounting.SampledWithoutReplacementDpEvent(records, batch, gaussian(noise_multiplier))
 
@@ -171,7 +171,7 @@ def fixed_size_two_level(
     full: float,
     average: float = math.inf,
 ) -> DpEvent:
-    """One release of a fixed-size batch to which an undrawn record contributes as well."""
+    """One release of a fixed-size batch to which records that were not drawn also contribute."""
     return FixedSizeTwoLevelDpEvent(records, batch, replacement, noise_multiplier, difference, full, average)
 
 
@@ -188,22 +188,22 @@ def one_pass(noise_multiplier: float, rounds: int) -> DpEvent:
 
 
 def inexact_noise(epsilon: float, cut_mass: float) -> DpEvent:
-    """That the noise of a whole run comes from a real sampler with a known error."""
+    """States that the noise of a whole run comes from a real sampler with a known error."""
     return InexactNoiseDpEvent(epsilon, cut_mass)
 
 
 def shuffled(clients: int, records: int, batch: int, noise_multiplier: float) -> DpEvent:
-    """One release among the mixed messages of all clients, each of a batch of fixed size without replacement."""
+    """One release among the shuffled messages of all clients, each of a fixed-size batch without replacement."""
     return ShuffledDpEvent(clients, records, batch, noise_multiplier)
 
 
 def coin_sum(dim: int, clients: int, coins: int, reach: float) -> DpEvent:
-    """One sum over all clients, with coins as noise."""
+    """One sum over all clients, with heads of fair coins as noise."""
     return CoinSumDpEvent(dim, clients, coins, reach)
 
 
 def shared_noise(clients: int, expected: float, noise_multiplier: float) -> DpEvent:
-    """One round of a cohort drawn by coins whose members share the noise, to someone who sees every message."""
+    """One round of a randomly drawn cohort that shares the noise, against someone who sees every message."""
     return SharedNoiseDpEvent(clients, expected, noise_multiplier)
 
 
@@ -218,12 +218,12 @@ def nothing() -> DpEvent:
 
 
 def repeated(event: DpEvent, rounds: int) -> DpEvent:
-    """The same kind of release `rounds` times, each of which may depend on what the earlier ones gave."""
+    """The same kind of release `rounds` times; each may depend on the results of earlier ones."""
     return dp_accounting.SelfComposedDpEvent(event, count("rounds", whole("rounds", rounds)))
 
 
 def composed(events: Iterable[DpEvent]) -> DpEvent:
-    """Several releases one after the other, each of which may depend on what the earlier ones gave."""
+    """Several releases one after the other; each may depend on the results of earlier ones."""
     return dp_accounting.ComposedDpEvent(list(events))
 
 
@@ -233,7 +233,7 @@ def once(event: DpEvent, rounds: int) -> DpEvent:
 
 
 def chosen_runs(runs: Iterable[DpEvent], epsilon: float) -> DpEvent:
-    """Whole runs under a policy of `epsilon`, each chosen by someone who may have seen those before."""
+    """Whole runs under a policy of `epsilon`, each chosen by someone who may have seen the earlier ones."""
     return ChosenRunsDpEvent(tuple(runs), epsilon)
 
 
@@ -274,9 +274,9 @@ _SAMPLED = {
 
 
 def to_dict(event: DpEvent) -> dict[str, Any]:
-    """The event as plain numbers, words, lists and dicts, for the ledger; `from_dict` reads it back.
+    """The event as plain numbers, strings, lists and dicts, for the ledger; `from_dict` reads it back.
 
-    An event that is not sound, or that no accountant of tacit knows, is refused here as it is there.
+    Both refuse an event that is invalid or that no accountant of tacit knows.
 
     >>> to_dict(repeated(poisson(0.1, 2.0), 30))
     {'kind': 'repeated', 'rounds': 30,
@@ -309,7 +309,7 @@ def from_dict(data: Mapping[str, Any], *, nested: int = 0) -> DpEvent:
     if not isinstance(data, Mapping) or not isinstance(data.get("kind"), str):
         raise RequestError(f"an event must be a mapping with a 'kind', not {data!r}")
     if nested > _MOST_NESTED:
-        raise RequestError(f"an event has more than {_MOST_NESTED} others around it")
+        raise RequestError(f"events are nested more than {_MOST_NESTED} levels deep")
     values = {str(key): value for key, value in data.items() if key != "kind"}
     match data["kind"]:
         case "repeated":
@@ -326,7 +326,7 @@ def from_dict(data: Mapping[str, Any], *, nested: int = 0) -> DpEvent:
             return chosen_runs(_list("runs", values["runs"], nested), values["epsilon"])
         case kind if kind in _READERS:
             settings = inspect.signature(_READERS[kind]).parameters
-            # Entries that have a default were added later: events that were written before lack them.
+            # Entries with a default were added later, so events written before that lack them.
             later = {name for name, setting in settings.items() if setting.default is not setting.empty}
             _entries(kind, values, tuple(name for name in settings if name in values or name not in later))
             return _READERS[kind](**values)

@@ -13,7 +13,7 @@ from tacit.privacy.events.plain_numbers import batch_of, keep_numbers, keep_whol
 
 @dataclass(frozen=True)
 class ShuffledDpEvent(DpEvent):  # type: ignore[misc]
-    """One Gaussian release, mixed by a shuffler with those of `clients - 1` others that look like it.
+    """One Gaussian release, mixed by a shuffler with similar ones of `clients - 1` others.
 
     Every client draws a batch of exactly `batch` of its records without replacement, this one from `records`,
     adds up what they contribute, at most one bound each, and adds Gaussian noise of `noise_multiplier` bounds.
@@ -33,10 +33,10 @@ class ShuffledDpEvent(DpEvent):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class CoinSumDpEvent(DpEvent):  # type: ignore[misc]
-    """One sum of vectors of whole numbers over `clients`, each of whom adds the heads of `coins` fair coins.
+    """One sum of integer vectors over `clients`, each of whom adds the heads of `coins` fair coins.
 
-    They do so on every one of `dim` coordinates, and tell nobody how the coins fell. Before it is rounded, the
-    sum moves by at most `reach` (Euclidean) if a record is another one, and by half of that if it is left out.
+    Each client does so on every one of `dim` coordinates and keeps the coins secret. Before rounding, the sum
+    moves by at most `reach` (Euclidean) if a record is replaced, and by half of that if it is left out.
     """
 
     dim: int
@@ -52,11 +52,11 @@ class CoinSumDpEvent(DpEvent):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class SharedNoiseDpEvent(DpEvent):  # type: ignore[misc]
-    """One round of clients who take part by coins and share noise, to someone who sees every message.
+    """One round of a randomly drawn cohort that shares the noise, against someone who sees every message.
 
-    Each of `clients` takes part with probability `expected / clients`. A cohort of m adds noise of
-    `noise_multiplier / sqrt(max(m, expected))` bounds a message. The adversary knows who took part, so a client's
-    own share of the noise is all that protects it, and only the chance of not taking part counts.
+    Each of `clients` takes part with probability `expected / clients`. In a cohort of m, each message has noise
+    of `noise_multiplier / sqrt(max(m, expected))` bounds. The adversary knows who took part, so a client is
+    protected only by its own share of the noise and by its chance of not taking part.
     """
 
     clients: int
@@ -73,9 +73,9 @@ class SharedNoiseDpEvent(DpEvent):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class OnceDpEvent(DpEvent):  # type: ignore[misc]
-    """A whole run over disjoint batches, cut without a look at the data: a record counts in one round only.
+    """A whole run over disjoint batches, chosen without looking at the data. Each record is used in one round.
 
-    That round is an `event`; the others are post-processing of what it gave, or know nothing of the record.
+    That round is an `event`; the other rounds only post-process its result, or do not depend on the record.
     """
 
     event: DpEvent
@@ -88,7 +88,7 @@ class OnceDpEvent(DpEvent):  # type: ignore[misc]
 
 
 def alone(event: DpEvent) -> DpEvent:
-    """The same event to someone who can tell the client's messages from all others: the crowd is gone.
+    """The same event against someone who can tell the client's messages from all others: no crowd to hide in.
 
     >>> alone(OnceDpEvent(CoinSumDpEvent(dim=5, clients=100, coins=3, reach=1.0), 7)).event.clients
     1

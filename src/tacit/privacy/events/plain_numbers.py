@@ -1,4 +1,4 @@
-"""Plain numbers for events: whatever comes from a file or from numpy is checked and made Python's own."""
+"""Plain numbers for events: values from files or numpy are checked and converted to Python numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tacit.errors import RequestError, count
 
 
 def number(setting: str, value: Any) -> float:
-    """The value as a float, if it is a finite number."""
+    """Return the value as a float if it is a finite number; raise `RequestError` otherwise."""
     try:
         if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
             raise RequestError(f"{setting} must be a finite number, not {value!r}")
@@ -20,33 +20,33 @@ def number(setting: str, value: Any) -> float:
 
 
 def whole(setting: str, value: Any) -> int:
-    """The value as an int, if it is a whole number by type."""
+    """Return the value as an int if its type is an integer type; raise `RequestError` otherwise."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise RequestError(f"{setting} must be a whole number, not {value!r}")
     return int(value)
 
 
 def keep_numbers(event: object, *settings: str) -> None:
-    """Make the named settings of a frozen event plain floats."""
+    """Convert the named settings of a frozen event to plain floats."""
     for setting in settings:
         object.__setattr__(event, setting, number(setting, getattr(event, setting)))
 
 
 def keep_whole(event: object, *settings: str) -> None:
-    """Make the named settings of a frozen event plain ints of at least one."""
+    """Convert the named settings of a frozen event to plain ints of at least one."""
     for setting in settings:
         object.__setattr__(event, setting, count(setting, whole(setting, getattr(event, setting))))
 
 
 def flag(setting: str, value: Any) -> bool:
-    """The value, if it is true or false."""
+    """Return the value if it is true or false; raise `RequestError` otherwise."""
     if not isinstance(value, bool):
         raise RequestError(f"{setting} must be true or false, not {value!r}")
     return value
 
 
 def batch_of(records: Any, batch: Any, *, replacement: bool) -> tuple[int, int]:
-    """Number of records and size of a batch, if the batch can be drawn."""
+    """Return the numbers of records and of a batch if the batch can be drawn; raise `RequestError` otherwise."""
     records = count("records", whole("records", records))
     batch = count("batch", whole("batch", batch))
     if batch > records and not replacement:
@@ -55,7 +55,7 @@ def batch_of(records: Any, batch: Any, *, replacement: bool) -> tuple[int, int]:
 
 
 def check_delta(value: float) -> float:
-    """The value, if it can be a delta."""
+    """Return the value if it is a valid delta, between 0 and 1; raise `RequestError` otherwise."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < value < 1:
         raise RequestError(
             f"delta must be a number above 0 and below 1, not {value!r}; well below 1/records is usual"

@@ -1,1 +1,1 @@
-"""What is promised, to whom, and against whom."""
+"""Privacy promises: what they say, whom they protect, and against whom."""

@@ -1,4 +1,4 @@
-"""What is asked of a run, and what a run provably gives: the one place where an epsilon becomes a promise."""
+"""The privacy that a user asks for, and the guarantee that a run provably gives."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Target:
 
 @dataclass(frozen=True)
 class ClientGroup:
-    """Clients with the same event and delta, and the epsilon that it costs each of them."""
+    """Clients with the same event and delta, and the epsilon of each of them."""
 
     event: DpEvent
     delta: float
@@ -50,10 +50,10 @@ class ClientGroup:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What is promised to every client. Its epsilon is computed here, from events, and cannot be typed in.
+    """What is promised to every client. The epsilon is always computed from events and cannot be set by hand.
 
-    `events` holds the whole run of each client, in client order. Equal events are accounted for once. Where
-    clients have budgets of their own, `deltas` has the delta of each, and `delta` is the largest of them.
+    `events` holds the whole run of each client, in client order. Equal events are accounted for once. If clients
+    have their own budgets, `deltas` has the delta of each, and `delta` is the largest of them.
 
     >>> from tacit.privacy.events import gaussian, poisson, repeated
     >>> run = repeated(poisson(0.1, 4.0), 30)
@@ -103,7 +103,7 @@ class Guarantee:
 
     @property
     def epsilon(self) -> float:
-        """The epsilon of the client that is protected least."""
+        """The largest epsilon, that of the least protected client."""
         return max(group.epsilon for group in self.groups)
 
     @property
@@ -112,13 +112,13 @@ class Guarantee:
         return tuple(self.groups[index].epsilon for index in self.group_of_client)
 
     def meets(self, target: Target) -> bool:
-        """Whether every client has at least the privacy that was asked for, between the same neighbours."""
+        """Whether every client has at least the privacy that was asked for, under the same adjacency."""
         return (
             self.adjacency is target.adjacency and self.delta <= target.delta and self.epsilon <= target.epsilon
         )
 
     def sentence(self) -> str:
-        """What an auditor can repeat to the people whose data it is. Numbers are rounded up.
+        """The guarantee as a sentence for the people whose data are protected. Numbers are rounded up.
 
         >>> from tacit.privacy.events import gaussian
         >>> print(Guarantee((gaussian(10.0),), delta=1e-5).sentence())
@@ -155,7 +155,7 @@ class Guarantee:
 
 
 def _key(event: DpEvent) -> object:
-    """Something hashable that is equal for equal events; compositions hold lists, which are not."""
+    """A hashable key that is equal for equal events; compositions hold lists, which are not hashable."""
     try:
         hash(event)
     except TypeError:
@@ -164,7 +164,7 @@ def _key(event: DpEvent) -> object:
 
 
 def _rounded_up(value: float) -> float:
-    """The value with three significant digits, never below it."""
+    """The value rounded up to three significant digits."""
     if value == 0:
         return 0.0
     unit = 10.0 ** (math.floor(math.log10(value)) - 2)

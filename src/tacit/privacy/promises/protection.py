@@ -1,4 +1,4 @@
-"""Who is protected against whom: one promise, told for each adversary in words that an auditor can repeat."""
+"""Who is protected against whom: one promise, stated for each adversary in words that an auditor can repeat."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tacit.privacy.promises.guarantee import ClientGroup, Guarantee, Target
 from tacit.privacy.promises.terms import Adjacency, Adversary, Unit
 
 _PRACTICALLY_NOTHING = 20.0
-"""An epsilon from which on the factor exp(epsilon) says nothing to anybody."""
+"""From this epsilon on, the factor exp(epsilon) is too large to mean anything."""
 
 
 _NO_GAIN = 1.01
-"""An epsilon that is larger by less than this factor is the same for all purposes."""
+"""Epsilons that differ by less than this factor are treated as equal."""
 
 
 @dataclass(frozen=True)
 class Protection:
-    """One line of the table. An infinite epsilon means that nothing is promised."""
+    """One line of the protection table. An infinite epsilon means that nothing is promised."""
 
     adversary: str
     protected: str
@@ -35,7 +35,7 @@ class Protection:
     sentence: str
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data for JSON, which has no infinity: None means that nothing is promised."""
+        """Plain data for JSON. JSON has no infinity, so None means that nothing is promised."""
         return {**self.__dict__, "epsilon": None if math.isinf(self.epsilon) else self.epsilon}
 
 
@@ -49,11 +49,11 @@ def protection(
 ) -> tuple[Protection, ...]:
     """The table of a guarantee: each adversary, the other adjacency, groups of records, whole clients.
 
-    Every epsilon is the worst over all clients, at the guarantee's delta, and holds on its own; they do not add
-    up. `beside` are the guarantees of the same run against those who see more. `records` is the number of records
-    of every client, in client order; without it there is no line for a whole client, and groups are taken to fit
-    into every client. `whole` is what whole clients were promised beside their records, if anything: then their
-    line is at its delta.
+    Every epsilon is the worst over all clients, at the guarantee's delta. Each holds on its own; they do not add
+    up. `beside` are the guarantees of the same run against adversaries who see more. `records` is the number of
+    records of every client, in client order; without it there is no line for a whole client, and groups are
+    assumed to fit into every client. `whole` is the promise made to whole clients in addition to their records,
+    if any; their line then uses its delta.
 
     >>> from tacit.privacy.events import gaussian, repeated
     >>> promise = Guarantee((repeated(gaussian(100.0), 30),) * 4, delta=1e-5)
@@ -90,13 +90,13 @@ def protection(
 
 
 def round_up(value: float, digits: int = 3) -> float:
-    """The value with so many significant digits, never below it.
+    """The value rounded up to this many significant digits.
 
     >>> round_up(0.41231), round_up(2.0), round_up(1234.5)
     (0.413, 2.0, 1240.0)
     """
     context = decimal.Context(prec=digits, rounding=decimal.ROUND_CEILING)
-    # Some slack, so that 0.3 does not become 0.301 by the last bit of its double.
+    # A little slack, so that the last bit of the double 0.3 does not make it 0.301.
     return float(context.create_decimal_from_float(value * (1 - 1e-12)))
 
 
@@ -114,9 +114,9 @@ def _line(guarantee: Guarantee, adversary: str, protected: str, epsilon: float, 
 
 
 def _stronger(guarantee: Guarantee, unit: str, beside: Sequence[Guarantee]) -> list[Protection]:
-    """Those who see more than the guarantee assumes."""
+    """Lines for adversaries who see more than the guarantee assumes."""
     if guarantee.adversary is Adversary.SHUFFLER and not beside:
-        # The event of a crowd says what is left without it.
+        # A crowd's event also determines the protection that remains without the crowd.
         exposed = tuple(alone(event) for event in guarantee.events)
         beside = [replace(guarantee, events=exposed, adversary=Adversary.SERVER)]
     told = [_beside(guarantee, unit, g) for g in beside]
@@ -136,7 +136,7 @@ def _stronger(guarantee: Guarantee, unit: str, beside: Sequence[Guarantee]) -> l
 
 
 def _beside(guarantee: Guarantee, unit: str, other: Guarantee) -> Protection:
-    """A guarantee of the same run against somebody who sees more; with a word if nothing is gained by less."""
+    """A guarantee of the same run against someone who sees more; says so if the shuffler gains nothing."""
     adversary, sentence = _ADVERSARIES[other.adversary], other.sentence()
     gains_nothing = other.epsilon <= guarantee.epsilon * _NO_GAIN
     if guarantee.adversary is Adversary.SHUFFLER and gains_nothing:
@@ -149,7 +149,7 @@ def _beside(guarantee: Guarantee, unit: str, other: Guarantee) -> Protection:
 
 
 def _weaker(guarantee: Guarantee, unit: str, beside: Sequence[Guarantee]) -> list[Protection]:
-    """Those who see less: a function of what the adversary sees is no easier to learn from."""
+    """Lines for adversaries who see less: by post-processing, they learn no more than the guarantee allows."""
     if guarantee.adversary is Adversary.MODEL:
         return []
     bound = _told(guarantee.epsilon, guarantee.delta)
@@ -175,7 +175,7 @@ def _others(guarantee: Guarantee, unit: str, beside: Sequence[Guarantee]) -> Pro
             f"computed from protected messages: {bound}, by post-processing."
         )
         return _line(guarantee, "another client", unit, guarantee.epsilon, sentence)
-    # Behind a crowd a client is hidden by the others' noise and messages, which the others know and can take off.
+    # In a crowd, a client is hidden by the others' noise and messages, which the others know and can subtract.
     alone = next((g for g in beside if g.adversary is Adversary.SERVER), None)
     epsilon = math.inf if alone is None else alone.epsilon
     sentence = (
@@ -242,7 +242,7 @@ def _whole_client(guarantee: Guarantee, records: Sequence[int], whole: Target | 
 def _worst(
     guarantee: Guarantee, records: Sequence[int] | None, cost: Callable[[ClientGroup, int | None], float]
 ) -> float:
-    """The largest cost of all clients; infinite where the accountant cannot answer."""
+    """The largest cost over all clients; infinite if the accountant cannot answer."""
     sizes = records if records is not None else [None] * len(guarantee.events)
     distinct = set(zip(guarantee.group_of_client, sizes, strict=True))
     try:

@@ -7,11 +7,11 @@ import enum
 from tacit.errors import unknown_name
 
 RECORD_COUNTS = "the number of records of every client"
-"""What promises to records take as public. Promises to whole clients protect it, unless they name it too."""
+"""Record-level promises treat this as public. Promises to whole clients protect it, unless they also name it."""
 
 
 class _Word(enum.StrEnum):
-    """A closed list of words that can be read from text, with an error that lists them."""
+    """A fixed set of words that can be read from text; the error for other words lists them."""
 
     @classmethod
     def _missing_(cls, value: object) -> None:
@@ -22,9 +22,9 @@ class Adjacency(_Word):
     """Which two data sets must be hard to tell apart.
 
     `REPLACE_ONE`: one record has other content, as in the papers. `ADD_REMOVE`: one record contributes
-    nothing (zero-out), the weaker promise that most published epsilons make. Every client has as many records in
-    both. Where whole clients are the unit, all records of one client are different, or contribute nothing, and
-    there may be more or fewer of them.
+    nothing (zero-out), the weaker promise that most published epsilons make. Every client has the same number of
+    records in both. If the unit is a whole client, all records of one client are different, or contribute
+    nothing, and their number may differ.
 
     >>> Adjacency("replace-one") is Adjacency.REPLACE_ONE
     True
@@ -45,7 +45,7 @@ class Unit(_Word):
 
 
 class Adversary(_Word):
-    """Against whom a guarantee holds: those named, even when they share what they saw; nobody who sees more."""
+    """Against whom a guarantee holds: those named, even if they pool what they saw, but nobody who sees more."""
 
     SERVER = "server"
     SHUFFLER = "shuffler"
@@ -55,7 +55,7 @@ class Adversary(_Word):
 
     @property
     def description(self) -> str:
-        """Who they are and what they are taken to see, in plain words.
+        """Who the adversaries are and what they are assumed to see, in plain words.
 
         >>> Adversary.SUM.description
         "anyone who sees only each round's sum over clients, not who took part, and has no client's help"
