@@ -152,7 +152,7 @@ def test_run_prints_one_json_object_and_leaves_a_run_directory(tmp_path: Path) -
         (["run", "--set=kappa=1"], "for kappa write algorithm.kappa"),
         (
             ["compare", "--algorithm=ldp-sgd", "--compressor=natural"],
-            "no algorithm here takes compressor: ldp-sgd takes",
+            "none of the chosen algorithms takes compressor: ldp-sgd takes",
         ),
         (["rnu"], "No such command"),
     ],

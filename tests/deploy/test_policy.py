@@ -52,7 +52,7 @@ def test_a_recipe_of_weaker_neighbours_asks_for_less_noise(consortium: Callable[
 def test_seeded_noise_is_for_trials_only(consortium: Callable[..., Any]) -> None:
     made = consortium(noise="gaussian")
     site = made.job.sites[0]
-    with pytest.raises(RequestError, match="follows from a seed"):
+    with pytest.raises(RequestError, match="comes from a seed"):
         admit(made.job, Policy.for_job(made.job, site), site, made.federation.client(0))
 
 
@@ -91,7 +91,7 @@ def test_a_policy_survives_being_written_down(consortium: Callable[..., Any]) ->
     ("text", "reason"),
     [
         ("epsilon = ", "not valid TOML"),
-        ("epsilon = 1.0", "must say delta"),
+        ("epsilon = 1.0", "must set delta"),
         ('epsilon = 1.0\ndelta = 1e-5\nalgorithms = ["a"]\nmodels = ["m"]\nbound = 3', "unknown setting"),
         ("epsilon = 0\ndelta = 1e-5\nalgorithms = []\nmodels = []\n[bounds]", "epsilon must be"),
         ('epsilon = 1\ndelta = 1e-5\nalgorithms = "a"\nmodels = []\n[bounds]', "algorithms in the policy"),

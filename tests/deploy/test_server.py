@@ -326,7 +326,7 @@ def test_a_server_that_was_set_back_is_told_so_and_nobody_pays(consortium: Calla
     shutil.rmtree(made.directory / "server")
     shutil.copytree(backup, made.directory / "server")
     before = [len(_releases(made, site)) for site in made.job.sites]
-    with pytest.raises(QuorumError, match=r"past-round \(.*state is older.*bring back the newest state folder"):
+    with pytest.raises(QuorumError, match=r"past-round \(.*state is older.*restore the newest state folder"):
         made.server().run()
     assert [len(_releases(made, site)) for site in made.job.sites] == before
 
@@ -335,8 +335,8 @@ def test_a_server_that_was_set_back_is_told_so_and_nobody_pays(consortium: Calla
     ("code", "way_out"),
     [
         (Code.BUDGET_SPENT, "may raise epsilon in its policy.toml"),
-        (Code.OTHER_JOB, "bring back the one that all parties agreed to"),
-        (Code.STATE_LOST, "out of this run for good"),
+        (Code.OTHER_JOB, "restore the one that all parties agreed to"),
+        (Code.STATE_LOST, "cannot rejoin this run"),
         (Code.FAILED, "remove state/halted"),
     ],
 )
@@ -479,7 +479,7 @@ def test_without_a_quorum_the_run_stops_and_can_be_taken_up_again(consortium: Ca
         # It is asked for ledger heads first.
         return "lose-request" if site != "site-0" and seen[site] > 1 + 2 else "none"
 
-    with pytest.raises(QuorumError, match="1 usable answers, and the quorum is 3"):
+    with pytest.raises(QuorumError, match="1 usable answers, but the quorum is 3"):
         made.server(made.backend(partitioned), quorum=3).run()
     assert _state(made).round == 2
     assert torch.equal(made.server(quorum=3).run().parameters, _simulated(made))

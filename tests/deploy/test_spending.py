@@ -75,7 +75,7 @@ def test_the_status_of_a_silo_and_the_account_of_its_state_say_the_same(folder: 
         assert "2 of 3" in shown.output
         assert "a" * 32 in shown.output
         assert "spent: epsilon 4" in shown.output
-        assert "room for a further run of epsilon" in shown.output
+        assert "enough for another run of epsilon" in shown.output
     found = json.loads(runner.invoke(app, ["account", str(place / "state"), "--json"]).output)
     assert found == {"source": "silo", **json.loads(json.dumps(spending_in(place).to_dict()))}
 
