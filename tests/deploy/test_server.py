@@ -311,7 +311,7 @@ def test_a_changed_recipe_is_no_reason_to_remove_keys(consortium: Callable[..., 
     made = consortium()
     _killed_after(made, 2)
     other = replace(made, job=replace(made.job, recipe=made.job.recipe.with_settings({"algorithm.step": 0.25})))
-    with pytest.raises(RequestError, match=r"Bring back the job.toml.* site-1 2 messages") as refused:
+    with pytest.raises(RequestError, match=r"Restore the job.toml.* site-1 2 messages") as refused:
         other.server().run()
     assert "remove" not in str(refused.value)
     assert made.server().run().answered == dict.fromkeys(made.job.sites, 6)
@@ -375,7 +375,7 @@ def test_who_is_missing_is_told_once_where_the_run_goes_on(consortium: Callable[
         made.backend(lambda site: "lose-answer" if site == "site-1" else "none"), notify=told.append
     ).run()
     assert len(told) == 1
-    assert told[0].startswith("round 1 went on without site-1: no-answer (")
+    assert told[0].startswith("round 1 was completed without site-1: no-answer (")
 
 
 def test_sums_are_divided_by_those_who_were_asked(consortium: Callable[..., Any]) -> None:
