@@ -701,13 +701,13 @@ def test_the_verb_says_what_it_checked_against_what(consortium: Callable[..., An
         assert result.exit_code == 0, result.output
         assert "The certificate is valid." in result.output
         assert made.job.digest in result.output
-        assert "compare its digest" in " ".join(result.output.split())
+        assert "Compare its digest" in " ".join(result.output.split())
         assert all(len(line) <= 80 for line in result.output.splitlines())
         own = tmp_path / "job.toml"
         own.write_text(made.job.text)
         sure = _verb(str(path), "--job", str(own))
         assert "the one that you gave" in " ".join(sure.output.split())
-        assert "compare its digest" not in " ".join(sure.output.split())
+        assert "Compare its digest" not in " ".join(sure.output.split())
         told = json.loads(_verb(str(path), "--json").output)
         assert told["valid"] is True
         assert told["keys_checked_against"].startswith(f"job {made.job.digest}")

@@ -29,7 +29,7 @@ def _admit(made: Any, **changes: Any) -> Any:
         ({"samplings": ["full"]}, "sampling 'poisson' is not among the samplings"),
         ({"bounds": {"normalise": 9.0}}, "bound 'clip-norm' is not among the bounds"),
         ({"bounds": {"clip-norm": 0.99}}, "clip_norm = 1 of 'clip-norm' is larger"),
-        ({"min_records": 25}, "at least 25 records, and there are 24"),
+        ({"min_records": 25}, "at least 25 records, but there are 24"),
         ({"epsilon": 3.9}, "less noise than the policy"),
         ({"delta": 1e-5}, "less noise than the policy"),
         ({"unit": "client"}, "protects one record"),
