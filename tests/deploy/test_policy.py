@@ -114,7 +114,7 @@ def test_a_job_survives_being_written_down(consortium: Callable[..., Any]) -> No
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"step": None}, "leaves algorithm.step open"),
+        ({"step": None}, "leaves min_records open"),
         ({"batch": None}, "leaves algorithm.batch open"),
         ({"snapshot_probability": None}, "leaves algorithm.snapshot_probability open"),
         ({"model": None}, "leaves model open"),

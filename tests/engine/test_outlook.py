@@ -76,3 +76,17 @@ def test_a_good_run_is_not_nagged() -> None:
     assert summary["findings"] == []
     assert summary["outlook"]["verdict"] == "clear"
     assert "findings" in summary["not_covered"]
+
+
+def test_a_regression_without_a_public_bound_on_its_target_is_told() -> None:
+    recipe = replace(RECIPE, data="diabetes", algorithm="noisy-mb-sgd", epsilon=8.0, rounds=100)
+    unknown, known = make_plan(recipe), make_plan(replace(recipe, target_bound=350.0))
+    before, after = outlook(unknown), outlook(known)
+    assert before is not None
+    assert after is not None
+    assert "target_bound" in before.sentence
+    assert "target_bound" not in after.sentence
+    errors = [tacit.simulate(plan, evaluate_every=100).last.test_metric for plan in (unknown, known)]
+    assert errors[0] is not None
+    assert errors[1] is not None
+    assert errors[1] < 0.6 * errors[0]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tacit.algorithms.prospect import prospect
+from tacit.algorithms.prospect import feature_scale, prospect
 from tacit.engine.plan import Plan
 from tacit.privacy import Unit
 
@@ -48,6 +48,14 @@ def outlook(plan: Plan) -> Outlook | None:
         plan.algorithm, plan.federation, found.noise_stds, float(found.noise_multipliers[0]), plan.rounds
     )
     ratio = 1 / (known.unit_noise * math.sqrt(known.dim))
+    recipe = plan.recipe
+    if plan.federation.classes is None and recipe is not None and recipe.target_bound is None:
+        said = (
+            "How large targets are is not known, and bound and steps assume about "
+            f"{plan.algorithm.work.bound.norm(known.dim) / feature_scale(plan.algorithm.work.model):.2g}. Set "
+            "target_bound to a public bound on the absolute target, such as the largest value that it can have."
+        )
+        return Outlook(ratio, "noisy", said)
     if ratio >= CLEAR:
         said = (
             f"Over {plan.rounds} rounds the signal can reach {ratio:.3g} times the noise: enough to learn from."

@@ -1,0 +1,181 @@
+"""How far behind the best of a grid the defaults are: the table of regrets in docs/results/defaults.md.
+
+    python benchmarks/defaults.py --data-dir DIR --out regrets.jsonl [--data digits,a9a] [--algorithm ldp-sgd]
+    python benchmarks/defaults.py --out regrets.jsonl --table
+
+The defaults run with three seeds. The grid (step, clip norm, rounds, compressor) runs with the first of them, and
+its best point is chosen *by the test metric*: no honest tuning could do better. Every result is a line of the
+file, and what is there already is not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+import time
+from pathlib import Path
+from statistics import mean, median, quantiles
+from typing import Any
+
+from tacit.algorithms.prospect import feature_scale
+from tacit.algorithms.registry import algorithm_entry
+from tacit.engine.plan import make_plan
+from tacit.engine.recipe import Recipe
+from tacit.engine.simulate import simulate
+from tacit.errors import DivergedError, RequestError
+
+DATA = ("digits", "breast-cancer", "obesity", "insurance", "a9a", "mnist", "fashion-mnist")
+EVERYWHERE = (
+    "soteriafl-gd", "soteriafl-sgd", "soteriafl-svrg", "noisy-mb-sgd", "accelerated-mb-sgd", "fed-spa",
+)  # fmt: skip
+ONCE = ("cdp-sgd", "soteriafl-saga", "ldp-sgd", "noisy-local-sgd", "dp-fed", "cpsgd", "dp-scaffold", "ef21-sgdm")
+"""At the second setting alone."""
+
+SETTINGS = ((1.0, 10, "iid"), (4.0, 10, "dirichlet:0.5"), (8.0, 5, "iid"), (4.0, 100, "iid"))
+"""Epsilon, clients, partition."""
+
+SEEDS = (0, 1, 2)
+STEPS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+"""Times the distance that one step would cover at full length, over the scale of the features."""
+CLIPS = (0.03, 0.1, 0.3, 1.0)
+"""Times the scale of the features."""
+ROUNDS = (30, 100, 300)
+TARGETS = {"insurance": 65_000.0}
+"""Public bounds on targets."""
+
+
+def main() -> None:
+    """Run what is missing, or show what there is."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--data", default=",".join(DATA))
+    parser.add_argument("--algorithm", default=",".join((*EVERYWHERE, *ONCE)))
+    parser.add_argument("--table", action="store_true", help="show the table of what is there, and run nothing")
+    options = parser.parse_args()
+    if not options.table:
+        run_missing(options.data.split(","), options.algorithm.split(","), options.out, options.data_dir)
+    print(table(read(options.out)))
+
+
+def read(path: Path) -> dict[str, dict[str, Any]]:
+    """All results so far, by their key."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    return {line["key"]: line for line in map(json.loads, lines)}
+
+
+def run_missing(data: list[str], algorithms: list[str], out: Path, data_dir: Path | None) -> None:
+    """Run every case that the file does not hold yet, and write each result as it comes."""
+    done = read(out)
+    for name, (number, setting), algorithm in itertools.product(data, enumerate(SETTINGS), algorithms):
+        if algorithm in ONCE and number != 1:
+            continue
+        for case in cases(algorithm):
+            key = json.dumps([name, setting, algorithm, case])
+            if key in done:
+                continue
+            line = {"key": key, "data": name, "setting": number, "algorithm": algorithm, "case": case}
+            line |= result(name, setting, algorithm, case, data_dir)
+            with out.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+
+
+def cases(algorithm: str) -> list[dict[str, Any]]:
+    """The defaults with each seed, then the grid."""
+    grid = [
+        {"step": step, "clip": clip, "rounds": rounds}
+        for step, clip, rounds in itertools.product(STEPS, CLIPS, ROUNDS)
+        if rounds == 100 or clip != 0.03
+    ]
+    if "compressor" in algorithm_entry(algorithm).settings:
+        grid += [{"step": step, "clip": 0.3, "rounds": 100, "compressor": "natural"} for step in STEPS]
+    return [*({"seed": seed} for seed in SEEDS), *grid]
+
+
+def result(
+    data: str, setting: tuple[float, int, str], algorithm: str, case: dict[str, Any], data_dir: Path | None
+) -> dict[str, Any]:
+    """The test metric of one case, or why there is none."""
+    epsilon, clients, partition = setting
+    settings: dict[str, Any] = {}
+    recipe = Recipe(
+        algorithm=algorithm,
+        data=data,
+        clients=clients,
+        partition=partition,
+        epsilon=epsilon,
+        seed=case.get("seed", 0),
+        rounds=case.get("rounds"),
+        target_bound=TARGETS.get(data),
+    )
+    began = time.process_time()
+    try:
+        if "step" in case:
+            plan = make_plan(recipe, data_dir=data_dir)
+            scale = feature_scale(plan.algorithm.work.model, plan.federation.feature_norm)
+            unit = scale * (1.0 if recipe.target_bound is None else recipe.target_bound / 2)
+            clip = case["clip"] * unit
+            # One step of full length moves scores by `step` usual residuals.
+            settings = {"clip_norm": clip, "step": case["step"] * unit / (clip * scale**2)}
+            if "compressor" in case:
+                settings["compressor"] = case["compressor"]
+        plan = make_plan(recipe.with_algorithm_settings(**settings), data_dir=data_dir)
+        run = simulate(plan, evaluate_every=plan.rounds)
+    except (RequestError, DivergedError) as error:
+        return {"error": str(error)[:200]}
+    metric = run.last.test_metric
+    assert metric is not None
+    return {
+        "metric": score(run.algorithm.work.model.metric_name, metric, run.federation),
+        "seconds": time.process_time() - began,
+    }
+
+
+def score(name: str, metric: float, federation: Any) -> float:
+    """Accuracy as it is; of a regression, 1 - error / error of the mean, so that more is better."""
+    if name == "accuracy":
+        return metric
+    spread = float(federation.test_targets.double().std(correction=0))
+    return 1 - min(2.0, metric / spread) if math.isfinite(metric) else -1.0
+
+
+def table(lines: dict[str, dict[str, Any]]) -> str:
+    """The defaults beside the best of the grid, in points, and the regrets in all."""
+    groups: dict[tuple[str, int, str], list[dict[str, Any]]] = {}
+    for line in lines.values():
+        groups.setdefault((line["data"], line["setting"], line["algorithm"]), []).append(line)
+    rows, regrets = [], []
+    for (data, number, algorithm), found in sorted(groups.items()):
+        usual = [line["metric"] for line in found if "seed" in line["case"] and "metric" in line]
+        grid = [line for line in found if "step" in line["case"] and "metric" in line]
+        if len(usual) < len(SEEDS) or len(grid) < 60:
+            continue
+        best = max(grid, key=lambda line: line["metric"])
+        regret = 100 * (best["metric"] - mean(usual))
+        regrets.append(regret)
+        epsilon, clients, partition = SETTINGS[number]
+        tuned = ", ".join(f"{name} {value}" for name, value in best["case"].items())
+        spread = f"{100 * mean(usual):.1f} ({100 * min(usual):.1f} to {100 * max(usual):.1f})"
+        where = f"{data} | {epsilon:g}, {clients}, {partition} | {algorithm}"
+        rows.append(f"| {where} | {spread} | {100 * best['metric']:.1f} | {regret:+.1f} | {tuned} |")
+    if not regrets:
+        return "nothing is complete yet"
+    tail = quantiles(regrets, n=10)[-1] if len(regrets) > 1 else regrets[0]
+    headings = [
+        "data",
+        "epsilon, clients, partition",
+        "algorithm",
+        "default",
+        "best of grid",
+        "regret",
+        "best point",
+    ]
+    head = f"| {' | '.join(headings)} |"
+    counted = f"{len(regrets)} cases; regret in points: median {median(regrets):.2f}, 90th percentile {tail:.2f}"
+    return "\n".join([head, "| --- | --- | --- | ---: | ---: | ---: | --- |", *rows, "", counted])
+
+
+if __name__ == "__main__":
+    main()
