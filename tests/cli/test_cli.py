@@ -128,7 +128,10 @@ def test_run_prints_one_json_object_and_leaves_a_run_directory(tmp_path: Path) -
         (["plan", "--records=10"], "needs --clients, --records and --dim"),
         (["plan", "--clients=2", "--records=9", "--dim=2"], "needs --classes, or a --model"),
         (["plan", "--clients=2", "--records=9", "--dim=2", "--data=digits"], "or the recipe file, --data"),
-        (["plan", "--clients=2", "--records=9", "--dim=2", "--model=svm", "--set=data=digits"], "plan without data"),
+        (
+            ["plan", "--clients=2", "--records=9", "--dim=2", "--model=svm", "--set=data=digits"],
+            "plan without data",
+        ),
         (["plan", "--choose", "--rounds=5"], "leave out --rounds"),
         (
             [

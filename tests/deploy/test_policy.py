@@ -120,7 +120,7 @@ def test_a_job_survives_being_written_down(consortium: Callable[..., Any]) -> No
         ({"model": None}, "leaves model open"),
         ({"clients": 7}, "the job names 3 sites"),
         ({"privacy": "none"}, "nothing without a promise"),
-        ({"weights": "records"}, "a look at what the sites hold"),
+        ({"weights": "records"}, "depends on the sites' records"),
         ({"epsilon": [1.0, 2.0]}, "epsilon has 2 entries"),
     ],
 )

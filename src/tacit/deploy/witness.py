@@ -3,8 +3,7 @@
 A silo keeps the newest signed head of each ledger. It shows them to any server that asks, and in its
 certificates.
 
-    its own    A head that the silo has signed itself must match its ledger: a line with this number and this
-    hash.
+    its own    A head that the silo has signed itself must match its ledger: a line with this number and hash.
                If not, the silo's state was set back to an older copy, and the silo stops answering.
     others'    A head that contradicts the one seen before is evidence against that silo, or against the server.
                The silo refuses the request once, and keeps both heads for its certificates.
