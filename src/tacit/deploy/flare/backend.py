@@ -165,8 +165,8 @@ class FlareBackend:
         said = f" Its last error: {self.trouble}." if self.trouble else ""
         missing = ", ".join(party for party in self.parties if party not in self.connected)
         return (
-            f"FLARE got no job to run in {seconds:.0f} seconds; {len(self.connected)} of the {self.needed} parties "
-            f"that it needs are connected{f' (not {missing})' if missing else ''}.{said} "
+            f"FLARE got no job to run in {seconds:.0f} seconds; {len(self.connected)} parties are connected "
+            f"and it needs {self.needed}{f' (not connected: {missing})' if missing else ''}.{said} "
             "See log.txt and steward.txt in the server's folder"
         )
 
