@@ -109,16 +109,16 @@ def test_a_person_sees_tables_and_a_figure(inside: Inside, tmp_path: Path) -> No
             [*BARE, "--sampling=without-replacement", "--records=10", "--batch=2", "--adjacency=add-remove"],
             "cannot be used with fixed-size batches",
         ),
-        ([*BARE, "--sampling=poisson", "--rate=0.1", "--epsilon=1"], "--epsilon is for --published"),
+        ([*BARE, "--sampling=poisson", "--rate=0.1", "--epsilon=1"], "--epsilon works only with --published"),
         ([*BARE, "--sampling=poisson", "--rate=0.1", "--set=algorithm.step=1"], "--set changes a recipe"),
         ([*BARE, "--sampling=poisson", "--rate=0.1", "--group=1"], "groups must be"),
         ([*BARE, "--sampling=poisson", "--rate=0.1", "--plot=x.nothing"], "--plot x.nothing cannot be written"),
         (["account", "missing.toml"], "cannot read recipe"),
-        (["account", "missing.toml", "--delta=1e-5"], "--delta cannot go with missing.toml"),
+        (["account", "missing.toml", "--delta=1e-5"], "--delta cannot be combined with missing.toml"),
         (["account", "."], "no ledger.jsonl"),
         (["account", "--published=soteria"], "did you mean 'soteriafl'"),
         (["account", "--published=isrl-dp", "--epsilon=1"], "--delta, --records, --batch, --rounds missing"),
-        (["account", "--published=isrl-dp", "x.toml"], "goes without a recipe"),
+        (["account", "--published=isrl-dp", "x.toml"], "cannot be combined with a recipe"),
         (["account", "--published=isrl-dp", "--rate=0.1", "--epsilon=1", "--delta=1e-3", "--records=9",
           "--batch=2", "--rounds=3"], "--rate is not among them"),
         (["account", "--published=soteriafl", "--epsilon=nan", "--delta=1e-3", "--records=9", "--batch=2",
@@ -206,7 +206,7 @@ def test_plan(inside: Inside) -> None:
     shown = inside(*arguments).stdout
     assert "noise std by batch" in shown
     assert "soteriafl-gd" in shown
-    assert "beside a promise to whole clients" not in " ".join(shown.split())
+    assert "next to a promise to whole clients" not in " ".join(shown.split())
     # A promise to whole clients protects their sizes, and lines about records show them.
     both = inside(*arguments[:-1], "--algorithm=soteriafl-gd,dp-fedavg").stdout
-    assert "beside a promise to whole clients" in " ".join(both.split())
+    assert "next to a promise to whole clients" in " ".join(both.split())

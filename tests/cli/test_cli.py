@@ -127,8 +127,11 @@ def test_run_prints_one_json_object_and_leaves_a_run_directory(tmp_path: Path) -
         (["compare", "--grid=stp=1,2"], "unknown setting 'stp'"),
         (["plan", "--records=10"], "needs --clients, --records and --dim"),
         (["plan", "--clients=2", "--records=9", "--dim=2"], "needs --classes, or a --model"),
-        (["plan", "--clients=2", "--records=9", "--dim=2", "--data=digits"], "leave out the recipe file, --data"),
-        (["plan", "--clients=2", "--records=9", "--dim=2", "--model=svm", "--set=data=digits"], "has none"),
+        (["plan", "--clients=2", "--records=9", "--dim=2", "--data=digits"], "or the recipe file, --data"),
+        (
+            ["plan", "--clients=2", "--records=9", "--dim=2", "--model=svm", "--set=data=digits"],
+            "plan without data",
+        ),
         (["plan", "--choose", "--rounds=5"], "leave out --rounds"),
         (
             [
@@ -152,7 +155,7 @@ def test_run_prints_one_json_object_and_leaves_a_run_directory(tmp_path: Path) -
         (["run", "--set=kappa=1"], "for kappa write algorithm.kappa"),
         (
             ["compare", "--algorithm=ldp-sgd", "--compressor=natural"],
-            "no algorithm here takes compressor: ldp-sgd takes",
+            "none of the chosen algorithms takes compressor: ldp-sgd takes",
         ),
         (["rnu"], "No such command"),
     ],
@@ -258,9 +261,9 @@ def test_a_plan_without_data_says_so_and_its_recipe_waits_for_them(inside: Insid
         "plan", "--clients=3", "--records=100", "--dim=5", "--model=logistic", "--epsilon=2",
         "--algorithm=ldp-sgd",
     ]  # fmt: skip
-    assert "no data was looked at" in " ".join(inside(*arguments).stdout.split())
+    assert "no data was read" in " ".join(inside(*arguments).stdout.split())
     done = inside(*arguments, "--choose", "--out=plan.toml")
-    assert "no data was looked at: 3 clients of 100 records, 5 features" in " ".join(done.stdout.split())
+    assert "no data was read: 3 clients with 100 records each, 5 features" in " ".join(done.stdout.split())
     unfilled = inside("run", "plan.toml")
     assert unfilled.returncode == 2
     assert "unknown data set 'fill-in-your-data'" in " ".join(unfilled.stderr.split())

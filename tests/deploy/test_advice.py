@@ -19,4 +19,4 @@ def test_every_code_has_its_advice_and_the_docs_have_the_same() -> None:
 def test_sites_with_the_same_problem_share_a_sentence() -> None:
     said = advice({"porto": Code.BUSY, "berlin": Code.FAILED, "lyon": Code.BUSY})
     assert said.startswith("berlin: failed (")
-    assert "lyon, porto: busy (another process holds its ledger): " in said
+    assert "lyon, porto: busy (another process has locked its ledger): " in said

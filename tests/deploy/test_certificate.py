@@ -699,15 +699,15 @@ def test_the_verb_says_what_it_checked_against_what(consortium: Callable[..., An
     for path in (_of_silo(made), _of_run(made)):
         result = _verb(str(path))
         assert result.exit_code == 0, result.output
-        assert "It holds." in result.output
+        assert "The certificate is valid." in result.output
         assert made.job.digest in result.output
-        assert "compare its digest" in " ".join(result.output.split())
+        assert "Compare its digest" in " ".join(result.output.split())
         assert all(len(line) <= 80 for line in result.output.splitlines())
         own = tmp_path / "job.toml"
         own.write_text(made.job.text)
         sure = _verb(str(path), "--job", str(own))
         assert "the one that you gave" in " ".join(sure.output.split())
-        assert "compare its digest" not in " ".join(sure.output.split())
+        assert "Compare its digest" not in " ".join(sure.output.split())
         told = json.loads(_verb(str(path), "--json").output)
         assert told["valid"] is True
         assert told["keys_checked_against"].startswith(f"job {made.job.digest}")
@@ -726,7 +726,7 @@ def test_the_verb_fails_without_keys_unless_it_is_told_to_go_on(consortium: Call
     assert json.loads(failed.output)["valid"] is False
     weak = _verb(str(path), "--unknown-keys")
     assert weak.exit_code == 0
-    assert "It holds." not in weak.output
+    assert "The certificate is valid." not in weak.output
     assert "whoever signed" in " ".join(weak.output.split())
     key = public_key_hex(made.signing["site-0"])
     (_of_silo(made).parent / "job.toml").unlink()

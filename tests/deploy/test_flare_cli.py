@@ -73,6 +73,6 @@ def test_from_a_file_to_folders_and_what_their_owners_do_wrong(
         (["server", "recipe.toml"], "not a party's folder"),
         (["deploy", "--local", "0"], "--local"),
         (["deploy", "--resume"], "--out"),
-        (["provision", "consortium.toml"], "never written over"),
+        (["provision", "consortium.toml"], "never overwritten"),
     ):
         assert reason in _refusal(*words), words

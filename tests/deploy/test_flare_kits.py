@@ -169,7 +169,7 @@ def test_the_server_listens_on_an_address_of_its_machine(tmp_path: Path) -> None
 
 def test_keys_are_never_written_over(tmp_path: Path) -> None:
     (tmp_path / "something").touch()
-    with pytest.raises(RequestError, match="never written over"):
+    with pytest.raises(RequestError, match="never overwritten"):
         provision(_consortium(), tmp_path)
 
 

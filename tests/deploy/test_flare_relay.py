@@ -289,7 +289,7 @@ def test_a_lost_quorum_is_told_early_and_often_until_the_deadline(
     assert answers == dict.fromkeys(["lyon", "porto"], SiteError(Code.NOT_CONNECTED))
     assert [when for when, _ in told] == [10, 40, 70, 100]
     assert {what for _, what in told} == {
-        "waiting for lyon, porto: a round needs 2 connected, and there is berlin"
+        "waiting for lyon, porto: a round needs 2 connected, now connected: berlin"
     }
     assert clock.now == 120
 
@@ -315,7 +315,7 @@ def test_an_engine_that_starts_no_job_for_silos_that_are_there_is_an_error(
         backend.run_round(b"x", sites=["berlin", "lyon"], quorum=2, deadline_seconds=20)
     assert told[0] == (
         10,
-        f"waiting for FLARE to start a job{'; its last word: no session' * ('trouble' in sighting)}",
+        f"waiting for FLARE to start a job{'; its last error: no session' * ('trouble' in sighting)}",
     )
 
 

@@ -66,7 +66,7 @@ def test_the_page_can_be_read_here_and_nothing_else(board: Board) -> None:
             text = page.read().decode()
         assert "a &lt;run&gt;" in text
         assert "no-answer" in text
-        assert "Way out: look at its console" in text
+        assert "What to do: look at its console" in text
         with urllib.request.urlopen(address + "status.json", timeout=10) as page:
             assert json.load(page) == board.to_dict()
         for request in (

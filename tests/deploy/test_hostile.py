@@ -135,7 +135,7 @@ def test_what_is_no_memory_or_state_is_a_data_error() -> None:
         Checkpoint(0, "", {}, {}),
         Checkpoint(0, "", {}, {**facts, "accepted": 3}),
     ):
-        with pytest.raises(DataError, match="no state of a server"):
+        with pytest.raises(DataError, match="does not hold a server"):
             RunState.from_checkpoint(saved)
 
 

@@ -138,7 +138,7 @@ def test_a_byte_that_is_no_text_is_a_damaged_ledger_and_not_a_traceback(disk: Pa
     connection.close()
     with pytest.raises(DataError, match="damaged") as refused:
         Ledger(disk / "ledger")
-    assert "Put the ledger back" in str(refused.value)
+    assert "Restore the ledger" in str(refused.value)
 
 
 def test_any_damaged_byte_is_found_or_harmless(disk: Path) -> None:
@@ -164,7 +164,7 @@ def test_any_damaged_byte_is_found_or_harmless(disk: Path) -> None:
 def test_a_ledger_that_was_cut_is_not_taken_for_a_new_one(disk: Path, length: int) -> None:
     _filled(disk / "ledger")
     os.truncate(disk / "ledger", length)
-    with pytest.raises(DataError, match="Put the ledger back"):
+    with pytest.raises(DataError, match="Restore the ledger"):
         Ledger(disk / "ledger")
 
 

@@ -29,7 +29,7 @@ def _admit(made: Any, **changes: Any) -> Any:
         ({"samplings": ["full"]}, "sampling 'poisson' is not among the samplings"),
         ({"bounds": {"normalise": 9.0}}, "bound 'clip-norm' is not among the bounds"),
         ({"bounds": {"clip-norm": 0.99}}, "clip_norm = 1 of 'clip-norm' is larger"),
-        ({"min_records": 25}, "at least 25 records, and there are 24"),
+        ({"min_records": 25}, "at least 25 records, but there are 24"),
         ({"epsilon": 3.9}, "less noise than the policy"),
         ({"delta": 1e-5}, "less noise than the policy"),
         ({"unit": "client"}, "protects one record"),
@@ -52,7 +52,7 @@ def test_a_recipe_of_weaker_neighbours_asks_for_less_noise(consortium: Callable[
 def test_seeded_noise_is_for_trials_only(consortium: Callable[..., Any]) -> None:
     made = consortium(noise="gaussian")
     site = made.job.sites[0]
-    with pytest.raises(RequestError, match="follows from a seed"):
+    with pytest.raises(RequestError, match="comes from a seed"):
         admit(made.job, Policy.for_job(made.job, site), site, made.federation.client(0))
 
 
@@ -91,7 +91,7 @@ def test_a_policy_survives_being_written_down(consortium: Callable[..., Any]) ->
     ("text", "reason"),
     [
         ("epsilon = ", "not valid TOML"),
-        ("epsilon = 1.0", "must say delta"),
+        ("epsilon = 1.0", "must set delta"),
         ('epsilon = 1.0\ndelta = 1e-5\nalgorithms = ["a"]\nmodels = ["m"]\nbound = 3', "unknown setting"),
         ("epsilon = 0\ndelta = 1e-5\nalgorithms = []\nmodels = []\n[bounds]", "epsilon must be"),
         ('epsilon = 1\ndelta = 1e-5\nalgorithms = "a"\nmodels = []\n[bounds]', "algorithms in the policy"),
@@ -120,7 +120,7 @@ def test_a_job_survives_being_written_down(consortium: Callable[..., Any]) -> No
         ({"model": None}, "leaves model open"),
         ({"clients": 7}, "the job names 3 sites"),
         ({"privacy": "none"}, "nothing without a promise"),
-        ({"weights": "records"}, "a look at what the sites hold"),
+        ({"weights": "records"}, "depends on the sites' records"),
         ({"epsilon": [1.0, 2.0]}, "epsilon has 2 entries"),
     ],
 )

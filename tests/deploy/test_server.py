@@ -311,7 +311,7 @@ def test_a_changed_recipe_is_no_reason_to_remove_keys(consortium: Callable[..., 
     made = consortium()
     _killed_after(made, 2)
     other = replace(made, job=replace(made.job, recipe=made.job.recipe.with_settings({"algorithm.step": 0.25})))
-    with pytest.raises(RequestError, match=r"Bring back the job.toml.* site-1 2 messages") as refused:
+    with pytest.raises(RequestError, match=r"Restore the job.toml.* site-1 2 messages") as refused:
         other.server().run()
     assert "remove" not in str(refused.value)
     assert made.server().run().answered == dict.fromkeys(made.job.sites, 6)
@@ -326,7 +326,7 @@ def test_a_server_that_was_set_back_is_told_so_and_nobody_pays(consortium: Calla
     shutil.rmtree(made.directory / "server")
     shutil.copytree(backup, made.directory / "server")
     before = [len(_releases(made, site)) for site in made.job.sites]
-    with pytest.raises(QuorumError, match=r"past-round \(.*state is older.*bring back the newest state folder"):
+    with pytest.raises(QuorumError, match=r"past-round \(.*state is older.*restore the newest state folder"):
         made.server().run()
     assert [len(_releases(made, site)) for site in made.job.sites] == before
 
@@ -335,8 +335,8 @@ def test_a_server_that_was_set_back_is_told_so_and_nobody_pays(consortium: Calla
     ("code", "way_out"),
     [
         (Code.BUDGET_SPENT, "may raise epsilon in its policy.toml"),
-        (Code.OTHER_JOB, "bring back the one that all parties agreed to"),
-        (Code.STATE_LOST, "out of this run for good"),
+        (Code.OTHER_JOB, "restore the one that all parties agreed to"),
+        (Code.STATE_LOST, "cannot rejoin this run"),
         (Code.FAILED, "remove state/halted"),
     ],
 )
@@ -348,7 +348,7 @@ def test_the_advice_fits_what_is_wrong(consortium: Callable[..., Any], code: Cod
         made.server(lie, quorum=3, notify=told.append).run()
     # Where nothing but people can help, it ends at once.
     waited = code is Code.FAILED
-    assert ("over 3 deadlines" in str(ended.value)) == waited
+    assert ("waited for 3 deadlines" in str(ended.value)) == waited
     assert len(told) == waited
     assert ("lower" in str(ended.value)) == (code is Code.BUDGET_SPENT)
 
@@ -375,7 +375,7 @@ def test_who_is_missing_is_told_once_where_the_run_goes_on(consortium: Callable[
         made.backend(lambda site: "lose-answer" if site == "site-1" else "none"), notify=told.append
     ).run()
     assert len(told) == 1
-    assert told[0].startswith("round 1 went on without site-1: no-answer (")
+    assert told[0].startswith("round 1 was completed without site-1: no-answer (")
 
 
 def test_sums_are_divided_by_those_who_were_asked(consortium: Callable[..., Any]) -> None:
@@ -479,7 +479,7 @@ def test_without_a_quorum_the_run_stops_and_can_be_taken_up_again(consortium: Ca
         # It is asked for ledger heads first.
         return "lose-request" if site != "site-0" and seen[site] > 1 + 2 else "none"
 
-    with pytest.raises(QuorumError, match="1 usable answers, and the quorum is 3"):
+    with pytest.raises(QuorumError, match="1 usable answers, but the quorum is 3"):
         made.server(made.backend(partitioned), quorum=3).run()
     assert _state(made).round == 2
     assert torch.equal(made.server(quorum=3).run().parameters, _simulated(made))

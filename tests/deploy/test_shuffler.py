@@ -252,7 +252,7 @@ def test_a_policy_says_whether_a_shuffler_is_trusted(consortium: Callable[..., A
     records = made.federation.client(0)
     policy = made.policies["site-0"]
     assert Policy.from_toml(policy.to_toml()).adversary == "shuffler"
-    with pytest.raises(RequestError, match="adversary = 'server' in the policy trusts less"):
+    with pytest.raises(RequestError, match="adversary = 'server' in the policy requires more"):
         admit(made.job, replace(policy, adversary="server"), "site-0", records)
     with pytest.raises(RequestError, match="asks for less noise"):
         admit(made.job, replace(policy, epsilon=1.0), "site-0", records)

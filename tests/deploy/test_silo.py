@@ -325,7 +325,7 @@ def test_runs_that_are_made_up_do_not_fill_the_disk(
     new = {path.relative_to(place).name for path in place.rglob("*")} - {path.name for path in before}
     assert new == {"errors.log", "errors.old.log"}
     assert sum((place / name).stat().st_size for name in new) < 6000
-    assert "the policy has 4" in (place / "errors.log").read_text()
+    assert "the policy allows 4" in (place / "errors.log").read_text()
 
 
 def test_two_processes_of_one_silo_give_one_answer(consortium: Callable[..., Any]) -> None:

@@ -63,7 +63,7 @@ def test_the_status_of_a_silo_and_the_account_of_its_state_say_the_same(folder: 
     runner = CliRunner()
     unspent = runner.invoke(app, ["silo", str(place), "--status"])
     assert unspent.exit_code == 0
-    assert "no run was ever begun" in unspent.output
+    assert "no run was ever started" in unspent.output
     _answered(made, 2)
     for arguments in (
         ["silo", str(place), "--status"],
@@ -75,7 +75,7 @@ def test_the_status_of_a_silo_and_the_account_of_its_state_say_the_same(folder: 
         assert "2 of 3" in shown.output
         assert "a" * 32 in shown.output
         assert "spent: epsilon 4" in shown.output
-        assert "room for a further run of epsilon" in shown.output
+        assert "enough for another run of epsilon" in shown.output
     found = json.loads(runner.invoke(app, ["account", str(place / "state"), "--json"]).output)
     assert found == {"source": "silo", **json.loads(json.dumps(spending_in(place).to_dict()))}
 
@@ -108,7 +108,9 @@ def test_a_silo_says_at_its_start_what_is_left_for_its_job(consortium: Callable[
     made = consortium(rounds=3, policy={"epsilon": 7.0})
     assert said(made) == "nothing is spent of the policy's epsilon 7; a run costs 4"
     _answered(made, 3)
-    assert said(made) == "1 run spent 4 of the policy's epsilon 7; there is room for another run of this job"
+    assert said(made) == "1 run spent 4 of the policy's epsilon 7; enough is left for another run of this job"
     _answered(made, 1, "b")
     assert said(made).startswith("2 runs spent 6.")
-    assert said(made).endswith(f"nothing is left for another run of this job; begun and not finished: {'b' * 32}")
+    assert said(made).endswith(
+        f"nothing is left for another run of this job; started but not finished: {'b' * 32}"
+    )

@@ -168,7 +168,7 @@ def test_a_restored_silo_that_is_shown_its_own_head_answers_nothing_any_more(
         made.request(3, kind="heads", body=b""),
     ):
         assert _answer(silo, request).code is Code.STATE_RESTORED
-    with pytest.raises(HeadsError, match="Put the newest copy of state/ back"):
+    with pytest.raises(HeadsError, match="Restore the newest copy of state/"):
         made.silo("site-0")
     with Ledger(_ledger(made, "site-0")).page() as page:
         assert page.account.lines == 3

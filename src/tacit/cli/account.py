@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from tacit.privacy.accountant.cost import Cost
     from tacit.privacy.promises.protection import Protection
 
-HELP = """What a recipe, a run or bare numbers cost in privacy, and who is protected against whom.
+HELP = """Show the privacy cost of a recipe, a run or plain numbers, and who is protected against whom.
 
-A run directory is recomputed from its ledger alone and compared with its summary; exits with 1 if they differ.
-Of a silo's folder, or the state in it: what its ledger has spent of its policy, run by run, and what is left.
-Bare numbers: [bold]--sampling poisson --rate 0.01 --noise-multiplier 1.1 --rounds 1000 --delta 1e-5[/]."""
+For a run directory, the cost is recomputed from the ledger alone and compared with the summary; the exit code is
+1 if they differ. For a silo's folder (or its state folder): what is spent of its policy, run by run, and what is
+left. Plain numbers: [bold]--sampling poisson --rate 0.01 --noise-multiplier 1.1 --rounds 1000 --delta 1e-5[/]."""
 
 
 def account(
@@ -34,10 +34,10 @@ def account(
         str | None, typer.Option(help="replace-one or add-remove. [dim]replace-one unless given[/]")
     ] = None,
     rate: Annotated[float | None, typer.Option(help="The chance that a record is drawn in a round.")] = None,
-    records: Annotated[int | None, typer.Option(help="Of one client; with --batch instead of --rate.")] = None,
-    batch: Annotated[int | None, typer.Option(help="Records drawn in a round; fixed sizes need it.")] = None,
+    records: Annotated[int | None, typer.Option(help="Records of a client; with --batch, not --rate.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Records drawn per round, for fixed batch sizes.")] = None,
     noise_multiplier: Annotated[
-        float | None, typer.Option(help="Noise deviation on the sum, over the bound of one record.")
+        float | None, typer.Option(help="Noise std on the sum, divided by the bound of one record.")
     ] = None,
     rounds: o.Rounds = None,
     delta: o.Delta = None,
@@ -45,35 +45,35 @@ def account(
         str | None,
         typer.Option(
             metavar="PAPER",
-            help="soteriafl, isrl-dp, fed-spa or norm-fedavg: the true epsilons of its labels; or of --epsilon, "
-            "--delta, --records, --batch, --rounds.",
+            help="soteriafl, isrl-dp, fed-spa or norm-fedavg: the true epsilons behind the paper's labels, or "
+            "behind --epsilon, --delta, --records, --batch, --rounds.",
         ),
     ] = None,
-    epsilon: Annotated[float | None, typer.Option(help="A label, for --published.")] = None,
-    local_steps: Annotated[int | None, typer.Option(help="A round, for --published fed-spa.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="The paper's label, for --published.")] = None,
+    local_steps: Annotated[int | None, typer.Option(help="Steps per round, for --published fed-spa.")] = None,
     group: Annotated[
-        list[int] | None, typer.Option(help="Records that belong together; may be repeated. [dim]2, 10[/]")
+        list[int] | None, typer.Option(help="Size of a group of records; may be repeated. [dim]2, 10[/]")
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Save the curves as a figure (.png, .svg, .pdf).")] = None,
     data_dir: o.DataDir = None,
     as_json: o.Json = False,
     settings: o.Set = None,
 ) -> None:
-    """Account for a recipe, a run, bare numbers or a paper."""
+    """Account for a recipe, a run, plain numbers or a paper."""
     numbers = o.given(
         sampling=sampling, adjacency=adjacency, rate=rate, records=records, batch=batch,
         noise_multiplier=noise_multiplier, rounds=rounds, delta=delta, epsilon=epsilon, local_steps=local_steps,
     )  # fmt: skip
     sizes = group or [2, 10]
     if settings and (path is None or path.is_dir()):
-        raise RequestError("--set changes a recipe; there is none here")
+        raise RequestError("--set changes a recipe: give a recipe file, or leave out --set")
     if published is not None:
         _published(published, path, numbers, plot, as_json)
     elif path is None:
         _numbers(numbers, sizes, plot, as_json)
     elif numbers:
         raise RequestError(
-            f"{_flags(numbers)} cannot go with {path}, which has its own numbers; change a recipe's with --set"
+            f"{_flags(numbers)} cannot be combined with {path}, which has its own numbers; use --set for a recipe"
         )
     elif path.is_dir() and _is_silo(path):
         _silo(path, plot, as_json)
@@ -92,12 +92,12 @@ def _numbers(numbers: dict[str, Any], groups: list[int], plot: Path | None, as_j
     missing = [name for name in ("sampling", "noise_multiplier", "rounds", "delta") if name not in numbers]
     if missing:
         raise RequestError(
-            f"{_flags(missing)} missing: tacit account takes a recipe, a run directory, --published PAPER, or "
+            f"{_flags(missing)} missing: tacit account needs a recipe, a run directory, --published PAPER, or "
             "--sampling, --noise-multiplier, --rounds and --delta with --rate (or --records and --batch)"
         )
     labels = [name for name in ("epsilon", "local_steps") if name in numbers]
     if labels:
-        raise RequestError(f"{_flags(labels)} is for --published; leave it out")
+        raise RequestError(f"{_flags(labels)} works only with --published; leave it out")
     rounds, delta, records = numbers["rounds"], numbers["delta"], numbers.get("records")
     release = release_of(
         numbers["sampling"], numbers["noise_multiplier"], rounds=rounds, rate=numbers.get("rate"),
@@ -177,7 +177,7 @@ def _silo(path: Path, plot: Path | None, as_json: bool) -> None:
     from tacit.deploy.spending import spending_in
 
     if plot is not None:
-        raise RequestError("--plot draws a recipe or a run, not a silo's ledger")
+        raise RequestError("--plot works for a recipe or a run, not for a silo's ledger")
     found = spending_in(path)
     if as_json:
         print(json.dumps({"source": "silo", **found.to_dict()}))
@@ -190,7 +190,7 @@ def _published(name: str, path: Path | None, numbers: dict[str, Any], plot: Path
     from tacit.theory.published import calculate, paper
 
     if path is not None or plot is not None:
-        raise RequestError("--published goes without a recipe, a run directory or --plot")
+        raise RequestError("--published cannot be combined with a recipe, a run directory or --plot")
     found = paper(name)
     if not numbers:
         rows = found.table()

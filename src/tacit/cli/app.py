@@ -68,7 +68,7 @@ app.command("list", help=list_names.HELP)(list_names.list_names)
 
 
 def main() -> None:
-    """Exit with 0 when done, 2 when the request was wrong, 1 for anything else."""
+    """Run the command. Exit code: 0 on success, 2 if the request was wrong, 1 for any other failure."""
     try:
         app()
     except RequestError as error:
@@ -78,7 +78,7 @@ def main() -> None:
         _say(str(error))
         sys.exit(1)
     except BrokenPipeError:
-        # Whoever read our output has left; there is nobody to tell.
+        # The reader of our output is gone, so there is nobody to tell.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 HELP = """Attack an algorithm as its adversary could, and compare what leaks with what is promised.
 
-The recipe's algorithm runs with its own sampling, bound, noise, compressor and rounds, on worst-case records of
-the auditor's. Every promise is attacked by the adversary that it names: a server that sees messages, or someone
-who sees sums or mixed messages. Noise, bounds and draws are measured as well. Exits with 1 if a promise is
-refuted. An audit can refute a promise; it cannot prove one."""
+The recipe's algorithm runs with its own sampling, bound, noise, compressor and rounds, on worst-case records that
+the auditor chooses. Each promise is attacked by the adversary it names: a server that sees messages, or someone
+who sees sums or shuffled messages. Noise, bounds and draws are measured as well. The exit code is 1 if a promise
+is refuted. An audit can refute a promise; it cannot prove one."""
 
 
 def audit(
@@ -46,10 +46,10 @@ def audit(
         help="repeated-runs (strongest), one-run (many canaries at once) or final-model (a weak adversary).",
     ),
     trials: int | None = typer.Option(
-        None, help="Runs, or canaries of one run. [dim]1000 to 4000 unless given[/]"
+        None, help="Number of runs, or of canaries in one run. [dim]1000 to 4000 unless given[/]"
     ),
-    confidence: float = typer.Option(0.95, help="With which the lower bound holds."),
-    dim: int = typer.Option(4, help="Coordinates of the repeated runs' game; 1 looks past sparse compressors."),
+    confidence: float = typer.Option(0.95, help="Confidence level of the lower bound."),
+    dim: int = typer.Option(4, help="Coordinates of the repeated runs' messages; 1 bypasses sparse compressors."),
     report: o.Report = None,
     as_json: o.Json = False,
     settings: o.Set = None,
@@ -64,7 +64,7 @@ def audit(
         delta=delta, rounds=rounds, batch=batch, clip_norm=clip_norm, compressor=compressor, step=step, seed=seed,
     )  # fmt: skip
     recipe = o.recipe_from(recipe_file, given, settings)
-    with Console(stderr=True).status(f"playing against {recipe.algorithm}"):
+    with Console(stderr=True).status(f"attacking {recipe.algorithm}"):
         result = audit_recipe(
             recipe, method=method, trials=trials, confidence=confidence, dim=dim, data_dir=data_dir
         )
@@ -83,7 +83,7 @@ def audit(
 def _reports(
     recipe: Recipe, text: str, trials: int | None, confidence: float, data_dir: Path | None
 ) -> AuditResult:
-    """The audit of the losses that silos would report in a deployment."""
+    """Audit the losses that silos would report in a deployment."""
     from tacit.deploy.audit import audit_report_of
     from tacit.deploy.report import Report
 
@@ -123,7 +123,7 @@ def _table(result: AuditResult, *, alone: bool) -> Table:
     )
     if result.equivalent_epsilon is not None:
         table.add_row(
-            "as if", f"at least epsilon {result.equivalent_epsilon:.3g}, if the noise is of the promised kind"
+            "as if", f"at least epsilon {result.equivalent_epsilon:.3g}, if the noise has the promised shape"
         )
     if curve is not None:
         table.add_row(
@@ -144,12 +144,12 @@ def _table(result: AuditResult, *, alone: bool) -> Table:
 
 
 def _power(result: AuditResult) -> str:
-    """How much noise would have to be missing for this audit to see it."""
+    """Whether this audit would have noticed if half of the noise were missing."""
     if result.guesses_notice_half:
-        return "with half of the noise, guesses alone would have refuted the promise"
+        return "if half of the noise were missing, the guesses alone would have refuted the promise"
     if any(check.name == "noise" and 2 * check.measured > check.promised for check in result.checks):
-        return "guesses would have missed half of the noise (loose bound or rare draws); the noise check not"
-    return "half of the noise would have been missed: there is more of it than the promise needs"
+        return "the noise check would notice half of the noise missing; guesses not (loose bound or rare draws)"
+    return "half of the noise missing would go unnoticed: there is more noise than the promise needs"
 
 
 def _verdict(verdict: str, violated: bool) -> str:

@@ -12,17 +12,17 @@ from tacit.cli import options as o
 if TYPE_CHECKING:
     from tacit.bench.measure import BenchReport, Timing
 
-HELP = """How fast private training is here, beside the same rounds without privacy and beside other tools.
+HELP = """Measure how fast private training is, next to the same rounds without privacy and to other tools.
 
-T1: many small clients. T2: a few large ones, compressed. T3: local steps of a convolutional network. Also:
-scaling, sweep, calibration. Contenders take turns on one thread; ratios are medians of the processor's time, with
-their range."""
+T1: many small clients. T2: a few large clients, compressed. T3: local steps of a convolutional network. Also:
+scaling, sweep, calibration. The contenders take turns on one thread. Ratios are medians of CPU time, with their
+range."""
 
 
 def bench(
     task: Annotated[str, typer.Argument(help="T1, T2, T3, scaling, sweep or calibration.")],
     quick: Annotated[
-        bool, typer.Option("--quick", help="Small, on made-up records: a look, not a result.")
+        bool, typer.Option("--quick", help="A small version on synthetic records: a first look, not a result.")
     ] = False,
     data_dir: o.DataDir = None,
     as_json: o.Json = False,
@@ -44,7 +44,7 @@ def _show(report: BenchReport) -> None:
     console = Console()
     table = Table(title=f"{report.task}: {report.title}", title_justify="left")
     table.add_column("")
-    for heading in ("CPU", "wall", "times tacit's CPU", "range"):
+    for heading in ("CPU", "wall", "CPU relative to tacit", "range"):
         table.add_column(heading, justify="right")
     for timing in report.timings:
         table.add_row(timing.name, *_numbers(timing))

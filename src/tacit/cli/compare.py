@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 HELP = """Compare algorithms on the same data at the same privacy, over several seeds.
 
-All runs at one seed share the data and the start, and each draws its own noise. With --grid, every algorithm is
-tuned on its own. Finished points are kept in --out and never run again: after a kill, the same command goes on
-where it was."""
+All runs with the same seed share the data and the starting point; each draws its own noise. With --grid, each
+algorithm is tuned separately. Finished points are kept in --out and not repeated: after an interruption, the same
+command continues where it stopped."""
 
 
 def compare(
     recipe_file: o.RecipeFile = None,
     algorithm: Annotated[
         list[str] | None,
-        typer.Option(help="Names, repeated or joined by commas. All that protect records unless given."),
+        typer.Option(help="Names, repeated or separated by commas. [dim]all that protect records[/]"),
     ] = None,
     data: o.Data = None,
     data_dir: o.DataDir = None,
@@ -44,7 +44,7 @@ def compare(
     compressor: o.Compressor = None,
     step: o.Step = None,
     seed: o.Seed = None,
-    seeds: int = typer.Option(1, help="How many seeds each algorithm is run with."),
+    seeds: int = typer.Option(1, help="The number of seeds to run each algorithm with."),
     grid: Annotated[
         list[str] | None,
         typer.Option(
@@ -52,14 +52,14 @@ def compare(
         ),
     ] = None,
     select: str = typer.Option(
-        "grad_norm_sq_mean", help="What tuning looks at: grad_norm_sq_mean, train_loss or test_metric."
+        "grad_norm_sq_mean", help="What tuning selects by: grad_norm_sq_mean, train_loss or test_metric."
     ),
     at: Annotated[
         str | None,
         typer.Option(metavar="KEY=A,B,...", help="Repeat the comparison at each value, such as epsilon=0.5,1,2."),
     ] = None,
     out: o.Out = None,
-    workers: int | None = typer.Option(None, help="Processes; as many as there are cores unless given."),
+    workers: int | None = typer.Option(None, help="Number of processes. [dim]one per core[/]"),
     as_json: o.Json = False,
     settings: o.Set = None,
 ) -> None:
@@ -122,7 +122,7 @@ def compare(
 
 
 def _default_directory(base: Recipe, asked: list[Any]) -> Path:
-    """Named by what was asked for, so that the same command finds what it has finished."""
+    """A directory named after the request, so that the same command finds its finished points."""
     from tacit.engine.records import names_files
 
     digest = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:12]
@@ -137,7 +137,7 @@ def _axis(option: str, text: str) -> tuple[str, list[Any]]:
 
 
 def table_rows(outcomes: list[Outcome]) -> list[dict[str, Any]]:
-    """One row an algorithm: means over the seeds, at the end and at the same bits for all of them."""
+    """One row per algorithm: means over the seeds, at the end and at the same number of bits for all."""
     from tacit.engine.compare import equal_bits
 
     common = equal_bits([history for outcome in outcomes for history in outcome.histories])
@@ -204,7 +204,7 @@ def _save(
 
 
 def _metric_name(rows: list[dict[str, Any]]) -> str:
-    """Of those that did not diverge; comparisons without any of these end before."""
+    """The metric's name, from a run that did not diverge. If all diverged, the comparison failed earlier."""
     return str(next(row["test_metric_name"] for row in rows if row["seeds"]))
 
 
@@ -221,9 +221,7 @@ def _show(rows: list[dict[str, Any]], figure: Path, *, tuned: bool) -> None:
         table.add_row(*cells.values())
     console = Console()
     console.print(table)
-    console.print(
-        f"[dim]utility = mean of the squared gradient norm over the evaluated rounds; figure: {figure}[/]"
-    )
+    console.print(f"[dim]utility: mean squared gradient norm over the evaluated rounds; figure: {figure}[/]")
     if "at" not in rows[0]:
         console.print(f"[dim]{_equal_bits_sentence(rows)}[/]", highlight=False)
     for row in rows:
@@ -231,14 +229,14 @@ def _show(rows: list[dict[str, Any]], figure: Path, *, tuned: bool) -> None:
             where = ", ".join(f"{_short(key)} {value}" for key, value in {**row.get("at", {}), **point}.items())
             console.print(f"[yellow]{row['algorithm']} diverged[/] at {where}")
     if tuned:
-        console.print("[dim]Tuning looked at the data many times; its privacy cost is not in these epsilons.[/]")
+        console.print("[dim]Tuning read the data many times; these epsilons do not include its privacy cost.[/]")
 
 
 def _equal_bits_sentence(rows: list[dict[str, Any]]) -> str:
     if rows[0]["equal_bits"] is None:
-        return "equal bits: no two rounds of the same bits were evaluated; --set evaluate_every=1 evaluates all"
+        return "equal bits: no evaluated rounds have the same bits; --set evaluate_every=1 evaluates every round"
     rounds = ", ".join(f"{row['algorithm']} {row['round_at_equal_bits']}" for row in rows if row["seeds"])
-    return f"equal bits: {rows[0]['equal_bits'] / 8000:.1f} kB a client, which pay for rounds: {rounds}"
+    return f"equal bits: {rows[0]['equal_bits'] / 8000:.1f} kB per client; rounds that this pays for: {rounds}"
 
 
 def _cells(row: dict[str, Any], metric: str, tuned: bool) -> dict[str, str]:
@@ -255,7 +253,7 @@ def _cells(row: dict[str, Any], metric: str, tuned: bool) -> dict[str, str]:
     else:
         cells |= {
             "utility": _number(row["grad_norm_sq_mean"], ".3e"),
-            "kB a client": "" if bits is None else f"{bits / 8000:.1f}",
+            "kB per client": "" if bits is None else f"{bits / 8000:.1f}",
             "utility, equal bits": _number(row["grad_norm_sq_mean_at_equal_bits"], ".3e"),
         }
     if tuned:

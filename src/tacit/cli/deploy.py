@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 HELP = """Rehearse a deployment: a server and N silos as separate processes on this machine, over mutual TLS.
 
-Takes the options of [bold]tacit run[/]. One Ctrl-C stops everything; --resume goes on with it."""
+Takes the options of [bold]tacit run[/]. One Ctrl-C stops everything; --resume continues."""
 
 DEADLINE_SECONDS = 60.0
 
 
 def deploy(
     recipe_file: o.RecipeFile = None,
-    local: Annotated[int, typer.Option(help="How many silos, each a process of its own.")] = 0,
+    local: Annotated[int, typer.Option(help="The number of silos; each runs in its own process.")] = 0,
     insecure_reproducible: Annotated[
         bool,
         typer.Option(
             "--insecure-reproducible",
-            help="Seeded noise, as in the simulator: for comparing the two. Protects nobody.",
+            help="Use seeded noise, as the simulator does, to compare the two. Protects nobody.",
         ),
     ] = False,
     algorithm: o.Algorithm = None,
@@ -46,7 +46,7 @@ def deploy(
     compressor: o.Compressor = None,
     step: o.Step = None,
     seed: o.Seed = None,
-    quorum: Annotated[int, typer.Option(help="Usable answers that a round needs; 0 stands for all.")] = 0,
+    quorum: Annotated[int, typer.Option(help="Usable answers that a round needs; 0 means all.")] = 0,
     report: o.Report = None,
     out: o.Out = None,
     resume: o.Resume = False,
@@ -65,7 +65,7 @@ def deploy(
     )  # fmt: skip
     if resume:
         if out is None or given or recipe_file is not None or local:
-            raise RequestError("--resume takes --out, the directory to go on with, and nothing about what to run")
+            raise RequestError("--resume needs --out, the directory to continue, and no option about what to run")
         party, shards = _stored(out)
     else:
         count("--local", local)

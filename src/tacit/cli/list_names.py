@@ -6,11 +6,11 @@ import json
 
 from tacit.cli import options as o
 
-HELP = "List the algorithms, models, data sets, partitions, compressors and samplings that there are."
+HELP = "List the available algorithms, models, data sets, partitions, compressors and samplings."
 
 
 def list_names(as_json: o.Json = False) -> None:
-    """Everything that has a name."""
+    """List everything that can be chosen by name."""
     from rich.console import Console
     from rich.table import Table
 
@@ -44,22 +44,22 @@ def _groups() -> dict[str, dict[str, str]]:
         "models": {name: e.summary for name, e in MODELS.items()},
         "data": {
             **{name: e.summary + ("" if e.embedded else " (from files)") for name, e in DATASETS.items()},
-            "quadratic": "one synthetic quadratic a client (DP-NormFedAvg, F)",
+            "quadratic": "one synthetic quadratic per client (DP-NormFedAvg, appendix F)",
         },
         "partitions": {p.spelling(name): p.summary for name, p in PARTITIONERS.items()},
         "compressors": {
-            "identity": "32 bits a coordinate",
+            "identity": "no compression, 32 bits per coordinate",
             "rand-k:FRACTION|COUNT": "a random subset of the coordinates; the indices follow from a seed",
-            "qsgd:LEVELS": "random dithering to a few levels",
-            "natural": "random rounding to powers of two, 9 bits a coordinate",
+            "qsgd:LEVELS": "random rounding to a few levels",
+            "natural": "random rounding to powers of two, 9 bits per coordinate",
             "rand-k:...+qsgd:...": "a subset, quantised",
             "top-k:FRACTION|COUNT": "the largest coordinates; biased, for algorithms with error feedback",
         },
         "samplings": {
-            "poisson": "every record by a coin of its own (the default)",
-            "without-replacement": "a random set of exactly so many records",
-            "with-replacement": "so many independent draws",
-            "one-pass": "disjoint batches: every record in at most one step",
+            "poisson": "each record is drawn independently (the default)",
+            "without-replacement": "a random set of a fixed number of records",
+            "with-replacement": "a fixed number of independent draws",
+            "one-pass": "disjoint batches: each record is used in at most one step",
             "full": "every record, every round",
         },
     }

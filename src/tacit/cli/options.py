@@ -1,4 +1,4 @@
-"""The options that several verbs share, and how they become a recipe."""
+"""The options that several commands share, and how they become a recipe."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ from tacit.errors import RequestError
 if TYPE_CHECKING:
     from tacit.engine.recipe import Recipe
 
-RecipeFile = Annotated[Path | None, typer.Argument(help="A recipe in TOML. Options override what it says.")]
-Algorithm = Annotated[str | None, typer.Option(help="Its name; see [bold]tacit list[/].")]
-Data = Annotated[str | None, typer.Option(help="A data set's name; see [bold]tacit list[/].")]
+RecipeFile = Annotated[Path | None, typer.Argument(help="A recipe in TOML. Options override it.")]
+Algorithm = Annotated[str | None, typer.Option(help="The algorithm's name; see [bold]tacit list[/].")]
+Data = Annotated[str | None, typer.Option(help="The data set's name; see [bold]tacit list[/].")]
 DataDir = Annotated[
-    Path | None, typer.Option(help="Where data files are (else TACIT_DATA, the cache, download).")
+    Path | None, typer.Option(help="The folder with data files. [dim]TACIT_DATA, the cache or a download[/]")
 ]
 Clients = Annotated[int | None, typer.Option(help="How many clients hold the records.")]
-Partition = Annotated[str | None, typer.Option(help="How records go to clients: iid, dirichlet:0.5, sorted, ...")]
+Partition = Annotated[str | None, typer.Option(help="How records are split: iid, dirichlet:0.5, sorted, ...")]
 Model = Annotated[str | None, typer.Option(help="softmax, logistic, network, ...; see [bold]tacit list[/].")]
 Privacy = Annotated[
     str | None,
-    typer.Option(help="record or client (whichever the algorithm protects), or none, in so many words."),
+    typer.Option(help="record or client (whichever the algorithm protects), or none for no privacy at all."),
 ]
 Adversary = Annotated[
-    str | None, typer.Option(help="For client-level algorithms: sum (an aggregator hides messages) or server.")
+    str | None, typer.Option(help="For client-level algorithms: sum (sees only sums) or server (sees messages).")
 ]
-Epsilon = Annotated[float | None, typer.Option(help="The privacy that is promised to every record or client.")]
-Delta = Annotated[float | None, typer.Option(help="The probability with which the promise may fail.")]
-Rounds = Annotated[int | None, typer.Option(help="Communication rounds.")]
-Step = Annotated[float | None, typer.Option(help="How long the steps are. [dim]by theory unless given[/]")]
-Batch = Annotated[float | None, typer.Option(help="Records a client looks at: a count, or a fraction below 1.")]
-ClipNorm = Annotated[float | None, typer.Option(help="The bound on every record's gradient.")]
+Epsilon = Annotated[float | None, typer.Option(help="The epsilon promised to every record or client.")]
+Delta = Annotated[float | None, typer.Option(help="The delta of the promise.")]
+Rounds = Annotated[int | None, typer.Option(help="Number of communication rounds.")]
+Step = Annotated[float | None, typer.Option(help="The step size. [dim]computed unless given[/]")]
+Batch = Annotated[float | None, typer.Option(help="Records per client and step: a count, or a fraction below 1.")]
+ClipNorm = Annotated[float | None, typer.Option(help="The bound on the norm of each record's gradient.")]
 Compressor = Annotated[
     str | None, typer.Option(help="identity, rand-k:0.05, rand-k:128, qsgd:16, natural, joined by +.")
 ]
-Seed = Annotated[int | None, typer.Option(help="Of all randomness. Seeded noise is for research.")]
+Seed = Annotated[int | None, typer.Option(help="Seed of all randomness. Seeded noise is for research only.")]
 Report = Annotated[
     str | None,
-    typer.Option(help="Noisy losses, paid for: EVERY,LOSS_BOUND,EPSILON. [dim]none unless given[/]"),
+    typer.Option(help="Noisy loss reports, charged to the budget: EVERY,LOSS_BOUND,EPSILON. [dim]none[/]"),
 ]
 Out = Annotated[Path | None, typer.Option(help="The run directory. [dim]runs/... unless given[/]")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out after its last checkpoint.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, nothing else.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in --out from its last checkpoint.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output and nothing else.")]
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Any other setting, such as algorithm.momentum=0.9."),
@@ -53,22 +53,22 @@ Set = Annotated[
 
 
 OF_THE_ALGORITHM = ("adversary", "batch", "clip_norm", "compressor", "step")
-"""Options that are settings of the algorithm; every other one has `--set algorithm.NAME=VALUE`."""
+"""Algorithm settings with an option of their own; any other is set by `--set algorithm.NAME=VALUE`."""
 
 
 def given(**options: Any) -> dict[str, Any]:
-    """The options that were given."""
+    """Only the options that the user gave."""
     return {name: value for name, value in options.items() if value is not None}
 
 
 def given_settings(**options: Any) -> dict[str, Any]:
-    """The options that were given, by the names that a recipe's settings have."""
+    """The options that the user gave, under the names of a recipe's settings."""
     own = {name: f"algorithm.{name}" for name in OF_THE_ALGORITHM}
     return {own.get(name, name): value for name, value in given(**options).items()}
 
 
 def parsed(settings: list[str] | None) -> dict[str, Any]:
-    """What `--set` says."""
+    """Parse the `--set KEY=VALUE` options."""
     from tacit.engine.recipe import parse_setting
 
     return dict(parse_setting(text) for text in settings or [])
@@ -77,20 +77,20 @@ def parsed(settings: list[str] | None) -> dict[str, Any]:
 def recipe_from(
     file: Path | None, options: dict[str, Any], settings: list[str] | None, base: Recipe | None = None
 ) -> Recipe:
-    """The recipe of a file (or else `base`), with options and then `--set` on top."""
+    """Read the recipe file (or take `base`), then apply the options, then `--set`."""
     from tacit.engine.recipe import DEMONSTRATION, Recipe
 
     overrides = {**options, **parsed(settings)}
     if overrides.get("privacy") == "none":
         if {"epsilon", "delta"} & overrides.keys():
             raise RequestError(
-                "privacy = 'none' goes without epsilon and delta: there is nothing that they promise"
+                "privacy = 'none' makes no promise: leave out epsilon and delta, or choose another privacy"
             )
         overrides |= {"epsilon": None, "delta": None}
     if file is not None:
         return Recipe.read(file).with_settings(overrides)
     if base is None:
-        # The demonstration's tuned choices fit its own data and model only.
+        # The demonstration's tuned settings fit only its own data and model.
         elsewhere = {"data", "model"} & overrides.keys()
         base = (
             Recipe()
@@ -101,7 +101,7 @@ def recipe_from(
 
 
 def check_taken(keys: Iterable[str], algorithms: Iterable[str]) -> None:
-    """Refuse a setting of algorithms that none of these takes: it would silently count for nothing."""
+    """Refuse an algorithm setting that none of these algorithms takes, since it would be ignored silently."""
     from tacit.algorithms.registry import algorithm_entry
 
     taken = {name: algorithm_entry(name).settings for name in algorithms}
@@ -109,11 +109,11 @@ def check_taken(keys: Iterable[str], algorithms: Iterable[str]) -> None:
         table, dot, name = key.partition(".")
         if dot and table == "algorithm" and not any(name.replace("-", "_") in own for own in taken.values()):
             said = "; ".join(f"{algorithm} takes {', '.join(sorted(own))}" for algorithm, own in taken.items())
-            raise RequestError(f"no algorithm here takes {name}: {said}")
+            raise RequestError(f"none of the chosen algorithms takes {name}: {said}")
 
 
 def parse_list(name: str, text: str) -> list[str]:
-    """Comma-separated words."""
+    """Split comma-separated words; at least one is needed."""
     words = [word.strip() for word in text.split(",") if word.strip()]
     if not words:
         raise RequestError(f"{name} needs at least one value")

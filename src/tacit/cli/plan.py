@@ -18,30 +18,30 @@ if TYPE_CHECKING:
     from tacit.planning.planner import Candidate
 
 _SHOWN = 20
-"""How many candidates people get to see; --json has all."""
+"""How many candidates are printed; --json has all of them."""
 
 YOUR_DATA = "fill-in-your-data"
-"""What a recipe calls the records of a plan that was made without any."""
+"""The name of the data in a recipe that was planned without data."""
 
-HELP = """What noise each algorithm would need for a promise, before anything is run.
+HELP = """Show how much noise each algorithm would need for a promise, before anything is run.
 
-First as planned, then over a grid of batches at the same rounds: smaller batches do not need less noise, and very
-small ones need far more. With --choose, the planner: candidates by what the theory promises for them. Without any
-data at hand, give their shape instead: --clients, --records and --dim."""
+First for the planned batch, then for a grid of batch sizes at the same number of rounds: smaller batches do not
+need less noise, and very small ones need far more. With --choose, rank candidate recipes by what theory
+guarantees. To plan without data, give the shape of the data instead: --clients, --records and --dim."""
 
 
 def plan(
     recipe_file: o.RecipeFile = None,
     algorithm: Annotated[
-        list[str] | None, typer.Option(help="Names, repeated or joined by commas. All unless given.")
+        list[str] | None, typer.Option(help="Names, repeated or separated by commas. [dim]all unless given[/]")
     ] = None,
     data: o.Data = None,
     data_dir: o.DataDir = None,
     clients: o.Clients = None,
-    records: Annotated[int | None, typer.Option(help="Without data: how many records every client has.")] = None,
-    dim: Annotated[int | None, typer.Option(help="Without data: how many features a record has.")] = None,
+    records: Annotated[int | None, typer.Option(help="Without data: the number of records per client.")] = None,
+    dim: Annotated[int | None, typer.Option(help="Without data: the number of features per record.")] = None,
     classes: Annotated[
-        int | None, typer.Option(help="Without data: how many classes there are, if the model does not say.")
+        int | None, typer.Option(help="Without data: the number of classes, unless the model implies it.")
     ] = None,
     partition: o.Partition = None,
     model: o.Model = None,
@@ -56,21 +56,19 @@ def plan(
         bool, typer.Option("--choose", help="Choose batch, rounds, step, compressor and clip norm.")
     ] = False,
     bit_budget: Annotated[
-        float | None, typer.Option(help="With --choose: the most bits that a client may send in the whole run.")
+        float | None, typer.Option(help="With --choose: the most bits a client may send in the whole run.")
     ] = None,
     trials: Annotated[
         int,
         typer.Option(
-            help="With --choose: try so many of the best, with smaller clip norms too, on synthetic data."
+            help="With --choose: try this many of the best on synthetic data, also with smaller clip norms."
         ),
     ] = 0,
-    out: Annotated[
-        Path | None, typer.Option(help="With --choose: write the recipe that was chosen into this file.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="With --choose: write the chosen recipe to this file.")] = None,
     as_json: o.Json = False,
     settings: o.Set = None,
 ) -> None:
-    """Plan the noise of every algorithm, or choose a recipe."""
+    """Show the noise that every algorithm needs, or choose a recipe."""
     from tacit.algorithms.registry import ALGORITHMS
     from tacit.planning.needs import noise_needs
 
@@ -89,11 +87,11 @@ def plan(
     if choose:
         for option in ("rounds", "batch", "compressor", "step"):
             if {option, f"algorithm.{option}"} & given.keys():
-                raise RequestError(f"--choose chooses the {option}: leave out --{option}, or leave out --choose")
+                raise RequestError(f"--choose picks the {option}: leave out --{option} or --choose")
         _choose(recipe, names, bit_budget, trials, out, stand_in, data_dir, as_json)
         return
     if bit_budget is not None or trials or out is not None:
-        raise RequestError("--bit-budget, --trials and --out go with --choose")
+        raise RequestError("--bit-budget, --trials and --out need --choose")
     needs = noise_needs(recipe, algorithms=names, federation=stand_in, data_dir=data_dir)
     if as_json:
         print(json.dumps({**_sheet(needs), "shape": _shape(recipe, stand_in)}))
@@ -107,12 +105,12 @@ def _recipe_without_data(recipe_file: Path | None, given: dict[str, Any], settin
 
     if recipe_file is not None or "data" in given or "partition" in given:
         raise RequestError(
-            "--records, --dim and --classes are for a plan without data: leave out the recipe file, --data and "
-            "--partition, or leave out those"
+            "--records, --dim and --classes are for a plan without data: leave out either these or the recipe "
+            "file, --data and --partition"
         )
     recipe = o.recipe_from(None, given, settings, Recipe(data=YOUR_DATA, feature_norm=1.0))
     if recipe.data != YOUR_DATA or "bound_from" in recipe.algorithm_settings:
-        raise RequestError("data and bound_from are for records, and a plan of a given shape has none")
+        raise RequestError("data and bound_from need records; leave them out of a plan without data")
     return recipe
 
 
@@ -131,7 +129,7 @@ def _stand_in(recipe: Recipe, records: int | None, dim: int | None, classes: int
 
 
 def _shape(recipe: Recipe, stand_in: Federation | None) -> dict[str, Any] | None:
-    """What was given in place of data, None if there were data."""
+    """The shape that was given in place of data, or None if there was data."""
     if stand_in is None:
         return None
     return {
@@ -147,8 +145,8 @@ def _shape_sentence(recipe: Recipe, stand_in: Federation) -> str:
     labels = "real targets" if stand_in.classes is None else f"{stand_in.classes} classes"
     records, features = int(stand_in.sizes[0]), stand_in.feature_shape[0]
     return (
-        f"The shape was given and no data was looked at: {stand_in.clients:,} clients of {records:,} records, "
-        f"{features:,} features of norm at most {recipe.feature_norm:g} (feature_norm), {labels}."
+        f"Planned from a given shape; no data was read: {stand_in.clients:,} clients with {records:,} records "
+        f"each, {features:,} features of norm at most {recipe.feature_norm:g} (feature_norm), {labels}."
     )
 
 
@@ -183,7 +181,7 @@ def _choose(
     if stand_in is not None:
         chosen = (
             f"# {_shape_sentence(recipe, stand_in)}\n"
-            "# Set data to a data set or your own files before you run it; their sizes decide on the noise.\n"
+            "# Before you run this, set data to a data set or your own files. Their sizes determine the noise.\n"
             f"{chosen}"
         )
     if out is not None:
@@ -196,7 +194,7 @@ def _choose(
     _show_candidates(ranked, losses)
     _say_shape(recipe, stand_in)
     if out is not None:
-        print(f"The chosen recipe: {out}" + (f" (fill in data = {YOUR_DATA!r})" if stand_in is not None else ""))
+        print(f"Chosen recipe: {out}" + (f" (replace data = {YOUR_DATA!r})" if stand_in is not None else ""))
 
 
 def _show_candidates(ranked: list[Candidate], losses: dict[Candidate, float]) -> None:
@@ -204,7 +202,7 @@ def _show_candidates(ranked: list[Candidate], losses: dict[Candidate, float]) ->
     from rich.table import Table
 
     best = ranked[0]
-    order = "those tried first, by their loss" if losses else "best first"
+    order = "tried candidates first, by loss" if losses else "best first"
     title = f"bound on the {best.quantity}, {order}"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, collapse_padding=True)
     headings = ["algorithm", "rounds", "batch", "compressor", "step", "clip", "noise", "kB", "bound"]
@@ -223,17 +221,17 @@ def _show_candidates(ranked: list[Candidate], losses: dict[Candidate, float]) ->
         table.add_row(*cells, style="bold green" if row is best else None)
     console = Console()
     console.print(table)
-    notes = [f"{len(ranked)} candidates, all at the promised epsilon. Bounds are worst cases."]
+    notes = [f"{len(ranked)} candidates, all at the promised epsilon. Bounds are for the worst case."]
     if losses:
         notes.append(
-            "Losses are of trials on synthetic data, from one seed. Where a bound is none, the clip norm "
-            "shortens gradients, which the theory does not cover: the trial alone speaks for it."
+            "Losses come from trials on synthetic data with one seed. Where the bound is 'none', the clip norm "
+            "shortens gradients. The theory does not cover that; only the trial supports it."
         )
     if best.lipschitz is None:
         notes.append(
-            "The loss has no Lipschitz constant: bounds hold if no gradient is longer than the clip norm."
+            "The loss has no Lipschitz constant: the bounds hold if no gradient is longer than the clip norm."
         )
-    console.print(f"[dim]{' '.join(notes)} Nothing private was looked at.[/]", highlight=False)
+    console.print(f"[dim]{' '.join(notes)} No private data was read.[/]", highlight=False)
 
 
 def _sheet(needs: Needs) -> dict[str, Any]:
@@ -257,7 +255,7 @@ def _show(needs: Needs) -> None:
         title=f"noise for epsilon {_number(recipe.epsilon)} at delta {_number(recipe.delta)}, {recipe.adjacency}",
         title_justify="left",
     )
-    for heading in ("algorithm", "rounds", "sampling", "batch", "noise multiplier", "noise std", "kB a client"):
+    for heading in ("algorithm", "rounds", "sampling", "batch", "noise multiplier", "noise std", "kB per client"):
         left = heading in ("algorithm", "sampling")
         planned.add_column(heading, justify="left" if left else "right", no_wrap=heading == "algorithm")
     for row in needs.planned:
@@ -271,7 +269,7 @@ def _show(needs: Needs) -> None:
         if isinstance(row, Refused):
             console.print(f"[yellow]{row.algorithm}[/]: {row.why}")
     fractions = list(dict.fromkeys(fraction for fraction, _ in needs.by_batch))
-    grid = Table(title="noise std by batch, same rounds", title_justify="left")
+    grid = Table(title="noise std by batch size, at the same rounds", title_justify="left")
     grid.add_column("algorithm")
     for fraction in fractions:
         grid.add_column("full" if fraction == 1 else f"{fraction:.0%}", justify="right")
@@ -284,14 +282,14 @@ def _show(needs: Needs) -> None:
         grid.add_row(name, *cells)
     if fractions:
         console.print(grid)
-    note = "of the smallest client, if sizes are public; on every coordinate of what it sends (of a local step)"
+    note = "per coordinate of a message (or of a local step); for the smallest client, if sizes are public"
     console.print(f"[dim]{note}[/]")
     if len({row.batch is None for row in needs.planned if isinstance(row, Need)}) > 1:
         console.print(
-            "[dim]algorithms that protect records take the numbers of records as public: do not publish their "
-            "lines beside a promise to whole clients[/]"
+            "[dim]Algorithms that protect records treat the number of records as public: do not publish their "
+            "rows next to a promise to whole clients.[/]"
         )
 
 
 def _number(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else "of their own"
+    return f"{value:g}" if isinstance(value, float) else "set per silo"

@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-HELP = """Make a folder for every party of a consortium: certificates, the job, a policy to edit, a README.
+HELP = """Make a folder for each party of a consortium, with certificates, the job, a policy to edit and a README.
 
-Give each folder to its party and to nobody else; it holds that party's private keys."""
+Give each folder to its party and to nobody else: it holds that party's private keys."""
 
 
 def provision(
     consortium_file: Annotated[Path, typer.Argument(help="The consortium in TOML; see docs/deploy.md.")],
-    out: Annotated[Path | None, typer.Option(help="Where the folders go. [dim]its name unless given[/]")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where the folders go. [dim]the consortium's name[/]")] = None,
 ) -> None:
     """Provision a consortium."""
     from tacit.deploy.flare.parties import require_flare
@@ -26,6 +26,6 @@ def provision(
     folders = write_folders(consortium, out or Path(consortium.name))
     for party, folder in folders.items():
         verb = "silo . --data RECORDS" if party in consortium.job.sites else f"{party} ."
-        typer.echo(f"{party}: {folder}   (there: tacit {verb})")
+        typer.echo(f"{party}: {folder}   (run there: tacit {verb})")
     typer.echo(f"job {PartyFolder.open(folders['server']).job.digest}")
-    typer.echo("All parties should compare that digest: it covers the keys by which certificates are known.")
+    typer.echo("All parties should compare this digest. It covers the keys that sign certificates.")

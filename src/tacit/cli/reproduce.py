@@ -17,23 +17,23 @@ if TYPE_CHECKING:
     from tacit.experiments.cells import Runner
     from tacit.experiments.experiment import Experiment, Scale
 
-HELP = """Run a table or figure of the papers: as published, with the epsilon that this really gives, and true.
+HELP = """Reproduce a table or figure of a paper: as published (with its real epsilon), and at a true epsilon.
 
-Finished runs are kept in --out and never run again; the pages of --quick and --charge-tuning go into folders of
-their own there. With --all, an experiment whose data are not there is skipped."""
+Finished runs are kept in --out and not repeated. Pages made with --quick or --charge-tuning go into separate
+folders there. With --all, an experiment is skipped if its data is missing."""
 
 
 def reproduce(
-    name: Annotated[str | None, typer.Argument(help="Of the experiment; see --list.")] = None,
+    name: Annotated[str | None, typer.Argument(help="The experiment's name; see --list.")] = None,
     show: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
-    everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Run all experiments.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer seeds, rounds and grid points.")] = False,
     charge_tuning: Annotated[
-        bool, typer.Option("--charge-tuning", help="Tune the true mode by private selection, and count its cost.")
+        bool, typer.Option("--charge-tuning", help="Tune the true mode by private selection and charge its cost.")
     ] = False,
-    seeds: Annotated[int | None, typer.Option(min=1, help="How many; as the paper has unless given.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds. [dim]as in the paper[/]")] = None,
     out: Annotated[Path, typer.Option(help="Where results, figures and pages go.")] = Path("reproduced"),
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes; one a core unless given.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Number of processes. [dim]one per core[/]")] = None,
     data_dir: o.DataDir = None,
     as_json: o.Json = False,
 ) -> None:
@@ -47,11 +47,11 @@ def reproduce(
         _list(list(EXPERIMENTS.values()), as_json)
         return
     if (name is None) != everything:
-        raise RequestError("name one experiment, or say --all; `tacit reproduce --list` lists them")
+        raise RequestError("name one experiment or give --all; `tacit reproduce --list` lists the experiments")
     chosen = list(EXPERIMENTS.values()) if name is None else [experiment_named(name)]
     uncharged = [one for one in chosen if charge_tuning and not one.can_charge]
     if name is not None and uncharged:
-        raise RequestError(f"{name} has no tuning that --charge-tuning could charge; leave it out")
+        raise RequestError(f"{name} has no tuning that could be charged; leave out --charge-tuning")
     scale = Scale(quick, seeds, charge_tuning)
     pages = out / scale.folder
     bar = _Bar(quiet=as_json and not sys.stderr.isatty())
@@ -71,7 +71,7 @@ def reproduce(
     else:
         _show(done)
         if everything:
-            print(f"All of them: {pages / 'index.html'}")
+            print(f"Overview of all experiments: {pages / 'index.html'}")
     if any("failed" in one for one in done):
         raise typer.Exit(1)
 
@@ -94,16 +94,16 @@ class _Bar:
         self._bar.stop()
 
     def name(self, experiment: str) -> None:
-        """Say which experiment is running."""
+        """Show the name of the experiment that is running."""
         self._bar.update(self._task, description=experiment)
 
     def progress(self, finished: int, asked: int) -> None:
-        """So many runs of so many are done."""
+        """Show that `finished` of the `asked` runs are done."""
         self._bar.update(self._task, completed=finished, total=asked)
 
 
 def _one(experiment: Experiment, runner: Runner, scale: Scale, pages: Path, *, alone: bool) -> dict[str, Any]:
-    """Run an experiment and write its page. Among others, one that fails does not take them with it."""
+    """Run an experiment and write its page. Unless it runs `alone`, a failure is reported, not raised."""
     from tacit.experiments.outputs import Made, write_outputs
 
     began = time.perf_counter()
@@ -148,7 +148,7 @@ def _list(experiments: list[Experiment], as_json: bool) -> None:
     for heading in ("name", "what", "paper", "data"):
         table.add_column(heading)
     for experiment in experiments:
-        table.add_row(experiment.name, experiment.title, experiment.paper, experiment.data or "made up")
+        table.add_row(experiment.name, experiment.title, experiment.paper, experiment.data or "synthetic")
     Console().print(table)
 
 

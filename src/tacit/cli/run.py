@@ -16,9 +16,9 @@ from tacit.errors import RequestError
 if TYPE_CHECKING:
     from tacit.engine.recipe import Recipe
 
-HELP = """Train one model over many clients, privately and compressed.
+HELP = """Train one model over many clients, with differentially private and compressed messages.
 
-Without arguments: a demonstration on embedded data. Every run writes the complete recipe that reproduces it."""
+Without arguments, run a demonstration on embedded data. Every run writes a complete recipe that reproduces it."""
 
 
 def run(
@@ -55,7 +55,7 @@ def run(
         batch=batch, clip_norm=clip_norm, compressor=compressor, step=step, seed=seed,
     )  # fmt: skip
     if resume and out is None:
-        raise RequestError("--resume needs --out: the run directory to go on with")
+        raise RequestError("--resume needs --out, the run directory to continue")
     stored = stored_recipe(out) if resume and out is not None else None
     recipe = o.recipe_from(recipe_file, given, settings, base=stored if recipe_file is None else None)
     directory = out or default_directory(recipe)
@@ -75,7 +75,7 @@ def run(
         show_summary(summary)
     show_guarantee(summaries[0])
     if len(summaries) > 1:
-        print(f"Each of the {len(summaries)} runs alone; together they cost more.")
+        print(f"This promise is for each of the {len(summaries)} runs alone; together they cost more.")
 
 
 def _repeated(recipe: Recipe, seeds: int, directory: Path) -> dict[Path, Recipe]:

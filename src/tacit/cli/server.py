@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from tacit.deploy.server import Finished
     from tacit.deploy.status import Board
 
-HELP = """Run the server of a consortium in its provisioned folder, to the end of the job.
+HELP = """Run the server of a consortium from its provisioned folder until the job is done.
 
-Started again after a crash, it goes on after the last finished round."""
+If it is restarted after a crash, it continues after the last finished round."""
 
-StatusPort = Annotated[int, typer.Option(help="Of the status page on loopback; 0 takes a free one.")]
+StatusPort = Annotated[int, typer.Option(help="Port of the status page on loopback; 0 picks a free one.")]
 
 
 def server(
-    folder: Annotated[Path, typer.Argument(help="Its folder from [bold]tacit provision[/].")] = Path("."),
+    folder: Annotated[Path, typer.Argument(help="The folder made by [bold]tacit provision[/].")] = Path("."),
     status_port: StatusPort = 0,
     as_json: o.Json = False,
 ) -> None:
@@ -43,7 +43,7 @@ def server(
 
 
 def watched(party: PartyFolder, status_port: int, quiet: bool) -> Finished:
-    """Run a server with its table in the terminal and its page on loopback."""
+    """Run a server with a status table in the terminal and a status page on loopback."""
     from tacit.deploy.flare.parties import new_board, run_server
     from tacit.deploy.status import serving
 
@@ -57,7 +57,7 @@ def watched(party: PartyFolder, status_port: int, quiet: bool) -> Finished:
 
 @contextlib.contextmanager
 def _table(board: Board, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """The table, where somebody can see it; and how to say what is wrong, which also the table does."""
+    """Show the status table on a terminal. Yields how to report problems where there is no table to show them."""
     if quiet or not sys.stderr.isatty():
         yield partial(typer.echo, err=True)
         return
@@ -69,7 +69,7 @@ def _table(board: Board, quiet: bool) -> Iterator[Callable[[str], None]]:
 
 
 def show_finished(party: PartyFolder, finished: Finished, as_json: bool) -> None:
-    """What a run came to, from its certificate."""
+    """Print the result of a run, taken from its certificate."""
     certificate: dict[str, Any] = json.loads(finished.certificate)
     silos = {site: silo for site, silo in certificate["silos"].items() if silo is not None}
     summary = {
@@ -91,7 +91,7 @@ def show_finished(party: PartyFolder, finished: Finished, as_json: bool) -> None
     for site, silo in silos.items():
         typer.echo(f"{site}: answered {silo['rounds_answered']} rounds. {silo['promise']}")
     for site in sorted(set(party.job.sites) - silos.keys()):
-        typer.echo(f"{site}: gave no certificate; ask for it there")
+        typer.echo(f"{site}: sent no certificate; ask the silo for it")
     if finished.problems:
-        typer.echo(f"problems on the way: {', '.join(f'{what} x{n}' for what, n in finished.problems.items())}")
+        typer.echo(f"problems seen: {', '.join(f'{what} x{n}' for what, n in finished.problems.items())}")
     typer.echo(f"check it: tacit verify {summary['certificate']}")

@@ -1,4 +1,4 @@
-"""What a person sees: progress on standard error, results on standard output."""
+"""What `tacit run` prints: progress to standard error, results to standard output."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tacit.privacy.promises.protection import round_up
 _MOST_SILOS = 50
 
 _TOLD = ("model", "rounds", "sampling", "batch", "clip_norm", "compressor", "local_steps")
-"""The settings that are told before a run."""
+"""The settings that are printed before a run."""
 
 
 class RunProgress:
-    """A progress bar that is called after every round."""
+    """A progress bar; call it after every round."""
 
     def __init__(self, recipe: Recipe, *, quiet: bool) -> None:
         self._quiet, self._console = quiet, Console(stderr=True)
@@ -48,7 +48,7 @@ class RunProgress:
         self._bar.stop()
 
     def show_plan(self, plan: Plan) -> None:
-        """What can be expected, and what was chosen, before the first round."""
+        """Print what was chosen and what can be expected, before the first round."""
         from tacit.engine.outlook import outlook
 
         ahead, recipe = outlook(plan), plan.recipe
@@ -57,14 +57,14 @@ class RunProgress:
         self._bar.update(self._task, total=plan.rounds)
         settings = {"rounds": recipe.rounds, "model": recipe.model, **recipe.algorithm_settings}
         chosen = ", ".join(f"{name} {_plain(settings[name])}" for name in _TOLD if settings.get(name) is not None)
-        free = "" if "step" in settings else ", steps that follow from the messages"
+        free = "" if "step" in settings else ", step sizes computed from the messages"
         self._console.print(f"[dim]Chosen: {escape(chosen)}{free}.[/]")
         if ahead is not None:
             colour = {"clear": "green", "noisy": "yellow", "hidden": "red"}[ahead.verdict]
             self._console.print(f"[{colour}]{escape(ahead.sentence)}[/]")
 
     def __call__(self, rounds: int, row: HistoryRow | None) -> None:
-        # Not before the first round: a request that is refused should show an error and no bar.
+        # Starts only after the first round: a refused request should show an error and no bar.
         self._bar.start()
         self._bar.update(self._task, completed=rounds)
         if row is not None:
@@ -73,7 +73,7 @@ class RunProgress:
 
 
 def show_summary(summary: dict[str, Any]) -> None:
-    """One run as a small table."""
+    """Print one run as a small table."""
     private = summary["privacy"] != "none"
     table = Table(show_header=False, box=None, padding=(0, 2))
     table.add_column(style="dim")
@@ -94,10 +94,10 @@ def show_summary(summary: dict[str, Any]) -> None:
         else "none",
         "result": f"training loss {summary['train_loss']:.4f}"
         + ("" if metric is None else f", [bold]test {summary['test_metric_name']} {metric:.4g}[/]"),
-        "sent": f"{_bytes(summary['uplink_bits_per_client'])} a client, "
-        f"{_bytes(summary['uplink_bits_total'])} in all ({summary['compressor']})",
+        "sent": f"{_bytes(summary['uplink_bits_per_client'])} per client, "
+        f"{_bytes(summary['uplink_bits_total'])} in total ({summary['compressor']})",
         "time": f"{summary['rounds']} rounds in {summary['seconds']:.1f} s{_memory(summary)}",
-        "look into": str(summary["run_dir"]),
+        "files": str(summary["run_dir"]),
     }
     for name, text in rows.items():
         table.add_row(name, text)
@@ -117,7 +117,7 @@ def show_summary(summary: dict[str, Any]) -> None:
 
 
 def show_guarantee(summary: dict[str, Any]) -> None:
-    """Who is protected against whom: a line for each adversary, and the sentence that an auditor can repeat."""
+    """Print who is protected against whom: a row for each adversary, and the sentence an auditor can quote."""
     table = Table(box=None, padding=(0, 2), show_edge=False)
     for heading in ("against", "protected", "epsilon"):
         table.add_column(heading, justify="right" if heading == "epsilon" else "left", header_style="dim")
@@ -132,14 +132,14 @@ def show_guarantee(summary: dict[str, Any]) -> None:
         parts.append(Text(f"Noise {summary['entropy']}.", style="dim"))
         measured = (
             "Training loss, gradient norms, signal-to-noise ratio, what limits the result, time and memory are "
-            "measured without noise, for the researcher, and not covered."
+            "measured without noise, for the researcher; the promise does not cover them."
         )
         parts.append(Text(measured, style="dim"))
     Console().print(Panel(Group(*parts), title="who is protected against whom", title_align="left"))
 
 
 def _own_budgets(rows: list[dict[str, Any]]) -> Table:
-    """Silos with budgets of their own: what each was promised and what it gets."""
+    """For silos with individual budgets: what each was promised and what it gets."""
     table = Table(box=None, padding=(0, 2), show_edge=False)
     for heading in ("silo", "records", "budget", "epsilon", "delta", "noise multiplier"):
         table.add_column(heading, justify="left" if heading == "silo" else "right", header_style="dim")

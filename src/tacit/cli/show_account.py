@@ -1,4 +1,4 @@
-"""What a person sees of an account: tables on standard output."""
+"""What `tacit account` prints: tables on standard output."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from tacit.theory.published import Row
 
 
 def show_cost(cost: Cost, facts: dict[str, str] | None = None) -> None:
-    """A cost as a small table, with whatever else is known above it."""
+    """Print a cost as a small table, with other known facts above it."""
     table = Table(show_header=False, box=None, padding=(0, 2))
     table.add_column(style="dim")
     table.add_column()
     for name, text in (facts or {}).items():
         table.add_row(name, text)
     table.add_row("epsilon", f"[bold green]{_number(cost.epsilon)}[/] at delta {cost.delta:g}, {cost.adjacency}")
-    table.add_row("second opinion", f"{_number(cost.rdp_epsilon)} by Renyi divergences, which is never below")
+    table.add_row("second opinion", f"{_number(cost.rdp_epsilon)} by Renyi divergence, which is never lower")
     table.add_row(
         "per round",
-        f"{_number(cost.epsilon / cost.rounds)} in the mean of {cost.rounds}; {_number(cost.first_round)} after "
+        f"{_number(cost.epsilon / cost.rounds)} on average over {cost.rounds}; {_number(cost.first_round)} for "
         f"the first, {_number(cost.last_round)} for the last",
     )
     table.add_row("over rounds", _pairs(cost.by_rounds))
@@ -34,9 +34,9 @@ def show_cost(cost: Cost, facts: dict[str, str] | None = None) -> None:
 
 
 def show_run(found: RunAccount) -> None:
-    """What a ledger says, and whether the summary agrees."""
+    """Print what a ledger says, and whether the summary agrees."""
     console = Console()
-    state = "finished" if found.finished else "[yellow]unfinished[/]: what was spent so far"
+    state = "finished" if found.finished else "[yellow]unfinished[/]: cost so far"
     if found.guarantee is None:
         console.print(f"[bold red]NOT PRIVATE[/]: noise was switched off in {found.directory}")
     elif found.cost is None:
@@ -47,7 +47,7 @@ def show_run(found: RunAccount) -> None:
         counts = [one.rounds for one in found.spent]
         facts = {
             "ledger": f"{found.directory}, {found.rounds} rounds, {state}",
-            "clients": f"{len(found.spent)}, each in {min(counts)} to {max(counts)} rounds; the worst is shown",
+            "clients": f"{len(found.spent)}, each in {min(counts)} to {max(counts)} rounds; the largest is shown",
         }
         show_cost(found.cost, facts)
     if found.finished and not found.differences:
@@ -57,14 +57,14 @@ def show_run(found: RunAccount) -> None:
 
 
 def show_spending(title: str, spending: Spending) -> None:
-    """What a silo's ledger has spent of its policy, run by run, and what is left."""
+    """Print what a silo has spent of its policy's budget, run by run, and what is left."""
     console, policy = Console(), spending.policy
     console.print(
-        f"{title}: epsilon {policy.epsilon:g}, delta {policy.delta:g} in the policy ({policy.adjacency}, per "
-        f"{policy.unit}), for all runs together"
+        f"{title}: the policy allows epsilon {policy.epsilon:g}, delta {policy.delta:g} ({policy.adjacency}, per "
+        f"{policy.unit}) for all runs together"
     )
     if not spending.runs:
-        console.print("nothing is spent: no run was ever begun")
+        console.print("nothing is spent: no run was ever started")
         return
     table = Table()
     table.add_column("run", no_wrap=True)
@@ -74,15 +74,15 @@ def show_spending(title: str, spending: Spending) -> None:
     for run in spending.runs:
         table.add_row(run.run, run.algorithm, f"{run.releases} of {run.planned}", _number(run.epsilon))
     console.print(table)
-    console.print(f"spent: epsilon {_number(spending.needed)}; every run counts in full, however far it got")
+    console.print(f"spent: epsilon {_number(spending.needed)}; every run that was started counts in full")
     if spending.left:
-        console.print(f"left:  room for a further run of epsilon {spending.left:.4g}, or a little less")
+        console.print(f"left:  enough for another run of epsilon {spending.left:.4g}, or slightly less")
     else:
-        console.print("left:  [bold]nothing[/]: no further run can be begun; one that has begun can go on")
+        console.print("left:  [bold]nothing[/]: no new run can start; a run that was started can continue")
 
 
 def show_protection(rows: tuple[Protection, ...]) -> None:
-    """Who is protected against whom."""
+    """Print who is protected against whom, one row per adversary."""
     if not rows:
         return
     table = Table(title="who is protected against whom", title_justify="left", show_lines=True)
@@ -95,7 +95,7 @@ def show_protection(rows: tuple[Protection, ...]) -> None:
 
 
 def show_published(title: str, rows: tuple[Row, ...]) -> None:
-    """A paper's labels beside the true epsilons."""
+    """Print a paper's labels next to the true epsilons."""
     table = Table(title=title, title_justify="left")
     measures = list(dict.fromkeys(name for row in rows for name in row.true))
     factors = list(dict.fromkeys(name for row in rows for name in row.factors))
@@ -110,7 +110,7 @@ def show_published(title: str, rows: tuple[Row, ...]) -> None:
 
 
 def _judged(true: float, label: float) -> str:
-    """The true epsilon, in red where the label promises too much."""
+    """The true epsilon, in red if it exceeds the label."""
     return f"[{'red' if true > 1.001 * label else 'green'}]{_number(true)}[/]"
 
 

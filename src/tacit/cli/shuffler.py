@@ -8,13 +8,14 @@ from typing import Annotated
 
 import typer
 
-HELP = """Mix the messages of a consortium's silos in the shuffler's provisioned folder, until stopped.
+HELP = """Shuffle the messages of a consortium's silos, from the shuffler's provisioned folder, until stopped.
 
-It cannot read them. Run it where the server's people have no access: the two together know whose is whose."""
+The shuffler cannot read the messages. Run it where the server's operators have no access: the two together can
+tell which message came from which silo."""
 
 
 def shuffler(
-    folder: Annotated[Path, typer.Argument(help="Its folder from [bold]tacit provision[/].")] = Path("."),
+    folder: Annotated[Path, typer.Argument(help="The folder made by [bold]tacit provision[/].")] = Path("."),
 ) -> None:
     """Run the shuffler."""
     from tacit.cli.silo import end_with_owner

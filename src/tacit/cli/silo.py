@@ -9,24 +9,24 @@ from typing import Annotated
 
 import typer
 
-HELP = """Take part in a consortium with this silo's own records, in its provisioned folder, until stopped.
+HELP = """Take part in a consortium with this silo's records, from its provisioned folder, until stopped.
 
-Nothing leaves that the silo's own policy.toml does not allow, whatever the server asks.
-[bold]tacit silo . --status[/] shows what has been spent of it, run by run, and what is left."""
+Whatever the server asks, nothing leaves the silo that its own policy.toml does not allow.
+[bold]tacit silo . --status[/] shows how much of the policy's budget each run has spent, and what is left."""
 
 
 def silo(
-    folder: Annotated[Path, typer.Argument(help="Its folder from [bold]tacit provision[/].")] = Path("."),
+    folder: Annotated[Path, typer.Argument(help="The folder made by [bold]tacit provision[/].")] = Path("."),
     data: Annotated[
-        str, typer.Option(help="file.csv, .parquet, .npz or .svmlight, or a Python function as module:function.")
+        str, typer.Option(help="A .csv, .parquet, .npz or .svmlight file, or a Python module:function.")
     ] = "",
-    target: Annotated[str | None, typer.Option(help="The column (of .npz: the array) to be predicted.")] = None,
+    target: Annotated[str | None, typer.Option(help="The column (for .npz, the array) to predict.")] = None,
     prepared: Annotated[
-        bool, typer.Option("--prepared", help="The records are prepared already: leave them as they are.")
+        bool, typer.Option("--prepared", help="The records are already prepared; use them as they are.")
     ] = False,
     status: Annotated[
         bool,
-        typer.Option("--status", help="Show what is spent of the policy and what is left; needs no --data."),
+        typer.Option("--status", help="Show what is spent of the policy's budget and what is left; no --data."),
     ] = False,
 ) -> None:
     """Run a silo."""
@@ -39,7 +39,7 @@ def silo(
 
     require_flare()
     if not data:
-        raise RequestError("--data is missing: a file with this silo's records, or module:function")
+        raise RequestError("--data is missing: give a file with this silo's records, or module:function")
     party = PartyFolder.open(folder)
     end_with_owner()
     from tacit.deploy.records import own_records
@@ -50,7 +50,7 @@ def silo(
 
 
 def show_status(folder: Path) -> None:
-    """What a silo has spent, and what is left."""
+    """Print what a silo has spent, and what is left."""
     from tacit.cli.show_account import show_spending
     from tacit.deploy.provision import PartyFolder
     from tacit.deploy.spending import spending_in
@@ -58,12 +58,12 @@ def show_status(folder: Path) -> None:
 
     party = PartyFolder.open(folder)
     if party.party not in party.job.sites:
-        raise RequestError(f"{folder} is no silo's folder: only silos have something to spend")
+        raise RequestError(f"{folder} is not a silo's folder; only silos have a budget")
     show_spending(party.party, spending_in(party.folder))
 
 
 def end_with_owner() -> None:
-    """A party that `tacit deploy --local` started ends with it."""
+    """End this process when the `tacit deploy --local` that started it ends."""
     from tacit.deploy.flare.lifeline import hold_lifeline
     from tacit.deploy.flare.relay import SOCKET_VARIABLE
 

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from tacit.engine.recipe import Recipe
     from tacit.engine.utility import Utility
 
-HELP = """What the algorithm's own theorem promises for a recipe, with the noise that the recipe really needs.
+HELP = """Show what the algorithm's own theorem guarantees for a recipe, with the noise that the recipe needs.
 
-The bound term by term, the lower bound where there is one, and from which epsilon on privacy costs less than
-sampling. Constants come from the model and public bounds (feature_norm or data.unit_norm, target_bound,
-algorithm.projection), or from [bold]--assume[/]. Where the theorem does not cover the run, it is said why."""
+Prints the bound term by term, the lower bound if there is one, and the epsilon above which privacy costs less
+than sampling. Constants come from the model and public bounds (feature_norm or data.unit_norm, target_bound,
+algorithm.projection), or from [bold]--assume[/]. If the theorem does not cover the run, the output says why."""
 
 
 def theory(
@@ -48,7 +48,7 @@ def theory(
     as_json: o.Json = False,
     settings: o.Set = None,
 ) -> None:
-    """Print what the theorem says."""
+    """Print the theorem's bound for a recipe."""
     from tacit.engine.plan import make_plan
     from tacit.engine.utility import utility_of
 
@@ -70,7 +70,7 @@ def _check_bound(recipe: Recipe) -> None:
     source = recipe.algorithm_settings.get("bound_from")
     if source is not None and not source.startswith("public:"):
         raise RequestError(
-            f"bound_from = {source!r} looks at records, which only a run pays for: give clip_norm here"
+            f"bound_from = {source!r} reads records, which only a run charges to the budget: give clip_norm here"
         )
 
 
@@ -109,7 +109,7 @@ def _show(found: Utility) -> None:
         console.print(table)
     for sentence in _sentences(found):
         console.print(sentence, highlight=False)
-    for title, lines in (("The theorem does not cover this run:", bound.gaps), ("Taken:", bound.assumptions)):
+    for title, lines in (("The theorem does not cover this run:", bound.gaps), ("Assumed:", bound.assumptions)):
         if lines:
             console.print(f"[{'yellow' if lines is bound.gaps else 'dim'}]{title}[/]")
             for line in lines:
@@ -117,14 +117,14 @@ def _show(found: Utility) -> None:
 
 
 def _sentences(found: Utility) -> list[str]:
-    """What the numbers mean."""
+    """The numbers explained in sentences."""
     bound = found.bound
     said = []
     if bound.value is not None and bound.dominant is not None:
         covers = "" if bound.gaps else "The theorem covers this run. "
         said.append(f"{covers}The largest term is {bound.dominant}.")
         if bound.trivial is not None and bound.value >= bound.trivial:
-            said.append(f"A bound above {bound.trivial:.4g}, which holds without any training, says nothing.")
+            said.append(f"The bound says nothing: {bound.trivial:.4g} holds even without any training.")
     if bound.lower is not None:
         factor = "" if bound.times_lower is None else f"; the bound is {bound.times_lower:.3g} times that"
         said.append(
@@ -132,12 +132,12 @@ def _sentences(found: Utility) -> list[str]:
             f"{bound.lower:.3g} on every such problem{factor}."
         )
         if bound.lower_unmet:
-            said.append(f"The lower bound asks for more than this run has: {'; '.join(bound.lower_unmet)}.")
+            said.append(f"This run lacks conditions of the lower bound: {'; '.join(bound.lower_unmet)}.")
     elif bound.terms:
         said.append("The paper has no lower bound for this.")
     if found.free_epsilon is not None:
         said.append(
-            f"Privacy costs less than sampling ({bound.sampling:.3g}) from epsilon {found.free_epsilon:.3g} on, "
-            "at these rounds and batches."
+            f"From epsilon {found.free_epsilon:.3g} on, privacy costs less than sampling ({bound.sampling:.3g}), "
+            "with these rounds and batches."
         )
     return said

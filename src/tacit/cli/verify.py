@@ -15,26 +15,26 @@ from tacit.cli import options as o
 if TYPE_CHECKING:
     from tacit.deploy.verification import Verified
 
-HELP = """Check a certificate: whose keys signed it, and every number and sentence in it.
+HELP = """Check a certificate: which keys signed it, and every number and sentence in it.
 
-The keys are those of the job. A job that lies beside the certificate was put there by whoever made the
-certificate: compare its digest with that of the job that your silo signed up for, or give your own with --job."""
+The keys come from the job. A job file next to the certificate was put there by whoever made the certificate, so
+compare its digest with that of the job your silo joined, or give your own copy with --job."""
 
 _WIDTH = 80
 
 
 def verify(
-    certificate: Annotated[Path, typer.Argument(help="certificate.json, of a silo or of a run.")],
+    certificate: Annotated[Path, typer.Argument(help="The certificate.json of a silo or of a run.")],
     job: Annotated[
         Path | None,
-        typer.Option(help="Your own copy of job.toml: its keys count. [dim]the one beside it unless given[/]"),
+        typer.Option(help="Your own copy of job.toml, with the keys to trust. [dim]the one next to it[/]"),
     ] = None,
     key: Annotated[
         str | None, typer.Option(help="The public key that must have signed it, 64 hexadecimal digits.")
     ] = None,
     unknown_keys: Annotated[
         bool,
-        typer.Option("--unknown-keys", help="Check that the numbers add up, whoever signed. Proves no identity."),
+        typer.Option("--unknown-keys", help="Check only that the numbers add up. Proves no identity."),
     ] = False,
     as_json: o.Json = False,
 ) -> None:
@@ -56,7 +56,7 @@ def verify(
         found = check(content, beside, trusted)
     except CertificateError as error:
         if not as_json:
-            raise CertificateError(f"{certificate} does not hold: {error}") from error
+            raise CertificateError(f"{certificate} is not valid: {error}") from error
         print(json.dumps({"valid": False, "reason": str(error)}))
         raise typer.Exit(1) from error
     if as_json:
@@ -81,23 +81,23 @@ def _told(found: Verified) -> dict[str, Any]:
 def _show(found: Verified, *, own_job: bool) -> None:
     body = found.body
     if body["insecure_reproducible"]:
-        _say("TRIAL: its noise followed from a seed. It protected nobody.")
+        _say("TRIAL: the noise came from a seed. It protected nobody.")
     for line in _promises(body):
         _say(line)
     _say("")
     if not found.identified:
-        _say("Its numbers add up, whoever signed it. Nobody vouches for the keys: anyone can have made it.")
+        _say("The numbers add up, whoever signed them. Nobody vouches for the keys: anyone could have made this.")
     else:
-        _say(f"It holds. Its keys are checked against {found.keys}.")
+        _say(f"The certificate is valid. Its keys were checked against {found.keys}.")
     if found.identified and found.keys.startswith("job ") and not own_job:
         _say(
-            "Whoever made the certificate chose that job: compare its digest with that of the job that your silo "
-            "signed up for, which `tacit silo` prints, or give your own copy with --job."
+            "Whoever made the certificate chose that job. Compare its digest with that of the job your silo "
+            "joined, which `tacit silo` prints, or give your own copy with --job."
         )
     _list("ATTENTION, evidence against other silos:", found.held_against_others)
     _list("Checked:", found.checked)
     _list("Not checked:", found.not_checked)
-    _list("Only stated by who signed; nobody else can check it:", found.only_stated)
+    _list("Stated only by the signer; nobody else can check it:", found.only_stated)
 
 
 def _promises(body: Mapping[str, Any]) -> Iterable[str]:

@@ -1,1 +1,1 @@
-"""Deployment: the same algorithms between real parties, each of which keeps its own promise."""
+"""Deployment: the same algorithms between real parties, in which each silo keeps its own promise."""

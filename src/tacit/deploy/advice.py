@@ -1,4 +1,4 @@
-"""What to do about every code: its cause and the way out, for the server's messages, its page and the docs."""
+"""The cause of every code and what to do about it, for the server's messages, its status page and the docs."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from tacit.deploy.seam import Code
 
 @dataclass(frozen=True)
 class Advice:
-    """Why a site has no usable answer, and who can do what about it."""
+    """Why a site gave no usable answer, and what can be done about it."""
 
     cause: str
     way_out: str
     lasting: bool = False
-    """whether asking again cannot help before somebody has done something"""
+    """True if asking again is useless until somebody has fixed the problem"""
 
 
-_GO_ON = "the run goes on without it as long as there is a quorum"
+_GO_ON = "the run continues without it as long as there is a quorum"
 _SET_BACK = (
-    "stop any other server of this consortium, and bring back the newest state folder. If that is gone, begin a "
-    "new run, which silos pay for again: move checkpoints and rounds.jsonl out of the server's state folder"
+    "stop any other server of this consortium and restore the newest state folder. If that is lost, start a new "
+    "run, which is charged to the silos again: move checkpoints and rounds.jsonl out of the server's state folder"
 )
 
 ADVICE: Mapping[Code, Advice] = {
     Code.NO_ANSWER: Advice(
-        "it is connected, and its answer did not come before the deadline",
-        "look at its console; if its rounds just take long, raise deadline_seconds in the server's party.toml",
+        "it is connected, but its answer did not arrive before the deadline",
+        "look at its console; if its rounds are just slow, raise deadline_seconds in the server's party.toml",
     ),
     Code.NOT_CONNECTED: Advice(
         "it is not running, or cannot reach the server",
-        "start it, or look into its log.txt: it is let in within half a minute of being back",
+        "start it, or look into its log.txt; it is admitted within half a minute of coming back",
     ),
     Code.MALFORMED: Advice(
         "it cannot read the server's requests",
@@ -39,87 +39,87 @@ ADVICE: Mapping[Code, Advice] = {
         lasting=True,
     ),
     Code.OTHER_JOB: Advice(
-        "its job.toml is not the server's",
-        "compare the two files, and bring back the one that all parties agreed to; for another recipe, provision "
-        "a new consortium",
+        "its job.toml differs from the server's",
+        "compare the two files and restore the one that all parties agreed to; for another recipe, provision a "
+        "new consortium",
         lasting=True,
     ),
     Code.BAD_POINT: Advice(
-        "the model that it was sent is not finite, or has another size",
-        "the training diverged: a smaller step, in a new job",
+        "the model that the server sent it is not finite or has the wrong size",
+        "the training diverged: start a new job with a smaller step",
         lasting=True,
     ),
     Code.NO_SUCH_ROUND: Advice(
-        "the round is not among those of its job, or it is not its turn",
+        "its job has no such round, or it is not this silo's turn",
         "install the same version of tacit at the server and at the silo",
         lasting=True,
     ),
     Code.PAST_ROUND: Advice(
-        "it has answered a later round: the server's state is older than the run",
+        "it has already answered a later round: the server's state is older than the run",
         _SET_BACK,
         lasting=True,
     ),
     Code.CHANGED_POINT: Advice(
-        "it has answered this round for another model: the server's state is not the one that asked",
+        "it has answered this round for a different model: the server's state is not the one that asked then",
         _SET_BACK,
         lasting=True,
     ),
     Code.BUDGET_SPENT: Advice(
-        "its policy cannot bear another release, and no restart changes that",
-        f"{_GO_ON}. Its own people may raise epsilon in its policy.toml and start it again; the server may "
-        "lower quorum in its party.toml, except behind a shuffler",
+        "its policy has no budget left for another release; a restart does not change that",
+        f"{_GO_ON}. The silo's operators may raise epsilon in its policy.toml and restart it; the server's may "
+        "lower quorum in party.toml, except with a shuffler",
         lasting=True,
     ),
     Code.BUSY: Advice(
-        "another process holds its ledger",
-        "at the silo, end the second process, the backup or the copy that does",
+        "another process has locked its ledger",
+        "at the silo, stop the second process, backup or copy that holds the lock",
     ),
     Code.STATE_LOST: Advice(
-        "what it remembers of this run is gone, or its records, policy or job are no longer those it began with",
-        "at the silo, bring back the records, the policy.toml and the job.toml of the run's beginning; otherwise "
-        f"it is out of this run for good, and {_GO_ON}",
+        "its memory of this run is gone, or its records, policy or job have changed since the run began",
+        "at the silo, restore the records, policy.toml and job.toml that the run began with; otherwise the silo "
+        f"cannot rejoin this run, and {_GO_ON}",
         lasting=True,
     ),
     Code.FAILED: Advice(
         "something failed at the silo, such as a full disk",
-        "its state/errors.log has the reason. Once there is room it goes on by itself; after a failed "
-        "computation its people must remove state/halted",
+        "see state/errors.log at the silo. Once there is disk space it continues by itself; after a failed "
+        "computation its operators must remove state/halted",
     ),
     Code.STATE_RESTORED: Advice(
-        "its state folder is an older copy: it has signed a ledger that it no longer holds",
-        "at the silo, stop any copy that runs elsewhere, and put the newest state folder back; if that is lost, "
-        f"it is out for good, and {_GO_ON}",
+        "its state folder is an older copy: the silo has signed a ledger that it no longer has",
+        "at the silo, stop any copy that runs elsewhere and restore the newest state folder; if that is lost, "
+        f"the silo cannot rejoin, and {_GO_ON}",
         lasting=True,
     ),
     Code.LEDGER_CONFLICT: Advice(
-        "it has seen two ledgers of another silo that contradict each other",
-        "the server passes the evidence on. At the silo in question, put the newest state folder back",
+        "it has seen two contradictory ledgers of another silo",
+        "the server forwards the evidence to that other silo; restore the newest state folder there",
     ),
     Code.TOO_FEW: Advice(
-        "the shuffler did not get one message of each silo of the round",
-        "bring all silos of the round back: fewer are not mixed",
+        "the shuffler did not receive one message from each silo of the round",
+        "bring all silos of the round back; the shuffler does not mix fewer",
     ),
     Code.REJECTED: Advice(
-        "what came is no answer to the request, or was damaged on its way",
-        "it is asked again in the next round; if it lasts, install the same version of tacit everywhere",
+        "what arrived is not an answer to the request, or was damaged in transit",
+        "it is asked again in the next round; if this persists, install the same version of tacit everywhere",
     ),
     Code.WRONG_ROUND: Advice(
-        "it answered another round, too late", "nothing: it is asked again in the next round"
+        "it answered a different round, too late", "nothing to do: it is asked again in the next round"
     ),
     Code.REPLAYED: Advice(
-        "it sent a message again that was used before",
-        "nothing if it happens once; if it lasts, look at the silo",
+        "it sent a message that had already been used",
+        "nothing if it happens once; if it persists, look at the silo",
     ),
     Code.BAD_MESSAGE: Advice(
-        "its message cannot be read, or is not finite",
-        "look at the silo's records and version; behind a shuffler, the keys are not those of this consortium",
+        "its message cannot be read or is not finite",
+        "check the silo's records and version; with a shuffler, also that the keys are those of this consortium",
     ),
 }
-"""For every code but `ok`."""
+"""Advice for every code except `ok`."""
 
 
 def advice(problems: Mapping[str, Code]) -> str:
-    """Who is missing, why, and what to do, one clause a code.
+    """Who is missing, why, and what to do: one clause per code.
 
     >>> advice({"porto": Code.MALFORMED, "lyon": Code.MALFORMED}).partition(" (")[0]
     'lyon, porto: malformed'
@@ -134,5 +134,5 @@ def advice(problems: Mapping[str, Code]) -> str:
 
 
 def too_few(round: int, usable: int, quorum: int, problems: Mapping[str, Code]) -> str:
-    """What a round lacks, and why."""
-    return f"round {round}: {usable} usable answers, and the quorum is {quorum}. Without {advice(problems)}"
+    """The message for a round below its quorum: how many answers it has, and what is wrong with the others."""
+    return f"round {round}: {usable} usable answers, but the quorum is {quorum}. Missing: {advice(problems)}"

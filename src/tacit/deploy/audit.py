@@ -1,4 +1,4 @@
-"""Auditing what deployed silos release beside their messages: reports of their mean loss."""
+"""Auditing what deployed silos release in addition to their messages: reports of their mean loss."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ from tacit.privacy.audit.checks import Counts
 TRIALS = 1000
 
 _BEYOND = 1e3
-"""How many loss bounds a canary's loss is off, so that nothing but the clip keeps it in place."""
+"""How many loss bounds a canary's loss is away, so that only the clip limits it."""
 
 
 class _FeatureIsLoss:
-    """A model of which only the losses matter: a record's feature is its loss."""
+    """A model of which only the losses are used: a record's feature is its loss."""
 
     def losses(self, point: Tensor, batch: Batch) -> Tensor:
-        """Read off."""
+        """The losses, read from the features."""
         return batch.features[:, 0]
 
 
 @dataclass(frozen=True)
 class ReportStage:
-    """Silos that report: a canary has a huge loss or a hugely negative one; all others are in the middle."""
+    """Silos that report their loss. A canary's loss is huge, or hugely negative; all others are in the middle."""
 
     report: Report
     kind: Noise
@@ -62,7 +62,7 @@ class ReportStage:
     adjacency: Adjacency
     records: int
     rounds: int
-    """how many reports there are"""
+    """the number of reports"""
     randomness: Randomness
     name: str = "loss report"
     adversary: Adversary = Adversary.SERVER
@@ -75,16 +75,16 @@ class ReportStage:
 
     @property
     def direction(self) -> Array:
-        """One number."""
+        """The direction of the attack: a report is one number."""
         return np.ones(1)
 
     @property
     def followed(self) -> ReportStage:
-        """Nothing is mixed."""
+        """The stage itself, because nothing is mixed."""
         return self
 
     def views(self, pulls: Array, first: int, tactic: Tactic) -> Array:
-        """What the silos report, by the function that they call: (trials, reports, 1)."""
+        """What the silos report, computed by the function that they call: (trials, reports, 1)."""
         model: Any = _FeatureIsLoss()
         half = self.report.loss_bound / 2
         seen = np.empty((len(pulls), self.rounds, 1))
@@ -102,11 +102,11 @@ class ReportStage:
     bare = views
 
     def hidden(self, views: Array, first: int) -> Array:
-        """Nothing is hidden."""
+        """The views unchanged, because nothing is hidden."""
         return views
 
     def signals(self, pulls: Array, first: int, tactic: Tactic) -> Array:
-        """The same reports without noise. They depend on the canary alone."""
+        """The same reports without noise. They depend only on the canary."""
         different, which = np.unique(pulls, return_inverse=True)
         return replace(self, noise=0.0, kind=SeededGaussian()).views(different, first, tactic)[which]
 
@@ -115,12 +115,12 @@ class ReportStage:
         return np.ones((trials, self.rounds), dtype=np.int64)
 
     def allowed(self, draws: Counts, first: int) -> Array:
-        """One bound, B/2, in either direction."""
+        """The allowed movement: one bound, B/2, in either direction."""
         sides = 2.0 if self.adjacency is Adjacency.REPLACE_ONE else 1.0
         return np.asarray(sides * self.shifts.drawn * draws, dtype=np.float64)
 
     def attacks(self, rehearsal: Rehearsal) -> dict[str, Attack]:
-        """Likelihood ratios."""
+        """Attacks by likelihood ratios."""
         return rehearsed_attacks(rehearsal, self.direction)
 
 
@@ -138,14 +138,14 @@ def audit_report(
     """A lower bound on what all reports of a silo cost together, and checks of their noise.
 
     Args:
-        report: what is agreed on.
-        records: of the silo.
-        messages: how many it sends in the run, of which some come with a report.
+        report: the settings of the reports.
+        records: the silo's number of records.
+        messages: how many messages the silo sends in the run; some come with a report.
         privacy: the promise of the whole run.
-        noise: the kind that reports have.
-        trials: independent silos.
-        confidence: of the lower bound.
-        seed: of all randomness.
+        noise: the kind of noise that reports have.
+        trials: the number of independent silos.
+        confidence: the confidence level of the lower bound.
+        seed: the seed of all randomness.
     """
     multiplier = report.noise_multiplier(messages, privacy, noise)
     make_event = partial(report.event, releases=messages, noise=noise)
@@ -176,7 +176,7 @@ def audit_report_of(
     """Audit the reports that a deployment of a recipe would make, at its smallest silo."""
     plan = make_plan(recipe, data_dir=data_dir)
     if plan.algorithm.work.unit is not Unit.RECORD or recipe.client_epsilon is not None:
-        raise RequestError("reports are accounted for records, not for whole clients: leave report out")
+        raise RequestError("reports are accounted per record, not per client: leave report out")
     smallest = int(plan.federation.sizes.argmin())
     return audit_report(
         report,

@@ -1,8 +1,8 @@
-"""What a silo computes for one round: its message, its report, and what it will remember of them.
+"""What a silo computes for one round: its message, its report, and its new memory.
 
-A round whose computation fails may fail because of a record, and that it failed is then a message without noise.
-So the silo stops for good there, until its own people have looked at it and removed the file `halted`: a server
-cannot ask again and again for points at which it fails.
+If a computation fails, it may have failed because of a record, and the failure itself is then a message without
+noise. So the silo stops until its operators have looked at it and removed the file `halted`. A server cannot keep
+asking for points at which the computation fails.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ class Computation:
     def __init__(self, terms: Terms, home: Home, covers: Covers | None) -> None:
         """Prepare for rounds.
 
-        terms: with the silo's records and the noise that it adds.
-        home: where it is noted that the silo must not go on.
-        covers: how messages are covered for a shuffler, where there is one.
+        terms: the silo's terms, with its records and the noise that it adds.
+        home: the silo's directory, which records that the silo has halted.
+        covers: how messages are covered for a shuffler, if there is one.
         """
         self._terms, self._home = terms, home
         self._covers, self._mixing = covers, mixing_of(terms.job.algorithm)
         self._stopped = False
         if self._mixing is not None and covers is None:
             raise RequestError(
-                f"algorithm {terms.job.recipe.algorithm!r} needs a shuffler, and this silo has no keys for it: "
-                "provision the consortium with this version, which makes them"
+                f"algorithm {terms.job.recipe.algorithm!r} needs a shuffler, but this silo has no keys for it: "
+                "provision the consortium with this version, which creates them"
             )
 
     @property
     def halted(self) -> bool:
-        """Whether a computation has failed that nobody has looked at."""
+        """Whether a computation has failed and nobody has looked at it yet."""
         return self._stopped or self._home.halted
 
     def run(
@@ -60,9 +60,9 @@ class Computation:
         records: Fingerprint,
         releases: int,
     ) -> Memory:
-        """One round of this silo alone, which is the release of its run with the number `releases`."""
+        """Compute one round of this silo: the `releases`-th release of its run."""
         terms, job = self._terms, self._terms.job
-        # The round consumes what goes in, and the server may never use what comes out.
+        # The round consumes its input state, but the server may never use the result.
         uplink = {name: tensor.clone() for name, tensor in state.uplink.items()}
         cohort = Cohort(terms.federation, torch.zeros(1, dtype=torch.int64), asked.round, job.randomness(secret))
         multipliers = torch.tensor([terms.noise_multiplier], dtype=torch.float64)
@@ -91,10 +91,10 @@ class Computation:
         try:
             return compute()
         except (OSError, MemoryError):
-            # The machine's fault, whatever the records are.
+            # These come from the machine, not from the records.
             raise
         except Exception:
-            # Also where there is no room for the file.
+            # Set first, so that the silo halts even if the disk has no space for the file.
             self._stopped = True
             self._home.halt()
             self._stopped = False

@@ -7,11 +7,11 @@
     12      16     the first half of the SHA-256 of everything else
     28             header; then the body
 
-The header of a request is JSON. That of an answer is packed, because a message may be short and its frame must be
-shorter: code (1 byte), flags (1), run (16), round, releases, planned (4 each), epsilon (8), loss (8), the signed
-head of the silo's ledger (104, if it has one to show), and the site's name. All numbers are little-endian.
-Lengths are compared with the limits, and with the length of the frame, before anything is read. The digest finds
-damage, not forgery: who sent a frame is the network's to say.
+The header of a request is JSON. The header of an answer is packed, because messages may be short and the header
+should be shorter: code (1 byte), flags (1), run (16), round, releases, planned (4 each), epsilon (8), loss (8),
+the signed head of the silo's ledger (104, if there is one), and the site's name. All numbers are little-endian.
+Lengths are checked against the limits, and against the length of the frame, before anything is read. The digest
+detects damage, not forgery: the network layer authenticates the sender.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LENGTHS = struct.Struct("<4sII")
 _DIGEST_BYTES = 16
 OVERHEAD_BYTES = _LENGTHS.size + _DIGEST_BYTES
 REQUEST_HEADER_LIMIT = 2**22
-"""Room for the acknowledgements and ledger heads of ten thousand sites."""
+"""Enough for the acknowledgements and ledger heads of ten thousand sites."""
 
 BODY_LIMIT = 2**30
 _ANSWER = struct.Struct("<BB16sIIIdd")
@@ -52,7 +52,7 @@ _MOST_ROUNDS = 2**31
 
 
 def is_site_name(name: object) -> bool:
-    """Whether a site may be called so: letters, digits, dot, dash and underscore, at most 63 of them.
+    """Whether this is a valid site name: at most 63 letters, digits, dots, dashes and underscores.
 
     >>> is_site_name("hospital-1"), is_site_name("../etc"), is_site_name("")
     (True, False, False)
@@ -61,13 +61,13 @@ def is_site_name(name: object) -> bool:
 
 
 def pack(header: bytes, body: bytes) -> bytes:
-    """One frame."""
+    """Build a frame."""
     lengths = _LENGTHS.pack(_MARK, len(header), len(body))
     return b"".join((lengths, _digest(lengths, header, body), header, body))
 
 
 def unpack(frame: bytes, *, header_limit: int, body_limit: int) -> tuple[bytes, bytes]:
-    """Header and body of a frame that may come from anyone; anything wrong is a `MessageError`."""
+    """Read the header and body of a frame from an untrusted sender; anything wrong is a `MessageError`."""
     if (
         not isinstance(frame, bytes)
         or not OVERHEAD_BYTES <= len(frame) <= OVERHEAD_BYTES + header_limit + body_limit
@@ -83,7 +83,7 @@ def unpack(frame: bytes, *, header_limit: int, body_limit: int) -> tuple[bytes, 
     view = memoryview(frame)
     header, body = view[OVERHEAD_BYTES : OVERHEAD_BYTES + header_bytes], view[OVERHEAD_BYTES + header_bytes :]
     if _digest(view[: _LENGTHS.size], header, body) != view[_LENGTHS.size : OVERHEAD_BYTES]:
-        raise MessageError("a frame has a wrong digest: it was damaged on its way")
+        raise MessageError("a frame has a wrong digest: it was damaged in transit")
     return bytes(header), bytes(body)
 
 
@@ -96,11 +96,11 @@ def _digest(*parts: bytes | memoryview) -> bytes:
 
 @dataclass(frozen=True)
 class Request:
-    """What the server asks all sites of a round, or a shuffler ("mix").
+    """What the server asks the sites of a round, or a shuffler ("mix").
 
-    `accepted` has, for every site, the last round whose message the server used (no entry: none). A silo that
-    reads it knows whether its own last message counted, whatever was lost on the way. `heads` has the newest
-    signed head of every site's ledger; a request of kind "heads" asks for those that a silo has witnessed.
+    `accepted` has, for every site, the last round whose message the server used (no entry: none). It tells a silo
+    whether its own last message counted, whatever was lost in transit. `heads` has the newest signed head of
+    every site's ledger. A request of kind "heads" asks for the heads that a silo has witnessed.
     """
 
     kind: Literal["round", "mix", "certify", "heads"]
@@ -142,46 +142,46 @@ class Request:
         if not all(is_site_name(site) and _is_round(last) for site, last in accepted.items()):
             raise MessageError("the acknowledgements of a request are not rounds of sites")
         if not _matches(_DIGEST, header["job"]):
-            raise MessageError("a request does not say for which job it is")
+            raise MessageError("a request does not name its job")
         if not _matches(_RUN, header["run"]) or not _is_round(header["round"]):
-            raise MessageError("a request has no sound run or round")
+            raise MessageError("a request has an invalid run or round")
         heads = heads_from_values(header.get("heads", {}))
         return cls(kind, header["run"], header["round"], header["job"], accepted, body, heads)
 
 
 def heads_to_values(heads: Mapping[str, Head]) -> dict[str, str]:
-    """Heads by site, as JSON carries them."""
+    """Heads by site, as JSON values."""
     return {site: head.to_text() for site, head in heads.items()}
 
 
 def heads_from_values(values: object) -> dict[str, Head]:
     """The inverse, for values that may come from anyone."""
     if not isinstance(values, dict) or not all(is_site_name(site) for site in values):
-        raise MessageError("ledger heads are not by site")
+        raise MessageError("ledger heads are not a table by site")
     return {site: Head.from_text(text) for site, text in values.items()}
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What one silo answers: a message, or a bare code."""
+    """What one silo answers: a message, or only a code."""
 
     code: Code
     site: str
     run: str = ""
     round: int = 0
     releases: int = 0
-    """how often this silo has answered in this run, this message included"""
+    """how many messages this silo has sent in this run, including this one"""
     planned: int = 0
     epsilon: float = 0.0
-    """what the silo's whole part in this run costs its records if it goes to its end, rounded up"""
+    """what the silo's part in this run costs its records if the run goes to its end, rounded up"""
     insecure: bool = False
-    """whether its noise is seeded: a trial, not protection"""
+    """whether its noise is seeded, which protects nobody"""
     body: bytes = b""
 
     loss: float | None = None
-    """the mean loss of its records at the point, with noise of its own; None where none is released"""
+    """the noisy mean loss of its records at the point; None if none is released"""
     head: bytes = b""
-    """the head of its ledger, this message included, signed for this run and round (`Head.on_answer`)"""
+    """the head of its ledger, including this message, signed for this run and round (`Head.on_answer`)"""
 
     def encode(self) -> bytes:
         """As a frame."""
@@ -203,9 +203,9 @@ class Reply:
         if code >= len(_CODES) or not is_site_name(site):
             raise MessageError("an answer has no known code, or no site")
         if flags >= 2 * _HAS_HEAD or not all(map(_is_round, (round, releases, planned))):
-            raise MessageError("an answer has no sound numbers")
+            raise MessageError("an answer has invalid numbers")
         if not 0 <= epsilon < 1e300 or not math.isfinite(loss):
-            raise MessageError("an answer has no sound epsilon or loss")
+            raise MessageError("an answer has an invalid epsilon or loss")
         said = run.hex() if flags & _HAS_RUN else ""
         given = loss if flags & _HAS_LOSS else None
         insecure, head = bool(flags & _INSECURE), header[_ANSWER.size : named]
@@ -213,35 +213,35 @@ class Reply:
 
 
 def point_to_bytes(point: Tensor) -> bytes:
-    """Float32, little-endian."""
+    """A point as little-endian float32."""
     return point.detach().cpu().contiguous().numpy().astype("<f4", copy=False).tobytes()
 
 
 def state_to_bytes(state: Mapping[str, Tensor]) -> bytes:
-    """Named tensors one after the other; names and shapes are agreed on, and do not travel."""
+    """Named tensors one after the other. Names and shapes are agreed on beforehand and not sent."""
     return b"".join(point_to_bytes(tensor) for tensor in state.values())
 
 
 def state_from_bytes(body: bytes, shapes: Mapping[str, torch.Size]) -> dict[str, Tensor]:
-    """The inverse, for these names and shapes; anything else is a `MessageError`."""
+    """The inverse of `state_to_bytes`, for these names and shapes; anything else is a `MessageError`."""
     whole = point_from_bytes(body, sum(shape.numel() for shape in shapes.values()))
     parts = whole.split([shape.numel() for shape in shapes.values()])
-    # Cloned into memory of their own, aligned, because products round differently in other memory.
+    # Cloned into separate, aligned memory, because products round differently in unaligned memory.
     return {name: part.clone().view(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
 
 
 LARGEST_COORDINATE = 1e12
-"""Beyond, arithmetic may overflow; and that it does could depend on a record."""
+"""Beyond this, arithmetic may overflow, and whether it does could depend on a record."""
 
 
 def point_from_bytes(body: bytes, dim: int) -> Tensor:
-    """The inverse; a wrong length, or a value that is not finite or huge, is a `MessageError`."""
+    """The inverse of `point_to_bytes`; a wrong length, or a huge or infinite value, is a `MessageError`."""
     if len(body) != 4 * dim:
         raise MessageError(f"a point has {len(body)} bytes, but the model has {dim} parameters of 4 bytes")
     values = np.frombuffer(body, dtype="<f4").astype(np.float32)
     if not (np.abs(values) <= LARGEST_COORDINATE).all():
         raise MessageError(f"a point has a value that is not finite, or larger than {LARGEST_COORDINATE:g}")
-    # Cloned into memory that PyTorch aligned, because products round differently in other memory.
+    # Cloned into memory that PyTorch has aligned, because products round differently in unaligned memory.
     return torch.from_numpy(values).clone()
 
 

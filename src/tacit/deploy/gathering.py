@@ -21,26 +21,26 @@ from tacit.errors import MessageError
 _LOG = logging.getLogger("tacit.deploy.gathering")
 _HEADS_LIMIT = 2**22
 _PAUSE_SECONDS = 2.0
-"""Between asking and asking again, where too few answers came at once."""
-_TAKE_UP = "Nothing is lost: started again in the same directory, the server asks for this round again"
+"""How long to wait before asking again when too few answers came."""
+_TAKE_UP = "Nothing is lost: if it is restarted in the same directory, the server asks for this round again"
 
 
 @dataclass(frozen=True)
 class Message:
-    """What one site sent: the answer, and what is in it, read."""
+    """What one site sent: the answer and its decoded content."""
 
     reply: Reply
     content: Any
 
     @property
     def digest(self) -> str:
-        """Of its bytes."""
+        """The digest of its bytes."""
         return _digest(self.reply.body)
 
 
 @dataclass(frozen=True)
 class Gathering:
-    """How a server asks its silos, and passes the heads of their ledgers on to each other."""
+    """How a server asks its silos, and passes their ledger heads on to each other."""
 
     backend: Backend
     reader: Reader
@@ -49,11 +49,11 @@ class Gathering:
     quorum: int
     deadline_seconds: float
     attempts: int
-    """for how many deadlines a round is asked for"""
+    """how many deadlines to wait for a quorum"""
     notify: Callable[[str], None]
 
     def ask(self, request: Request, sites: Sequence[str], quorum: int) -> dict[str, Answer]:
-        """What these sites answer, for one deadline; no answer is one, too."""
+        """Ask these sites once. A site that does not answer before the deadline gets a `SiteError`."""
         answers = self.backend.run_round(
             replace(request, heads=self.heads.newest()).encode(),
             sites=sites,
@@ -63,7 +63,7 @@ class Gathering:
         return {site: answers.get(site, SiteError(Code.NO_ANSWER)) for site in sites}
 
     def ask_for_heads(self, request: Request) -> None:
-        """Gather the ledger heads that silos have witnessed: one whose state was set back shall see its own."""
+        """Collect the ledger heads that silos have witnessed, so that a silo that was set back sees its own."""
         asked = replace(request, kind="heads", accepted={}, body=b"")
         answers = self.backend.run_round(
             asked.encode(),
@@ -84,10 +84,10 @@ class Gathering:
     def messages(
         self, request: Request, sites: Sequence[str], before: Mapping[str, str]
     ) -> tuple[dict[str, Message], dict[str, Code]]:
-        """Usable messages by site, and what was wrong with the others; asks again while there are too few.
+        """The usable messages by site, and the problems of the others. Asks again while there are too few.
 
-        `before` has the digest of the last message of every site that was used. A `QuorumError` after so many
-        deadlines, or at once where nobody who is missing can be brought back by asking.
+        `before` has the digest of the last used message of every site. Raises a `QuorumError` after `attempts`
+        deadlines, or at once if asking again cannot help.
         """
         quorum = self.reader.quorum(self.quorum, len(sites))
         messages: dict[str, Message] = {}
@@ -98,7 +98,7 @@ class Gathering:
             began = time.monotonic()
             missing = [site for site in sites if site not in messages]
             answers = self.ask(request, missing, quorum - len(messages))
-            # What the engine needs to get up again is not on the account of the silos.
+            # The time that the engine needs to restart is not counted against the silos.
             left -= min(time.monotonic() - began, self.deadline_seconds)
             for site, answer in answers.items():
                 read = self._message(answer, site, request, before.get(site))
@@ -109,21 +109,21 @@ class Gathering:
                     problems[site] = read
                     _LOG.warning("round %d: %s: %s", request.round, site, read)
             if Code.LEDGER_CONFLICT in problems.values():
-                # Whoever objects has evidence, which the silo in question should see.
+                # The silo that objects has evidence, which the silo in question should see.
                 self.ask_for_heads(request)
             if len(messages) >= quorum:
                 return messages, problems
             short = too_few(request.round, len(messages), quorum, problems)
             hopeful = sum(not ADVICE[code].lasting for code in problems.values())
             if left <= 0 or len(messages) + hopeful < quorum:
-                waited = f" It was asked for over {self.attempts} deadlines." if left <= 0 else ""
+                waited = f" The server waited for {self.attempts} deadlines." if left <= 0 else ""
                 raise QuorumError(f"{short}.{waited} {_TAKE_UP}")
             notices.tell(short)
             time.sleep(pause)
             left -= pause
 
     def _message(self, answer: Answer, site: str, request: Request, before: str | None) -> Message | Code:
-        """The message in an answer, if there is one that can be added up."""
+        """The message in an answer if it can be added up, otherwise the code of what is wrong."""
         reply = answer_to(answer, site, request, self.reader.sent_bytes)
         if isinstance(reply, Code):
             return reply

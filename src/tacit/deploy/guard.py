@@ -1,4 +1,4 @@
-"""On which terms a silo takes part in a job: its own noise, from its own policy and its own records."""
+"""The terms on which a silo takes part in a job: its own noise, derived from its own policy and records."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from tacit.server.participation import Attendance
 
 @dataclass(frozen=True)
 class Terms:
-    """What a silo has agreed to with itself before it answers anybody.
+    """The terms that a silo fixes before it answers anybody.
 
-    Guarantee: with this noise, all `planned` releases of a run keep the policy's (epsilon, delta). The noise
-    follows from policy, recipe and the silo's own number of records; nothing that a request says can change it.
+    Guarantee: with this noise, all `planned` releases of a run keep the policy's (epsilon, delta). The noise is
+    derived from the policy, the recipe and the silo's own number of records; no request can change it.
     """
 
     job: Job
@@ -43,17 +43,17 @@ class Terms:
     noise_multiplier: float
     noise_std: float
     report_noise: float
-    """the noise multiplier of its reports; 0 where there are none"""
+    """the noise multiplier of its reports; 0 if there are none"""
     epsilon: float
-    """of all planned releases, at the policy's delta"""
+    """the cost of all planned releases, at the policy's delta"""
 
     @property
     def records(self) -> int:
-        """How many records the silo holds: public, except where whole sites are protected."""
+        """The number of records of the silo: public, unless whole sites are protected."""
         return self.federation.records
 
     def event(self, releases: int) -> DpEvent:
-        """What so many releases of one run are to an accountant."""
+        """The accountant's event for this many releases of one run."""
         algorithm = self.job.algorithm
         return self._with_reports(
             algorithm.trust.event(
@@ -69,41 +69,41 @@ class Terms:
         return events.composed([event, report.event(self.report_noise, releases, self.job.report_kind)])
 
     def refusal(self, account: Account) -> str | None:
-        """Why the policy, or what the job promises to the whole site, cannot bear the runs of a ledger, if so.
+        """Why the runs of a ledger exceed the policy, or the job's promise to the whole site; None if not.
 
-        All of them count in full, however far they got: who decides how far may have seen what they gave.
+        All runs count in full, however far they got: whoever stopped a run may have seen what it released.
         """
         target, runs = self.policy.target, account.events()
         try:
             needed = least_epsilon(runs, target.delta, target.adjacency)
         except TacitError as error:
-            return f"{len(runs)} runs of this ledger have no proof together: {error}"
+            return f"there is no proof for the {len(runs)} runs of this ledger together: {error}"
         if needed > target.epsilon:
             return (
                 f"the {len(runs)} runs of this ledger, each charged in full, need epsilon = {needed:.4g} at "
-                f"delta = {target.delta:g}; the policy has {target.epsilon:g}"
+                f"delta = {target.delta:g}; the policy allows {target.epsilon:g}"
             )
         return self._refusal_of_site(account.events(job=self.job.digest))
 
     def _refusal_of_site(self, runs: list[DpEvent]) -> str | None:
-        """The promise to the whole site is for all runs of a job: a server cannot have it anew with every run.
+        """Why the runs of a job exceed its promise to the whole site, which covers them all; None if not.
 
-        Runs that are all alike leave a server nothing to choose but their number, so they compose.
+        If all runs are identical, a server can choose nothing but their number, so they compose.
         """
         whole = self.job.client_target()
         if whole is None:
             return None
         if any(events.to_dict(run) != events.to_dict(runs[0]) for run in runs):
             return (
-                "this job was run with another number of records, and its promise to the whole site counts on "
-                "runs that are alike: agree on a new job"
+                "this job was run with another number of records, but its promise to the whole site requires "
+                "identical runs: agree on a new job"
             )
         try:
             needed = group_epsilon(
                 events.repeated(runs[0], len(runs)), self.records, whole.delta, whole.adjacency
             )
         except CannotAnswerError as error:
-            return f"the promise to the whole site has no proof for {len(runs)} runs: {error}"
+            return f"there is no proof of the promise to the whole site for {len(runs)} runs: {error}"
         if needed <= whole.epsilon:
             return None
         return (
@@ -112,19 +112,19 @@ class Terms:
         )
 
     def exposures(self, releases: int) -> tuple[Exposure, ...]:
-        """What they are to those who see more than the promise allows for."""
+        """What the releases reveal to adversaries who see more than the promise assumes."""
         algorithm, sites = self.job.algorithm, len(self.job.sites)
         attended = Attendance(self.job.rounds, releases)
         seen = algorithm.trust.exposures(algorithm.work, sites, self.records, self.noise_multiplier, attended)
         return tuple(replace(one, event=self._with_reports(one.event, releases)) for one in seen)
 
     def opening(self, run: str) -> dict[str, Any]:
-        """The line of the ledger that begins a run on these terms, with all that the run may release."""
+        """The ledger line that starts a run on these terms, with everything that the run may release."""
         planned = events.to_dict(self.event(self.planned))
         return {"kind": "open", "run": run, "job": self.job.digest, **self.facts(), "event": planned}
 
     def facts(self) -> dict[str, Any]:
-        """What ledger and certificate say of these terms, in plain numbers and words."""
+        """These terms as plain values, for the ledger and the certificate."""
         work, recipe = self.job.algorithm.work, self.job.recipe
         return {
             "algorithm": recipe.algorithm,
@@ -152,14 +152,14 @@ class Terms:
 
     @property
     def public(self) -> tuple[str, ...]:
-        """What the promise takes as known to everybody."""
+        """What the promise treats as public."""
         work, policy = self.job.algorithm.work, self.policy
         sizes: tuple[str, ...] = ()
         if policy.public_sizes:
-            # Of this run, or of another one in the ledger, which the same promise is about.
+            # Revealed by this run, or by another run in the ledger, which the same promise covers.
             sizes = (RECORD_COUNTS,)
         elif not sizes_are_public(work) and (least := max(policy.min_records, self.job.min_records or 1)) > 1:
-            # Otherwise the site would not take part.
+            # A site with fewer records would not take part.
             sizes = (f"that the site has at least {least} records",)
         return tuple(dict.fromkeys((*work.public, *sizes, *self.federation.peeks)))
 
@@ -169,13 +169,13 @@ class Terms:
 
 def admit(job: Job, policy: Policy, site: str, records: Federation) -> Terms:
     """The terms of a silo, or an error that says why its policy does not allow the job."""
-    # Before anything is built of it: a model may be any function that is installed here.
+    # Checked before anything is built: a model may be any function that is installed here.
     policy.check_names(job.recipe)
     federation = job.at_site(site, records)
     check_trust(job)
     policy.check(job, federation.records)
     planned, work = job.most_releases(), job.algorithm.work
-    # One pass goes by the number of the round, whoever takes part in it.
+    # One pass depends on the number of the round, whoever takes part in it.
     work.sampling.check_rounds(federation.sizes, job.rounds * work.batches_per_round)
     if job.shuffled:
         _check_alike(job, federation)
@@ -190,7 +190,7 @@ def admit(job: Job, policy: Policy, site: str, records: Federation) -> Terms:
     asked, own = (job.noise_multiplier(one, federation, report_noise) for one in (target, policy.target))
     if asked < own:
         raise RequestError(
-            f"the recipe asks for less noise than the policy: a noise multiplier of {asked:.6g}, where "
+            f"the recipe asks for less noise than the policy: a noise multiplier of {asked:.6g}, but "
             f"epsilon = {policy.epsilon:g}, delta = {policy.delta:g}, {policy.adjacency} over {planned} rounds "
             f"of {federation.records} records need {own:.6g}"
         )
@@ -200,24 +200,24 @@ def admit(job: Job, policy: Policy, site: str, records: Federation) -> Terms:
 
 
 def check_trust(job: Job) -> None:
-    """Refuse an algorithm that promises nothing, or only if somebody stands in the middle who is not there."""
+    """Refuse an algorithm that promises nothing, or that relies on a party which a deployment does not have."""
     if not algorithm_entry(job.recipe.algorithm).private:
         raise RequestError(
-            f"algorithm {job.recipe.algorithm!r} adds no noise: a silo would send its records' gradients"
+            f"algorithm {job.recipe.algorithm!r} adds no noise: a silo would send the gradients of its records"
         )
     if job.adversary not in TRUSTED:
         raise RequestError(
             f"algorithm {job.recipe.algorithm!r} protects one {job.unit} against {job.adversary.description}. "
-            "Here the server sees every single message, and no aggregator is configured that would hide them: "
-            "use an algorithm whose messages are protected one by one, or adversary = 'server'"
+            "Here the server sees every single message, and no aggregator is configured to hide them: use an "
+            "algorithm that protects each message separately, or adversary = 'server'"
         )
 
 
 def _check_alike(job: Job, federation: Federation) -> None:
-    """Behind a shuffler, refuse records whose messages would stand out."""
+    """With a shuffler, refuse a number of records that would make the silo's messages stand out."""
     sampling, agreed = job.algorithm.work.sampling, job.blank().sizes[:1]
     if int(sampling.batch_sizes(federation.sizes)[0]) != int(sampling.batch_sizes(agreed)[0]):
         raise RequestError(
-            f"{federation.records} records make another batch than the {int(agreed)} that the job counts on: "
-            "give batch in the recipe as a number of records"
+            f"{federation.records} records give another batch size than the {int(agreed)} records that the job "
+            "assumes: set batch in the recipe to a number of records"
         )

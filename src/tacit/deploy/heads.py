@@ -1,9 +1,9 @@
-"""Signed ledger heads: how long a silo's ledger is and its last hash, so that others can bear witness to it.
+"""Signed ledger heads: the length and last hash of a silo's ledger, so that others can witness it.
 
 Every answer of a silo carries the head of its ledger, signed for the job, run and round of the answer. The server
 passes the newest head of each silo on to all of them with its next request. A ledger only grows, and its hash
-covers all of its lines. So whoever holds a head of a silo can tell when that silo's ledger has been set back to
-an older copy, emptied, or replaced by another: a copy cannot have a line with the same number and the same hash.
+covers all of its lines. So anyone who has a head of a silo can tell when that silo's ledger has been set back to
+an older copy, emptied or replaced: the copy cannot have a line with the same number and the same hash.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _SIGNATURE_BYTES = 64
 _BYTES = _SIGNED.size + _SIGNATURE_BYTES
 _ON_ANSWER = struct.Struct(f"<Q32s{_SIGNATURE_BYTES}s")
 HEAD_BYTES = _ON_ANSWER.size
-"""What a head adds to an answer, which names its run and round anyway."""
+"""The bytes that a head adds to an answer; the answer already names the run and round."""
 
 _MOST_LINES = 2**53
-"""Above, JSON readers of other languages lose digits."""
+"""Above this, JSON readers in other languages lose digits."""
 
 _WIDTHS = {"job": 64, "run": 32, "hash": 64, "signature": 2 * _SIGNATURE_BYTES}
 _HEX = re.compile(r"[0-9a-f]+\Z")
@@ -38,7 +38,7 @@ _HEX = re.compile(r"[0-9a-f]+\Z")
 
 @dataclass(frozen=True)
 class Head:
-    """What one silo signed: when it answered this round, its ledger had so many lines and ended in this hash."""
+    """Signed by a silo: when it answered this round, its ledger had `lines` lines and ended in `hash`."""
 
     job: str
     run: str
@@ -51,17 +51,17 @@ class Head:
     def sign(
         cls, key: Ed25519PrivateKey, site: str, *, job: str, run: str, round: int, lines: int, hash: str
     ) -> Head:
-        """A head under a silo's own name."""
+        """Sign a head under a silo's name."""
         text = _text(site, job, run, round, lines, hash)
         return cls(job, run, round, lines, hash, key.sign(text).hex())
 
     def is_of(self, site: str, public_key: str) -> bool:
-        """Whether the silo with this key has signed it, under this name."""
+        """Whether the holder of this key has signed the head under this name."""
         text = _text(site, self.job, self.run, self.round, self.lines, self.hash)
         return signed_by(public_key, bytes.fromhex(self.signature), text)
 
     def on_answer(self) -> bytes:
-        """As an answer carries it."""
+        """The head in the form that answers carry."""
         return _ON_ANSWER.pack(self.lines, bytes.fromhex(self.hash), bytes.fromhex(self.signature))
 
     @classmethod
@@ -71,7 +71,7 @@ class Head:
         return cls._sound(job, run, round, lines, hash.hex(), signature.hex())
 
     def to_text(self) -> str:
-        """As requests carry it."""
+        """The head in the form that requests carry."""
         return base64.b64encode(
             _SIGNED.pack(
                 bytes.fromhex(self.job), bytes.fromhex(self.run), self.round, self.lines, bytes.fromhex(self.hash)
@@ -92,7 +92,7 @@ class Head:
         return cls._sound(job.hex(), run.hex(), round, lines, hash.hex(), content[_SIGNED.size :].hex())
 
     def to_values(self) -> dict[str, Any]:
-        """As files and certificates have it."""
+        """The head as plain values, for files and certificates."""
         return asdict(self)
 
     @classmethod
@@ -112,21 +112,22 @@ class Head:
             or type(lines) is not int
             or not (0 <= round < 2**31 and 0 <= lines < _MOST_LINES)
         ):
-            raise MessageError("a ledger head has no sound round or number of lines")
+            raise MessageError("a ledger head has an invalid round or number of lines")
         return cls(job, run, round, lines, hash, signature)
 
 
 def _text(site: str, job: str, run: str, round: int, lines: int, hash: str) -> bytes:
-    """What is signed; all parts but the name, which is the last, have a fixed length."""
+    """The bytes that are signed. All parts except the last, the name, have a fixed length."""
     packed = _SIGNED.pack(bytes.fromhex(job), bytes.fromhex(run), round, lines, bytes.fromhex(hash))
     return _PURPOSE + packed + site.encode()
 
 
 def contradict(one: Head, other: Head) -> bool:
-    """Whether no ledger that only grows can have had both heads.
+    """Whether a ledger that only grows cannot have had both heads.
 
-    Two hashes for one number of lines; or, within a run, fewer lines in a later round. Heads of different runs
-    and lengths prove nothing by themselves, because nobody signs which run came first.
+    That is the case if there are two hashes for one number of lines or, within a run, fewer lines in a later
+    round. Heads of different runs and lengths prove nothing by themselves, because nobody signs which run came
+    first.
     """
     if one.lines == other.lines:
         return one.hash != other.hash
@@ -135,11 +136,11 @@ def contradict(one: Head, other: Head) -> bool:
 
 
 class Heads:
-    """The newest head of every silo that a server has seen, to be passed on with every request.
+    """The newest head that a server has seen of every silo, to be passed on with every request.
 
-    Kept in memory only: a server that starts asks all silos for the heads that they have witnessed, which are on
-    their disks. What others have witnessed wins against what a silo says of itself, where it is longer or
-    different: so a silo whose state was set back is shown its own signature.
+    They are kept only in memory: when a server starts, it asks all silos for the heads that they have witnessed
+    and keep on disk. A head that others have witnessed takes precedence over the silo's own if it is longer or
+    contradicts it. So a silo whose state was set back is shown its own signature.
     """
 
     def __init__(self, job: str, keys: Mapping[str, str]) -> None:
@@ -148,7 +149,7 @@ class Heads:
         self._witnessed: dict[str, Head] = {}
 
     def answered(self, site: str, head: bytes, *, run: str, round: int) -> bool:
-        """Take the head of a silo's own answer; False if there is none that it has signed."""
+        """Record the head in a silo's own answer; False if there is no head that the silo has signed."""
         if len(head) != HEAD_BYTES:
             return False
         try:
@@ -158,7 +159,7 @@ class Heads:
         return self._take(self._own, site, read)
 
     def told(self, by: str, heads: Mapping[str, Head]) -> None:
-        """Take the heads that a silo has witnessed, and its own; those that are not what they say are left."""
+        """Record the heads that a silo has witnessed, and its own; those with a wrong signature are ignored."""
         for site, head in heads.items():
             self._take(self._own if site == by else self._witnessed, site, head)
 
@@ -170,7 +171,7 @@ class Heads:
         return True
 
     def newest(self) -> dict[str, Head]:
-        """One head of every silo of which there is any."""
+        """The newest head of every silo that has one."""
         return {site: head for site in self._keys if (head := self._newest(site)) is not None}
 
     def _newest(self, site: str) -> Head | None:

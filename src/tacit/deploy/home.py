@@ -1,11 +1,11 @@
-"""A silo's directory: its ledger, what it remembers of runs, and marks that must not come apart from the ledger.
+"""A silo's directory: its ledger, its memory of runs, and marker files that must stay together with the ledger.
 
-ledger.sqlite    what was released, and what is charged for it
+ledger.sqlite    what was released, and what was charged for it
 runs/RUN/        the memory of a run (`MemoryFiles`)
-certificates/    what was certified
-released         there from the first release on
-halted           there while the silo answers nobody, after a failed computation
-errors.log       what went wrong, for the silo's own people; what no longer fits in is in errors.old.log
+certificates/    issued certificates
+released         exists from the first release on
+halted           exists while the silo answers nobody, after a failed computation
+errors.log       what went wrong, for the silo's operators; older entries are in errors.old.log
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ LEDGER = "ledger.sqlite"
 _RELEASED = "released"
 _RELEASED_TEXT = b"Messages have left this silo. ledger.sqlite counts them; without it nothing more may leave.\n"
 _MOST_LOG_BYTES = 2**20
-"""A server may ask for what is refused as often as it likes, and must not fill the disk by that."""
+"""A server may repeat refused requests as often as it likes; that must not fill the disk."""
 
 _HALTED_TEXT = b"See errors.log. Remove this file to let the silo answer again.\n"
 
 
 def look(directory: Path) -> Account:
-    """What the ledger in a silo's directory adds up to; nothing is written, and a silo may be at work on it.
+    """Read the account from the ledger in a silo's directory. Writes nothing; the silo may be running meanwhile.
 
-    Guarantee: a ledger that is missing, empty or without lines counts as new only where nothing else in the
+    Guarantee: a ledger that is missing, empty or without lines counts as new only if nothing else in the
     directory shows that anything was ever released. Otherwise it is refused.
     """
     path = directory / LEDGER
@@ -54,7 +54,7 @@ def _refuse_if_released(directory: Path, state: str, memories_without_line: int)
     found = [name for name, there in traces.items() if there]
     if found:
         raise DataError(
-            f"{directory / LEDGER} is {state}, but messages have left this silo: see {', '.join(found)} beside "
+            f"{directory / LEDGER} is {state}, but messages have left this silo: see {', '.join(found)} next to "
             f"it. {WAY_OUT}"
         )
 
@@ -67,9 +67,9 @@ class Home:
     """The directory of one silo, opened by the process that answers for it."""
 
     def __init__(self, directory: Path) -> None:
-        """Open a silo's directory, or begin one; what `look` refuses is refused.
+        """Open a silo's directory, or create it. Whatever `look` refuses is refused here too.
 
-        directory: for this silo alone; made if it is not there.
+        directory: used by this silo alone; created if missing.
         """
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.directory = directory
@@ -79,33 +79,33 @@ class Home:
             path.unlink()
         self.ledger = Ledger(path)
         if lines:
-            # Also after a crash between the first line and the mark.
+            # This also repairs a crash between the first line and the mark.
             self.mark_released()
         else:
             for path in _memories(directory):
                 path.unlink()
 
     def mark_released(self) -> None:
-        """Leave a mark that something was released: after its line is on the disk, and before it leaves."""
+        """Mark that something was released: after its ledger line is on disk, before the message leaves."""
         if not (self.directory / _RELEASED).exists():
             write_atomically(self.directory / _RELEASED, _RELEASED_TEXT)
 
     def memories(self, run: str) -> MemoryFiles:
-        """What the silo remembers of a run."""
+        """The files with the silo's memory of a run."""
         return MemoryFiles(self.directory / "runs" / run)
 
     @property
     def halted(self) -> bool:
-        """Whether the silo answers nobody until its people have looked."""
+        """Whether the silo refuses to answer until its operators have looked at it."""
         return (self.directory / "halted").exists()
 
     def halt(self) -> None:
-        """Answer nobody from now on, also after a restart."""
+        """Stop answering from now on, also after a restart."""
         write_atomically(self.directory / "halted", _HALTED_TEXT)
 
     def note(self, text: str) -> None:
-        """Write down what went wrong, for the silo's own people and nobody else."""
-        # A full disk is a likely reason for being here.
+        """Log what went wrong, for the silo's operators and nobody else."""
+        # A full disk may be the very problem, so a failure to write is ignored.
         with contextlib.suppress(OSError):
             log = self.directory / "errors.log"
             if log.exists() and log.stat().st_size > _MOST_LOG_BYTES:

@@ -1,7 +1,7 @@
-"""Who is who in a consortium: the public signing keys (Ed25519) of its parties, as the job lists them.
+"""The identities in a consortium: the public signing keys (Ed25519) of its parties, as the job lists them.
 
-`tacit provision` makes the keys and writes the public halves into the job. So the digest of the job, which is in
-every request and every certificate, covers them, and nobody can replace a key without everybody noticing.
+`tacit provision` creates the keys and writes the public halves into the job. So the digest of the job, which is
+in every request and every certificate, covers them: nobody can replace a key without everybody noticing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tacit.deploy.signatures import public_key_hex
 from tacit.errors import DataError, RequestError
 
 SIGNING_KEY = "signing.key"
-"""The file of a party's private half, in its folder."""
+"""The file with a party's private key, in its folder."""
 
 _KEY = re.compile(r"[0-9a-f]{64}\Z")
 
@@ -39,17 +39,17 @@ class Identities:
     def check(self, sites: Sequence[str]) -> None:
         """Refuse anything but one key for the server and one for each of these sites, all different."""
         if set(self.silos) != set(sites):
-            raise RequestError("identities must name one key for each silo of the job, and no other")
+            raise RequestError("identities must name exactly one key for each silo of the job")
         keys = [self.server, *self.silos.values()]
         if not all(isinstance(key, str) and _KEY.match(key) for key in keys):
             raise RequestError("identities must be public keys of 64 hexadecimal digits in lower case")
         if len(set(keys)) != len(keys):
             raise RequestError(
-                "identities must be different keys: two parties with one key could not be told apart"
+                "identities must be different keys: two parties with the same key could not be told apart"
             )
 
     def to_values(self) -> dict[str, Any]:
-        """As a table of TOML."""
+        """The keys as a TOML table."""
         return {"server": self.server, "silos": dict(self.silos)}
 
     @classmethod
@@ -65,22 +65,22 @@ class Identities:
 
 
 def check_own_key(identities: Identities | None, party: str, key: Ed25519PrivateKey) -> Identities:
-    """The identities of a job, if a party's private key is the one that they name; the server is "server"."""
+    """The identities of a job. Refused unless they name this party's key; the server's name is "server"."""
     if identities is None:
         raise RequestError(
-            "the job names no signing keys, so nobody could tell whose certificates are whose: provision the "
-            "consortium with this version, which makes them"
+            "the job names no signing keys, so nobody could tell who signed a certificate: provision the "
+            "consortium with this version, which creates them"
         )
     known = identities.server if party == "server" else identities.silos[party]
     if public_key_hex(key) != known:
         raise RequestError(
-            f"{SIGNING_KEY} is not the key that the job names for {party!r}: this folder is not from this job"
+            f"{SIGNING_KEY} is not the key that the job names for {party!r}: this folder belongs to another job"
         )
     return identities
 
 
 def read_signing_key(path: Path) -> Ed25519PrivateKey:
-    """A party's private signing key, from the file that `tacit provision` wrote."""
+    """Read a party's private signing key from the file that `tacit provision` wrote."""
     try:
         read = serialization.load_pem_private_key(path.read_bytes(), password=None)
     except (OSError, ValueError) as error:

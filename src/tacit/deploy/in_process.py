@@ -1,4 +1,4 @@
-"""All parties in one process: for tests, for parity with the simulator, and for rehearsing what can go wrong."""
+"""All parties in one process, for tests: parity with the simulator, and rehearsals of what can go wrong."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ FAULTS = (
     "die",
     "full-disk",
 )
-"""What can happen to one request on its way to a site, there, and back.
+"""What can happen to one request: on its way to a site, at the site, and on the way back.
 
-A delayed request reaches the site before the next one, its answer nobody; a delayed answer arrives in the place
-of the next. `damage-*:N` flips a bit of byte N. `die:MOMENT` kills the site there; it is back for the next round.
-`full-disk:MOMENT` leaves no room for what it would write there.
+A delayed request reaches the site before the next one, and its answer is lost. A delayed answer arrives in place
+of the next one. `damage-*:N` flips a bit of byte N. `die:MOMENT` kills the site at that moment; it is back for
+the next round. `full-disk:MOMENT` leaves no space for what the site would write at that moment.
 """
 
 
 class Death(BaseException):
-    """The end of a process, as far as one process can play it: nothing but its disk is left."""
+    """Simulates the death of a party's process: only its disk is left."""
 
 
 class InProcessBackend:
-    """Parties as objects, made anew from their disks whenever they have died.
+    """Parties as objects, which are created again from their disks whenever they have died.
 
-    `parties` makes each of them, given what it must call at the moments of its durable writes. `faults` is asked
-    what happens to every request (a word of `FAULTS`).
+    `parties` has a function that makes each party; its argument is called at the moments of durable writes.
+    `faults` says what happens to every request (a word of `FAULTS`).
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class InProcessBackend:
     def run_round(
         self, request: bytes, *, sites: Sequence[str], quorum: int, deadline_seconds: float
     ) -> dict[str, Answer]:
-        """Every site in turn; nobody is slow here, so deadline and quorum are always met or never."""
+        """Ask every site in turn. Nobody is slow here, so deadline and quorum do not matter."""
         return {site: self._deliver(site, request) for site in sites}
 
     def _deliver(self, site: str, request: bytes) -> Answer:
@@ -105,7 +105,7 @@ class InProcessBackend:
             raise OSError(errno.ENOSPC, "no space left on device")
 
     def restart(self, site: str) -> None:
-        """Forget all that a site has in memory."""
+        """Discard everything that a site has in memory."""
         self._alive.pop(site, None)
 
 

@@ -1,7 +1,7 @@
 """A job: what all parties of a consortium agree to before the first message.
 
-A job file is a recipe with every choice made, plus a table that says who takes part and what a record looks
-like, because no party can see the records of another:
+A job file is a complete recipe plus a table that says who takes part and what a record looks like, because no
+party can see another's records:
 
     [algorithm]
     name = "soteriafl-svrg"
@@ -10,12 +10,12 @@ like, because no party can see the records of another:
     sites = ["hospital-a", "hospital-b"]
     feature_shape = [64]
     classes = 10
-    min_records = 100       # behind a shuffler only: what every site must have, because all count as the smallest
+    min_records = 100       # only with a shuffler: every site must have this many; all count as the smallest
     [consortium.identities]
-    server = "5b7e..."      # public signing keys, made by `tacit provision`: whose certificates are whose
+    server = "5b7e..."      # public signing keys, made by `tacit provision`, which identify who signs
     silos = { hospital-a = "90ac...", hospital-b = "17d3..." }
 
-Its digest is in every request and certificate: a silo answers for the job it holds, and for no other.
+The job's digest is in every request and certificate: a silo answers only for the job that it has.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from tacit.server.participation import Attendance
 
 MOST_PARAMETERS = BODY_LIMIT // 4
 MOST_RECORDS = 2**27
-"""Of all sites together, that a job may count on."""
+"""The most records, of all sites together, that a job may assume."""
 MOST_ROUNDS = 10**6
 
 
@@ -70,25 +70,25 @@ class Job:
     feature_shape: tuple[int, ...]
     classes: int | None = None
     min_records: int | None = None
-    """how many records every site has at least; behind a shuffler all are charged as if they had no more"""
+    """the least number of records of a site; with a shuffler, all are charged as if they had no more"""
     report: Report | None = None
-    """the mean losses that sites send along, if they do"""
+    """the loss reports that sites send, if any"""
     identities: Identities | None = None
-    """the parties' public signing keys; None in a draft that nobody has provisioned yet"""
+    """the parties' public signing keys; None in a draft that has not been provisioned yet"""
 
     def __post_init__(self) -> None:
         for site in self.sites:
             if not is_site_name(site):
                 raise RequestError(f"sites: {site!r} must be up to 63 letters, digits, dots, dashes, underscores")
         if not self.sites or len(set(self.sites)) != len(self.sites):
-            raise RequestError(f"sites must name at least one site, and each once, not {list(self.sites)}")
+            raise RequestError(f"sites must name at least one site, and each only once, not {list(self.sites)}")
         if (self.recipe.rounds or 0) > MOST_ROUNDS:
-            raise RequestError(f"rounds = {self.recipe.rounds} is more than the {MOST_ROUNDS} of any run")
+            raise RequestError(f"rounds = {self.recipe.rounds} is more than the limit of {MOST_ROUNDS}")
         for name in self._open_choices():
             raise RequestError(
-                f"the recipe leaves {name} open; in a consortium nobody sees enough to choose it: say it"
+                f"the recipe leaves {name} open, and in a consortium nobody sees enough to choose it: set it"
             )
-        # All that is agreed on stands in the job, and under its digest.
+        # Everything that is agreed on is written in the job and covered by its digest.
         object.__setattr__(self, "recipe", with_defaults(self.recipe))
         if self.recipe.clients not in (None, len(self.sites)):
             raise RequestError(
@@ -105,16 +105,16 @@ class Job:
         if self.min_records is not None:
             count("min_records", self.min_records)
             if self.min_records * len(self.sites) > MOST_RECORDS:
-                raise RequestError(f"min_records = {self.min_records} for each site is more than can be checked")
+                raise RequestError(f"min_records = {self.min_records} per site is more than can be checked")
         if self.identities is not None:
             self.identities.check(self.sites)
         if self.report is not None and self.unit is not Unit.RECORD:
             raise RequestError(
-                f"reports protect one record, {self.recipe.algorithm!r} one client: leave report out"
+                f"reports protect one record, but {self.recipe.algorithm!r} protects one client: leave report out"
             )
 
     def _open_choices(self) -> list[str]:
-        """What would be chosen by a look at all clients in a simulation, or by nobody."""
+        """Settings that a simulation would choose by looking at all clients, or that have no default."""
         recipe, entry = self.recipe, algorithm_entry(self.recipe.algorithm)
         found = [name for name in ("model", "rounds") if getattr(recipe, name) is None]
         # Stages and their regularisation are chosen only where the step is.
@@ -130,17 +130,17 @@ class Job:
         model = build_model(self.recipe.model or "", self.blank(), self.recipe.model_settings)
         if model.dim > MOST_PARAMETERS:
             raise RequestError(
-                f"model {self.recipe.model!r} has {model.dim} parameters here; a message has room for "
+                f"model {self.recipe.model!r} has {model.dim} parameters here; a message can hold at most "
                 f"{MOST_PARAMETERS}"
             )
         return model
 
     @classmethod
     def from_plan(cls, plan: Plan, sites: Sequence[str]) -> Job:
-        """The job of a plan whose data are at hand: a consortium on one machine."""
+        """The job for a plan whose data is available: a consortium on one machine."""
         federation = plan.federation
         if plan.recipe is None:
-            raise RequestError("a job is a recipe that all parties read: make its plan of one (make_plan)")
+            raise RequestError("a job needs a recipe that all parties can read: make its plan of one (make_plan)")
         shuffled = algorithm_entry(plan.recipe.algorithm).shuffled
         sizes_count = shuffled or _steps_need_sizes(plan.recipe)
         smallest = int(federation.sizes.min()) if sizes_count else None
@@ -152,7 +152,7 @@ class Job:
 
     @cached_property
     def text(self) -> str:
-        """As TOML: what parties exchange and sign."""
+        """The job as TOML, which the parties exchange and sign."""
         table: dict[str, Any] = {"sites": list(self.sites), "feature_shape": list(self.feature_shape)}
         optional = {"classes": self.classes, "min_records": self.min_records}
         table |= {name: value for name, value in optional.items() if value is not None}
@@ -182,32 +182,32 @@ class Job:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the text."""
+        """The SHA-256 of the job's text."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     @property
     def rounds(self) -> int:
-        """How many rounds there are."""
+        """The number of rounds."""
         return count("rounds", self.recipe.rounds or 0)
 
     @property
     def insecure(self) -> bool:
-        """Whether the noise follows from the recipe's seed: a trial that protects nobody."""
+        """Whether the noise comes from the recipe's seed: a trial that protects nobody."""
         return not self._parts.work.noise.secret
 
     @cached_property
     def _parts(self) -> Algorithm:
-        """The composition, built without a look at any record."""
+        """The algorithm, built without looking at any record."""
         return algorithm_of(self.recipe, self._model(), self.blank())
 
     @cached_property
     def algorithm(self) -> Algorithm:
-        """The composition, with all that the parties must agree on."""
+        """The algorithm, with everything that the parties must agree on."""
         if not self.shuffled:
             return self._with_steps() if has_open_steps(self._parts) else self._parts
         target, *others = {self.target(site) for site in self.sites}
         if others:
-            # Whoever adds less noise than a silo thinks hides it less than its account says.
+            # If another silo adds less noise than a silo assumes, it hides that silo less than is accounted for.
             raise RequestError(
                 "a promise about a crowd is one promise: behind a shuffler give one epsilon and delta for all"
             )
@@ -224,7 +224,7 @@ class Job:
         return made.algorithm
 
     def _with_steps(self) -> Algorithm:
-        """Steps that suit the noise of sites with as many records as all are known to have."""
+        """Steps that suit the noise of sites with the least number of records that the job states."""
         targets = [self.target(site) for site in self.sites]
         made = plan(
             self._parts,
@@ -253,57 +253,57 @@ class Job:
         return float(found.noise_multipliers[0])
 
     def _reports(self, noise_multiplier: float) -> DpEvent | None:
-        """All reports of a site, if it sends any."""
+        """The event of all reports of a site, if it sends any."""
         if self.report is None:
             return None
         if self._parts.travel is Travel.COUNTED:
             raise RequestError(
-                f"no accountant here adds reports to the coins of {self.recipe.algorithm!r}: leave report out"
+                f"no accountant can add reports to the coins of {self.recipe.algorithm!r}: leave report out"
             )
         return self.report.event(noise_multiplier, self.most_releases(), self.report_kind)
 
     def report_noise(self, target: Target) -> float:
-        """The noise multiplier of reports; 0 where there are none."""
+        """The noise multiplier of reports; 0 if there are none."""
         if self.report is None:
             return 0.0
         return self.report.noise_multiplier(self.most_releases(), target, self.report_kind)
 
     @property
     def report_kind(self) -> Noise:
-        """What kind of noise reports have: the recipe's."""
+        """The kind of noise that reports have, which is the recipe's."""
         return build_noise(self.recipe.noise)
 
     @property
     def unit(self) -> Unit:
-        """Whose influence on the messages is bounded: a record's, or that of a whole site."""
+        """The unit whose influence on messages is bounded: a record or a whole site."""
         return self._parts.work.unit
 
     @property
     def bound(self) -> tuple[str, float]:
-        """The kind of bound, and how much it lets through; no end where the algorithm bounds nothing."""
+        """The kind of bound and its size; infinite if the algorithm bounds nothing."""
         settings = self.recipe.algorithm_settings
         return settings.get("bound", "clip-norm"), settings.get("clip_norm", math.inf)
 
     @property
     def public_sizes(self) -> bool:
-        """Whether a promise to whole sites takes their numbers of records as known."""
+        """Whether a promise to whole sites treats their numbers of records as public."""
         return bool(self.recipe.algorithm_settings.get("public_sizes", False))
 
     @property
     def shuffled(self) -> bool:
-        """Whether a shuffler must stand between the sites and the server."""
+        """Whether the job needs a shuffler between the sites and the server."""
         return algorithm_entry(self.recipe.algorithm).shuffled
 
     @property
     def adversary(self) -> Adversary:
-        """Against whom it promises something."""
+        """The adversary against whom the job makes its promise."""
         return self._parts.trust.adversary
 
     def target(self, site: str) -> Target:
         """What the recipe promises to a site."""
         recipe = self.recipe
         if recipe.privacy == "none" or recipe.epsilon is None or recipe.delta is None:
-            raise RequestError("a deployed silo releases nothing without a promise: give epsilon and delta")
+            raise RequestError("a deployed silo releases nothing without a promise: set epsilon and delta")
         position, blank = self.sites.index(site), self.blank()
         epsilon = for_each_client("epsilon", recipe.epsilon, blank)[position]
         return Target(
@@ -311,22 +311,22 @@ class Job:
         )
 
     def client_target(self) -> Target | None:
-        """What the recipe promises to whole sites beside their records, if it does."""
+        """What the recipe promises to whole sites in addition to records, if anything."""
         if self.recipe.client_epsilon is not None and self.report is not None:
             raise RequestError("reports are accounted for records, not for whole sites: leave out client_epsilon")
         return client_target(self.recipe)
 
     def randomness(self, secret: int | None = None) -> Randomness:
-        """The public coins of the recipe's seed; what a silo draws for itself follows from its own secret."""
+        """The randomness of a party: public coins come from the recipe's seed, a silo's own from its secret."""
         return Randomness(self.recipe.seed, secret, self.recipe.stream or "")
 
     def start(self) -> Tensor:
-        """The first model, the same at every party."""
+        """The initial model, which is the same for every party."""
         return self._parts.work.model.init(self.randomness().generator(Purpose.INIT))
 
     @cached_property
     def broadcast_shapes(self) -> dict[str, torch.Size]:
-        """Name and shape of everything that the server sends to the silos of a round, in this order."""
+        """The names and shapes of everything that the server sends to the silos of a round, in order."""
         first = broadcast(self.algorithm, server_start(self.algorithm, self.start()), 0)
         return {name: tensor.shape for name, tensor in first.items()}
 
@@ -337,11 +337,11 @@ class Job:
 
     @cached_property
     def attended(self) -> Attendance:
-        """How often sites take part, by the recipe's public coins."""
+        """How often sites take part, according to the recipe's public coins."""
         return attendance(self._parts, len(self.sites), self.rounds, self.randomness())
 
     def most_releases(self) -> int:
-        """The most rounds in which any one site takes part."""
+        """The largest number of rounds in which any one site takes part."""
         return max(1, self.attended.most)
 
     def at_site(self, site: str, records: Federation) -> Federation:
@@ -351,7 +351,7 @@ class Job:
         if records.clients != 1:
             raise RequestError(f"a silo holds the records of one client, not of {records.clients}")
         if records.records < (self.min_records or 1):
-            raise RequestError(f"the job counts on {self.min_records} records a site, not {records.records}")
+            raise RequestError(f"the job counts on {self.min_records} records per site, not {records.records}")
         shape, classes = records.feature_shape, records.classes
         if shape != self.feature_shape or classes != self.classes:
             raise RequestError(
@@ -362,7 +362,7 @@ class Job:
         return replace(records, ids=place.ids, weights=place.weights)
 
     def blank(self) -> Federation:
-        """The sites with as many records of zeros as all are known to have: what is public, and no more."""
+        """A stand-in for the sites that holds only public facts: records of zeros, as many as the job states."""
         sites, each = len(self.sites), self.min_records or 1
         blank = Federation(
             torch.zeros(1).expand(sites * each, *self.feature_shape),
@@ -379,13 +379,13 @@ class Job:
             return blank
         if isinstance(weights, str):
             raise RequestError(
-                f"weights = {weights!r} is a look at what the sites hold: give a number for each site"
+                f"weights = {weights!r} depends on the sites' records: give a number for each site"
             )
         return blank.weighted(for_each_client("weights", weights, blank))
 
 
 def _steps_need_sizes(recipe: Recipe) -> bool:
-    """Whether steps follow from the noise of the messages, and so from numbers of records.
+    """Whether steps are derived from the noise of the messages, and so from numbers of records.
 
     Where whole clients are protected, noise does not depend on how many records they have.
     """

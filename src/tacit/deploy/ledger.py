@@ -1,10 +1,10 @@
-"""A silo's ledger: what it has released, written before it leaves, in lines that are chained by hash.
+"""A silo's ledger: a hash-chained record of everything it releases, written before the release leaves.
 
-A line is a JSON object. Its hash covers its text and the hash of the line before, and the number of lines and the
-last hash stand once more by themselves, so that a line that is edited, removed or inserted shows. A line of
-kind "open" begins a run. Its `event` is what the whole planned run is to an accountant; it is charged at once,
-and in full, however far the run gets. A line of kind "release" says what is about to leave: the next of at most
-`rounds_planned` releases of its run. What a ledger costs, `tacit.privacy.accountant.filter` says.
+A line is a JSON object. Its hash covers its text and the hash of the previous line. The number of lines and the
+last hash are also stored separately, so an edited, removed or inserted line is detected. A line of kind "open"
+starts a run. Its `event` describes the whole planned run to the accountant; it is charged at once and in full,
+however far the run gets. A line of kind "release" records what is about to leave: the next of at most
+`rounds_planned` releases of its run. `tacit.privacy.accountant.filter` computes what a ledger costs.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ CREATE TABLE head (one INTEGER PRIMARY KEY CHECK (one = 1), lines INTEGER NOT NU
 """
 
 WAY_OUT = (
-    "What has left this silo can no longer be counted, so nothing more may leave it. Put the ledger back as it "
-    "was when the silo last stopped; an older copy will not do. If it is lost, provision a new folder, and set "
+    "What has left this silo can no longer be counted, so nothing more may leave it. Restore the ledger as it "
+    "was when the silo last stopped; an older copy will not do. If it is lost, provision a new folder and set "
     "the epsilon in its policy to what may still be spent"
 )
-"""What to do about a ledger that is not what it was."""
+"""What to do about a ledger that is missing or has been changed."""
 
 
 class LedgerBusyError(TacitError):
-    """Another process holds the ledger."""
+    """Another process has locked the ledger."""
 
 
 @dataclass(frozen=True)
@@ -57,18 +57,18 @@ class LedgerRun:
 
     @property
     def event(self) -> DpEvent:
-        """The whole planned run: what is charged, however far it got."""
+        """The event of the whole planned run, which is charged however far the run got."""
         return events.from_dict(self.opened["event"])
 
     @property
     def planned(self) -> int:
-        """How many releases it may have."""
+        """The most releases that the run may have."""
         return int(self.opened["rounds_planned"])
 
 
 @dataclass(frozen=True)
 class Account:
-    """What a ledger adds up to."""
+    """The contents of a ledger: its length, last hash and runs."""
 
     lines: int = 0
     hash: str = _FIRST_HASH
@@ -80,22 +80,22 @@ class Account:
 
     @property
     def adversaries(self) -> set[str]:
-        """Against whom its runs promise something."""
+        """The adversaries against whom its runs make promises."""
         return {str(account.opened.get("adversary")) for _, account in self.runs}
 
     @property
     def units(self) -> set[str]:
-        """Whom its runs protect."""
+        """The units that its runs protect: records or whole clients."""
         return {str(account.opened.get("unit")) for _, account in self.runs}
 
     @property
     def told_sizes(self) -> bool:
-        """Whether a run that protected whole clients has told how many records there are."""
+        """Whether a run that protected whole clients has revealed the number of records."""
         opened = [account.opened for _, account in self.runs]
         return any(one.get("unit") == "client" and "records" in one for one in opened)
 
     def events(self, *, job: str | None = None) -> list[DpEvent]:
-        """The planned events of all runs, or of one job's, in the order in which they were opened."""
+        """The planned events of all runs (or only of one job's runs), in the order in which they were opened."""
         return [account.event for _, account in self.runs if job in (None, account.opened.get("job"))]
 
     def event(self, epsilon: float) -> DpEvent:
@@ -113,7 +113,7 @@ class Account:
         elif line["kind"] == "release" and known is not None and _is_next(line["releases"], known):
             runs[line["run"]] = replace(known, releases=line["releases"], last=line)
         else:
-            raise DataError(f"line {self.lines + 1} of the ledger does not follow from the lines before")
+            raise DataError(f"line {self.lines + 1} of the ledger does not follow from the lines before it")
         return Account(self.lines + 1, chain_hash(self.hash, body), tuple(runs.items()))
 
 
@@ -122,23 +122,23 @@ def _is_next(releases: int, run: LedgerRun) -> bool:
 
 
 def chain_hash(before: str, body: str) -> str:
-    """The hash of a line that comes after a line of hash `before`."""
+    """The hash of a line that follows a line with hash `before`."""
     return hashlib.sha256(f"{before}\n{body}".encode()).hexdigest()
 
 
 class Ledger:
-    """The ledger in one SQLite file, which only its owner can read.
+    """A ledger in one SQLite file that only its owner can read.
 
-    Guarantee: what `Page.commit` has returned from is on the disk, and survives a power cut (`synchronous` is
-    EXTRA, no write-ahead log). Whoever holds a page holds the ledger alone. A file that is not a ledger, or an
-    empty one, is refused and never taken for a new ledger; a new one is there in full or not at all.
+    Guarantee: once `Page.commit` has returned, the lines are on disk and survive a power cut (`synchronous` is
+    EXTRA, no write-ahead log). Only one process at a time can hold a page. A file that is empty or not a ledger
+    is refused and never taken for a new ledger; a new ledger is created completely or not at all.
     """
 
     def __init__(self, path: Path, *, busy_seconds: float = 30.0) -> None:
-        """Open a ledger, or begin one where there is no file; every line is read and checked.
+        """Open a ledger, or create one if there is no file. Every line is read and checked.
 
-        path: of the SQLite file.
-        busy_seconds: how long to wait for another process that holds it.
+        path: the SQLite file.
+        busy_seconds: how long to wait for another process that has locked it.
         """
         self._path = path
         self._busy_seconds = busy_seconds
@@ -151,12 +151,12 @@ class Ledger:
 
     @property
     def path(self) -> Path:
-        """Where it lies."""
+        """The path of the SQLite file."""
         return self._path
 
     @contextlib.contextmanager
     def page(self) -> Iterator[Page]:
-        """The ledger for one process alone; what is not committed in the block is as if it had never been."""
+        """Lock the ledger for this process. Lines that are not committed within the block are discarded."""
         with contextlib.ExitStack() as stack:
             with _clear_errors(self._path):
                 connection = stack.enter_context(_connected(self._path, self._busy_seconds))
@@ -186,14 +186,14 @@ class Page:
         return b"".join(json.dumps({"body": body, "hash": hash}).encode() + b"\n" for body, hash in rows)
 
     def hash_at(self, lines: int) -> str | None:
-        """The hash that the ledger ended in when it had so many lines; None if it never had."""
+        """The last hash of the ledger when it had this many lines; None if it never had that many."""
         if lines == 0:
             return _FIRST_HASH
         rows = self.connection.execute("SELECT hash FROM lines WHERE number = ?", (lines,)).fetchall()
         return str(rows[0][0]) if rows else None
 
     def append(self, line: Mapping[str, Any]) -> None:
-        """One more line, not yet on the disk."""
+        """Add a line. It is not on disk until `commit`."""
         body = json.dumps(line, sort_keys=True, allow_nan=False)
         account = self.account.after(body)
         self.connection.execute("INSERT INTO lines VALUES (?, ?, ?)", (account.lines, body, account.hash))
@@ -201,12 +201,12 @@ class Page:
         self.account = account
 
     def commit(self) -> None:
-        """Put the lines on the disk."""
+        """Write the added lines to disk."""
         self.connection.execute("COMMIT")
 
 
 def read_account(path: Path) -> Account:
-    """The account of a ledger that is only looked at, also while a silo is at work on it."""
+    """Read a ledger's account without changing it; a silo may be using the ledger at the same time."""
     with _clear_errors(path), _connected(path, 5.0) as connection:
         connection.execute("BEGIN")
         _check_version(connection, path)
@@ -215,7 +215,7 @@ def read_account(path: Path) -> Account:
 
 @contextlib.contextmanager
 def _connected(path: Path, busy_seconds: float) -> Iterator[sqlite3.Connection]:
-    # Read and write, but never create: a file that is gone must not come back empty.
+    # Read and write, but never create: a missing file must not reappear empty.
     address = f"{path.absolute().as_uri()}?mode=rw"
     connection = sqlite3.connect(address, uri=True, timeout=busy_seconds, isolation_level=None)
     with contextlib.closing(connection):
@@ -224,7 +224,7 @@ def _connected(path: Path, busy_seconds: float) -> Iterator[sqlite3.Connection]:
 
 @contextlib.contextmanager
 def _clear_errors(path: Path) -> Iterator[None]:
-    """Whatever SQLite has to complain about, as an error that says what to do."""
+    """Turn any SQLite error into an error that says what to do."""
     try:
         yield
     except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
@@ -233,16 +233,16 @@ def _clear_errors(path: Path) -> Iterator[None]:
             raise LedgerBusyError(f"{path} is in use by another process") from error
         if isinstance(error, OSError) or any(word in text for word in ("full", "readonly", "I/O")):
             raise DataError(
-                f"{path} cannot be written: {text}. Nothing was released. Make room, or see to the rights of the "
-                "directory, and start again"
+                f"{path} cannot be written: {text}. Nothing was released. Free disk space or fix the permissions "
+                "of the directory, then start again"
             ) from error
         if not path.exists():
             raise DataError(f"{path} is gone. {WAY_OUT}") from error
-        raise DataError(f"{path} is damaged, or not a ledger of tacit: {text}. {WAY_OUT}") from error
+        raise DataError(f"{path} is damaged or not a ledger of tacit: {text}. {WAY_OUT}") from error
 
 
 def _create(path: Path) -> None:
-    """A ledger without lines, made aside and put in its place in one step."""
+    """Create a ledger without lines in a temporary directory, then put it in place in one step."""
     path.parent.mkdir(parents=True, exist_ok=True)
     for leftover in path.parent.glob(f".{path.name}.*.part"):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -257,7 +257,7 @@ def _create(path: Path) -> None:
             connection.execute("INSERT INTO head VALUES (1, 0, ?)", (_FIRST_HASH,))
             connection.execute(f"PRAGMA user_version = {_VERSION}")
             connection.execute("COMMIT")
-        # Linked, because a rename would replace what another process has begun meanwhile.
+        # Linked, because a rename would replace a ledger that another process has created meanwhile.
         with contextlib.suppress(FileExistsError):
             os.link(new, path)
     handle = os.open(path.parent, os.O_RDONLY)
@@ -269,24 +269,24 @@ def _create(path: Path) -> None:
 
 def _check_version(connection: sqlite3.Connection, path: Path) -> None:
     if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'head'").fetchall():
-        raise DataError(f"{path} is empty, which no ledger ever is. {WAY_OUT}")
+        raise DataError(f"{path} is empty, but a ledger never is. {WAY_OUT}")
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version != _VERSION:
         raise DataError(
-            f"{path} is of another version of tacit, which charged runs in another way: {FORMAT} is read here. "
-            "Go on with that version; or provision a new folder, and set the epsilon in its policy to what may "
+            f"{path} is from another version of tacit, which charged runs differently; {FORMAT} is read here. "
+            "Continue with that version, or provision a new folder and set the epsilon in its policy to what may "
             "still be spent"
         )
 
 
 def _read_on(connection: sqlite3.Connection, known: Account) -> Account:
-    """The account of all lines, of which the first were read before."""
+    """The account of all lines, given the account of those that were already read."""
     head = connection.execute("SELECT lines, hash FROM head").fetchall()
     rows = connection.execute(
         "SELECT number, body, hash FROM lines WHERE number >= ? ORDER BY number", (max(1, known.lines),)
     ).fetchall()
     if known.lines and (not rows or rows.pop(0)[2] != known.hash):
-        raise DataError(f"the ledger was changed: lines that were read before are no longer there. {WAY_OUT}")
+        raise DataError(f"the ledger was changed: lines that were read earlier are gone. {WAY_OUT}")
     account = known
     for number, body, hash in rows:
         account = _checked(account, body, hash)
@@ -294,7 +294,7 @@ def _read_on(connection: sqlite3.Connection, known: Account) -> Account:
             raise DataError(f"line {account.lines} of the ledger is missing. {WAY_OUT}")
     if head != [(account.lines, account.hash)]:
         raise DataError(
-            f"the ledger was changed: it has {account.lines} lines, not those that it says it has. {WAY_OUT}"
+            f"the ledger was changed: its {account.lines} lines are not those that its head states. {WAY_OUT}"
         )
     return account
 
@@ -305,23 +305,23 @@ def _checked(account: Account, body: object, hash: object) -> Account:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         if isinstance(error, DataError):
             raise
-        raise DataError(f"line {account.lines + 1} of the ledger is not one: {error}") from error
+        raise DataError(f"line {account.lines + 1} of the ledger cannot be read: {error}") from error
     if hash != after.hash:
         raise DataError(
-            f"line {after.lines} of the ledger was changed: its hash does not follow from the line before. "
+            f"line {after.lines} of the ledger was changed: its hash does not match it and the line before. "
             f"{WAY_OUT}"
         )
     return after
 
 
 def read_export(content: bytes) -> Account:
-    """The account of an exported ledger, whose chain is checked."""
+    """The account of an exported ledger, after checking its hash chain."""
     account = Account()
     for text in content.decode(errors="replace").splitlines():
         try:
             line = json.loads(text)
             body, hash = line["body"], line["hash"]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise DataError(f"line {account.lines + 1} of the ledger is not one") from error
+            raise DataError(f"line {account.lines + 1} of the ledger cannot be read") from error
         account = _checked(account, body, hash)
     return account

@@ -1,22 +1,23 @@
-"""How the server learns what was sent and not by whom: a shuffler as a party (ISRL-DP, section 5).
+"""A shuffler as a party: the server learns what was sent, but not by whom.
 
-All bytes travel through the server, so a message has two covers. The inner one only the server can open, the
-outer one only the shuffler. The server takes the covered messages of a round to the shuffler, which opens the
-outer covers, checks that there is exactly one message of each silo of the round, and gives back what was inside
-in random order. So the shuffler sees whose a message is and cannot read it, and the server the other way round.
+After ISRL-DP (Lowy & Razaviyayn 2023), section 5. All bytes travel through the server, so a message has two
+covers: an inner one that only the server can open, and an outer one that only the shuffler can open. The server
+passes the covered messages of a round to the shuffler. The shuffler opens the outer covers, checks that there is
+exactly one message from each silo of the round, and returns the contents in random order. So the shuffler knows
+who sent a message but cannot read it; the server can read it but does not know who sent it.
 
-Why a server that lies gains nothing as long as the shuffler does not help it:
+Why a lying server gains nothing as long as the shuffler does not help it:
 
-- Outer covers are made with each silo's own key, so that messages of the server's making do not count: it cannot
-  fill a round with them until one silo's message stands out.
+- Outer covers are made with each silo's own key, so the server's own messages do not count: it cannot fill a
+  round with them to make one silo's message stand out.
 - Both covers are for one job, run, round and point (`context_of`). A silo answers a round once, so the messages
-  that can be mixed for a round are always the same; that they are mixed again tells nothing. And silos that were
-  sent different points, so that their messages could be told apart, are not mixed at all.
+  that can be mixed for a round are always the same, and mixing them again reveals nothing. If silos were sent
+  different points, so that their messages could be told apart, they are not mixed at all.
 
 Coins (`CoinGradient`) are protected as the sum over all silos, because every single bit is mixed with those of
-all others. All that mixed bits show is how many ones there are, so here they are added instead: a silo gives the
-server its counts plus a mask of uniform numbers modulo 2^32, and the shuffler the mask's seed. From the shuffler
-the server gets the sum of all masks, and with it the sum of all counts, and nothing else.
+all others. Mixed bits reveal only how many ones there are, so here they are added instead: a silo gives the
+server its counts plus a mask of uniform numbers modulo 2^32, and gives the shuffler the mask's seed. From the
+shuffler the server gets the sum of all masks, and with it the sum of all counts, and nothing else.
 """
 
 from __future__ import annotations
@@ -49,14 +50,14 @@ _MODULUS_BITS = 32
 
 @dataclass(frozen=True)
 class PublicKeys:
-    """Of all parties that seal or open messages; a party has them from its own folder, never from a message."""
+    """The public keys of all parties that seal or open messages. A party reads them from its own folder only."""
 
     server: bytes
     shuffler: bytes
     silos: Mapping[str, bytes]
 
     def to_values(self) -> dict[str, Any]:
-        """As hexadecimal digits."""
+        """The keys as hexadecimal digits, for TOML."""
         silos = {site: key.hex() for site, key in self.silos.items()}
         return {"server": self.server.hex(), "shuffler": self.shuffler.hex(), "silos": silos}
 
@@ -82,26 +83,26 @@ class Covers:
     keys: PublicKeys
 
     def inner(self, message: bytes, context: bytes) -> bytes:
-        """For the server, from nobody in particular."""
+        """Cover a message for the server, anonymously."""
         return seal(message, self.keys.server, context)
 
     def outer(self, message: bytes, context: bytes) -> bytes:
-        """For the shuffler, from this silo."""
+        """Cover a message for the shuffler, authenticated as coming from this silo."""
         return seal(message, self.keys.shuffler, context + self.site.encode(), sender=self.key)
 
 
 def uncovered(sealed: bytes, site: str, key: X25519PrivateKey, keys: PublicKeys, context: bytes) -> bytes:
-    """What is under the outer cover of a silo's message, for the shuffler."""
+    """Open the outer cover of a silo's message, at the shuffler."""
     return unseal(sealed, key, context + site.encode(), sender=keys.silos[site])
 
 
 def context_of(job: str, run: str, round: int, point_digest: bytes) -> bytes:
-    """What the covers of a round are for; all parts have a fixed length."""
+    """The context that the covers of a round are bound to; all parts have a fixed length."""
     return bytes.fromhex(job) + bytes.fromhex(run) + round.to_bytes(4, "little") + point_digest
 
 
 def point_digest(body: bytes) -> bytes:
-    """Of the point as it was sent."""
+    """The digest of the point as it was sent."""
     return hashlib.sha256(body).digest()
 
 
@@ -110,29 +111,29 @@ class Mixing(Protocol):
 
     @property
     def covered_bytes(self) -> int:
-        """Of what the shuffler gets of each silo: the first bytes of what it sends."""
+        """Length of the part of a silo's message that goes to the shuffler: its first bytes."""
         ...
 
     @property
     def sent_bytes(self) -> int:
-        """Of what a silo sends."""
+        """Length of what a silo sends."""
         ...
 
     @property
     def mixed_bytes(self) -> int:
-        """Of what the shuffler gives back."""
+        """Length of what the shuffler returns."""
         ...
 
     def cover(self, message: bytes, covers: Covers, context: bytes) -> bytes:
-        """What a silo sends for a message."""
+        """Cover a message for sending, at a silo."""
         ...
 
     def mix(self, opened: Sequence[bytes]) -> bytes:
-        """What the shuffler gives back for what was under the outer covers of all silos of a round."""
+        """What the shuffler returns, given the contents of the outer covers of all silos of a round."""
         ...
 
     def total(self, sent: Sequence[bytes], mixed: bytes, key: X25519PrivateKey, context: bytes) -> Tensor:
-        """The sum of all messages of a round, at the server; `MessageError` if they do not add up to one."""
+        """The sum of all messages of a round, at the server; `MessageError` if they do not give a valid sum."""
         ...
 
 
@@ -146,17 +147,17 @@ class InRandomOrder:
 
     @property
     def covered_bytes(self) -> int:
-        """Two covers."""
+        """Length of the whole message under two covers."""
         return self._inner_bytes + SEAL_BYTES
 
     @property
     def sent_bytes(self) -> int:
-        """All of it is covered."""
+        """The same: everything that is sent goes to the shuffler."""
         return self.covered_bytes
 
     @property
     def mixed_bytes(self) -> int:
-        """Inner covers only."""
+        """Length of all messages under their inner covers."""
         return self.cohort * self._inner_bytes
 
     @property
@@ -164,15 +165,15 @@ class InRandomOrder:
         return self.compressor.message_bytes(self.dim) + SEAL_BYTES
 
     def cover(self, message: bytes, covers: Covers, context: bytes) -> bytes:
-        """Twice."""
+        """Put the inner and then the outer cover around a message."""
         return covers.outer(covers.inner(message, context), context)
 
     def mix(self, opened: Sequence[bytes]) -> bytes:
-        """One after the other, in random order."""
+        """Concatenate the messages in random order."""
         return b"".join(secrets.SystemRandom().sample(list(opened), len(opened)))
 
     def total(self, sent: Sequence[bytes], mixed: bytes, key: X25519PrivateKey, context: bytes) -> Tensor:
-        """Of those that can be read: one that a silo spoilt is left out."""
+        """Add up the messages that can be read; one that a silo spoilt is left out."""
         total, size = torch.zeros(self.dim), self._inner_bytes
         usable = 0
         for start in range(0, len(mixed), size):
@@ -198,25 +199,25 @@ class Added:
 
     def __post_init__(self) -> None:
         if self.cohort * self.bits.bits >= 2**_MODULUS_BITS:
-            raise RequestError(f"{self.cohort} silos of {self.bits.bits} bits a coordinate are too many to add")
+            raise RequestError(f"{self.cohort} silos with {self.bits.bits} bits per value are too many to add")
 
     @property
     def covered_bytes(self) -> int:
-        """The seed of a mask."""
+        """Length of the covered seed of a mask."""
         return KEY_BYTES + SEAL_BYTES
 
     @property
     def sent_bytes(self) -> int:
-        """And the masked counts."""
+        """Length of the covered seed and the masked counts."""
         return self.covered_bytes + self.mixed_bytes
 
     @property
     def mixed_bytes(self) -> int:
-        """One number a coordinate."""
+        """Length of one number per coordinate."""
         return self.dim * _MODULUS_BITS // 8
 
     def cover(self, message: bytes, covers: Covers, context: bytes) -> bytes:
-        """The seed, covered; then counts that look like uniform numbers."""
+        """The covered seed, followed by the masked counts, which look like uniform numbers."""
         seed = secrets.token_bytes(KEY_BYTES)
         ones = self.bits.ones(self.bits.decode([message], self.dim).dense())[0].astype(np.uint32)
         masked: bytes = (ones + self._mask(seed)).astype("<u4").tobytes()
@@ -230,7 +231,7 @@ class Added:
         return total.astype("<u4").tobytes()
 
     def total(self, sent: Sequence[bytes], mixed: bytes, key: X25519PrivateKey, context: bytes) -> Tensor:
-        """All counts less all masks; a silo that did not follow the rules spoils the round."""
+        """The sum of masked counts minus that of the masks. A silo that breaks the rules spoils the round."""
         ones = np.zeros(self.dim, dtype=np.uint32) - np.frombuffer(mixed, dtype="<u4")
         for one in sent:
             ones += np.frombuffer(one, dtype="<u4", offset=self.covered_bytes)
@@ -244,7 +245,7 @@ class Added:
 
 
 def mixing_of(algorithm: Algorithm) -> Mixing | None:
-    """How the messages of an algorithm are mixed; None where each travels alone."""
+    """How the messages of an algorithm are mixed; None if each travels alone."""
     compressor, dim = algorithm.uplink.compressor, algorithm.work.model.dim
     cohort = algorithm.trust.quorum
     match algorithm.travel:
@@ -257,5 +258,5 @@ def mixing_of(algorithm: Algorithm) -> Mixing | None:
             return None
         case Travel.SUMMED:
             raise RequestError(
-                f"nobody here adds up the messages of {algorithm.name!r} before the server sees them"
+                f"no party here sums the messages of {algorithm.name!r} before the server sees them"
             )

@@ -1,4 +1,4 @@
-"""What a silo signs under its own name: the head of its ledger with every answer, in the end a certificate."""
+"""What a silo signs: the head of its ledger with every answer, and a certificate at the end."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tacit.engine.trained import Trained
 
 
 class Notary:
-    """A silo's signing key, and its witness of the others' ledgers, in `state_dir`.
+    """A silo's signing key and its record of other silos' ledger heads, kept in `state_dir`.
 
-    Its methods take the page of the ledger, so that nothing changes between what is looked at and what is signed.
+    Its methods take a page of the ledger, so that nothing can change between reading and signing.
     """
 
     def __init__(self, terms: Terms, key: Ed25519PrivateKey, state_dir: Path) -> None:
@@ -30,17 +30,18 @@ class Notary:
         self._witness = Witness(state_dir / "witnessed.json", terms.site, silos)
 
     def check(self, page: Page) -> None:
-        """Refuse to go on with a ledger that lacks a line which this silo has signed."""
+        """Refuse to continue with a ledger that lacks a line which this silo has signed."""
         self._witness.check_own(page.hash_at)
 
     def take(self, asked: Request, page: Page) -> None:
-        """Take in the heads of a request, and refuse it if they show that a ledger was set back."""
+        """Record the heads in a request. Refuse the request if they show that a ledger was set back."""
         self._witness.take(asked.heads, page.hash_at, run=asked.run, runs=dict(page.account.runs))
 
     def head(self, run: str, page: Page) -> Head:
-        """The head of the ledger as it is now, signed for the last round of a run that was answered.
+        """The current head of the ledger, signed for the last round of the run that was answered.
 
-        Never for a round that a request merely names: a server could have fewer lines signed for a later round.
+        It is never signed for a round that a request merely names: otherwise a server could obtain a signature
+        on fewer lines for a later round.
         """
         mine = page.account.run(run)
         return Head.sign(
@@ -54,12 +55,12 @@ class Notary:
         )
 
     def heads(self, run: str, page: Page) -> bytes:
-        """All heads that it has witnessed and its own as it is now, for a server that asks."""
+        """All heads that this silo has witnessed, and its own current one, for a server that asks."""
         heads = {**self._witness.newest(), self._terms.site: self.head(run, page)}
         return json.dumps({"heads": heads_to_values(heads)}).encode()
 
     def certificate(self, run: str, parameters: Tensor, page: Page) -> bytes:
-        """The certificate of a run. The model is kept for the silo's people, and not vouched for."""
+        """The certificate of a run. The model is saved for the operators; the silo does not vouch for it."""
         directory = self._directory / "certificates" / run
         Trained(self._terms.job.algorithm.work.model, parameters).save(directory / MODEL_FILE)
         witnessed = self._witness.testimony(run)

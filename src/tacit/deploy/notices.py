@@ -1,4 +1,4 @@
-"""Telling people what is waited for: early, and then now and again."""
+"""Telling people what a wait is for: once early, then every half minute."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ EVERY_SECONDS = 30.0
 
 @dataclass
 class Notices:
-    """What one wait has to tell: first after `first_seconds`, from then on every half minute."""
+    """The notices of one wait: the first after `first_seconds`, then at most one every half minute."""
 
     notify: Callable[[str], None]
     first_seconds: float = 0.0
@@ -22,7 +22,7 @@ class Notices:
         self._due = self.clock() + self.first_seconds
 
     def tell(self, what: str) -> None:
-        """Say it, if it is time to."""
+        """Pass `what` to `notify` if a notice is due; otherwise do nothing."""
         if self.clock() >= self._due:
             self._due = self.clock() + EVERY_SECONDS
             self.notify(what)

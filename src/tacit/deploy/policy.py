@@ -1,4 +1,4 @@
-"""A silo's policy: what it is willing to release, written by the silo and by nobody else.
+"""A silo's policy: what it is willing to release. The silo writes it, and nobody else.
 
     unit = "record"
     epsilon = 4.0
@@ -12,7 +12,7 @@
     [bounds]
     clip-norm = 1.0
 
-(epsilon, delta) is for the whole collaboration: for all runs that the silo's ledger will ever hold. It holds
+(epsilon, delta) covers the whole collaboration: all runs that the silo's ledger will ever hold. It protects
 against the server and everybody else; with adversary = "shuffler", only against a server that neither the
 shuffler nor another silo helps.
 """
@@ -34,31 +34,31 @@ from tacit.errors import RequestError, count, positive, unknown_name
 from tacit.privacy import Adjacency, Adversary, Target, Unit
 
 TRUSTED = (Adversary.SERVER, Adversary.SHUFFLER)
-"""Against whom a promise may be made in a deployment."""
+"""The adversaries against whom a deployment may make a promise."""
 
 
 @dataclass(frozen=True)
 class Policy:
-    """What a silo accepts. Lists name what is allowed; what they do not name is refused."""
+    """What a silo accepts. The lists name what is allowed; everything else is refused."""
 
     epsilon: float
     delta: float
     algorithms: tuple[str, ...]
     models: tuple[str, ...]
     bounds: Mapping[str, float]
-    """the largest size of every kind of bound that is accepted"""
+    """for each accepted kind of bound, its largest accepted size"""
     samplings: tuple[str, ...] = ("poisson", "full")
     unit: Unit = Unit.RECORD
     adjacency: Adjacency = Adjacency.REPLACE_ONE
     adversary: Adversary = Adversary.SERVER
-    """against whom it must hold: the server; or, trusting more, a server that a shuffler does not help"""
+    """against whom the promise must hold: any server, or only a server that the shuffler does not help"""
     min_records: int = 1
     public_sizes: bool = False
-    """with unit = "client": whether a job may tell the number of records, which is protected otherwise"""
+    """with unit = "client": whether a job may reveal the number of records, which is otherwise protected"""
     report_epsilon: float = 0.0
-    """what reports of the mean loss may cost of epsilon in a run; nothing unless said"""
+    """the most epsilon that reports of the mean loss may cost in a run; none by default"""
     insecure_reproducible: bool = False
-    """whether noise that follows from a seed is accepted: for trials on data that need no protection"""
+    """whether seeded noise is accepted: only for trials on data that needs no protection"""
     target: Target = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -90,7 +90,7 @@ class Policy:
 
     @classmethod
     def for_job(cls, job: Job, site: str, **others: Any) -> Policy:
-        """The narrowest policy under which a job runs once: for trials, and as a first draft."""
+        """The strictest policy under which a job can run once, for trials and as a first draft."""
         recipe, target = job.recipe, job.target(site)
         settings: dict[str, Any] = {
             "epsilon": target.epsilon,
@@ -108,7 +108,7 @@ class Policy:
         return cls(**{**settings, **others})
 
     def to_toml(self) -> str:
-        """As TOML."""
+        """The policy as TOML."""
         values = {key: value for key, value in asdict(self).items() if key != "target"}
         plain = {
             k: list(v) if isinstance(v, tuple) else v for k, v in values.items() if not isinstance(v, Mapping)
@@ -123,7 +123,7 @@ class Policy:
 
     @classmethod
     def from_toml(cls, text: str, source: str = "policy") -> Policy:
-        """The inverse of `to_toml`."""
+        """Read a policy from TOML; unknown or missing settings are refused."""
         values = toml_values(text, source)
         known = {f.name: f for f in fields(cls) if f.init}
         for name in values:
@@ -131,7 +131,7 @@ class Policy:
                 raise unknown_name(f"setting in {source}", name, known)
         for name in ("epsilon", "delta", "algorithms", "models", "bounds"):
             if name not in values:
-                raise RequestError(f"{source} must say {name}")
+                raise RequestError(f"{source} must set {name}")
         return cls(**values)
 
     def check_names(self, recipe: Recipe) -> None:
@@ -154,50 +154,52 @@ class Policy:
         if job.adversary is not Adversary.SERVER and job.adversary is not self.adversary:
             raise RequestError(
                 f"algorithm {recipe.algorithm!r} keeps its promise only against {job.adversary.description}; "
-                f"adversary = '{self.adversary}' in the policy trusts less"
+                f"adversary = '{self.adversary}' in the policy requires more"
             )
         if job.report is not None:
             self.check_reports(job.report.epsilon)
         if records < self.min_records:
-            raise RequestError(f"the policy wants at least {self.min_records} records, and there are {records}")
+            raise RequestError(
+                f"the policy requires at least {self.min_records} records, but there are {records}"
+            )
         if job.insecure and not self.insecure_reproducible:
             raise RequestError(
-                f"noise = {recipe.noise!r} follows from a seed, and whoever knows it can subtract it: use "
-                "noise = 'lattice', or say insecure_reproducible = true in the policy of a mere trial"
+                f"noise = {recipe.noise!r} comes from a seed, and anyone who knows the seed can subtract it: use "
+                "noise = 'lattice' or, only for a trial, set insecure_reproducible = true in the policy"
             )
         if job.public_sizes and not self.public_sizes:
             raise RequestError(
-                "the job takes the number of records of every site as public, the policy protects it: leave "
-                "public_sizes out of the recipe, or say public_sizes = true in the policy"
+                "the job treats the number of records per site as public, but the policy protects it: leave "
+                "public_sizes out of the recipe, or set public_sizes = true in the policy"
             )
         if job.unit is not self.unit:
             raise RequestError(
-                f"algorithm {recipe.algorithm!r} protects one {job.unit}, the policy wants one {self.unit}"
+                f"algorithm {recipe.algorithm!r} protects one {job.unit}, but the policy says one {self.unit}"
             )
 
     def check_past(self, account: Account) -> None:
-        """Refuse a policy that the runs of a ledger have broken already."""
+        """Refuse a policy that earlier runs in the ledger have already broken."""
         if self.unit is Unit.CLIENT and account.units - {str(Unit.CLIENT)}:
             raise RequestError(
-                "the ledger holds runs that protected single records, so that unit = 'client' in the policy can "
-                "no longer be kept for the whole collaboration: say unit = 'record'"
+                "the ledger has runs that protected single records, so unit = 'client' in the policy can no "
+                "longer be kept for the whole collaboration: set unit = 'record'"
             )
         if self.unit is Unit.CLIENT and not self.public_sizes and account.told_sizes:
             raise RequestError(
-                "the ledger holds runs that told the number of records, so that the policy can no longer protect "
-                "it for the whole collaboration: say public_sizes = true"
+                "the ledger has runs that revealed the number of records, so the policy can no longer protect it "
+                "for the whole collaboration: set public_sizes = true"
             )
         if self.adversary is Adversary.SERVER and account.adversaries - {str(Adversary.SERVER)}:
             raise RequestError(
-                "the ledger holds runs that relied on a shuffler, so that adversary = 'server' in the policy "
-                "can no longer be kept for the whole collaboration: say adversary = 'shuffler'"
+                "the ledger has runs that relied on a shuffler, so adversary = 'server' in the policy can no "
+                "longer be kept for the whole collaboration: set adversary = 'shuffler'"
             )
 
     def check_reports(self, epsilon: float) -> None:
-        """Refuse reports of the loss that cost more than they may."""
+        """Refuse loss reports that cost more than the policy allows."""
         if epsilon > self.report_epsilon:
             raise RequestError(
-                f"the job asks for reports of the loss that cost epsilon = {epsilon:g}; the policy allows "
+                f"the job asks for loss reports that cost epsilon = {epsilon:g}; the policy allows "
                 f"report_epsilon = {self.report_epsilon:g}"
             )
 
@@ -205,4 +207,4 @@ class Policy:
     def _listed(kind: str, asked: str, setting: str, allowed: tuple[str, ...]) -> None:
         if asked not in allowed:
             named = ", ".join(allowed) or "none"
-            raise RequestError(f"{kind} {asked!r} is not among the {setting} that the policy allows: {named}")
+            raise RequestError(f"{kind} {asked!r} is not among the {setting} that the policy allows ({named})")

@@ -1,23 +1,23 @@
-"""From one file that describes a consortium to one folder for each of its parties.
+"""Turn one file that describes a consortium into one folder for each of its parties.
 
 name = "heart"
-recipe = "recipe.toml"               # every choice made, such as the one that `tacit run` leaves behind
+recipe = "recipe.toml"               # a complete recipe, such as the one that `tacit run` writes
 silos = ["berlin", "lyon", "porto"]
-feature_shape = [13]                 # of one record
-classes = 2                          # left out for regression
-quorum = 2                           # usable answers that a round needs; all unless given
+feature_shape = [13]                 # the shape of one record
+classes = 2                          # leave it out for regression
+quorum = 2                           # usable answers that a round needs; all by default
 deadline_seconds = 120.0             # how long a round waits for its silos
-min_records = 100                    # of every silo; needed where a shuffler mixes the messages, and only there
+min_records = 100                    # records that every silo has at least; needed with a shuffler, and only then
 
 [server]
-host = "fl.example.org"              # how silos reach it; "localhost" for a trial on one machine
+host = "fl.example.org"              # where silos reach the server; "localhost" for a trial on one machine
 port = 8002
-listen = "10.0.0.7"                  # the one address it listens on; that of the host unless given
+listen = "10.0.0.7"                  # the only address it listens on; by default the host's
 
-[report]                             # leave it out, and no silo says anything about its losses
-every = 10                           # of a silo's messages, one has its mean loss
-loss_bound = 4.0                     # no record's loss counts for more
-epsilon = 0.5                        # what all reports of a run cost together, of the recipe's epsilon
+[report]                             # without this table, no silo reports its losses
+every = 10                           # every 10th message of a silo comes with its mean loss
+loss_bound = 4.0                     # each record's loss is clipped to this
+epsilon = 0.5                        # the part of the recipe's epsilon that all reports of a run cost together
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ PORT = 8002
 
 @dataclass(frozen=True)
 class Consortium:
-    """Who takes part, in what, and how they reach each other."""
+    """Who takes part in which job, and how they reach each other."""
 
     name: str
     job: Job
@@ -64,27 +64,27 @@ class Consortium:
     port: int = PORT
     admin_port: int = PORT + 1
     quorum: int = 0
-    """usable answers that a round needs; 0 stands for all"""
+    """usable answers that a round needs; 0 means all"""
     deadline_seconds: float = DEADLINE_SECONDS
     listen: str = ""
-    """the address of the server's machine that it listens on; that of the host unless given"""
+    """the address that the server listens on; by default the host's"""
 
     def __post_init__(self) -> None:
         if not _NAME.match(self.name):
-            raise RequestError(f"name = {self.name!r} must be letters, digits and hyphens, at most 63")
+            raise RequestError(f"name = {self.name!r} must be at most 63 letters, digits and hyphens")
         for silo in self.job.sites:
             if not _NAME.match(silo) or silo.lower() in _RESERVED or silo == self.host:
                 raise RequestError(
-                    f"silos: {silo!r} must be letters, digits and hyphens, at most 63, and neither the host nor "
+                    f"silos: {silo!r} must be at most 63 letters, digits and hyphens, and neither the host nor "
                     f"one of {', '.join(sorted(_RESERVED))}"
                 )
         for name in ("host", "listen"):
             if not isinstance(getattr(self, name), str):
-                raise RequestError(f"{name} must be a word, not {getattr(self, name)!r}")
+                raise RequestError(f"{name} must be a string, not {getattr(self, name)!r}")
         if not _HOST.match(self.host) or self.host.replace(".", "").isdigit():
             raise RequestError(
-                f"host = {self.host!r} must be a host name, because certificates name hosts; an address can be "
-                "given a name in /etc/hosts"
+                f"host = {self.host!r} must be a host name, because certificates name hosts; you can give an "
+                "address a name in /etc/hosts"
             )
         for name in ("port", "admin_port"):
             if count(name, getattr(self, name)) > 65535:
@@ -93,11 +93,11 @@ class Consortium:
             raise RequestError(f"port and admin_port must differ; both are {self.port}")
         sites = len(self.job.sites)
         if count("quorum", self.quorum, at_least=0) > sites:
-            raise RequestError(f"quorum = {self.quorum} is more than the {sites} silos there are")
+            raise RequestError(f"quorum = {self.quorum} is more than the number of silos, {sites}")
         if self.job.shuffled and self.quorum not in (0, sites):
             raise RequestError(
-                f"quorum = {self.quorum}: behind a shuffler a round needs all of its silos, because its promise "
-                "counts on the noise of each; leave quorum out"
+                f"quorum = {self.quorum}: with a shuffler a round needs all of its silos, because the promise "
+                "relies on the noise of each; leave quorum out"
             )
         positive("deadline_seconds", self.deadline_seconds)
         if self.listen and not _ADDRESS.match(self.listen):
@@ -105,7 +105,7 @@ class Consortium:
 
     @classmethod
     def read(cls, path: Path) -> Consortium:
-        """A consortium from its file; the recipe is looked for beside it."""
+        """Read a consortium from its file; the recipe's path is relative to that file."""
         values = _read_toml(path, "consortium")
         server = values.pop("server", {})
         report = Report.from_values(values.pop("report")) if "report" in values else None
@@ -114,7 +114,7 @@ class Consortium:
         _check_names(server, ["host", "port", "admin_port", "listen"], f"[server] of {path}")
         for name, kind in (("name", str), ("recipe", str), ("silos", list), ("feature_shape", list)):
             if not isinstance(values.get(name), kind):
-                raise RequestError(f"{path} must say {name}, as a {kind.__name__}, not {values.get(name)!r}")
+                raise RequestError(f"{path} must set {name} to a {kind.__name__}, not {values.get(name)!r}")
         recipe = deployed(Recipe.read(path.parent / values.pop("recipe")))
         sites, shape = values.pop("silos"), values.pop("feature_shape")
         optional = {name: values.pop(name, None) for name in ("classes", "min_records")}
@@ -123,18 +123,21 @@ class Consortium:
 
 
 def deployed(recipe: Recipe) -> Recipe:
-    """The recipe of a simulation as silos run it: with noise that nobody can compute."""
+    """A simulation's recipe changed for real silos: with noise that nobody can recompute."""
     return replace(recipe, noise="lattice")
 
 
 def provision(consortium: Consortium, out: Path) -> dict[str, Path]:
-    """Write the folder of every party, and return them by name ("server" among them, "shuffler" if there is one).
+    """Write a folder for each party and return them by name: silos, "server", "shuffler" if any.
 
-    The job that they all get names the public signing keys of the server and of every silo, which are made here.
-    Guarantee: every folder is readable by its owner only and holds that party's private keys alone.
+    The keys are generated here. The job, which is the same for all, names the public signing keys of the server
+    and of every silo. Guarantee: each folder is readable only by its owner and holds only that party's private
+    keys.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise RequestError(f"--out {out} is not an empty directory: keys are never written over")
+        raise RequestError(
+            f"--out {out} is not an empty directory, and keys are never overwritten: choose another"
+        )
     signing = {party: Ed25519PrivateKey.generate() for party in ("server", *consortium.job.sites)}
     silos = {site: signing[site] for site in consortium.job.sites}
     job = replace(consortium.job, identities=Identities.of(signing["server"], silos))
@@ -162,7 +165,7 @@ def provision(consortium: Consortium, out: Path) -> dict[str, Path]:
 
 
 def _write_sealing_keys(folders: dict[str, Path]) -> None:
-    """To every party its own private key for sealed messages, and the public ones of all."""
+    """Give each party its own private key for sealed messages, and everybody's public keys."""
     own = {party: X25519PrivateKey.generate() for party in folders}
     public = {party: public_bytes(key) for party, key in own.items()}
     keys = PublicKeys(public.pop("server"), public.pop(SHUFFLER), public)
@@ -185,7 +188,7 @@ class PartyFolder:
 
     @classmethod
     def open(cls, folder: Path) -> PartyFolder:
-        """Read a folder that `provision` made; one that other users can enter is refused."""
+        """Read a folder that `provision` made. A folder that other users can enter is refused."""
         try:
             values = toml_values((folder / "party.toml").read_text(), str(folder / "party.toml"))
             job = Job.from_text((folder / "job.toml").read_text(), str(folder / "job.toml"))
@@ -195,47 +198,45 @@ class PartyFolder:
         except (OSError, UnicodeDecodeError, KeyError) as error:
             raise RequestError(f"{folder} is not a party's folder from tacit provision: {error}") from error
         if os.stat(folder).st_mode & 0o077:
-            raise RequestError(
-                f"{folder} can be entered by other users, and holds private keys: chmod 700 {folder}"
-            )
+            raise RequestError(f"{folder} holds private keys, but other users can enter it: chmod 700 {folder}")
         return cls(folder.resolve(), party, job, quorum or len(job.sites), deadline_seconds, host, listen)
 
     def address(self) -> str:
-        """Where the server listens, and nowhere else; an address that this machine does not have is refused."""
+        """The only address the server listens on. An address that this machine does not have is refused."""
         try:
             address = self.listen or socket.gethostbyname(self.host)
             with socket.socket() as probe:
                 probe.bind((address, 0))
         except OSError as error:
             raise RequestError(
-                f"cannot listen where {self.listen or self.host!r} points to: {error}. Say listen in "
-                f"{self.folder / 'party.toml'}: an address of this machine, or 0.0.0.0 for all of them"
+                f"cannot listen on the address of {self.listen or self.host!r}: {error}. Set listen in "
+                f"{self.folder / 'party.toml'} to an address of this machine, or to 0.0.0.0 for all of them"
             ) from error
         return address
 
     @property
     def clients(self) -> tuple[str, ...]:
-        """All parties that the server speaks to."""
+        """All parties that connect to the server."""
         return (*self.job.sites, SHUFFLER) if self.job.shuffled else self.job.sites
 
     def sealing(self) -> tuple[X25519PrivateKey, PublicKeys] | None:
-        """The party's own key for sealed messages and everybody's public ones, where there is a shuffler."""
+        """The party's private key for sealed messages and everybody's public keys; None without a shuffler."""
         if not self.job.shuffled:
             return None
         values = _read_toml(self.folder / _SEALING_KEYS, "the public keys")
         return read_key(self.folder / _SEALING_KEY), PublicKeys.from_values(values)
 
     def signing_key(self) -> Ed25519PrivateKey:
-        """The party's own key for certificates and ledger heads."""
+        """The party's private key, which signs certificates and ledger heads."""
         return read_signing_key(self.folder / SIGNING_KEY)
 
     @property
     def state(self) -> Path:
-        """Where the party keeps what must survive a restart."""
+        """The folder for everything that must survive a restart."""
         return self.folder / "state"
 
     def policy_text(self) -> str:
-        """The silo's own policy."""
+        """The text of the silo's policy.toml."""
         path = self.folder / "policy.toml"
         try:
             return path.read_text()
@@ -260,9 +261,9 @@ def _check_names(values: Any, known: list[str], where: str) -> None:
 
 
 _POLICY_HEAD = """\
-# What this silo is willing to release, decided here and by nobody else. Drafted from the job: read and change it.
-# epsilon and delta hold for the whole collaboration: for all runs that this folder's ledger will ever see.
-# A job that asks for less noise, a larger bound or anything that is not listed is refused before it starts.
+# What this silo is willing to release. Only the silo decides. This draft was made from the job: read and edit it.
+# epsilon and delta cover the whole collaboration: all runs that this folder's ledger will ever hold.
+# A job that asks for less noise, a larger bound or anything not listed here is refused before it starts.
 
 """
 
@@ -273,25 +274,26 @@ def _readme(party: str, consortium: Consortium) -> str:
         return f"""\
 # {consortium.name}: the server
 
-It coordinates the silos {", ".join(job.sites)} over port {consortium.port} of {consortium.host}.
-It sees every message and is trusted with nothing. On that machine, with `pip install 'tacit[deploy]'`:
+The server coordinates the silos {", ".join(job.sites)} over port {consortium.port} of {consortium.host}.
+It sees every message, and nobody has to trust it. Run it on that machine, after `pip install 'tacit[deploy]'`:
 
     tacit server .
 
-Started again after a crash, it goes on where it was. This folder holds private keys: keep it to yourself.
+Restarted after a crash, it continues where it stopped. This folder holds private keys: keep it to yourself.
 """
     if party == SHUFFLER:
         return f"""\
 # {consortium.name}: the shuffler
 
-It mixes the messages of {", ".join(job.sites)}, which it cannot read, so that the server cannot tell whose is
-whose. On a machine that is not the server's, run by people who do not work for it, with
+The shuffler mixes the messages of {", ".join(job.sites)}, so that the server cannot tell who sent which.
+It cannot read them. Run it on a different machine from the server's, operated by different people, after
 `pip install 'tacit[deploy]'`:
 
     tacit shuffler .
 
-It reaches {consortium.host}:{consortium.port} and opens no port to the network. Whoever holds this folder and
-what the server has seen knows whose a message is, also later: never give it away, delete it after the run.
+It connects to {consortium.host}:{consortium.port} and opens no port to the network. Anyone who has both this
+folder and what the server has seen can tell who sent which message, even later. Never give this folder away, and
+delete it after the run.
 """
     return f"""\
 # {consortium.name}: the silo {party}
@@ -300,14 +302,15 @@ what the server has seen knows whose a message is, also later: never give it awa
 
        {job.digest}
 
-   Compare it with the other silos, over a channel that the server does not control: it covers the keys by which
-   everybody's certificates are known. `tacit verify` says on which job a certificate rests.
-2. On your machine, with `pip install 'tacit[deploy]'` and your records in a file or behind a Python function:
+   Compare it with the other silos, over a channel that the server does not control. It covers the keys that sign
+   everybody's certificates. `tacit verify` says which job a certificate is checked against.
+2. On your machine, after `pip install 'tacit[deploy]'`, with your records in a file or from a Python function:
 
        tacit silo . --data records.csv --target COLUMN
 
-It reaches {consortium.host}:{consortium.port} and opens no port to the network. Records stay on your machine;
-what leaves is noised, and written into `state/ledger.sqlite` first; `tacit silo . --status` shows what is spent
-and left of the policy. Never restore `state/` from a backup, and
-never run a copy of this folder: the ledger would forget what has left. It holds private keys: keep it for you.
+The silo connects to {consortium.host}:{consortium.port} and opens no port to the network. Records stay on your
+machine. Everything that leaves has noise added and is first written to `state/ledger.sqlite`. To see what is
+spent of the policy's budget and what is left, run `tacit silo . --status`. Never restore `state/` from a backup,
+and never run a copy of this folder: the ledger would forget what has left. The folder holds private keys: keep
+it to yourself.
 """

@@ -1,4 +1,4 @@
-"""From what silos sent to the sum of their messages: as it is, or through a shuffler."""
+"""Turning what silos sent into the sum of their messages, directly or through a shuffler."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from tacit.errors import MessageError, RequestError, TacitError
 
 
 class QuorumError(TacitError):
-    """Too few sites gave a usable answer, several times. The run can be taken up again."""
+    """Too few sites gave a usable answer, even after retries. The run can be continued later."""
 
 
 class Reader(Protocol):
-    """How the server reads a round."""
+    """How the server reads the messages of a round."""
 
     @property
     def sent_bytes(self) -> int:
-        """Of what a silo sends."""
+        """Length of what a silo sends."""
         ...
 
     def quorum(self, quorum: int, asked: int) -> int:
-        """How many of those that are asked must answer."""
+        """How many of the sites that were asked must answer."""
         ...
 
     def read(self, body: bytes) -> Any | None:
-        """What one silo sent, in a form that can be added up; None if it cannot."""
+        """Read what one silo sent into a form that can be added up; None if that is impossible."""
         ...
 
     def total(self, request: Request, read: Mapping[str, Any]) -> Tensor:
@@ -46,7 +46,7 @@ class Reader(Protocol):
 
 
 def answer_to(answer: bytes | SiteError, site: str, request: Request, body_limit: int) -> Reply | Code:
-    """An answer, if it is one to this request, from this site."""
+    """Decode an answer if it is this site's answer to this request; otherwise the code of what is wrong."""
     if isinstance(answer, SiteError):
         return answer.code
     try:
@@ -62,13 +62,13 @@ def answer_to(answer: bytes | SiteError, site: str, request: Request, body_limit
 
 @dataclass(frozen=True)
 class OneByOne:
-    """Messages that protect themselves: each is read as it is, and any number of them will do."""
+    """For messages that are each protected by their own noise: they are read directly, and any number will do."""
 
     job: Job
 
     @property
     def sent_bytes(self) -> int:
-        """The message."""
+        """Length of a message."""
         return self.job.algorithm.uplink.compressor.message_bytes(self._dim)
 
     @property
@@ -76,11 +76,11 @@ class OneByOne:
         return self.job.algorithm.work.model.dim
 
     def quorum(self, quorum: int, asked: int) -> int:
-        """As the consortium agreed."""
+        """The consortium's quorum, or everybody if fewer were asked."""
         return min(quorum, asked)
 
     def read(self, body: bytes) -> Packets | None:
-        """The packets, if they are finite."""
+        """The packets, if they can be decoded and are finite."""
         try:
             packets = self.job.algorithm.uplink.compressor.decode([body], self._dim)
         except MessageError:
@@ -88,7 +88,7 @@ class OneByOne:
         return packets if bool((packets.sum().abs() <= LARGEST_COORDINATE).all()) else None
 
     def total(self, request: Request, read: Mapping[str, Packets]) -> Tensor:
-        """Added up as the simulator does."""
+        """The sum, computed as in the simulator."""
         total = torch.zeros(self._dim)
         for packets in read.values():
             packets.add_sum_to(total)
@@ -97,7 +97,7 @@ class OneByOne:
 
 @dataclass(frozen=True)
 class Mixed:
-    """Messages that the shuffler mixes: all of a round, or none."""
+    """For messages that the shuffler mixes: all messages of a round, or none."""
 
     job: Job
     mixing: Mixing
@@ -108,19 +108,19 @@ class Mixed:
 
     @property
     def sent_bytes(self) -> int:
-        """Covered."""
+        """Length of a covered message."""
         return self.mixing.sent_bytes
 
     def quorum(self, quorum: int, asked: int) -> int:
-        """The promise is about all of them."""
+        """All that were asked, because the promise relies on the noise of each."""
         return asked
 
     def read(self, body: bytes) -> bytes | None:
-        """As it is: nothing can be seen yet."""
+        """The bytes unchanged, if their length is right; the server cannot open them yet."""
         return body if len(body) == self.sent_bytes else None
 
     def total(self, request: Request, read: Mapping[str, bytes]) -> Tensor:
-        """What the shuffler's answer opens."""
+        """The sum, with the help of the shuffler's answer."""
         digest, each = point_digest(request.body), self.mixing.covered_bytes
         covered = b"".join(sent[:each] for sent in read.values())
         asked = Request("mix", request.run, request.round, request.job, body=digest + covered)
@@ -130,11 +130,11 @@ class Mixed:
             return self.mixing.total(list(read.values()), mixed, self.key, context)
         except MessageError as error:
             raise QuorumError(
-                f"round {request.round}: {error}; a silo broke the rules, nobody can see which"
+                f"round {request.round}: {error}; a silo broke the rules, and nobody can tell which"
             ) from error
 
     def _mixed(self, asked: Request) -> bytes:
-        """The shuffler's answer; it mixes as often as it is asked, and always the same."""
+        """Ask the shuffler. Asking again is safe: it always mixes the same messages."""
         code = Code.NO_ANSWER
         for _ in range(self.attempts):
             answers = self.backend.run_round(
@@ -146,20 +146,20 @@ class Mixed:
                 return reply.body
             code = reply if isinstance(reply, Code) else Code.BAD_MESSAGE
         raise QuorumError(
-            f"round {asked.round}: nothing of it was seen, for want of the shuffler. {advice({SHUFFLER: code})}"
+            f"round {asked.round}: no message could be read without the shuffler. {advice({SHUFFLER: code})}"
         )
 
 
 def reader_for(
     job: Job, backend: Backend, key: X25519PrivateKey | None, deadline_seconds: float, attempts: int
 ) -> Reader:
-    """How the server of a job reads; one that needs a shuffler needs the server's key for sealed messages."""
+    """The reader for a job. With a shuffler, it needs the server's key for sealed messages."""
     mixing = mixing_of(job.algorithm)
     if mixing is None:
         return OneByOne(job)
     if key is None:
         raise RequestError(
-            f"algorithm {job.recipe.algorithm!r} needs a shuffler, and the server a key for what it mixes: "
-            "provision the consortium with this version, which makes both"
+            f"algorithm {job.recipe.algorithm!r} needs a shuffler, and the server a key for mixed messages: "
+            "provision the consortium with this version, which creates both"
         )
     return Mixed(job, mixing, key, backend, deadline_seconds, attempts)

@@ -1,4 +1,4 @@
-"""A silo's own records: from a file, or from a function that the silo names."""
+"""Loading a silo's own records from a file or from a Python function."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tacit.errors import DataError, RequestError
 from tacit.federation import Federation
 
 _SHARED_LOOKS = ("normalise", "pca")
-"""Preparations of named data sets that look at the records of all clients at once."""
+"""Preparation steps that need the records of all clients at once."""
 
 
 def own_records(source: str, job: Job, *, target: str | None = None, prepared: bool = False) -> Federation:
     """The records of one silo, as a federation of one client.
 
     `source` is a file (.csv, .parquet, .npz, .svmlight) or `module:function`; the function takes nothing and
-    returns (features, targets) or a `Federation`. Of the recipe's preparations only `unit_norm` is done here,
-    because it treats every record alone; with `prepared`, not even that.
+    returns (features, targets) or a `Federation`. Of the recipe's preparation steps, only `unit_norm` is applied
+    here, because it treats each record separately. With `prepared`, no step is applied.
     """
     settings = job.recipe.data_settings
     options: dict[str, Any] = {
@@ -36,8 +36,8 @@ def own_records(source: str, job: Job, *, target: str | None = None, prepared: b
     for name in _SHARED_LOOKS:
         if settings.get(name):
             raise RequestError(
-                f"data.{name} = {settings[name]!r} in the recipe needs the records of all silos at once; prepare "
-                f"them at home by a public rule and leave it out of the recipe"
+                f"data.{name} = {settings[name]!r} in the recipe needs the records of all silos at once: prepare "
+                f"them at each silo by a public rule, and leave the setting out of the recipe"
             )
     return _unit_norm(records) if settings.get("unit_norm") is True else records
 

@@ -1,11 +1,12 @@
-"""How a silo may say how well the model fits its records: by a noisy mean loss that is paid for.
+"""Loss reports: a silo may report a noisy mean loss of its records, charged to its budget.
 
     report = B/2 + (1/n) (sum over its n records of (min(max(loss, 0), B) - B/2) + N(0, (z B/2)^2))
 
-Off unless a consortium agrees on it and a silo's policy allows for it. Guarantee: one record moves the sum by at
-most its bound of B/2, so every report is the Gaussian mechanism with noise multiplier z. z follows from what all
-reports of a run together may cost (`epsilon`); that is set aside before the first round, because the noise of the
-training is derived from the events of both. Rounding and sampler of lattice noise are charged as for gradients.
+Reports are off unless the consortium agrees on them and the silo's policy allows them. Guarantee: one record
+moves the sum by at most its bound of B/2, so every report is the Gaussian mechanism with noise multiplier z. z is
+derived from what all reports of a run may cost together (`epsilon`). That part is set aside before the first
+round, because the noise of the training is derived from the events of both. Rounding and the sampler of lattice
+noise are charged as for gradients.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from tacit.privacy import Target, calibrate_noise, events
 
 @dataclass(frozen=True)
 class Report:
-    """A silo's mean loss with every so-many-th of its messages."""
+    """A silo's mean loss, sent with every `every`-th of its messages."""
 
     every: int
     loss_bound: float
-    """B: no record's loss counts for more"""
+    """B: each record's loss is clipped to [0, B]"""
     epsilon: float
     """what all reports of a run may cost together, at the delta of the promise"""
 
@@ -44,14 +45,14 @@ class Report:
 
     @classmethod
     def from_values(cls, values: object) -> Report:
-        """From a table of TOML."""
+        """Read the settings from a TOML table."""
         if not isinstance(values, Mapping) or set(values) != {"every", "loss_bound", "epsilon"}:
             raise RequestError(f"report must be a table of every, loss_bound and epsilon, not {values!r}")
         return cls(**values)
 
     @classmethod
     def parse(cls, text: str) -> Report:
-        """From an option of the command line.
+        """Read the settings from the command-line option --report.
 
         >>> Report.parse("10,4.0,0.5")
         Report(every=10, loss_bound=4.0, epsilon=0.5)
@@ -65,15 +66,15 @@ class Report:
             ) from error
 
     def reports(self, releases: int) -> int:
-        """How many of a silo's first so many messages have one."""
+        """How many of a silo's first `releases` messages come with a report."""
         return releases // self.every
 
     def due(self, releases: int) -> bool:
-        """Whether the last of so many messages has one."""
+        """Whether the `releases`-th message of a silo comes with a report."""
         return releases % self.every == 0
 
     def noise_multiplier(self, releases: int, target: Target, noise: Noise) -> float:
-        """z: the least with which all reports among so many messages keep (epsilon, target.delta)."""
+        """z: the least noise multiplier with which all reports of the messages keep (epsilon, target.delta)."""
         if not self.reports(releases):
             raise RequestError(f"report.every = {self.every} is more than the {releases} messages of a silo")
         if self.epsilon >= target.epsilon:
@@ -88,7 +89,7 @@ class Report:
         )
 
     def event(self, noise_multiplier: float, releases: int, noise: Noise) -> DpEvent:
-        """What the reports among a silo's first so many messages are to an accountant."""
+        """The accountant's event for the reports among a silo's first `releases` messages."""
         reports = self.reports(releases)
         if not reports:
             return events.nothing()
@@ -116,5 +117,5 @@ class Report:
 
 
 def report_values(report: Report | None) -> dict[str, Any]:
-    """As a table of TOML, where there is one."""
+    """The settings as a TOML table; empty if there is no report."""
     return {} if report is None else {"report": dict(vars(report))}

@@ -1,6 +1,7 @@
-"""What happened in the rounds of a run, for people: one report a round, and the file `rounds.jsonl`.
+"""What happened in the rounds of a run, for people: one report per round, and the file `rounds.jsonl`.
 
-The file decides nothing. It is what is left to say what silos have paid if the server's checkpoints are lost.
+No decision depends on the file. It serves to say what silos have been charged if the server's checkpoints are
+lost.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ class RoundReport:
     problems: Mapping[str, Code]
     uplink_bytes: int
     replies: Mapping[str, Reply]
-    """of the sites that were used: their releases so far, and what their part will have cost in the end"""
+    """of the sites whose messages were used: their releases so far, and the cost of their whole run"""
     seconds: float
     run: str = ""
 
     def to_json(self) -> str:
-        """As one line of a log."""
+        """The report as one line of a log."""
         return json.dumps(
             {
                 "run": self.run,
@@ -49,39 +50,39 @@ class RoundReport:
 
     @property
     def losses(self) -> dict[str, float]:
-        """What silos released about their mean losses, with noise."""
+        """The noisy mean losses that silos released."""
         return {site: reply.loss for site, reply in self.replies.items() if reply.loss is not None}
 
 
 @dataclass(frozen=True)
 class RoundLog:
-    """The reports of all runs of a server's folder, one JSON object a line."""
+    """The reports of all runs in a server's folder, one JSON object per line."""
 
     path: Path
 
     def note(self, report: RoundReport) -> None:
-        """One more line."""
+        """Append a report."""
         with self.path.open("a+b") as file:
             file.seek(max(0, file.tell() - 1))
-            # A full disk may have cut the last one off.
+            # A full disk may have cut off the last line.
             start = b"" if file.read(1) in (b"", b"\n") else b"\n"
             file.write(start + report.to_json().encode() + b"\n")
 
     def price_of_another_run(self) -> str:
-        """What silos have paid for runs that cannot go on, and how to begin another one."""
+        """What silos were charged for runs that cannot continue, and how to start a new run."""
         paid = self.paid() or "nothing is noted here"
         return (
-            f"What silos have paid for it ({paid}; each silo's own ledger has the truth) stays paid. A new run "
-            "is charged on top, as far as their policies allow; to begin one, move checkpoints and rounds.jsonl "
-            f"out of {self.path.parent}"
+            f"What silos were charged for it ({paid}; each silo's own ledger is decisive) stays charged. A new "
+            "run is charged in addition, as far as their policies allow; to start one, move checkpoints and "
+            f"rounds.jsonl out of {self.path.parent}"
         )
 
     def paid(self) -> str:
-        """What silos have sent, and what their parts cost, by their own word; empty where no round is noted."""
+        """What silos sent and what that cost, as they stated it; empty if no round is noted."""
         runs: dict[str, dict[str, str]] = {}
         for line in self._lines():
             silos = runs.setdefault(str(line.get("run")), {})
-            # What is no number stays out: the file decides nothing, and must not keep a server from starting.
+            # Invalid entries are skipped: no decision depends on the file, so it must not stop the server.
             with contextlib.suppress(AttributeError, KeyError, OverflowError, TypeError, ValueError):
                 for site, epsilon in line["epsilon"].items():
                     silos[site] = f"{site} {line['releases'][site]} messages, epsilon {epsilon:.4g} for the run"
@@ -94,7 +95,7 @@ class RoundLog:
             try:
                 line = json.loads(text)
             except (ValueError, RecursionError):
-                # A full disk may have cut it off.
+                # A full disk may have cut off the line.
                 continue
             if isinstance(line, dict):
                 yield line

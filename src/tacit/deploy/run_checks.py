@@ -1,8 +1,8 @@
 """Checking the certificate of a run: its silos' certificates, and whether these agree with each other.
 
 points   All silos that answered a round were asked at the same point: the server showed everybody one model.
-heads    What silos have witnessed of each other's ledgers goes together with what each certifies of its own.
-         A ledger that was emptied, or set back to an older copy, does not.
+heads    What silos have witnessed of each other's ledgers agrees with what each certifies about its own.
+         For a ledger that was emptied, or set back to an older copy, it does not.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from tacit.errors import TacitError
 
 @dataclass(frozen=True)
 class CheckedRun:
-    """The certificate of a run that holds."""
+    """A run's certificate that was found valid."""
 
     silos: Mapping[str, CheckedSilo | None]
     rounds_agreed: int
-    """in how many rounds at least two silos were asked, at the same point"""
+    """the number of rounds in which at least two silos were asked, at the same point"""
     heads_agreed: int
-    """how many pairs of silos bear witness to each other in this run"""
+    """the number of pairs in which one silo has witnessed the other's ledger in this run"""
     not_witnessed: tuple[str, ...]
-    """where that is missing, in words"""
+    """which pairs are missing, in words"""
 
 
 def check_run(body: Mapping[str, Any], basis: Basis) -> CheckedRun:
-    """Check the certificate of a run whose signature holds."""
+    """Check the certificate of a run whose signature is valid."""
     silos = body.get("silos")
     if not isinstance(silos, dict) or (basis.job is not None and set(silos) != set(basis.job.sites)):
-        raise CertificateError("it is the certificate of a run, but not with one entry for each silo of its job")
+        raise CertificateError("it is a run's certificate, but does not have one entry for each silo of its job")
     checked = {site: None if silo is None else _silo(body, site, silo, basis) for site, silo in silos.items()}
     signed = {site: silo for site, silo in checked.items() if silo is not None}
     _check_server(body, basis, signed)
@@ -54,7 +54,7 @@ def _silo(body: Mapping[str, Any], site: str, silo: object, basis: Basis) -> Che
             raise CertificateError("it is about another site, run or job")
         if basis.keys is not None and inner["public_key"] != basis.keys[site]:
             raise CertificateError(
-                f"it is signed with the key {inner['public_key']}, and the job names {basis.keys[site]}"
+                f"it is signed with the key {inner['public_key']}, but the job names {basis.keys[site]}"
             )
         return check_silo(inner, basis)
     except (CertificateError, TypeError, ValueError) as error:
@@ -66,7 +66,7 @@ def _of_run(body: Mapping[str, Any], site: str) -> dict[str, Any]:
 
 
 def _check_server(body: Mapping[str, Any], basis: Basis, signed: Mapping[str, CheckedSilo]) -> None:
-    """What the server says of all silos is what they have signed; what it states alone has the right form."""
+    """Check that the server says of the silos what they signed, and that its own statements are well-formed."""
     try:
         stated: dict[str, Any] = {
             "accountant": software(body["accountant"]),
@@ -78,22 +78,22 @@ def _check_server(body: Mapping[str, Any], basis: Basis, signed: Mapping[str, Ch
         job, algorithm, insecure = body["job"], word(body["algorithm"]), body["insecure_reproducible"]
         run = word(body["run"])
     except (TacitError, KeyError, TypeError, ValueError) as error:
-        raise CertificateError(f"what the server states has not the right form: {error}") from error
+        raise CertificateError(f"what the server states is malformed: {error}") from error
     if basis.job is not None:
         job, algorithm, insecure = basis.job.digest, basis.job.recipe.algorithm, basis.job.insecure
         if stated["rounds"] > basis.job.rounds:
-            raise CertificateError(f"it is about {stated['rounds']} rounds, and its job has {basis.job.rounds}")
+            raise CertificateError(f"it is about {stated['rounds']} rounds, but its job has {basis.job.rounds}")
     compare(body, run_body(job, algorithm, insecure, run, body["silos"], stated), whole=True)
     for site, used in stated["messages_used"].items():
         if site not in body["silos"]:
-            raise CertificateError(f"it has used messages of {site!a:.60}, which is no silo of the run")
+            raise CertificateError(f"it claims to use messages of {site!a:.60}, which is no silo of the run")
         if site in signed and used > len(signed[site].stated.spent.points):
-            raise CertificateError(f"it has used {used} messages of {site}, which did not send as many")
+            raise CertificateError(f"it claims to use {used} messages of {site}, which did not send that many")
     last = max((round for silo in signed.values() for round in silo.stated.spent.points), default=-1)
     if last >= stated["rounds"]:
-        raise CertificateError(f"it is about {stated['rounds']} rounds, and silos have answered round {last}")
+        raise CertificateError(f"it is about {stated['rounds']} rounds, but silos have answered round {last}")
     if any(silo.body["insecure_reproducible"] is not insecure for silo in signed.values()):
-        raise CertificateError("it does not say of its silos' noise whether it protected anybody")
+        raise CertificateError("it contradicts its silos about whether their noise protected anybody")
 
 
 def _problem(what: str, silos: Mapping[str, Any]) -> str:
@@ -112,14 +112,14 @@ def _check_points(signed: Mapping[str, CheckedSilo]) -> int:
             if point != expected:
                 raise CertificateError(
                     f"in round {round} the server showed {site} another model than {first}: their certificates "
-                    "name different points"
+                    "state different points"
                 )
             shared |= {round} if site != first else set()
     return len(shared)
 
 
 def _check_heads(signed: Mapping[str, CheckedSilo]) -> tuple[int, tuple[str, ...]]:
-    """Compare what silos witnessed of each other with what each says of itself."""
+    """Compare what silos have witnessed of each other with what each says about itself."""
     witnessed = {site: heads_of(silo.stated) for site, silo in signed.items()}
     pairs, missing = 0, []
     for witness, told in witnessed.items():
@@ -150,7 +150,7 @@ def _check_heads(signed: Mapping[str, CheckedSilo]) -> tuple[int, tuple[str, ...
 
 
 def _check_head(witness: str, silo: CheckedSilo, head: Head, *, before_run: bool) -> None:
-    """One head that another silo has witnessed, against the ledger that a silo certifies."""
+    """Check one head that another silo has witnessed against the ledger that a silo certifies."""
     ledger, site = silo.stated.spent.ledger, silo.stated.site
     ends = {"when the run began": ledger["before_run"], "in the end": ledger}
     limit = "when the run began" if before_run else "in the end"

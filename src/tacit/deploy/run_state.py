@@ -1,4 +1,4 @@
-"""What the server of a deployed run knows between two rounds."""
+"""The server's state between two rounds of a deployed run."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from tacit.errors import DataError
 
 @dataclass(frozen=True)
 class RunState:
-    """Everything that the server knows after `round` rounds."""
+    """The server's complete state after `round` rounds."""
 
     run: str
     round: int
     server: ServerState
     accepted: dict[str, int] = field(default_factory=dict)
-    """the last round whose message of a site was used"""
+    """for each site, the last round in which its message was used"""
     digests: dict[str, str] = field(default_factory=dict)
-    """of those messages"""
+    """the digests of those messages"""
     problems: Counter[str] = field(default_factory=Counter)
     """"site code" -> how often"""
     answered: Counter[str] = field(default_factory=Counter)
-    """how many messages of a site were used"""
+    """for each site, how many of its messages were used"""
 
     def to_checkpoint(self, fingerprint: str) -> Checkpoint:
-        """As one file: sums and acknowledgements must not come apart."""
+        """The state as one file, because sums and acknowledgements must stay consistent."""
         parts = {"update": self.server.update, "uplink": self.server.uplink}
         tensors = {f"{part}.{name}": t for part, named in parts.items() for name, t in named.items()}
         facts = {
@@ -43,7 +43,7 @@ class RunState:
 
     @classmethod
     def from_checkpoint(cls, saved: Checkpoint) -> RunState:
-        """The inverse of `to_checkpoint`; a `DataError` for what was not written by it."""
+        """The inverse of `to_checkpoint`; a `DataError` for a checkpoint of another kind."""
         parts: dict[str, dict[str, Tensor]] = {"update": {}, "uplink": {}}
         try:
             for full_name, tensor in saved.tensors.items():
@@ -60,4 +60,4 @@ class RunState:
                 Counter(dict(facts["answered"])),
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"a checkpoint holds no state of a server: {error!r}") from error
+            raise DataError(f"a checkpoint does not hold a server's state: {error!r}") from error

@@ -1,8 +1,8 @@
-"""Sealed messages: X25519 with a key of one use, HKDF-SHA256, ChaCha20-Poly1305.
+"""Sealed messages: X25519 with a single-use key, HKDF-SHA256, ChaCha20-Poly1305.
 
-A message is sealed for a recipient, for one context (job, run, round and point), and, where it must be known
-whose it is, by a sender: then the key also depends on the sender's own secret (the authenticated mode of RFC
-9180), and nobody but sender and recipient could have made it.
+A message is sealed for a recipient and for one context (job, run, round and point). If the recipient must know
+the sender, the key also depends on the sender's secret (the authenticated mode of RFC 9180), so that only the
+sender and the recipient could have made the message.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from tacit.errors import DataError, MessageError
 
 KEY_BYTES, _TAG_BYTES = 32, 16
 SEAL_BYTES = KEY_BYTES + _TAG_BYTES
-"""What sealing adds to every message: the key of one use, and the tag."""
+"""What sealing adds to every message: the single-use public key and the tag."""
 
 _NONCE = bytes(12)
 """Constant, because no key is used twice."""
 
 
 def seal(message: bytes, recipient: bytes, context: bytes, *, sender: X25519PrivateKey | None = None) -> bytes:
-    """A message that only the holder of the recipient's private key can read, for this context.
+    """Seal a message so that only the holder of the recipient's private key can read it, in this context.
 
     >>> key = X25519PrivateKey.generate()
     >>> sealed = seal(b"noise", public_bytes(key), b"run 1, round 3")
@@ -42,7 +42,7 @@ def seal(message: bytes, recipient: bytes, context: bytes, *, sender: X25519Priv
 
 
 def unseal(sealed: bytes, recipient: X25519PrivateKey, context: bytes, *, sender: bytes | None = None) -> bytes:
-    """The message; `MessageError` if it was damaged, is for another reader or context, or by another sender."""
+    """Open a message. `MessageError` if it was damaged, or has another recipient, context or sender."""
     once, ciphertext = sealed[:KEY_BYTES], sealed[KEY_BYTES:]
     try:
         shared = b"".join(
@@ -53,7 +53,7 @@ def unseal(sealed: bytes, recipient: X25519PrivateKey, context: bytes, *, sender
         return ChaCha20Poly1305(key).decrypt(_NONCE, ciphertext, context)
     except (InvalidTag, ValueError) as error:
         raise MessageError(
-            "a sealed message was damaged, or is for another reader, run, round or point"
+            "a sealed message was damaged, or is for another recipient, run, round or point"
         ) from error
 
 
@@ -68,7 +68,7 @@ def public_bytes(key: X25519PrivateKey) -> bytes:
 
 
 def write_key(path: Path, key: X25519PrivateKey | Ed25519PrivateKey) -> None:
-    """Keep a private key in a file that only its owner can read."""
+    """Write a private key to a file that only its owner can read."""
     write_atomically(
         path,
         key.private_bytes(

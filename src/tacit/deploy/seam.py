@@ -1,8 +1,8 @@
-"""The seam between tacit and whatever moves its bytes.
+"""The interface between tacit and the network engine that moves its bytes.
 
-The network engine carries opaque bytes and says who is who; it decides nothing about privacy. Its server side
-is a `Backend`, its client side hands every request to a `Party` (a `tacit.deploy.silo.Silo`) and sends back what
-comes out. Both kinds of bytes are frames (`tacit.deploy.frames`): versioned, of limited size, with a digest.
+The engine carries opaque bytes and authenticates the parties; it decides nothing about privacy. Its server side
+is a `Backend`. Its client side hands every request to a `Party` (a `tacit.deploy.silo.Silo`) and sends back the
+answer. Requests and answers are frames (`tacit.deploy.frames`): versioned, of limited size, with a digest.
 """
 
 from __future__ import annotations
@@ -14,55 +14,55 @@ from typing import Protocol
 
 
 class Code(enum.StrEnum):
-    """All that a failing party may say. A code carries nothing about any record."""
+    """Everything that a failing party may say. A code carries no information about any record."""
 
     OK = "ok"
-    # the network's own
+    # from the network
     NO_ANSWER = "no-answer"
-    """nothing came before the deadline"""
+    """no answer came before the deadline"""
     NOT_CONNECTED = "not-connected"
-    """nor is the site connected"""
-    # the silo's
+    """no answer came, and the site is not connected"""
+    # from the silo
     MALFORMED = "malformed"
-    """the request is not one"""
+    """the request cannot be read"""
     OTHER_JOB = "other-job"
     """the request is for a recipe that this silo did not agree to"""
     BAD_POINT = "bad-point"
     """the point has the wrong length, or is not finite"""
     NO_SUCH_ROUND = "no-such-round"
-    """beyond the rounds of the recipe, or not this silo's turn by the public coins"""
+    """the recipe has no such round, or the public coins did not choose this silo for it"""
     PAST_ROUND = "past-round"
-    """an earlier round than the last one that was answered"""
+    """the round is earlier than the last one that was answered"""
     CHANGED_POINT = "changed-point"
-    """this round was answered already, for another point"""
+    """this round was already answered for another point"""
     BUDGET_SPENT = "budget-spent"
     """one more release would break the promise of the silo's policy"""
     BUSY = "busy"
-    """another process of the same silo is at work"""
+    """another process of the same silo holds the ledger"""
     STATE_LOST = "state-lost"
-    """what the silo remembered of this run is gone; it cannot take part in it again"""
+    """the silo's memory of this run is gone; it cannot take part in the run again"""
     FAILED = "failed"
     """anything else; the reason stays in the silo's own log"""
     STATE_RESTORED = "state-restored"
-    """the silo has signed a ledger that it no longer holds: its state was set back to an older copy"""
+    """the silo has signed a ledger that it no longer has: its state was set back to an older copy"""
     LEDGER_CONFLICT = "ledger-conflict"
     """the signed heads of another silo's ledger contradict each other"""
-    # the shuffler's
+    # from the shuffler
     TOO_FEW = "too-few"
-    """there is not one message of each silo of the round, and fewer are not mixed"""
-    # what the server finds wrong with an answer
+    """messages of some silos of the round are missing, and fewer are not mixed"""
+    # found by the server in an answer
     REJECTED = "rejected"
     """not a frame, or not an answer to this request"""
     WRONG_ROUND = "wrong-round"
     REPLAYED = "replayed"
-    """a message that was accepted before"""
+    """a message that was already accepted"""
     BAD_MESSAGE = "bad-message"
-    """damaged, oversized, of another format, or not finite; to a shuffler, not this silo's for this round"""
+    """damaged, oversized, of another format or not finite; for a shuffler, not this silo's for this round"""
 
 
 @dataclass(frozen=True)
 class SiteError:
-    """That a site gave no usable answer, and why."""
+    """Says that a site gave no usable answer, and why."""
 
     code: Code
 
@@ -71,23 +71,23 @@ Answer = bytes | SiteError
 
 
 class Party(Protocol):
-    """The client side: what the engine's executor at a site calls."""
+    """The client side, called by the engine's executor at a site."""
 
     def step(self, request: bytes) -> bytes:
-        """The answer to a request, always a frame; no exception leaves it, failures are bare codes."""
+        """The answer to a request. It is always a frame: failures become codes, and no exception is raised."""
         ...
 
 
 class Backend(Protocol):
-    """The server side: what the engine's controller provides."""
+    """The server side, provided by the engine's controller."""
 
     def run_round(
         self, request: bytes, *, sites: Sequence[str], quorum: int, deadline_seconds: float
     ) -> dict[str, Answer]:
-        """Send one request to all of `sites` and gather their answers, each as it came, unread.
+        """Send one request to all `sites` and collect their answers as raw bytes.
 
-        Returns when all have answered, at the deadline, or a short grace after `quorum` answers. A site that is
-        missing from the result, or has a `SiteError`, gave no answer. What arrives later must be dropped: the
-        round is over then, and an answer that the server has not acknowledged does not count.
+        Returns when all have answered, at the deadline, or shortly after `quorum` answers. A site that is missing
+        from the result, or has a `SiteError`, gave no answer. Later answers must be dropped: the round is over,
+        and an answer that the server has not acknowledged does not count.
         """
         ...

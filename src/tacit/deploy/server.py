@@ -1,15 +1,15 @@
-"""The server's side of a run: ask, check, add up, step, write down; and go on where it was killed.
+"""The server's side of a run: ask, check, add up, step, save; after a crash, continue from the last round.
 
 Divisors are those of the recipe, whoever answered. With M sites asked and A of them usable,
 
-    Direct    direction = (1/M) sum over A of v_i: a shorter step the more are missing, and never more noise
-              in the direction than was planned for;
-    Shifted   direction = s + (1/M) sum over A of v_i: the shift s_i stands in for the gradient of a missing site;
+    Direct    direction = (1/M) sum over A of v_i: the more are missing, the shorter the step, and there is never
+              more noise in the direction than planned;
+    Shifted   direction = s + (1/M) sum over A of v_i: the shift s_i replaces the gradient of a missing site;
               s += gamma (1/N) sum over A of v_i, and exactly the sites of A are told that their message counted.
 
-So s stays the mean of all sites' own shifts, and with nobody missing a round is the simulator's, bit for bit.
-Messages are protected one by one before they arrive: what the server divides by costs no privacy. Behind a
-shuffler (`reading.Mixed`) a round has all of its messages or is not read at all.
+So s stays the mean of all sites' own shifts. If nobody is missing, a round equals the simulator's, bit for bit.
+Each message is protected before it arrives, so the server's choice of divisor costs no privacy. With a shuffler
+(`reading.Mixed`), a round has all of its messages or is not read at all.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ _CHECKPOINT_COPIES = 2
 
 
 class LostRunError(TacitError):
-    """What the server knew about its run is gone, and silos have paid for it."""
+    """The server's state of a run is lost, and silos have already been charged for that run."""
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A finished run."""
+    """The result of a finished run."""
 
     run: str
     parameters: Tensor
@@ -71,12 +71,12 @@ class Finished:
 
 @dataclass(frozen=True)
 class Server:
-    """A run of a job over some backend, in a directory of its own.
+    """A run of a job over a backend, in a directory of its own.
 
-    The directory holds the newest checkpoint twice, `rounds.jsonl`, and in the end model and certificate. A
-    second `Server` for the same job and directory goes on where the first was killed. Both copies of a checkpoint
-    are on the disk before the next round is asked for, so one that is damaged costs nothing: the other is as new,
-    or no silo has seen a later round.
+    The directory holds two copies of the newest checkpoint, `rounds.jsonl` and, at the end, the model and the
+    certificate. A second `Server` for the same job and directory continues where the first was killed. Both
+    copies of a checkpoint are on disk before the next round is requested, so a damaged copy costs nothing: either
+    the other copy is just as new, or no silo has seen a later round.
     """
 
     job: Job
@@ -86,25 +86,25 @@ class Server:
     """how many usable answers a round needs"""
     deadline_seconds: float
     signer: Ed25519PrivateKey
-    """the server's own key, for the certificate of the run"""
+    """the server's private key, which signs the run's certificate"""
     attempts: int = 3
-    """for how many deadlines a round is asked for before the run stops for want of a quorum"""
+    """how many deadlines to wait for a quorum before the run stops"""
     progress: Callable[[RoundReport], None] = lambda report: None
     notify: Callable[[str], None] = lambda text: None
-    """told, in words for people, of what is missing or wrong and what to do about it"""
+    """called with a text for people: what is missing or wrong, and what to do about it"""
     at: Callable[[str], None] = lambda moment: None
-    """called before and after whatever changes something; tests die there"""
+    """called before and after every change of state; tests stop the server there"""
     key: X25519PrivateKey | None = None
-    """for messages that were sealed for the server, where a shuffler mixes them"""
+    """opens messages that were sealed for the server; needed with a shuffler"""
 
     def __post_init__(self) -> None:
         positive("deadline_seconds", self.deadline_seconds)
         count("attempts", self.attempts)
         if count("quorum", self.quorum) > len(self.job.sites):
-            raise RequestError(f"quorum = {self.quorum} is more than the {len(self.job.sites)} sites there are")
+            raise RequestError(f"quorum = {self.quorum} is more than the number of sites, {len(self.job.sites)}")
         check_trust(self.job)
         check_own_key(self.job.identities, "server", self.signer)
-        # Refuses what it could not read.
+        # Fails early if the server could not read the messages.
         reader_for(self.job, self.backend, self.key, self.deadline_seconds, self.attempts)
 
     @cached_property
@@ -127,7 +127,7 @@ class Server:
         )
 
     def run(self) -> Finished:
-        """All rounds that are still missing, then the certificates."""
+        """Run all remaining rounds, then collect the certificates."""
         state, told = self._load(), set[tuple[str, Code]]()
         self._gathering.ask_for_heads(Request("heads", state.run, state.round, self.job.digest))
         while state.round < self.job.rounds:
@@ -139,7 +139,7 @@ class Server:
             self.progress(report)
             news = {site: code for site, code in report.problems.items() if (site, code) not in told}
             if news:
-                self.notify(f"round {report.round} went on without {advice(news)}")
+                self.notify(f"round {report.round} was completed without {advice(news)}")
                 told |= set(news.items())
         return self._finish(state)
 
@@ -149,20 +149,20 @@ class Server:
             state = None if saved is None else RunState.from_checkpoint(saved)
         except checkpoints.OtherRunError as error:
             raise RequestError(
-                f"{error}, and goes on with that job and version only. Bring back the job.toml and the version "
+                f"{error}, and can only continue with that job and version. Restore the job.toml and the version "
                 "that it began with; for another recipe, provision a new consortium. "
                 + self._log.price_of_another_run()
             ) from error
         except DataError as error:
-            raise LostRunError(f"the run cannot go on: {error}. {self._log.price_of_another_run()}") from error
+            raise LostRunError(f"the run cannot continue: {error}. {self._log.price_of_another_run()}") from error
         if state is None and self._log.paid():
             raise LostRunError(
-                f"no checkpoint is left of a run that has begun. {self._log.price_of_another_run()}"
+                f"no checkpoint is left of a run that was started. {self._log.price_of_another_run()}"
             )
         if state is None:
             state = RunState(secrets.token_hex(16), 0, server_start(self.job.algorithm, self.job.start()))
-        # Before the first request: a run whose name is forgotten would have to be paid for again. And before the
-        # next ones: twice, should one copy have been lost.
+        # Saved before the first request, because a run whose name is lost would be charged again. Saved also when
+        # a run is continued, to restore a copy that may have been lost.
         self._save(state)
         return state
 
@@ -194,7 +194,7 @@ class Server:
         self.at("before asking")
         messages, problems = self._gathering.messages(request, sites, state.digests)
         self.at("after answers")
-        # In the order of the sites, as the simulator adds up.
+        # In the order of the sites, as in the simulator.
         used = {site: messages[site].reply for site in sites if site in messages}
         total = self._reader.total(request, {site: messages[site].content for site in used})
         server = server_round(

@@ -1,4 +1,4 @@
-"""The shuffler as a party: mixes what it cannot read, for a server that it does not help (see `mixing`)."""
+"""The shuffler as a party: it mixes messages that it cannot read (see `mixing`)."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from tacit.deploy.seam import Code
 from tacit.errors import MessageError, RequestError
 
 SHUFFLER = "shuffler"
-"""Its name among the parties."""
+"""The shuffler's name among the parties."""
 
 
 class ShufflerParty:
     """Answers "mix" requests: the digest of the point, then the covered messages of the round's silos, in order.
 
-    Guarantee: what comes back is a function of all messages of the round that does not depend on their order, and
-    there is none unless every silo of the round has sent its own, for this job, run, round and point. It has no
-    memory: a silo has one message for a round, so there is nothing to be learnt by asking again.
+    Guarantee: the answer is a function of all messages of the round that does not depend on their order. There is
+    no answer unless every silo of the round has sent its own message, for this job, run, round and point. The
+    shuffler has no memory: a silo has one message per round, so nothing can be learnt by asking again.
     """
 
     def __init__(self, job: Job, key: X25519PrivateKey, keys: PublicKeys) -> None:
         mixing = mixing_of(job.algorithm)
         if mixing is None:
             raise RequestError(
-                f"algorithm {job.recipe.algorithm!r} needs no shuffler: its messages protect themselves"
+                f"algorithm {job.recipe.algorithm!r} needs no shuffler: each of its messages has enough noise"
             )
         if missing := sorted(set(job.sites) - set(keys.silos)):
-            raise RequestError(f"no keys of {', '.join(missing)}: this folder is not from this consortium")
+            raise RequestError(f"no keys of {', '.join(missing)}: this folder belongs to another consortium")
         self._job, self._mixing, self._key, self._keys = job, mixing, key, keys
 
     def step(self, request: bytes) -> bytes:
-        """The mixed messages, or a bare code."""
+        """Answer with the mixed messages, or with a code and nothing else."""
         each, sites = self._mixing.covered_bytes, len(self._job.sites)
         try:
             asked = Request.decode(request, body_limit=DIGEST_BYTES + sites * each)

@@ -1,9 +1,9 @@
-"""Signed statements: a JSON object that anybody can check against the key of whoever signed it.
+"""Signed statements: a JSON object that anybody can check against the signer's public key.
 
 A certificate has one fixed spelling (sorted keys, two spaces, lower-case hexadecimal digits), and its Ed25519
-signature covers all of it but itself. So a flipped byte is either another spelling, which is refused, or another
-content, which the signature does not cover. Duplicate keys, NaN and numbers too large for a float have no such
-spelling, and are refused with it.
+signature covers everything except itself. So a flipped byte gives either another spelling, which is refused, or
+another content, which the signature does not cover. Duplicate keys, NaN and numbers too large for a float have no
+valid spelling and are therefore refused too.
 
 What a certificate of tacit says, and how that is checked, is in `tacit.deploy.statements` and
 `tacit.deploy.verification`.
@@ -22,15 +22,15 @@ from tacit.errors import TacitError
 
 FORMAT = "tacit-certificate-2"
 _DEEPEST = 32
-"""Certificates nest to about half of this. Deeper ones could exhaust the stack of whatever walks through them."""
+"""Certificates nest to about half of this depth. Deeper ones could exhaust the stack of code that walks them."""
 
 
 class CertificateError(TacitError):
-    """A certificate, or something that it vouches for, is not what it was when it was signed."""
+    """A certificate, or something that it vouches for, is not valid."""
 
 
 def public_key_hex(key: Ed25519PrivateKey) -> str:
-    """The public half, 64 hexadecimal digits: what others know a party by."""
+    """The public key as 64 hexadecimal digits, by which others know a party."""
     return key.public_key().public_bytes_raw().hex()
 
 
@@ -44,20 +44,21 @@ def signed_by(public_key: str, signature: bytes, text: bytes) -> bool:
 
 
 def sign(body: Mapping[str, Any], key: Ed25519PrivateKey) -> bytes:
-    """A certificate of this content."""
+    """Sign this content as a certificate."""
     content = {"format": FORMAT, **body, "public_key": public_key_hex(key)}
     return spelled({**content, "signature": key.sign(spelled(content)).hex()})
 
 
 def spelled(content: Mapping[str, Any]) -> bytes:
-    """The one spelling of an object."""
+    """The only valid spelling of an object."""
     return json.dumps(content, indent=2, sort_keys=True, allow_nan=False, ensure_ascii=True).encode() + b"\n"
 
 
 def read_signed(content: bytes) -> dict[str, Any]:
-    """The content of a certificate whose signature belongs to the key that it names itself.
+    """Read a certificate and check its signature against the public key that the certificate itself names.
 
-    That shows that nothing was changed since, not who signed: compare `public_key` with one that you know.
+    This shows that nothing was changed after signing. It does not show who signed: compare `public_key` with a
+    key that you know.
     """
     try:
         body = json.loads(content)
@@ -78,7 +79,7 @@ def read_signed(content: bytes) -> dict[str, Any]:
 
 
 def _hex(value: object, length: int) -> str:
-    """So many bytes in lower-case hexadecimal digits, or nothing."""
+    """`value` if it is `length` bytes in lower-case hexadecimal digits, otherwise an empty string."""
     sound = isinstance(value, str) and len(value) == 2 * length and set(value) <= set("0123456789abcdef")
     return str(value) if sound else ""
 

@@ -1,15 +1,16 @@
 """A silo: answers the server's requests, and keeps its own promise whatever the server asks.
 
-    request -> is it for our job, our round, a finite point? -> was it answered before? the same bytes again
-            -> a new run: can the budget bear all of it? a known one: is this among its planned releases?
+    request -> is it for our job, our round, a finite point? -> was it answered before? then the same bytes again
+            -> a new run: does the budget cover all of it? a known run: is this one of its planned releases?
             -> are the records those that the run began with? -> computation (-> covered, for a shuffler)
             -> memory to disk -> ledger to disk -> answer
 
-Nothing leaves before its line in the ledger is on the disk. What goes wrong becomes a bare code; the reason is
-written into the silo's own `errors.log`, and told to its own people where they can do something about it.
+Nothing leaves before its line in the ledger is on disk. If something goes wrong, the server gets only a code. The
+reason is written to the silo's own `errors.log`, and shown to its operators if they can do something about it.
 
-Every answer carries the head of the ledger, signed, and every request the newest heads of all silos. A silo keeps
-those of the others as their witness, and stops when it is shown one of its own that its ledger does not have.
+Every answer carries the signed head of the silo's ledger, and every request carries the newest heads of all
+silos. A silo records the heads of the others as a witness. It stops if it is shown a head of its own that is not
+in its ledger.
 """
 
 from __future__ import annotations
@@ -42,15 +43,15 @@ from tacit.state import State
 
 _LOG = logging.getLogger("tacit.deploy.silo")
 _WAYS_OUT = (
-    "It can go on only with the records of its beginning, in the same order: put them back, or let it end "
+    "It can continue only with the records that it began with, in the same order: restore them, or let it end "
     "without this silo. Corrected records can take part in a new run"
 )
 Moment = Callable[[str], None]
-"""Called with a name before and after every durable write; tests die there."""
+"""Called with a name before and after every durable write; tests stop the silo there."""
 
 
 class _RefusedError(Exception):
-    """A code for the server, and the reason for the silo's own people where there is more to say."""
+    """A code for the server and, if there is more to say, a reason for the silo's operators."""
 
     def __init__(self, code: Code, reason: str = "") -> None:
         super().__init__(code)
@@ -59,12 +60,12 @@ class _RefusedError(Exception):
 
 
 class Silo:
-    """One site's whole guarded path, from the bytes of a request to the bytes of an answer.
+    """One site's complete guarded path, from the bytes of a request to the bytes of an answer.
 
     Guarantee: all messages that ever leave silos with this `state_dir` together keep the policy's (epsilon,
-    delta), whatever requests arrive, in whatever order, however often the process dies in between, and whoever
-    sends them. (Not if the directory is set back to an older copy: do not restore it from a backup. The silo
-    notices once somebody shows it a head that it signed since.)
+    delta), whatever requests arrive, in whatever order, whoever sends them, and however often the process dies in
+    between. (This fails if the directory is set back to an older copy, so do not restore it from a backup. The
+    silo notices as soon as somebody shows it a head that it signed later.)
     """
 
     def __init__(
@@ -78,9 +79,9 @@ class Silo:
     ) -> None:
         """Open a silo on its terms.
 
-        state_dir: its own directory, see `Home`.
-        key: with which it signs, named in the job.
-        covers: how it covers messages for a shuffler, where there is one.
+        state_dir: the silo's own directory, see `Home`.
+        key: the silo's signing key; the job names its public half.
+        covers: how messages are covered for a shuffler, if there is one.
         at: called before and after durable writes.
         """
         self._terms = terms
@@ -108,22 +109,22 @@ class Silo:
         key: Ed25519PrivateKey,
         covers: Covers | None = None,
     ) -> Silo:
-        """A silo for a job, with its own policy and its own records; a job that it must refuse is an error."""
+        """Open a silo for a job, with its own policy and records. A job that the policy forbids is an error."""
         terms = admit(Job.from_text(job_text), Policy.from_toml(policy_text), site, records)
         return cls(terms, state_dir, key=key, covers=covers)
 
     @property
     def terms(self) -> Terms:
-        """On which it takes part."""
+        """The terms on which the silo takes part."""
         return self._terms
 
     @property
     def ledger(self) -> Ledger:
-        """What it has released."""
+        """The ledger of what the silo has released."""
         return self._home.ledger
 
     def step(self, request: bytes) -> bytes:
-        """The answer to a request; no exception leaves it but the end of the process."""
+        """Answer a request. No exception is raised, except when the process ends."""
         try:
             shapes = self._terms.job.broadcast_shapes
             asked = Request.decode(request, body_limit=4 * sum(shape.numel() for shape in shapes.values()))
@@ -137,13 +138,13 @@ class Silo:
             self._explain(refused, asked)
             reply = self._bare(refused.code, asked)
         except HeadsError as refused:
-            # Names and numbers of lines, and nothing of any record.
+            # The text has names and numbers of lines, and nothing about any record.
             _LOG.error("%s", refused)
             reply = self._bare(refused.code, asked)
         except LedgerBusyError:
             reply = self._bare(Code.BUSY, asked)
         except Exception:
-            # Its text may quote a record: it must not reach the server, nor any log that others read.
+            # The text may quote a record, so it must not reach the server or any log that others read.
             self._home.note(traceback.format_exc())
             reply = self._bare(Code.FAILED, asked)
         return reply.encode()
@@ -161,7 +162,7 @@ class Silo:
         return Reply(code, self._terms.site, asked.run, asked.round, insecure=self._terms.job.insecure)
 
     def _explain(self, refused: _RefusedError, asked: Request) -> None:
-        """Tell our own people why; once, however often the server asks again."""
+        """Tell the silo's operators why, but only once, however often the server asks again."""
         line = f"{refused.code} to run {asked.run}: {refused.reason}"
         if refused.reason and line != self._explained:
             self._explained = line
@@ -193,7 +194,7 @@ class Silo:
         return reply
 
     def _again(self, asked: Request, page: Page, releases: int, round: int, point: str, memory: str) -> Reply:
-        """The bytes of before: a second draw of noise for one round would cost twice."""
+        """Send the same bytes again: a second draw of noise for the same round would cost twice."""
         if asked.round < round:
             raise _RefusedError(Code.PAST_ROUND)
         if hashlib.sha256(asked.body).hexdigest() != point:
@@ -209,10 +210,10 @@ class Silo:
             page.append(opened)
         elif account.opened != opened:
             # Earlier releases of this run had other terms: no event could cover both.
-            raise _RefusedError(Code.STATE_LOST, f"it was begun on other terms. {_WAYS_OUT}")
+            raise _RefusedError(Code.STATE_LOST, f"it was started on other terms. {_WAYS_OUT}")
         if releases > terms.planned:
-            raise _RefusedError(Code.BUDGET_SPENT, f"all {terms.planned} planned releases were made")
-        # The run itself is among those of the ledger now, in full.
+            raise _RefusedError(Code.BUDGET_SPENT, f"all {terms.planned} planned releases have been made")
+        # The ledger page now includes this run, in full.
         if refusal := terms.refusal(page.account):
             raise _RefusedError(Code.BUDGET_SPENT, refusal)
         state, secret, records = self._state(asked, account)
@@ -243,15 +244,15 @@ class Silo:
         return self._message(asked, releases, memory.message, memory.loss, head)
 
     def _state(self, asked: Request, account: LedgerRun | None) -> tuple[ClientState, int | None, Fingerprint]:
-        """What the last round left, as the server's acknowledgement settles it."""
+        """The state that the last round left, depending on whether the server acknowledged its message."""
         job, accepted = self._terms.job, asked.accepted.get(self._terms.site)
         last = None if account is None else account.last
         if accepted is not None and (last is None or accepted > last["round"]):
             raise _RefusedError(
                 Code.STATE_LOST,
                 "the server says that it has used a message of this run that is not in this ledger. If so, "
-                "another copy of this folder has answered, or this is an older copy: stop all but the one that "
-                "answered last",
+                "another copy of this folder has answered, or this is an older copy: stop all copies except the "
+                "one that answered last",
             )
         if last is None:
             records = self._terms.federation
@@ -261,7 +262,7 @@ class Silo:
         return memory.next_state(accepted=accepted == last["round"]), memory.secret, memory.records
 
     def _remembered(self, run: str, round: int, digest: str) -> Memory:
-        """The memory of a run, if it is there and these are the records that the run began with."""
+        """The memory of a run. Refused if it is missing or the run began with other records."""
         try:
             memory = self._home.memories(run).read(round, digest)
         except DataError as error:
@@ -269,16 +270,16 @@ class Silo:
         if memory.records not in self._same_records:
             self._same_records[memory.records] = memory.records.matches(self._terms.federation)
         if not self._same_records[memory.records]:
-            raise _RefusedError(Code.STATE_LOST, f"it was begun with other records. {_WAYS_OUT}")
+            raise _RefusedError(Code.STATE_LOST, f"it was started with other records. {_WAYS_OUT}")
         return memory
 
     def _runs_that_cannot_go_on(self, account: Account) -> Iterator[str]:
-        """Unfinished runs of this job that were begun with other records or on other terms."""
+        """Messages about unfinished runs of this job that were started with other records or on other terms."""
         for run, begun in account.runs:
             if begun.opened.get("job") != self._terms.job.digest or begun.releases >= begun.planned:
                 continue
             if begun.opened != self._terms.opening(run):
-                yield f"run {run} is unfinished, and was begun on other terms. {_WAYS_OUT}"
+                yield f"run {run} is unfinished and was started on other terms. {_WAYS_OUT}"
             elif begun.last is not None:
                 try:
                     self._remembered(run, begun.last["round"], begun.last["memory"])
@@ -309,7 +310,7 @@ class Silo:
         )
 
     def _bore_witness(self, asked: Request) -> Reply:
-        """The heads that this silo has seen of all ledgers, its own among them."""
+        """Send the ledger heads of all silos that this silo has seen, including its own."""
         if asked.job != self._terms.job.digest:
             raise _RefusedError(Code.OTHER_JOB)
         with self.ledger.page() as page:
@@ -317,7 +318,7 @@ class Silo:
             return self._message(asked, 0, self._notary.heads(asked.run, page))
 
     def _certified(self, asked: Request) -> Reply:
-        """A certificate of what this silo released in a run."""
+        """Send a certificate of what this silo released in a run."""
         job = self._terms.job
         if asked.job != job.digest:
             raise _RefusedError(Code.OTHER_JOB)
@@ -329,7 +330,7 @@ class Silo:
             self._notary.take(asked, page)
             account = page.account.run(asked.run)
             if account is not None and account.opened != self._terms.opening(asked.run):
-                # It would vouch for the noise and the records of today, and the run had others.
+                # It would vouch for the current noise and records, but the run had others.
                 raise _RefusedError(Code.STATE_LOST)
             certificate = self._notary.certificate(asked.run, parameters, page)
             return self._message(asked, account.releases if account else 0, certificate)

@@ -1,8 +1,9 @@
-"""Checking a silo's certificate: whose key signed it, and whether it follows from what it states.
+"""Checking a silo's certificate: which key signed it, and whether it follows from what it states.
 
-A certificate is checked against a job, which names the parties' keys. A job that lies beside the certificate was
-put there by whoever made the certificate, and shows only that the two go together: its digest has to be compared
-with that of the job that a silo really signed up for. A job of one's own (`Trusted.job`) settles that.
+A certificate is checked against a job, which names the parties' keys. A job file next to the certificate was put
+there by whoever made the certificate, and shows only that the two belong together: its digest must be compared
+with that of the job that a silo really joined. With one's own copy of the job (`Trusted.job`), that is not
+needed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tacit.privacy import Adversary, Unit
 from tacit.privacy.accountant.groups import group_epsilon
 
 _SLACK = 1e-6
-"""By so much, relatively, a number may differ from the recomputed one: other processors round differently."""
+"""The largest relative difference from the recomputed number: other processors round differently."""
 
 _WRONG = (
     TacitError,
@@ -39,21 +40,21 @@ _WRONG = (
     TypeError,
     ValueError,
 )
-"""What computing with numbers that somebody made up may end in."""
+"""The errors that computing with invented numbers may cause."""
 
 _SIGNED_PARTS = frozenset({"format", "public_key", "signature"})
 
 
 @dataclass(frozen=True)
 class Trusted:
-    """What whoever checks a certificate knows by other means than the certificate."""
+    """What the person who checks a certificate knows independently of it."""
 
     job: bytes | None = None
-    """the job that they, or their silo, agreed to"""
+    """the job that this person, or their silo, agreed to"""
     key: str | None = None
     """the public key that must have signed the certificate itself, 64 hexadecimal digits"""
     unknown_keys: bool = False
-    """go on although nobody can tell whose keys signed; what is left is whether the numbers add up"""
+    """continue although nobody can tell whose keys signed, and check only whether the numbers add up"""
 
 
 @dataclass(frozen=True)
@@ -62,23 +63,23 @@ class Basis:
 
     job: Job | None
     keys: Mapping[str, str] | None
-    """of the silos, by name; None where nobody can tell whose keys are whose"""
+    """the silos' public keys by name; None if nobody can tell whose keys they are"""
     source: str
     """what vouches for the keys, in words"""
     known: bool = True
-    """whether anything does"""
+    """whether anything vouches for the keys"""
 
 
 @dataclass(frozen=True)
 class CheckedSilo:
-    """A silo's certificate that holds."""
+    """A silo's certificate that was found valid."""
 
     body: Mapping[str, Any]
     stated: Stated
 
 
 def read_basis(body: Mapping[str, Any], beside: bytes | None, trusted: Trusted) -> Basis:
-    """The job and the keys for a certificate, after the key of its signer was compared with them."""
+    """The job and the keys for a certificate, after comparing its signer's key with them."""
     job, source = _job(body, beside, trusted)
     signer = body["public_key"]
     if trusted.key is not None and signer != trusted.key:
@@ -88,7 +89,7 @@ def read_basis(body: Mapping[str, Any], beside: bytes | None, trusted: Trusted) 
     if job is not None and job.identities is not None:
         known = _known(job.identities, body)
         if signer != known:
-            raise CertificateError(f"it is signed with the key {signer}, and the job names {known}")
+            raise CertificateError(f"it is signed with the key {signer}, but the job names {known}")
         return Basis(job, job.identities.silos, f"job {job.digest}, {source}")
     if trusted.key is not None and body.get("kind") == "silo":
         return Basis(job, None, "the one key that you gave")
@@ -104,7 +105,7 @@ def _known(identities: Identities, body: Mapping[str, Any]) -> str:
     if body.get("kind") == "run":
         return identities.server
     if not isinstance(site, str) or site not in identities.silos:
-        raise CertificateError(f"it is of {site!a:.60}, which is no silo of the job")
+        raise CertificateError(f"it is from {site!a:.60}, which is no silo of the job")
     return identities.silos[site]
 
 
@@ -120,15 +121,15 @@ def _job(body: Mapping[str, Any], beside: bytes | None, trusted: Trusted) -> tup
         text = content.decode()
         code = next((word for word in _words(tomllib.loads(text)) if word.startswith(ENTRY_POINT)), None)
         if trusted.job is None and code is not None:
-            # To build it is to run it, and whoever made the certificate may have written the job as well.
+            # Building it means running it, and whoever made the certificate may have written the job as well.
             raise CertificateError(
                 f"its job names code of its own ({code!a:.60}), which is run only for a job that you trust: "
-                "give your own copy of it with --job"
+                "give your own copy of the job with --job"
             )
         job = Job.from_text(text, JOB_FILE)
-        # What cannot be built cannot have been run either.
+        # A job that cannot be built cannot have been run either.
         if job.digest != body["job"] or not job.algorithm.name:
-            raise CertificateError(f"{source} is not as tacit writes it")
+            raise CertificateError(f"{source} was not written by tacit")
     except CertificateError:
         raise
     except _WRONG as error:
@@ -137,7 +138,7 @@ def _job(body: Mapping[str, Any], beside: bytes | None, trusted: Trusted) -> tup
 
 
 def _words(value: object) -> Iterator[str]:
-    """Every string in a table, at whatever depth: settings move, and this must not depend on where they are."""
+    """Every string in a table, at any depth, because settings may be anywhere in it."""
     if isinstance(value, str):
         yield value
     for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
@@ -145,14 +146,14 @@ def _words(value: object) -> Iterator[str]:
 
 
 def check_silo(body: Mapping[str, Any], basis: Basis, ledger: bytes | None = None) -> CheckedSilo:
-    """Check the certificate of a silo whose signature holds; with its exported ledger, also against that."""
+    """Check a silo's certificate whose signature is valid, and compare it with its exported ledger if given."""
     stated, job = read_stated(body, basis.job), basis.job
     if job is not None and stated.site not in job.sites:
-        raise CertificateError(f"it is of {stated.site!r}, which is no silo of the job")
+        raise CertificateError(f"it is from {stated.site!r}, which is no silo of the job")
     try:
         rebuilt = _without_job(body, stated) if job is None else stated.body(job)
     except _WRONG as error:
-        raise CertificateError(f"what it states does not go together: {error!s:.300}") from error
+        raise CertificateError(f"what it states is inconsistent: {error!s:.300}") from error
     compare(body, rebuilt, whole=job is not None)
     cost = body["epsilon"]["collaboration"]
     if cost is None or cost > stated.epsilon:
@@ -173,19 +174,19 @@ def compare(body: Mapping[str, Any], rebuilt: Mapping[str, Any], *, whole: bool)
     """Refuse a certificate that differs from its rebuilt content; unless `whole`, only in what was rebuilt."""
     for name in sorted(rebuilt.keys() | (body.keys() - _SIGNED_PARTS) if whole else rebuilt.keys()):
         if name not in body:
-            raise CertificateError(f"it does not say {name}")
+            raise CertificateError(f"it does not state {name}")
         if name not in rebuilt:
-            raise CertificateError(f"it says {name!a:.60}, which has no place in it")
+            raise CertificateError(f"it states {name!a:.60}, which does not belong in it")
         if not _same(body[name], rebuilt[name]):
             software = "" if body.get("accountant") == accountant() else f" (computed here with {accountant()})"
             raise CertificateError(
-                f"its {name} is not what its events and the job give: {body[name]!a:.200}, where it must be "
+                f"its {name} does not follow from its events and the job: it is {body[name]!a:.200}, but must be "
                 f"{rebuilt[name]!a:.200}{software}"
             )
 
 
 def _same(one: object, other: object) -> bool:
-    """Equal, kind by kind (True is not 1), with some room for the rounding of floats."""
+    """Whether two values have equal types (True is not 1) and contents, up to the rounding of floats."""
     if type(one) is not type(other):
         return False
     if isinstance(one, float) and isinstance(other, float):
@@ -198,7 +199,7 @@ def _same(one: object, other: object) -> bool:
 
 
 def _without_job(body: Mapping[str, Any], stated: Stated) -> dict[str, Any]:
-    """What follows from the events alone, taking the certificate's own word for what they belong to."""
+    """What follows from the events alone, trusting the certificate about what they belong to."""
     stated.check_together()
     insecure = body["insecure_reproducible"]
     if type(insecure) is not bool:
@@ -223,7 +224,7 @@ def _without_job(body: Mapping[str, Any], stated: Stated) -> dict[str, Any]:
 
 
 def _check_ledger(body: Mapping[str, Any], stated: Stated, exported: bytes) -> None:
-    """What a certificate states about a ledger is what the ledger says."""
+    """Check that what a certificate states about a ledger is what the ledger says."""
     if hashlib.sha256(exported).hexdigest() != stated.files[LEDGER_FILE]:
         raise CertificateError(f"{LEDGER_FILE} is not the file that was signed")
     try:
@@ -237,7 +238,7 @@ def _check_ledger(body: Mapping[str, Any], stated: Stated, exported: bytes) -> N
         raise CertificateError("the events are not those of the ledger")
     if found.adversary not in (None, said.adversary):
         raise CertificateError(
-            f"all runs in the ledger together hold against {found.adversary}, and it says {said.adversary}"
+            f"all runs in the ledger together hold against {found.adversary}, but it says {said.adversary}"
         )
     named = body.keys() & run.opened.keys() - {"kind", "adversary"} if run else set()
     if run and any(body[name] != run.opened[name] for name in named):

@@ -1,9 +1,10 @@
-"""What a silo remembers of a run between two rounds: one file, replaced in one step.
+"""A silo's memory of a run between two rounds: one file, replaced in one step.
 
 The file of a round holds the estimator's memory, the uplink's memory as the server knows it ("uplink") and as it
 will be if the server uses the message ("pending"), the message itself, the silo's secret coins, and a keyed
-digest of the records that the run began with. It becomes the silo's memory only when the ledger names its digest,
-so that the two cannot come apart. It is for the owner alone: snapshots and tables are not protected by noise.
+digest of the records that the run began with. It counts as the silo's memory only once the ledger names its
+digest, so that the two stay consistent. Only the owner may read it: snapshots and tables are not protected by
+noise.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ _KEY_BYTES = 32
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """Which records a run began with: a digest of their content and order, under a key of its own.
+    """Identifies the records that a run began with: a keyed digest of their content and order.
 
-    Guarantee: it never leaves the silo, and without the key it tells nothing about the records. What a run
-    remembers of a record (a table entry, a coefficient, its place in a pass) belongs to the record in that place
-    and to no other, so a run goes on with the same records or not at all.
+    Guarantee: it never leaves the silo, and without the key it reveals nothing about the records. What a run
+    remembers of a record (a table entry, a coefficient, its place in a pass) belongs to the record at that
+    position and to no other, so a run continues with the same records or not at all.
     """
 
     key: bytes
@@ -46,7 +47,7 @@ class Fingerprint:
 
     @classmethod
     def of(cls, records: Federation, key: bytes | None = None) -> Fingerprint:
-        """The fingerprint of these records, under a fresh key from the operating system unless one is given."""
+        """The fingerprint of these records, with a fresh key from the operating system unless one is given."""
         key = secrets.token_bytes(_KEY_BYTES) if key is None else key
         digest = hashlib.blake2b(key=key, digest_size=_KEY_BYTES)
         for tensor in (records.features, records.targets):
@@ -66,26 +67,26 @@ class Memory:
 
     work: State
     uplink: State
-    """as the server knows it: without this message"""
+    """the uplink's memory as the server knows it, without this message"""
     pending: State
-    """as it is once the server has used this message"""
+    """the uplink's memory once the server has used this message"""
     message: bytes
     secret: int | None
     records: Fingerprint
-    """those that the run began with"""
+    """identifies the records that the run began with"""
     loss: float | None = None
-    """the report that goes with the message"""
+    """the loss report that goes with the message, if any"""
 
     def next_state(self, *, accepted: bool) -> ClientState:
-        """What the next round starts from.
+        """The state that the next round starts from.
 
-        The estimator's memory goes on in any case: it depends on the points alone. The uplink's must be what the
-        server's half believes it to be, so a message that the server did not use leaves no trace in it.
+        The estimator's memory is kept in any case, because it depends only on the points. The uplink's memory
+        must match the server's half, so a message that the server did not use leaves no trace in it.
         """
         return ClientState(self.work, self.pending if accepted else self.uplink)
 
     def to_bytes(self) -> bytes:
-        """As safetensors."""
+        """The memory in safetensors format."""
         parts = {"work": self.work, "uplink": self.uplink, "pending": self.pending}
         tensors = {
             f"{part}.{name}": t.contiguous().clone() for part, named in parts.items() for name, t in named.items()
@@ -103,7 +104,7 @@ class Memory:
         """The inverse of `to_bytes`."""
         parts: dict[str, State] = {"work": {}, "uplink": {}, "pending": {}}
         try:
-            # Cloned into aligned memory: products round differently in memory that is not.
+            # Cloned into aligned memory: products round differently in unaligned memory.
             tensors = {name: tensor.clone() for name, tensor in safetensors.torch.load(content).items()}
             message, records = (tensors.pop(name).numpy().tobytes() for name in ("message", "records"))
             digits = tensors.pop("secret", None)
@@ -124,23 +125,23 @@ def _to_tensor(content: bytes) -> Tensor:
 
 
 def new_secret(insecure: bool) -> int | None:
-    """Coins for one run of one silo, from the operating system; none where all follows from a seed."""
+    """The secret coins of a silo for one run, from the operating system; None if everything is seeded."""
     return None if insecure else fresh_secret()
 
 
 class MemoryFiles:
-    """The memory of one run of a silo."""
+    """The files with a silo's memory of one run."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def write(self, round: int, content: bytes) -> str:
-        """Put a memory on the disk, aside, and return its digest."""
+        """Write a memory to disk, next to the current one, and return its digest."""
         write_atomically(self._path(round), content, mode=0o600)
         return hashlib.sha256(content).hexdigest()
 
     def read(self, round: int, digest: str) -> Memory:
-        """The memory that the ledger names; a `DataError` if it is not there, or another."""
+        """Read the memory that the ledger names; a `DataError` if it is missing or a different one."""
         try:
             content = self._path(round).read_bytes()
         except OSError as error:
@@ -154,7 +155,7 @@ class MemoryFiles:
         self._path(round).unlink(missing_ok=True)
 
     def keep_only(self, round: int) -> None:
-        """Remove what is no longer needed."""
+        """Remove the memories of all other rounds."""
         remove_leftovers(self._directory)
         for path in self._directory.glob("round-*.safetensors"):
             if path != self._path(round):

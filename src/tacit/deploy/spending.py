@@ -1,4 +1,4 @@
-"""What a silo's ledger has spent of its policy, and what is left: for the silo's own people."""
+"""What a silo has spent of its policy's budget, and what is left, for the silo's operators."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from tacit.privacy.accountant.filter import least_epsilon, room
 
 @dataclass(frozen=True)
 class RunCost:
-    """What one run was charged for."""
+    """What one run was charged."""
 
     run: str
     algorithm: str
     releases: int
     planned: int
-    """so many releases are charged, however many were made"""
+    """the number of releases that are charged, however many were made"""
     epsilon: float
-    """of the whole run by itself, at the policy's delta"""
+    """the cost of the whole run by itself, at the policy's delta"""
 
 
 @dataclass(frozen=True)
 class Spending:
-    """A ledger beside the policy that it must keep."""
+    """A ledger's costs compared with the policy that it must keep."""
 
     policy: Policy
     runs: tuple[RunCost, ...]
     needed: float
-    """the least epsilon of a policy that would have let all runs in; infinite if none"""
+    """the least epsilon of a policy that would have allowed all runs; infinite if there is none"""
     left: float
-    """the epsilon of the largest Gaussian run that the policy still lets in"""
+    """the epsilon of the largest Gaussian run that the policy still allows"""
 
     @classmethod
     def of(cls, account: Account, policy: Policy) -> Spending:
@@ -57,7 +57,7 @@ class Spending:
         return cls(policy, runs, _needed(events, policy), room(events, policy.target))
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data for JSON."""
+        """The spending as plain data for JSON."""
         return {
             "epsilon": self.policy.epsilon,
             "delta": self.policy.delta,
@@ -73,32 +73,32 @@ def _needed(runs: Sequence[DpEvent], policy: Policy) -> float:
     try:
         return least_epsilon(runs, policy.delta, policy.adjacency)
     except TacitError:
-        # No number can be proved.
+        # No epsilon can be proved.
         return math.inf
 
 
 def is_silo_state(directory: Path) -> bool:
-    """Whether a directory is a silo's folder, or the state in it."""
+    """Whether a directory is a silo's folder or its state folder."""
     policies = (directory / "policy.toml", directory.absolute().parent / "policy.toml")
     return (directory / LEDGER).exists() or any(path.exists() for path in policies)
 
 
 def spending_in(directory: Path) -> Spending:
-    """What a silo's folder, or the state in it, has spent; only looked at."""
+    """Read what a silo has spent, from its folder or its state folder. Writes nothing."""
     state = directory / "state" if (directory / "state").is_dir() else directory
     path = state.absolute().parent / "policy.toml"
     try:
         policy = Policy.from_toml(path.read_text(), str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise RequestError(
-            f"{path} cannot be read: {error}. A ledger says what was released; only with the delta of the silo's "
-            "policy is that an epsilon"
+            f"{path} cannot be read: {error}. A ledger says what was released, but its epsilon also needs the "
+            "delta of the silo's policy"
         ) from error
     return Spending.of(look(state), policy)
 
 
 def standing(terms: Terms, account: Account) -> str:
-    """What is left for the job that a silo is started for, as a sentence."""
+    """A sentence about what is left for the job that a silo is started for."""
     policy = terms.policy
     if not account.runs:
         return f"nothing is spent of the policy's epsilon {policy.epsilon:g}; a run costs {terms.epsilon:.4g}"
@@ -106,5 +106,5 @@ def standing(terms: Terms, account: Account) -> str:
     spent = f"{runs} spent {_needed(account.events(), policy):.4g} of the policy's epsilon {policy.epsilon:g}"
     another = terms.refusal(account.after(json.dumps(terms.opening("another")))) is None
     unfinished = [run for run, one in account.runs if one.releases < one.planned]
-    begun = f"; begun and not finished: {', '.join(unfinished)}" if unfinished else ""
-    return f"{spent}; {'there is room' if another else 'nothing is left'} for another run of this job{begun}"
+    begun = f"; started but not finished: {', '.join(unfinished)}" if unfinished else ""
+    return f"{spent}; {'enough is left' if another else 'nothing is left'} for another run of this job{begun}"

@@ -1,9 +1,9 @@
-"""What a silo states in its certificate, and all that follows from it.
+"""What a silo states in its certificate, and everything that follows from it.
 
-A silo states what it alone can know: the number of its records, the noise that it drew, what its ledger adds up
-to, the points that it was asked at. It says nothing about the final model, which only the server has seen come
-about. Everything else in its certificate, each number and each sentence, is computed from that and from the job
-by `Stated.body`. Whoever checks a certificate reads what is stated (`read_stated`) and computes the rest again.
+A silo states what only it can know: its number of records, the noise that it drew, the totals of its ledger, and
+the points at which it was asked. It says nothing about the final model, because only the server saw how it was
+made. Everything else in its certificate, each number and each sentence, is computed from that and from the job by
+`Stated.body`. To check a certificate, one reads what is stated (`read_stated`) and recomputes the rest.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tacit.privacy.accountant.groups import group_epsilon
 from tacit.privacy.promises.terms import RECORD_COUNTS
 
 _WEAKEST_FIRST = (str(Adversary.SHUFFLER), str(Adversary.SERVER))
-"""Promises of several runs together hold against whom all of them hold."""
+"""Several runs together keep a promise only against the adversaries against whom all of them keep theirs."""
 
 LEDGER_FILE = "ledger.jsonl"
 ONLY_STATED = {
@@ -45,7 +45,7 @@ ONLY_STATED = {
     "records": "how many records it holds",
     "witnessed": "that it has kept back no ledger head of another silo",
 }
-"""What nobody else can check. Certificates and `tacit verify` label it so."""
+"""What nobody else can check. Certificates and `tacit verify` label it as such."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class _StatedTerms(Terms):
 
     @property
     def records(self) -> int:
-        """By the silo's own word."""
+        """The number of records that the silo states."""
         return self.stated_records
 
 
@@ -67,7 +67,7 @@ class Spent:
     run: DpEvent
     together: DpEvent
     adversary: Adversary | None
-    """against whom all runs together promise something; None without any run"""
+    """the adversary against whom all runs together keep a promise; None without any run"""
     points: Mapping[int, str]
     """the digest of the point of every round that was answered"""
     ledger: Mapping[str, Any]
@@ -97,7 +97,7 @@ class Spent:
         )
 
     def events(self) -> dict[str, Any]:
-        """Both events in plain values."""
+        """Both events as plain values."""
         return {"run": events.to_dict(self.run), "collaboration": events.to_dict(self.together)}
 
 
@@ -108,7 +108,7 @@ class Stated:
     site: str
     run: str
     records: int | None
-    """None where the number of records is nobody's business"""
+    """None if the number of records is protected"""
     noise_multiplier: float
     report_noise: float
     epsilon: float
@@ -288,7 +288,7 @@ def whole_site(cost: float, delta: float) -> dict[str, Any]:
 
 
 def _finite_or_none(epsilon: float) -> float | None:
-    """An epsilon as JSON has it: none where there is no promise."""
+    """An epsilon for JSON: None if there is no promise."""
     return epsilon if math.isfinite(epsilon) else None
 
 

@@ -1,4 +1,4 @@
-"""What a certificate states, read with care: whoever holds a key can sign anything."""
+"""Reading what a certificate states, with care: anyone who has a key can sign anything."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tacit.privacy.events.runs import ChosenRunsDpEvent
 
 _MOST = 2**53
 _MOST_KINDS, _MOST_TIMES = 16, 10**8
-"""How many kinds of releases a run in a certificate may have, and how many rounds or clients."""
+"""The most kinds of releases that a run in a certificate may have, and the most rounds or clients."""
 
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _RUN = re.compile(r"[0-9a-f]{32}\Z")
@@ -31,7 +31,7 @@ _WITNESSED = frozenset({"newest", "before_run", "contradiction"})
 
 
 def read_stated(body: Mapping[str, Any], job: Job | None) -> Stated:
-    """What the certificate of a silo states; `CertificateError` where that has not even the right form."""
+    """Read what a silo's certificate states; `CertificateError` if it is malformed."""
     try:
         report, policy, found = body.get("report"), table(body["policy"]), table(body["events"])
         known = job.algorithm.work.public if job is not None else ()

@@ -1,4 +1,4 @@
-"""Certificates as they are made: a silo's by the silo, that of a run by the server."""
+"""Making certificates: a silo makes its own, and the server makes that of the run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ONLY_STATED_BY_SERVER = {
     "problems": "what went wrong on the way",
     "rounds": "how many rounds there were",
 }
-"""What a silo cannot know. The certificate of a run and `tacit verify` label it so."""
+"""What a silo cannot know. The certificate of a run and `tacit verify` label it as such."""
 
 
 def testify(
@@ -37,7 +37,7 @@ def testify(
     key: Ed25519PrivateKey,
     directory: Path,
 ) -> bytes:
-    """The silo's certificate of a run, written with ledger and job beside it.
+    """Make a silo's certificate of a run and write it, with the ledger and the job next to it.
 
     Everything in it is public: it follows from settings, who answered when and, unless the promise is to whole
     sites and protects it, the number of records.

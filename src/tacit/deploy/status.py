@@ -1,4 +1,4 @@
-"""Seeing a run: a table in the terminal, and a page that only this machine can open."""
+"""Showing a run: a table in the terminal, and a web page that only this machine can open."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ _LOSS = "noisy loss"
 
 @dataclass
 class SiloStatus:
-    """What the server knows about one silo: nothing that it has not been sent."""
+    """What the server knows about one silo, all of it from the silo's own messages."""
 
     connected: bool = False
     used: int = 0
     problem: str = ""
-    """the code of its last round, if that went wrong, and which round it was"""
+    """if its last round went wrong, the code and the number of that round"""
     uplink_bytes: int = 0
     epsilon: float | None = None
-    """what its whole part costs its records, by its own word"""
+    """the cost of its whole part to its records, as it states itself"""
     loss: float | None = None
-    """the last mean loss that it released, with noise"""
+    """the last noisy mean loss that it released"""
 
 
 @dataclass
 class Board:
-    """The state of a run, for people; fed by the server's reports."""
+    """The state of a run, to show to people; updated from the server's reports."""
 
     title: str
     rounds: int
@@ -54,7 +54,7 @@ class Board:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def update(self, report: RoundReport) -> None:
-        """Take in what a round reports."""
+        """Update the board with the report of a round."""
         with self._lock:
             self.round, self.seconds, self.note = report.round, report.seconds, ""
             for site, code in report.problems.items():
@@ -68,18 +68,18 @@ class Board:
                 silo.loss = silo.loss if reply.loss is None else reply.loss
 
     def tell(self, text: str) -> None:
-        """Show what is waited for, or wrong, until the next round is done."""
+        """Show a note (what is missing or wrong) until the next round is done."""
         with self._lock:
             self.note = text
 
     def saw(self, connected: tuple[str, ...]) -> None:
-        """Take in who is connected."""
+        """Update who is connected."""
         with self._lock:
             for site, silo in self.silos.items():
                 silo.connected = site in connected
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values."""
+        """The board as plain values for JSON."""
         with self._lock:
             return {
                 "title": self.title,
@@ -92,24 +92,24 @@ class Board:
             }
 
     def explanations(self) -> list[str]:
-        """Cause and way out of every problem in the table."""
+        """For every problem in the table, its cause and what to do."""
         with self._lock:
             codes = {Code(silo.problem.partition(" ")[0]) for silo in self.silos.values() if silo.problem}
-        return [f"{code}: {ADVICE[code].cause}. Way out: {ADVICE[code].way_out}." for code in sorted(codes)]
+        return [f"{code}: {ADVICE[code].cause}. What to do: {ADVICE[code].way_out}." for code in sorted(codes)]
 
     def caption(self) -> str:
-        """One line below the table."""
-        warning = "NO PRIVACY: the noise is seeded, this is a trial. " if self.insecure else ""
-        pace = f", {self.seconds:.2f} s a round" if self.round else ""
+        """The line below the table."""
+        warning = "NO PRIVACY: this is a trial with seeded noise. " if self.insecure else ""
+        pace = f", {self.seconds:.2f} s per round" if self.round else ""
         return f"{warning}round {self.round} of {self.rounds}{pace}{'; ' if self.note else ''}{self.note}"
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """What the rows hold."""
+        """The headings of the table."""
         return (*_COLUMNS, _LOSS) if self.reports else _COLUMNS
 
     def rows(self) -> list[tuple[str, ...]]:
-        """One row a silo, as words."""
+        """One row of text per silo."""
         with self._lock:
             return [
                 (
@@ -137,7 +137,7 @@ class Board:
         return table
 
     def page(self) -> str:
-        """The same as a page that refreshes itself."""
+        """The table as an HTML page that refreshes itself."""
         head = "".join(f"<th>{html.escape(column)}</th>" for column in self.columns)
         body = "".join(
             "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows()
@@ -155,11 +155,11 @@ class Board:
 
 @contextlib.contextmanager
 def serving(board: Board, port: int = 0) -> Iterator[str]:
-    """The board as a page on loopback, at the address that is given; it can be read, and nothing else."""
+    """Serve the board as a read-only page on loopback. Yields the address."""
 
     class Page(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            # Another site's page in a browser here may ask under its own name: it gets nothing.
+            # A page of another site, open in a local browser, may send requests under its own host name: refuse.
             host = self.headers.get("Host", "").rpartition(":")[0]
             pages = {
                 "/": ("text/html; charset=utf-8", board.page),
@@ -177,7 +177,7 @@ def serving(board: Board, port: int = 0) -> Iterator[str]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *arguments: Any) -> None:
-            """Nobody needs to know who looks."""
+            """Do not log who looks at the page."""
 
     with ThreadingHTTPServer(("127.0.0.1", port), Page) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)

@@ -1,7 +1,7 @@
-"""Checking certificates, of silos and of runs: what was checked against what, and what nobody can check.
+"""Checking certificates of silos and of runs: what was checked against what, and what nobody can check.
 
-What follows from the job and from what a signer states is computed again, and must be the same. What a signer
-alone can know is only reported, as stated.
+Everything that follows from the job and from what a signer states is recomputed and must be the same. What only
+the signer can know is reported as stated.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from tacit.deploy.stated_reading import heads_of
 from tacit.deploy.statements import JOB_FILE, MODEL_FILE, ONLY_STATED_BY_SERVER
 
 BESIDE = (JOB_FILE, LEDGER_FILE, MODEL_FILE)
-"""Files that are looked at if they lie beside a certificate."""
+"""Files that are used if they are next to a certificate."""
 
 
 @dataclass(frozen=True)
 class Verified:
-    """A certificate that holds."""
+    """A certificate that was found valid, and what was checked."""
 
     body: Mapping[str, Any]
     keys: str
     """what the signers' keys were compared with, in words"""
     identified: bool
-    """whether anything vouches for the keys; if not, the numbers add up and anyone can have signed them"""
+    """whether anything vouches for the keys; if not, the numbers add up but anyone could have signed them"""
     checked: tuple[str, ...]
     only_stated: tuple[str, ...]
-    """what its signers say and nobody else can check"""
+    """what its signers state and nobody else can check"""
     not_checked: tuple[str, ...]
-    """what could be checked with more at hand, or is missing"""
+    """what is missing, or could be checked with more files"""
     held_against_others: tuple[str, ...] = ()
     """evidence in a silo's certificate that another silo's ledger was set back"""
 
 
 def verify(content: bytes, files: Mapping[str, bytes] | None = None, trusted: Trusted | None = None) -> Verified:
-    """Check a silo's certificate, or that of a run with those of its silos inside.
+    """Check a silo's certificate, or a run's certificate, which contains those of its silos.
 
-    `files` are those beside it, by name (`BESIDE`), and `trusted` is what the reader knows by other means. Raises
-    `CertificateError` if anything is wrong, and where nobody can tell whose keys signed, unless `trusted` says
-    that this is known.
+    `files` are the files next to it, by name (`BESIDE`), and `trusted` is what the reader knows independently.
+    Raises `CertificateError` if anything is wrong, or if nobody can tell whose keys signed, unless `trusted`
+    accepts unknown keys.
     """
     files, trusted = files or {}, trusted or Trusted()
     body = read_signed(content)
@@ -59,7 +59,7 @@ def verify(content: bytes, files: Mapping[str, bytes] | None = None, trusted: Tr
             raise CertificateError(f"it is neither a silo's certificate nor that of a run, but {kind!a:.60}")
 
 
-_COMPUTED = "every epsilon and sentence, computed again from the events"
+_COMPUTED = "every epsilon and sentence, recomputed from the events"
 _AGAINST_JOB = "unit, adversary, bound, sampling, noise and events, against the job"
 _NO_JOB = "unit, adversary, bound, sampling and noise: there is no job here to compare them with"
 

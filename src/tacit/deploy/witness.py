@@ -1,9 +1,10 @@
-"""What a silo has seen of the ledgers of all silos, its own among them: a file beside its own ledger.
+"""What a silo has seen of all silos' ledgers, including its own: a file next to its ledger.
 
-A silo keeps the newest signed head of each, and shows them to any server that asks and in its certificates.
+A silo keeps the newest signed head of each ledger. It shows them to any server that asks, and in its
+certificates.
 
-    its own    A head that it has signed itself must be in its ledger: a line with this number and this hash. If
-               it is not, the silo's state was set back to an older copy, and the silo answers nothing any more.
+    its own    A head that the silo has signed itself must match its ledger: a line with this number and hash.
+               If not, the silo's state was set back to an older copy, and the silo stops answering.
     others'    A head that contradicts the one seen before is evidence against that silo, or against the server.
                The silo refuses the request once, and keeps both heads for its certificates.
 """
@@ -23,11 +24,11 @@ from tacit.errors import DataError, MessageError, TacitError
 
 FORMAT = "tacit-witness-1"
 HashAt = Callable[[int], str | None]
-"""The hash of a line of the silo's own ledger, by its number; None where there is no such line."""
+"""Gives the hash of a line of the silo's own ledger, by number; None if there is no such line."""
 
 
 class HeadsError(TacitError):
-    """Ledger heads that a silo does not go on with, and the code that the server gets for it."""
+    """Ledger heads that make a silo refuse a request, with the code that the server gets."""
 
     def __init__(self, code: Code, reason: str) -> None:
         super().__init__(reason)
@@ -36,11 +37,11 @@ class HeadsError(TacitError):
 
 @dataclass
 class _Book:
-    """The content of the file; silos are known by their public keys, because names may be used again."""
+    """The content of the file. Silos are identified by public keys, because names may be reused."""
 
     newest: dict[str, Head] = field(default_factory=dict)
     before: dict[str, dict[str, Head]] = field(default_factory=dict)
-    """for every run of this silo: what was the newest when the run began"""
+    """for every run of this silo, the newest heads when the run began"""
     contradictions: dict[str, list[Head]] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
@@ -75,9 +76,9 @@ def _heads(values: Mapping[str, Any]) -> dict[str, Head]:
 
 
 class Witness:
-    """A silo's file of heads. Its methods are called by one process at a time, which holds the ledger's page.
+    """A silo's file of heads. Only the process that holds the ledger's page may call its methods.
 
-    Guarantee: a head that `take` has accepted is on the disk when it returns.
+    Guarantee: a head that `take` has accepted is on disk when it returns.
     """
 
     def __init__(self, path: Path, site: str, keys: Mapping[str, str]) -> None:
@@ -88,9 +89,9 @@ class Witness:
         self._check_own(self._read(), hash_at)
 
     def take(self, heads: Mapping[str, Head], hash_at: HashAt, *, run: str, runs: Container[str]) -> None:
-        """Take in the heads that the server passes on with a request in a run.
+        """Record the heads that the server passes on with a request in a run.
 
-        `hash_at` and `runs` tell of the silo's own ledger: its hashes, and the runs that it has opened.
+        `hash_at` and `runs` describe the silo's own ledger: its hashes, and the runs that it has opened.
         """
         for site, head in heads.items():
             if site not in self._keys or not head.is_of(site, self._keys[site]):
@@ -109,8 +110,8 @@ class Witness:
             raise HeadsError(Code.LEDGER_CONFLICT, " ".join(refused))
 
     def _begin(self, book: _Book, run: str, runs: Container[str]) -> None:
-        """Note how far the others' ledgers were before a run, of which this silo has heard just now."""
-        # A server can make up runs without end. Only those that the silo has answered are worth a note.
+        """Note how long the others' ledgers were before a run that this silo hears of for the first time."""
+        # A server can invent any number of runs. Only those that the silo has answered are kept.
         kept = {known: heads for known, heads in book.before.items() if known in runs or known == run}
         earlier = {key: head for key, head in book.newest.items() if head.run != run}
         book.before = {run: earlier, **kept}
@@ -119,27 +120,27 @@ class Witness:
         key = self._keys[self._site]
         seen = book.newest.get(key)
         if seen is not None and hash_at(seen.lines) != seen.hash:
-            # It shows that the state was set back, and must not be forgotten.
+            # This head proves that the state was set back, so it must be kept.
             return
         if seen is None or head.lines >= seen.lines or hash_at(head.lines) != head.hash:
             book.newest[key] = head
 
     def _enter(self, book: _Book, site: str, head: Head) -> str | None:
-        """Put another silo's head into the book, or say why it is not believed."""
+        """Record another silo's head, or return why it is not believed."""
         key = self._keys[site]
         seen = book.newest.get(key)
         if seen is None or (head.lines >= seen.lines and not contradict(seen, head)):
             book.newest[key] = head
             return None
-        what = f"{site} signed {_told(head)}, where it had signed {_told(seen)}."
+        what = f"{site} signed {_told(head)}, but it had already signed {_told(seen)}."
         if contradict(seen, head):
             if key in book.contradictions:
-                # Told before, and kept for the certificate. To refuse for ever would help nobody.
+                # Already reported, and kept for the certificate. Refusing forever would help nobody.
                 return None
             book.contradictions[key] = [seen, head]
             return f"{what} Its ledger was set back to an older copy, or two copies of it are in use."
         if head.run == seen.run:
-            # An older head of the same run, from a server that goes on from an older checkpoint.
+            # An older head of the same run, from a server that continues from an older checkpoint.
             return None
         return f"{what} Its ledger was set back to an older copy, or the server passes on an old head."
 
@@ -148,11 +149,11 @@ class Witness:
         if own is not None and hash_at(own.lines) != own.hash:
             raise HeadsError(
                 Code.STATE_RESTORED,
-                f"{self._site} has signed {_told(own)}, and its ledger has no such line: state/ was set back to "
-                "an older copy, or another copy of this folder is in use. What left since is not in this ledger, "
-                "so the policy can no longer be kept with it. Put the newest copy of state/ back. If it is lost, "
-                "this folder cannot be used again: have the consortium provisioned anew, with a policy that "
-                "counts what the lost ledger had spent.",
+                f"{self._site} has signed {_told(own)}, but its ledger has no such line: state/ was set back to "
+                "an older copy, or another copy of this folder is in use. What has left since is not in this "
+                "ledger, so the policy can no longer be kept with it. Restore the newest copy of state/. If it "
+                "is lost, this folder cannot be used again: provision the consortium again, with a policy that "
+                "subtracts what the lost ledger had spent.",
             )
 
     def newest(self) -> dict[str, Head]:
@@ -160,7 +161,7 @@ class Witness:
         return self._named(self._read().newest)
 
     def testimony(self, run: str) -> dict[str, dict[str, Any]]:
-        """For a certificate, by silo: the newest head, the newest before the run, and a contradiction if seen."""
+        """Evidence for a certificate, by silo: the newest head, the newest before the run, any contradiction."""
         book = self._read()
         newest, before = self._named(book.newest), self._named(book.before.get(run, {}))
         said: dict[str, dict[str, Any]] = {site: {} for site in self._keys if site != self._site}
@@ -186,8 +187,8 @@ class Witness:
             return _Book.from_bytes(self._path.read_bytes())
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, MessageError) as error:
             raise DataError(
-                f"{self._path} is damaged: {error}. It holds what this silo has seen of the others' ledgers; "
-                "move it away to go on without that evidence"
+                f"{self._path} is damaged: {error}. It records what this silo has seen of the others' ledgers; "
+                "move it away to continue without that evidence"
             ) from error
 
 

@@ -1,4 +1,4 @@
-"""The server's side of the seam over FLARE: rounds go out to whatever job the steward keeps running."""
+"""The server's backend over FLARE: rounds are run by the job that the steward keeps running."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from tacit.errors import MessageError, TacitError
 START_SECONDS = 300.0
 """How long the engine may take to get a job running.
 
-So long silos may also take to connect to an engine that has just started, before a round's deadline begins."""
+Silos have the same time to connect to an engine that has just started, before a round's deadline begins."""
 
 FIRST_NOTICE_SECONDS = 10.0
-"""When people are told for the first time who is waited for."""
+"""When people are first told who is being waited for."""
 
 GRACE_SECONDS = 1
-"""How long the slower silos of a round are waited for once a quorum has answered."""
+"""How long to wait for the slower silos of a round once a quorum has answered."""
 
 QUICK_DEATHS = 4
-"""So often in a row may one of FLARE's processes fail to come up."""
+"""How often in a row one of FLARE's processes may fail to start."""
 
 _SLACK_SECONDS = 10.0
 _PAUSE_SECONDS = 0.5
@@ -40,11 +40,11 @@ _LOOK_SECONDS = 1.0
 
 
 Seen = Callable[[tuple[str, ...]], None]
-"""Told which silos are connected, every second or so."""
+"""Called about every second with the silos that are connected."""
 
 
 class EngineError(TacitError):
-    """FLARE does not do what it is there for."""
+    """FLARE does not run the job."""
 
 
 @dataclass
@@ -149,10 +149,12 @@ class FlareBackend:
 
     def _who_is_missing(self) -> str:
         if not self._starved:
-            return f"waiting for FLARE to start a job{f'; its last word: {self.trouble}' if self.trouble else ''}"
+            return (
+                f"waiting for FLARE to start a job{f'; its last error: {self.trouble}' if self.trouble else ''}"
+            )
         missing = ", ".join(party for party in self.parties if party not in self.connected)
         here = ", ".join(self.connected) or "nobody"
-        return f"waiting for {missing}: a round needs {self.needed} connected, and there is {here}"
+        return f"waiting for {missing}: a round needs {self.needed} connected, now connected: {here}"
 
     def _who_is_silent(self, asked: Sequence[str], answers: Mapping[str, Answer]) -> str:
         missing = (site for site in asked if site not in answers)
@@ -160,11 +162,11 @@ class FlareBackend:
         return f"waiting for the answers of {', '.join(said)}"
 
     def _no_job(self, seconds: float) -> str:
-        said = f" Its last word: {self.trouble}." if self.trouble else ""
+        said = f" Its last error: {self.trouble}." if self.trouble else ""
         missing = ", ".join(party for party in self.parties if party not in self.connected)
         return (
-            f"FLARE got no job to run in {seconds:.0f} seconds; {len(self.connected)} parties are connected, "
-            f"of {self.needed} that it needs{f' (not {missing})' if missing else ''}.{said} "
+            f"FLARE got no job to run in {seconds:.0f} seconds; {len(self.connected)} parties are connected "
+            f"and it needs {self.needed}{f' (not connected: {missing})' if missing else ''}.{said} "
             "See log.txt and steward.txt in the server's folder"
         )
 

@@ -12,7 +12,7 @@ from tacit.deploy.flare.relay import SOCKET_VARIABLE, connect_to_owner
 
 
 def hold_lifeline() -> None:
-    """Kill this process, and what it started in its group, as soon as its owner is gone.
+    """Kill this process and its process group as soon as its owner is gone.
 
     The operating system closes a dead process's sockets, also after a kill -9: no process is left behind to
     hold a port or to go on answering, and the socket that nobody answers any more is removed.

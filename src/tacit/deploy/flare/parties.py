@@ -36,14 +36,14 @@ from tacit.federation import Federation
 
 _LOG = logging.getLogger("tacit.deploy.parties")
 LOOK_SECONDS = 1.0
-"""How often a silo looks whether its connection is up."""
+"""How often a silo checks whether its connection is up."""
 
 QUIET_SECONDS = 60.0
-"""How long a warning is not repeated."""
+"""How long before a warning is repeated."""
 
 
 def require_flare() -> None:
-    """Say how to get FLARE where it is missing."""
+    """Raise an error that says how to install FLARE if it is missing."""
     if importlib.util.find_spec("nvflare") is None:
         raise RequestError("deployment needs NVIDIA FLARE, which is not installed: pip install 'tacit[deploy]'")
 
@@ -57,13 +57,13 @@ def new_board(party: PartyFolder) -> Board:
 
 
 def run_server(party: PartyFolder, board: Board, say: Callable[[str], None]) -> Finished:
-    """Run the job to its end, or go on with it; what is left of it is in `state/`.
+    """Run the job, or continue it, until it is done. The results are in `state/`.
 
-    `say` is told who is missing and what else is wrong, as are the board and the log.
+    Messages about who is missing and what else is wrong go to `say`, the board and the log.
     """
     if party.party != "server":
         raise RequestError(
-            f"{party.folder} is the folder of {party.party!r}: tacit {_verb(party)} {party.folder}"
+            f"{party.folder} is the folder of {party.party!r}: use tacit {_verb(party)} {party.folder}"
         )
 
     def notify(text: str) -> None:
@@ -101,7 +101,7 @@ def run_server(party: PartyFolder, board: Board, say: Callable[[str], None]) -> 
 def run_silo(party: PartyFolder, records: Federation, say: Callable[[str], None]) -> None:
     """Answer the server until stopped."""
     if party.party not in party.job.sites:
-        raise RequestError(f"{party.folder} is no silo's folder: tacit {_verb(party)} {party.folder}")
+        raise RequestError(f"{party.folder} is not a silo's folder: use tacit {_verb(party)} {party.folder}")
     site, sealing = party.party, party.sealing()
     covers = Covers(site, *sealing) if sealing else None
     with _alone(party), _logging_to(party.folder / "log.jsonl", say):
@@ -124,16 +124,16 @@ def run_silo(party: PartyFolder, records: Federation, say: Callable[[str], None]
 
 
 def run_shuffler(party: PartyFolder, say: Callable[[str], None]) -> None:
-    """Mix until stopped."""
+    """Mix messages until stopped."""
     sealing = party.sealing()
     if party.party != SHUFFLER or sealing is None:
-        raise RequestError(f"{party.folder} is not the shuffler's folder: tacit {_verb(party)} {party.folder}")
+        raise RequestError(f"{party.folder} is not the shuffler's: use tacit {_verb(party)} {party.folder}")
     with _alone(party), _logging_to(party.folder / "log.jsonl"):
         _answer_until_stopped(party, ShufflerParty(party.job, *sealing), say)
 
 
 def _needed(party: PartyFolder) -> int:
-    """With how many parties a job of FLARE's is worth starting."""
+    """The number of connected parties that a FLARE job needs to start."""
     return len(party.clients) if party.job.shuffled else party.quorum
 
 
@@ -142,7 +142,7 @@ def _verb(party: PartyFolder) -> str:
 
 
 def _answer_until_stopped(party: PartyFolder, answerer: Party, say: Callable[[str], None]) -> None:
-    """FLARE's client, in the party's name, started again whenever it ends."""
+    """Run FLARE's client for the party, and restart it whenever it ends."""
     command, log = site_command(party.folder / "engine", party.party), party.folder / "log.txt"
     watch, quiet_until = LogWatch(log), 0.0
     with (
@@ -156,14 +156,14 @@ def _answer_until_stopped(party: PartyFolder, answerer: Party, say: Callable[[st
                 say(f"{party.party}: {WARNING}")
                 quiet_until = time.monotonic() + QUIET_SECONDS
             if keeper.quick_deaths > deaths:
-                say(f"{party.party}: the connection does not come up; see {log}. Trying again")
+                say(f"{party.party}: cannot connect; see {log}. Trying again")
             deaths = keeper.quick_deaths
 
 
 def _narrated(answerer: Party, say: Callable[[str], None]) -> Callable[[bytes], bytes]:
     def answer(request: bytes) -> bytes:
         frame = answerer.step(request)
-        # Nobody may be there to read it, and a full disk must not cost an answer.
+        # The console may be closed or the disk full; the answer must be sent anyway.
         with contextlib.suppress(MessageError, OSError):
             reply = Reply.decode(frame, body_limit=2**30)
             if reply.body.startswith(b"{\n") and len(reply.body) < CERTIFICATE_LIMIT:
@@ -179,7 +179,7 @@ def _narrated(answerer: Party, say: Callable[[str], None]) -> Callable[[bytes], 
 
 @contextlib.contextmanager
 def local_parties(folders: dict[str, Path], shards: dict[str, Path]) -> Iterator[None]:
-    """Every silo on its own shard, and the shuffler, as processes of their own that end with the block, or us."""
+    """Run every silo on its own shard, and the shuffler, as processes that end with the block or with us."""
     with contextlib.ExitStack() as stack:
         home = next(iter(folders.values())).parent
         lifeline = stack.enter_context(listening(lambda connection: None, home))
@@ -192,13 +192,13 @@ def local_parties(folders: dict[str, Path], shards: dict[str, Path]) -> Iterator
         try:
             yield
         finally:
-            # All at once, before any is waited for.
+            # Terminate all of them before waiting for any.
             for process in processes:
                 process.terminate()
 
 
 def party_command(folder: Path, records: Path | None) -> list[str]:
-    """A silo on records that are prepared already, or without records the shuffler."""
+    """The command for a silo with prepared records or, without records, for the shuffler."""
     command = [sys.executable, "-m", "tacit"]
     if records is None:
         return [*command, "shuffler", str(folder)]
@@ -206,7 +206,7 @@ def party_command(folder: Path, records: Path | None) -> list[str]:
 
 
 def write_shards(federation: Federation, folders: dict[str, Path]) -> dict[str, Path]:
-    """Every silo's records in its own folder, for a trial on one machine."""
+    """Write every silo's records into its own folder, for a trial on one machine."""
     shards = {}
     for position, (site, folder) in enumerate(folders.items()):
         one = federation.client(position)
@@ -218,7 +218,7 @@ def write_shards(federation: Federation, folders: dict[str, Path]) -> dict[str, 
 
 
 def free_ports(number: int) -> list[int]:
-    """Ports of loopback that nobody listens on."""
+    """Free loopback ports."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
         for one in sockets:
@@ -228,7 +228,7 @@ def free_ports(number: int) -> list[int]:
 
 @contextlib.contextmanager
 def stopping_in_order() -> Iterator[None]:
-    """Let a request to terminate unwind like Ctrl-C, so that no process is left behind."""
+    """Make SIGTERM unwind like Ctrl-C, so that no process is left behind."""
 
     def leave(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
@@ -242,9 +242,9 @@ def stopping_in_order() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _alone(party: PartyFolder) -> Iterator[None]:
-    """Hold the folder: two processes under one name would answer for each other."""
+    """Lock the folder: two processes under one name would answer for each other."""
     party.state.mkdir(mode=0o700, exist_ok=True)
-    with held(party.state, "another process runs for this party: stop that one first"):
+    with held(party.state, "another process is running for this party: stop that one first"):
         yield
 
 
@@ -255,7 +255,7 @@ class _JsonLines(logging.Formatter):
 
 
 class _Said(logging.Handler):
-    """What somebody has to look at, on the console as well; once, if it does not change."""
+    """Shows errors on the console too, but does not repeat the same one."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         super().__init__(logging.ERROR)
@@ -263,7 +263,7 @@ class _Said(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
-        # Nobody may be there to read it.
+        # The console may be closed.
         with contextlib.suppress(OSError):
             if text != self._last:
                 self._say(f"ATTENTION: {text}")
@@ -272,7 +272,7 @@ class _Said(logging.Handler):
 
 @contextlib.contextmanager
 def _logging_to(path: Path, say: Callable[[str], None] | None = None) -> Iterator[None]:
-    """What tacit has to say about this party, one JSON object a line, for its owner only; errors also said."""
+    """Log to a file that only the owner can read, one JSON object per line; errors also go to `say`."""
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
     file = logging.FileHandler(path)
     file.setFormatter(_JsonLines())

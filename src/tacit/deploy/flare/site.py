@@ -1,4 +1,4 @@
-"""What a site obeys: of all that FLARE's server may ask of a client, what a run of tacit needs."""
+"""The requests that a site obeys: of everything that FLARE's server may ask, only what a run of tacit needs."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from tacit.deploy.flare.kits import ADMIN
 
 POLL_SECONDS = 1.0
 NO_JOBS = "no_jobs"
-"""FLARE's word for a client that replies and runs nothing."""
+"""FLARE's term for a client that replies but runs nothing."""
 GATHER_SECONDS = 30.0
 """How long to wait for every silo before a job starts with a quorum."""
 SETTLE_SECONDS = 15.0
@@ -44,10 +44,10 @@ class Steward:
     failures: int = 0
     """in a row, of submitted jobs that ended before they were seen running"""
     in_vain: int = 0
-    """how often in a row the job was started afresh for silos that are still outside, such as for want of disk"""
+    """how often in a row the job was restarted for silos that still could not join (a full disk, for example)"""
 
     def look(self, now: float) -> dict[str, Any]:
-        """Look once, act if needed, and say what there is."""
+        """Look once, act if needed, and report the state."""
         working, idle = self._silos()
         connected = working | idle
         status = self.session.get_job_status(self.job) if self.job is not None else None

@@ -1,4 +1,4 @@
-"""What FLARE packs around a silo's message, less what nobody reads: the wrapping should not outweigh it."""
+"""Removes the unused parts of what FLARE wraps around a silo's message, which may be larger than the message."""
 
 from __future__ import annotations
 
