@@ -26,7 +26,10 @@ Weights = str | list[float] | dict[str, float] | None
 """As in a recipe."""
 
 ROUNDS = 100
-"""Default number of rounds. More need more noise each and end no better: only their total distance counts."""
+"""Rounds of a large problem, or with local steps. More need more noise each; the total distance is what counts."""
+
+MANY_ROUNDS, CHEAP = 300, 10**8
+"""Rounds of a small problem, and its most multiplications a round: shorter steps gain a point or two."""
 
 CLIP_SHARE = 0.3
 """The bound on a record's gradient, relative to its length for a model that is entirely wrong.
@@ -47,23 +50,29 @@ WORTH = 0.1
 def good_settings(asked: Asked, privacy: Privacy) -> dict[str, Any]:
     """A value for every important setting that a recipe leaves open, including "rounds"."""
     entry = algorithm_entry(asked.algorithm)
-    chosen: dict[str, Any] = {"rounds": ROUNDS}
-    if asked.one_pass:
-        # Every record is used once, so there are no more rounds than batches.
-        batches = asked.disjoint_batches(asked.batch()) // (asked.value("local_steps") or 1)
-        chosen["rounds"] = max(1, min(ROUNDS, batches))
+    rounds = asked.given.get("rounds") or good_rounds(asked)
+    chosen: dict[str, Any] = {"rounds": rounds}
     if "clip_norm" in entry.settings and entry.private:
         chosen["clip_norm"] = good_clip_norm(asked)
     if asked.is_open("sampling", "batch") and "sampling" in entry.settings and not entry.client_coins:
-        chosen |= _good_batch(asked, privacy)
+        chosen |= _good_batch(asked, privacy, rounds)
     batch = asked.batch() if "sampling" not in chosen else chosen.get("batch")
     if "snapshot_probability" in entry.settings:
         # A snapshot costs a pass over all records, and a batch its share of one.
         chosen["snapshot_probability"] = max(0.1, min(0.5, asked.rate(batch)))
     if asked.is_open("compressor") and str(asked.usual.get("compressor")).startswith("rand-k"):
         sparse = "local_steps" in entry.settings  # works only on the coordinates it sends, which costs no noise
-        chosen["compressor"] = SPARSE_STEPS if sparse else _good_compressor(asked, batch, privacy)
+        chosen["compressor"] = SPARSE_STEPS if sparse else _good_compressor(asked, batch, privacy, rounds)
     return chosen
+
+
+def good_rounds(asked: Asked) -> int:
+    """As many rounds as still help, where they cost little; in one pass, no more than there are batches."""
+    local_steps = asked.value("local_steps")
+    if asked.one_pass:
+        return int(max(1, min(ROUNDS, asked.disjoint_batches(asked.batch()) // (local_steps or 1))))
+    cheap = asked.federation.records * asked.model.dim <= CHEAP and not local_steps
+    return MANY_ROUNDS if cheap else ROUNDS
 
 
 def good_weights(recipe: Recipe, federation: Federation) -> Weights:
@@ -87,23 +96,23 @@ def good_clip_norm(asked: Asked) -> float:
     return CLIP_SHARE * scale
 
 
-def _good_batch(asked: Asked, privacy: Privacy) -> dict[str, Any]:
+def _good_batch(asked: Asked, privacy: Privacy, rounds: int) -> dict[str, Any]:
     """The cheapest batch whose noise is within 2% of the least possible."""
     if asked.usual.get("sampling") != "poisson":
         return {}
     if privacy == "none":
         return {"sampling": "poisson", "batch": 0.1}
-    rate = thrifty_rate(_records(asked), _releases(asked), _strictest(privacy))
+    rate = thrifty_rate(_records(asked), _releases(asked, rounds), _strictest(privacy))
     return {"sampling": "poisson", "batch": rate} if rate < 1 else {"sampling": "full"}
 
 
-def _good_compressor(asked: Asked, batch: float | None, privacy: Privacy) -> str:
+def _good_compressor(asked: Asked, batch: float | None, privacy: Privacy, rounds: int) -> str:
     """The strongest compressor that is predicted to cost less than a point of accuracy, or none."""
     if privacy == "none":
         return str(asked.usual["compressor"])
-    rounds, dim = asked.value("rounds") or ROUNDS, asked.model.dim
+    dim = asked.model.dim
     cohort = asked.mean_cohort or asked.federation.clients
-    alone = mean_noise(asked.rate(batch), _records(asked), _releases(asked), _strictest(privacy))
+    alone = mean_noise(asked.rate(batch), _records(asked), _releases(asked, rounds), _strictest(privacy))
     distance, scores = public_guess(asked.model, asked.federation, asked.feature_norm, asked.gradient_bound)
     plain = Prospect(dim, rounds, 1.0, alone / math.sqrt(cohort), distance, scores)
     for spec in COMPRESSORS:
@@ -118,9 +127,9 @@ def _records(asked: Asked) -> int:
     return int(asked.federation.sizes.min())
 
 
-def _releases(asked: Asked) -> int:
+def _releases(asked: Asked, rounds: int) -> int:
     """Total number of noisy gradients that a client sends, or steps along."""
-    return int((asked.value("rounds") or ROUNDS) * (asked.value("local_steps") or 1))
+    return int(rounds * (asked.value("local_steps") or 1))
 
 
 def _strictest(privacy: Target | Sequence[Target]) -> Target:
