@@ -26,7 +26,7 @@ Weights = str | list[float] | dict[str, float] | None
 """As in a recipe."""
 
 ROUNDS = 100
-"""Rounds of a large problem, or with local steps. More need more noise each; the total distance is what counts."""
+"""Rounds of a large problem, or with local steps: more need more noise each, and only their distance counts."""
 
 MANY_ROUNDS, CHEAP = 300, 10**8
 """Rounds of a small problem, and its most multiplications a round: shorter steps gain a point or two."""
