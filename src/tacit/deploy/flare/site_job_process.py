@@ -10,9 +10,9 @@ from nvflare.private.fed.app.client.worker_process import main, parse_arguments
 from nvflare.private.fed.client.admin_commands import AdminCommands
 
 from tacit.deploy.flare.disk import outlive_full_disks
+from tacit.deploy.flare.header_trimming import wrap_thinly
 from tacit.deploy.flare.lifeline import hold_lifeline
 from tacit.deploy.flare.site import harden_job
-from tacit.deploy.flare.thrift import wrap_thinly
 
 if __name__ == "__main__":
     hold_lifeline()
