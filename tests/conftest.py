@@ -16,6 +16,13 @@ settings.load_profile("tacit")
 os.environ["TACIT_CACHE"] = ""
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of real processes come first: they wait more than they compute, and one of them takes minutes."""
+    items.sort(
+        key=lambda item: 0 if "test_flare_faults" in item.nodeid else 1 if "test_flare" in item.nodeid else 2
+    )
+
+
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
     """A tacit data directory with the real data sets; tests that need it are skipped where there is none."""
