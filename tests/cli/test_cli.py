@@ -347,13 +347,13 @@ def test_help_does_not_wait_for_torch(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_killed_at_any_moment_it_resumes_bit_for_bit(tmp_path: Path) -> None:
-    """Ten kills at random moments, checkpoints after every round, then the same parameters."""
+    """Eight kills at random moments, checkpoints after every round, then the same parameters."""
     arguments = [*SMALL[:2], "--rounds=150", *SMALL[3:], "--set=checkpoint_every=1", "--set=evaluate_every=10"]
     assert tacit("run", *arguments, "--out=whole", cwd=tmp_path).returncode == 0
     moments = random.Random(0)
     kills, killed = 0, 0
     command = [sys.executable, "-m", "tacit", "run", *arguments, "--out=killed", "--resume"]
-    while kills < 10:
+    while kills < 8:
         process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         time.sleep(moments.uniform(1.0, 3.0))
         killed += process.poll() is None
