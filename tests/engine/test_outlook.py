@@ -11,6 +11,7 @@ import tacit
 from tacit.engine.outlook import findings, outlook
 from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
+from tacit.engine.records import load_federation
 from tacit.engine.run import Run
 
 RECIPE = Recipe(algorithm="ldp-sgd", data="breast-cancer", clients=10, rounds=30, epsilon=4.0)
@@ -90,3 +91,18 @@ def test_a_regression_without_a_public_bound_on_its_target_is_told() -> None:
     assert errors[0] is not None
     assert errors[1] is not None
     assert errors[1] < 0.6 * errors[0]
+
+
+def test_features_of_an_unknown_size_are_named_before_and_after() -> None:
+    """Columns in the thousands: the step sizes assume about 1, and the run says so both times."""
+    recipe = replace(RECIPE, clients=3, epsilon=8.0, rounds=100)
+    small = load_federation(recipe, None)
+    large = replace(small, features=small.features * 3000)
+    ahead = outlook(make_plan(recipe, federation=large))
+    assert ahead is not None
+    assert "size 1 each" in ahead.sentence
+    bounded = outlook(make_plan(replace(recipe, feature_norm=5.0), federation=large))
+    assert bounded is not None
+    assert "size 1 each" not in bounded.sentence
+    run = tacit.simulate(make_plan(recipe, federation=large), evaluate_every=20)
+    assert any("Scale features" in limit.change for limit in findings(run))

@@ -10,6 +10,7 @@ import torch
 
 from tacit.algorithms.prospect import feature_scale, prospect
 from tacit.engine.plan import Plan
+from tacit.models.linear import LinearModel
 from tacit.privacy import Unit
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ def outlook(plan: Plan) -> Outlook | None:
         return Outlook(ratio, "noisy", said)
     if ratio >= CLEAR:
         said = (
-            f"Over {plan.rounds} rounds the signal can reach {ratio:.3g} times the noise: enough to learn from."
+            f"Over {plan.rounds} rounds the signal can reach {ratio:.3g} times the noise: enough to learn from"
+            + (", if features are of about size 1 each." if _guesses_scale(plan) else ".")
         )
         return Outlook(ratio, "clear", said)
     needs = _needs(plan, CLEAR / ratio)
@@ -73,6 +75,11 @@ def outlook(plan: Plan) -> Outlook | None:
         f"the signal can be. A clear signal would take {needs}, or a model with fewer parameters."
     )
     return Outlook(ratio, "hidden", said)
+
+
+def _guesses_scale(plan: Plan) -> bool:
+    """Whether step sizes rest on a guess of how long features are, because no public bound on them is known."""
+    return plan.federation.feature_norm is None and isinstance(plan.algorithm.work.model, LinearModel)
 
 
 def _needs(plan: Plan, times: float) -> str:
@@ -118,13 +125,14 @@ def findings(run: Run) -> list[Limit]:
     first, last = history[0], history[-1]
     rose = not last.train_loss <= first.train_loss
     if rose:
-        shorter = (
-            "Leave step out: it is then derived from the noise."
-            if "step" in settings
-            else "Use a model with fewer parameters."
-        )
+        if "step" in settings:
+            change = "Leave step out: it is then derived from the noise."
+        elif _guesses_scale(plan):
+            change = "Scale features by their public ranges to about size 1 each: the step sizes assume it."
+        else:
+            change = "Use a model with fewer parameters."
         found.append(
-            Limit(f"The training loss rose, from {first.train_loss:.3g} to {last.train_loss:.3g}.", shorter)
+            Limit(f"The training loss rose, from {first.train_loss:.3g} to {last.train_loss:.3g}.", change)
         )
     naive = _naive_metric(run)
     if naive is not None and last.test_metric is not None and last.test_metric <= naive[0] + 1e-9:
