@@ -173,7 +173,7 @@ def draws_check(draws: Counts, *, chance: float, most: int | None, unit: str = "
     drawn, messages = int((draws > 0).sum()), draws.size
     at_least = float(clopper_pearson_lower(drawn, messages, 1 - LEVEL))
     too_often = most is not None and int(draws.sum(1).max()) > most
-    words = f"a {unit} was in {drawn / messages:.3g} of {messages:,} messages, {chance:.3g} expected"
+    words = f"a {unit} was in {drawn / messages:.3%} of {messages:,} messages, {chance:.3%} expected"
     if too_often:
         words = f"a {unit} was drawn {int(draws.sum(1).max())} times in one run, {most} promised"
     return Check("draws", drawn / messages, chance, at_least > chance or too_often, words)
