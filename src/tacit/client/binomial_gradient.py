@@ -95,6 +95,10 @@ class BinomialGradient:
         """z bound / b: the Gaussian noise that the coins must be worth."""
         return noise_multipliers * self.bound.norm(self.model.dim) / self.sampling.batch_sizes(sizes)
 
+    def public_part(self, point: Tensor) -> Tensor:
+        """Nothing."""
+        return torch.zeros_like(point)
+
     def noise_stds(self, sizes: Tensor, noise_multipliers: Tensor) -> Tensor:
         """The coins' deviation on each coordinate: slightly above z bound / b, or the least that the bits allow.
 

@@ -106,6 +106,10 @@ class BoundedUpdate:
             points -= step * (gradient + penalty_gradient(self.model, points))
         return (point - points) / step
 
+    def public_part(self, point: Tensor) -> Tensor:
+        """Nothing."""
+        return torch.zeros_like(point)
+
     def noise_stds(self, sizes: Tensor, noise_multipliers: Tensor) -> Tensor:
         """The noise on each coordinate, z times the bound."""
         return noise_multipliers * self.bound.norm(self.model.dim)

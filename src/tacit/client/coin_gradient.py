@@ -121,6 +121,10 @@ class CoinGradient:
         ones = protocol.randomise(estimate, sources)
         return protocol.centred(ones).to(point.device, point.dtype), state
 
+    def public_part(self, point: Tensor) -> Tensor:
+        """Nothing."""
+        return torch.zeros_like(point)
+
     def noise_stds(self, sizes: Tensor, noise_multipliers: Tensor) -> Tensor:
         """The standard deviation of the coins alone, L sqrt(b)/g."""
         bound = self.bound.norm(self.model.dim)

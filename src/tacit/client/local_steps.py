@@ -169,6 +169,10 @@ class NoisyLocalSteps:
             return None
         return self.support.indices(cohort.generators(Purpose.COMPRESS), self.model.dim).to(point.device)
 
+    def public_part(self, point: Tensor) -> Tensor:
+        """Nothing."""
+        return torch.zeros_like(point)
+
     def noise_stds(self, sizes: Tensor, noise_multipliers: Tensor) -> Tensor:
         """z bound(k) / b on each of the k coordinates of every local gradient; no noise on the others."""
         return noise_multipliers * self.bound.norm(self.kept) / self.sampling.batch_sizes(sizes)

@@ -84,6 +84,10 @@ class Work(Protocol):
         """One round of each client of the cohort: private vectors, (clients, dim)."""
         ...
 
+    def public_part(self, point: Tensor) -> Tensor:
+        """The part of what a client sends, (dim,), that no record influences."""
+        ...
+
     def noise_stds(self, sizes: Tensor, noise_multipliers: Tensor) -> Tensor:
         """The standard deviation of the noise on every coordinate of what a client releases."""
         ...
@@ -170,6 +174,10 @@ class PrivateGradient:
         stds = self.noise_stds(cohort.sizes, noise_multipliers)
         estimate, state = with_noise(self.noise, estimate, stds, noise_multipliers, cohort, state)
         return estimate + penalty, state
+
+    def public_part(self, point: Tensor) -> Tensor:
+        """The gradient of the penalty."""
+        return torch.zeros_like(point) + penalty_gradient(self.model, point)
 
     def noise_stds(self, sizes: Tensor, noise_multipliers: Tensor) -> Tensor:
         """The noise on each coordinate, z bound / b."""

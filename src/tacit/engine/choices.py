@@ -102,6 +102,8 @@ def question(recipe: Recipe, model: Model, federation: Federation, privacy: Priv
     smallest = int(federation.sizes.min())
     bound = build_bound(said.get("bound", "clip-norm"), said.get("clip_norm", 1.0))
     who = participation_of(recipe, federation.clients)
+    trust = secure_sum_of(recipe, federation.clients)
+    shares = 1 if trust is None else trust.honest
     compressor = parse_compressor(said.get("compressor", "identity"))
 
     def sampling(batch: float | None) -> Sampling:
@@ -115,7 +117,7 @@ def question(recipe: Recipe, model: Model, federation: Federation, privacy: Priv
         attended = attendance(algorithm, federation.clients, rounds, Randomness(recipe.seed))
         found = calibrate(algorithm, federation, releases=releases(algorithm, attended), privacy=privacy)
         # Silos add independent noise, so the averaged gradient has their mean square.
-        return math.sqrt(float(found.noise_stds.square().mean()))
+        return math.sqrt(float(found.noise_stds.square().mean()) / shares)
 
     return Asked(
         algorithm=recipe.algorithm,
@@ -131,6 +133,7 @@ def question(recipe: Recipe, model: Model, federation: Federation, privacy: Priv
         feature_norm=feature_norm(recipe),
         target_bound=recipe.target_bound,
         mean_cohort=_mean_cohort(who),
+        shares=shares,
         rate=lambda batch: sampling(batch).rate(smallest),
         disjoint_batches=lambda batch: _disjoint(federation, sampling(batch)),
         noise_std=noise_std,

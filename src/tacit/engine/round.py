@@ -15,6 +15,7 @@ from tacit.algorithms.algorithm import Algorithm
 from tacit.client.cohort import Cohort
 from tacit.client.work import PrivateGradient
 from tacit.compress import Packets
+from tacit.compress.shared import Summands
 from tacit.compress.uplink import Zeros
 from tacit.federation import Federation
 from tacit.noise.randomness import Generators, Purpose, Randomness
@@ -81,19 +82,49 @@ def client_round(
         if choice is not None:
             # Only the coordinates that are sent need be computed: the message has the same distribution.
             rows, work = algorithm.work.run(point, cohort, state.work, noise_multipliers, at=choice.indices)
-            values = _weighted(rows.to(point.dtype), cohort)
+            values = _weighted(rows if shared else rows.to(point.dtype), cohort)
             packets, uplink = algorithm.uplink.send_chosen(
                 values, choice, state.uplink, cohort.clients, generators
             )
             return packets, ClientState(work, uplink)
     rows, work = algorithm.work.run(point, cohort, state.work, noise_multipliers)
-    values = _weighted(rows.to(point.dtype), cohort)
+    values = _weighted(rows if shared else rows.to(point.dtype), cohort)
     packets, uplink = algorithm.uplink.send(values, state.uplink, cohort.clients, generators)
     return packets, ClientState(work, uplink)
 
 
 def _weighted(rows: Tensor, cohort: Cohort) -> Tensor:
     return rows if cohort.weights is None else rows * cohort.weights.to(rows.device, rows.dtype)[:, None]
+
+
+def summands(
+    algorithm: Algorithm, received: State, cohort: Cohort, state: ClientState
+) -> tuple[Tensor, ClientState]:
+    """What each client of a cohort adds to a secure sum before its share of the noise: (clients, k) double.
+
+    The part that no record influences is left out: everybody can compute it, and it has no bound.
+    """
+    silent = torch.zeros(len(cohort.clients), dtype=torch.float64)
+    packets, state = client_round(algorithm, received, cohort, state, silent)
+    assert isinstance(packets, Summands), "only shared coordinates are summed"
+    ones = torch.ones(len(silent)) if cohort.weights is None else cohort.weights
+    public = _public_part(algorithm, received[POINT], packets.at)
+    return packets.values.double() - ones.double()[:, None] * public, state
+
+
+def opened_sum(algorithm: Algorithm, received: State, opened: Tensor, weight: float, at: Tensor | None) -> Tensor:
+    """The sum of a round's messages (dim,), from what the server opened, (k,): the inverse of `summands`.
+
+    `weight` is the total weight of the clients in the sum, and `at` the `shared_coordinates` of the round.
+    """
+    point = received[POINT]
+    values = (opened + weight * _public_part(algorithm, point, at)).to(point)
+    return values if at is None else torch.zeros_like(point).index_copy_(0, at.to(point.device), values)
+
+
+def _public_part(algorithm: Algorithm, point: Tensor, at: Tensor | None) -> Tensor:
+    public = algorithm.work.public_part(point).double().cpu()
+    return public if at is None else public[at]
 
 
 def shared_coordinates(algorithm: Algorithm, dim: int, round: int, randomness: Randomness) -> Tensor | None:
