@@ -20,7 +20,7 @@ from tacit.algorithms.hybrid import protect_clients
 from tacit.algorithms.prospect import settle_steps
 from tacit.algorithms.registry import algorithm_entry, build_algorithm
 from tacit.algorithms.settings import About
-from tacit.algorithms.shuffled import settled
+from tacit.algorithms.shuffled import fitted, settled
 from tacit.engine.bound_source import find_bound
 from tacit.engine.choices import feature_norm, participation_of, resolved, with_theory_smoothing
 from tacit.engine.defaults import good_weights
@@ -124,6 +124,7 @@ def plan(
         attended: how often clients take part, if the federation is only one of them; counted by default.
         also: what every client releases besides its messages; the noise leaves room for it.
     """
+    algorithm = fitted(algorithm, federation)
     attended = attended or attendance(algorithm, federation.clients, rounds, Randomness(seed))
     times = releases(algorithm, attended)
     algorithm.trust.check_target(algorithm.work, privacy)
