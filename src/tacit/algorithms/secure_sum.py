@@ -21,7 +21,7 @@ from tacit.federation import Federation
 from tacit.noise.randomness import Randomness
 from tacit.privacy import Target
 from tacit.privacy.promises.terms import Adversary, Unit
-from tacit.server.participation import Attendance, Everyone, FixedNumber, Participation
+from tacit.server.participation import Attendance, Participation
 from tacit.sums.encoding import Encoding
 
 
@@ -98,14 +98,7 @@ class SecureSum:
             )
         if not uplink.shared:
             raise RequestError("under trust = 'sum' all clients must send the same coordinates: use secured(...)")
-        match participation:
-            case Everyone():
-                number = federation.clients
-            case FixedNumber(number=number):
-                pass
-            case _:
-                number = 0
-        if number != self.cohort:
+        if participation.number_of(federation.clients) != self.cohort or participation.secret:
             raise RequestError(
                 f"a sum over {self.cohort} clients needs as many in every round: give cohort as a fixed number, "
                 f"not {participation}"

@@ -22,7 +22,7 @@ from tacit.algorithms.prospect import settle_steps
 from tacit.algorithms.registry import algorithm_entry, build_algorithm
 from tacit.algorithms.secure_sum import secured
 from tacit.algorithms.settings import About
-from tacit.algorithms.shuffled import settled
+from tacit.algorithms.shuffled import fitted, settled
 from tacit.compress import SharedCoordinates
 from tacit.compress.uplink import Uplink
 from tacit.engine.bound_source import find_bound
@@ -135,6 +135,7 @@ def plan(
         attended: how often clients take part, if the federation is only one of them; counted by default.
         also: what every client releases besides its messages; the noise leaves room for it.
     """
+    algorithm = fitted(algorithm, federation)
     attended = attended or attendance(algorithm, federation.clients, rounds, Randomness(seed))
     times = releases(algorithm, attended)
     algorithm.trust.check_target(algorithm.work, privacy)

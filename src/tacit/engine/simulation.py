@@ -124,7 +124,7 @@ class Simulation:
     def advance(self, state: SimulationState, cohort: Tensor, *, measure: bool = False) -> SimulationState:
         """One round of a cohort; `state` is consumed. With `measure`, also measures the signal-to-noise ratio."""
         sent = broadcast(self.algorithm, state.server, state.round)
-        total = torch.zeros_like(sent[POINT])
+        total = torch.zeros(self.algorithm.length, dtype=sent[POINT].dtype, device=sent[POINT].device)
         trust, work = self.algorithm.trust, self.algorithm.work
         clients, bits, evaluations = state.clients, 0, 0.0
         multipliers = trust.share(self.calibration.noise_multipliers, len(cohort))
@@ -162,7 +162,7 @@ class Simulation:
             at=at,
         )
         state.releases[self.charged(cohort)] += 1
-        ratio = self._signal_to_noise(sent[POINT], total, cohort, state.round) if measure else None
+        ratio = self._signal_to_noise(sent, total, cohort, state.round) if measure else None
         return replace(
             state,
             signal_to_noise=ratio,
@@ -220,21 +220,22 @@ class Simulation:
         """Bits and record gradients of a round in expectation over secret coins."""
         expected = self.algorithm.participation.divisor(cohort)
         work, clients = self.algorithm.work, self.federation.clients
-        each = 8 * self.algorithm.uplink.message_bytes(work.model.dim)
+        each = 8 * self.algorithm.uplink.message_bytes(self.algorithm.length)
         everyone = Cohort(self.federation, torch.arange(clients), 0, self.randomness)
         return round(each * expected), work.evaluations(everyone) * expected / clients
 
-    def _signal_to_noise(self, point: Tensor, total: Tensor, cohort: Tensor, round: int) -> float | None:
+    def _signal_to_noise(self, sent: State, total: Tensor, cohort: Tensor, round: int) -> float | None:
         """||sum of bounded updates|| / ||sum of the noise|| (DP-NormFedAvg, appendix F).
 
         The round is computed again without noise: this is for the researcher, who may look at private data.
         """
         if self.algorithm.work.unit is not Unit.CLIENT or self.calibration.guarantee is None:
             return None
-        signal, silent = torch.zeros_like(point), torch.zeros(len(cohort), dtype=torch.float64)
+        point = sent[POINT]
+        signal, silent = torch.zeros_like(total), torch.zeros(len(cohort), dtype=torch.float64)
         start = 0
         for members in self._chunks(cohort):
-            part = self._part(members, round)
+            part = replace(self._part(members, round), told=sent)
             quiet = silent[start : start + len(members)]
             rows, _ = self.algorithm.work.run(
                 point, part, self.algorithm.work.init(point, self.federation), quiet

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from tacit.algorithms.prospect import expected_cohort
 from tacit.algorithms.registry import algorithm_entry
 from tacit.engine.choices import feature_norm
 from tacit.engine.defaults import CHEAP
@@ -103,5 +102,5 @@ def _tried(plan: Plan) -> float:
 def _mean_noise(plan: Plan) -> float:
     weights = plan.federation.weights
     stds = plan.calibration.noise_stds if weights is None else plan.calibration.noise_stds * weights.double()
-    cohort = expected_cohort(plan.algorithm.participation, plan.federation.clients)
+    cohort = plan.algorithm.participation.typical(plan.federation.clients)
     return math.sqrt(float(stds.square().mean()) / cohort)
