@@ -268,7 +268,8 @@ def small_crowd(algorithm: Algorithm, clients: int) -> tuple[Algorithm, int]:
     as good as many.
     """
     if isinstance(algorithm.trust, SecureSum):
-        return replace(algorithm, trust=SecureSum(2, 2, 0), participation=Everyone()), 2
+        pair = replace(algorithm.trust, cohort=2, quorum=2, colluding=0)
+        return replace(algorithm, trust=pair, participation=Everyone()), 2
     expected = algorithm.participation.divisor(0)
     if expected <= FEW_EXPECTED:
         return algorithm, clients
