@@ -162,7 +162,7 @@ def encoding_of(
         noise_std=float((noise_stds * weights.double()).max()),
         noise_multiplier=float(trust.share(noise_multipliers, 0).max()),
         slack=work.noise.slack,
-        dim=uplink.kept(work.model.dim),
+        dim=uplink.kept(algorithm.length),
         rotated=isinstance(uplink.compressor, Identity),
         rounds=rounds,
     )

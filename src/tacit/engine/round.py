@@ -115,13 +115,14 @@ def summands(
 
 
 def opened_sum(algorithm: Algorithm, received: State, opened: Tensor, weight: float, at: Tensor | None) -> Tensor:
-    """The sum of a round's messages (dim,), from what the server opened, (k,): the inverse of `summands`.
+    """The sum of a round's messages (length,), from what the server opened, (k,): the inverse of `summands`.
 
     `weight` is the total weight of the clients in the sum, and `at` the `shared_coordinates` of the round.
     """
     point = received[POINT]
     values = (opened + weight * _public_part(algorithm, point, at)).to(point)
-    return values if at is None else torch.zeros_like(point).index_copy_(0, at.to(point.device), values)
+    whole = point.new_zeros(algorithm.length)
+    return values if at is None else whole.index_copy_(0, at.to(point.device), values)
 
 
 def _public_part(algorithm: Algorithm, point: Tensor, at: Tensor | None) -> Tensor:
