@@ -48,7 +48,6 @@ class Shuffler:
 
     @property
     def quorum(self) -> int:
-        """All messages of the cohort."""
         return self.cohort
 
     def travel(self, work: Work) -> Travel:

@@ -105,6 +105,10 @@ class Work(Protocol):
         """The same work with another kind of noise."""
         ...
 
+    def with_sampling(self, sampling: Sampling) -> Self:
+        """The same work with other batches."""
+        ...
+
     def init(self, point: Tensor, federation: Federation) -> State:
         """The clients' memory before the first round."""
         ...
@@ -188,6 +192,9 @@ class CommonWork:
     def with_noise(self, noise: Noise) -> Self:
         return replace(self, noise=noise)  # type: ignore[type-var]  # works are dataclasses
 
+    def with_sampling(self, sampling: Sampling) -> Self:
+        return replace(self, sampling=sampling)  # type: ignore[type-var]  # works are dataclasses
+
     def check_shuffled(self, cohort: int, batch: int) -> None:
         raise RequestError(
             "only minibatch gradients have a proof behind a shuffler: others have memory or take local steps"
@@ -222,8 +229,10 @@ class PrivateGradient(CommonWork):
 
     @property
     def sampling(self) -> Sampling:
-        """The estimator's sampling scheme."""
         return self.estimator.sampling
+
+    def with_sampling(self, sampling: Sampling) -> Self:
+        return replace(self, estimator=replace(self.estimator, sampling=sampling))  # type: ignore[type-var]
 
     def init(self, point: Tensor, federation: Federation) -> State:
         """Create the memory of the estimator and of the noise."""
@@ -265,7 +274,6 @@ class PrivateGradient(CommonWork):
         return self.noise.charged(ideal, self.model.dim, rounds)
 
     def check_shuffled(self, cohort: int, batch: int) -> None:
-        """Estimators with memory have no proof."""
         if not isinstance(self.estimator, Minibatch):
             super().check_shuffled(cohort, batch)
 
@@ -281,7 +289,6 @@ class PrivateGradient(CommonWork):
         return self.noise.charged(ideal, self.model.dim, rounds * cohort)
 
     def evaluations(self, cohort: Cohort) -> float:
-        """The estimator's evaluations."""
         return self.estimator.evaluations(cohort)
 
     def records_in_memory(self, sizes: Tensor) -> Tensor:
