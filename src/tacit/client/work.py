@@ -281,6 +281,7 @@ class PrivateGradient(CommonWork):
         """Gaussian messages are amplified by shuffling (`tacit.privacy.accountant.mixed`)."""
         self.sampling.check_rounds(torch.tensor([size]), rounds)
         batch, once = int(self.sampling.batch_sizes(torch.tensor([size]))[0]), self.sampling.once
+        self.check_shuffled(cohort, batch)
         release = events.shuffled(
             cohort, batch if once else size, batch, noise_multiplier / (1 + self.noise.slack)
         )
