@@ -25,28 +25,16 @@ algorithm is tuned separately. Finished points are kept in --out and not repeate
 command continues where it stopped."""
 
 
+@o.recipe_options("privacy", "adversary")
 def compare(
+    *,
     recipe_file: o.RecipeFile = None,
     algorithm: Annotated[
         list[str] | None,
         typer.Option(help="Names, repeated or separated by commas. [dim]all that protect records[/]"),
     ] = None,
-    data: o.Data = None,
+    given: dict[str, Any],
     data_dir: o.DataDir = None,
-    clients: o.Clients = None,
-    partition: o.Partition = None,
-    model: o.Model = None,
-    trust: o.Trust = None,
-    quorum: o.Quorum = None,
-    colluding: o.Colluding = None,
-    epsilon: o.Epsilon = None,
-    delta: o.Delta = None,
-    rounds: o.Rounds = None,
-    batch: o.Batch = None,
-    clip_norm: o.ClipNorm = None,
-    compressor: o.Compressor = None,
-    step: o.Step = None,
-    seed: o.Seed = None,
     seeds: int = typer.Option(1, help="The number of seeds to run each algorithm with."),
     grid: Annotated[
         list[str] | None,
@@ -74,11 +62,6 @@ def compare(
     from tacit.engine.compare import ENDED
     from tacit.engine.compare import compare as run_comparison
 
-    given = o.given_settings(
-        data=data, clients=clients, partition=partition, model=model, trust=trust, quorum=quorum,
-        colluding=colluding, epsilon=epsilon, delta=delta,
-        rounds=rounds, batch=batch, clip_norm=clip_norm, compressor=compressor, step=step, seed=seed,
-    )  # fmt: skip
     everyone = [name for name, entry in ALGORITHMS.items() if entry.private and not entry.client_coins]
     names = [name for text in algorithm or [",".join(everyone)] for name in o.parse_list("--algorithm", text)]
     axes = dict(_axis("--grid", text) for text in grid or [])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import inspect
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -61,8 +62,57 @@ Set = Annotated[
 ]
 
 
+OF_A_RECIPE = {
+    "algorithm": Algorithm,
+    "data": Data,
+    "clients": Clients,
+    "partition": Partition,
+    "model": Model,
+    "privacy": Privacy,
+    "adversary": Adversary,
+    "trust": Trust,
+    "quorum": Quorum,
+    "colluding": Colluding,
+    "epsilon": Epsilon,
+    "delta": Delta,
+    "rounds": Rounds,
+    "batch": Batch,
+    "clip_norm": ClipNorm,
+    "compressor": Compressor,
+    "step": Step,
+    "seed": Seed,
+}
+"""The options that set something in a recipe."""
+
 OF_THE_ALGORITHM = ("adversary", "batch", "clip_norm", "compressor", "step")
 """Algorithm settings with an option of their own; any other is set by `--set algorithm.NAME=VALUE`."""
+
+
+def recipe_options(*left_out: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Adds the options of a recipe, except those left out, to a command with a parameter `given`.
+
+    `given` gets the settings that the user gave. A command may declare an option of the same name itself.
+    """
+
+    def added(command: Callable[..., None]) -> Callable[..., None]:
+        own = inspect.signature(command).parameters
+        hints = get_type_hints(command, include_extras=True)
+        shared = {name: kind for name, kind in OF_A_RECIPE.items() if name not in {*left_out, *own}}
+
+        def with_options(**options: Any) -> None:
+            command(given=given_settings(**{name: options.pop(name) for name in shared}), **options)
+
+        parameters: list[inspect.Parameter] = []
+        for name, parameter in own.items():
+            kinds = shared if name == "given" else {name: hints[name]}
+            default = None if name == "given" else parameter.default
+            keyword = inspect.Parameter.KEYWORD_ONLY
+            parameters += [inspect.Parameter(n, keyword, default=default, annotation=k) for n, k in kinds.items()]
+        with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # for typer
+        with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return with_options
+
+    return added
 
 
 def given(**options: Any) -> dict[str, Any]:

@@ -203,35 +203,22 @@ class Job:
     @cached_property
     def algorithm(self) -> Algorithm:
         """The algorithm, with everything that the parties must agree on."""
-        if not self.shuffled:
-            return self._with_steps() if has_open_steps(self._parts) else self._parts
-        target, *others = {self.target(site) for site in self.sites}
-        if others:
+        if not self.shuffled and not has_open_steps(self._parts):
+            return self._parts
+        targets = [self.target(site) for site in self.sites]
+        if self.shuffled and len(set(targets)) > 1:
             # If another silo adds less noise than a silo assumes, it hides that silo less than is accounted for.
             raise RequestError(
                 "a promise about a crowd is one promise: behind a shuffler give one epsilon and delta for all"
             )
+        # Steps suit the noise of sites with the least number of records that the job states.
         made = plan(
             self._parts,
             self.blank(),
             rounds=self.rounds,
-            privacy=target,
+            privacy=targets[0] if self.shuffled else targets,
             seed=self.recipe.seed,
             stream=self.recipe.stream or "",
-            attended=self.attended,
-            also=self._reports(self.report_noise(target)),
-        )
-        return made.algorithm
-
-    def _with_steps(self) -> Algorithm:
-        """Steps that suit the noise of sites with the least number of records that the job states."""
-        targets = [self.target(site) for site in self.sites]
-        made = plan(
-            self._parts,
-            self.blank(),
-            rounds=self.rounds,
-            privacy=targets,
-            seed=self.recipe.seed,
             attended=self.attended,
             also=self._reports(max(map(self.report_noise, targets))),
         )

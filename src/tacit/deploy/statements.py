@@ -20,10 +20,10 @@ from tacit.engine.trained import Trained
 
 CERTIFICATE_FILE, JOB_FILE, MODEL_FILE = "certificate.json", "job.toml", "model.safetensors"
 ONLY_STATED_BY_SERVER = {
-    "accountant": "with which software it computed",
-    "files": "that this model came of the run",
-    "messages_used": "whose messages it has used",
-    "problems": "what went wrong on the way",
+    "accountant": "which software it used",
+    "files": "that the run produced this model",
+    "messages_used": "whose messages it used",
+    "problems": "what went wrong during the run",
     "rounds": "how many rounds there were",
 }
 """What a silo cannot know. The certificate of a run and `tacit verify` label it as such."""

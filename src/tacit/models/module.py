@@ -72,7 +72,6 @@ class ModuleModel:
 
     @property
     def dim(self) -> int:
-        """The number of trainable parameters."""
         return sum(shape.numel() for shape in self._shapes.values())
 
     @property

@@ -1,4 +1,4 @@
-"""The parties as processes: a server and a silo, each in its folder, and a whole consortium on one machine."""
+"""Runs the parties as processes: a server, a silo or a shuffler in its folder, or a consortium on one machine."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LOOK_SECONDS = 1.0
 """How often a silo checks whether its connection is up."""
 
 QUIET_SECONDS = 60.0
-"""How long before a warning is repeated."""
+"""Time before a warning is repeated."""
 
 
 def require_flare() -> None:
@@ -49,7 +49,7 @@ def require_flare() -> None:
 
 
 def new_board(party: PartyFolder) -> Board:
-    """An empty board for a server's run."""
+    """An empty status board for a server's run."""
     job = party.job
     title = f"{job.recipe.algorithm}, {len(job.sites)} silos, quorum {party.quorum}"
     silos = {site: SiloStatus() for site in job.sites}
@@ -179,7 +179,7 @@ def _narrated(answerer: Party, say: Callable[[str], None]) -> Callable[[bytes], 
 
 @contextlib.contextmanager
 def local_parties(folders: dict[str, Path], shards: dict[str, Path]) -> Iterator[None]:
-    """Run every silo on its own shard, and the shuffler, as processes that end with the block or with us."""
+    """Runs every silo on its own shard, and the shuffler, as processes that end with the block or with us."""
     with contextlib.ExitStack() as stack:
         home = next(iter(folders.values())).parent
         lifeline = stack.enter_context(listening(lambda connection: None, home))

@@ -125,12 +125,6 @@ class Guarantee:
         )
         return f"{self.adversary.description}, {helped}"
 
-    def meets(self, target: Target) -> bool:
-        """Whether every client has at least the privacy that was asked for, under the same adjacency."""
-        return (
-            self.adjacency is target.adjacency and self.delta <= target.delta and self.epsilon <= target.epsilon
-        )
-
     def sentence(self) -> str:
         """The guarantee as a sentence for the people whose data are protected. Numbers are rounded up.
 
