@@ -32,6 +32,8 @@ def compare(
         typer.Option(help="Names, repeated or separated by commas. [dim]all that protect records[/]"),
     ] = None,
     data: o.Data = None,
+    schema: o.SchemaFile = None,
+    public_schema: o.PublicSchema = False,
     data_dir: o.DataDir = None,
     clients: o.Clients = None,
     partition: o.Partition = None,
@@ -72,7 +74,8 @@ def compare(
     from tacit.engine.compare import compare as run_comparison
 
     given = o.given_settings(
-        data=data, clients=clients, partition=partition, model=model, epsilon=epsilon, delta=delta,
+        data=data, schema=schema, public_schema=public_schema, clients=clients, partition=partition, model=model,
+        epsilon=epsilon, delta=delta,
         rounds=rounds, batch=batch, clip_norm=clip_norm, compressor=compressor, step=step, seed=seed,
     )  # fmt: skip
     everyone = [name for name, entry in ALGORITHMS.items() if entry.private and not entry.client_coins]

@@ -35,6 +35,8 @@ def deploy(
     ] = False,
     algorithm: o.Algorithm = None,
     data: o.Data = None,
+    schema: o.SchemaFile = None,
+    public_schema: o.PublicSchema = False,
     data_dir: o.DataDir = None,
     partition: o.Partition = None,
     model: o.Model = None,
@@ -60,7 +62,8 @@ def deploy(
 
     require_flare()
     given = o.given_settings(
-        algorithm=algorithm, data=data, partition=partition, model=model, epsilon=epsilon, delta=delta,
+        algorithm=algorithm, data=data, schema=schema, public_schema=public_schema,
+        partition=partition, model=model,        epsilon=epsilon, delta=delta,
         rounds=rounds, batch=batch, clip_norm=clip_norm, compressor=compressor, step=step, seed=seed,
     )  # fmt: skip
     if resume:

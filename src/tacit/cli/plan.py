@@ -36,6 +36,8 @@ def plan(
         list[str] | None, typer.Option(help="Names, repeated or separated by commas. [dim]all unless given[/]")
     ] = None,
     data: o.Data = None,
+    schema: o.SchemaFile = None,
+    public_schema: o.PublicSchema = False,
     data_dir: o.DataDir = None,
     clients: o.Clients = None,
     records: Annotated[int | None, typer.Option(help="Without data: the number of records per client.")] = None,
@@ -73,7 +75,8 @@ def plan(
     from tacit.planning.needs import noise_needs
 
     given = o.given_settings(
-        data=data, clients=clients, partition=partition, model=model, epsilon=epsilon, delta=delta,
+        data=data, schema=schema, public_schema=public_schema, clients=clients, partition=partition, model=model,
+        epsilon=epsilon, delta=delta,
         rounds=rounds, batch=batch, clip_norm=clip_norm, compressor=compressor, step=step,
     )  # fmt: skip
     names = [name for text in algorithm or [] for name in o.parse_list("--algorithm", text)]
