@@ -102,7 +102,8 @@ def test_run_prints_one_json_object_and_leaves_a_run_directory(tmp_path: Path) -
     assert max(row["epsilon"] or 0 for row in records) == summary["epsilon"]
     files = {path.name for path in (tmp_path / "here").iterdir()}
     assert files == {
-        "recipe.toml", "history.csv", "summary.json", "ledger.jsonl", "model.safetensors", "checkpoints",
+        "recipe.toml", "history.csv", "summary.json", "ledger.jsonl", "model.safetensors", "model.json",
+        "checkpoints",
     }  # fmt: skip
     again = tacit("run", "here/recipe.toml", "--out=there", "--json", cwd=tmp_path)
     assert again.returncode == 0, again.stderr

@@ -104,6 +104,8 @@ def published(directory: Path, printed: str) -> Files:
         "ledger.jsonl": (directory / "ledger.jsonl").read_text(),
         "history.csv": json.dumps(rows),
         "summary.json": json.dumps(summary),
+        "schema.toml": (directory / "schema.toml").read_text(),
+        "model.json": (directory / "model.json").read_text(),
         "model.safetensors": (directory / "model.safetensors").read_bytes().hex(),
         "printed": re.sub(r"(?ms)^ *(result|time) [^\n]*$|^╭─ what limits.*?^╰[^\n]*$", "", printed),
     }

@@ -16,6 +16,7 @@ from tacit.cli import (
     deploy,
     list_names,
     plan,
+    predict,
     provision,
     reproduce,
     run,
@@ -58,6 +59,7 @@ app.command("plan", help=plan.HELP)(plan.plan)
 app.command("audit", help=audit.HELP)(audit.audit)
 app.command("theory", help=theory.HELP)(theory.theory)
 app.command("reproduce", help=reproduce.HELP)(reproduce.reproduce)
+app.command("predict", help=predict.HELP)(predict.predict)
 app.add_typer(schema.app, name="schema")
 app.command("provision", help=provision.HELP)(provision.provision)
 app.command("server", help=server.HELP)(server.server)

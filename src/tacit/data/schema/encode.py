@@ -12,6 +12,7 @@ numpy code here and the exported PyTorch module follow the same terms, in the sa
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -61,9 +62,9 @@ def record_shape(schema: Schema) -> tuple[int, ...]:
     return (features,) if schema.person is None else (schema.rows, features + 2)
 
 
-def encode(values: Vector, schema: Schema) -> Vector:
-    """Features of rows of `table_values`: (rows, features) float32."""
-    features = np.empty((len(values), len(terms(schema))), dtype=np.float32)
+def encode(values: Vector, schema: Schema, dtype: type[np.floating[Any]] = np.float32) -> Vector:
+    """Features of rows of `table_values`: (rows, features)."""
+    features = np.empty((len(values), len(terms(schema))), dtype=dtype)
     for position, term in enumerate(terms(schema)):
         column = values[:, term.place]
         if term.kind == "missing":
