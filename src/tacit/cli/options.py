@@ -16,7 +16,20 @@ if TYPE_CHECKING:
 
 RecipeFile = Annotated[Path | None, typer.Argument(help="A recipe in TOML. Options override it.")]
 Algorithm = Annotated[str | None, typer.Option(help="The algorithm's name; see [bold]tacit list[/].")]
-Data = Annotated[str | None, typer.Option(help="The data set's name; see [bold]tacit list[/].")]
+Data = Annotated[
+    str | None,
+    typer.Option(help="A data set's name (see [bold]tacit list[/]), or your own files, separated by commas."),
+]
+SchemaFile = Annotated[
+    Path | None,
+    typer.Option("--schema", help="The schema.toml of your own table; see [bold]tacit schema draft[/]."),
+]
+PublicSchema = Annotated[
+    bool,
+    typer.Option(
+        "--public-schema", help="Accept as public what was taken from your table's records; it is listed by name."
+    ),
+]
 DataDir = Annotated[
     Path | None, typer.Option(help="The folder with data files. [dim]TACIT_DATA, the cache or a download[/]")
 ]
@@ -65,6 +78,8 @@ Set = Annotated[
 OF_A_RECIPE = {
     "algorithm": Algorithm,
     "data": Data,
+    "schema": SchemaFile,
+    "public_schema": PublicSchema,
     "clients": Clients,
     "partition": Partition,
     "model": Model,
@@ -86,6 +101,9 @@ OF_A_RECIPE = {
 
 OF_THE_ALGORITHM = ("adversary", "batch", "clip_norm", "compressor", "step")
 """Algorithm settings with an option of their own; any other is set by `--set algorithm.NAME=VALUE`."""
+
+OF_THE_DATA = ("schema", "public_schema")
+"""Settings of the data with an option of their own."""
 
 
 def recipe_options(*left_out: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -122,7 +140,13 @@ def given(**options: Any) -> dict[str, Any]:
 
 def given_settings(**options: Any) -> dict[str, Any]:
     """The options that the user gave, under the names of a recipe's settings."""
-    own = {name: f"algorithm.{name}" for name in OF_THE_ALGORITHM}
+    own = {name: f"algorithm.{name}" for name in OF_THE_ALGORITHM} | {
+        name: f"data.{name}" for name in OF_THE_DATA
+    }
+    if not options.get("public_schema"):
+        options.pop("public_schema", None)
+    if options.get("schema") is not None:
+        options["schema"] = str(options["schema"])
     return {own.get(name, name): value for name, value in given(**options).items()}
 
 

@@ -24,7 +24,8 @@ from tacit.deploy.flare.relay import answering, listening
 from tacit.deploy.frames import Reply
 from tacit.deploy.mixing import Covers
 from tacit.deploy.provision import PartyFolder
-from tacit.deploy.seam import Party
+from tacit.deploy.refusing import Refusing
+from tacit.deploy.seam import Code, Party
 from tacit.deploy.server import CERTIFICATE_LIMIT, Finished, Server
 from tacit.deploy.shuffler import SHUFFLER, ShufflerParty
 from tacit.deploy.silo import Silo
@@ -121,6 +122,12 @@ def run_silo(party: PartyFolder, records: Federation, say: Callable[[str], None]
         with silo.ledger.page() as page:
             say(f"{site}: {standing(terms, page.account)}")
         _answer_until_stopped(party, silo, say)
+
+
+def refuse_silo(party: PartyFolder, code: Code, say: Callable[[str], None]) -> None:
+    """Answer every request of the server with a code until stopped: the silo takes no part."""
+    with _alone(party), _logging_to(party.folder / "log.jsonl", say):
+        _answer_until_stopped(party, Refusing(party.party, code), say)
 
 
 def run_shuffler(party: PartyFolder, say: Callable[[str], None]) -> None:
