@@ -38,6 +38,7 @@ def run(
     clip_norm: o.ClipNorm = None,
     compressor: o.Compressor = None,
     step: o.Step = None,
+    evaluate: o.Evaluate = None,
     seed: o.Seed = None,
     seeds: int | None = typer.Option(None, help="Repeat with this many seeds, one run directory each."),
     out: o.Out = None,
@@ -54,6 +55,7 @@ def run(
         algorithm=algorithm, data=data, clients=clients, partition=partition, model=model,
         privacy=privacy, adversary=adversary, epsilon=epsilon, delta=delta, rounds=rounds,
         batch=batch, clip_norm=clip_norm, compressor=compressor, step=step, seed=seed,
+        evaluate=evaluate,
     )  # fmt: skip
     if resume and out is None:
         raise RequestError("--resume needs --out, the run directory to continue")

@@ -9,6 +9,7 @@ from typing import Any
 
 from tacit.privacy.promises.protection import round_up
 from tacit.report.chart import Interval, interval_chart, line_chart
+from tacit.report.evaluation_blocks import evaluation_blocks
 from tacit.report.intervals import joint_interval, mean_interval, mean_line, share_interval
 from tacit.report.page import (
     Block,
@@ -66,6 +67,11 @@ def run_page(summaries: Sequence[Summary], histories: Sequence[Rows], repeat: Re
     sections = [
         Section("What was promised, and to whom", promise_blocks(summaries)),
         Section("The result", _result(summaries, histories)),
+        *(
+            [Section("How good it is for new records", evaluation_blocks(told))]
+            if (told := first.get("evaluation"))
+            else []
+        ),
         Section("What was sent", [Facts(_sent(first))]),
     ]
     if private:
@@ -184,7 +190,9 @@ def _result(summaries: Sequence[Summary], histories: Sequence[Rows]) -> list[Blo
     if curve is not None:
         charts.append((curve, _band(f"test {first['test_metric_name']}, round by round", histories)))
     if epsilon is not None:
-        charts.append((epsilon, "the privacy that the rounds so far have cost, for the client that spends most"))
+        aside = "; the evaluation's part is set aside at the start" if first.get("evaluation") else ""
+        words = f"the privacy that the rounds so far have cost, for the client that spends most{aside}"
+        charts.append((epsilon, words))
     return [
         Charts(tuple(charts)),
         Paragraph(
