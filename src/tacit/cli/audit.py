@@ -25,7 +25,7 @@ who sees sums or shuffled messages. Noise, bounds and draws are measured as well
 is refuted. An audit can refute a promise; it cannot prove one."""
 
 
-@o.recipe_options("privacy", "adversary")
+@o.recipe_options("privacy", "adversary", "evaluate")
 def audit(
     *,
     recipe_file: o.RecipeFile = None,

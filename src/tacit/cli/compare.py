@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import shlex
 import sys
 from pathlib import Path
 from statistics import mean
@@ -59,6 +60,7 @@ def compare(
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from tacit.algorithms.registry import ALGORITHMS
+    from tacit.cli.pages import write_comparison_page
     from tacit.engine.compare import ENDED
     from tacit.engine.compare import compare as run_comparison
 
@@ -99,12 +101,13 @@ def compare(
         for row in table_rows(outcomes)
     ]
     figure = _save(found, rows, directory, setting, values)
+    page = write_comparison_page(directory, found, rows, shlex.join(["tacit", *sys.argv[1:]]), base.to_toml())
     points = {path for outcomes in found for outcome in outcomes for path in outcome.points}
     if as_json:
         sheet = {"rows": rows, "points": len(points), "points_already_there": len(points & there)}
-        print(json.dumps({**sheet, "out": str(directory), "figure": str(figure)}))
+        print(json.dumps({**sheet, "out": str(directory), "figure": str(figure), "page": str(page)}))
     else:
-        _show(rows, figure, tuned=bool(axes))
+        _show(rows, figure, page, tuned=bool(axes))
         print(f"{len(points & there)} of {len(points)} points were already there")
 
 
@@ -195,7 +198,7 @@ def _metric_name(rows: list[dict[str, Any]]) -> str:
     return str(next(row["test_metric_name"] for row in rows if row["seeds"]))
 
 
-def _show(rows: list[dict[str, Any]], figure: Path, *, tuned: bool) -> None:
+def _show(rows: list[dict[str, Any]], figure: Path, page: Path, *, tuned: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -208,7 +211,9 @@ def _show(rows: list[dict[str, Any]], figure: Path, *, tuned: bool) -> None:
         table.add_row(*cells.values())
     console = Console()
     console.print(table)
-    console.print(f"[dim]utility: mean squared gradient norm over the evaluated rounds; figure: {figure}[/]")
+    console.print(
+        f"[dim]utility: mean squared gradient norm over the evaluated rounds; figure: {figure}; page: {page}[/]"
+    )
     if "at" not in rows[0]:
         console.print(f"[dim]{_equal_bits_sentence(rows)}[/]", highlight=False)
     for row in rows:

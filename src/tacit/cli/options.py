@@ -62,6 +62,12 @@ Compressor = Annotated[
     str | None, typer.Option(help="identity, rand-k:0.05, rand-k:128, qsgd:16, natural, joined by +.")
 ]
 Seed = Annotated[int | None, typer.Option(help="Seed of all randomness. Seeded noise is for research only.")]
+Evaluate = Annotated[
+    float | None,
+    typer.Option(
+        help="Hold back this share of each client's records and evaluate on them, at a privacy cost. [dim]none[/]"
+    ),
+]
 Report = Annotated[
     str | None,
     typer.Option(help="Noisy loss reports, charged to the budget: EVERY,LOSS_BOUND,EPSILON. [dim]none[/]"),
@@ -95,6 +101,7 @@ OF_A_RECIPE = {
     "clip_norm": ClipNorm,
     "compressor": Compressor,
     "step": Step,
+    "evaluate": Evaluate,
     "seed": Seed,
 }
 """The options that set something in a recipe."""
@@ -140,9 +147,8 @@ def given(**options: Any) -> dict[str, Any]:
 
 def given_settings(**options: Any) -> dict[str, Any]:
     """The options that the user gave, under the names of a recipe's settings."""
-    own = {name: f"algorithm.{name}" for name in OF_THE_ALGORITHM} | {
-        name: f"data.{name}" for name in OF_THE_DATA
-    }
+    own = {name: f"algorithm.{name}" for name in OF_THE_ALGORITHM}
+    own |= {name: f"data.{name}" for name in OF_THE_DATA} | {"evaluate": "evaluation.held_back"}
     if not options.get("public_schema"):
         options.pop("public_schema", None)
     if options.get("schema") is not None:

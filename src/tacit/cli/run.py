@@ -34,6 +34,7 @@ def run(
     settings: o.Set = None,
 ) -> None:
     """Run one recipe."""
+    from tacit.cli.pages import write_run_page
     from tacit.cli.show import RunProgress, show_guarantee, show_summary
     from tacit.engine.execute import default_directory, execute, stored_recipe
 
@@ -51,6 +52,7 @@ def run(
                     one, place, resume=resume, data_dir=data_dir, progress=progress, planned=progress.show_plan
                 )
             )
+    write_run_page(directory, list(recipes), summaries)
     if as_json:
         print(json.dumps(summaries[0] if seeds is None else {"runs": summaries}))
         return

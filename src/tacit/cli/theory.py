@@ -21,7 +21,7 @@ than sampling. Constants come from the model and public bounds (feature_norm or 
 algorithm.projection), or from [bold]--assume[/]. If the theorem does not cover the run, the output says why."""
 
 
-@o.recipe_options("seed")
+@o.recipe_options("seed", "evaluate")
 def theory(
     *,
     recipe_file: o.RecipeFile = None,

@@ -126,6 +126,8 @@ class Job:
                 raise RequestError(f"min_records = {self.min_records} per site is more than can be checked")
         if self.identities is not None:
             self.identities.check(self.sites)
+        if self.recipe.evaluation_settings:
+            raise RequestError("[evaluation] is only for simulations so far: leave it out of the job")
         if self.report is not None and self.unit is not Unit.RECORD:
             raise RequestError(
                 f"reports protect one record, but {self.recipe.algorithm!r} protects one client: leave report out"

@@ -24,6 +24,7 @@ from tacit.engine.trained import Trained
 from tacit.federation import Federation
 from tacit.privacy import Guarantee, Target
 from tacit.privacy.promises.protection import Protection, protection
+from tacit.side.evaluation import PrivateEvaluation
 
 _MOST_SIZES = 4
 
@@ -75,6 +76,15 @@ class Run:
     def last(self) -> HistoryRow:
         """The history's last row."""
         return self.history[-1]
+
+    @cached_property
+    def evaluation(self) -> PrivateEvaluation | None:
+        """The private evaluation on records that were held back, if the plan has one."""
+        if self.plan.evaluation is None:
+            return None
+        return self.plan.evaluation.evaluate(
+            self.algorithm.work.model, self.parameters, self.plan.seed, self.plan.stream
+        )
 
     def save(self, directory: Path | str) -> Path:
         """Writes everything that is needed to use the run (`tacit.load_run`) and to account for it.
@@ -141,6 +151,12 @@ class Run:
         """The test metric, if it is measured on records of the clients and not on public ones."""
         return () if self.federation.schema is None else ("test_metric",)
 
+    def _evaluated(self, evaluation: PrivateEvaluation) -> dict[str, Any]:
+        planned = self.plan.evaluation
+        assert planned is not None, "an evaluation was planned"
+        alone = None if planned.target is None else planned.target.epsilon
+        return {"epsilon_alone": alone, "loss_bound": planned.scoring.loss_bound, **evaluation.to_dict()}
+
     def summary(self, directory: Path | None = None) -> dict[str, Any]:
         """The run as one flat JSON object. Numbers of records are None where the promise protects them."""
         federation, work, last = self.federation, self.algorithm.work, self.last
@@ -164,6 +180,7 @@ class Run:
             "adjacency": None if guarantee is None else str(guarantee.adjacency),
             "adversary": None if guarantee is None else str(guarantee.adversary),
             "promise": "no privacy: noise was switched off" if guarantee is None else guarantee.sentence(),
+            "public": [] if guarantee is None else list(guarantee.public),
             "protection": [row.to_dict() for row in self.protection()],
             "clients_own": self._own(),
             "noise": work.noise.name,
@@ -187,6 +204,8 @@ class Run:
             "grad_norm_sq_mean": last.grad_norm_sq_mean,
             "test_metric": last.test_metric,
             "test_metric_name": work.model.metric_name,
+            "test_records": None if federation.test_targets is None else len(federation.test_targets),
+            "evaluation": None if self.evaluation is None else self._evaluated(self.evaluation),
             "signal_to_noise": last.signal_to_noise,
             "outlook": None if (ahead := outlook(self.plan)) is None else ahead.to_dict(),
             "findings": [finding.to_dict() for finding in findings(self)],
