@@ -49,6 +49,7 @@ class Shuffler:
     """number of records of the smallest client"""
     adversary: Adversary = Adversary.SHUFFLER
     charges_everyone: bool = False
+    colluding: int = 0
 
     @property
     def quorum(self) -> int:
@@ -132,6 +133,10 @@ class Shuffler:
                 f"epsilon = {privacy.epsilon:g} is above {where} of ISRL-DP: with so little noise, shuffling "
                 "does not amplify. Use a smaller one, or noisy-mb-sgd or accelerated-mb-sgd, which need none"
             )
+
+    def levelled(self, noise_multipliers: Tensor, stds: Tensor) -> Tensor:
+        """What each needs: all need the same."""
+        return noise_multipliers
 
     def event(
         self, work: Work, clients: int, records: int, noise_multiplier: float, releases: int

@@ -46,6 +46,7 @@ class BinomialGradient:
     unit: Unit = field(default=Unit.RECORD, init=False)
     public: tuple[str, ...] = field(default=(RECORD_COUNTS,), init=False)
     batches_per_round: int = field(default=1, init=False)
+    adds_up: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         if self.model.penalty is not None:

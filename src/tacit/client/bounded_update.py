@@ -68,6 +68,11 @@ class BoundedUpdate:
         """One batch for each local step."""
         return self.steps
 
+    @property
+    def adds_up(self) -> bool:
+        """Yes, unless the noise of one release depends on that of another."""
+        return not self.noise.init(1, 1)
+
     def init(self, point: Tensor, federation: Federation) -> State:
         """Create the noise's memory."""
         return noise_memory(self.noise, federation.clients, self.model.dim)
@@ -79,7 +84,7 @@ class BoundedUpdate:
         bounded = self.bound.sums(LayeredGradients.written(updates.to(self.noise.precision), each))
         stds = self.noise_stds(cohort.sizes, noise_multipliers)
         bounded, state = with_noise(self.noise, bounded, stds, noise_multipliers, cohort, state)
-        return bounded.to(point.dtype), state
+        return bounded, state
 
     def updates(self, point: Tensor, cohort: Cohort) -> Tensor:
         """Each client's update, in units of the local step: (clients, dim), neither bounded nor private."""

@@ -113,6 +113,11 @@ class NoisyLocalSteps:
         return tuple(dict.fromkeys([RECORD_COUNTS, *assumed]))
 
     @property
+    def adds_up(self) -> bool:
+        """No: the noise of a step goes through the gradients of the next."""
+        return False
+
+    @property
     def batches_per_round(self) -> int:
         """One batch for each local step."""
         return self.steps

@@ -64,6 +64,14 @@ class Work(Protocol):
         """How many batches a client draws in a round."""
         ...
 
+    @property
+    def adds_up(self) -> bool:
+        """Whether a sum of several clients' vectors, each with a share of the noise, has the noise of all shares.
+
+        So it is if the noise is Gaussian, independent between releases, and added last.
+        """
+        ...
+
     def with_noise(self, noise: Noise) -> Self:
         """The same work with another kind of noise."""
         ...
@@ -129,6 +137,11 @@ class PrivateGradient:
         return {**own, **noise_memory(self.noise, federation.clients, self.model.dim)}
 
     @property
+    def adds_up(self) -> bool:
+        """Yes, unless the noise of one release depends on that of another."""
+        return self.by_coordinate
+
+    @property
     def by_coordinate(self) -> bool:
         """Whether single coordinates may be computed without the others; noise with memory needs all of them."""
         return not self.noise.init(1, 1)
@@ -156,7 +169,7 @@ class PrivateGradient:
             penalty = penalty[at] if isinstance(penalty, Tensor) else penalty
         stds = self.noise_stds(cohort.sizes, noise_multipliers)
         estimate, state = with_noise(self.noise, estimate, stds, noise_multipliers, cohort, state)
-        return estimate.to(point.dtype) + penalty, state
+        return estimate + penalty, state
 
     def noise_stds(self, sizes: Tensor, noise_multipliers: Tensor) -> Tensor:
         """The noise on each coordinate, z bound / b."""

@@ -32,6 +32,13 @@ class Uplink(Protocol):
     def compressor(self) -> Compressor:
         """The compressor that turns vectors into messages."""
 
+    @property
+    def shared(self) -> bool:
+        """Whether all clients of a round send the same coordinates, so that their messages can be added up."""
+
+    def message_bytes(self, dim: int) -> int:
+        """The exact length of every message."""
+
     def init(self, clients: int, dim: int, zeros: Zeros = torch.zeros) -> State:
         """The clients' memory before the first round; row i of every tensor belongs to client i.
 
@@ -72,10 +79,13 @@ class Uplink(Protocol):
     def broadcast(self, state: State) -> State:
         """The parts of the server's memory that the next round's clients get besides the point, by name."""
 
-    def receive(self, total: Tensor, state: State, *, cohort: float, clients: int) -> tuple[Tensor, State]:
+    def receive(
+        self, total: Tensor, state: State, *, cohort: float, clients: int, at: Tensor | None = None
+    ) -> tuple[Tensor, State]:
         """The direction (d,), from the sum (d,) of all decoded messages of `cohort` out of `clients`.
 
-        `cohort` is the number that sums are divided by: the clients that sent, or how many were expected to.
+        `cohort` is the number that sums are divided by: the clients that sent, or how many were expected to. `at`
+        are the coordinates that all messages carried, if they shared them.
         """
 
 
@@ -87,9 +97,13 @@ class Direct:
     """
 
     compressor: Compressor
+    shared = False
 
     def __post_init__(self) -> None:
         check_unbiased(self.compressor)
+
+    def message_bytes(self, dim: int) -> int:
+        return self.compressor.message_bytes(dim)
 
     def init(self, clients: int, dim: int, zeros: Zeros = torch.zeros) -> State:
         return {}
@@ -124,8 +138,10 @@ class Direct:
     def broadcast(self, state: State) -> State:
         return {}
 
-    def receive(self, total: Tensor, state: State, *, cohort: float, clients: int) -> tuple[Tensor, State]:
-        _check_counts(cohort, clients)
+    def receive(
+        self, total: Tensor, state: State, *, cohort: float, clients: int, at: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        check_counts(cohort, clients)
         return total / cohort, state
 
 
@@ -147,6 +163,7 @@ class Shifted:
 
     compressor: Compressor
     shift_step: float | None = None
+    shared = False
 
     def __post_init__(self) -> None:
         check_unbiased(self.compressor)
@@ -156,6 +173,9 @@ class Shifted:
     def gamma(self, dim: int) -> float:
         """The shift step in use for vectors of length `dim`."""
         return prescribed_shift_step(self.compressor.omega(dim)) if self.shift_step is None else self.shift_step
+
+    def message_bytes(self, dim: int) -> int:
+        return self.compressor.message_bytes(dim)
 
     def init(self, clients: int, dim: int, zeros: Zeros = torch.zeros) -> State:
         return {"shift": zeros((count("clients", clients), count("dim", dim)))}
@@ -202,8 +222,10 @@ class Shifted:
     def broadcast(self, state: State) -> State:
         return {}
 
-    def receive(self, total: Tensor, state: State, *, cohort: float, clients: int) -> tuple[Tensor, State]:
-        _check_counts(cohort, clients)
+    def receive(
+        self, total: Tensor, state: State, *, cohort: float, clients: int, at: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        check_counts(cohort, clients)
         shift = state["shift"]
         direction = torch.add(shift, total, alpha=1 / cohort)
         return direction, {"shift": shift.add_(total, alpha=self.gamma(total.numel()) / clients)}
@@ -248,7 +270,8 @@ def prescribed_shift_step(omega: float) -> float:
     return math.sqrt((1 + 2 * omega) / (2 * (1 + omega) ** 3))
 
 
-def _check_counts(cohort: float, clients: int) -> None:
+def check_counts(cohort: float, clients: int) -> None:
+    """Refuse a cohort of more clients than there are."""
     if positive("cohort", cohort) > count("clients", clients):
         raise RequestError(f"cohort must be at most the number of clients, {clients}, not {cohort}")
 

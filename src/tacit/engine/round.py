@@ -17,7 +17,7 @@ from tacit.client.work import PrivateGradient
 from tacit.compress import Packets
 from tacit.compress.uplink import Zeros
 from tacit.federation import Federation
-from tacit.noise.randomness import Purpose
+from tacit.noise.randomness import Generators, Purpose, Randomness
 from tacit.state import State
 
 POINT = "point"
@@ -74,19 +74,21 @@ def client_round(
     point = received[POINT]
     if told := algorithm.uplink.told(received, state.uplink, cohort.clients):
         cohort = replace(cohort, told=told)
-    generators = cohort.generators(Purpose.COMPRESS)
+    shared = algorithm.uplink.shared
+    generators = cohort.shared_generators(Purpose.COORDINATES) if shared else cohort.generators(Purpose.COMPRESS)
     if isinstance(algorithm.work, PrivateGradient) and algorithm.work.by_coordinate:
         choice = algorithm.uplink.choose(len(point), generators)
         if choice is not None:
             # Only the coordinates that are sent need be computed: the message has the same distribution.
             rows, work = algorithm.work.run(point, cohort, state.work, noise_multipliers, at=choice.indices)
-            values = _weighted(rows, cohort)
+            values = _weighted(rows.to(point.dtype), cohort)
             packets, uplink = algorithm.uplink.send_chosen(
                 values, choice, state.uplink, cohort.clients, generators
             )
             return packets, ClientState(work, uplink)
     rows, work = algorithm.work.run(point, cohort, state.work, noise_multipliers)
-    packets, uplink = algorithm.uplink.send(_weighted(rows, cohort), state.uplink, cohort.clients, generators)
+    values = _weighted(rows.to(point.dtype), cohort)
+    packets, uplink = algorithm.uplink.send(values, state.uplink, cohort.clients, generators)
     return packets, ClientState(work, uplink)
 
 
@@ -94,10 +96,28 @@ def _weighted(rows: Tensor, cohort: Cohort) -> Tensor:
     return rows if cohort.weights is None else rows * cohort.weights.to(rows.device, rows.dtype)[:, None]
 
 
+def shared_coordinates(algorithm: Algorithm, dim: int, round: int, randomness: Randomness) -> Tensor | None:
+    """The coordinates that all clients of a round send, if they share them and send only some."""
+    if not algorithm.uplink.shared:
+        return None
+    choice = algorithm.uplink.choose(dim, Generators(randomness, Purpose.COORDINATES, round=round))
+    return None if choice is None else choice.indices[0]
+
+
 def server_round(
-    algorithm: Algorithm, total: Tensor, state: ServerState, *, round: int, cohort: int, clients: int
+    algorithm: Algorithm,
+    total: Tensor,
+    state: ServerState,
+    *,
+    round: int,
+    cohort: int,
+    clients: int,
+    at: Tensor | None = None,
 ) -> ServerState:
-    """The server's state after a round whose decoded messages add up to `total`."""
+    """The server's state after a round whose decoded messages add up to `total`.
+
+    `at` are the `shared_coordinates` of the round.
+    """
     divisor = algorithm.participation.divisor(cohort)
-    direction, uplink = algorithm.uplink.receive(total, state.uplink, cohort=divisor, clients=clients)
+    direction, uplink = algorithm.uplink.receive(total, state.uplink, cohort=divisor, clients=clients, at=at)
     return ServerState(algorithm.server.step(state.update, direction, round), uplink)

@@ -16,6 +16,7 @@ from torch import Tensor
 from tacit._version import __version__
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.calibrate import Calibration
+from tacit.algorithms.trust import Travel
 from tacit.client.cohort import Cohort
 from tacit.client.grams import Grams
 from tacit.engine.checkpoint import Checkpoint
@@ -32,10 +33,12 @@ from tacit.engine.round import (
     client_start,
     server_round,
     server_start,
+    shared_coordinates,
 )
 from tacit.errors import DivergedError
 from tacit.federation import Federation
-from tacit.noise.randomness import Purpose, Randomness
+from tacit.noise.gaussian import gaussian_rows
+from tacit.noise.randomness import Generators, Purpose, Randomness
 from tacit.privacy.promises.terms import Unit
 
 CHUNK_BYTES = 2**27
@@ -120,6 +123,9 @@ class Simulation:
         trust, work = self.algorithm.trust, self.algorithm.work
         clients, bits, evaluations = state.clients, 0, 0.0
         multipliers = trust.share(self.calibration.noise_multipliers, len(cohort))
+        pooled = self._pooled_std(cohort, multipliers)
+        if pooled is not None:
+            multipliers = torch.zeros_like(multipliers)
         for members in self._chunks(cohort):
             part = self._part(members, state.round)
             packets, clients = client_round(self.algorithm, sent, part, clients, multipliers[members])
@@ -132,6 +138,9 @@ class Simulation:
         if self.calibration.guarantee is not None:
             multiplier, bound = float(self.calibration.noise_multipliers[0]), work.bound.norm(work.model.dim)
             total = trust.top_up(total, multiplier, bound, len(cohort), state.round, self.randomness)
+        at = shared_coordinates(self.algorithm, len(total), state.round, self.randomness)
+        if pooled:
+            total = self._with_pooled_noise(total, pooled, at, state.round)
         if not bool(torch.isfinite(total).all()):
             raise DivergedError(f"round {state.round}: the messages are no longer finite; use a smaller step")
         server = server_round(
@@ -141,6 +150,7 @@ class Simulation:
             round=state.round,
             cohort=len(cohort),
             clients=self.federation.clients,
+            at=at,
         )
         state.releases[self.charged(cohort)] += 1
         ratio = self._signal_to_noise(sent[POINT], total, cohort, state.round) if measure else None
@@ -154,11 +164,30 @@ class Simulation:
             evaluations=state.evaluations + evaluations,
         )
 
+    def _pooled_std(self, cohort: Tensor, multipliers: Tensor) -> float | None:
+        """The noise of the sum, if only sums are seen: it is then drawn at once, instead of share by share.
+
+        A sum of independent Gaussian shares is one Gaussian of their total variance, and nothing between the
+        noise and the sum depends on single shares. Shares on a lattice are drawn one by one.
+        """
+        work = self.algorithm.work
+        if self.algorithm.travel is not Travel.SUMMED or work.noise.secret:
+            return None
+        weights, sizes = self.federation.weights, self.federation.sizes[cohort]
+        stds = work.noise_stds(sizes, multipliers[cohort]).double()
+        return float(torch.linalg.vector_norm(stds if weights is None else stds * weights[cohort].double()))
+
+    def _with_pooled_noise(self, total: Tensor, std: float, at: Tensor | None, round: int) -> Tensor:
+        number = len(total) if at is None else len(at)
+        generators = Generators(self.randomness, Purpose.NOISE, round=round)
+        noise = gaussian_rows(torch.tensor([std], dtype=torch.float64), number, generators)[0].to(total.device)
+        return total + noise if at is None else total.index_add(0, at.to(total.device), noise)
+
     def _expected(self, cohort: int) -> tuple[int, float]:
         """Bits and record gradients of a round in expectation over secret coins."""
         expected = self.algorithm.participation.divisor(cohort)
         work, clients = self.algorithm.work, self.federation.clients
-        each = 8 * self.algorithm.uplink.compressor.message_bytes(work.model.dim)
+        each = 8 * self.algorithm.uplink.message_bytes(work.model.dim)
         everyone = Cohort(self.federation, torch.arange(clients), 0, self.randomness)
         return round(each * expected), work.evaluations(everyone) * expected / clients
 

@@ -145,5 +145,5 @@ def _need(plan: Plan) -> Need:
         noise_multiplier=float(calibration.noise_multipliers[one]),
         noise_std=float(calibration.noise_stds[one]),
         epsilon=plan.guarantee.epsilon if plan.guarantee else float("inf"),
-        uplink_bits_per_client=8 * plan.releases * plan.algorithm.uplink.compressor.message_bytes(work.model.dim),
+        uplink_bits_per_client=8 * plan.releases * plan.algorithm.uplink.message_bytes(work.model.dim),
     )

@@ -50,6 +50,7 @@ class Adversary(_Word):
     SERVER = "server"
     SHUFFLER = "shuffler"
     COHORT = "cohort"
+    SECURE_SUM = "secure-sum"
     SUM = "sum"
     MODEL = "model"
 
@@ -69,6 +70,7 @@ _DESCRIPTIONS = {
     Adversary.SERVER: "the server and all other parties, who see every message of every client",
     Adversary.SHUFFLER: f"a server that gets all messages in random order from a trusted shuffler {_ALONE}",
     Adversary.COHORT: f"anyone who sees each round's sum and who took part, not a message, {_ALONE}",
+    Adversary.SECURE_SUM: "a server that can open nothing but each round's sum over enough clients",
     Adversary.SUM: f"anyone who sees only each round's sum over clients, not who took part, {_ALONE}",
     Adversary.MODEL: "anyone who sees only the final model, and trusts the server with everything else",
 }
