@@ -70,7 +70,8 @@ def measure(silos: int, quorum: int, colluding: int) -> None:
             states[n], sent[n] = parties[n].mask(states[n], round, CONTEXT, message[:1000])
         spent, start = 0.0, time.perf_counter()
         closing = Closing(round, CONTEXT, frozenset(present))
-        total = opened(group, lambda request, _, p=present: ask(request, p), prepared, closing, sent)
+        masked = np.sum(list(sent.values()), axis=0, dtype=np.uint32)
+        total = opened(group, lambda request, _, p=present: ask(request, p), prepared, closing, masked)
         server = time.perf_counter() - start - spent
         assert np.array_equal(
             ring.residues(total.astype(np.int64)), ring.residues(message[:1000].astype(np.int64) * len(present))

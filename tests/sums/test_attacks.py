@@ -44,7 +44,8 @@ def _sum_of(
 ) -> Residues | None:
     """What the server gets if it asks everybody to open this list."""
     try:
-        return opened(consortium.group, consortium.ask, prepared, Closing(0, CONTEXT, frozenset(silos)), masked)
+        closing = Closing(0, CONTEXT, frozenset(silos))
+        return opened(consortium.group, consortium.ask, prepared, closing, total(masked, silos))
     except (TooFewError, MessageError):
         return None
 
@@ -95,8 +96,9 @@ def test_two_sets_asked_of_two_groups(defended: bool) -> None:
         for silos, group in zip((range(5), range(4)), groups, strict=True):
             closing = Closing(0, CONTEXT, frozenset(silos))
             try:
+                whole = total(masked, silos)
                 opened(
-                    consortium.group, lambda r, _, c=consortium, g=group: c.ask(r, g), prepared, closing, masked
+                    consortium.group, lambda r, _, c=consortium, g=group: c.ask(r, g), prepared, closing, whole
                 )
                 opens += 1
             except TooFewError:

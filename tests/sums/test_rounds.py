@@ -32,7 +32,9 @@ def test_everybody() -> None:
             asked.append(request[0])  # noqa: B023
             return consortium.ask(request, range(4))
 
-        assert np.array_equal(opened(consortium.group, ask, prepared, closing, masked), total(sent, range(4)))
+        assert np.array_equal(
+            opened(consortium.group, ask, prepared, closing, total(masked, range(4))), total(sent, range(4))
+        )
         assert asked == [Kind.REVEAL], "nobody vanished: one exchange after the messages"
         assert all(not np.array_equal(masked[n], sent[n]) for n in range(4))
 
@@ -82,7 +84,11 @@ def test_random_vanishing(silos: int, quorum: int, colluding: int, rounds: int) 
         closing = Closing(round, CONTEXT, frozenset(arrived))
         try:
             result = opened(
-                group, lambda request, among: consortium.ask(request, among, drops), prepared, closing, masked
+                group,
+                lambda request, among: consortium.ask(request, among, drops),
+                prepared,
+                closing,
+                total(masked, arrived),
             )
         except TooFewError:
             outcomes["too few"] += 1
@@ -110,7 +116,7 @@ def test_vanished_silos_up_to_the_quorum_cost_no_round() -> None:
             lambda request, among: consortium.ask(request, [n for n in among if n in rest]),  # noqa: B023
             made,
             Closing(0, CONTEXT, frozenset(senders)),
-            masked,
+            total(masked, senders),
         )
         assert np.array_equal(result, total(sent, senders))
 
@@ -120,10 +126,10 @@ def test_a_round_can_be_opened_later() -> None:
     consortium, sent = Consortium(5, 4, 1), messages(5)
     prepared = Prepared.from_bytes(consortium.prepared().to_bytes(), consortium.group)
     masked = {n: consortium.mask(n, 0, sent[n]) for n in range(4)}
-    closing = Closing(0, CONTEXT, frozenset(range(4)))
+    closing, whole = Closing(0, CONTEXT, frozenset(range(4))), total(masked, range(4))
     with pytest.raises(TooFewError, match="signed the list"):
-        opened(consortium.group, lambda r, among: consortium.ask(r, [0, 1, 2]), prepared, closing, masked)
-    result = opened(consortium.group, lambda r, among: consortium.ask(r, among), prepared, closing, masked)
+        opened(consortium.group, lambda r, _: consortium.ask(r, [0, 1, 2]), prepared, closing, whole)
+    result = opened(consortium.group, consortium.ask, prepared, closing, whole)
     assert np.array_equal(result, total(sent, range(4)))
 
 
@@ -135,8 +141,9 @@ def test_wrong_shares_open_nothing() -> None:
         answers = consortium.ask(request, range(4))
         return {n: bytes(33) + answer[33:] if n == 1 else answer for n, answer in answers.items()}
 
+    closing = Closing(0, CONTEXT, frozenset(range(4)))
     with pytest.raises(MessageError, match=r"wrong|belong"):
-        opened(consortium.group, spoilt, prepared, Closing(0, CONTEXT, frozenset(range(4))), masked)
+        opened(consortium.group, spoilt, prepared, closing, total(masked, range(4)))
 
 
 def test_messages_for_different_points_do_not_open() -> None:
@@ -144,7 +151,7 @@ def test_messages_for_different_points_do_not_open() -> None:
     prepared = consortium.prepared()
     masked = {n: consortium.mask(n, 0, sent[n], bytes([n == 1]) * 32) for n in range(4)}
     closing = Closing(0, bytes(32), frozenset(range(4)))
-    result = opened(consortium.group, consortium.ask, prepared, closing, masked)
+    result = opened(consortium.group, consortium.ask, prepared, closing, total(masked, range(4)))
     assert (result != total(sent, range(4))).all(), "masks with the silo of the other point do not cancel"
 
 

@@ -11,8 +11,6 @@ import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from tacit.errors import MessageError, TacitError
 from tacit.sums.arithmetic import Residues
 from tacit.sums.group import SIGNATURE_BYTES, Batch, Bundle, Group, Rounds, check_bundle
@@ -99,13 +97,11 @@ def deliver(ask: Ask, prepared: Prepared) -> None:
     ask(bytes([Kind.DELIVER]) + prepared.delivery, prepared.batch.members)
 
 
-def opened(
-    group: Group, ask: Ask, prepared: Prepared, closing: Closing, masked: Mapping[int, Residues]
-) -> Residues:
+def opened(group: Group, ask: Ask, prepared: Prepared, closing: Closing, masked: Residues) -> Residues:
     """The sum of the messages of the silos in a list, modulo 2^32.
 
     closing: the list. Silos commit themselves to it, so keep it on disk and ask for no other one in this round.
-    masked: the masked messages of the silos in the list.
+    masked: the sum of the masked messages of the silos in the list, modulo 2^32.
 
     `TooFewError` if too few silos answer; `MessageError` if their answers do not open the sum.
     """
@@ -140,11 +136,9 @@ def _secrets(batch: Batch, revealed: Mapping[int, bytes]) -> dict[int, bytes]:
     }
 
 
-def _unmasked(
-    batch: Batch, closing: Closing, masked: Mapping[int, Residues], secrets: Mapping[int, bytes]
-) -> Residues:
+def _unmasked(batch: Batch, closing: Closing, masked: Residues, secrets: Mapping[int, bytes]) -> Residues:
     place, round_id = batch.rounds.place(closing.round), batch.round_id(closing.round, closing.context)
-    total: Residues = np.sum([masked[silo] for silo in sorted(closing.silos)], axis=0, dtype=np.uint32)
+    total = masked.copy()
     for member, secret in secrets.items():
         pair_public, commitment = batch.bundles[member].rounds[place]
         if member in closing.silos:
