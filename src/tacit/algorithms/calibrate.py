@@ -23,7 +23,7 @@ from tacit.client.work import Work, sizes_are_public
 from tacit.errors import RequestError, count
 from tacit.federation import Federation
 from tacit.noise.randomness import Randomness
-from tacit.privacy import Adversary, Guarantee, Target, calibrate_noise, events
+from tacit.privacy import Guarantee, Target, calibrate_noise, events
 from tacit.privacy.accountant import accounting
 from tacit.privacy.accountant.cost import marks
 from tacit.privacy.promises.terms import RECORD_COUNTS
@@ -211,8 +211,9 @@ def calibrate(
         public=tuple(dict.fromkeys((*work.public, *federation.peeks))),
     )
     spent = [event(group.size, group.noise_multiplier) for group in groups]
-    guarantee = promise(tuple(spent[index] for index in members.tolist()), adversary=trust.adversary,
-                        colluding=trust.colluding)
+    guarantee = promise(
+        tuple(spent[index] for index in members.tolist()), adversary=trust.adversary, colluding=trust.colluding
+    )
     for kept, target in zip(guarantee.epsilons, targets, strict=True):
         if kept > target.epsilon:
             raise RequestError(

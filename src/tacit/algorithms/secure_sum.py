@@ -5,24 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+import torch
 from dp_accounting import dp_event
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.trust import Exposure, Travel
 from tacit.client.work import Work
-from tacit.compress import SharedCoordinates
+from tacit.compress import Identity, SharedCoordinates
 from tacit.compress.uplink import Uplink
 from tacit.errors import RequestError, count
 from tacit.federation import Federation
 from tacit.noise.randomness import Randomness
-from tacit.privacy import Target, events
-from tacit.privacy.promises.terms import Adversary
+from tacit.privacy import Target
+from tacit.privacy.promises.terms import Adversary, Unit
 from tacit.server.participation import Attendance, Everyone, FixedNumber, Participation
-
-FINEST_SHARE = 5.0
-"""A share's standard deviation is at least so many lattice steps: the proof needs it, see docs/privacy.md."""
+from tacit.sums.encoding import Encoding
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,8 @@ class SecureSum:
         """Requires one release a round, coordinates that all clients share, and rounds of `cohort` clients."""
         if not work.adds_up:
             raise RequestError(
-                f"{type(work).__name__} has no proof under trust = 'sum': the noise of one local step goes through "
-                "the next gradient, or is not Gaussian, so shares of it do not add up to the noise that is needed"
+                f"{type(work).__name__} has no proof under trust = 'sum': the noise of one local step goes "
+                "through the next gradient, or is not Gaussian, so shares of it do not add up to the noise needed"
             )
         if not uplink.shared:
             raise RequestError("under trust = 'sum' all clients must send the same coordinates: use secured(...)")
@@ -112,7 +112,7 @@ class SecureSum:
             )
 
     def check_target(self, work: Work, privacy: Target | Sequence[Target] | str) -> None:
-        """Accepts any budgets: the noise of the sum serves the strictest, and the others get more than they need."""
+        """Accepts any budgets: the noise of the sum serves the strictest, and the others get more."""
 
     def levelled(self, noise_multipliers: Tensor, stds: Tensor) -> Tensor:
         """All clients add the same noise to the sum, as much as the one that needs the most."""
@@ -123,15 +123,9 @@ class SecureSum:
     ) -> dp_event.DpEvent:
         """The event of the client's work, with the noise of all honest shares."""
         event = work.event(records, noise_multiplier, releases)
-        if not work.noise.secret:
-            return event
-        # Everyone's noise has to be right, and the errors of rounding add up to `rounding_error`.
-        event = work.noise.charged(event, work.model.dim, releases * (self.cohort - 1))
-        return events.composed([event, events.inexact_noise(0.0, self.rounding_error(work.model.dim, releases))])
-
-    def rounding_error(self, dim: int, releases: int) -> float:
-        """Total variation between a sum of rounded shares and a function of the sum before rounding."""
-        return 4 * self.honest * dim * releases * math.exp(-((math.pi * FINEST_SHARE) ** 2))
+        # Everyone's noise has to be right. One share more pays for what rounding adds: a total variation of at
+        # most 4 h exp(-(5 pi)^2) per coordinate, far below the mass of a share's missing tails.
+        return work.noise.charged(event, work.model.dim, releases * self.cohort)
 
     def share(self, noise_multipliers: Tensor, cohort: int) -> Tensor:
         """z / sqrt(honest clients of the smallest sum)."""
@@ -157,6 +151,58 @@ class SecureSum:
         return (Exposure(Adversary.SERVER, work.event(records, own, max(1, attendance.most))),)
 
 
+def encoding_of(
+    algorithm: Algorithm, federation: Federation, noise_std: float, noise_multiplier: float, rounds: int
+) -> Encoding:
+    """How messages become integers, from public numbers alone.
+
+    `noise_std` is a client's share on a coordinate of what it sends, and `noise_multiplier` the largest share in
+    bounds.
+    """
+    trust, uplink, work = algorithm.trust, algorithm.uplink, algorithm.work
+    assert isinstance(trust, SecureSum), "only sums are encoded"
+    assert isinstance(uplink, SharedCoordinates), "sums need shared coordinates"
+    weight = 1.0 if federation.weights is None else float(federation.weights.max())
+    dim, whole = work.model.dim, isinstance(uplink.compressor, Identity)
+    return Encoding.of(
+        silos=trust.cohort,
+        longest=weight * longest_vector(work, federation, rounds),
+        noise_std=noise_std,
+        noise_multiplier=noise_multiplier,
+        slack=work.noise.slack,
+        dim=uplink.kept(dim),
+        rotated=whole,
+        rounds=rounds,
+    )
+
+
+def longest_vector(work: Any, federation: Federation, rounds: int) -> float:
+    """The norm that a client's vector before noise exceeds in a run with a probability of at most 1e-10."""
+    bound: float = work.bound.norm(work.model.dim)
+    if work.unit is Unit.CLIENT:
+        return bound
+    sizes, batches = federation.sizes.double(), work.sampling.batch_sizes(federation.sizes).double()
+    # Bernstein's inequality for the records of a random batch, over all clients and rounds.
+    rare = math.log(rounds * federation.clients / 1e-10)
+    drawn = torch.minimum(sizes, batches + (2 * batches * rare).sqrt() + rare)
+    reach = work.estimator.reach(float((batches / sizes).max()))
+    return bound * float((reach.always * sizes / batches + reach.drawn * drawn / batches).max())
+
+
 def secured(algorithm: Algorithm, trust: SecureSum) -> Algorithm:
     """The same algorithm when the server opens only sums: its messages are made ones that add up."""
     return replace(algorithm, uplink=SharedCoordinates.like(algorithm.uplink), trust=trust)
+
+
+def settled_bits(
+    algorithm: Algorithm, federation: Federation, noise_stds: Tensor, noise_multipliers: Tensor, rounds: int
+) -> Algorithm:
+    """The algorithm with the number of bits that its messages need at this noise; others are unchanged."""
+    uplink = algorithm.uplink
+    if not isinstance(algorithm.trust, SecureSum) or not isinstance(uplink, SharedCoordinates):
+        return algorithm
+    weights = 1.0 if federation.weights is None else federation.weights.double()
+    std = float((noise_stds * weights).max())
+    share = float(algorithm.trust.share(noise_multipliers, 0).max())
+    bits = encoding_of(algorithm, federation, std, share, rounds).ring.bits
+    return replace(algorithm, uplink=replace(uplink, bits=bits))

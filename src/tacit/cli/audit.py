@@ -33,6 +33,9 @@ def audit(
     clients: o.Clients = None,
     partition: o.Partition = None,
     model: o.Model = None,
+    trust: o.Trust = None,
+    quorum: o.Quorum = None,
+    colluding: o.Colluding = None,
     epsilon: o.Epsilon = None,
     delta: o.Delta = None,
     rounds: o.Rounds = None,
@@ -60,8 +63,9 @@ def audit(
     from tacit.engine.audit import audit_recipe
 
     given = o.given_settings(
-        algorithm=algorithm, data=data, clients=clients, partition=partition, model=model, epsilon=epsilon,
-        delta=delta, rounds=rounds, batch=batch, clip_norm=clip_norm, compressor=compressor, step=step, seed=seed,
+        algorithm=algorithm, data=data, clients=clients, partition=partition, model=model, trust=trust,
+        quorum=quorum, colluding=colluding, epsilon=epsilon, delta=delta,
+        rounds=rounds, batch=batch, clip_norm=clip_norm, compressor=compressor, step=step, seed=seed,
     )  # fmt: skip
     recipe = o.recipe_from(recipe_file, given, settings)
     with Console(stderr=True).status(f"attacking {recipe.algorithm}"):

@@ -36,6 +36,9 @@ def compare(
     clients: o.Clients = None,
     partition: o.Partition = None,
     model: o.Model = None,
+    trust: o.Trust = None,
+    quorum: o.Quorum = None,
+    colluding: o.Colluding = None,
     epsilon: o.Epsilon = None,
     delta: o.Delta = None,
     rounds: o.Rounds = None,
@@ -72,7 +75,8 @@ def compare(
     from tacit.engine.compare import compare as run_comparison
 
     given = o.given_settings(
-        data=data, clients=clients, partition=partition, model=model, epsilon=epsilon, delta=delta,
+        data=data, clients=clients, partition=partition, model=model, trust=trust, quorum=quorum,
+        colluding=colluding, epsilon=epsilon, delta=delta,
         rounds=rounds, batch=batch, clip_norm=clip_norm, compressor=compressor, step=step, seed=seed,
     )  # fmt: skip
     everyone = [name for name, entry in ALGORITHMS.items() if entry.private and not entry.client_coins]

@@ -29,6 +29,15 @@ Privacy = Annotated[
 Adversary = Annotated[
     str | None, typer.Option(help="For client-level algorithms: sum (sees only sums) or server (sees messages).")
 ]
+Trust = Annotated[
+    str | None, typer.Option(help="sum: the server opens only sums over clients. [dim]as the algorithm says[/]")
+]
+Quorum = Annotated[
+    int | None, typer.Option(help="With --trust sum: the fewest clients in a sum. [dim]4/5 of them[/]")
+]
+Colluding = Annotated[
+    int | None, typer.Option(help="With --trust sum: how many clients may help the server. [dim]1/5 of them[/]")
+]
 Epsilon = Annotated[float | None, typer.Option(help="The epsilon promised to every record or client.")]
 Delta = Annotated[float | None, typer.Option(help="The delta of the promise.")]
 Rounds = Annotated[int | None, typer.Option(help="Number of communication rounds.")]

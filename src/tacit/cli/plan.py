@@ -45,6 +45,9 @@ def plan(
     ] = None,
     partition: o.Partition = None,
     model: o.Model = None,
+    trust: o.Trust = None,
+    quorum: o.Quorum = None,
+    colluding: o.Colluding = None,
     epsilon: o.Epsilon = None,
     delta: o.Delta = None,
     rounds: o.Rounds = None,
@@ -73,7 +76,8 @@ def plan(
     from tacit.planning.needs import noise_needs
 
     given = o.given_settings(
-        data=data, clients=clients, partition=partition, model=model, epsilon=epsilon, delta=delta,
+        data=data, clients=clients, partition=partition, model=model, trust=trust, quorum=quorum,
+        colluding=colluding, epsilon=epsilon, delta=delta,
         rounds=rounds, batch=batch, clip_norm=clip_norm, compressor=compressor, step=step,
     )  # fmt: skip
     names = [name for text in algorithm or [] for name in o.parse_list("--algorithm", text)]

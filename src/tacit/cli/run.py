@@ -31,6 +31,9 @@ def run(
     model: o.Model = None,
     privacy: o.Privacy = None,
     adversary: o.Adversary = None,
+    trust: o.Trust = None,
+    quorum: o.Quorum = None,
+    colluding: o.Colluding = None,
     epsilon: o.Epsilon = None,
     delta: o.Delta = None,
     rounds: o.Rounds = None,
@@ -51,7 +54,8 @@ def run(
 
     given = o.given_settings(
         algorithm=algorithm, data=data, clients=clients, partition=partition, model=model,
-        privacy=privacy, adversary=adversary, epsilon=epsilon, delta=delta, rounds=rounds,
+        privacy=privacy, adversary=adversary, trust=trust, quorum=quorum, colluding=colluding,
+        epsilon=epsilon, delta=delta, rounds=rounds,
         batch=batch, clip_norm=clip_norm, compressor=compressor, step=step, seed=seed,
     )  # fmt: skip
     if resume and out is None:

@@ -48,8 +48,8 @@ class SharedCoordinates:
         check_unbiased(self.compressor)
         if not isinstance(self.compressor, Identity | RandK):
             raise RequestError(
-                f"compressor {self.compressor.spec()} rounds every message by itself, so a sum of its messages is "
-                "not a message of the sum: with trust = 'sum' use rand-k or identity"
+                f"compressor {self.compressor.spec()} rounds every message by itself, so a sum of its messages "
+                "is not a message of the sum: with trust = 'sum' use rand-k or identity"
             )
         if self.shift_step:
             probability("shift_step", self.shift_step)

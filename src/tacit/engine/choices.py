@@ -10,6 +10,7 @@ from typing import Any
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.calibrate import Privacy, attendance, calibrate, releases
 from tacit.algorithms.registry import algorithm_entry
+from tacit.algorithms.secure_sum import SecureSum
 from tacit.algorithms.settings import checked_settings, usual_settings
 from tacit.client.bounds import build_bound
 from tacit.client.estimators import Minibatch
@@ -158,7 +159,7 @@ def _mean_cohort(participation: Participation) -> float | None:
 
 def participation_of(recipe: Recipe, clients: int) -> Participation:
     """Who takes part: `cohort` clients by public coins, or about as many by their own secret coins."""
-    coins = algorithm_entry(recipe.algorithm).client_coins
+    coins = algorithm_entry(recipe.algorithm).client_coins and recipe.trust is None
     if not coins or recipe.algorithm_settings.get("adversary") == "server":
         return parse_participation(recipe.cohort)
     try:
@@ -167,6 +168,15 @@ def participation_of(recipe: Recipe, clients: int) -> Participation:
         if isinstance(error, RequestError):
             raise
         raise RequestError(f"cohort must be a number of clients here, not {recipe.cohort!r}") from error
+
+
+def secure_sum_of(recipe: Recipe, clients: int) -> SecureSum | None:
+    """The trust of a recipe that asks for secure sums."""
+    if recipe.trust is None:
+        return None
+    who = participation_of(recipe, clients)
+    cohort = who.number if isinstance(who, FixedNumber) else clients
+    return SecureSum.of(cohort, recipe.quorum, recipe.colluding)
 
 
 def feature_norm(recipe: Recipe) -> float | None:

@@ -19,10 +19,11 @@ from tacit.algorithms.calibrate import Calibration, Privacy, attendance, calibra
 from tacit.algorithms.hybrid import protect_clients
 from tacit.algorithms.prospect import settle_steps
 from tacit.algorithms.registry import algorithm_entry, build_algorithm
+from tacit.algorithms.secure_sum import secured, settled_bits
 from tacit.algorithms.settings import About
 from tacit.algorithms.shuffled import settled
 from tacit.engine.bound_source import find_bound
-from tacit.engine.choices import feature_norm, participation_of, resolved, with_theory_smoothing
+from tacit.engine.choices import feature_norm, participation_of, resolved, secure_sum_of, with_theory_smoothing
 from tacit.engine.defaults import good_weights
 from tacit.engine.recipe import Recipe
 from tacit.engine.records import unweighted, weighted
@@ -134,6 +135,7 @@ def plan(
     algorithm.work.sampling.check_rounds(federation.sizes, rounds * algorithm.work.batches_per_round)
     algorithm = settled(algorithm, float(found.noise_multipliers[0]))
     algorithm = settle_steps(algorithm, federation, found.noise_stds, float(found.noise_multipliers[0]), rounds)
+    algorithm = settled_bits(algorithm, federation, found.noise_stds, found.noise_multipliers, rounds)
     found = replace(found, algorithm=algorithm)
     return Plan(algorithm, federation, rounds, privacy, seed, stream, attended, found, clients)
 
@@ -191,9 +193,11 @@ def algorithm_of(
     """The algorithm of a recipe; `before` is the release that its bound was derived from, if any."""
     who = participation_of(recipe, federation.clients)
     about = About(federation, recipe.rounds or 1, recipe.seed, who, before)
-    return build_algorithm(
+    made = build_algorithm(
         recipe.algorithm, model, recipe.algorithm_settings, about, noise=build_noise(recipe.noise)
     )
+    trust = secure_sum_of(recipe, federation.clients)
+    return made if trust is None or recipe.privacy == "none" else secured(made, trust)
 
 
 def _check_device(device: str) -> None:

@@ -3,8 +3,8 @@
 A silo sends nearest((c + N) / g) modulo 2^k, coordinate by coordinate: c is its bounded value, N its share of the
 noise with standard deviation s, g the step and k the number of bits. Both follow from public numbers.
 
-- g = s / 64. Rounding adds a variance of g^2 / 12 to a share of s^2 (one part in 49,152), and the theorem that
-  shares add up needs s >= 5 g.
+- g = s / 8. Rounding adds a variance of g^2 / 12 to a share of s^2 (one part in 768), and the theorem that shares
+  add up needs s >= 5 g.
 - k is the least number of bits for which a run wraps around with probability at most 1e-9. Wrapping costs
   accuracy, never privacy: the server sees the integer sum modulo 2^k, a function of the integer sum.
 
@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from tacit.compress.bits import pack, packed_bytes, padding_is_zero, unpack
 from tacit.errors import DataError, MessageError, RequestError, count
 
-STEP_EXPONENT = 6
-"""2^6 steps per standard deviation of one silo's share of the noise."""
+STEP_EXPONENT = 3
+"""2^3 steps per standard deviation of one silo's share of the noise."""
 
 MOST_BITS = 25
 """The widest integer that `tacit.compress.bits` packs in 32-bit words."""
@@ -47,7 +47,7 @@ class Ring:
 
     >>> ring = Ring.for_sum(silos=100, bound=0.1, noise_std=0.2, dim=21_840, rounds=150)
     >>> ring.bits, ring.message_bytes(21_840)
-    (15, 40950)
+    (13, 35490)
     >>> ring.decode_sum(ring.encode(np.array([0.1, -0.05])) + ring.encode(np.array([0.1, 0.1])))
     array([0.2 , 0.05])
     """

@@ -223,7 +223,8 @@ class Game:
             who = seat.present(algorithm, noise, t, sources)
             cohort = Cohort(federation, who.positions, t, self.randomness)
             packets, state = client_round(algorithm, {POINT: point, **beside}, cohort, state, who.multipliers)
-            received = algorithm.uplink.compressor.decode(packets.encode(), self.dim) if noise else packets
+            # What is summed under masks has no bytes of its own.
+            received = packets if uplink.shared or not noise else self._decoded(packets)
             rows = _values(received) + shifts[who.positions]
             if isinstance(uplink, Shifted):
                 # Shifts follow from earlier messages, so the adversary adds them back.
@@ -233,6 +234,10 @@ class Game:
 
     def _sources(self, trials: int, first: int) -> list[Randomness]:
         return [randomness_of(first + n, self.randomness) for n in range(trials)]
+
+    def _decoded(self, packets: Packets) -> Packets:
+        """Messages as the server reads them."""
+        return self.algorithm.uplink.compressor.decode(packets.encode(), self.dim)
 
     def _in_parts(self, pulls: Array, first: int, tactic: Tactic, noise: float, uplink: Uplink) -> Array:
         numbers = self.seat.clients * self.records * self.dim

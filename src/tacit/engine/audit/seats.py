@@ -12,10 +12,12 @@ import torch
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.secure_sum import SecureSum
 from tacit.engine.audit.stage import CoinFlips
 from tacit.noise.randomness import Purpose, Randomness
 from tacit.privacy import Adversary
 from tacit.privacy.accountant.pairs import Array
+from tacit.server.participation import Everyone
 
 
 @dataclass(frozen=True)
@@ -260,7 +262,13 @@ FEW_EXPECTED = 4.0
 
 
 def small_crowd(algorithm: Algorithm, clients: int) -> tuple[Algorithm, int]:
-    """The same promise about sums with fewer clients at the same rate: others add only their share of noise."""
+    """The same promise about sums with fewer clients at the same rate: others add only their share of noise.
+
+    In a secure sum, colluding clients take off what they sent, so honest ones remain; two with a half each are
+    as good as many.
+    """
+    if isinstance(algorithm.trust, SecureSum):
+        return replace(algorithm, trust=SecureSum(2, 2, 0), participation=Everyone()), 2
     expected = algorithm.participation.divisor(0)
     if expected <= FEW_EXPECTED:
         return algorithm, clients

@@ -118,7 +118,11 @@ class Guarantee:
         """Who the adversaries are and what they are assumed to see, in plain words."""
         if self.adversary is not Adversary.SECURE_SUM:
             return self.adversary.description
-        helped = f"even if {self.colluding} of the other clients help it" if self.colluding else "without any client's help"
+        helped = (
+            f"even if {self.colluding} of the other clients help it"
+            if self.colluding
+            else "without any client's help"
+        )
         return f"{self.adversary.description}, {helped}"
 
     def meets(self, target: Target) -> bool:
