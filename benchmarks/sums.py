@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tacit.sums.arithmetic import Ring
 from tacit.sums.group import Group, Rounds
 from tacit.sums.requests import Closing
-from tacit.sums.server import Prepared, opened, prepare, rounds_ahead
+from tacit.sums.server import Prepared, deliver, opened, prepare, rounds_ahead
 from tacit.sums.silo import SiloState, SumSilo
 
 DIM = 1_000_000
@@ -43,6 +43,7 @@ def measure(silos: int, quorum: int, colluding: int) -> None:
     rounds = rounds_ahead(silos)
     prepared = prepare(group, ask, Rounds(0, 0, rounds), range(silos))
     assert isinstance(prepared, Prepared)
+    deliver(ask, prepared)
     print(f"{silos} silos, quorum {quorum}, colluding {colluding}, threshold {group.threshold}")
     print(
         f"  preparing {rounds} rounds: {spent / silos:.3f} s per silo, "

@@ -11,7 +11,7 @@ from tacit.errors import MessageError
 from tacit.sums.arithmetic import Residues
 from tacit.sums.group import Group, Rounds
 from tacit.sums.requests import Closing
-from tacit.sums.server import Prepared, prepare
+from tacit.sums.server import Prepared, deliver, prepare
 from tacit.sums.silo import SiloState, SumSilo
 
 CONTEXT = bytes(range(32))
@@ -84,6 +84,7 @@ class Consortium:
     def prepared(self, number: int = 0, first: int = 0, rounds: int = 4) -> Prepared:
         prepared = prepare(self.group, self.ask, Rounds(number, first, rounds), self.everyone)
         assert isinstance(prepared, Prepared)
+        deliver(self.ask, prepared)
         return prepared
 
     def all_masked(self, round: int, messages: Sequence[Residues]) -> dict[int, Residues]:

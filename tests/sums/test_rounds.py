@@ -72,6 +72,8 @@ def test_random_vanishing(silos: int, quorum: int, colluding: int, rounds: int) 
             except TooFewError:
                 continue
             prepared = made if isinstance(made, Prepared) else None
+            if prepared is not None:
+                deliver(lambda request, among: consortium.ask(request, among, rarely), prepared)
         sent = messages(silos, seed=round)
         masked = {}
         for n in prepared.batch.members:
@@ -109,6 +111,7 @@ def test_vanished_silos_up_to_the_quorum_cost_no_round() -> None:
         rest = [n for n in range(6) if n not in gone]
         made = prepare(consortium.group, consortium.ask, Rounds(0, 0, 1), rest if moment == "start" else range(6))
         assert isinstance(made, Prepared)
+        deliver(consortium.ask, made)
         senders = range(6) if moment == "list" else rest
         masked = {n: consortium.mask(n, 0, sent[n]) for n in senders}
         result = opened(

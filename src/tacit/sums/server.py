@@ -1,8 +1,8 @@
 """The server's half of secure sums. It is trusted with nothing: it passes bytes on, and adds.
 
-`prepare` takes three exchanges and makes a batch of rounds ready. Opening a round takes one exchange if the
-messages of all members arrived, two if not. `ask` sends one request to some silos and returns the answers that
-came. Every request may be repeated.
+`prepare` and `deliver` take three exchanges and make a batch of rounds ready. Opening a round takes one exchange
+if the messages of all members arrived, two if not. `ask` sends one request to some silos and returns the answers
+that came. Every request may be repeated.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from tacit.errors import MessageError, TacitError
 from tacit.sums.arithmetic import Residues
-from tacit.sums.group import SIGNATURE_BYTES, Batch, Bundle, Group, Rounds, check_bundle
+from tacit.sums.group import ROUNDS_BYTES, SIGNATURE_BYTES, Batch, Bundle, Group, Rounds, check_bundle
 from tacit.sums.masks import add_mask, public_half
 from tacit.sums.requests import Closing, Kind, signatures_to_bytes
 from tacit.sums.secrets import commitment_to, own_seed, pair_seed, parcel_bytes
@@ -42,6 +42,13 @@ def rounds_ahead(silos: int) -> int:
     return max(1, min(MOST_ROUNDS_AHEAD, fitting))
 
 
+def most_request_bytes(silos: int) -> int:
+    """The longest request to a group of this size: all shares of a batch, or all keys."""
+    rounds = rounds_ahead(silos)
+    delivery = silos * (silos * parcel_bytes(rounds) + SIGNATURE_BYTES)
+    return 1 + max(delivery, ROUNDS_BYTES + silos * (2 + Bundle.length(rounds)))
+
+
 @dataclass(frozen=True)
 class Prepared:
     """A batch that is ready, and what every member was sent for it."""
@@ -62,7 +69,7 @@ class Prepared:
 
 
 def prepare(group: Group, ask: Ask, rounds: Rounds, silos: Sequence[int]) -> Prepared | Collection[int]:
-    """Prepare a batch of rounds with those of these silos that answer.
+    """Prepare a batch of rounds with those of these silos that answer; then `deliver` it.
 
     Returns the silos that answered the second request if others answered only the first: all keys are then void,
     so try again with the next number and these silos. `TooFewError` if there is no quorum.
@@ -87,14 +94,12 @@ def prepare(group: Group, ask: Ask, rounds: Rounds, silos: Sequence[int]) -> Pre
     _need(group.quorum, shared, "shared their secrets")
     if len(shared) < len(bundles):
         return sorted(shared)
-    prepared = Prepared(batch, b"".join(shared[silo] for silo in batch.members))
-    deliver(ask, prepared)
-    return prepared
+    return Prepared(batch, b"".join(shared[silo] for silo in batch.members))
 
 
-def deliver(ask: Ask, prepared: Prepared) -> None:
-    """Send the members of a batch each other's shares (again)."""
-    ask(bytes([Kind.DELIVER]) + prepared.delivery, prepared.batch.members)
+def deliver(ask: Ask, prepared: Prepared) -> Collection[int]:
+    """Send the members of a batch each other's shares (again); the silos that have them now."""
+    return ask(bytes([Kind.DELIVER]) + prepared.delivery, prepared.batch.members).keys()
 
 
 def opened(group: Group, ask: Ask, prepared: Prepared, closing: Closing, masked: Residues) -> Residues:

@@ -122,9 +122,8 @@ class SumSilo:
         context: 32 bytes; messages of silos with different contexts do not open.
         message: integers, of which the sum modulo 2^32 or any smaller power of two is wanted.
         """
-        batch = self._ready(state)
+        batch = self.check_ready(state, round)
         place = batch.rounds.place(round)
-        self._check_new(state, round)
         secrets, round_id = Secrets(state.seed), batch.round_id(round, context)
         masked = message.copy()
         add_mask(masked, own_seed(secrets.self_seed(place), round_id), +1)
@@ -134,6 +133,13 @@ class SumSilo:
                 key = pair_seed(private, bundle.rounds[place][0], (self._me, peer), round_id)
                 add_mask(masked, key, +1 if peer > self._me else -1)
         return dataclasses.replace(state, masked=round, context=context), masked
+
+    def check_ready(self, state: SiloState, round: int) -> Batch:
+        """The batch with which a message of this round can be masked; `MessageError` if there is none."""
+        batch = self._ready(state)
+        batch.rounds.place(round)
+        self._check_new(state, round)
+        return batch
 
     def _check_new(self, state: SiloState, round: int) -> None:
         if round <= max(state.masked, state.closed):
