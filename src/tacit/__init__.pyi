@@ -112,6 +112,7 @@ from tacit.client.work import Work as Work
 from tacit.client.local_steps import NoisyLocalSteps as NoisyLocalSteps
 from tacit.algorithms.scaffold import ControlledSteps as ControlledSteps
 from tacit.client.bounded_update import BoundedUpdate as BoundedUpdate
+from tacit.client.quantile_update import QuantileUpdate as QuantileUpdate
 from tacit.client.coin_gradient import CoinGradient as CoinGradient
 from tacit.client.binomial_gradient import BinomialGradient as BinomialGradient
 
@@ -138,6 +139,7 @@ from tacit.server.update import Averaged as Averaged
 from tacit.server.update import Descent as Descent
 from tacit.server.self_tuned import SelfTuned as SelfTuned
 from tacit.server.update import Kept as Kept
+from tacit.server.quantile_clip import QuantileClip as QuantileClip
 from tacit.server.update import Output as Output
 from tacit.server.update import ServerUpdate as ServerUpdate
 from tacit.server.accelerated import Accelerated as Accelerated

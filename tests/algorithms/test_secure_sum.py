@@ -20,7 +20,7 @@ from tacit.client.cohort import Cohort
 from tacit.compress import Direct, Natural, RandK, SharedCoordinates, Shifted
 from tacit.engine.account import account_run
 from tacit.engine.execute import execute
-from tacit.engine.round import client_round, client_start
+from tacit.engine.round import client_round, client_start, shared_coordinates
 from tacit.engine.simulation import Simulation
 from tacit.errors import RequestError
 from tacit.federation import Federation
@@ -115,6 +115,31 @@ def test_noise_drawn_at_once_has_the_law_of_shares(compressor: Any) -> None:
     assert simulation._pooled_std(
         torch.arange(6), trust.share(plan.calibration.noise_multipliers, 6)
     ) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("compressor", [RandK(count=2), tacit.Identity()])
+@pytest.mark.parametrize("make", [tacit.soteriafl_sgd, tacit.soteriafl_svrg])
+def test_a_run_of_real_shares_rounds_and_adds_as_silos_do(compressor: Any, make: Any) -> None:
+    """Integers of all clients, added modulo 2^k, decode to the sum of their vectors and their own noise."""
+    records = replace(federation(30, 30, 60, 60), weights=torch.tensor([0.5, 1.0, 1.0, 1.5]))
+    model = tacit.build_model("logistic", records, {"ridge": 0.5})
+    made = secured(make(model, sampling=tacit.Poisson(0.5), compressor=compressor, step=0.5), SecureSum(4, 3, 1))
+    plan = tacit.plan(made, records, rounds=5, privacy=TARGET)
+    real = Simulation(plan, Randomness(4), memory_limit_bytes=1)
+    state = real.start()
+    for t in range(5):
+        point = torch.linspace(-3, 3, 4)
+        at = shared_coordinates(plan.algorithm, 4, t, real.randomness)
+        total, _ = real._encoded_sum({"point": point}, torch.arange(4), real.start().clients, t, at)
+        cohort = Cohort(records, torch.arange(4), t, Randomness(4))
+        shares = plan.algorithm.trust.share(plan.calibration.noise_multipliers, 4)
+        quiet, _ = client_round(plan.algorithm, {"point": point}, cohort, real.start().clients, 0 * shares)
+        noise = (total - quiet.sum())[slice(None) if at is None else at]
+        std = 2 * float(plan.calibration.noise_stds[0] * 0.5)
+        assert 0.01 * std < float(noise.abs().max()) < 6 * std
+        if at is not None:
+            assert float(total.abs().sum()) == pytest.approx(float(total[at].abs().sum()))
+    assert math.isfinite(float(real.advance(state, torch.arange(4)).server.update["point"].sum()))
 
 
 def test_a_shift_at_the_server_is_soteriafl_with_a_shift_for_every_client() -> None:

@@ -242,7 +242,7 @@ def _first_messages(recipe: Recipe) -> tuple[Tensor, Tensor, Calibration]:
     plan, seen = make_plan(recipe), []
 
     def advance(simulation: Simulation, state: Any, cohort: Tensor, *, measure: bool = False) -> Any:
-        point = simulation.algorithm.server.broadcast(state.server.update, 0)
+        point = simulation.algorithm.server.broadcast(state.server.update, 0)["point"]
         part = Cohort(simulation.federation, cohort, 0, simulation.randomness)
         multipliers = simulation.calibration.noise_multipliers
         packets, _ = client_round(simulation.algorithm, {"point": point}, part, state.clients, multipliers)

@@ -21,7 +21,7 @@ from tacit.federation import Federation
 from tacit.noise.randomness import Randomness
 from tacit.privacy import Target
 from tacit.privacy.promises.terms import Adversary, Unit
-from tacit.server.participation import Attendance, Everyone, FixedNumber, Participation
+from tacit.server.participation import Attendance, Participation
 from tacit.sums.encoding import Encoding
 
 
@@ -31,7 +31,7 @@ class SecureSum:
 
     Guarantee: any opened sum has the noise of at least `quorum - colluding` honest clients. Each of them adds a
     share of variance 1/(quorum - colluding) of what the promise needs, so the sum of their messages is the
-    Gaussian mechanism with all of it (docs/privacy.md, "Sums of shares"). What else arrives only adds noise.
+    Gaussian mechanism with all of it (docs/privacy.md, Theorem M). What else arrives only adds noise.
     Who takes part in a round is public, so choosing some of the clients does not amplify privacy.
 
     Assumptions: at most `colluding` clients help the server. If all others do, a client has its own share.
@@ -98,14 +98,7 @@ class SecureSum:
             )
         if not uplink.shared:
             raise RequestError("under trust = 'sum' all clients must send the same coordinates: use secured(...)")
-        match participation:
-            case Everyone():
-                number = federation.clients
-            case FixedNumber(number=number):
-                pass
-            case _:
-                number = 0
-        if number != self.cohort:
+        if participation.number_of(federation.clients) != self.cohort or participation.secret:
             raise RequestError(
                 f"a sum over {self.cohort} clients needs as many in every round: give cohort as a fixed number, "
                 f"not {participation}"
@@ -152,26 +145,25 @@ class SecureSum:
 
 
 def encoding_of(
-    algorithm: Algorithm, federation: Federation, noise_std: float, noise_multiplier: float, rounds: int
+    algorithm: Algorithm, federation: Federation, noise_stds: Tensor, noise_multipliers: Tensor, rounds: int
 ) -> Encoding:
     """How messages become integers, from public numbers alone.
 
-    `noise_std` is a client's share on a coordinate of what it sends, and `noise_multiplier` the largest share in
-    bounds.
+    `noise_stds` are the clients' shares on a coordinate before weights, and `noise_multipliers` what all honest
+    shares together are in bounds.
     """
     trust, uplink, work = algorithm.trust, algorithm.uplink, algorithm.work
     assert isinstance(trust, SecureSum), "only sums are encoded"
     assert isinstance(uplink, SharedCoordinates), "sums need shared coordinates"
-    weight = 1.0 if federation.weights is None else float(federation.weights.max())
-    dim, whole = work.model.dim, isinstance(uplink.compressor, Identity)
+    weights = torch.ones(federation.clients) if federation.weights is None else federation.weights
     return Encoding.of(
         silos=trust.cohort,
-        longest=weight * longest_vector(work, federation, rounds),
-        noise_std=noise_std,
-        noise_multiplier=noise_multiplier,
+        longest=float(weights.max()) * longest_vector(work, federation, rounds),
+        noise_std=float((noise_stds * weights.double()).max()),
+        noise_multiplier=float(trust.share(noise_multipliers, 0).max()),
         slack=work.noise.slack,
-        dim=uplink.kept(dim),
-        rotated=whole,
+        dim=uplink.kept(work.model.dim),
+        rotated=isinstance(uplink.compressor, Identity),
         rounds=rounds,
     )
 
@@ -192,17 +184,3 @@ def longest_vector(work: Any, federation: Federation, rounds: int) -> float:
 def secured(algorithm: Algorithm, trust: SecureSum) -> Algorithm:
     """The same algorithm when the server opens only sums: its messages are made ones that add up."""
     return replace(algorithm, uplink=SharedCoordinates.like(algorithm.uplink), trust=trust)
-
-
-def settled_bits(
-    algorithm: Algorithm, federation: Federation, noise_stds: Tensor, noise_multipliers: Tensor, rounds: int
-) -> Algorithm:
-    """The algorithm with the number of bits that its messages need at this noise; others are unchanged."""
-    uplink = algorithm.uplink
-    if not isinstance(algorithm.trust, SecureSum) or not isinstance(uplink, SharedCoordinates):
-        return algorithm
-    weights = 1.0 if federation.weights is None else federation.weights.double()
-    std = float((noise_stds * weights).max())
-    share = float(algorithm.trust.share(noise_multipliers, 0).max())
-    bits = encoding_of(algorithm, federation, std, share, rounds).ring.bits
-    return replace(algorithm, uplink=replace(uplink, bits=bits))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from tacit.federation import Federation
     from tacit.planning.needs import Needs
     from tacit.planning.planner import Candidate
+    from tacit.planning.trusts import TrustRow
 
 _SHOWN = 20
 """How many candidates are printed; --json has all of them."""
@@ -74,6 +76,7 @@ def plan(
     """Show the noise that every algorithm needs, or choose a recipe."""
     from tacit.algorithms.registry import ALGORITHMS
     from tacit.planning.needs import noise_needs
+    from tacit.planning.trusts import what_trust_buys
 
     given = o.given_settings(
         data=data, clients=clients, partition=partition, model=model, trust=trust, quorum=quorum,
@@ -97,10 +100,14 @@ def plan(
     if bit_budget is not None or trials or out is not None:
         raise RequestError("--bit-budget, --trials and --out need --choose")
     needs = noise_needs(recipe, algorithms=names, federation=stand_in, data_dir=data_dir)
+    compared = next((name for name in names if not ALGORITHMS[name].client_coins), "noisy-mb-sgd")
+    trusts = what_trust_buys(recipe, algorithm=compared, federation=stand_in, data_dir=data_dir)
     if as_json:
-        print(json.dumps({**_sheet(needs), "shape": _shape(recipe, stand_in)}))
+        rows = [row.to_dict() for row in trusts]
+        print(json.dumps({**_sheet(needs), "trust": rows, "shape": _shape(recipe, stand_in)}))
     else:
         _show(needs)
+        _show_trusts(trusts)
         _say_shape(recipe, stand_in)
 
 
@@ -293,6 +300,33 @@ def _show(needs: Needs) -> None:
             "[dim]Algorithms that protect records treat the number of records as public: do not publish their "
             "rows next to a promise to whole clients.[/]"
         )
+
+
+def _show_trusts(rows: Sequence[TrustRow]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="what trust buys, at the same epsilon", title_justify="left")
+    table.add_column("messages travel")
+    table.add_column("relies on")
+    for heading in ("noise of a mean", "signal/noise", "synthetic"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        if row.refused is None:
+            cells = (row.noise_std, row.signal_to_noise, row.predicted_metric)
+            table.add_row(
+                row.travel, row.relies_on, *("" if value is None else f"{value:.3g}" for value in cells)
+            )
+        else:
+            table.add_row(row.travel, row.relies_on, "[dim]refused[/]", "", "")
+    console = Console()
+    console.print(table)
+    summed = next((row.own_epsilon for row in rows if row.travel == "summed"), None)
+    note = "" if summed is None else f" If all other silos help the server, a sum leaves epsilon {summed:.3g}."
+    console.print(
+        f"[dim]{rows[0].algorithm}; synthetic: its metric on made-up records of the same shape.{note}[/]",
+        highlight=False,
+    )
 
 
 def _number(value: object) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, final
 
 import torch
 from torch import Tensor
@@ -66,8 +66,21 @@ class Bound(Protocol):
         ...
 
 
+class Scaling:
+    """A bound that multiplies each gradient by one factor, which keeps its form (such as an outer product)."""
+
+    def scales(self, gradients: Gradients) -> Tensor:
+        """The factor on each gradient."""
+        raise NotImplementedError
+
+    @final
+    def sums(self, gradients: Gradients) -> Tensor:
+        """One pass for the norms, one weighted sum."""
+        return gradients.weighted_sums(self.scales(gradients))
+
+
 @dataclass(frozen=True)
-class ClipNorm:
+class ClipNorm(Scaling):
     """g min(1, C / ||g||): gradients shorter than C are unchanged.
 
     >>> from tacit.models.shares import LayeredGradients
@@ -92,13 +105,9 @@ class ClipNorm:
         scales = (self.clip_norm * SHAVE / norms).clamp(max=1.0)
         return torch.where(scales >= _LEAST_SCALE, scales, 0.0)
 
-    def sums(self, gradients: Gradients) -> Tensor:
-        """One pass for the norms, one weighted sum."""
-        return gradients.weighted_sums(self.scales(gradients))
-
 
 @dataclass(frozen=True)
-class Normalise:
+class Normalise(Scaling):
     """g C / ||g||: every gradient has the same length; a zero gradient stays zero."""
 
     length: float
@@ -118,10 +127,6 @@ class Normalise:
         # Scales must fit into single precision, so a gradient that is too short counts as zero.
         usable = (scales >= _LEAST_SCALE) & (norms > self.length * 1e-30)
         return torch.where(usable, scales, 0.0)
-
-    def sums(self, gradients: Gradients) -> Tensor:
-        """One pass for the norms, one weighted sum."""
-        return gradients.weighted_sums(self.scales(gradients))
 
 
 @dataclass(frozen=True)

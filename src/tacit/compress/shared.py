@@ -80,7 +80,7 @@ class SharedCoordinates:
     def init(self, clients: int, dim: int, zeros: Zeros = torch.zeros) -> State:
         return {}
 
-    def told(self, broadcast: State, state: State, clients: Tensor) -> State:
+    def told(self, state: State, clients: Tensor) -> State:
         return {}
 
     def choose(self, dim: int, generators: Sequence[np.random.Generator]) -> Choice | None:

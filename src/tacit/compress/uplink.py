@@ -50,8 +50,8 @@ class Uplink(Protocol):
     ) -> tuple[Packets, State]:
         """The messages for `rows`, the private vectors of these `clients` (their rows in the state)."""
 
-    def told(self, broadcast: State, state: State, clients: Tensor) -> State:
-        """What these clients may use in their work: parts of what the server sent and of their own memory."""
+    def told(self, state: State, clients: Tensor) -> State:
+        """The parts of their own memory that these clients may use in their work, by name."""
 
     def choose(self, dim: int, generators: Sequence[np.random.Generator]) -> Choice | None:
         """The coordinates that the messages will carry, or None if they depend on the vectors.
@@ -108,7 +108,7 @@ class Direct:
     def init(self, clients: int, dim: int, zeros: Zeros = torch.zeros) -> State:
         return {}
 
-    def told(self, broadcast: State, state: State, clients: Tensor) -> State:
+    def told(self, state: State, clients: Tensor) -> State:
         return {}
 
     def send(
@@ -180,7 +180,7 @@ class Shifted:
     def init(self, clients: int, dim: int, zeros: Zeros = torch.zeros) -> State:
         return {"shift": zeros((count("clients", clients), count("dim", dim)))}
 
-    def told(self, broadcast: State, state: State, clients: Tensor) -> State:
+    def told(self, state: State, clients: Tensor) -> State:
         return {}
 
     def send(
@@ -246,8 +246,8 @@ class ControlVariates(Shifted):
     def gamma(self, dim: int) -> float:
         return 1 / (1 + self.compressor.omega(dim)) if self.shift_step is None else self.shift_step
 
-    def told(self, broadcast: State, state: State, clients: Tensor) -> State:
-        return {CONTROL: broadcast[CONTROL], OWN_CONTROL: state["shift"][clients]}
+    def told(self, state: State, clients: Tensor) -> State:
+        return {OWN_CONTROL: state["shift"][clients]}
 
     def broadcast(self, state: State) -> State:
         return {CONTROL: state["shift"]}

@@ -24,13 +24,7 @@ from tacit.errors import RequestError
 from tacit.federation import Federation
 from tacit.models.model import Model
 from tacit.noise.randomness import Randomness
-from tacit.server.participation import (
-    FixedNumber,
-    Participation,
-    PoissonClients,
-    RandomNumber,
-    parse_participation,
-)
+from tacit.server.participation import Participation, PoissonClients, parse_participation
 from tacit.server.projection import parse_projection
 from tacit.server.update import Descent
 from tacit.theory.asked import CHOSEN, Asked
@@ -102,6 +96,8 @@ def question(recipe: Recipe, model: Model, federation: Federation, privacy: Priv
     smallest = int(federation.sizes.min())
     bound = build_bound(said.get("bound", "clip-norm"), said.get("clip_norm", 1.0))
     who = participation_of(recipe, federation.clients)
+    trust = secure_sum_of(recipe, federation.clients)
+    shares = 1 if trust is None else trust.honest
     compressor = parse_compressor(said.get("compressor", "identity"))
 
     def sampling(batch: float | None) -> Sampling:
@@ -115,7 +111,7 @@ def question(recipe: Recipe, model: Model, federation: Federation, privacy: Priv
         attended = attendance(algorithm, federation.clients, rounds, Randomness(recipe.seed))
         found = calibrate(algorithm, federation, releases=releases(algorithm, attended), privacy=privacy)
         # Silos add independent noise, so the averaged gradient has their mean square.
-        return math.sqrt(float(found.noise_stds.square().mean()))
+        return math.sqrt(float(found.noise_stds.square().mean()) / shares)
 
     return Asked(
         algorithm=recipe.algorithm,
@@ -130,7 +126,8 @@ def question(recipe: Recipe, model: Model, federation: Federation, privacy: Priv
         diameter=parse_projection(said.get("projection", "none")).diameter,
         feature_norm=feature_norm(recipe),
         target_bound=recipe.target_bound,
-        mean_cohort=_mean_cohort(who),
+        mean_cohort=None if who.secret else who.typical(federation.clients),
+        shares=shares,
         rate=lambda batch: sampling(batch).rate(smallest),
         disjoint_batches=lambda batch: _disjoint(federation, sampling(batch)),
         noise_std=noise_std,
@@ -146,15 +143,6 @@ def _strictest(
 ) -> float | None:
     """The smallest value over all clients: the theory has one budget for all."""
     return None if value is None else min(for_each_client(setting, value, federation))
-
-
-def _mean_cohort(participation: Participation) -> float | None:
-    if isinstance(participation, FixedNumber):
-        return float(participation.number)
-    if isinstance(participation, RandomNumber):
-        sizes = range(participation.fewest, participation.most + 1)
-        return len(sizes) / sum(1 / size for size in sizes)
-    return None
 
 
 def participation_of(recipe: Recipe, clients: int) -> Participation:
@@ -174,9 +162,8 @@ def secure_sum_of(recipe: Recipe, clients: int) -> SecureSum | None:
     """The trust of a recipe that asks for secure sums."""
     if recipe.trust is None:
         return None
-    who = participation_of(recipe, clients)
-    cohort = who.number if isinstance(who, FixedNumber) else clients
-    return SecureSum.of(cohort, recipe.quorum, recipe.colluding)
+    number = participation_of(recipe, clients).number_of(clients)
+    return SecureSum.of(number or clients, recipe.quorum, recipe.colluding)
 
 
 def feature_norm(recipe: Recipe) -> float | None:

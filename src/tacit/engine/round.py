@@ -13,8 +13,8 @@ from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
 from tacit.client.cohort import Cohort
-from tacit.client.work import PrivateGradient
 from tacit.compress import Packets
+from tacit.compress.shared import Summands
 from tacit.compress.uplink import Zeros
 from tacit.federation import Federation
 from tacit.noise.randomness import Generators, Purpose, Randomness
@@ -44,22 +44,21 @@ def client_start(
     algorithm: Algorithm, point: Tensor, federation: Federation, zeros: Zeros = torch.zeros
 ) -> ClientState:
     """The state of all clients before the first round; `zeros` allocates room for their shifts."""
-    uplink = algorithm.uplink.init(federation.clients, len(point), zeros)
+    uplink = algorithm.uplink.init(federation.clients, algorithm.length, zeros)
     on_device = {name: tensor.to(point.device) for name, tensor in uplink.items()}
     return ClientState(algorithm.work.init(point, federation), on_device)
 
 
 def server_start(algorithm: Algorithm, point: Tensor) -> ServerState:
     """The state of the server before the first round."""
-    uplink = algorithm.uplink.server_init(len(point))
+    uplink = algorithm.uplink.server_init(algorithm.length)
     on_device = {name: tensor.to(point.device) for name, tensor in uplink.items()}
     return ServerState(algorithm.server.init(point), on_device)
 
 
 def broadcast(algorithm: Algorithm, state: ServerState, round: int) -> State:
-    """What the server sends to every client of a round: the point, and anything that its uplink adds."""
-    point = algorithm.server.broadcast(state.update, round)
-    return {POINT: point, **algorithm.uplink.broadcast(state.uplink)}
+    """What the server sends to every client of a round: the point, and anything that its parts add."""
+    return {**algorithm.server.broadcast(state.update, round), **algorithm.uplink.broadcast(state.uplink)}
 
 
 def client_round(
@@ -72,28 +71,55 @@ def client_round(
     (ISRL-DP (Lowy & Razaviyayn 2023), appendix H).
     """
     point = received[POINT]
-    if told := algorithm.uplink.told(received, state.uplink, cohort.clients):
-        cohort = replace(cohort, told=told)
+    told = {**received, **algorithm.uplink.told(state.uplink, cohort.clients)}
+    cohort = replace(cohort, told=told)
     shared = algorithm.uplink.shared
     generators = cohort.shared_generators(Purpose.COORDINATES) if shared else cohort.generators(Purpose.COMPRESS)
-    if isinstance(algorithm.work, PrivateGradient) and algorithm.work.by_coordinate:
-        choice = algorithm.uplink.choose(len(point), generators)
-        if choice is not None:
-            # Only the coordinates that are sent need be computed: the message has the same distribution.
-            rows, work = algorithm.work.run(point, cohort, state.work, noise_multipliers, at=choice.indices)
-            values = _weighted(rows.to(point.dtype), cohort)
-            packets, uplink = algorithm.uplink.send_chosen(
-                values, choice, state.uplink, cohort.clients, generators
-            )
-            return packets, ClientState(work, uplink)
+    choice = algorithm.uplink.choose(algorithm.length, generators) if algorithm.work.by_coordinate else None
+    if choice is not None:
+        # Only the coordinates that are sent need be computed: the message has the same distribution.
+        cohort = replace(cohort, at=choice.indices)
     rows, work = algorithm.work.run(point, cohort, state.work, noise_multipliers)
-    values = _weighted(rows.to(point.dtype), cohort)
-    packets, uplink = algorithm.uplink.send(values, state.uplink, cohort.clients, generators)
+    if not shared:
+        # What is summed keeps the precision of its noise until it is on a lattice.
+        rows = rows.to(point.dtype)
+    if cohort.weights is not None:
+        rows = rows * cohort.weights.to(rows.device, rows.dtype)[:, None]
+    if choice is None:
+        packets, uplink = algorithm.uplink.send(rows, state.uplink, cohort.clients, generators)
+    else:
+        packets, uplink = algorithm.uplink.send_chosen(rows, choice, state.uplink, cohort.clients, generators)
     return packets, ClientState(work, uplink)
 
 
-def _weighted(rows: Tensor, cohort: Cohort) -> Tensor:
-    return rows if cohort.weights is None else rows * cohort.weights.to(rows.device, rows.dtype)[:, None]
+def summands(
+    algorithm: Algorithm, received: State, cohort: Cohort, state: ClientState
+) -> tuple[Tensor, ClientState]:
+    """What each client of a cohort adds to a secure sum before its share of the noise: (clients, k) double.
+
+    The part that no record influences is left out: everybody can compute it, and it has no bound.
+    """
+    silent = torch.zeros(len(cohort.clients), dtype=torch.float64)
+    packets, state = client_round(algorithm, received, cohort, state, silent)
+    assert isinstance(packets, Summands), "only shared coordinates are summed"
+    ones = torch.ones(len(silent)) if cohort.weights is None else cohort.weights
+    public = _public_part(algorithm, received[POINT], packets.at)
+    return packets.values.double() - ones.double()[:, None] * public, state
+
+
+def opened_sum(algorithm: Algorithm, received: State, opened: Tensor, weight: float, at: Tensor | None) -> Tensor:
+    """The sum of a round's messages (dim,), from what the server opened, (k,): the inverse of `summands`.
+
+    `weight` is the total weight of the clients in the sum, and `at` the `shared_coordinates` of the round.
+    """
+    point = received[POINT]
+    values = (opened + weight * _public_part(algorithm, point, at)).to(point)
+    return values if at is None else torch.zeros_like(point).index_copy_(0, at.to(point.device), values)
+
+
+def _public_part(algorithm: Algorithm, point: Tensor, at: Tensor | None) -> Tensor:
+    public = algorithm.work.public_part(point).double().cpu()
+    return public if at is None else public[at]
 
 
 def shared_coordinates(algorithm: Algorithm, dim: int, round: int, randomness: Randomness) -> Tensor | None:
@@ -116,8 +142,9 @@ def server_round(
 ) -> ServerState:
     """The server's state after a round whose decoded messages add up to `total`.
 
-    `at` are the `shared_coordinates` of the round.
+    The server's update gets every part of the message by its name. `at` are the round's `shared_coordinates`.
     """
     divisor = algorithm.participation.divisor(cohort)
-    direction, uplink = algorithm.uplink.receive(total, state.uplink, cohort=divisor, clients=clients, at=at)
-    return ServerState(algorithm.server.step(state.update, direction, round), uplink)
+    mean, uplink = algorithm.uplink.receive(total, state.uplink, cohort=divisor, clients=clients, at=at)
+    parts = dict(zip(algorithm.work.parts, mean.split(list(algorithm.work.parts.values())), strict=True))
+    return ServerState(algorithm.server.step(state.update, round=round, **parts), uplink)

@@ -13,8 +13,6 @@ from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.calibrate import Calibration
-from tacit.client.local_steps import NoisyLocalSteps
-from tacit.client.work import Work
 from tacit.engine.files import write_atomically
 from tacit.engine.history import MEASURED, History, HistoryRow
 from tacit.engine.outlook import findings, outlook
@@ -154,7 +152,7 @@ class Run:
             "sampling": work.sampling.name,
             # Clients may differ in these: the values are those of the smallest client, or of the first.
             "sampling_rate": work.sampling.rate(int(sizes[one])) if shows_sizes else None,
-            "clip_norm": bound if math.isfinite(bound := work.bound.norm(_bounded_numbers(work))) else None,
+            "clip_norm": bound if math.isfinite(bound := work.bound.norm(work.bounded)) else None,
             "noise_std": float(stds[one]),
             "noise_multiplier": float(multipliers[one]),
             "noise_std_range": [float(stds.min()), float(stds.max())],
@@ -178,8 +176,3 @@ class Run:
             "not_covered": [] if guarantee is None else [*MEASURED, "findings", "run_dir"],
             "run_dir": None if directory is None else str(directory),
         }
-
-
-def _bounded_numbers(work: Work) -> int:
-    """How many numbers of a gradient are bounded together."""
-    return work.kept if isinstance(work, NoisyLocalSteps) else work.model.dim

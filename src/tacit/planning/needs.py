@@ -135,6 +135,7 @@ def _need(plan: Plan) -> Need:
     shown = calibration.shows_sizes
     one = int(federation.sizes.argmin()) if shown else 0
     size = int(federation.sizes[one])
+    message_bytes = plan.algorithm.uplink.message_bytes(plan.algorithm.length)
     return Need(
         algorithm=plan.algorithm.name,
         rounds=plan.rounds,
@@ -145,5 +146,5 @@ def _need(plan: Plan) -> Need:
         noise_multiplier=float(calibration.noise_multipliers[one]),
         noise_std=float(calibration.noise_stds[one]),
         epsilon=plan.guarantee.epsilon if plan.guarantee else float("inf"),
-        uplink_bits_per_client=8 * plan.releases * plan.algorithm.uplink.message_bytes(work.model.dim),
+        uplink_bits_per_client=8 * plan.releases * message_bytes,
     )

@@ -75,9 +75,9 @@ class Adaptive:
             **({"average": point.double()} if self.averaged else {}),
         }
 
-    def broadcast(self, state: State, round: int) -> Tensor:
+    def broadcast(self, state: State, round: int) -> State:
         """The current point."""
-        return state["point"]
+        return {"point": state["point"]}
 
     def step(self, state: State, direction: Tensor, round: int) -> State:
         """One move, with a separate step size for each coordinate."""

@@ -142,9 +142,9 @@ class SelfTuned:
             **sums,
         }
 
-    def broadcast(self, state: State, round: int) -> Tensor:
+    def broadcast(self, state: State, round: int) -> State:
         """The current point."""
-        return state["point"]
+        return {"point": state["point"]}
 
     def step(self, state: State, direction: Tensor, round: int) -> State:
         """A step as long as the directions so far suggest and the noise allows."""

@@ -24,12 +24,16 @@ class ServerUpdate(Protocol):
         """The server's memory before the first round."""
         ...
 
-    def broadcast(self, state: State, round: int) -> Tensor:
-        """The point that the clients receive in this round: (dim,)."""
+    def broadcast(self, state: State, round: int) -> State:
+        """What the clients receive in this round, by name: the `point` (dim,), and whatever else they need."""
         ...
 
-    def step(self, state: State, direction: Tensor, round: int) -> State:
-        """One move along the combined direction of the messages."""
+    @property
+    def step(self) -> Callable[..., State]:
+        """`step(state, direction, round)`: one move along the combined direction of the messages.
+
+        If a work sends more than a direction, its other parts are passed by name, as further arguments.
+        """
         ...
 
     def output(self, state: State) -> Tensor:
@@ -60,9 +64,9 @@ class Descent:
         self.projection.check_start(point)
         return {"point": point, **({"velocity": torch.zeros_like(point)} if self.momentum else {})}
 
-    def broadcast(self, state: State, round: int) -> Tensor:
+    def broadcast(self, state: State, round: int) -> State:
         """The current point."""
-        return state["point"]
+        return {"point": state["point"]}
 
     def step(self, state: State, direction: Tensor, round: int) -> State:
         """A step against the direction, projected back onto W."""
@@ -100,13 +104,13 @@ class Averaged:
             "mass": torch.zeros((), dtype=torch.float64),
         }
 
-    def broadcast(self, state: State, round: int) -> Tensor:
+    def broadcast(self, state: State, round: int) -> State:
         """The point that the inner update broadcasts."""
         return self.update.broadcast(state, round)
 
     def step(self, state: State, direction: Tensor, round: int) -> State:
         """Add the point that was broadcast to the average, then make the inner update's step."""
-        point = self.broadcast(state, round)
+        point = self.broadcast(state, round)["point"]
         # The sum of the weights divided by the newest weight, so that no power of `growth` overflows.
         mass = state["mass"] / self.growth + 1
         average = state["average"] + (point.double() - state["average"]) / mass
@@ -131,7 +135,7 @@ class Kept:
         """The inner update's memory."""
         return {**self.update.init(point), "kept": point}
 
-    def broadcast(self, state: State, round: int) -> Tensor:
+    def broadcast(self, state: State, round: int) -> State:
         """The point that the inner update broadcasts."""
         return self.update.broadcast(state, round)
 

@@ -101,6 +101,11 @@ class Ring:
         """Whole numbers of steps modulo 2^bits."""
         return (steps & self._mask).astype(np.uint32)
 
+    def added(self, first: Residues, second: Residues) -> Residues:
+        """The sum of two messages."""
+        total: Residues = (first + second) & np.uint32(self._mask)
+        return total
+
     def decode_sum(self, residues: Residues) -> NDArray[np.float64]:
         """The sum that these residues stand for: the one nearest to zero."""
         return self.lifted(residues) * np.float64(self.step)

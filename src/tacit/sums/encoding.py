@@ -25,7 +25,7 @@ class Encoding:
 
     Guarantee: with noise from the operating system, the sum of h >= 2 silos' integers is, up to what the promise
     charges, a function of the sum of their (rounded) vectors plus Gaussian noise of variance h noise_std^2
-    (docs/privacy.md, "Sums of shares"). The rotation keeps distances, so bounds and noise stay what they are; it
+    (docs/privacy.md, Theorem M). The rotation keeps distances, so bounds and noise stay what they are; it
     spreads a vector over its coordinates, which saves bits.
     """
 

@@ -98,7 +98,8 @@ class Game:
         """Direction of the canary in messages; some clients rotate theirs."""
         rotation = getattr(self.algorithm.work, "rotation", None)
         alike = self._alike
-        return alike if rotation is None else rotation.forward(torch.from_numpy(alike)[None])[0].numpy()
+        own = alike if rotation is None else rotation.forward(torch.from_numpy(alike)[None])[0].numpy()
+        return np.pad(own, (0, self.algorithm.length - self.dim))
 
     @property
     def _alike(self) -> Array:
@@ -212,9 +213,10 @@ class Game:
         algorithm = replace(self.algorithm, uplink=uplink)
         seat, trials = self.seat, federation.clients // self.seat.clients
         sources = self._sources(trials, first)
-        shifts = torch.zeros(federation.clients, self.dim)
+        length = algorithm.length
+        shifts = torch.zeros(federation.clients, length)
         # The server may choose whatever else it tells its clients; the same in every round is enough.
-        beside = uplink.broadcast(uplink.server_init(self.dim))
+        beside = uplink.broadcast(uplink.server_init(length))
         rounds = self._points(federation, tactic)
         _, point = next(rounds)
         state = client_start(algorithm, point, federation)
@@ -224,11 +226,12 @@ class Game:
             cohort = Cohort(federation, who.positions, t, self.randomness)
             packets, state = client_round(algorithm, {POINT: point, **beside}, cohort, state, who.multipliers)
             # What is summed under masks has no bytes of its own.
-            received = packets if uplink.shared or not noise else self._decoded(packets)
+            summed = uplink.shared or not noise
+            received = packets if summed else algorithm.uplink.compressor.decode(packets.encode(), length)
             rows = _values(received) + shifts[who.positions]
             if isinstance(uplink, Shifted):
                 # Shifts follow from earlier messages, so the adversary adds them back.
-                received.add_to(shifts, uplink.gamma(self.dim), who.positions)
+                received.add_to(shifts, uplink.gamma(length), who.positions)
             seen.append(seat.see(algorithm, rows, who, noise, t, sources).numpy().astype(np.float64))
         return np.stack(seen, axis=1)
 
