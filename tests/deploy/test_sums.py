@@ -27,7 +27,6 @@ from tacit.engine.simulate import simulate
 from tacit.errors import RequestError
 from tacit.federation import Federation
 from tacit.privacy import Adversary
-from tacit.sums.encoding import Encoding
 from tacit.sums.group import Rounds
 from tacit.sums.requests import Closing, Kind
 from tacit.sums.server import Prepared, TooFewError, deliver, opened, prepare
@@ -68,20 +67,13 @@ def _observed(monkeypatch: pytest.MonkeyPatch) -> tuple[dict[int, list[Any]], di
     opened: dict[int, Any] = {}
     masked, vector = SiloSums.masked, Summing.vector
 
-    def watch(self: SiloSums, run: str, round: int, *others: Any) -> bytes:
-        encode = Encoding.encode
+    def watch(self: SiloSums, run: str, round: int, point: str, integers: Any, last: Any) -> bytes:
+        sent.setdefault(round, []).append(integers)
+        return masked(self, run, round, point, integers, last)
 
-        def keep(encoding: Encoding, *values: Any) -> Any:
-            sent.setdefault(round, []).append(encode(encoding, *values))
-            return sent[round][-1]
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Encoding, "encode", keep)
-            return masked(self, run, round, *others)
-
-    def note(self: Summing, total: Any, round: int) -> torch.Tensor:
-        opened[round] = total
-        return vector(self, total, round)
+    def note(self: Summing, total: Any, request: Request, silos: Any) -> torch.Tensor:
+        opened[request.round] = total
+        return vector(self, total, request, silos)
 
     monkeypatch.setattr(SiloSums, "masked", watch)
     monkeypatch.setattr(Summing, "vector", note)

@@ -15,17 +15,17 @@ import torch
 from torch import Tensor
 
 from tacit.client.cohort import Cohort
-from tacit.compress.shared import Summands
 from tacit.deploy.frames import Request
 from tacit.deploy.guard import Terms
 from tacit.deploy.home import Home
 from tacit.deploy.mixing import Covers, context_of, mixing_of, point_digest
 from tacit.deploy.silo_memory import Fingerprint, Memory
 from tacit.deploy.summing import SiloSums
-from tacit.engine.round import POINT, ClientState, client_round
+from tacit.engine.round import POINT, ClientState, client_round, summands
 from tacit.engine.threads import suitable_threads
 from tacit.errors import RequestError
 from tacit.state import State
+from tacit.sums.arithmetic import Residues
 
 Computed = TypeVar("Computed")
 
@@ -70,23 +70,39 @@ class Computation:
         # The round consumes its input state, but the server may never use the result.
         uplink = {name: tensor.clone() for name, tensor in state.uplink.items()}
         cohort = Cohort(terms.federation, torch.zeros(1, dtype=torch.int64), asked.round, job.randomness(secret))
-        share = job.algorithm.trust.share(
-            torch.tensor([terms.noise_multiplier], dtype=torch.float64), len(job.cohort(asked.round))
-        )
-        # With sums, the noise is drawn on the lattice of the sum, after everything else.
-        multipliers = share if self._sums is None else torch.zeros_like(share)
         algorithm, work = job.algorithm, job.algorithm.work
         operations = 3 * float(work.records_in_memory(cohort.sizes).sum()) * work.model.dim
         with suitable_threads(operations):
             loss = self._or_halt(lambda: self._loss(received[POINT], cohort, releases))
-            packets, after = self._or_halt(lambda: client_round(algorithm, received, cohort, state, multipliers))
-        if self._sums is None:
-            message = self._covered(packets.encode()[0], asked)
-        else:
-            point = hashlib.sha256(asked.body).hexdigest()
-            assert isinstance(packets, Summands), "sums have shared coordinates"
-            message = self._sums.masked(asked.run, asked.round, point, packets, cohort, float(share[0]), last)
+            if self._sums is not None:
+                after, message = self._summand(self._sums, asked, received, cohort, state, last)
+            else:
+                multipliers = torch.tensor([terms.noise_multiplier], dtype=torch.float64)
+                packets, after = self._or_halt(
+                    lambda: client_round(algorithm, received, cohort, state, multipliers)
+                )
+                message = self._covered(packets.encode()[0], asked)
         return Memory(after.work, uplink, after.uplink, message, secret, records, loss)
+
+    def _summand(
+        self,
+        sums: SiloSums,
+        asked: Request,
+        received: State,
+        cohort: Cohort,
+        state: ClientState,
+        last: Mapping[str, Any] | None,
+    ) -> tuple[ClientState, bytes]:
+        """The state after a round, and what this silo sends to be summed."""
+        terms = self._terms
+
+        def compute() -> tuple[ClientState, Residues]:
+            values, after = summands(terms.job.algorithm, received, cohort, state)
+            return after, sums.integers(values[0], cohort, terms.noise_multiplier)
+
+        after, integers = self._or_halt(compute)
+        point = hashlib.sha256(asked.body).hexdigest()
+        return after, sums.masked(asked.run, asked.round, point, integers, last)
 
     def _loss(self, point: Tensor, cohort: Cohort, releases: int) -> float | None:
         terms, report = self._terms, self._terms.job.report

@@ -33,7 +33,7 @@ from dp_accounting import DpEvent
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.calibrate import attendance, calibrate
+from tacit.algorithms.calibrate import Calibration, attendance, calibrate
 from tacit.algorithms.prospect import has_open_steps
 from tacit.algorithms.registry import algorithm_entry
 from tacit.algorithms.trust import Travel
@@ -224,22 +224,25 @@ class Job:
         return target
 
     @cached_property
-    def share_std(self) -> float:
-        """With sums: the standard deviation that every site adds to a coordinate of what it sends.
-
-        As much as a site with the least number of records needs, so that each hides the records of all others.
-        """
+    def shares(self) -> Calibration:
+        """With sums: the noise of every site, if each has the least number of records that the job states."""
         target = self._common_target()
-        blank = self.blank()
-        found = calibrate(
+        return calibrate(
             self._parts,
-            blank,
+            self.blank(),
             releases=self.most_releases(),
             privacy=target,
             also=self._reports(self.report_noise(target)),
         )
-        weights = 1.0 if blank.weights is None else blank.weights.double()
-        return float((found.noise_stds * weights).max())
+
+    @cached_property
+    def share_std(self) -> float:
+        """With sums: the standard deviation that every site adds to a coordinate of the sum.
+
+        As much as a site with the least number of records needs, so that each hides the records of all others.
+        """
+        weights = self.blank().weights
+        return float((self.shares.noise_stds * (1.0 if weights is None else weights.double())).max())
 
     def _with_steps(self) -> Algorithm:
         """Steps that suit the noise of sites with the least number of records that the job states."""

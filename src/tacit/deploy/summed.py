@@ -137,7 +137,7 @@ class Summed:
                 raise QuorumError(
                     f"round {request.round}: {error}; a silo broke the rules, and the sum stays closed"
                 ) from error
-            return self._summing.vector(total, request.round), len(closing.silos)
+            return self._summing.vector(total, request, closing.silos), len(closing.silos)
         raise QuorumError(
             f"round {request.round}: its messages arrived, but fewer than {group.threshold} silos helped to open "
             "their sum. Nothing is lost: start the server again when they are back"

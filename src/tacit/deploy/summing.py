@@ -22,11 +22,12 @@ from torch import Tensor
 from tacit.algorithms.secure_sum import SecureSum, encoding_of
 from tacit.client.cohort import Cohort
 from tacit.compress import SharedCoordinates
-from tacit.compress.shared import Summands
 from tacit.compress.wire import Format
+from tacit.deploy.frames import Request, state_from_bytes
 from tacit.deploy.job import Job
 from tacit.engine.files import write_atomically
-from tacit.engine.round import shared_coordinates
+from tacit.engine.round import opened_sum, shared_coordinates
+from tacit.errors import DataError
 from tacit.noise.randomness import Purpose
 from tacit.sums.arithmetic import Residues
 from tacit.sums.encoding import Encoding
@@ -61,11 +62,14 @@ class Summing:
     def _dim(self) -> int:
         return self.job.algorithm.work.model.dim
 
-    def encoding(self, noise_multiplier: float = 1.0) -> Encoding:
-        """How messages become integers; `noise_multiplier` is a silo's own share, in bounds."""
-        return encoding_of(
-            self.job.algorithm, self.job.blank(), self.job.share_std, noise_multiplier, self.job.rounds
-        )
+    def encoding(self, noise_multiplier: float | None = None) -> Encoding:
+        """How messages become integers.
+
+        noise_multiplier: that of a silo with more records than the least; all silos have the same ring.
+        """
+        shares = self.job.shares
+        multipliers = shares.noise_multipliers if noise_multiplier is None else torch.tensor([noise_multiplier])
+        return encoding_of(self.job.algorithm, self.job.blank(), shares.noise_stds, multipliers, self.job.rounds)
 
     @cached_property
     def format(self) -> Format:
@@ -82,18 +86,15 @@ class Summing:
         """The inverse, for bytes that may come from anyone."""
         return self.encoding().ring.from_bytes(self.format.open([message]).tobytes(), self.kept)
 
-    def vector(self, total: Residues, round: int) -> Tensor:
-        """The sum of a round as a vector of the model's length."""
-        encoding = self.encoding()
-        values = encoding.decode(encoding.ring.residues(total.astype(np.int64))).float()
-        at = self.coordinates(round)
-        if at is None:
-            return values
-        return torch.zeros(self._dim).index_copy_(0, at, values)
-
-    def coordinates(self, round: int) -> Tensor | None:
-        """The coordinates that the messages of a round have; None for all."""
-        return shared_coordinates(self.job.algorithm, self._dim, round, self.job.randomness())
+    def vector(self, total: Residues, request: Request, silos: Collection[int]) -> Tensor:
+        """The sum of a round's messages as the algorithm adds them, from that of these silos' integers."""
+        job, encoding = self.job, self.encoding()
+        received = state_from_bytes(request.body, job.broadcast_shapes)
+        values = encoding.decode(encoding.ring.residues(total.astype(np.int64)))
+        weights = job.blank().weights
+        weight = len(silos) if weights is None else float(weights[sorted(silos)].sum())
+        at = shared_coordinates(job.algorithm, self._dim, request.round, job.randomness())
+        return opened_sum(job.algorithm, received, values, weight, at)
 
     def group(self, run: str) -> Group:
         """The silos of a run, by the keys that they were provisioned with."""
@@ -148,28 +149,24 @@ class SiloSums:
             self._at("after sums")
         return answer
 
+    def integers(self, values: Tensor, cohort: Cohort, noise_multiplier: float) -> Residues:
+        """What this silo adds to a sum: its values with its share of the noise, on the lattice of the sum."""
+        if not bool(torch.isfinite(values).all()):
+            # The values are left out: they are private.
+            raise DataError("what a silo adds to a sum must be finite")
+        noise = self.summing.job.algorithm.work.noise
+        encoding = self.summing.encoding(noise_multiplier)
+        return encoding.encode(values, noise, cohort.generators(Purpose.NOISE))
+
     def masked(
-        self,
-        run: str,
-        round: int,
-        point: str,
-        summands: Summands,
-        cohort: Cohort,
-        noise_multiplier: float,
-        last: Mapping[str, Any] | None,
+        self, run: str, round: int, point: str, integers: Residues, last: Mapping[str, Any] | None
     ) -> bytes:
-        """This silo's message of a round: its values with its share of the noise, masked.
+        """This silo's message of a round. Not remembered here: it must be in the ledger before it leaves.
 
         point: the digest of what the server sent. Messages of silos that were sent something else do not add up.
-        noise_multiplier: the silo's share of the noise, in bounds.
-
-        Not remembered here: the message must be in the ledger before it leaves.
         """
-        work, summing = self.summing.job.algorithm.work, self.summing
-        encoding = summing.encoding(noise_multiplier)
-        integers = encoding.encode(summands.values[0], work.noise, cohort.generators(Purpose.NOISE))
         _, masked = self._of(run).mask(self._state(run, last), round, bytes.fromhex(point), integers)
-        return summing.to_bytes(masked)
+        return self.summing.to_bytes(masked)
 
     def check_ready(self, run: str, round: int, last: Mapping[str, Any] | None) -> None:
         """Raise `MessageError` unless a message of this round can be masked: before anything is computed."""
