@@ -36,7 +36,8 @@ from tacit.deploy.frames import (
 from tacit.deploy.heads import Head
 from tacit.deploy.ledger import FORMAT, chain_hash, read_export
 from tacit.deploy.mixing import context_of, mixing_of, point_digest
-from tacit.deploy.reading import answer_to, reader_for
+from tacit.deploy.readers import reader_for
+from tacit.deploy.reading import answer_to
 from tacit.deploy.rounds import RoundLog
 from tacit.deploy.run_state import RunState
 from tacit.deploy.sealing import seal, unseal
@@ -110,7 +111,7 @@ def _frames(plain: Small) -> list[Target]:
         return _either(rng, sound, shaped)
 
     def read_answer(frame: bytes) -> object:
-        reader = reader_for(plain.job, plain.server().backend, None, 1.0, 1)
+        reader = reader_for(plain.job, plain.server().backend, None, Path(), 1.0, 1)
         answer = answer_to(frame, "berlin", request, reader.sent_bytes)
         return answer if isinstance(answer, Code) else reader.read(answer.body)
 

@@ -159,7 +159,8 @@ def consortium(disk: Path) -> Callable[..., Consortium]:
         shuffled = choices["algorithm"].startswith("shuffled-")
         signing = {party: Ed25519PrivateKey.generate() for party in ("server", *names)}
         known = Identities.of(signing["server"], {site: signing[site] for site in names})
-        job = Job(recipe, names, (FEATURES,), 2, records if shuffled else None, report, known)
+        crowd = shuffled or recipe.trust == "sum"
+        job = Job(recipe, names, (FEATURES,), 2, records if crowd else None, report, known)
         parties = ("server", SHUFFLER, *names) if shuffled else ()
         trial = {"insecure_reproducible": job.insecure, **(policy or {})}
         policies = {site: Policy.for_job(job, site, **trial) for site in job.sites}

@@ -3,7 +3,7 @@
     offset  bytes  field
     0       1      mark and format version: 0xC1 is version 1
     1       1      codec: how the values are written (1 float32, 2 qsgd, 3 natural,
-                   4 whole steps, 5 coins); +16: rand-k, seed first; +32: top-k, positions first
+                   4 whole steps, 5 coins, 6 masked); +16: rand-k, seed first; +32: top-k, positions first
     2       4      CRC-32 of the agreement (levels, dim, kept), of the two bytes above and of the body
     6              body: [8 bytes rand-k seed, or top-k positions], then the values
 

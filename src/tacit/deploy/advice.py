@@ -101,6 +101,11 @@ ADVICE: Mapping[Code, Advice] = {
         "it has seen two contradictory ledgers of another silo",
         "the server forwards the evidence to that other silo; restore the newest state folder there",
     ),
+    Code.SUM_REFUSED: Advice(
+        "it has no keys for the sum of this round, or has agreed to open the sum of other silos",
+        "nothing if it has just come back: it gets keys for the next round. If this persists, stop any other "
+        "server of this consortium",
+    ),
     Code.TOO_FEW: Advice(
         "the shuffler did not receive one message from each silo of the round",
         "bring all silos of the round back; the shuffler does not mix fewer",

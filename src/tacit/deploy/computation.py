@@ -7,8 +7,9 @@ asking for points at which the computation fails.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,10 +20,12 @@ from tacit.deploy.guard import Terms
 from tacit.deploy.home import Home
 from tacit.deploy.mixing import Covers, context_of, mixing_of, point_digest
 from tacit.deploy.silo_memory import Fingerprint, Memory
-from tacit.engine.round import POINT, ClientState, client_round
+from tacit.deploy.summing import SiloSums
+from tacit.engine.round import POINT, ClientState, client_round, summands
 from tacit.engine.threads import suitable_threads
 from tacit.errors import RequestError
 from tacit.state import State
+from tacit.sums.arithmetic import Residues
 
 Computed = TypeVar("Computed")
 
@@ -30,14 +33,15 @@ Computed = TypeVar("Computed")
 class Computation:
     """One silo's rounds, on its terms and records."""
 
-    def __init__(self, terms: Terms, home: Home, covers: Covers | None) -> None:
+    def __init__(self, terms: Terms, home: Home, covers: Covers | None, sums: SiloSums | None = None) -> None:
         """Prepare for rounds.
 
         terms: the silo's terms, with its records and the noise that it adds.
         home: the silo's directory, which records that the silo has halted.
         covers: how messages are covered for a shuffler, if there is one.
+        sums: how messages are masked, if only sums are opened.
         """
-        self._terms, self._home = terms, home
+        self._terms, self._home, self._sums = terms, home, sums
         self._covers, self._mixing = covers, mixing_of(terms.job.algorithm)
         self._stopped = False
         if self._mixing is not None and covers is None:
@@ -59,20 +63,46 @@ class Computation:
         secret: int | None,
         records: Fingerprint,
         releases: int,
+        last: Mapping[str, Any] | None = None,
     ) -> Memory:
-        """Compute one round of this silo: the `releases`-th release of its run."""
+        """Compute one round of this silo: the `releases`-th release of its run; `last` is the one before."""
         terms, job = self._terms, self._terms.job
         # The round consumes its input state, but the server may never use the result.
         uplink = {name: tensor.clone() for name, tensor in state.uplink.items()}
         cohort = Cohort(terms.federation, torch.zeros(1, dtype=torch.int64), asked.round, job.randomness(secret))
-        multipliers = torch.tensor([terms.noise_multiplier], dtype=torch.float64)
         algorithm, work = job.algorithm, job.algorithm.work
         operations = 3 * float(work.records_in_memory(cohort.sizes).sum()) * work.model.dim
         with suitable_threads(operations):
             loss = self._or_halt(lambda: self._loss(received[POINT], cohort, releases))
-            packets, after = self._or_halt(lambda: client_round(algorithm, received, cohort, state, multipliers))
-        message = self._covered(packets.encode()[0], asked)
+            if self._sums is not None:
+                after, message = self._summand(self._sums, asked, received, cohort, state, last)
+            else:
+                multipliers = torch.tensor([terms.noise_multiplier], dtype=torch.float64)
+                packets, after = self._or_halt(
+                    lambda: client_round(algorithm, received, cohort, state, multipliers)
+                )
+                message = self._covered(packets.encode()[0], asked)
         return Memory(after.work, uplink, after.uplink, message, secret, records, loss)
+
+    def _summand(
+        self,
+        sums: SiloSums,
+        asked: Request,
+        received: State,
+        cohort: Cohort,
+        state: ClientState,
+        last: Mapping[str, Any] | None,
+    ) -> tuple[ClientState, bytes]:
+        """The state after a round, and what this silo sends to be summed."""
+        terms = self._terms
+
+        def compute() -> tuple[ClientState, Residues]:
+            values, after = summands(terms.job.algorithm, received, cohort, state)
+            return after, sums.integers(values[0], cohort, terms.noise_multiplier)
+
+        after, integers = self._or_halt(compute)
+        point = hashlib.sha256(asked.body).hexdigest()
+        return after, sums.masked(asked.run, asked.round, point, integers, last)
 
     def _loss(self, point: Tensor, cohort: Cohort, releases: int) -> float | None:
         terms, report = self._terms, self._terms.job.report

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from dp_accounting import DpEvent
 
 from tacit.algorithms.hybrid import protect_clients
@@ -125,7 +126,7 @@ class Terms:
 
     def facts(self) -> dict[str, Any]:
         """These terms as plain values, for the ledger and the certificate."""
-        work, recipe = self.job.algorithm.work, self.job.recipe
+        work, trust, recipe = self.job.algorithm.work, self.job.algorithm.trust, self.job.recipe
         return {
             "algorithm": recipe.algorithm,
             "model": recipe.model,
@@ -139,6 +140,7 @@ class Terms:
             "noise": work.noise.name,
             "noise_multiplier": self.noise_multiplier,
             "noise_std": self.noise_std,
+            **({"quorum": trust.quorum, "colluding": trust.colluding} if self.job.summed else {}),
             "rounds_planned": self.planned,
             **({} if self.job.report is None else {"report": self._report_facts(self.job.report)}),
             "insecure_reproducible": self.job.insecure,
@@ -194,9 +196,24 @@ def admit(job: Job, policy: Policy, site: str, records: Federation) -> Terms:
             f"epsilon = {policy.epsilon:g}, delta = {policy.delta:g}, {policy.adjacency} over {planned} rounds "
             f"of {federation.records} records need {own:.6g}"
         )
-    std = float(work.noise_stds(federation.sizes, federation.sizes.double() * 0 + asked)[0])
+    asked = asked if not job.summed else level(job, site, federation.records)
+    std = noise_std(job, federation.records, asked)
     terms = Terms(job, policy, site, federation, planned, asked, std, report_noise, epsilon=math.inf)
     return replace(terms, epsilon=accounting.epsilon(terms.event(planned), policy.delta, policy.adjacency))
+
+
+def level(job: Job, site: str, records: int) -> float:
+    """With sums: the noise multiplier at which a site of this many records adds as much noise as all others."""
+    weights = job.blank().weights
+    weight = 1.0 if weights is None else float(weights[job.sites.index(site)])
+    return job.share_std / (weight * noise_std(job, records, 1.0))
+
+
+def noise_std(job: Job, records: int, noise_multiplier: float) -> float:
+    """The standard deviation of the noise in a message, before its weight; with sums, that of a share."""
+    algorithm = job.algorithm
+    share = algorithm.trust.share(torch.tensor([noise_multiplier], dtype=torch.float64), len(job.sites))
+    return float(algorithm.work.noise_stds(torch.tensor([records]), share)[0])
 
 
 def check_trust(job: Job) -> None:
@@ -208,8 +225,12 @@ def check_trust(job: Job) -> None:
     if job.adversary not in TRUSTED:
         raise RequestError(
             f"algorithm {job.recipe.algorithm!r} protects one {job.unit} against {job.adversary.description}. "
-            "Here the server sees every single message, and no aggregator is configured to hide them: use an "
-            "algorithm that protects each message separately, or adversary = 'server'"
+            "Here the server sees every single message, and no aggregator is configured to hide them: use "
+            "trust = 'sum', an algorithm that protects each message separately, or adversary = 'server'"
+        )
+    if job.summed and job.algorithm.trust.quorum and len(job.cohort(0)) != len(job.sites):
+        raise RequestError(
+            "in a deployment with trust = 'sum' all sites take part in every round: leave out cohort"
         )
 
 

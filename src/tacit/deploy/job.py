@@ -10,7 +10,7 @@ party can see another's records:
     sites = ["hospital-a", "hospital-b"]
     feature_shape = [64]
     classes = 10
-    min_records = 100       # only with a shuffler: every site must have this many; all count as the smallest
+    min_records = 100       # with a shuffler or sums: every site must have this many; all count as the smallest
     [consortium.schema]     # what the silos' tables look like (`tacit.data.schema`); every silo checks its own
     ...
     [consortium.identities]
@@ -35,7 +35,7 @@ from dp_accounting import DpEvent
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.calibrate import attendance, calibrate
+from tacit.algorithms.calibrate import Calibration, attendance, calibrate
 from tacit.algorithms.prospect import has_open_steps
 from tacit.algorithms.registry import algorithm_entry
 from tacit.algorithms.trust import Travel
@@ -142,7 +142,7 @@ class Job:
         settings = chosen - recipe.algorithm_settings.keys()
         if with_defaults(recipe).algorithm_settings.get("sampling") == "full":
             settings.discard("batch")
-        if self.min_records is None and (self.shuffled or _steps_need_sizes(recipe)):
+        if self.min_records is None and _sizes_matter(recipe):
             found.append("min_records")
         return found + [f"algorithm.{name}" for name in sorted(settings)]
 
@@ -161,9 +161,7 @@ class Job:
         federation = plan.federation
         if plan.recipe is None:
             raise RequestError("a job needs a recipe that all parties can read: make its plan of one (make_plan)")
-        shuffled = algorithm_entry(plan.recipe.algorithm).shuffled
-        sizes_count = shuffled or _steps_need_sizes(plan.recipe)
-        smallest = int(federation.sizes.min()) if sizes_count else None
+        smallest = int(federation.sizes.min()) if _sizes_matter(plan.recipe) else None
         recipe = plan.recipe
         if recipe.weights == "records" and federation.weights is not None:
             # All parties read the job: it has the numbers.
@@ -226,20 +224,15 @@ class Job:
     @cached_property
     def algorithm(self) -> Algorithm:
         """The algorithm, with everything that the parties must agree on."""
-        if not self.shuffled and not has_open_steps(self._parts):
+        if not self.crowd and not has_open_steps(self._parts):
             return self._parts
-        targets = [self.target(site) for site in self.sites]
-        if self.shuffled and len(set(targets)) > 1:
-            # If another silo adds less noise than a silo assumes, it hides that silo less than is accounted for.
-            raise RequestError(
-                "a promise about a crowd is one promise: behind a shuffler give one epsilon and delta for all"
-            )
+        targets = [self._common_target()] if self.crowd else [self.target(site) for site in self.sites]
         # Steps suit the noise of sites with the least number of records that the job states.
         made = plan(
             self._parts,
             self.blank(),
             rounds=self.rounds,
-            privacy=targets[0] if self.shuffled else targets,
+            privacy=targets[0] if self.crowd else targets,
             seed=self.recipe.seed,
             stream=self.recipe.stream or "",
             attended=self.attended,
@@ -247,15 +240,43 @@ class Job:
         )
         return made.algorithm
 
+    def _common_target(self) -> Target:
+        target, *others = {self.target(site) for site in self.sites}
+        if others:
+            # If another silo adds less noise than a silo assumes, it hides that silo less than is accounted for.
+            raise RequestError("a promise about a crowd is one promise: give one epsilon and delta for all sites")
+        return target
+
+    @cached_property
+    def shares(self) -> Calibration:
+        """With sums: the noise of every site, if each has the least number of records that the job states."""
+        target = self._common_target()
+        return calibrate(
+            self._parts,
+            self.blank(),
+            releases=self.most_releases(),
+            privacy=target,
+            also=self._reports(self.report_noise(target)),
+        )
+
+    @cached_property
+    def share_std(self) -> float:
+        """With sums: the standard deviation that every site adds to a coordinate of the sum.
+
+        As much as a site with the least number of records needs, so that each hides the records of all others.
+        """
+        weights = self.blank().weights
+        return float((self.shares.noise_stds * (1.0 if weights is None else weights.double())).max())
+
     def noise_multiplier(self, target: Target, records: Federation, report_noise: float) -> float:
         """The least noise with which all messages of a site, and its reports, keep the target.
 
-        Behind a shuffler all sites have the same, that of the smallest: whatever the records. The target may be
-        that of a policy, which allows for more than any job may ask.
+        Behind a shuffler, and with sums, this is that of the smallest site, whatever the records. The target may
+        be that of a policy, which allows for more than any job may ask.
         """
         found = calibrate(
             self._parts,
-            self.blank() if self.shuffled else records,
+            self.blank() if self.crowd else records,
             releases=self.most_releases(),
             privacy=target,
             also=self._reports(report_noise),
@@ -303,6 +324,21 @@ class Job:
     def shuffled(self) -> bool:
         """Whether the job needs a shuffler between the sites and the server."""
         return algorithm_entry(self.recipe.algorithm).shuffled
+
+    @property
+    def summed(self) -> bool:
+        """Whether the server can open only sums of the sites' messages."""
+        return self.recipe.trust == "sum"
+
+    @property
+    def usual_quorum(self) -> int:
+        """Usable answers that a round needs, unless a consortium asks for more: all, or the quorum of sums."""
+        return self._parts.trust.quorum if self.summed else len(self.sites)
+
+    @property
+    def crowd(self) -> bool:
+        """Whether the promise relies on the noise of several sites together."""
+        return self.shuffled or self.summed
 
     @property
     def adversary(self) -> Adversary:
@@ -403,6 +439,13 @@ def blank_records(
         names=tuple(sites),
         schema=schema,
     )
+
+
+def _sizes_matter(recipe: Recipe) -> bool:
+    """Whether a job must state the least number of records of a site."""
+    entry = algorithm_entry(recipe.algorithm)
+    summed = recipe.trust == "sum" and not entry.client_coins
+    return entry.shuffled or summed or _steps_need_sizes(recipe)
 
 
 def _steps_need_sizes(recipe: Recipe) -> bool:

@@ -84,6 +84,11 @@ class Account:
         return {str(account.opened.get("adversary")) for _, account in self.runs}
 
     @property
+    def colluding(self) -> int | None:
+        """The fewest silos whose help to the server its runs with sums withstand; None without such runs."""
+        return min((one.opened["colluding"] for _, one in self.runs if "colluding" in one.opened), default=None)
+
+    @property
     def units(self) -> set[str]:
         """The units that its runs protect: records or whole clients."""
         return {str(account.opened.get("unit")) for _, account in self.runs}

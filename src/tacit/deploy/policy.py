@@ -14,7 +14,8 @@
 
 (epsilon, delta) covers the whole collaboration: all runs that the silo's ledger will ever hold. It protects
 against the server and everybody else; with adversary = "shuffler", only against a server that neither the
-shuffler nor another silo helps.
+shuffler nor another silo helps; with adversary = "secure-sum" (or "sum"), only against a server that can open
+nothing but sums over at least `quorum` silos, even if `colluding` other silos help it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError, count, positive, unknown_name
 from tacit.privacy import Adjacency, Adversary, Target, Unit
 
-TRUSTED = (Adversary.SERVER, Adversary.SHUFFLER)
+TRUSTED = (Adversary.SERVER, Adversary.SHUFFLER, Adversary.SECURE_SUM)
 """The adversaries against whom a deployment may make a promise."""
 
 
@@ -51,7 +52,12 @@ class Policy:
     unit: Unit = Unit.RECORD
     adjacency: Adjacency = Adjacency.REPLACE_ONE
     adversary: Adversary = Adversary.SERVER
-    """against whom the promise must hold: any server, or only a server that the shuffler does not help"""
+    """against whom the promise must hold: any server, or only a server that the shuffler does not help, or only a
+    server that opens nothing but sums"""
+    quorum: int = 0
+    """with sums: the least number of silos in a sum that is accepted"""
+    colluding: int = 0
+    """with sums: the least number of other silos whose help to the server the promise must withstand"""
     min_records: int = 1
     public_sizes: bool = False
     """with unit = "client": whether a job may reveal the number of records, which is otherwise protected"""
@@ -64,7 +70,10 @@ class Policy:
     def __post_init__(self) -> None:
         object.__setattr__(self, "unit", Unit(self.unit))
         object.__setattr__(self, "adjacency", Adjacency(self.adjacency))
-        object.__setattr__(self, "adversary", Adversary(self.adversary))
+        said = Adversary(self.adversary)
+        object.__setattr__(self, "adversary", Adversary.SECURE_SUM if said is Adversary.SUM else said)
+        count("quorum", self.quorum, at_least=0)
+        count("colluding", self.colluding, at_least=0)
         if self.adversary not in TRUSTED:
             raise RequestError(
                 f"adversary = {str(self.adversary)!r} in the policy must be one of {', '.join(map(str, TRUSTED))}"
@@ -98,6 +107,8 @@ class Policy:
             "adjacency": target.adjacency,
             "unit": job.unit,
             "adversary": job.adversary if job.adversary in TRUSTED else Adversary.SERVER,
+            "quorum": job.algorithm.trust.quorum if job.summed else 0,
+            "colluding": job.algorithm.trust.colluding if job.summed else 0,
             "public_sizes": job.public_sizes,
             "report_epsilon": 0.0 if job.report is None else job.report.epsilon,
             "algorithms": (recipe.algorithm,),
@@ -156,6 +167,7 @@ class Policy:
                 f"algorithm {recipe.algorithm!r} keeps its promise only against {job.adversary.description}; "
                 f"adversary = '{self.adversary}' in the policy requires more"
             )
+        self._check_sums(job)
         if job.report is not None:
             self.check_reports(job.report.epsilon)
         if records < self.min_records:
@@ -177,6 +189,17 @@ class Policy:
                 f"algorithm {recipe.algorithm!r} protects one {job.unit}, but the policy says one {self.unit}"
             )
 
+    def _check_sums(self, job: Job) -> None:
+        if not job.summed:
+            return
+        trust = job.algorithm.trust
+        for name, offered, least in (
+            ("quorum", trust.quorum, self.quorum),
+            ("colluding", trust.colluding, self.colluding),
+        ):
+            if offered < least:
+                raise RequestError(f"the job has {name} = {offered}, and the policy requires at least {least}")
+
     def check_past(self, account: Account) -> None:
         """Refuse a policy that earlier runs in the ledger have already broken."""
         if self.unit is Unit.CLIENT and account.units - {str(Unit.CLIENT)}:
@@ -189,10 +212,17 @@ class Policy:
                 "the ledger has runs that revealed the number of records, so the policy can no longer protect it "
                 "for the whole collaboration: set public_sizes = true"
             )
-        if self.adversary is Adversary.SERVER and account.adversaries - {str(Adversary.SERVER)}:
+        if others := account.adversaries - {str(Adversary.SERVER), str(self.adversary)}:
+            relied = {str(Adversary.SHUFFLER): "a shuffler", str(Adversary.SECURE_SUM): "sums"}
             raise RequestError(
-                "the ledger has runs that relied on a shuffler, so adversary = 'server' in the policy can no "
-                "longer be kept for the whole collaboration: set adversary = 'shuffler'"
+                f"the ledger has runs that relied on {relied.get(min(others), min(others))}, so adversary = "
+                f"{str(self.adversary)!r} in the policy can no longer be kept for the whole collaboration: set "
+                f"adversary = {min(others)!r}"
+            )
+        if account.colluding is not None and account.colluding < self.colluding:
+            raise RequestError(
+                f"the ledger has runs that withstand {account.colluding} colluding silos, so colluding = "
+                f"{self.colluding} in the policy can no longer be kept for the whole collaboration: lower it"
             )
 
     def check_reports(self, epsilon: float) -> None:

@@ -6,10 +6,10 @@ silos = ["berlin", "lyon", "porto"]
 schema = "schema.toml"               # what the silos' tables look like; they must not differ (tacit schema draft)
 feature_shape = [13]                 # without a schema: the shape of one record of prepared arrays
 classes = 2                          # without a schema: the number of classes; leave it out for regression
-quorum = 2                           # usable answers that a round needs; all by default
+quorum = 2                           # usable answers that a round needs; all by default, or the recipe's quorum
 deadline_seconds = 120.0             # how long a round waits for its silos
 min_records = 100                    # training records (or persons) that every silo has at least: steps and open
-                                     # settings follow from it
+                                     # settings follow from it, and the noise behind a shuffler or with sums
 
 [server]
 host = "fl.example.org"              # where silos reach the server; "localhost" for a trial on one machine
@@ -68,7 +68,7 @@ class Consortium:
     port: int = PORT
     admin_port: int = PORT + 1
     quorum: int = 0
-    """usable answers that a round needs; 0 means all"""
+    """usable answers that a round needs; 0 means all, or the quorum of the recipe's sums"""
     deadline_seconds: float = DEADLINE_SECONDS
     listen: str = ""
     """the address that the server listens on; by default the host's"""
@@ -102,6 +102,11 @@ class Consortium:
             raise RequestError(
                 f"quorum = {self.quorum}: with a shuffler a round needs all of its silos, because the promise "
                 "relies on the noise of each; leave quorum out"
+            )
+        if self.job.summed and 0 < self.quorum < self.job.usual_quorum:
+            raise RequestError(
+                f"quorum = {self.quorum}: a sum cannot be opened with fewer silos than the recipe's quorum, "
+                f"{self.job.usual_quorum}; leave quorum out"
             )
         positive("deadline_seconds", self.deadline_seconds)
         if self.listen and not _ADDRESS.match(self.listen):
@@ -220,7 +225,7 @@ class PartyFolder:
             raise RequestError(f"{folder} is not a party's folder from tacit provision: {error}") from error
         if os.stat(folder).st_mode & 0o077:
             raise RequestError(f"{folder} holds private keys, but other users can enter it: chmod 700 {folder}")
-        return cls(folder.resolve(), party, job, quorum or len(job.sites), deadline_seconds, host, listen)
+        return cls(folder.resolve(), party, job, quorum or job.usual_quorum, deadline_seconds, host, listen)
 
     def address(self) -> str:
         """The only address the server listens on. An address that this machine does not have is refused."""

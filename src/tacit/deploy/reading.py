@@ -14,10 +14,10 @@ from tacit.compress import Packets
 from tacit.deploy.advice import advice
 from tacit.deploy.frames import LARGEST_COORDINATE, Reply, Request
 from tacit.deploy.job import Job
-from tacit.deploy.mixing import Mixing, context_of, mixing_of, point_digest
+from tacit.deploy.mixing import Mixing, context_of, point_digest
 from tacit.deploy.seam import Backend, Code, SiteError
 from tacit.deploy.shuffler import SHUFFLER
-from tacit.errors import MessageError, RequestError, TacitError
+from tacit.errors import MessageError, TacitError
 
 
 class QuorumError(TacitError):
@@ -40,9 +40,27 @@ class Reader(Protocol):
         """Read what one silo sent into a form that can be added up; None if that is impossible."""
         ...
 
-    def total(self, request: Request, read: Mapping[str, Any]) -> Tensor:
-        """The sum of the messages of these sites, in their order."""
+    def prepare(self, request: Request) -> None:
+        """Do what must be done before the sites are asked for their messages."""
         ...
+
+    def noted(self, problems: Mapping[str, Code]) -> None:
+        """Take note of why sites sent no message in a round."""
+        ...
+
+    def total(self, request: Request, read: Mapping[str, Any]) -> tuple[Tensor, int]:
+        """The sum of the messages of these sites, in their order, and the number of sites to divide it by."""
+        ...
+
+
+class _Reading:
+    """A reader that needs no preparation."""
+
+    def prepare(self, request: Request) -> None:
+        """Nothing to do."""
+
+    def noted(self, problems: Mapping[str, Code]) -> None:
+        """Nothing to do."""
 
 
 def answer_to(answer: bytes | SiteError, site: str, request: Request, body_limit: int) -> Reply | Code:
@@ -61,7 +79,7 @@ def answer_to(answer: bytes | SiteError, site: str, request: Request, body_limit
 
 
 @dataclass(frozen=True)
-class OneByOne:
+class OneByOne(_Reading):
     """For messages that are each protected by their own noise: they are read directly, and any number will do."""
 
     job: Job
@@ -87,16 +105,16 @@ class OneByOne:
             return None
         return packets if bool((packets.sum().abs() <= LARGEST_COORDINATE).all()) else None
 
-    def total(self, request: Request, read: Mapping[str, Packets]) -> Tensor:
-        """The sum, computed as in the simulator."""
+    def total(self, request: Request, read: Mapping[str, Packets]) -> tuple[Tensor, int]:
+        """The sum, computed as in the simulator, and the number of sites that were asked."""
         total = torch.zeros(self._dim)
         for packets in read.values():
             packets.add_sum_to(total)
-        return total
+        return total, len(self.job.cohort(request.round))
 
 
 @dataclass(frozen=True)
-class Mixed:
+class Mixed(_Reading):
     """For messages that the shuffler mixes: all messages of a round, or none."""
 
     job: Job
@@ -119,15 +137,16 @@ class Mixed:
         """The bytes unchanged, if their length is right; the server cannot open them yet."""
         return body if len(body) == self.sent_bytes else None
 
-    def total(self, request: Request, read: Mapping[str, bytes]) -> Tensor:
-        """The sum, with the help of the shuffler's answer."""
+    def total(self, request: Request, read: Mapping[str, bytes]) -> tuple[Tensor, int]:
+        """The sum, with the help of the shuffler's answer, and the number of sites that were asked."""
         digest, each = point_digest(request.body), self.mixing.covered_bytes
         covered = b"".join(sent[:each] for sent in read.values())
         asked = Request("mix", request.run, request.round, request.job, body=digest + covered)
         mixed = self._mixed(asked)
         context = context_of(request.job, request.run, request.round, digest)
         try:
-            return self.mixing.total(list(read.values()), mixed, self.key, context)
+            total = self.mixing.total(list(read.values()), mixed, self.key, context)
+            return total, len(self.job.cohort(request.round))
         except MessageError as error:
             raise QuorumError(
                 f"round {request.round}: {error}; a silo broke the rules, and nobody can tell which"
@@ -148,18 +167,3 @@ class Mixed:
         raise QuorumError(
             f"round {asked.round}: no message could be read without the shuffler. {advice({SHUFFLER: code})}"
         )
-
-
-def reader_for(
-    job: Job, backend: Backend, key: X25519PrivateKey | None, deadline_seconds: float, attempts: int
-) -> Reader:
-    """The reader for a job. With a shuffler, it needs the server's key for sealed messages."""
-    mixing = mixing_of(job.algorithm)
-    if mixing is None:
-        return OneByOne(job)
-    if key is None:
-        raise RequestError(
-            f"algorithm {job.recipe.algorithm!r} needs a shuffler, and the server a key for mixed messages: "
-            "provision the consortium with this version, which creates both"
-        )
-    return Mixed(job, mixing, key, backend, deadline_seconds, attempts)

@@ -49,6 +49,8 @@ class Code(enum.StrEnum):
     """the silo has signed a ledger that it no longer has: its state was set back to an older copy"""
     LEDGER_CONFLICT = "ledger-conflict"
     """the signed heads of another silo's ledger contradict each other"""
+    SUM_REFUSED = "sum-refused"
+    """the silo has no keys for this round's sum, or is committed to another list of silos"""
     # from the shuffler
     TOO_FEW = "too-few"
     """messages of some silos of the round are missing, and fewer are not mixed"""

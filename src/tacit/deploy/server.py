@@ -9,7 +9,8 @@ Divisors are those of the recipe, whoever answered. With M sites asked and A of 
 
 So s stays the mean of all sites' own shifts. If nobody is missing, a round equals the simulator's, bit for bit.
 Each message is protected before it arrives, so the server's choice of divisor costs no privacy. With a shuffler
-(`reading.Mixed`), a round has all of its messages or is not read at all.
+(`reading.Mixed`), a round has all of its messages or is not read at all. With sums (`summed.Summed`), the server
+learns one sum over a quorum of silos, and divides it by their number.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ from tacit.deploy.guard import check_trust
 from tacit.deploy.heads import Heads
 from tacit.deploy.identities import check_own_key
 from tacit.deploy.job import Job
-from tacit.deploy.reading import Reader, answer_to, reader_for
+from tacit.deploy.readers import reader_for
+from tacit.deploy.reading import Reader, answer_to
 from tacit.deploy.rounds import RoundLog, RoundReport
 from tacit.deploy.run_state import RunState
 from tacit.deploy.seam import Answer, Backend, Code
@@ -46,7 +48,7 @@ from tacit.deploy.signatures import CertificateError, read_signed
 from tacit.deploy.silo_checks import Trusted, check_silo, read_basis
 from tacit.deploy.statements import testify_run
 from tacit.engine import checkpoint as checkpoints
-from tacit.engine.round import broadcast, server_round, server_start
+from tacit.engine.round import broadcast, server_round, server_start, shared_coordinates
 from tacit.errors import DataError, DivergedError, RequestError, TacitError, count, positive
 
 _LOG = logging.getLogger("tacit.deploy.server")
@@ -105,11 +107,14 @@ class Server:
         check_trust(self.job)
         check_own_key(self.job.identities, "server", self.signer)
         # Fails early if the server could not read the messages.
-        reader_for(self.job, self.backend, self.key, self.deadline_seconds, self.attempts)
+        self._made_reader()
 
     @cached_property
     def _reader(self) -> Reader:
-        return reader_for(self.job, self.backend, self.key, self.deadline_seconds, self.attempts)
+        return self._made_reader()
+
+    def _made_reader(self) -> Reader:
+        return reader_for(self.job, self.backend, self.key, self.directory, self.deadline_seconds, self.attempts)
 
     @cached_property
     def _gathering(self) -> Gathering:
@@ -192,13 +197,21 @@ class Server:
         body = state_to_bytes(sent)
         request = Request("round", state.run, state.round, self.job.digest, state.accepted, body)
         self.at("before asking")
+        self._reader.prepare(request)
         messages, problems = self._gathering.messages(request, sites, state.digests)
+        self._reader.noted(problems)
         self.at("after answers")
         # In the order of the sites, as in the simulator.
         used = {site: messages[site].reply for site in sites if site in messages}
-        total = self._reader.total(request, {site: messages[site].content for site in used})
+        total, cohort = self._reader.total(request, {site: messages[site].content for site in used})
         server = server_round(
-            algorithm, total, state.server, round=state.round, cohort=len(sites), clients=len(self.job.sites)
+            algorithm,
+            total,
+            state.server,
+            round=state.round,
+            cohort=cohort,
+            clients=len(self.job.sites),
+            at=shared_coordinates(algorithm, len(total), state.round, self.job.randomness()),
         )
         after = RunState(
             state.run,

@@ -15,6 +15,7 @@ in its ledger.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import traceback
@@ -35,6 +36,7 @@ from tacit.deploy.notary import Notary
 from tacit.deploy.policy import Policy
 from tacit.deploy.seam import Code
 from tacit.deploy.silo_memory import Fingerprint, Memory, new_secret
+from tacit.deploy.summing import SiloSums
 from tacit.deploy.witness import HeadsError
 from tacit.engine.round import ClientState, client_start
 from tacit.errors import DataError, MessageError
@@ -57,6 +59,15 @@ class _RefusedError(Exception):
         super().__init__(code)
         self.code = code
         self.reason = reason
+
+
+@contextlib.contextmanager
+def _refusing_sums() -> Iterator[None]:
+    """Turn what the protocol of sums forbids into a refusal. Its texts have numbers of silos and nothing else."""
+    try:
+        yield
+    except MessageError as error:
+        raise _RefusedError(Code.SUM_REFUSED, str(error)) from error
 
 
 class Silo:
@@ -90,7 +101,8 @@ class Silo:
         self._same_records: dict[Fingerprint, bool] = {}
         self._notary = Notary(terms, key, state_dir)
         self._home = Home(state_dir)
-        self._computation = Computation(terms, self._home, covers)
+        self._sums = SiloSums(terms.job, terms.site, key, state_dir / "sums", at) if terms.job.summed else None
+        self._computation = Computation(terms, self._home, covers, self._sums)
         with self.ledger.page() as page:
             terms.policy.check_past(page.account)
             self._notary.check(page)
@@ -127,7 +139,10 @@ class Silo:
         """Answer a request. No exception is raised, except when the process ends."""
         try:
             shapes = self._terms.job.broadcast_shapes
-            asked = Request.decode(request, body_limit=4 * sum(shape.numel() for shape in shapes.values()))
+            limit = 4 * sum(shape.numel() for shape in shapes.values())
+            if self._sums is not None:
+                limit = max(limit, self._sums.summing.most_request_bytes)
+            asked = Request.decode(request, body_limit=limit)
         except MessageError:
             return Reply(Code.MALFORMED, self._terms.site).encode()
         if asked.kind == "mix":
@@ -155,6 +170,8 @@ class Silo:
                 return self._certified(asked)
             case "heads":
                 return self._bore_witness(asked)
+            case "sum":
+                return self._summed(asked)
             case _:
                 return self._answered(asked)
 
@@ -217,7 +234,11 @@ class Silo:
         if refusal := terms.refusal(page.account):
             raise _RefusedError(Code.BUDGET_SPENT, refusal)
         state, secret, records = self._state(asked, account)
-        memory = self._computation.run(asked, received, state, secret, records, releases)
+        last = None if account is None else account.last
+        if self._sums is not None:
+            with _refusing_sums():
+                self._sums.check_ready(asked.run, asked.round, last)
+        memory = self._computation.run(asked, received, state, secret, records, releases, last)
         files = self._home.memories(asked.run)
         self._at("before memory")
         digest = files.write(asked.round, memory.to_bytes())
@@ -309,6 +330,17 @@ class Silo:
             head.on_answer() if head else b"",
         )
 
+    def _summed(self, asked: Request) -> Reply:
+        """Help the server to prepare or open a sum, as far as the protocol allows it."""
+        if asked.job != self._terms.job.digest or self._sums is None:
+            raise _RefusedError(Code.OTHER_JOB)
+        with self.ledger.page() as page, _refusing_sums():
+            self._notary.take(asked, page)
+            mine = page.account.run(asked.run)
+            known = [run for run, _ in page.account.runs]
+            answer = self._sums.answer(asked.run, asked.body, None if mine is None else mine.last, known)
+            return self._message(asked, 0, answer)
+
     def _bore_witness(self, asked: Request) -> Reply:
         """Send the ledger heads of all silos that this silo has seen, including its own."""
         if asked.job != self._terms.job.digest:
@@ -333,4 +365,7 @@ class Silo:
                 # It would vouch for the current noise and records, but the run had others.
                 raise _RefusedError(Code.STATE_LOST)
             certificate = self._notary.certificate(asked.run, parameters, page)
+            if self._sums is not None and asked.round >= job.rounds:
+                # The run is over: whoever breaks in later finds no keys of its masks.
+                self._sums.forget(asked.run)
             return self._message(asked, account.releases if account else 0, certificate)

@@ -215,6 +215,7 @@ def _without_job(body: Mapping[str, Any], stated: Stated) -> dict[str, Any]:
         adversary=Adversary(body["adversary"]),
         public=stated.also_public,
         insecure=insecure,
+        colluding=stated.spent.colluding or 0,
     )
     if whole := body.get("run_for_the_whole_site"):
         delta = table(whole)["delta"]
@@ -234,12 +235,14 @@ def _check_ledger(body: Mapping[str, Any], stated: Stated, exported: bytes) -> N
     said = stated.spent
     if found.ledger != said.ledger or found.points != said.points:
         raise CertificateError("the ledger is not the one that was signed")
+    if found.colluding not in (None, said.colluding):
+        raise CertificateError("its colluding is not that of the runs in the ledger")
     if found.events() != said.events():
         raise CertificateError("the events are not those of the ledger")
     if found.adversary not in (None, said.adversary):
         raise CertificateError(
             f"all runs in the ledger together hold against {found.adversary}, but it says {said.adversary}"
         )
-    named = body.keys() & run.opened.keys() - {"kind", "adversary"} if run else set()
+    named = body.keys() & run.opened.keys() - {"kind", "adversary", "colluding"} if run else set()
     if run and any(body[name] != run.opened[name] for name in named):
         raise CertificateError("its terms are not those of the run in the ledger")

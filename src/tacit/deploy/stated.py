@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
-import torch
 from dp_accounting import DpEvent
 
 from tacit._version import __version__
-from tacit.deploy.guard import Terms
+from tacit.deploy.guard import Terms, level, noise_std
 from tacit.deploy.job import Job
 from tacit.deploy.ledger import Account, read_export
 from tacit.deploy.policy import Policy
@@ -30,7 +29,7 @@ from tacit.privacy.accountant import accounting
 from tacit.privacy.accountant.groups import group_epsilon
 from tacit.privacy.promises.terms import RECORD_COUNTS
 
-_WEAKEST_FIRST = (str(Adversary.SHUFFLER), str(Adversary.SERVER))
+_WEAKEST_FIRST = (str(Adversary.SECURE_SUM), str(Adversary.SHUFFLER), str(Adversary.SERVER))
 """Several runs together keep a promise only against the adversaries against whom all of them keep theirs."""
 
 LEDGER_FILE = "ledger.jsonl"
@@ -72,6 +71,8 @@ class Spent:
     """the digest of the point of every round that was answered"""
     ledger: Mapping[str, Any]
     """head of the ledger, at the end and before the run"""
+    colluding: int | None = None
+    """with sums: the fewest silos whose help to the server its runs withstand"""
 
     @classmethod
     def read(cls, exported: bytes, run: str, epsilon: float) -> Spent:
@@ -94,6 +95,7 @@ class Spent:
             Adversary(min(account.adversaries, key=_WEAKEST_FIRST.index)) if account.runs else None,
             points,
             {**head, "before_run": before or head},
+            account.colluding,
         )
 
     def events(self) -> dict[str, Any]:
@@ -148,7 +150,9 @@ class Stated:
         terms = self._terms(job)
         charged = self._charged(terms)
         seen = terms.exposures(charged) if charged else ()
-        against, points = self._against(job), self.spent.points
+        against, points, colluding = self._against(job), self.spent.points, self.spent.colluding
+        if colluding is None:
+            colluding = terms.facts().get("colluding")
         public = (*job.algorithm.work.public, *self.also_public)
         body = {
             "kind": "silo",
@@ -158,6 +162,7 @@ class Stated:
             "accountant": dict(self.accountant),
             "site": self.site,
             **terms.facts(),
+            **({} if colluding is None else {"colluding": colluding}),
             "policy": {"epsilon": self.epsilon, "delta": self.delta},
             "delta": self.delta,
             "adversary": str(against),
@@ -173,6 +178,7 @@ class Stated:
                 adversary=against,
                 public=public,
                 insecure=job.insecure,
+                colluding=colluding or 0,
             ),
             **_whole_site(terms, self.spent.run),
             "rounds_answered": len(points),
@@ -188,7 +194,10 @@ class Stated:
         policy = Policy.for_job(
             job, self.site, epsilon=self.epsilon, delta=self.delta, adjacency=self.adjacency, report_epsilon=0.0
         )
-        multipliers = torch.tensor([self.noise_multiplier], dtype=torch.float64)
+        if job.summed and self.noise_multiplier < level(job, self.site, records) * (1 - 1e-9):
+            raise RequestError(
+                f"noise_multiplier = {self.noise_multiplier!r} is less than a silo's share of the noise of a sum"
+            )
         return _StatedTerms(
             job=job,
             policy=policy,
@@ -196,7 +205,7 @@ class Stated:
             federation=job.blank().client(position),
             planned=job.most_releases(),
             noise_multiplier=self.noise_multiplier,
-            noise_std=float(job.algorithm.work.noise_stds(torch.tensor([records]), multipliers)[0]),
+            noise_std=noise_std(job, records, self.noise_multiplier),
             report_noise=self.report_noise,
             epsilon=math.inf,
             stated_records=records,
@@ -249,14 +258,17 @@ def claims(
     adversary: Adversary,
     public: tuple[str, ...],
     insecure: bool,
+    colluding: int = 0,
 ) -> dict[str, Any]:
     """Every epsilon of a silo's certificate, and its promise in words, from the events alone."""
 
     def promise(event: DpEvent, against: Adversary) -> Guarantee:
-        return Guarantee((event,), delta, adjacency, unit, against, public)
+        helpers = colluding if against is Adversary.SECURE_SUM else 0
+        return Guarantee((event,), delta, adjacency, unit, against, public, colluding=helpers)
 
     whole = promise(together, adversary)
     weaker = {name: promise(event, Adversary(name)) for name, event in beside.items()}
+    helper = "all other silos" if adversary is Adversary.SECURE_SUM else "the shuffler"
     sentences = [whole.sentence(), *(one.sentence() for one in weaker.values())]
     return {
         "epsilon": {
@@ -269,7 +281,7 @@ def claims(
         },
         "promise": "No privacy: the noise follows from a seed that all parties know. This was a trial."
         if insecure
-        else " Should the shuffler help the server, of this run alone: ".join(sentences),
+        else f" Should {helper} help the server, of this run alone: ".join(sentences),
     }
 
 

@@ -54,6 +54,7 @@ def read_stated(body: Mapping[str, Any], job: Job | None) -> Stated:
                 Adversary(word(body["adversary"])),
                 {_round(round): digest(point) for round, point in table(body["points"]).items()},
                 {**_head(body["ledger"]), "before_run": _head(table(body["ledger"])["before_run"])},
+                None if "colluding" not in body else whole(body["colluding"], at_least=0),
             ),
             witnessed={site: _witnessed(told) for site, told in table(body["witnessed"]).items()},
             files={LEDGER_FILE: digest(table(body["files"])[LEDGER_FILE])},

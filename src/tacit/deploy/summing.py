@@ -1,0 +1,189 @@
+"""Sums in a deployment: the numbers and keys that all parties of a job agree on, and a silo's own part.
+
+The protocol is in `tacit.sums`. Here it gets the silos' provisioned identities, one session per run, and a file
+in which a silo remembers what it has committed itself to, written before every answer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from torch import Tensor
+
+from tacit.algorithms.secure_sum import SecureSum, encoding_of
+from tacit.client.cohort import Cohort
+from tacit.compress import SharedCoordinates
+from tacit.compress.wire import Format
+from tacit.deploy.frames import Request, state_from_bytes
+from tacit.deploy.job import Job
+from tacit.engine.files import write_atomically
+from tacit.engine.round import opened_sum, shared_coordinates
+from tacit.errors import DataError
+from tacit.noise.randomness import Purpose
+from tacit.sums.arithmetic import Residues
+from tacit.sums.encoding import Encoding
+from tacit.sums.group import Group
+from tacit.sums.server import most_request_bytes
+from tacit.sums.silo import SiloState, SumSilo
+
+_CODEC = 6
+
+
+@dataclass(frozen=True)
+class Summing:
+    """What all parties of a job with secure sums know."""
+
+    job: Job
+
+    @property
+    def trust(self) -> SecureSum:
+        """Quorum and colluding."""
+        trust = self.job.algorithm.trust
+        assert isinstance(trust, SecureSum), "the job has no sums"
+        return trust
+
+    @property
+    def kept(self) -> int:
+        """The number of coordinates of a message."""
+        uplink = self.job.algorithm.uplink
+        assert isinstance(uplink, SharedCoordinates), "sums have shared coordinates"
+        return uplink.kept(self._dim)
+
+    @property
+    def _dim(self) -> int:
+        return self.job.algorithm.work.model.dim
+
+    def encoding(self, noise_multiplier: float | None = None) -> Encoding:
+        """How messages become integers.
+
+        noise_multiplier: that of a silo with more records than the least; all silos have the same ring.
+        """
+        shares = self.job.shares
+        multipliers = shares.noise_multipliers if noise_multiplier is None else torch.tensor([noise_multiplier])
+        return encoding_of(self.job.algorithm, self.job.blank(), shares.noise_stds, multipliers, self.job.rounds)
+
+    @cached_property
+    def format(self) -> Format:
+        """The wire format of a masked message."""
+        ring = self.encoding().ring
+        return Format(_CODEC, ring.bits, self._dim, self.kept, ring.message_bytes(self.kept))
+
+    def to_bytes(self, masked: Residues) -> bytes:
+        """A masked message."""
+        body = np.frombuffer(self.encoding().ring.to_bytes(masked), dtype=np.uint8)
+        return self.format.seal(body[None])[0]
+
+    def from_bytes(self, message: bytes) -> Residues:
+        """The inverse, for bytes that may come from anyone."""
+        return self.encoding().ring.from_bytes(self.format.open([message]).tobytes(), self.kept)
+
+    def vector(self, total: Residues, request: Request, silos: Collection[int]) -> Tensor:
+        """The sum of a round's messages as the algorithm adds them, from that of these silos' integers."""
+        job, encoding = self.job, self.encoding()
+        received = state_from_bytes(request.body, job.broadcast_shapes)
+        values = encoding.decode(encoding.ring.residues(total.astype(np.int64)))
+        weights = job.blank().weights
+        weight = len(silos) if weights is None else float(weights[sorted(silos)].sum())
+        at = shared_coordinates(job.algorithm, self._dim, request.round, job.randomness())
+        return opened_sum(job.algorithm, received, values, weight, at)
+
+    def group(self, run: str) -> Group:
+        """The silos of a run, by the keys that they were provisioned with."""
+        identities, sites = self.job.identities, self.job.sites
+        assert identities is not None, "a job without identities is refused before"
+        session = hashlib.sha256(bytes.fromhex(self.job.digest) + bytes.fromhex(run)).digest()
+        keys = tuple(bytes.fromhex(identities.silos[site]) for site in sites)
+        return Group(session, keys, self.trust.quorum, self.trust.colluding)
+
+    @property
+    def most_request_bytes(self) -> int:
+        """The longest request of the protocol."""
+        return most_request_bytes(len(self.job.sites))
+
+
+class SiloSums:
+    """A silo's part in the sums of its runs.
+
+    What it must not forget of a run is in one file: its secrets, its shares of other silos' secrets, and the list
+    that it committed itself to. The last round that it masked is in the ledger. A silo that lost the file has no
+    shares either, so it can open nothing; it takes part again from the next batch on.
+    """
+
+    def __init__(
+        self, job: Job, site: str, key: Ed25519PrivateKey, directory: Path, at: Callable[[str], None]
+    ) -> None:
+        """Open the silo's part.
+
+        job, site: the job, and this silo's name in it.
+        key: its provisioned identity.
+        directory: where its files are.
+        at: called before and after durable writes.
+        """
+        self.summing = Summing(job)
+        self._me, self._key, self._directory, self._at = job.sites.index(site), key, directory, at
+        self._silo: tuple[str, SumSilo] | None = None
+
+    def answer(self, run: str, request: bytes, last: Mapping[str, Any] | None, known: Collection[str]) -> bytes:
+        """The answer to a request of the protocol, once everything that it commits this silo to is on disk.
+
+        last: the ledger's line of the last round of this run that was answered.
+        known: the runs in the ledger; of others, only one is remembered at a time.
+        """
+        before = self._state(run, last)
+        after, answer = self._of(run).answer(before, request)
+        if after != before:
+            for path in self._directory.glob("*.json"):
+                if path.stem not in {run, *known}:
+                    path.unlink(missing_ok=True)
+            self._at("before sums")
+            write_atomically(self._directory / f"{run}.json", after.to_bytes(), mode=0o600)
+            self._at("after sums")
+        return answer
+
+    def integers(self, values: Tensor, cohort: Cohort, noise_multiplier: float) -> Residues:
+        """What this silo adds to a sum: its values with its share of the noise, on the lattice of the sum."""
+        if not bool(torch.isfinite(values).all()):
+            # The values are left out: they are private.
+            raise DataError("what a silo adds to a sum must be finite")
+        noise = self.summing.job.algorithm.work.noise
+        encoding = self.summing.encoding(noise_multiplier)
+        return encoding.encode(values, noise, cohort.generators(Purpose.NOISE))
+
+    def masked(
+        self, run: str, round: int, point: str, integers: Residues, last: Mapping[str, Any] | None
+    ) -> bytes:
+        """This silo's message of a round. Not remembered here: it must be in the ledger before it leaves.
+
+        point: the digest of what the server sent. Messages of silos that were sent something else do not add up.
+        """
+        _, masked = self._of(run).mask(self._state(run, last), round, bytes.fromhex(point), integers)
+        return self.summing.to_bytes(masked)
+
+    def check_ready(self, run: str, round: int, last: Mapping[str, Any] | None) -> None:
+        """Raise `MessageError` unless a message of this round can be masked: before anything is computed."""
+        self._of(run).check_ready(self._state(run, last), round)
+
+    def forget(self, run: str) -> None:
+        """Remove the secrets of a run that is over."""
+        (self._directory / f"{run}.json").unlink(missing_ok=True)
+
+    def _of(self, run: str) -> SumSilo:
+        if self._silo is None or self._silo[0] != run:
+            self._silo = run, SumSilo(self.summing.group(run), self._me, self._key)
+        return self._silo[1]
+
+    def _state(self, run: str, last: Mapping[str, Any] | None) -> SiloState:
+        path = self._directory / f"{run}.json"
+        state = SiloState.from_bytes(path.read_bytes()) if path.exists() else SiloState()
+        if last is None:
+            return state
+        return dataclasses.replace(state, masked=last["round"], context=bytes.fromhex(last["point"]))

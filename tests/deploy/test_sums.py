@@ -1,0 +1,386 @@
+"""Deployed sums: the server learns one sum per round, whoever vanishes, restarts or lies."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tacit.deploy.in_process import NO_FAULT, Death
+
+from tacit.deploy.frames import Reply, Request
+from tacit.deploy.guard import admit
+from tacit.deploy.mixing import point_digest
+from tacit.deploy.policy import Policy
+from tacit.deploy.reading import QuorumError
+from tacit.deploy.seam import Code
+from tacit.deploy.signatures import CertificateError, sign
+from tacit.deploy.summing import SiloSums, Summing
+from tacit.engine.plan import plan
+from tacit.engine.simulate import simulate
+from tacit.errors import RequestError
+from tacit.federation import Federation
+from tacit.privacy import Adversary
+from tacit.sums.group import Rounds
+from tacit.sums.requests import Closing, Kind
+from tacit.sums.server import Prepared, TooFewError, deliver, opened, prepare
+
+RUN = "0123456789abcdef" * 2
+
+Make = Callable[..., Any]
+SUMS: dict[str, Any] = {"trust": "sum", "sites": 5, "quorum": 4, "colluding": 1, "compressor": "rand-k:0.5"}
+ALL = {"snapshot_probability": "leave out", "sampling": "full", "batch": "leave out"}
+RECORDS = {**SUMS, **ALL, "algorithm": "soteriafl-gd"}
+WHOLE = {**SUMS, **ALL, "algorithm": "dp-fedavg", "epsilon": 8.0, "compressor": "leave out"}
+BOTH = pytest.mark.parametrize("settings", [RECORDS, WHOLE], ids=["records", "sites"])
+
+
+SVRG = {**SUMS, "algorithm": "soteriafl-svrg"}
+
+
+@pytest.mark.parametrize("settings", [RECORDS, SVRG, WHOLE], ids=["records", "svrg", "sites"])
+def test_a_run_with_sums(consortium: Make, settings: dict[str, Any]) -> None:
+    made = consortium(**settings)
+    finished = made.server().run()
+    assert bool(torch.isfinite(finished.parameters).all())
+    assert finished.problems == {}
+    assert set(finished.answered.values()) == {made.job.rounds}
+    certificate = made.verified(finished.certificate).body
+    for silo in certificate["silos"].values():
+        assert silo["adversary"] == "secure-sum"
+        assert (silo["quorum"], silo["colluding"]) == (4, 1)
+        assert silo["epsilon"]["run"] <= made.job.recipe.epsilon
+        assert silo["run_if_others_help"]["server"]["epsilon"] > silo["epsilon"]["run"]
+        assert "even if 1 of the other clients help it" in silo["promise"]
+        assert "Should all other silos help the server" in silo["promise"]
+
+
+def _observed(monkeypatch: pytest.MonkeyPatch) -> tuple[dict[int, list[Any]], dict[int, Any]]:
+    """What silos encode in each round, and what the server opens."""
+    sent: dict[int, list[Any]] = {}
+    opened: dict[int, Any] = {}
+    masked, vector = SiloSums.masked, Summing.vector
+
+    def watch(self: SiloSums, run: str, round: int, point: str, integers: Any, last: Any) -> bytes:
+        sent.setdefault(round, []).append(integers)
+        return masked(self, run, round, point, integers, last)
+
+    def note(self: Summing, total: Any, request: Request, silos: Any) -> torch.Tensor:
+        opened[request.round] = total
+        return vector(self, total, request, silos)
+
+    monkeypatch.setattr(SiloSums, "masked", watch)
+    monkeypatch.setattr(Summing, "vector", note)
+    return sent, opened
+
+
+@BOTH
+def test_the_server_opens_exactly_the_sum_and_sees_no_message(
+    consortium: Make, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent, opened = _observed(monkeypatch)
+    made = consortium(**settings)
+    made.server().run()
+    summing = Summing(made.job)
+    mask = np.uint32(2 ** summing.encoding().ring.bits - 1)
+    assert sorted(opened) == list(range(made.job.rounds))
+    for round, total in opened.items():
+        assert len(sent[round]) == 5
+        assert np.array_equal(total & mask, np.sum(sent[round], axis=0, dtype=np.uint32) & mask)
+        plain = {summing.to_bytes(message) for message in sent[round]}
+        assert not any(
+            message in answer for answers in made.left.values() for answer in answers for message in plain
+        )
+
+
+def test_messages_have_the_length_that_the_simulator_counts(consortium: Make) -> None:
+    made = consortium(**RECORDS)
+    dim = made.job.algorithm.work.model.dim
+    assert Summing(made.job).format.message_bytes == made.job.algorithm.uplink.message_bytes(dim)
+
+
+def test_sums_learn_what_the_simulator_learns(consortium: Make) -> None:
+    """With hardly any noise, a deployed run is the simulated one up to the lattice."""
+    made = consortium(
+        **{
+            **RECORDS,
+            "algorithm": "noisy-mb-sgd",
+            "compressor": "leave out",
+            "epsilon": 300.0,
+            "noise": "gaussian",
+        }
+    )
+    run = simulate(
+        plan(made.job.algorithm, made.federation, rounds=made.job.rounds, privacy=made.job.target("site-0")),
+        evaluate_every=made.job.rounds,
+    )
+    torch.testing.assert_close(made.server().run().parameters, run.parameters, rtol=0.05, atol=0.05)
+
+
+MOMENTS = (
+    "before sums",
+    "after sums",
+    "before memory",
+    "after memory",
+    "before ledger",
+    "after ledger",
+    "after mark",
+)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_silos_vanish_and_restart_at_any_moment(
+    consortium: Make, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every opened sum is that of messages that silos made for this round, each of them once."""
+    sent, opened = _observed(monkeypatch)
+    coins = np.random.default_rng(seed)
+
+    def faults(site: str) -> str:
+        kind = coins.choice(["lose-request", "lose-answer", "duplicate-request", "damage-answer:40", "die"])
+        if coins.random() > 0.06:
+            return NO_FAULT
+        return f"die:{coins.choice(MOMENTS)}" if kind == "die" else str(kind)
+
+    made = consortium(**{**RECORDS, "rounds": 12})
+    backend = made.backend(faults)
+    rounds = 0
+    for _ in range(60):
+        try:
+            finished = made.server(backend, attempts=4).run()
+            break
+        except QuorumError:
+            rounds += 1
+    made.verified(finished.certificate)
+    mask = np.uint32(2 ** Summing(made.job).encoding().ring.bits - 1)
+    assert sorted(opened) == list(range(12))
+    for round, total in opened.items():
+        sums = [
+            np.sum(some, axis=0, dtype=np.uint32) & mask
+            for size in (4, 5)
+            for some in itertools.combinations(sent[round], size)
+        ]
+        assert any(np.array_equal(total & mask, one) for one in sums)
+    assert all(answered >= 6 for answered in finished.answered.values())
+
+
+class _Killed(Death):
+    pass
+
+
+def test_a_server_is_killed_at_any_moment(consortium: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed at every moment of its own and after every exchange: the run ends, and no sum is opened twice."""
+    sent, opened = _observed(monkeypatch)
+    made = consortium(**{**RECORDS, "rounds": 4})
+    coins = np.random.default_rng(0)
+    backend, calls = made.backend(), Counter[str]()
+
+    class Dying:
+        def run_round(self, request: bytes, **options: Any) -> dict[str, Any]:
+            answers = backend.run_round(request, **options)
+            calls["asked"] += 1
+            if coins.random() < 0.3:
+                calls["killed"] += 1
+                raise _Killed
+            return answers
+
+    for _ in range(100):
+        try:
+            finished = made.server(Dying()).run()
+            break
+        except _Killed:
+            continue
+    made.verified(finished.certificate)
+    assert calls["killed"] > 5
+    mask = np.uint32(2 ** Summing(made.job).encoding().ring.bits - 1)
+    for round in range(4):
+        assert len(sent[round]) == 5, "no silo masked two messages of a round"
+        assert np.array_equal(opened[round] & mask, np.sum(sent[round], axis=0, dtype=np.uint32) & mask)
+
+
+def test_a_silo_that_vanished_comes_back_in_the_next_batch(consortium: Make) -> None:
+    made = consortium(**{**RECORDS, "rounds": 8})
+    gone = {"site-2"}
+    reports: list[Any] = []
+
+    def progress(report: Any) -> None:
+        reports.append(report)
+        if report.round == 3:
+            gone.clear()
+
+    backend = made.backend(lambda site: "lose-request" if site in gone else NO_FAULT)
+    made.server(backend, progress=progress).run()
+    assert [("site-2" in report.used) for report in reports] == [False] * 4 + [True] * 4
+    assert reports[3].problems == {"site-2": Code.SUM_REFUSED}
+
+
+def test_too_few_silos_stop_the_run_and_nothing_opens(consortium: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, opened = _observed(monkeypatch)
+    made = consortium(**RECORDS)
+    gone = {"site-2", "site-3"}
+    with pytest.raises(QuorumError, match="3 silos sent keys, and 4 are needed"):
+        made.server(made.backend(lambda site: "lose-request" if site in gone else NO_FAULT)).run()
+    assert opened == {}
+    calls = Counter[str]()
+
+    def after_the_messages(site: str) -> str:
+        calls[site] += 1
+        return "lose-request" if site in gone and calls[site] > 5 else NO_FAULT
+
+    with pytest.raises(QuorumError, match="helped to open"):
+        made.server(made.backend(after_the_messages)).run()
+    assert opened == {}
+    gone = set()
+    made.server().run()
+    assert sorted(opened) == list(range(made.job.rounds))
+
+
+def _ask(made: Any, site: str, body: bytes, **changes: Any) -> Reply:
+    request = replace(Request("sum", RUN, 0, made.job.digest, body=body), **changes)
+    return Reply.decode(made.silo(site).step(request.encode()), body_limit=10**7)
+
+
+class _LyingServer:
+    """Runs the protocol step by step, and asks for more than it may have."""
+
+    def __init__(self, made: Any) -> None:
+        self.made, self.group = made, Summing(made.job).group(RUN)
+        sites = made.job.sites
+
+        def ask(body: bytes, silos: Any) -> dict[int, bytes]:
+            replies = {n: _ask(made, sites[n], body) for n in silos}
+            return {n: reply.body for n, reply in replies.items() if reply.code is Code.OK}
+
+        self.ask = ask
+        prepared = prepare(self.group, ask, Rounds(1, 0, 6), range(5))
+        assert isinstance(prepared, Prepared)
+        deliver(ask, prepared)
+        self.prepared = prepared
+
+    def masked(self, round: int = 0, point: float = 0.0) -> dict[int, Reply]:
+        request = self.made.request(round, point=point)
+        self.context = point_digest(Request.decode(request).body)
+        steps = (self.made.silo(site).step(request) for site in self.made.job.sites)
+        return {n: Reply.decode(answer, body_limit=10**6) for n, answer in enumerate(steps)}
+
+    def opens(self, silos: Any, round: int = 0) -> bool:
+        closing = Closing(round, self.context, frozenset(silos))
+        try:
+            opened(self.group, self.ask, self.prepared, closing, np.zeros(1, np.uint32))
+        except TooFewError:
+            return False
+        return True
+
+
+def test_a_lying_server_opens_one_list_per_round(consortium: Make) -> None:
+    made = consortium(**RECORDS)
+    server = _LyingServer(made)
+    assert all(reply.code is Code.OK for reply in server.masked().values())
+    assert not server.opens(range(3)), "below the quorum"
+    assert server.opens(range(4))
+    assert not server.opens(range(5))
+    assert not server.opens([0, 1, 2, 4])
+    assert server.opens(range(4)), "the same list may be asked for again"
+    again = server.masked(point=1.0)
+    assert {reply.code for reply in again.values()} == {Code.CHANGED_POINT}
+    assert prepare_refused(server, Rounds(2, 0, 6)), "new keys for a round that was answered"
+    assert all(reply.code is Code.OK for reply in server.masked(1).values())
+    assert not server.opens(range(4)), "a past round"
+
+
+def prepare_refused(server: _LyingServer, rounds: Rounds) -> bool:
+    try:
+        prepare(server.group, server.ask, rounds, range(5))
+    except TooFewError:
+        return True
+    return False
+
+
+def test_messages_and_requests_without_keys_are_refused(consortium: Make) -> None:
+    made = consortium(**RECORDS)
+    reply = Reply.decode(made.silo("site-0").step(made.request(0)), body_limit=10**6)
+    assert (reply.code, reply.body) == (Code.SUM_REFUSED, b"")
+    with made.silo("site-0").ledger.page() as page:
+        assert page.account.runs == (), "nothing was charged"
+    for body in (b"", b"\x09", bytes([Kind.SIGN]), bytes([Kind.REVEAL]) * 200):
+        assert _ask(made, "site-0", body).code is Code.SUM_REFUSED
+    assert _ask(made, "site-0", b"\x01", job="0" * 64).code is Code.OTHER_JOB
+    other = consortium()
+    assert _ask(other, "site-0", bytes([Kind.ADVERTISE]) + Rounds(0, 0, 1).to_bytes()).code is Code.OTHER_JOB
+
+
+def test_the_secrets_of_unknown_runs_do_not_pile_up(consortium: Make) -> None:
+    made = consortium(**RECORDS)
+    request = bytes([Kind.ADVERTISE]) + Rounds(0, 0, 1).to_bytes()
+    for number in range(4):
+        assert _ask(made, "site-0", request, run=f"{number:032x}").code is Code.OK
+    assert len(list((made.directory / "site-0" / "sums").glob("*.json"))) == 1
+    made.server().run()
+    assert not list((made.directory / "site-0" / "sums").glob("*.json")), "nor those of a finished run"
+
+
+def test_a_policy_names_the_least_quorum_and_the_colluders_it_fears(consortium: Make) -> None:
+    made = consortium(**RECORDS)
+    records, job = made.federation.client(0), made.job
+    policy = made.policies["site-0"]
+    assert (policy.adversary, policy.quorum, policy.colluding) == (Adversary.SECURE_SUM, 4, 1)
+    assert Policy.from_toml(policy.to_toml()) == policy
+    assert replace(policy, adversary="sum") == policy
+    for changes, reason in (
+        ({"quorum": 5}, "quorum = 4, and the policy requires at least 5"),
+        ({"colluding": 2}, "colluding = 1, and the policy requires at least 2"),
+        ({"adversary": "server"}, "requires more"),
+        ({"adversary": "shuffler"}, "requires more"),
+        ({"epsilon": 3.9}, "less noise than the policy"),
+    ):
+        with pytest.raises(RequestError, match=reason):
+            admit(job, replace(policy, **changes), "site-0", records)
+    made.server().run()
+    with made.silo("site-0").ledger.page() as page:
+        account = page.account
+    for changes, reason in (
+        ({"adversary": "server"}, "relied on sums"),
+        ({"adversary": "shuffler"}, "relied on sums"),
+        ({"colluding": 2}, "withstand 1 colluding silos"),
+    ):
+        with pytest.raises(RequestError, match=reason):
+            replace(policy, **changes).check_past(account)
+
+
+def test_sites_of_different_sizes_add_the_same_noise(consortium: Make) -> None:
+    made = consortium(**RECORDS)
+    small, policy = made.federation.client(0), made.policies["site-0"]
+    large = Federation.from_arrays(
+        small.features.repeat(3, 1), small.targets.repeat(3), [0] * (3 * small.records), classes=2
+    )
+    terms = [admit(made.job, policy, "site-0", records) for records in (small, large)]
+    assert terms[0].noise_std == pytest.approx(terms[1].noise_std) == pytest.approx(made.job.share_std)
+    assert terms[1].noise_multiplier == pytest.approx(3 * terms[0].noise_multiplier)
+    assert terms[1].epsilon < terms[0].epsilon <= 4.0
+
+
+def test_a_certificate_with_less_than_a_share_is_refused(
+    consortium: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = consortium(**RECORDS)
+    certificate = made.server().run().certificate
+    body = json.loads(certificate)
+    body["silos"]["site-0"]["noise_multiplier"] /= 2
+    inner = {k: v for k, v in body["silos"]["site-0"].items() if k not in ("format", "public_key", "signature")}
+    body["silos"]["site-0"] = json.loads(sign(inner, made.signing["site-0"]))
+    forged = sign(
+        {k: v for k, v in body.items() if k not in ("format", "public_key", "signature")}, made.signing["server"]
+    )
+    with pytest.raises(CertificateError, match="less than a silo's share"):
+        made.verified(forged)
+
+
+def test_a_cohort_smaller_than_the_consortium_is_refused(consortium: Make) -> None:
+    with pytest.raises(RequestError, match="all sites take part"):
+        consortium(**{**RECORDS, "cohort": 4, "quorum": 4}).silo("site-0")
