@@ -17,8 +17,6 @@ from dp_accounting import dp_event
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.client.local_steps import released_before
-from tacit.client.sampling import OnePass
 from tacit.client.work import Work, sizes_are_public
 from tacit.errors import RequestError, count
 from tacit.federation import Federation
@@ -27,7 +25,7 @@ from tacit.privacy import Guarantee, Target, calibrate_noise, events
 from tacit.privacy.accountant import accounting
 from tacit.privacy.accountant.cost import marks
 from tacit.privacy.promises.terms import RECORD_COUNTS
-from tacit.server.participation import Attendance, Everyone, PoissonClients
+from tacit.server.participation import Attendance
 
 Privacy = Target | Sequence[Target] | Literal["none"]
 """The privacy of a run: one target for all clients, one target per client, or "none" to turn privacy off."""
@@ -84,7 +82,7 @@ class Calibration:
     def event(self, group: Group, releases: int) -> dp_event.DpEvent:
         """The event of `releases` releases by a client of the group, with anything released before the first."""
         if releases == 0:
-            run = released_before(self.work) or events.nothing()
+            run = events.nothing() if self.work.before is None else self.work.before.event
         else:
             clients = len(self.group_of_client)
             run = self.algorithm.trust.event(self.work, clients, group.size, group.noise_multiplier, releases)
@@ -138,7 +136,8 @@ def attendance(algorithm: Algorithm, clients: int, rounds: int, randomness: Rand
     Secret coins are never inspected.
     """
     count("rounds", rounds)
-    if isinstance(algorithm.participation, Everyone | PoissonClients):
+    who = algorithm.participation
+    if who.secret or who.number_of(clients) == clients:
         return Attendance(rounds, rounds)
     taken = torch.zeros(clients, dtype=torch.int64)
     for t in range(rounds):
@@ -256,7 +255,7 @@ def _sizes(work: Work, federation: Federation) -> list[int | None]:
             "client-level promise protects: give one number per client, or set public_sizes = true if these "
             "numbers are not secret"
         )
-    if isinstance(work.sampling, OnePass):
+    if work.sampling.once:
         raise RequestError(
             "sampling = 'one-pass' needs a fixed number of records from every client, and a client-level promise "
             "protects whether a client has them: use another sampling, or set public_sizes = true if record "

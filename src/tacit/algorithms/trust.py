@@ -140,7 +140,7 @@ class Nobody:
 
     def check(self, work: Work, uplink: Uplink, participation: Participation, federation: Federation) -> None:
         """Refuses secret coins: the accountant needs to know how often a client takes part."""
-        if isinstance(participation, PoissonClients):
+        if participation.secret:
             raise RequestError(
                 "a server that sees every message also sees who takes part: give cohort as a number of clients, "
                 "not as secret coins"

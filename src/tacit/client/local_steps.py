@@ -22,7 +22,7 @@ from tacit.client.bounds import Bound
 from tacit.client.cohort import Cohort
 from tacit.client.noising import noise_memory, with_noise
 from tacit.client.sampling import ONE, Sampling
-from tacit.client.work import CommonWork, Work
+from tacit.client.work import CommonWork
 from tacit.errors import count, known_step, positive
 from tacit.federation import Federation
 from tacit.models.model import Model, penalty_gradient
@@ -197,8 +197,3 @@ def as_one_pass(event: dp_event.DpEvent, rounds: int) -> dp_event.DpEvent:
 def after(before: dp_event.DpEvent, training: dp_event.DpEvent, rounds: int) -> dp_event.DpEvent:
     """The event of `rounds` rounds of training, composed once with what was released before them."""
     return events.composed([as_one_pass(before, rounds), training])
-
-
-def released_before(work: Work) -> dp_event.DpEvent | None:
-    """What every client released before the first round, even if it never takes part in a round."""
-    return None if work.before is None else work.before.event
