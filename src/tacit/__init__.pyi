@@ -24,6 +24,8 @@ from tacit.engine.simulate import simulate as simulate
 from tacit.engine.run import Run as Run
 from tacit.engine.history import History as History
 from tacit.engine.trained import Trained as Trained
+from tacit.engine.loaded import LoadedRun as LoadedRun
+from tacit.engine.loaded import load_run as load_run
 from tacit.engine.recipe import Recipe as Recipe
 from tacit.engine.compare import Outcome as Outcome
 from tacit.engine.compare import compare as compare
@@ -36,6 +38,8 @@ from tacit.federation import Batch as Batch
 from tacit.federation import Federation as Federation
 from tacit.data import from_files as from_files
 from tacit.data import load as load
+from tacit.data.schema import Schema as Schema
+from tacit.data.schema import draft_schema as draft_schema
 
 # Promises.
 from tacit.privacy import Adjacency as Adjacency

@@ -18,6 +18,7 @@ import tacit
 from tacit.algorithms.secure_sum import SecureSum, secured
 from tacit.client.cohort import Cohort
 from tacit.compress import Direct, Natural, RandK, SharedCoordinates, Shifted
+from tacit.compress.shared import Summands
 from tacit.engine.account import account_run
 from tacit.engine.execute import execute
 from tacit.engine.round import client_round, client_start, shared_coordinates
@@ -150,15 +151,24 @@ def test_a_shift_at_the_server_is_soteriafl_with_a_shift_for_every_client() -> N
     state = uplink.server_init(dim)
     for t in range(10):
         rows = torch.randn(clients, dim, generator=generator)
-        coins = [np.random.default_rng(t) for _ in range(clients)]
-        packets, _ = uplink.send(rows, {}, torch.arange(clients), coins)
-        assert packets.at is not None
-        direction, state = uplink.receive(packets.sum(), state, cohort=clients, clients=clients, at=packets.at)
+        at = uplink.coordinates(dim, np.random.default_rng(t // 4), t % 4)
+        assert at is not None
+        packets = Summands(rows[:, at], at, dim, 0)
+        direction, state = uplink.receive(packets.sum(), state, cohort=clients, clients=clients, at=at)
         sent = torch.zeros(clients, dim)
-        sent[:, packets.at] = (rows - shifts)[:, packets.at] * dim / 5
+        sent[:, at] = (rows - shifts)[:, at] * dim / 5
         assert torch.allclose(direction, mean_shift + sent.mean(0), atol=1e-5)
         shifts += 0.3 * sent
         mean_shift = shifts.mean(0)
+
+
+def test_a_pass_sends_every_coordinate_and_no_pass_has_the_order_of_another() -> None:
+    uplink = SharedCoordinates(RandK(count=3))
+    assert uplink.rounds_of_a_pass(10) == 4
+    passes = [[uplink.coordinates(10, np.random.default_rng(p), turn) for turn in range(4)] for p in range(2)]
+    for one in passes:
+        assert torch.cat([at for at in one if at is not None]).unique().tolist() == list(range(10))
+    assert not all(torch.equal(a, b) for a, b in zip(*passes, strict=True) if a is not None and b is not None)
 
 
 def test_what_has_no_proof_is_refused_with_the_reason() -> None:
@@ -169,6 +179,8 @@ def test_what_has_no_proof_is_refused_with_the_reason() -> None:
         plan(secured(tacit.noisy_local_sgd(model, step=0.1), SecureSum.of(5)))
     with pytest.raises(RequestError, match="not a message of the sum: with trust = 'sum' use rand-k"):
         algorithm(records, compressor=Natural())
+    with pytest.raises(RequestError, match="relies on a shuffler"):
+        secured(tacit.shuffled_mb_sgd(model), SecureSum.of(5))
     with pytest.raises(RequestError, match="remembers single messages"):
         secured(tacit.ef21_sgdm(model), SecureSum.of(5))
     with pytest.raises(RequestError, match="all clients must send the same coordinates"):

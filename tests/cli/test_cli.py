@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -101,7 +102,8 @@ def test_run_prints_one_json_object_and_leaves_a_run_directory(tmp_path: Path) -
     assert max(row["epsilon"] or 0 for row in records) == summary["epsilon"]
     files = {path.name for path in (tmp_path / "here").iterdir()}
     assert files == {
-        "recipe.toml", "history.csv", "summary.json", "ledger.jsonl", "model.safetensors", "checkpoints",
+        "recipe.toml", "history.csv", "summary.json", "ledger.jsonl", "model.safetensors", "model.json",
+        "checkpoints", "report.html",
     }  # fmt: skip
     again = tacit("run", "here/recipe.toml", "--out=there", "--json", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
@@ -198,13 +200,20 @@ def test_a_run_without_privacy_says_so_everywhere(inside: Inside, tmp_path: Path
     assert summary["noise_std"] == 0
     assert json.loads((tmp_path / "here" / "ledger.jsonl").read_text().splitlines()[0])["privacy"] == "none"
     assert 'privacy = "none"' in (tmp_path / "here" / "recipe.toml").read_text()
+    assert (
+        '<div class="verdict bad"><p class="word">Not private</p>' in (tmp_path / "here/report.html").read_text()
+    )
 
 
-def test_seeds_repeat_a_run(inside: Inside) -> None:
+def test_seeds_repeat_a_run(inside: Inside, tmp_path: Path) -> None:
     done = inside("run", *SMALL, "--seeds=2", "--json", "--out=here")
     runs = json.loads(done.stdout)["runs"]
     assert [run["seed"] for run in runs] == [0, 1]
     assert runs[0]["train_loss"] != runs[1]["train_loss"]
+    page = (tmp_path / "here" / "report.html").read_text()
+    assert "95% interval of the mean over 2 seeds" in page
+    assert "each of the 2 runs alone" in page
+    assert not (tmp_path / "here" / "seed-0" / "report.html").exists()
 
 
 def test_compare_tunes_each_algorithm_and_never_runs_a_point_twice(inside: Inside, tmp_path: Path) -> None:
@@ -221,9 +230,12 @@ def test_compare_tunes_each_algorithm_and_never_runs_a_point_twice(inside: Insid
     assert rows[0]["equal_bits"] == rows[0]["uplink_bits_per_client"] < rows[1]["uplink_bits_per_client"]
     summaries = {p: p.stat().st_mtime_ns for p in (tmp_path / "here").rglob("summary.json")}
     assert len(summaries) == 2 * 2 + 2
-    assert {"comparison.csv", "comparison.png", "comparison.svg"} <= {
+    assert {"comparison.csv", "comparison.png", "comparison.svg", "report.html"} <= {
         p.name for p in (tmp_path / "here").iterdir()
     }
+    page = (tmp_path / "here" / "report.html").read_text()
+    assert "cdp-sgd, ldp-sgd: weak." in page
+    assert "No epsilon here includes that." in page
     again = json.loads(inside(*arguments).stdout)
     assert (again["rows"], again["points"], again["points_already_there"]) == (rows, 6, 6)
     assert json.loads(done.stdout)["points_already_there"] == 0
@@ -328,16 +340,24 @@ def test_theory_answers_for_the_recipe_at_hand(inside: Inside) -> None:
 def test_a_users_own_file_is_a_data_set(inside: Inside, tmp_path: Path) -> None:
     rows = [f"{i % 7},{(i * 5) % 3},{'ab'[i % 2]},{i % 2}" for i in range(60)]
     (tmp_path / "patients.csv").write_text("age,stage,hospital,ill\n" + "\n".join(rows) + "\n")
-    done = inside(
-        "run", "--data=patients.csv", "--set=data.target=ill", "--set=data.client=hospital", "--rounds=2",
-        "--json", "--out=here",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    summary = json.loads(done.stdout)
-    assert (summary["clients"], summary["records"]) == (2, 60)
     refused = inside("run", "--data=patients.csv")
     assert refused.returncode == 2
-    assert "target" in refused.stderr
+    assert "ill.classes" in " ".join(refused.stderr.split())
+    drafted = inside("schema", "draft", "patients.csv", "--out=schema.toml")
+    assert drafted.returncode == 0, drafted.stderr
+    run = ["run", "--data=patients.csv", "--schema=schema.toml", "--rounds=2", "--json"]
+    unconfirmed = inside(*run)
+    assert unconfirmed.returncode == 2
+    assert "looked_at" in unconfirmed.stderr
+    accepted = inside(*run, "--public-schema", "--out=accepted")
+    assert accepted.returncode == 0, accepted.stderr
+    assert "classes of ill" in json.loads(accepted.stdout)["promise"]
+    text = (tmp_path / "schema.toml").read_text()
+    (tmp_path / "schema.toml").write_text(re.sub(r"looked_at = .*\n", "", text))
+    confirmed = json.loads(inside(*run, "--out=confirmed").stdout)
+    assert (confirmed["clients"], confirmed["records"]) == (2, 48)
+    assert "schema" not in confirmed["promise"]
+    assert "test_metric" in confirmed["not_covered"]
 
 
 def test_help_does_not_wait_for_torch(tmp_path: Path) -> None:

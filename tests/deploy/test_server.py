@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from benchmarks.in_process import Death, damaged
 from torch import Tensor
 
 from tacit.deploy.frames import Reply, Request
-from tacit.deploy.in_process import Death, damaged
 from tacit.deploy.reading import QuorumError
 from tacit.deploy.run_state import RunState
 from tacit.deploy.seam import Answer, Code, SiteError

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from benchmarks.in_process import NO_FAULT, Death
 
 from tacit.deploy.frames import Reply, Request
 from tacit.deploy.guard import admit
-from tacit.deploy.in_process import NO_FAULT, Death
 from tacit.deploy.mixing import point_digest
 from tacit.deploy.policy import Policy
 from tacit.deploy.reading import QuorumError

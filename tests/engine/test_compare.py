@@ -125,7 +125,7 @@ def test_the_users_own_files_are_compared_on(tmp_path: Path, monkeypatch: pytest
     files = ",".join(str(tmp_path / f"{name}.csv") for name in ("a", "b"))
     base = Recipe(
         data=files,
-        data_settings={"target": "y"},
+        data_settings={"target": "y", "public_schema": True},
         rounds=2,
         epsilon=2.0,
         algorithm_settings={"batch": 0.2, "step": 0.1},

@@ -68,6 +68,8 @@ class Calibration:
     """the number of releases per client that the guarantee covers"""
     beside: tuple[Guarantee, ...] = ()
     """the guarantees of the same noise against adversaries who see more than `guarantee` assumes"""
+    also: dp_event.DpEvent | None = None
+    """what every client releases besides its messages; charged from the start"""
 
     @property
     def work(self) -> Work:
@@ -82,9 +84,11 @@ class Calibration:
     def event(self, group: Group, releases: int) -> dp_event.DpEvent:
         """The event of `releases` releases by a client of the group, with anything released before the first."""
         if releases == 0:
-            return released_before(self.work) or events.nothing()
-        clients = len(self.group_of_client)
-        return self.algorithm.trust.event(self.work, clients, group.size, group.noise_multiplier, releases)
+            run = released_before(self.work) or events.nothing()
+        else:
+            clients = len(self.group_of_client)
+            run = self.algorithm.trust.event(self.work, clients, group.size, group.noise_multiplier, releases)
+        return run if self.also is None else events.composed([run, self.also])
 
     def epsilon_after(self, releases: int) -> float | None:
         """The largest epsilon that any client has spent after `releases` releases."""
@@ -184,9 +188,11 @@ def calibrate(
     sizes = _sizes(work, federation)
     trust.check_target(work, privacy)
 
-    def event(size: int, noise_multiplier: float) -> dp_event.DpEvent:
-        run = trust.event(work, clients, size, noise_multiplier, releases)
+    def with_also(run: dp_event.DpEvent) -> dp_event.DpEvent:
         return run if also is None else events.composed([run, also])
+
+    def event(size: int, noise_multiplier: float) -> dp_event.DpEvent:
+        return with_also(trust.event(work, clients, size, noise_multiplier, releases))
 
     needs = {
         (size, target): least_noise(partial(event, size or 1), target)
@@ -223,11 +229,13 @@ def calibrate(
     if attended is not None:
         seen = [trust.exposures(work, clients, group.size, group.noise_multiplier, attended) for group in groups]
         beside = tuple(
-            promise(tuple(seen[index][k].event for index in members.tolist()), adversary=exposure.adversary)
+            promise(
+                tuple(with_also(seen[index][k].event) for index in members.tolist()), adversary=exposure.adversary
+            )
             for k, exposure in enumerate(seen[0])
         )
     stds = work.noise_stds(numbers, trust.share(multipliers, 0))
-    return Calibration(algorithm, multipliers, stds, groups, members, guarantee, releases, beside)
+    return Calibration(algorithm, multipliers, stds, groups, members, guarantee, releases, beside, also)
 
 
 def least_noise(make_event: Callable[[float], dp_event.DpEvent], target: Target) -> float:

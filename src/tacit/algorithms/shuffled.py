@@ -153,7 +153,6 @@ class WithPenalty:
         return replace(self, update=update.settled(prospect) if hasattr(update, "settled") else update)
 
     def init(self, point: Tensor) -> State:
-        """The wrapped update's initial state."""
         return self.update.init(point)
 
     def broadcast(self, state: State, round: int) -> State:
@@ -166,5 +165,4 @@ class WithPenalty:
         return self.update.step(state, direction + penalty_gradient(self.model, point), round)
 
     def output(self, state: State) -> Tensor:
-        """The wrapped update's output."""
         return self.update.output(state)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tacit.algorithms.trust import Exposure, Travel
 from tacit.client.work import Work
-from tacit.compress.uplink import Uplink
+from tacit.compress.uplink import Direct, Uplink
 from tacit.errors import RequestError, count
 from tacit.federation import Federation
 from tacit.noise.additive import check_size
@@ -49,7 +49,6 @@ class Shuffler:
 
     @property
     def quorum(self) -> int:
-        """All messages of the cohort."""
         return self.cohort
 
     def travel(self, work: Work) -> Travel:
@@ -71,7 +70,7 @@ class Shuffler:
 
     def check(self, work: Work, uplink: Uplink, participation: Participation, federation: Federation) -> None:
         """Refuses any setting that would tell one client's message from another's."""
-        if uplink.init(1, 1):
+        if not isinstance(uplink, Direct):
             raise RequestError(
                 "an uplink with memory would make the clients' messages distinguishable behind a shuffler"
             )

@@ -32,31 +32,20 @@ need less noise, and very small ones need far more. With --choose, rank candidat
 guarantees. To plan without data, give the shape of the data instead: --clients, --records and --dim."""
 
 
+@o.recipe_options("privacy", "adversary", "seed")
 def plan(
+    *,
     recipe_file: o.RecipeFile = None,
     algorithm: Annotated[
         list[str] | None, typer.Option(help="Names, repeated or separated by commas. [dim]all unless given[/]")
     ] = None,
-    data: o.Data = None,
+    given: dict[str, Any],
     data_dir: o.DataDir = None,
-    clients: o.Clients = None,
     records: Annotated[int | None, typer.Option(help="Without data: the number of records per client.")] = None,
     dim: Annotated[int | None, typer.Option(help="Without data: the number of features per record.")] = None,
     classes: Annotated[
         int | None, typer.Option(help="Without data: the number of classes, unless the model implies it.")
     ] = None,
-    partition: o.Partition = None,
-    model: o.Model = None,
-    trust: o.Trust = None,
-    quorum: o.Quorum = None,
-    colluding: o.Colluding = None,
-    epsilon: o.Epsilon = None,
-    delta: o.Delta = None,
-    rounds: o.Rounds = None,
-    batch: o.Batch = None,
-    clip_norm: o.ClipNorm = None,
-    compressor: o.Compressor = None,
-    step: o.Step = None,
     choose: Annotated[
         bool, typer.Option("--choose", help="Choose batch, rounds, step, compressor and clip norm.")
     ] = False,
@@ -78,11 +67,6 @@ def plan(
     from tacit.planning.needs import noise_needs
     from tacit.planning.trusts import what_trust_buys
 
-    given = o.given_settings(
-        data=data, clients=clients, partition=partition, model=model, trust=trust, quorum=quorum,
-        colluding=colluding, epsilon=epsilon, delta=delta,
-        rounds=rounds, batch=batch, clip_norm=clip_norm, compressor=compressor, step=step,
-    )  # fmt: skip
     names = [name for text in algorithm or [] for name in o.parse_list("--algorithm", text)]
     o.check_taken([*given, *o.parsed(settings)], names or ALGORITHMS)
     stand_in = None

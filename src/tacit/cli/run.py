@@ -21,27 +21,12 @@ HELP = """Train one model over many clients, with differentially private and com
 Without arguments, run a demonstration on embedded data. Every run writes a complete recipe that reproduces it."""
 
 
+@o.recipe_options()
 def run(
+    *,
     recipe_file: o.RecipeFile = None,
-    algorithm: o.Algorithm = None,
-    data: o.Data = None,
+    given: dict[str, Any],
     data_dir: o.DataDir = None,
-    clients: o.Clients = None,
-    partition: o.Partition = None,
-    model: o.Model = None,
-    privacy: o.Privacy = None,
-    adversary: o.Adversary = None,
-    trust: o.Trust = None,
-    quorum: o.Quorum = None,
-    colluding: o.Colluding = None,
-    epsilon: o.Epsilon = None,
-    delta: o.Delta = None,
-    rounds: o.Rounds = None,
-    batch: o.Batch = None,
-    clip_norm: o.ClipNorm = None,
-    compressor: o.Compressor = None,
-    step: o.Step = None,
-    seed: o.Seed = None,
     seeds: int | None = typer.Option(None, help="Repeat with this many seeds, one run directory each."),
     out: o.Out = None,
     resume: o.Resume = False,
@@ -49,15 +34,10 @@ def run(
     settings: o.Set = None,
 ) -> None:
     """Run one recipe."""
+    from tacit.cli.pages import write_run_page
     from tacit.cli.show import RunProgress, show_guarantee, show_summary
     from tacit.engine.execute import default_directory, execute, stored_recipe
 
-    given = o.given_settings(
-        algorithm=algorithm, data=data, clients=clients, partition=partition, model=model,
-        privacy=privacy, adversary=adversary, trust=trust, quorum=quorum, colluding=colluding,
-        epsilon=epsilon, delta=delta, rounds=rounds,
-        batch=batch, clip_norm=clip_norm, compressor=compressor, step=step, seed=seed,
-    )  # fmt: skip
     if resume and out is None:
         raise RequestError("--resume needs --out, the run directory to continue")
     stored = stored_recipe(out) if resume and out is not None else None
@@ -72,6 +52,7 @@ def run(
                     one, place, resume=resume, data_dir=data_dir, progress=progress, planned=progress.show_plan
                 )
             )
+    write_run_page(directory, list(recipes), summaries)
     if as_json:
         print(json.dumps(summaries[0] if seeds is None else {"runs": summaries}))
         return

@@ -16,6 +16,7 @@ from tacit.engine.history import HistoryRow
 from tacit.engine.plan import Plan
 from tacit.engine.recipe import Recipe
 from tacit.privacy.promises.protection import round_up
+from tacit.report.words import in_bytes
 
 _MOST_SILOS = 50
 
@@ -94,10 +95,11 @@ def show_summary(summary: dict[str, Any]) -> None:
         else "none",
         "result": f"training loss {summary['train_loss']:.4f}"
         + ("" if metric is None else f", [bold]test {summary['test_metric_name']} {metric:.4g}[/]"),
-        "sent": f"{_bytes(summary['uplink_bits_per_client'])} per client, "
-        f"{_bytes(summary['uplink_bits_total'])} in total ({summary['compressor']})",
+        **_evaluated(summary.get("evaluation")),
+        "sent": f"{in_bytes(summary['uplink_bits_per_client'])} per client, "
+        f"{in_bytes(summary['uplink_bits_total'])} in total ({summary['compressor']})",
         "time": f"{summary['rounds']} rounds in {summary['seconds']:.1f} s{_memory(summary)}",
-        "files": str(summary["run_dir"]),
+        "files": f"{summary['run_dir']} (report.html: this for everyone)",
     }
     for name, text in rows.items():
         table.add_row(name, text)
@@ -114,6 +116,20 @@ def show_summary(summary: dict[str, Any]) -> None:
                 border_style="yellow",
             )
         )
+
+
+def _evaluated(evaluation: dict[str, Any] | None) -> dict[str, str]:
+    """Pooled estimates of a private evaluation, with their 95% bars."""
+    if evaluation is None:
+        return {}
+    everyone = evaluation["all"]
+    told = [
+        f"{name} {'unknown' if one['value'] is None else format(one['value'], '.3g')} "
+        f"({one['low']:.3g} to {one['high']:.3g})"
+        for name in ("accuracy", "auc", "calibration", "loss")
+        if (one := everyone.get(name)) is not None
+    ]
+    return {"held back": f"{everyone['records']} records: {', '.join(told)}"}
 
 
 def show_guarantee(summary: dict[str, Any]) -> None:
@@ -159,15 +175,6 @@ def _own_budgets(rows: list[dict[str, Any]]) -> Table:
 
 def _plain(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
-def _bytes(bits: int) -> str:
-    size = bits / 8
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if size < 1000 or unit == "GB":
-            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
-        size /= 1000
-    raise AssertionError("unreachable")
 
 
 def _memory(summary: dict[str, Any]) -> str:

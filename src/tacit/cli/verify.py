@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -36,11 +38,19 @@ def verify(
         bool,
         typer.Option("--unknown-keys", help="Check only that the numbers add up. Proves no identity."),
     ] = False,
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where to write the page for a data protection officer. [dim]report.html next to it[/]"
+        ),
+    ] = None,
     as_json: o.Json = False,
 ) -> None:
     """Check one certificate; exit with 1 if anything is wrong."""
+    from tacit.cli.pages import PAGE
     from tacit.deploy.signatures import CertificateError
     from tacit.deploy.silo_checks import Trusted
+    from tacit.deploy.statements import JOB_FILE
     from tacit.deploy.verification import BESIDE
     from tacit.deploy.verification import verify as check
     from tacit.errors import DataError
@@ -52,17 +62,36 @@ def verify(
         trusted = Trusted(None if job is None else job.read_bytes(), key, unknown_keys)
     except OSError as error:
         raise DataError(f"cannot read {error.filename}: {error.strerror}") from error
+    files = {certificate.name: content, **beside, **({} if trusted.job is None else {JOB_FILE: trusted.job})}
     try:
         found = check(content, beside, trusted)
     except CertificateError as error:
+        # A page from before would still call it valid.
+        told = {"valid": False, "reason": str(error)}
+        _write_page(page or certificate.with_name(PAGE), told, files, own_job=job is not None)
         if not as_json:
             raise CertificateError(f"{certificate} is not valid: {error}") from error
-        print(json.dumps({"valid": False, "reason": str(error)}))
+        print(json.dumps(told))
         raise typer.Exit(1) from error
+    told = _told(found)
+    written = _write_page(page or certificate.with_name(PAGE), told, files, own_job=job is not None)
     if as_json:
-        print(json.dumps(_told(found)))
+        print(json.dumps(told))
         return
     _show(found, own_job=job is not None)
+    _say("")
+    _say(written)
+
+
+def _write_page(page: Path, told: dict[str, Any], files: Mapping[str, bytes], *, own_job: bool) -> str:
+    """Write the page and say where it is. A certificate can be checked where nothing can be written, too."""
+    from tacit.cli.pages import write_dossier
+
+    try:
+        write_dossier(page, told, files, shlex.join(["tacit", *sys.argv[1:]]), own_job=own_job)
+    except OSError as error:
+        return f"No page was written: {page}: {error.strerror}. Choose another place with --page."
+    return f"This as a page for a data protection officer, with fields to fill in: {page}"
 
 
 def _told(found: Verified) -> dict[str, Any]:

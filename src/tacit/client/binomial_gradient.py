@@ -49,7 +49,6 @@ class BinomialGradient(CommonWork):
             raise RequestError("a gradient on a grid cannot include a penalty's gradient: leave the penalty out")
 
     def init(self, point: Tensor, federation: Federation) -> State:
-        """No memory."""
         return {}
 
     def run(self, point: Tensor, cohort: Cohort, state: State, noise_multipliers: Tensor) -> tuple[Tensor, State]:

@@ -59,7 +59,6 @@ class BoundedUpdate(CommonWork):
 
     @property
     def unit(self) -> Unit:
-        """Whole clients."""
         return Unit.CLIENT
 
     @property
@@ -69,7 +68,6 @@ class BoundedUpdate(CommonWork):
 
     @property
     def batches_per_round(self) -> int:
-        """One batch for each local step."""
         return self.steps
 
     @property

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol, final
+from dataclasses import dataclass, replace
+from typing import Protocol, Self, final
 
 import torch
 from torch import Tensor
@@ -73,6 +73,11 @@ class Scaling:
         """The factor on each gradient."""
         raise NotImplementedError
 
+    def scaled(self, factor: float) -> Self:
+        """The same kind of bound, `factor` times as long."""
+        ((name, size),) = vars(self).items()
+        return replace(self, **{name: factor * size})  # type: ignore[type-var]  # bounds are dataclasses
+
     @final
     def sums(self, gradients: Gradients) -> Tensor:
         """One pass for the norms, one weighted sum."""
@@ -95,7 +100,6 @@ class ClipNorm(Scaling):
         _check_bound("clip_norm", self.clip_norm)
 
     def norm(self, dim: int) -> float:
-        """The clip norm."""
         return self.clip_norm
 
     def scales(self, gradients: Gradients) -> Tensor:
@@ -116,7 +120,6 @@ class Normalise(Scaling):
         _check_bound("length", self.length)
 
     def norm(self, dim: int) -> float:
-        """The common length C of all gradients."""
         return self.length
 
     def scales(self, gradients: Gradients) -> Tensor:
@@ -161,11 +164,9 @@ class Unbounded:
     """No bound, for algorithms that make no promise: no amount of noise would be enough."""
 
     def norm(self, dim: int) -> float:
-        """Infinity: nothing is bounded."""
         return math.inf
 
     def sums(self, gradients: Gradients) -> Tensor:
-        """The sums of the gradients, unbounded."""
         return gradients.weighted_sums(torch.ones(int(gradients.counts.sum())))
 
 

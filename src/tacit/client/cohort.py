@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tacit.client.grams import Grams
 from tacit.federation import Batch, Federation
-from tacit.noise.randomness import EVERYONE, Generators, Purpose, Randomness
+from tacit.noise.randomness import Generators, Purpose, Randomness
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,6 @@ class Cohort:
     def generators(self, purpose: Purpose) -> Generators:
         """One generator per client, for this step."""
         return self._generators(purpose, self.round, self.step)
-
-    def shared_generators(self, purpose: Purpose) -> Generators:
-        """One generator per client, all at the same public address."""
-        return Generators(self.randomness, purpose, (EVERYONE,) * len(self.clients), self.round)
 
     def generators_of_run(self, purpose: Purpose) -> Generators:
         """One generator per client, the same in every round and step."""

@@ -40,7 +40,6 @@ class Coins:
     precision: torch.dtype = torch.float64
 
     def init(self, clients: int, dim: int) -> State:
-        """No memory: every draw is fresh."""
         return {}
 
     def add(
@@ -50,7 +49,6 @@ class Coins:
         raise RequestError("coins can only be added to vectors that were rounded to whole numbers before")
 
     def charged(self, event: dp_event.DpEvent, dim: int, releases: int) -> dp_event.DpEvent:
-        """The event unchanged: coins are exact."""
         return event
 
 
@@ -103,7 +101,6 @@ class CoinGradient(CommonWork):
         return VectorSum(self.model.dim, clip_norm, self.levels, coins)
 
     def init(self, point: Tensor, federation: Federation) -> State:
-        """No memory."""
         return {}
 
     def run(self, point: Tensor, cohort: Cohort, state: State, noise_multipliers: Tensor) -> tuple[Tensor, State]:

@@ -53,11 +53,9 @@ class Everything:
     """All coordinates."""
 
     def kept(self, dim: int) -> int:
-        """All `dim` coordinates."""
         return dim
 
     def indices(self, generators: Sequence[np.random.Generator], dim: int) -> Tensor:
-        """All coordinates, the same for every client."""
         return torch.arange(dim).expand(len(generators), dim)
 
 
@@ -113,7 +111,6 @@ class NoisyLocalSteps(CommonWork):
 
     @property
     def batches_per_round(self) -> int:
-        """One batch for each local step."""
         return self.steps
 
     @property

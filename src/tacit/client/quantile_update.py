@@ -38,7 +38,6 @@ class QuantileUpdate(BoundedUpdate):
 
     @property
     def parts(self) -> Mapping[str, int]:
-        """The update and one number."""
         return {DIRECTION: self.model.dim, BELOW: 1}
 
     def message(self, point: Tensor, cohort: Cohort) -> Tensor:

@@ -152,15 +152,12 @@ class Full(_EveryRound):
     exact: ClassVar[bool] = True
 
     def batch_sizes(self, sizes: Tensor) -> Tensor:
-        """The number of records of each client."""
         return sizes.double()
 
     def rate(self, size: int) -> float:
-        """One: a batch has all records."""
         return 1.0
 
     def draw(self, cohort: Cohort) -> Drawn:
-        """All records of the cohort."""
         return Drawn(cohort.everything(), cohort.federation.records_of(cohort.clients))
 
     def event(self, size: int, noise_multiplier: float, rounds: int, reach: Reach = ONE) -> dp_event.DpEvent:
@@ -191,7 +188,6 @@ class Poisson(_EveryRound):
         return self.batch if self.batch < 1 else min(1.0, self.batch / size)
 
     def draw(self, cohort: Cohort) -> Drawn:
-        """Throw one coin for each record."""
         pairs = zip(cohort.sizes.tolist(), cohort.generators(Purpose.SAMPLE), strict=True)
         return _gather(cohort, [np.flatnonzero(g.random(size) < self.rate(size)) for size, g in pairs])
 
@@ -219,16 +215,13 @@ class FixedSize(_EveryRound):
 
     @property
     def name(self) -> str:
-        """`with-replacement` or `without-replacement`."""
         return "with-replacement" if self.replacement else "without-replacement"
 
     @property
     def exact(self) -> bool:
-        """Whether no record is drawn twice."""
         return not self.replacement
 
     def batch_sizes(self, sizes: Tensor) -> Tensor:
-        """The exact size of the batch."""
         return _whole_batch_sizes(self.batch, sizes)
 
     def rate(self, size: int) -> float:
@@ -283,7 +276,6 @@ class OnePass:
         _check_batch(self.batch)
 
     def batch_sizes(self, sizes: Tensor) -> Tensor:
-        """The exact size of the batch."""
         return _whole_batch_sizes(self.batch, sizes)
 
     def rate(self, size: int) -> float:

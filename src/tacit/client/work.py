@@ -113,6 +113,10 @@ class Work(Protocol):
         """The same work with another kind of noise."""
         ...
 
+    def with_sampling(self, sampling: Sampling) -> Self:
+        """The same work with other batches."""
+        ...
+
     def init(self, point: Tensor, federation: Federation) -> State:
         """The clients' memory before the first round."""
         ...
@@ -207,6 +211,9 @@ class CommonWork:
     def public_part(self: Work, point: Tensor) -> Tensor:
         return point.new_zeros(sum(self.parts.values()))
 
+    def with_sampling(self, sampling: Sampling) -> Self:
+        return replace(self, sampling=sampling)  # type: ignore[type-var]  # works are dataclasses
+
     def check_shuffled(self, cohort: int, batch: int) -> None:
         raise RequestError(
             "only minibatch gradients have a proof behind a shuffler: others have memory or take local steps"
@@ -241,8 +248,10 @@ class PrivateGradient(CommonWork):
 
     @property
     def sampling(self) -> Sampling:
-        """The estimator's sampling scheme."""
         return self.estimator.sampling
+
+    def with_sampling(self, sampling: Sampling) -> Self:
+        return replace(self, estimator=replace(self.estimator, sampling=sampling))  # type: ignore[type-var]
 
     def init(self, point: Tensor, federation: Federation) -> State:
         """Create the memory of the estimator and of the noise."""
@@ -293,7 +302,6 @@ class PrivateGradient(CommonWork):
         return self.noise.charged(ideal, self.model.dim, rounds)
 
     def check_shuffled(self, cohort: int, batch: int) -> None:
-        """Estimators with memory have no proof."""
         if not isinstance(self.estimator, Minibatch):
             super().check_shuffled(cohort, batch)
 
@@ -301,6 +309,7 @@ class PrivateGradient(CommonWork):
         """Gaussian messages are amplified by shuffling (`tacit.privacy.accountant.mixed`)."""
         self.sampling.check_rounds(torch.tensor([size]), rounds)
         batch, once = int(self.sampling.batch_sizes(torch.tensor([size]))[0]), self.sampling.once
+        self.check_shuffled(cohort, batch)
         release = events.shuffled(
             cohort, batch if once else size, batch, noise_multiplier / (1 + self.noise.slack)
         )
@@ -309,7 +318,6 @@ class PrivateGradient(CommonWork):
         return self.noise.charged(ideal, self.model.dim, rounds * cohort)
 
     def evaluations(self, cohort: Cohort) -> float:
-        """The estimator's evaluations."""
         return self.estimator.evaluations(cohort)
 
     def records_in_memory(self, sizes: Tensor) -> Tensor:

@@ -125,7 +125,10 @@ def question(recipe: Recipe, model: Model, federation: Federation, privacy: Priv
         omega=compressor.omega(model.dim) if compressor.unbiased else 0.0,
         diameter=parse_projection(said.get("projection", "none")).diameter,
         feature_norm=feature_norm(recipe),
-        target_bound=recipe.target_bound,
+        # With a schema, targets are scaled to -1 to 1.
+        target_bound=1.0
+        if recipe.target_bound is None and federation.schema is not None
+        else recipe.target_bound,
         mean_cohort=None if who.secret else who.typical(federation.clients),
         shares=shares,
         rate=lambda batch: sampling(batch).rate(smallest),

@@ -28,6 +28,7 @@ from tacit.compress.uplink import Uplink
 from tacit.engine.bound_source import find_bound
 from tacit.engine.choices import feature_norm, participation_of, resolved, secure_sum_of, with_theory_smoothing
 from tacit.engine.defaults import good_weights
+from tacit.engine.evaluation import PlannedEvaluation, hold_back, plan_evaluation, settings_of
 from tacit.engine.recipe import Recipe
 from tacit.engine.records import unweighted, weighted
 from tacit.engine.targets import check_promise, client_target, privacy_of
@@ -65,6 +66,8 @@ class Plan:
     """the target for all records of a client together, if one was asked for"""
     recipe: Recipe | None = None
     """the recipe that the plan was made from, if any, with all choices filled in: it reproduces the run"""
+    evaluation: PlannedEvaluation | None = None
+    """the evaluation on records that are held back, if one was asked for; the guarantee covers it"""
 
     def __post_init__(self) -> None:
         calibration = self.calibration
@@ -140,6 +143,10 @@ def plan(
     times = releases(algorithm, attended)
     algorithm.trust.check_target(algorithm.work, privacy)
     if clients is not None:
+        if also is not None:
+            raise RequestError(
+                "what is released besides messages is accounted per record: leave out client_epsilon"
+            )
         privacy = protect_clients(algorithm, federation, releases=times, privacy=privacy, clients=clients)
     found = calibrate(algorithm, federation, releases=times, privacy=privacy, attended=attended, also=also)
     # Must come after the checks that do not depend on the records, because this uses their numbers.
@@ -174,6 +181,11 @@ def make_plan(recipe: Recipe, *, data_dir: Path | None = None, federation: Feder
     _check_device(recipe.device)
     check_promise(recipe, algorithm_entry(recipe.algorithm).private)
     federation = unweighted(recipe, data_dir) if federation is None else federation
+    held = None
+    if recipe.evaluation_settings:
+        recipe = replace(recipe, evaluation_settings=settings_of(recipe))
+        seed = recipe.data_settings.get("seed", recipe.seed)
+        federation, held = hold_back(federation, recipe.evaluation_settings["held_back"], seed)
     recipe = replace(recipe, weights=good_weights(recipe, federation))
     federation = weighted(recipe, federation)
     if federation.feature_norm is None and feature_norm(recipe) is not None:
@@ -197,6 +209,7 @@ def make_plan(recipe: Recipe, *, data_dir: Path | None = None, federation: Feder
             f"algorithm {recipe.algorithm!r} protects every {unit}, not privacy = {recipe.privacy!r}"
         )
     recipe = replace(recipe, privacy="none" if privacy == "none" else unit)
+    evaluation = None if held is None else plan_evaluation(recipe, held, algorithm, privacy)
     made = plan(
         algorithm,
         federation,
@@ -205,8 +218,9 @@ def make_plan(recipe: Recipe, *, data_dir: Path | None = None, federation: Feder
         seed=recipe.seed,
         stream=recipe.stream or "",
         clients=client_target(recipe),
+        also=None if evaluation is None else evaluation.event,
     )
-    return replace(made, recipe=recipe)
+    return replace(made, recipe=recipe, evaluation=evaluation)
 
 
 def algorithm_of(

@@ -33,8 +33,8 @@ from tacit.algorithms.settings import plain_value, settings_of, usual_settings
 from tacit.engine.files import toml_values
 from tacit.errors import RequestError, unknown_name
 
-TABLES = ("algorithm", "model", "data")
-"""Tables of a recipe: each has a name and settings of its own."""
+TABLES = ("algorithm", "model", "data", "evaluation")
+"""Tables of a recipe: each has settings of its own, and all but the evaluation have a name."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,8 @@ class Recipe:
     """the parameters of the algorithm's function (`tacit.algorithms.settings`)"""
     model_settings: dict[str, Any] = field(default_factory=dict)
     data_settings: dict[str, Any] = field(default_factory=dict)
+    evaluation_settings: dict[str, Any] = field(default_factory=dict)
+    """private evaluation on records that are held back (`tacit.engine.evaluation`); empty for none"""
 
     def __post_init__(self) -> None:
         for name, kind in _kinds().items():
@@ -198,7 +200,7 @@ def _former_names() -> dict[str, tuple[str, str]]:
 def _check_names(names: Iterable[str], where: str = "") -> None:
     """Refuses unknown settings; for former names, says where the setting is written now."""
     known = [f.name for f in fields(Recipe) if not f.name.endswith("_settings")]
-    strangers = [name for name in names if name not in known]
+    strangers = [name for name in names if name not in (*known, *TABLES)]
     moved = {name: ".".join(home) for name, home in _former_names().items() if name in strangers}
     if moved:
         told = ", ".join(f"for {name} write {now}" for name, now in moved.items())

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
 from tacit.client.cohort import Cohort
 from tacit.compress import Packets
-from tacit.compress.shared import Summands
+from tacit.compress.shared import SharedCoordinates, Summands
+from tacit.compress.sparse import Choice
 from tacit.compress.uplink import Zeros
 from tacit.federation import Federation
-from tacit.noise.randomness import Generators, Purpose, Randomness
+from tacit.noise.randomness import Purpose, Randomness
 from tacit.state import State
 
 POINT = "point"
@@ -74,15 +76,20 @@ def client_round(
     told = {**received, **algorithm.uplink.told(state.uplink, cohort.clients)}
     cohort = replace(cohort, told=told)
     shared = algorithm.uplink.shared
-    generators = cohort.shared_generators(Purpose.COORDINATES) if shared else cohort.generators(Purpose.COMPRESS)
-    choice = algorithm.uplink.choose(algorithm.length, generators) if algorithm.work.by_coordinate else None
-    if choice is not None:
+    generators, choice = cohort.generators(Purpose.COMPRESS), None
+    if shared:
+        choice = _shared_choice(algorithm, cohort)
+    elif algorithm.work.by_coordinate:
+        choice = algorithm.uplink.choose(algorithm.length, generators)
+    if choice is not None and algorithm.work.by_coordinate:
         # Only the coordinates that are sent need be computed: the message has the same distribution.
         cohort = replace(cohort, at=choice.indices)
     rows, work = algorithm.work.run(point, cohort, state.work, noise_multipliers)
     if not shared:
         # What is summed keeps the precision of its noise until it is on a lattice.
         rows = rows.to(point.dtype)
+    elif choice is not None and cohort.at is None:
+        rows = rows.gather(1, choice.indices)
     if cohort.weights is not None:
         rows = rows * cohort.weights.to(rows.device, rows.dtype)[:, None]
     if choice is None:
@@ -108,13 +115,14 @@ def summands(
 
 
 def opened_sum(algorithm: Algorithm, received: State, opened: Tensor, weight: float, at: Tensor | None) -> Tensor:
-    """The sum of a round's messages (dim,), from what the server opened, (k,): the inverse of `summands`.
+    """The sum of a round's messages (length,), from what the server opened, (k,): the inverse of `summands`.
 
     `weight` is the total weight of the clients in the sum, and `at` the `shared_coordinates` of the round.
     """
     point = received[POINT]
     values = (opened + weight * _public_part(algorithm, point, at)).to(point)
-    return values if at is None else torch.zeros_like(point).index_copy_(0, at.to(point.device), values)
+    whole = point.new_zeros(algorithm.length)
+    return values if at is None else whole.index_copy_(0, at.to(point.device), values)
 
 
 def _public_part(algorithm: Algorithm, point: Tensor, at: Tensor | None) -> Tensor:
@@ -124,10 +132,19 @@ def _public_part(algorithm: Algorithm, point: Tensor, at: Tensor | None) -> Tens
 
 def shared_coordinates(algorithm: Algorithm, dim: int, round: int, randomness: Randomness) -> Tensor | None:
     """The coordinates that all clients of a round send, if they share them and send only some."""
-    if not algorithm.uplink.shared:
+    uplink = algorithm.uplink
+    if not isinstance(uplink, SharedCoordinates):
         return None
-    choice = algorithm.uplink.choose(dim, Generators(randomness, Purpose.COORDINATES, round=round))
-    return None if choice is None else choice.indices[0]
+    number, turn = divmod(round, uplink.rounds_of_a_pass(dim))
+    return uplink.coordinates(dim, randomness.generator(Purpose.COORDINATES, round=number), turn)
+
+
+def _shared_choice(algorithm: Algorithm, cohort: Cohort) -> Choice | None:
+    at = shared_coordinates(algorithm, algorithm.length, cohort.round, cohort.randomness)
+    if at is None:
+        return None
+    rows = len(cohort.clients)
+    return Choice(algorithm.length, np.zeros(rows, dtype=np.uint64), at.expand(rows, -1))
 
 
 def server_round(

@@ -11,16 +11,20 @@ from typing import Any
 
 from torch import Tensor
 
+from tacit._version import __version__
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.calibrate import Calibration
 from tacit.engine.files import write_atomically
 from tacit.engine.history import MEASURED, History, HistoryRow
+from tacit.engine.ledger import RunLedger
+from tacit.engine.model_card import ModelCard
 from tacit.engine.outlook import findings, outlook
 from tacit.engine.plan import Plan
 from tacit.engine.trained import Trained
 from tacit.federation import Federation
 from tacit.privacy import Guarantee, Target
 from tacit.privacy.promises.protection import Protection, protection
+from tacit.side.evaluation import PrivateEvaluation
 
 _MOST_SIZES = 4
 
@@ -35,6 +39,8 @@ class Run:
     seconds: float
     peak_memory_mb: float | None = None
     """peak memory of the process during the run, including data and libraries"""
+    charged: tuple[Tensor, ...] | None = None
+    """the positions of the clients that released something, for every round; None if a ledger was written"""
 
     @property
     def algorithm(self) -> Algorithm:
@@ -71,12 +77,33 @@ class Run:
         """The history's last row."""
         return self.history[-1]
 
+    @cached_property
+    def evaluation(self) -> PrivateEvaluation | None:
+        """The private evaluation on records that were held back, if the plan has one."""
+        if self.plan.evaluation is None:
+            return None
+        return self.plan.evaluation.evaluate(
+            self.algorithm.work.model, self.parameters, self.plan.seed, self.plan.stream
+        )
+
     def save(self, directory: Path | str) -> Path:
-        """Writes history, summary and model into a directory (the run itself writes ledger and checkpoints)."""
+        """Writes everything that is needed to use the run (`tacit.load_run`) and to account for it.
+
+        That is recipe, schema, ledger, history, model and summary. A run with an `out` of its own has written its
+        ledger and checkpoints there already.
+        """
         directory = Path(directory)
-        directory.mkdir(parents=True, exist_ok=True)
+        if self.charged is not None:
+            RunLedger(directory / "ledger.jsonl").write(
+                {"version": __version__, **self.calibration.facts(self.federation)},
+                [self.federation.ids[positions] for positions in self.charged],
+                self.federation.clients,
+            )
+        if self.plan.recipe is not None:
+            write_atomically(directory / "recipe.toml", self.plan.recipe.to_toml().encode())
         write_atomically(directory / "history.csv", self.history.to_csv().encode())
-        self.model.save(directory / "model.safetensors")
+        card = ModelCard.of(self.federation, self.algorithm.work.model, self.plan.recipe)
+        card.save(directory, self.model)
         summary = json.dumps(self.summary(directory), indent=2) + "\n"
         # Written last, because a directory with a summary is a finished run.
         write_atomically(directory / "summary.json", summary.encode())
@@ -120,6 +147,16 @@ class Run:
             )
         return rows
 
+    def _own_test(self) -> tuple[str, ...]:
+        """The test metric, if it is measured on records of the clients and not on public ones."""
+        return () if self.federation.schema is None else ("test_metric",)
+
+    def _evaluated(self, evaluation: PrivateEvaluation) -> dict[str, Any]:
+        planned = self.plan.evaluation
+        assert planned is not None, "an evaluation was planned"
+        alone = None if planned.target is None else planned.target.epsilon
+        return {"epsilon_alone": alone, "loss_bound": planned.scoring.loss_bound, **evaluation.to_dict()}
+
     def summary(self, directory: Path | None = None) -> dict[str, Any]:
         """The run as one flat JSON object. Numbers of records are None where the promise protects them."""
         federation, work, last = self.federation, self.algorithm.work, self.last
@@ -143,6 +180,7 @@ class Run:
             "adjacency": None if guarantee is None else str(guarantee.adjacency),
             "adversary": None if guarantee is None else str(guarantee.adversary),
             "promise": "no privacy: noise was switched off" if guarantee is None else guarantee.sentence(),
+            "public": [] if guarantee is None else list(guarantee.public),
             "protection": [row.to_dict() for row in self.protection()],
             "clients_own": self._own(),
             "noise": work.noise.name,
@@ -166,6 +204,8 @@ class Run:
             "grad_norm_sq_mean": last.grad_norm_sq_mean,
             "test_metric": last.test_metric,
             "test_metric_name": work.model.metric_name,
+            "test_records": None if federation.test_targets is None else len(federation.test_targets),
+            "evaluation": None if self.evaluation is None else self._evaluated(self.evaluation),
             "signal_to_noise": last.signal_to_noise,
             "outlook": None if (ahead := outlook(self.plan)) is None else ahead.to_dict(),
             "findings": [finding.to_dict() for finding in findings(self)],
@@ -173,6 +213,6 @@ class Run:
             "seconds": self.seconds,
             "peak_memory_mb": self.peak_memory_mb,
             # A comparison names run_dir by a digest of the user's own files.
-            "not_covered": [] if guarantee is None else [*MEASURED, "findings", "run_dir"],
+            "not_covered": [] if guarantee is None else [*MEASURED, *self._own_test(), "findings", "run_dir"],
             "run_dir": None if directory is None else str(directory),
         }

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tacit.report.style import SCRIPT, STYLE
+
 
 @dataclass(frozen=True)
 class Paragraph:
@@ -23,6 +25,14 @@ class Folded:
 
     line: str
     lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FoldedText:
+    """A line that unfolds to text as it is, such as a file."""
+
+    line: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -53,7 +63,55 @@ class Link:
         return self.words
 
 
-Block = Paragraph | Folded | Image | SortableTable
+@dataclass(frozen=True)
+class Verdict:
+    """A judgement in colour and words: `tone` is "good", "fair" or "bad", `word` says it in a word or two."""
+
+    tone: str
+    word: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Marked:
+    """A list whose lines each begin with a coloured word: (tone, word, text)."""
+
+    lines: tuple[tuple[str, str, str], ...]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Names with their values."""
+
+    rows: tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Form:
+    """Fields for a person to fill in, on the screen or on paper: (name, hint)."""
+
+    fields: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Charts:
+    """Charts (`tacit.report.chart`) side by side where there is room, each with a caption."""
+
+    charts: tuple[tuple[str, str], ...]
+    """(SVG, caption); the SVG is not escaped"""
+
+
+@dataclass(frozen=True)
+class Verbatim:
+    """Text to copy, such as a command."""
+
+    text: str
+
+
+Block = (
+    Paragraph | Folded | FoldedText | Image | SortableTable | Verdict | Marked | Facts | Form | Charts | Verbatim
+)
+TONES = ("good", "fair", "bad")
 _LONG_CHARACTERS = 40
 """Texts of this length or more may wrap; shorter ones stay on one line."""
 
@@ -82,9 +140,9 @@ def render_page(title: str, lead: str, sections: Sequence[Section]) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; '
         "style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n"
-        f'<link rel="icon" href="data:,">\n<style>{_STYLE}</style></head>\n'
+        f'<link rel="icon" href="data:,">\n<style>{STYLE}</style></head>\n'
         f"<body><main><h1>{_text(title)}</h1>\n<p>{_text(lead)}</p>\n{body}\n</main>\n"
-        f"<script>{_SCRIPT}</script></body></html>\n"
+        f"<script>{SCRIPT}</script></body></html>\n"
     )
 
 
@@ -113,6 +171,34 @@ def _block(block: Block) -> str:
         return _list(block.lines)
     if isinstance(block, Folded):
         return f"<details><summary>{_text(block.line)}</summary>{_list(block.lines)}</details>"
+    if isinstance(block, FoldedText):
+        return f"<details><summary>{_text(block.line)}</summary>{_block(Verbatim(block.text))}</details>"
+    if isinstance(block, Verdict):
+        said = "".join(f"<p>{_text(line)}</p>" for line in block.lines)
+        return f'<div class="verdict {_tone(block.tone)}"><p class="word">{_text(block.word)}</p>{said}</div>'
+    if isinstance(block, Marked):
+        lines = (
+            f'<li><span class="word {_tone(tone)}">{_text(word)}</span> {_text(text)}</li>'
+            for tone, word, text in block.lines
+        )
+        return f'<ul class="marked">{"".join(lines)}</ul>'
+    if isinstance(block, Facts):
+        rows = (f"<dt>{_text(name)}</dt><dd>{_text(show_value(value))}</dd>" for name, value in block.rows)
+        return f"<dl>{''.join(rows)}</dl>"
+    if isinstance(block, Form):
+        rows = (
+            f'<dt>{_text(name)}</dt><dd><div class="field" contenteditable="plaintext-only" role="textbox" '
+            f'aria-label="{_text(name)}"></div><small>{_text(hint)}</small></dd>'
+            for name, hint in block.fields
+        )
+        return f"<dl>{''.join(rows)}</dl>"
+    if isinstance(block, Charts):
+        figures = (
+            f"<figure>{svg}<figcaption>{_text(words)}</figcaption></figure>" for svg, words in block.charts
+        )
+        return f'<div class="charts">{"".join(figures)}</div>'
+    if isinstance(block, Verbatim):
+        return f'<pre tabindex="0">{_text(block.text)}</pre>'
     if isinstance(block, Image):
         data = base64.b64encode(block.svg).decode()
         caption = _text(block.caption)
@@ -126,12 +212,18 @@ def _block(block: Block) -> str:
         f'<th scope="col" aria-sort="none"><button type="button">{_text(name)}</button></th>'
         for name in block.columns
     )
-    rows = "\n".join(f"<tr>{''.join(_cell(value) for value in row)}</tr>" for row in block.rows)
+    body = "\n".join(f"<tr>{''.join(_cell(value) for value in row)}</tr>" for row in block.rows)
     return (
         f'<div class="wide" tabindex="0" role="region" aria-label="{_text(block.caption)}"><table>'
         f"<caption>{_text(block.caption)}</caption><thead><tr>{headings}</tr></thead>"
-        f"<tbody>{rows}</tbody></table></div>"
+        f"<tbody>{body}</tbody></table></div>"
     )
+
+
+def _tone(tone: str) -> str:
+    if tone not in TONES:
+        raise ValueError(f"a tone must be one of {TONES}, not {tone!r}")
+    return tone
 
 
 def _list(lines: Sequence[str]) -> str:
@@ -152,47 +244,3 @@ def _cell(value: Any) -> str:
 
 def _text(text: str) -> str:
     return html.escape(text, quote=True)
-
-
-_STYLE = """
-:root{color-scheme:light dark;--ink:#1d2329;--soft:#5a6570;--line:#d5dbe1;--paper:#fff;--mark:#0072b2}
-@media (prefers-color-scheme:dark){:root{
---ink:#e6eaee;--soft:#a3adb8;--line:#3a434c;--paper:#14181c;--mark:#56b4e9}}
-*{box-sizing:border-box}
-body{margin:0;background:var(--paper);color:var(--ink);font:16px/1.55 system-ui,sans-serif}
-main{max-width:64rem;margin:0 auto;padding:1.2rem}
-h1{font-size:1.6rem;line-height:1.25}h2{font-size:1.15rem;margin-top:2.2rem}
-p,li{max-width:46rem;overflow-wrap:anywhere}
-figure{margin:1rem 0}figure img{max-width:100%;height:auto;background:#fff;border-radius:4px}
-/* On a phone a figure scrolls: shrunk, its words could not be read. */
-@media (max-width:40rem){figure img{max-width:none}}
-summary{max-width:46rem;cursor:pointer}
-figcaption,caption{color:var(--soft);font-size:.9rem;text-align:left}caption{padding:.3rem 0}
-.wide{overflow-x:auto;margin:1rem 0}
-table{border-collapse:collapse;font-size:.88rem;font-variant-numeric:tabular-nums}
-th,td{border-bottom:1px solid var(--line);padding:.25rem .6rem;text-align:left;white-space:nowrap}
-td.number{text-align:right}td.long{white-space:normal;min-width:16rem}
-a{color:var(--mark)}
-th button{font:inherit;font-weight:600;color:inherit;background:none;border:0;padding:.2rem 0;cursor:pointer}
-th button::after{content:" \\2195";color:var(--soft)}
-th[aria-sort=ascending] button::after{content:" \\2191"}th[aria-sort=descending] button::after{content:" \\2193"}
-:focus-visible{outline:2px solid var(--mark);outline-offset:2px}
-"""
-
-_SCRIPT = """
-for (const button of document.querySelectorAll("th button")) {
-  button.addEventListener("click", () => {
-    const heading = button.parentElement, row = heading.parentElement, table = heading.closest("table");
-    const column = [...row.children].indexOf(heading);
-    const down = heading.getAttribute("aria-sort") === "ascending";
-    for (const other of row.children) other.setAttribute("aria-sort", "none");
-    heading.setAttribute("aria-sort", down ? "descending" : "ascending");
-    const cell = tr => tr.children[column], key = tr => cell(tr).dataset.key, blank = tr => !cell(tr).textContent;
-    const compare = (a, b) => key(a) !== undefined && key(b) !== undefined ? key(a) - key(b)
-      : (key(b) !== undefined) - (key(a) !== undefined) || cell(a).textContent.localeCompare(cell(b).textContent);
-    const body = table.tBodies[0];
-    // Blank cells stay last, whichever way.
-    body.append(...[...body.rows].sort((a, b) => blank(a) - blank(b) || (down ? compare(b, a) : compare(a, b))));
-  });
-}
-"""

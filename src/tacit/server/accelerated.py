@@ -117,7 +117,6 @@ class Accelerated:
         return {"point": point, "aggregate": point, **({"start": point} if self.regularisation else {})}
 
     def broadcast(self, state: State, round: int) -> State:
-        """The point w_md."""
         return {"point": self._middle(state, round)}
 
     def _middle(self, state: State, round: int) -> Tensor:
@@ -140,5 +139,4 @@ class Accelerated:
         return {**state, "point": aggregate if last else point, "aggregate": aggregate}
 
     def output(self, state: State) -> Tensor:
-        """The averaged point w_ag."""
         return state["aggregate"]

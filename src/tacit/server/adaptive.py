@@ -76,7 +76,6 @@ class Adaptive:
         }
 
     def broadcast(self, state: State, round: int) -> State:
-        """The current point."""
         return {"point": state["point"]}
 
     def step(self, state: State, direction: Tensor, round: int) -> State:
@@ -89,5 +88,4 @@ class Adaptive:
         return {**moved, "average": average_in(state["average"], point, round)} if self.averaged else moved
 
     def output(self, state: State) -> Tensor:
-        """The last point, or the average."""
         return state["average"].to(state["point"].dtype) if self.averaged else state["point"]

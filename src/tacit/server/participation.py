@@ -56,6 +56,12 @@ class _PublicCohort:
 
     secret: ClassVar[bool] = False
 
+    def number_of(self, clients: int) -> int | None:
+        return None
+
+    def typical(self, clients: int) -> float:
+        return float(self.number_of(clients) or clients)
+
     def divisor(self, cohort: int) -> float:
         """Those who took part."""
         return cohort
@@ -66,16 +72,10 @@ class Everyone(_PublicCohort):
     """All clients in every round."""
 
     def cohort(self, clients: int, round: int, randomness: Randomness) -> Tensor:
-        """All clients."""
         return torch.arange(clients)
 
     def number_of(self, clients: int) -> int | None:
-        """All of them."""
         return clients
-
-    def typical(self, clients: int) -> float:
-        """All of them."""
-        return float(clients)
 
 
 @dataclass(frozen=True)
@@ -90,14 +90,9 @@ class RandomNumber(_PublicCohort):
         count("cohort", self.most, at_least=self.fewest)
 
     def cohort(self, clients: int, round: int, randomness: Randomness) -> Tensor:
-        """A random subset of random size."""
         generator = randomness.generator(Purpose.PARTICIPATION, round=round)
         number = int(generator.integers(self.fewest, self.most, endpoint=True))
         return _subset(number, clients, generator)
-
-    def number_of(self, clients: int) -> int | None:
-        """None: it varies."""
-        return None
 
     def typical(self, clients: int) -> float:
         """The harmonic mean of the two numbers and all between them."""
@@ -115,16 +110,10 @@ class FixedNumber(_PublicCohort):
         count("cohort", self.number)
 
     def cohort(self, clients: int, round: int, randomness: Randomness) -> Tensor:
-        """A random subset."""
         return _subset(self.number, clients, randomness.generator(Purpose.PARTICIPATION, round=round))
 
     def number_of(self, clients: int) -> int | None:
-        """The given number."""
         return self.number
-
-    def typical(self, clients: int) -> float:
-        """The given number."""
-        return float(self.number)
 
 
 @dataclass(frozen=True)
@@ -153,11 +142,9 @@ class PoissonClients:
         return torch.from_numpy(np.flatnonzero(generator.random(clients) < self.rate(clients)))
 
     def number_of(self, clients: int) -> int | None:
-        """None: it varies."""
         return None
 
     def typical(self, clients: int) -> float:
-        """The expected number."""
         return self.expected
 
     def divisor(self, cohort: int) -> float:

@@ -42,11 +42,9 @@ class QuantileClip:
             raise RequestError(f"clip_quantile must be between 0 and 1, not {self.quantile!r}")
 
     def init(self, point: Tensor) -> State:
-        """The update's memory and the clip norm."""
         return {**self.update.init(point), "clip_norm": torch.full((1,), self.start)}
 
     def broadcast(self, state: State, round: int) -> State:
-        """The point and the clip norm."""
         return {**self.update.broadcast(state, round), "clip_norm": state["clip_norm"]}
 
     def step(self, state: State, direction: Tensor, round: int, below: Tensor) -> State:
@@ -58,5 +56,4 @@ class QuantileClip:
         return {**moved, "clip_norm": next_clip.clamp(self.start / _FARTHEST, self.start * _FARTHEST)}
 
     def output(self, state: State) -> Tensor:
-        """The update's model."""
         return self.update.output(state)

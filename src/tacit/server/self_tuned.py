@@ -143,7 +143,6 @@ class SelfTuned:
         }
 
     def broadcast(self, state: State, round: int) -> State:
-        """The current point."""
         return {"point": state["point"]}
 
     def step(self, state: State, direction: Tensor, round: int) -> State:

@@ -65,7 +65,6 @@ class Descent:
         return {"point": point, **({"velocity": torch.zeros_like(point)} if self.momentum else {})}
 
     def broadcast(self, state: State, round: int) -> State:
-        """The current point."""
         return {"point": state["point"]}
 
     def step(self, state: State, direction: Tensor, round: int) -> State:
@@ -77,7 +76,6 @@ class Descent:
         return {"point": self.projection.nearest(state["point"] - step * velocity), "velocity": velocity}
 
     def output(self, state: State) -> Tensor:
-        """The last point."""
         return state["point"]
 
 
@@ -105,7 +103,6 @@ class Averaged:
         }
 
     def broadcast(self, state: State, round: int) -> State:
-        """The point that the inner update broadcasts."""
         return self.update.broadcast(state, round)
 
     def step(self, state: State, direction: Tensor, round: int) -> State:
@@ -117,7 +114,6 @@ class Averaged:
         return {**self.update.step(state, direction, round), "average": average, "mass": mass}
 
     def output(self, state: State) -> Tensor:
-        """The weighted average of the points."""
         return state["average"].to(state["point"].dtype)
 
 
@@ -132,11 +128,9 @@ class Kept:
     round: int
 
     def init(self, point: Tensor) -> State:
-        """The inner update's memory."""
         return {**self.update.init(point), "kept": point}
 
     def broadcast(self, state: State, round: int) -> State:
-        """The point that the inner update broadcasts."""
         return self.update.broadcast(state, round)
 
     def step(self, state: State, direction: Tensor, round: int) -> State:
@@ -145,7 +139,6 @@ class Kept:
         return {**moved, "kept": state["kept"] if round >= self.round else moved["point"]}
 
     def output(self, state: State) -> Tensor:
-        """The point of the chosen round."""
         return state["kept"]
 
 

@@ -63,17 +63,14 @@ class Game:
 
     @property
     def name(self) -> str:
-        """Name of the algorithm."""
         return self.algorithm.name
 
     @property
     def adversary(self) -> Adversary:
-        """The adversary in the seat."""
         return self.seat.adversary
 
     @property
     def clients(self) -> int:
-        """Number of clients in one trial."""
         return self.seat.clients
 
     @property
@@ -134,7 +131,6 @@ class Game:
         return self.seat.hide(views, mixing(self.randomness, first))
 
     def bare(self, pulls: Array, first: int, tactic: Tactic) -> Array:
-        """The views before compression rounds anything."""
         return self._in_parts(pulls, first, tactic, self.noise, _lossless(self.algorithm.uplink, self.dim))
 
     def signals(self, pulls: Array, first: int, tactic: Tactic) -> Array:
@@ -203,7 +199,6 @@ class Game:
         return work.sampling.name == "poisson" and self.records > 1 and self.unit is Unit.RECORD
 
     def attacks(self, rehearsal: Rehearsal) -> dict[str, Attack]:
-        """Likelihood-ratio attacks."""
         if isinstance(self.seat, MixedSeat):
             return mixed_attacks(rehearsal)
         return rehearsed_attacks(rehearsal, self.direction)

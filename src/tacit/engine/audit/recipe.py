@@ -43,6 +43,8 @@ def audit_recipe(
     """
     if method not in METHODS:
         raise unknown_name("method", method, METHODS)
+    if recipe.evaluation_settings:
+        raise RequestError("audits attack the messages of training: leave out [evaluation]")
     plan = make_plan(recipe, data_dir=data_dir)
     smallest = int(plan.federation.sizes.argmin())
     privacy = promised_to(plan, smallest)

@@ -106,7 +106,6 @@ class OneClient:
 
     @property
     def chance(self) -> float:
-        """The probability given by the crowd's coins."""
         return self.rate
 
     def present(self, algorithm: Algorithm, noise: float, round: int, trials: Sequence[Randomness]) -> Present:
@@ -160,12 +159,10 @@ class Sums:
 
     @property
     def chance(self) -> float:
-        """The probability of the client's coin."""
         return self.rate
 
     @property
     def messages(self) -> float:
-        """The expected number of participants."""
         return max(1.0, self.clients * self.rate)
 
     @property
@@ -194,7 +191,6 @@ class Sums:
         round: int,
         trials: Sequence[Randomness],
     ) -> Tensor:
-        """The sum of every trial: (trials, dim)."""
         owners = torch.repeat_interleave(torch.arange(len(trials)), torch.tensor(who.counts))
         totals = torch.zeros(len(trials), rows.shape[1], dtype=rows.dtype).index_add_(0, owners, rows)
         bound = algorithm.work.bound.norm(algorithm.work.model.dim)
@@ -222,7 +218,6 @@ class MixedSeat:
 
     @property
     def messages(self) -> float:
-        """All clients of the trial."""
         return self.clients
 
     @property
@@ -231,7 +226,6 @@ class MixedSeat:
         return self.clients
 
     def present(self, algorithm: Algorithm, noise: float, round: int, trials: Sequence[Randomness]) -> Present:
-        """All clients of every trial."""
         number = len(trials)
         full = torch.full((number * self.clients,), noise, dtype=torch.float64)
         everyone = torch.arange(number * self.clients)
@@ -268,7 +262,8 @@ def small_crowd(algorithm: Algorithm, clients: int) -> tuple[Algorithm, int]:
     as good as many.
     """
     if isinstance(algorithm.trust, SecureSum):
-        return replace(algorithm, trust=SecureSum(2, 2, 0), participation=Everyone()), 2
+        pair = replace(algorithm.trust, cohort=2, quorum=2, colluding=0)
+        return replace(algorithm, trust=pair, participation=Everyone()), 2
     expected = algorithm.participation.divisor(0)
     if expected <= FEW_EXPECTED:
         return algorithm, clients

@@ -14,7 +14,7 @@ from tacit.errors import DataError, positive
 from tacit.privacy.accountant.accounting import check_delta, epsilon
 from tacit.privacy.events import to_dict
 from tacit.privacy.events.runs import ChosenRunsDpEvent
-from tacit.privacy.promises.terms import RECORD_COUNTS, Adjacency, Adversary, Unit
+from tacit.privacy.promises.terms import PERSONS, RECORD_COUNTS, Adjacency, Adversary, Unit
 
 
 @dataclass(frozen=True)
@@ -114,6 +114,11 @@ class Guarantee:
         return tuple(self.groups[index].epsilon for index in self.group_of_client)
 
     @property
+    def whose(self) -> str:
+        """Whom it protects: a record, a person with all of their rows at a client, or a client."""
+        return "person" if self.unit is Unit.RECORD and PERSONS in self.public else str(self.unit)
+
+    @property
     def against(self) -> str:
         """Who the adversaries are and what they are assumed to see, in plain words."""
         if self.adversary is not Adversary.SECURE_SUM:
@@ -124,12 +129,6 @@ class Guarantee:
             else "without any client's help"
         )
         return f"{self.adversary.description}, {helped}"
-
-    def meets(self, target: Target) -> bool:
-        """Whether every client has at least the privacy that was asked for, under the same adjacency."""
-        return (
-            self.adjacency is target.adjacency and self.delta <= target.delta and self.epsilon <= target.epsilon
-        )
 
     def sentence(self) -> str:
         """The guarantee as a sentence for the people whose data are protected. Numbers are rounded up.
@@ -147,7 +146,9 @@ class Guarantee:
                 f"Against {self.against}: there is no guarantee. "
                 f"What at least one of {number} clients releases is not protected by noise."
             )
-        if self.unit is Unit.RECORD:
+        if self.whose == "person":
+            one, other = "all rows of any one person at a client", "been different ones"
+        elif self.unit is Unit.RECORD:
             one, other = "any one record of a client", "been a different one"
         elif RECORD_COUNTS in self.public:
             one, other = "all records of any one client", "been different ones, as many of them"
@@ -163,7 +164,7 @@ class Guarantee:
         return (
             f"Against {self.against}: whatever {shown} them is at most "
             f"exp({worst:g}){factor} times as likely, plus {self.delta:g}, as it would be had {one} {change} "
-            f"(epsilon = {worst:g}, delta = {self.delta:g}, per {self.unit}, {self.adjacency}, "
+            f"(epsilon = {worst:g}, delta = {self.delta:g}, per {self.whose}, {self.adjacency}, "
             f"for {clients}{best}). Taken as public: {'; '.join(self.public) or 'nothing'}."
         )
 

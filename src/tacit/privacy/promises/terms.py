@@ -9,6 +9,9 @@ from tacit.errors import unknown_name
 RECORD_COUNTS = "the number of records of every client"
 """Record-level promises treat this as public. Promises to whole clients protect it, unless they also name it."""
 
+PERSONS = "that all rows of one person at a client are one record"
+"""Listed where the promise is to persons who may have several rows."""
+
 
 class _Word(enum.StrEnum):
     """A fixed set of words that can be read from text; the error for other words lists them."""

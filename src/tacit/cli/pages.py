@@ -1,0 +1,84 @@
+"""Writes report.html: gathers what a page needs from a directory of runs."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from tacit._version import __version__
+from tacit.engine.compare import Outcome, read_history
+from tacit.engine.files import write_atomically
+from tacit.engine.identity import LIBRARIES, engine_digest
+from tacit.report.comparison_page import comparison_page
+from tacit.report.dossier import dossier, refused
+from tacit.report.run_page import Repeat, run_page
+
+PAGE = "report.html"
+
+
+def write_run_page(directory: Path, places: Sequence[Path], summaries: Sequence[dict[str, Any]]) -> Path:
+    """The page of a run, or of one run for each seed, in the directory that holds them all."""
+    histories = [read_history(place / "history.csv").to_list() for place in places]
+    seeds = "" if len(places) == 1 else f" --seeds {len(places)}"
+    where = "" if places[0] == directory else f"{places[0].name}/"
+    files = {f"{where}{name}": places[0] / name for name in ("recipe.toml", "model.safetensors")}
+    repeat = Repeat(
+        f"tacit run {where}recipe.toml{seeds} --out a-new-directory",
+        {
+            **{name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()},
+            "the code of tacit": engine_digest(),
+        },
+        software(),
+        (places[0] / "recipe.toml").read_text(),
+    )
+    return _write(directory, run_page(summaries, histories, repeat))
+
+
+def write_comparison_page(
+    directory: Path,
+    found: Sequence[Sequence[Outcome]],
+    table: Sequence[Mapping[str, Any]],
+    command: str,
+    recipe: str,
+) -> Path:
+    """The page of a comparison. `found` has the outcomes at each value of the setting that is varied."""
+    names = [row["algorithm"] + "".join(f" at {value}" for value in row.get("at", {}).values()) for row in table]
+    outcomes = [outcome for at in found for outcome in at]
+    entries = [
+        (name, outcome.summaries, [history.to_list() for history in outcome.histories])
+        for name, outcome in zip(names, outcomes, strict=True)
+    ]
+    diverged = [
+        ", ".join([name, *(f"{key} {value}" for key, value in point.tuned), f"seed {point.recipe.seed}"])
+        for name, outcome in zip(names, outcomes, strict=True)
+        for point in outcome.diverged
+    ]
+    repeat = Repeat(command, {"the code of tacit": engine_digest()}, software(), recipe)
+    tuned = any(row["tuned"] for row in table)
+    return _write(directory, comparison_page(entries, table, repeat, tuned=tuned, diverged=diverged))
+
+
+def write_dossier(
+    page: Path, told: Mapping[str, Any], files: Mapping[str, bytes], command: str, *, own_job: bool
+) -> None:
+    """The page of a certificate that was checked: `told` is what `tacit verify --json` prints."""
+    job = files.get("job.toml", b"").decode(errors="replace")
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    repeat = Repeat(command, digests, software(), job)
+    text = dossier(told, repeat, own_job=own_job) if told["valid"] else refused(told["reason"], repeat)
+    write_atomically(page, text.encode())
+
+
+def software() -> dict[str, str]:
+    """The versions of everything that a result depends on."""
+    versions = {"tacit": __version__, "Python": platform.python_version()}
+    return versions | {name: version(name) for name in LIBRARIES}
+
+
+def _write(directory: Path, page: str) -> Path:
+    write_atomically(directory / PAGE, page.encode())
+    return directory / PAGE

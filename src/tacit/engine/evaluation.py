@@ -1,0 +1,156 @@
+"""The private evaluation of a simulated run: what is held back, what it may cost, and what came out.
+
+    [evaluation]
+    held_back = 0.2         # the share of every client's records that training does not see
+    epsilon_share = 0.2     # what the evaluation alone would cost, as a share of epsilon
+    loss_bound = 4.0        # each record's loss is clipped to it
+    group_feature = 3       # compare groups of records: by this feature (from 0),
+    group_edges = [0.5]     # these limits,
+    group_names = ["women", "men"]
+
+The evaluation's event is composed with training's, and the noise of training leaves room for it. So the printed
+promise covers both, for every record, wherever it was used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from dp_accounting import DpEvent
+from torch import Tensor
+
+from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.calibrate import Privacy
+from tacit.algorithms.trust import Travel
+from tacit.engine.recipe import Recipe
+from tacit.errors import DataError, RequestError, unknown_name
+from tacit.federation import Federation
+from tacit.models.model import Model
+from tacit.noise.randomness import Purpose, Randomness
+from tacit.privacy import Target, Unit
+from tacit.side.budget import split_target
+from tacit.side.evaluation import PrivateEvaluation, evaluation_release, exact_evaluation, private_evaluation
+from tacit.side.scoring import EDGES, Groups, Scoring
+
+DEFAULTS: dict[str, Any] = {"held_back": 0.2, "epsilon_share": 0.2}
+_GROUPS = ("group_feature", "group_edges", "group_names")
+_KNOWN = (*DEFAULTS, "loss_bound", "edges", *_GROUPS)
+USUAL_LOSS_BOUND = 4.0
+"""For classifiers: a record whose class got a probability of e^-4 = 0.018 or less counts as this."""
+
+
+@dataclass(frozen=True)
+class PlannedEvaluation:
+    """An evaluation that is ready to be made after training."""
+
+    held: Federation
+    """the records that training does not see"""
+    scoring: Scoring
+    target: Target | None
+    """what it may cost on its own; None without privacy"""
+
+    @property
+    def event(self) -> DpEvent | None:
+        """What every client releases for it; None without privacy."""
+        if self.target is None:
+            return None
+        return evaluation_release(self.scoring, self.held, "", self.target, 0).released(None).event
+
+    def evaluate(self, model: Model, parameters: Tensor, seed: int, stream: str) -> PrivateEvaluation:
+        """The evaluation of trained parameters."""
+        if self.target is None:
+            return exact_evaluation(model, parameters, self.held, self.scoring)
+        # The digest is part of the noise's address: evaluations of different models share no noise.
+        digest = hashlib.sha256(parameters.numpy().tobytes()).hexdigest()
+        name = f"{stream} {digest}"
+        made = private_evaluation(
+            model, parameters, self.held, self.scoring, name=name, target=self.target, seed=seed
+        )
+        return made.value
+
+
+def hold_back(federation: Federation, share: float, seed: int) -> tuple[Federation, Federation]:
+    """Training records, and those that are held back: this share of every client's records, at least one.
+
+    Which ones is decided by coins that everybody may know; they depend on no record. Never more than half of a
+    client's records are held back, so what the promise says about many records of a client together covers those
+    that were held back, too.
+    """
+    if not 0 < share <= 0.5:
+        raise RequestError(f"evaluation.held_back must be above 0 and at most 0.5, not {share!r}")
+    if int(federation.sizes.min()) < 2:
+        raise DataError(
+            "a client has a single record, so none can be held back for evaluation: leave out [evaluation], or "
+            "the clients with fewer than two records"
+        )
+    counts = (federation.sizes.double() * share).round().long().clamp(min=1).minimum(federation.sizes // 2)
+    taken = torch.zeros(federation.records, dtype=torch.bool)
+    coins = Randomness(seed)
+    each = torch.stack([federation.offsets[:-1], federation.sizes, counts, federation.ids], 1)
+    for start, size, held, client in each.tolist():
+        chosen = coins.generator(Purpose.DATA, client=client).permutation(size)[:held]
+        taken[start + torch.from_numpy(chosen)] = True
+    parts = []
+    for kept, sizes in ((~taken, federation.sizes - counts), (taken, counts)):
+        rows = kept.nonzero()[:, 0].to(federation.features.device)
+        parts.append(
+            replace(federation, features=federation.features[rows], targets=federation.targets[rows], sizes=sizes)
+        )
+    return parts[0], parts[1]
+
+
+def settings_of(recipe: Recipe) -> dict[str, Any]:
+    """The settings of a recipe's evaluation, checked, with those that were left out."""
+    for name in recipe.evaluation_settings:
+        if name not in _KNOWN:
+            raise unknown_name("setting of evaluation", f"evaluation.{name}", [f"evaluation.{n}" for n in _KNOWN])
+    return DEFAULTS | recipe.evaluation_settings
+
+
+def plan_evaluation(
+    recipe: Recipe, held: Federation, algorithm: Algorithm, privacy: Privacy
+) -> PlannedEvaluation:
+    """The evaluation of a recipe, or a refusal if its cost cannot be stated."""
+    asked = settings_of(recipe)
+    scoring = scoring_of(asked, held.classes)
+    if isinstance(privacy, str):
+        return PlannedEvaluation(held, scoring, None)
+    if algorithm.work.unit is not Unit.RECORD or recipe.client_epsilon is not None:
+        raise RequestError("an evaluation is accounted per record, not per client: leave out [evaluation]")
+    if algorithm.travel is Travel.COUNTED:
+        raise RequestError(
+            f"no accountant can add an evaluation to the coins of {recipe.algorithm!r}: leave out [evaluation]"
+        )
+    if algorithm.work.noise.secret:
+        raise RequestError(
+            f"a simulated evaluation needs noise = 'gaussian': with {recipe.noise!r} a run that is resumed would "
+            "evaluate, and so release, a second time"
+        )
+    targets = [privacy] if isinstance(privacy, Target) else list(privacy)
+    strictest = Target(min(t.epsilon for t in targets), min(t.delta for t in targets), targets[0].adjacency)
+    return PlannedEvaluation(held, scoring, split_target(strictest, float(asked["epsilon_share"])))
+
+
+def scoring_of(asked: dict[str, Any], classes: int | None) -> Scoring:
+    """What is asked of every record, from the settings of an evaluation."""
+    bound = asked.get("loss_bound", None if classes is None else USUAL_LOSS_BOUND)
+    if bound is None:
+        raise RequestError("evaluation.loss_bound is needed for a regression: a public bound on a record's loss")
+    named = [name for name in _GROUPS if name in asked]
+    if named and len(named) < len(_GROUPS):
+        raise RequestError(f"evaluation: {', '.join(_GROUPS)} go together; only {', '.join(named)} is set")
+    groups = None
+    if named:
+        feature, edges, names = (asked[name] for name in _GROUPS)
+        groups = Groups(feature, _numbers("group_edges", edges), tuple(map(str, names)))
+    return Scoring(classes, bound, _numbers("edges", asked.get("edges", EDGES)), groups)
+
+
+def _numbers(name: str, values: Any) -> tuple[float, ...]:
+    try:
+        return tuple(float(value) for value in values)
+    except (TypeError, ValueError) as error:
+        raise RequestError(f"evaluation.{name} must be a list of numbers, not {values!r}") from error

@@ -1,0 +1,148 @@
+"""The page of a comparison: report.html."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tacit.privacy.promises.protection import round_up
+from tacit.report.chart import interval_chart, line_chart
+from tacit.report.intervals import mean_interval, mean_line
+from tacit.report.page import Block, Charts, Marked, Paragraph, Section, SortableTable, Verdict, render_page
+from tacit.report.run_page import (
+    NOT_COVERED,
+    Repeat,
+    Rows,
+    Summary,
+    metric_interval,
+    public_blocks,
+    repeat_blocks,
+)
+from tacit.report.words import in_bytes, plain_promise, strength
+
+Entry = tuple[str, Sequence[Summary], Sequence[Rows]]
+"""An algorithm (with the value of the setting that is varied, if any), and summary and history of each seed."""
+
+
+def comparison_page(
+    entries: Sequence[Entry],
+    table: Sequence[Mapping[str, Any]],
+    repeat: Repeat,
+    *,
+    tuned: bool,
+    diverged: Sequence[str],
+) -> str:
+    """The page of a comparison, as HTML.
+
+    Args:
+        entries: what was compared.
+        table: one row for each entry, as in comparison.csv.
+        repeat: how to repeat it.
+        tuned: whether settings were chosen by looking at the records.
+        diverged: what diverged, in words.
+    """
+    finished = [entry for entry in entries if entry[1]]
+    first = finished[0][1][0]
+    name = first["test_metric_name"]
+    sections = [
+        Section("What was promised, and to whom", _promises(finished, tuned=tuned)),
+        Section("The result", _result(finished, name)),
+        Section("What was sent, and what it gave", [_table(table, name)]),
+        Section("Only for the researcher who simulates", _measured(finished)),
+    ]
+    if diverged:
+        sections.append(
+            Section("What diverged", [Marked(tuple(("bad", "Diverged:", what) for what in diverged))])
+        )
+    if public := next((s for _, (s, *_), _ in finished if s["privacy"] != "none"), None):
+        sections.append(Section("What was taken as public", public_blocks(public)))
+    sections.append(Section("How to repeat it", repeat_blocks(repeat)))
+    seeds = max(len(summaries) for _, summaries, _ in finished)
+    return render_page(
+        f"{len(entries)} algorithms on {first['data']}" if len(entries) > 1 else f"Comparison on {first['data']}",
+        f"A simulation of {first['clients']} clients, {seeds} seed{'s' if seeds > 1 else ''} each. Made by "
+        "tacit.",
+        sections,
+    )
+
+
+def _promises(entries: Sequence[Entry], *, tuned: bool) -> list[Block]:
+    alike: dict[tuple[str, str, str], list[str]] = {}
+    for name, (first, *_), _ in entries:
+        said = ("bad", "not private", "Shown only to see what privacy costs.")
+        if first["privacy"] != "none":
+            promise = plain_promise(first["epsilon"], first["delta"], first["unit"], first["adversary"])
+            said = (*strength(first["epsilon"]), promise)
+        alike.setdefault(said, []).append(name)
+    lines = [(tone, f"{', '.join(names)}: {word}.", promise) for (tone, word, promise), names in alike.items()]
+    together = (
+        "Each promise is that of one run alone. All runs used the same records, so together they cost more. "
+        "Compare algorithms on public records, not on those that you want to protect."
+    )
+    blocks: list[Block] = [Marked(tuple(lines)), Verdict("fair", "Together they cost more", (together,))]
+    if tuned:
+        words = "Settings were chosen by looking at the records many times. No epsilon here includes that."
+        blocks.append(Verdict("bad", "Tuning is not paid for", (words,)))
+    return blocks
+
+
+def _result(entries: Sequence[Entry], metric: str) -> list[Block]:
+    found = [(name, metric_interval(name, summaries)) for name, summaries, _ in entries]
+    bars = [told for _, told in found if told is not None]
+    if not bars:
+        losses = [mean_interval(name, [s["train_loss"] for s in summaries]) for name, summaries, _ in entries]
+        words = "training loss (not covered by the promise); bars are 95% intervals over the seeds, if several"
+        return [Charts(((interval_chart(losses, "training loss"), words),))]
+    limits = (0.0, 1.0) if metric == "accuracy" else None
+    charts = [
+        (interval_chart([bar for bar, _ in bars], f"test {metric}", fixed=limits), f"test {metric}. {bars[0][1]}")
+    ]
+    for column, label, scale in (("round", "rounds", 1), ("uplink_bits_per_client", "kB sent by a client", 8000)):
+        svg = _curves(entries, "test_metric", f"test {metric}", column, label, scale)
+        charts.append((svg, f"test {metric}; bands are from the smallest to the largest of the seeds"))
+    return [
+        Charts(tuple(charts)),
+        Paragraph(
+            ("Measured exactly on test records that belong to no client; the promises are not about these.",)
+        ),
+    ]
+
+
+def _table(rows: Sequence[Mapping[str, Any]], metric: str) -> SortableTable:
+    columns = ("algorithm", "seeds", "epsilon", f"test {metric}", "sent per client", "rounds", "tuned to")
+    told = tuple(
+        (
+            row["algorithm"] + "".join(f", {_last(key)} {value}" for key, value in row.get("at", {}).items()),
+            row["seeds"],
+            "not private" if row["privacy"] == "none" else None if (e := row["epsilon"]) is None else round_up(e),
+            row["test_metric"],
+            None if (bits := row["uplink_bits_per_client"]) is None else in_bytes(bits),
+            row["rounds"],
+            ", ".join(f"{_last(key)} {value}" for key, value in row["tuned"].items()) or None,
+        )
+        for row in rows
+    )
+    return SortableTable("means over the seeds", columns, told)
+
+
+def _measured(entries: Sequence[Entry]) -> list[Block]:
+    charts = (
+        (
+            _curves(entries, "train_loss", "training loss", "round", "rounds", 1),
+            "mean loss over the clients' records",
+        ),
+        (
+            _curves(entries, "grad_norm_sq_mean", "mean squared gradient norm", "round", "rounds", 1),
+            "utility: the mean over the rounds so far",
+        ),
+    )
+    return [Verdict("fair", "Not covered by any promise", (NOT_COVERED,)), Charts(charts)]
+
+
+def _curves(entries: Sequence[Entry], column: str, label: str, x_column: str, x_label: str, scale: float) -> str:
+    lines = [mean_line(name, histories, column, x_column, scale) for name, _, histories in entries]
+    return line_chart(lines, x_label, label)
+
+
+def _last(key: str) -> str:
+    return key.removeprefix("algorithm.")

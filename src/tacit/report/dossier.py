@@ -1,0 +1,250 @@
+"""The page of a deployed run for a data protection officer: report.html of `tacit verify`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tacit.privacy.promises.protection import round_up
+from tacit.report.page import (
+    Block,
+    Facts,
+    Folded,
+    Form,
+    Marked,
+    Paragraph,
+    Section,
+    SortableTable,
+    Verdict,
+    render_page,
+)
+from tacit.report.run_page import Repeat, repeat_blocks
+from tacit.report.terms import glossary
+from tacit.report.words import plain_meaning, plain_promise, strength
+
+FIELDS = (
+    ("Purpose of the processing", "what the model is for, and what it must not be used for"),
+    ("Controllers", "who decides on purpose and means; an agreement between joint controllers, if any"),
+    ("Processors", "who runs the server, the network and, if there is one, the shuffler"),
+    ("Legal basis", "of each party"),
+    ("Persons concerned, and kinds of data", "including special categories, such as health data"),
+    ("Records of one person", "how many one person may have at a silo, and at how many silos"),
+    ("Recipients of the model", "everyone who gets it, also later"),
+    ("Storage", "how long records, ledgers and model are kept, and where"),
+    ("Impact assessment", "reference and date"),
+    ("Why these epsilons are acceptable", "for these people and this purpose"),
+    ("Decision, name, date and signature", ""),
+)
+_SENT = "rounds answered"
+
+
+def dossier(told: Mapping[str, Any], repeat: Repeat, *, own_job: bool) -> str:
+    """The page of a valid certificate, as HTML.
+
+    Args:
+        told: what `tacit verify --json` prints.
+        repeat: how to check it again.
+        own_job: whether the reader gave a copy of the job, instead of trusting the one next to the certificate.
+    """
+    body = told["certificate"]
+    silos = _silos(body)
+    signed = {site: silo for site, silo in silos.items() if silo is not None}
+    any_silo = next(iter(signed.values()), {})
+    sections = [
+        Section("The verdict", _verdict(told, own_job=own_job)),
+        Section("What was promised, and to whom", _promises(signed)),
+        Section("Purpose and responsibility, to be filled in", [_FORM_NOTE, Form(FIELDS)]),
+        Section("Parties and signatures", _parties(body, silos, told)),
+        Section("Budgets: spent and left", _budgets(signed)),
+        Section("What was checked", _checks(told)),
+        Section("The guarantee in the terms of NIST SP 800-226", [Facts(_terms(any_silo, signed))]),
+        Section("What was taken as public", [Paragraph(_public(signed))]),
+        Section("What is not protected", [Paragraph(_not_protected(any_silo))]),
+        Section("How to check this again", repeat_blocks(repeat, "The job, which everybody agreed to")),
+    ]
+    kind = "Run" if body["kind"] == "run" else f"Certificate of {body['site']}, run"
+    return render_page(
+        f"{kind} {str(body['run'])[:16]}: privacy dossier",
+        f"What the silos of a federated run released, what it cost, and who signed for it. Job {body['job']}. "
+        "Made by tacit verify from the certificate beside this page; the page itself is not signed.",
+        sections,
+    )
+
+
+def refused(reason: str, repeat: Repeat) -> str:
+    """The page of a certificate that is not valid."""
+    return render_page(
+        "This certificate is not valid",
+        "Made by tacit verify. Rely on nothing that the certificate says.",
+        [
+            Section("The verdict", [Verdict("bad", "Not valid", (reason,))]),
+            Section("How to check this again", repeat_blocks(repeat, "The job")),
+        ],
+    )
+
+
+_FORM_NOTE = Paragraph(
+    ("No software knows these. Type into the fields and print or save the page, or print it and write.",)
+)
+
+
+def _silos(body: Mapping[str, Any]) -> dict[str, Mapping[str, Any] | None]:
+    return dict(body["silos"]) if body["kind"] == "run" else {str(body["site"]): body}
+
+
+def _verdict(told: Mapping[str, Any], *, own_job: bool) -> list[Block]:
+    blocks: list[Block] = []
+    if told["certificate"]["insecure_reproducible"]:
+        blocks.append(Verdict("bad", "A trial", ("The noise came from a seed. It protected nobody.",)))
+    if told["identified"]:
+        against = told["keys_checked_against"]
+        lines = [f"Signatures, numbers and sentences were checked; the keys were checked against {against}."]
+        if str(against).startswith("job ") and not own_job:
+            lines.append(
+                "Whoever made the certificate chose that job. Compare its digest with that of the job your silo "
+                "joined, which tacit silo prints, or give your own copy with --job."
+            )
+        blocks.append(Verdict("good", "Valid", tuple(lines)))
+    else:
+        words = (
+            "The numbers add up, whoever signed them. Nobody vouches for the keys: anyone could have made this."
+        )
+        blocks.append(Verdict("fair", "Signers unknown", (words,)))
+    if told["held_against_others"]:
+        blocks.append(Verdict("bad", "Evidence against other silos", tuple(told["held_against_others"])))
+    if told["not_checked"]:
+        blocks.append(Verdict("fair", "Not everything could be checked", tuple(told["not_checked"])))
+    return blocks
+
+
+def _promises(signed: Mapping[str, Mapping[str, Any]]) -> list[Block]:
+    blocks: list[Block] = []
+    alike: dict[tuple[Any, ...], list[str]] = {}
+    for site, silo in signed.items():
+        key = (silo["epsilon"]["collaboration"], silo["delta"], silo["unit"], silo["adversary"], silo["promise"])
+        alike.setdefault((silo["insecure_reproducible"], *key), []).append(site)
+    for (insecure, epsilon, delta, unit, adversary, promise), sites in alike.items():
+        who = f"To the people whose records {', '.join(sites)} hold{'s' if len(sites) == 1 else ''}"
+        if insecure or epsilon is None:
+            blocks.append(Verdict("bad", f"{who}: nothing", (promise,)))
+            continue
+        tone, word = strength(epsilon)
+        lines = (plain_promise(epsilon, delta, unit, adversary), plain_meaning(epsilon, delta, unit))
+        blocks.append(Verdict(tone, f"{who}: a {word} promise, epsilon {round_up(epsilon):g}", lines))
+        blocks.append(Folded("The same as it was signed", (promise,)))
+    return blocks or [Verdict("fair", "No silo signed", ("No silo has stated what it released.",))]
+
+
+def _parties(
+    body: Mapping[str, Any], silos: Mapping[str, Mapping[str, Any] | None], told: Mapping[str, Any]
+) -> list[Block]:
+    vouched = "named by the job" if told["identified"] else "unknown to anybody here"
+    rows: list[tuple[Any, ...]] = []
+    if body["kind"] == "run":
+        rows.append(("server", "signed the run", body["public_key"], vouched, None, None))
+    for site, silo in silos.items():
+        if silo is None:
+            rows.append((site, "signed nothing", None, None, None, None))
+            continue
+        used = body["messages_used"].get(site) if body["kind"] == "run" else None
+        rows.append((site, "signed what it released", silo["public_key"], vouched, silo["rounds_answered"], used))
+    columns = ("party", "role", "public key (Ed25519)", "the key is", _SENT, "messages used")
+    blocks: list[Block] = [SortableTable("parties", columns, tuple(rows))]
+    problems = body.get("problems") or {}
+    if problems:
+        blocks.append(Folded("What went wrong on the way, as the server states it", tuple(_counted(problems))))
+    return blocks
+
+
+def _counted(problems: Mapping[str, Any]) -> list[str]:
+    return [f"{what}: {times} times" for what, times in problems.items()]
+
+
+def _budgets(signed: Mapping[str, Mapping[str, Any]]) -> list[Block]:
+    columns = ("silo", "budget", "this run", "all its runs", "left", "delta", "records", "noise multiplier")
+    rows = []
+    for site, silo in signed.items():
+        budget, spent = silo["policy"]["epsilon"], silo["epsilon"]["collaboration"]
+        run = silo["epsilon"]["run"]
+        rows.append(
+            (
+                site,
+                budget,
+                "unlimited" if run is None else round_up(run),
+                "unlimited" if spent is None else round_up(spent),
+                0.0 if spent is None else max(0.0, round(budget - spent, 3)),
+                silo["policy"]["delta"],
+                silo.get("records", "protected"),
+                silo["noise_multiplier"],
+            )
+        )
+    words = (
+        "Epsilons, per silo, under the limits that each silo has set itself. Costs do not simply add up, so "
+        "what is left is a guide: before each run a silo's own ledger decides, and refuses what does not fit."
+    )
+    return [SortableTable("privacy loss budgets", columns, tuple(rows)), Paragraph((words,))]
+
+
+def _checks(told: Mapping[str, Any]) -> list[Block]:
+    lines = [("good", "Passed:", what) for what in told["checked"]]
+    lines += [("fair", "Not checked:", what) for what in told["not_checked"]]
+    lines += [("fair", "Only stated, nobody else can check it:", what) for what in told["only_stated"]]
+    lines += [("bad", "Against another silo:", what) for what in told["held_against_others"]]
+    return [Marked(tuple(lines))]
+
+
+def _terms(silo: Mapping[str, Any], signed: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[str, Any], ...]:
+    if not silo:
+        return (("guarantee", "none: no silo signed one"),)
+    noises = sorted({float(one["noise_multiplier"]) for one in signed.values()})
+    multiplier = f"{noises[0]:.4g}" if len(noises) == 1 else f"{noises[0]:.4g} to {noises[-1]:.4g}"
+    return (
+        *glossary(str(silo["unit"]), str(silo["adversary"]), str(silo["adjacency"])),
+        (
+            "threat model",
+            "Whoever runs the server may be curious, keep every message for ever, choose what to ask next, and "
+            "know everything about everybody else. A silo answers only the job that it joined.",
+        ),
+        ("mechanism", f"{silo['noise']} noise, {multiplier} times the bound, added by every silo itself"),
+        ("bound on one unit (sensitivity)", f"{silo['bound']}, {_plain(silo['clip_norm'])}"),
+        ("sampling", str(silo["sampling"])),
+        ("accounting", "; ".join(f"{name} {value}" for name, value in dict(silo["accountant"]).items())),
+        (
+            "randomness",
+            "a seed: this was a trial"
+            if silo["insecure_reproducible"]
+            else "from each silo's operating system; sums are rounded to a lattice first, and that is charged",
+        ),
+        ("data collection exposure", "Records stay where they are. Who can read them there is up to each silo."),
+    )
+
+
+def _public(signed: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
+    named = dict.fromkeys(what for silo in signed.values() for what in silo["public"])
+    return (*named, "the job: all settings, the names of the silos and their keys", "who took part, and when")
+
+
+def _not_protected(silo: Mapping[str, Any]) -> tuple[str, ...]:
+    lines = [
+        "Records against the silo that holds them, and against whoever breaks into it.",
+        "What is true of a whole group: a model may show that smoking harms, also to people who took part.",
+        "What follows from being in the data of a silo at all, if the silo's name says it (a cancer clinic).",
+        "Anybody, if the noise was not drawn as stated: that rests on the silo's own software and operating "
+        "system.",
+        "The model against misuse, and decisions made with it.",
+    ]
+    if silo.get("unit") == "record":
+        lines[1:1] = [
+            "A person with several records is protected less than one with a single record, also across silos.",
+            "A silo as a whole: that it took part, how much it sent, and what most of its records have in "
+            "common.",
+        ]
+    if silo.get("adversary") == "shuffler":
+        lines.append(
+            "Anybody to the full extent, if the shuffler helps the server; the certificate has that epsilon."
+        )
+    return tuple(lines)
+
+
+def _plain(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

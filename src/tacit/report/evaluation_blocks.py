@@ -1,0 +1,85 @@
+"""How a page shows a private evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tacit.report.chart import Interval, interval_chart
+from tacit.report.page import Block, Charts, Paragraph, SortableTable
+
+NAMES = {"accuracy": "accuracy", "auc": "AUC", "calibration": "calibration error", "loss": "mean loss"}
+_RANGES = {"accuracy": (0.0, 1.0), "auc": (0.0, 1.0), "calibration": (-1.0, 1.0)}
+
+Told = Mapping[str, Any]
+"""An evaluation as plain data: what a summary has under `evaluation`."""
+
+
+def evaluation_blocks(told: Told) -> list[Block]:
+    """Pooled numbers, each client's, the groups' and their gaps, and the reliability of probabilities."""
+    pooled, clients = told["all"], told["clients"]
+    cost = told.get("epsilon_alone")
+    paid = (
+        "There is no noise: nothing is promised here."
+        if cost is None
+        else "Every client sent one noisy sum about them. The promise above covers it; alone it would cost "
+        f"epsilon = {cost:.3g}."
+    )
+    intro = (
+        f"Measured on {pooled['records']:,} records that the clients held back from training. {paid} Bars are "
+        "95% intervals for noise and sampling together. Where noise hides a number, its bar spans all that is "
+        "possible."
+    )
+    asked = [name for name in NAMES if name in pooled]
+    blocks: list[Block] = [Paragraph((intro,)), Charts(tuple(_chart(name, pooled, clients) for name in asked))]
+    if pooled["groups"]:
+        blocks += [_gaps(pooled["groups"]), Charts(tuple(_group_charts(pooled["groups"], asked)))]
+    if shown := [bin for bin in pooled["reliability"] if bin[2]["value"] is not None]:
+        words = (
+            "how often the label was 1 (with more than two classes: the prediction was right) among records "
+            "whose predicted probability was in the range at the left. It should be in that range, too."
+        )
+        rows = [_interval(f"{low:g} to {high:g}", one) for low, high, one in shown]
+        blocks.append(Charts(((interval_chart(rows, "reliability", fixed=(0.0, 1.0)), words),)))
+    meaning = (
+        "calibration error: the mean predicted probability minus how often it came true; 0 is best",
+        f"mean loss: each record's loss counts as at most {told['loss_bound']:g}",
+    )
+    return [*blocks, Paragraph(meaning)]
+
+
+def _chart(name: str, pooled: Told, clients: Mapping[str, Told]) -> tuple[str, str]:
+    rows = [_interval("all together", pooled[name])]
+    if len(clients) > 1:
+        rows += [_interval(f"client {client}", own[name]) for client, own in clients.items()]
+    return interval_chart(rows, NAMES[name], fixed=_RANGES.get(name)), NAMES[name]
+
+
+def _group_charts(groups: Mapping[str, Told], asked: Sequence[str]) -> list[tuple[str, str]]:
+    return [
+        (
+            interval_chart([_interval(group, own[name]) for group, own in groups.items()], NAMES[name]),
+            f"{NAMES[name]} of each group",
+        )
+        for name in asked
+        if all(name in own for own in groups.values())
+    ]
+
+
+def _gaps(groups: Mapping[str, Told]) -> SortableTable:
+    rows = []
+    for group, own in groups.items():
+        for key, gap in own.items():
+            name, is_gap, _ = key.partition("_gap")
+            if not is_gap:
+                continue
+            low, high = gap["low"], gap["high"]
+            verdict = "no difference can be seen" if low <= 0 <= high else "higher" if low > 0 else "lower"
+            rows.append((group, NAMES[name], gap["value"], low, high, verdict))
+    columns = ("group", "quantity", "gap to all others", "at least", "at most", "in words")
+    return SortableTable("gaps between groups, with 95% bars", columns, tuple(sorted(rows)))
+
+
+def _interval(name: str, one: Told) -> Interval:
+    middle = (one["low"] + one["high"]) / 2
+    return Interval(name, middle if one["value"] is None else one["value"], one["low"], one["high"])

@@ -1,0 +1,284 @@
+"""The page of a simulated run, or of the same run with several seeds: report.html."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tacit.privacy.promises.protection import round_up
+from tacit.report.chart import Interval, interval_chart, line_chart
+from tacit.report.evaluation_blocks import evaluation_blocks
+from tacit.report.intervals import joint_interval, mean_interval, mean_line, share_interval
+from tacit.report.page import (
+    Block,
+    Charts,
+    Facts,
+    Folded,
+    FoldedText,
+    Marked,
+    Paragraph,
+    Section,
+    SortableTable,
+    Verbatim,
+    Verdict,
+    render_page,
+)
+from tacit.report.terms import glossary
+from tacit.report.words import in_bytes, plain_meaning, plain_promise, strength
+
+Summary = Mapping[str, Any]
+"""A run's summary.json."""
+Rows = Sequence[Mapping[str, Any]]
+"""The rows of a run's history."""
+
+NOT_COVERED = (
+    "This is known only because all records are in one place here: it is a simulation, and these numbers were "
+    "measured on them without noise. The promise above does not cover them. Leave this section out of what you "
+    "pass on if the records are real."
+)
+_OUTLOOKS = {"clear": ("good", "Enough signal"), "noisy": ("fair", "Noisy"), "hidden": ("bad", "Hidden by noise")}
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """What somebody else needs to repeat a result."""
+
+    command: str
+    digests: Mapping[str, str]
+    """SHA-256 by name of what was hashed"""
+    versions: Mapping[str, str]
+    recipe: str
+    """the recipe, or the job, as TOML"""
+
+
+def run_page(summaries: Sequence[Summary], histories: Sequence[Rows], repeat: Repeat) -> str:
+    """The page of a run, as HTML.
+
+    Args:
+        summaries: the summary of the run, or of each seed's run.
+        histories: the history of each of them.
+        repeat: how to repeat it.
+    """
+    first = summaries[0]
+    private = first["privacy"] != "none"
+    seeds = "" if len(summaries) == 1 else f", {len(summaries)} seeds"
+    sections = [
+        Section("What was promised, and to whom", promise_blocks(summaries)),
+        Section("The result", _result(summaries, histories)),
+        *(
+            [Section("How good it is for new records", evaluation_blocks(told))]
+            if (told := first.get("evaluation"))
+            else []
+        ),
+        Section("What was sent", [Facts(_sent(first))]),
+    ]
+    if private:
+        sections.append(Section("What was taken as public", public_blocks(first)))
+    sections += [
+        Section("What limits the result", _limits(first)),
+        Section(
+            "Only for the researcher who simulates" if private else "Training", _measured(summaries, histories)
+        ),
+        Section("How to repeat it", repeat_blocks(repeat)),
+    ]
+    if private:
+        sections.append(
+            Section(
+                "The words used here", [Facts(glossary(first["unit"], first["adversary"], first["adjacency"]))]
+            )
+        )
+    return render_page(
+        f"{first['algorithm']} on {first['data']}{seeds}",
+        f"A simulation of {first['clients']} clients: {first['rounds']} rounds, a model of {first['dim']} "
+        "parameters. Made by tacit.",
+        sections,
+    )
+
+
+def promise_blocks(summaries: Sequence[Summary]) -> list[Block]:
+    """The promise in plain words, then formally, and whom it protects against whom."""
+    first = summaries[0]
+    if first["privacy"] == "none":
+        why = "Nothing is promised to anybody: the noise was switched off. Do not run this on real records."
+        return [Verdict("bad", "Not private", (why,))]
+    epsilon, delta, unit = first["epsilon"], first["delta"], first["unit"]
+    tone, word = strength(epsilon)
+    lines = [plain_promise(epsilon, delta, unit, first["adversary"]), plain_meaning(epsilon, delta, unit)]
+    if len(summaries) > 1:
+        lines.append(f"This is the promise of each of the {len(summaries)} runs alone; together they cost more.")
+    rows = tuple(
+        (row["adversary"], row["protected"], shown_epsilon(row["epsilon"])) for row in first["protection"]
+    )
+    blocks: list[Block] = [
+        Verdict(tone, f"A {word} promise: epsilon {round_up(epsilon):g}", tuple(lines)),
+        Verdict("fair", "A simulation", (f"The noise is {first['entropy']}.",))
+        if str(first["entropy"]).startswith("seeded")
+        else Paragraph((f"The noise is {first['entropy']}.",)),
+        SortableTable(
+            "who is protected against whom; smaller is better", ("against", "protected", "epsilon"), rows
+        ),
+        Folded("The same as an auditor would quote it", (first["promise"],)),
+    ]
+    if first.get("clients_own"):
+        blocks.append(_own_budgets(first["clients_own"]))
+    return blocks
+
+
+def shown_epsilon(epsilon: float | None) -> float | int | str:
+    """An epsilon rounded up to three digits, or words if nothing is promised."""
+    if epsilon is None:
+        return "nothing promised"
+    up = round_up(epsilon)
+    return int(up) if up >= 1000 else up
+
+
+def public_blocks(summary: Summary) -> list[Block]:
+    """What the promise takes as known to everybody."""
+    return [
+        Paragraph(("The promise does not protect these; it takes them as known to everybody:",)),
+        Paragraph((*summary.get("public", ()), "the recipe, which is every setting of the run")),
+    ]
+
+
+def repeat_blocks(repeat: Repeat, recipe: str = "The recipe, with every choice filled in") -> list[Block]:
+    """Command, digests, versions and recipe."""
+    return [
+        Verbatim(repeat.command),
+        Facts(tuple((f"SHA-256 of {name}", digest) for name, digest in repeat.digests.items())),
+        Facts(tuple(repeat.versions.items())),
+        FoldedText(recipe, repeat.recipe),
+    ]
+
+
+def metric_interval(name: str, summaries: Sequence[Summary]) -> tuple[Interval, str] | None:
+    """The test metric with its error bar, and what the bar is; None without a test set."""
+    values = [s["test_metric"] for s in summaries if s["test_metric"] is not None]
+    if not values:
+        return None
+    records = summaries[0].get("test_records")
+    if summaries[0]["test_metric_name"] == "accuracy" and records:
+        sampled = share_interval(name, sum(values) / len(values), records)
+        if len(values) == 1:
+            return sampled, (
+                f"The bar is the 95% interval (Wilson) for {records:,} test records: how it would vary with "
+                "other test records. How it varies with the noise, only several seeds show (--seeds 5)."
+            )
+        return joint_interval(mean_interval(name, values), sampled), (
+            f"The bar is the 95% interval of the mean over {len(values)} seeds (Student's t) and for {records:,} "
+            "test records (Wilson) together: how it varies with noise, batches, start and test records."
+        )
+    if len(values) > 1:
+        return mean_interval(name, values), (
+            f"The bar is the 95% interval of the mean over {len(values)} seeds (Student's t): how it varies with "
+            "noise, batches and start, on the same test records."
+        )
+    return Interval(name, values[0]), "One run has no error bar here: several seeds show one (--seeds 5)."
+
+
+def _result(summaries: Sequence[Summary], histories: Sequence[Rows]) -> list[Block]:
+    first = summaries[0]
+    found = metric_interval(f"test {first['test_metric_name']}", summaries)
+    if found is None:
+        return [Paragraph(("There are no test records: nothing says how good the model is for new ones.",))]
+    bar, words = found
+    limits = (0.0, 1.0) if first["test_metric_name"] == "accuracy" else None
+    curve = _curve(histories, "test_metric", f"test {first['test_metric_name']}")
+    epsilon = _curve(histories[:1], "epsilon", "epsilon spent")
+    charts = [(interval_chart([bar], bar.name, fixed=limits), words)]
+    if curve is not None:
+        charts.append((curve, _band(f"test {first['test_metric_name']}, round by round", histories)))
+    if epsilon is not None:
+        aside = "; the evaluation's part is set aside at the start" if first.get("evaluation") else ""
+        words = f"the privacy that the rounds so far have cost, for the client that spends most{aside}"
+        charts.append((epsilon, words))
+    return [
+        Charts(tuple(charts)),
+        Paragraph(
+            (
+                "Measured exactly on test records that belong to no client. The promise is about the clients' "
+                "records, not about these.",
+            )
+        ),
+    ]
+
+
+def _sent(first: Summary) -> tuple[tuple[str, Any], ...]:
+    each, total = first["uplink_bits_per_client"], first["uplink_bits_total"]
+    return (
+        ("by each client, in all", in_bytes(each)),
+        ("by each client, per round", in_bytes(each // max(1, first["rounds"]))),
+        ("by all clients", in_bytes(total)),
+        ("compressed by", first["compressor"]),
+        ("without compression, per message", in_bytes(32 * first["dim"])),
+    )
+
+
+def _limits(first: Summary) -> list[Block]:
+    blocks: list[Block] = []
+    ahead = first.get("outlook")
+    if ahead is not None:
+        tone, word = _OUTLOOKS[ahead["verdict"]]
+        blocks.append(Verdict(tone, f"{word}, as public numbers say", (ahead["sentence"],)))
+    findings = first.get("findings") or ()
+    if findings:
+        if first["privacy"] != "none":
+            said = (
+                "Found afterwards, measured without noise: only for the researcher, not covered by the promise."
+            )
+            blocks.append(Paragraph((said,)))
+        blocks.append(Marked(tuple(("fair", f["what"], f["change"]) for f in findings)))
+    return blocks or [Paragraph(("Nothing that was looked for.",))]
+
+
+def _measured(summaries: Sequence[Summary], histories: Sequence[Rows]) -> list[Block]:
+    first = summaries[0]
+    blocks: list[Block] = []
+    if first["privacy"] != "none":
+        blocks.append(Verdict("fair", "Not covered by the promise", (NOT_COVERED,)))
+    curves = [
+        (
+            _curve(histories, "train_loss", "training loss"),
+            _band("mean loss over the clients' records", histories),
+        ),
+        (
+            _curve(histories, "grad_norm_sq_mean", "mean squared gradient norm"),
+            _band("utility: the mean over the rounds so far", histories),
+        ),
+    ]
+    losses = mean_interval("training loss", [s["train_loss"] for s in summaries])
+    spread = "" if losses.low is None or losses.high is None else f" ({losses.low:.4g} to {losses.high:.4g})"
+    sizes = first["records_per_client"]
+    return [
+        *blocks,
+        Charts(tuple((svg, words) for svg, words in curves if svg is not None)),
+        Facts(
+            (
+                ("training loss at the end", f"{losses.value:.4g}{spread}"),
+                ("records per client", "protected" if sizes is None else f"{sizes[0]:,} to {sizes[1]:,}"),
+                ("time", f"{sum(s['seconds'] for s in summaries):.1f} s"),
+            )
+        ),
+    ]
+
+
+def _own_budgets(rows: Sequence[Mapping[str, Any]]) -> SortableTable:
+    columns = ("client", "budget", "epsilon", "delta", "noise multiplier")
+    told = tuple(
+        (row["client"], row["epsilon_budget"], round_up(row["epsilon"]), row["delta"], row["noise_multiplier"])
+        for row in rows
+    )
+    return SortableTable("clients have budgets of their own", columns, told)
+
+
+def _curve(histories: Sequence[Rows], column: str, label: str) -> str | None:
+    """The mean over the histories, with a band from the smallest to the largest; None if nothing was measured."""
+    line = mean_line(label, histories, column)
+    if len(line.x) < 2 or not any(math.isfinite(y) for y in line.y):
+        return None
+    return line_chart([line], "rounds", label)
+
+
+def _band(words: str, histories: Sequence[Rows]) -> str:
+    return words if len(histories) == 1 else f"{words}: mean, and from the smallest to the largest of the seeds"

@@ -1,0 +1,101 @@
+"""`tacit verify` writes a page for a data protection officer, whatever the certificate says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from tacit.cli.verify import verify as verify_verb
+from tacit.deploy.signatures import sign
+
+
+def checked(*arguments: str) -> Any:
+    app = typer.Typer()
+    app.command()(verify_verb)
+    return CliRunner().invoke(app, [*arguments])
+
+
+def test_the_dossier_has_what_an_officer_asks_for(consortium: Callable[..., Any]) -> None:
+    made = consortium(sites=2, rounds=2)
+    made.server().run()
+    certificate = made.directory / "server" / "certificate.json"
+    done = checked(str(certificate))
+    assert done.exit_code == 0, done.output
+    page = (certificate.parent / "report.html").read_text()
+    body = json.loads(certificate.read_text())
+    assert '<div class="verdict good"><p class="word">Valid</p>' in page
+    for site, silo in body["silos"].items():
+        assert f"<td>{site}</td>" in page
+        assert silo["public_key"] in page
+    for words in ("Legal basis", "unit of privacy", "trust model", "threat model", "What is not protected"):
+        assert words in page
+    assert "contenteditable" in page
+    assert body["job"] in page
+    assert page.count('<span class="word good">Passed:</span>') >= 3
+    # The epsilon of the page is that of the certificate, rounded up.
+    assert f"epsilon {4:g}" in page
+
+
+def test_a_page_that_called_a_certificate_valid_does_not_survive_its_forgery(
+    consortium: Callable[..., Any],
+) -> None:
+    made = consortium(sites=2, rounds=2)
+    made.server().run()
+    certificate = made.directory / "server" / "certificate.json"
+    assert checked(str(certificate)).exit_code == 0
+    certificate.write_bytes(certificate.read_bytes().replace(b'"rounds": 2', b'"rounds": 1'))
+    certificate.write_bytes(certificate.read_bytes().replace(b'"rounds":2', b'"rounds":1'))
+    assert checked(str(certificate), "--json").exit_code == 1
+    page = (certificate.parent / "report.html").read_text()
+    assert '<p class="word">Not valid</p>' in page
+    assert "verdict good" not in page
+
+
+def test_what_silos_say_is_not_markup(consortium: Callable[..., Any]) -> None:
+    """A silo signs a certificate whose strings are markup; nobody compares them with a job."""
+    made = consortium(sites=2, rounds=2)
+    made.server().run()
+    (path,) = (made.directory / "site-0").glob("certificates/*/certificate.json")
+    body = json.loads(path.read_bytes())
+    body = {name: value for name, value in body.items() if name not in ("format", "public_key", "signature")}
+    evil = "<img src=x onerror=alert(1)>"
+    body["site"] = evil
+    body["model"] = body["sampling"] = evil
+    alone = made.directory / "evil"
+    alone.mkdir()
+    (alone / "certificate.json").write_bytes(sign(body, made.signing["site-0"]))
+    done = checked(str(alone / "certificate.json"), "--unknown-keys")
+    page = (alone / "report.html").read_text()
+    assert "<img" not in page
+    if done.exit_code == 0:
+        assert "&lt;img" in page
+        assert '<p class="word">Signers unknown</p>' in page
+
+
+def test_a_place_where_nothing_can_be_written_is_no_reason_to_fail(
+    consortium: Callable[..., Any], tmp_path: Path
+) -> None:
+    made = consortium(sites=2, rounds=2)
+    made.server().run()
+    certificate = made.directory / "server" / "certificate.json"
+    (tmp_path / "file").write_text("")
+    done = checked(str(certificate), "--page", str(tmp_path / "file" / "page.html"))
+    assert done.exit_code == 0
+    assert "No page was written" in done.output
+
+
+@pytest.mark.parametrize("noise", ["gaussian"])
+def test_a_trial_says_so_in_red(consortium: Callable[..., Any], noise: str) -> None:
+    made = consortium(sites=2, rounds=2, noise=noise)
+    made.server().run()
+    certificate = made.directory / "server" / "certificate.json"
+    assert checked(str(certificate)).exit_code == 0
+    page = (certificate.parent / "report.html").read_text()
+    assert '<div class="verdict bad"><p class="word">A trial</p>' in page
+    assert "a moderate promise" not in page

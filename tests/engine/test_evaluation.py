@@ -1,0 +1,132 @@
+"""A run with an evaluation: what is held back, what the promise covers, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tacit.algorithms.calibrate import calibrate
+from tacit.data import load
+from tacit.engine.evaluation import hold_back
+from tacit.engine.execute import execute, run_plan
+from tacit.engine.plan import make_plan
+from tacit.engine.recipe import Recipe
+from tacit.errors import DataError, RequestError
+from tacit.federation import Federation
+from tacit.privacy import events
+from tacit.privacy.accountant import accounting
+
+RECIPE = Recipe(algorithm="soteriafl-gd", data="breast-cancer", clients=3, rounds=3, epsilon=2.0)
+EVALUATED = RECIPE.with_settings({"evaluation.held_back": 0.25})
+
+
+def test_held_back_records_are_none_of_those_trained_on() -> None:
+    numbers = np.arange(100, dtype=np.float32)[:, None]
+    silos = Federation.from_arrays(numbers, numbers[:, 0] % 2 > 0, [0] * 2 + [1] * 3 + [2] * 95)
+    kept, held = hold_back(silos, 0.4, 7)
+    assert held.sizes.tolist() == [1, 1, 38]
+    assert kept.sizes.tolist() == [1, 2, 57]
+    assert sorted([*kept.features[:, 0].tolist(), *held.features[:, 0].tolist()]) == list(range(100))
+    for position in range(3):
+        mine = set(silos.client(position).features[:, 0].tolist())
+        assert mine == {
+            *kept.client(position).features[:, 0].tolist(),
+            *held.client(position).features[:, 0].tolist(),
+        }
+    # A silo alone holds back the same records, and which ones does not depend on what they are.
+    alone = hold_back(silos.client(2), 0.4, 7)[1]
+    assert torch.equal(alone.features, held.client(2).features)
+    with pytest.raises(DataError, match="single record"):
+        hold_back(Federation.from_arrays(numbers[:3], [0, 1, 1], [0, 1, 1]), 0.4, 7)
+    with pytest.raises(RequestError, match=r"at most 0\.5"):
+        hold_back(silos, 0.6, 7)
+
+
+def test_the_promise_covers_training_and_evaluation_together(tmp_path: Path) -> None:
+    """Recomputed from the two events; the ledger says the same, from before the first round."""
+    plan = make_plan(EVALUATED)
+    assert plan.evaluation is not None
+    also = plan.evaluation.event
+    assert also is not None
+    group = plan.calibration.groups[0]
+    training = plan.algorithm.trust.event(plan.algorithm.work, 3, group.size, group.noise_multiplier, 3)
+    together = accounting.epsilon(events.composed([training, also]), 1e-5)
+    alone = accounting.epsilon(also, 1e-5)
+    assert plan.guarantee is not None
+    assert accounting.epsilon(training, 1e-5) < together <= plan.guarantee.epsilon <= 2.0
+    assert alone == pytest.approx(0.4, rel=1e-3)
+    without = calibrate(plan.algorithm, plan.federation, releases=3, privacy=plan.privacy)
+    assert group.noise_multiplier > without.noise_multipliers[0]
+    summary = execute(EVALUATED, tmp_path / "run")
+    header = json.loads((tmp_path / "run" / "ledger.jsonl").read_text().splitlines()[0])
+    written = [[n, events.from_dict(event)] for n, event in header["groups"][0]["events"]]
+    assert accounting.epsilon(written[0][1], 1e-5) == pytest.approx(alone)
+    assert accounting.epsilon(written[-1][1], 1e-5) == pytest.approx(together, rel=1e-6)
+    assert summary["epsilon"] == plan.guarantee.epsilon
+    assert summary["evaluation"]["epsilon_alone"] == 0.4
+    assert summary["evaluation"]["all"]["records"] == plan.evaluation.held.records == 114
+    assert set(summary["evaluation"]["clients"]) == {"0", "1", "2"}
+    # The recipe that was written says all of it, and repeats the run.
+    again = execute(Recipe.read(tmp_path / "run" / "recipe.toml"), tmp_path / "again")
+    assert again["evaluation"] == summary["evaluation"]
+
+
+def test_adversaries_who_see_more_see_the_evaluation_too() -> None:
+    recipe = EVALUATED.with_settings({"algorithm": "shuffled-mb-sgd"})
+    plan = make_plan(recipe)
+    found = plan.calibration
+    assert plan.evaluation is not None
+    assert found.beside
+    for seen in found.beside:
+        alone = accounting.epsilon(plan.evaluation.event, seen.delta, seen.adjacency)
+        assert seen.epsilon > alone
+        for event in seen.events:
+            assert events.to_dict(plan.evaluation.event) in events.to_dict(event)["events"]
+
+
+def test_evaluations_of_different_models_share_no_noise() -> None:
+    plan = make_plan(EVALUATED)
+    assert plan.evaluation is not None
+    model, held = plan.algorithm.work.model, plan.evaluation.held
+    points = torch.zeros(model.dim), torch.full((model.dim,), 1e-30)
+    first, second = (plan.evaluation.evaluate(model, point, 0, "").pooled for point in points)
+    assert first.records == second.records == held.records
+    # The same answers for every record, and other noise on them.
+    assert first.estimates["loss"] != second.estimates["loss"]
+
+
+def test_without_privacy_there_is_no_noise() -> None:
+    run = run_plan(make_plan(EVALUATED.with_settings({"privacy": "none", "epsilon": None, "delta": None})))
+    assert run.evaluation is not None
+    assert run.plan.evaluation is not None
+    held = run.plan.evaluation.held
+    accuracy = run.evaluation.pooled.estimates["accuracy"].value
+    assert accuracy == pytest.approx(run.model.metric(held.batch()))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"algorithm": "dp-normfedavg"}, "accounted per record, not per client"),
+        ({"client_epsilon": 50.0}, "per record, not per client"),
+        ({"noise": "lattice"}, "release, a second time"),
+        ({"evaluation.epsilon_share": 1.0}, "fraction must be above 0 and below 1"),
+        ({"evaluation.held_bak": 0.1}, r"unknown setting of evaluation 'evaluation.held_bak'; did you mean"),
+        ({"evaluation.group_feature": 1}, "go together"),
+        ({"evaluation.edges": "few"}, "must be a list of numbers"),
+    ],
+)
+def test_what_cannot_be_charged_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        make_plan(EVALUATED.with_settings(settings), federation=load("breast-cancer", clients=3))
+
+
+def test_an_evaluation_survives_toml() -> None:
+    recipe = EVALUATED.with_settings({"evaluation.group_feature": 2, "evaluation.group_names": ["a", "b"]})
+    assert Recipe.from_toml(recipe.to_toml()) == recipe
+    assert "[evaluation]" not in RECIPE.to_toml()

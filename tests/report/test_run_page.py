@@ -1,0 +1,188 @@
+"""Pages of runs and comparisons: complete, escaped, self-contained, telling no more than the promise allows."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from tacit.algorithms.fedavg import dp_normfedavg
+from tacit.data import load
+from tacit.engine.plan import plan
+from tacit.engine.simulate import simulate
+from tacit.models import logistic_regression
+from tacit.privacy import Target
+from tacit.report.chart import Interval, Line, interval_chart, line_chart
+from tacit.report.comparison_page import comparison_page
+from tacit.report.intervals import joint_interval, mean_interval, share_interval
+from tacit.report.run_page import Repeat, run_page
+from tacit.report.words import plain_meaning, plain_promise, strength
+
+EVIL = "<script>alert('x')</script>"
+REPEAT = Repeat("tacit run recipe.toml", {"recipe.toml": "00ff"}, {"tacit": "1"}, 'data = "<b>"\n')
+VOID = {"meta", "link", "img", "br", "path", "circle", "polyline", "polygon", "input"}
+
+
+class _Balanced(HTMLParser):
+    """Fails for a tag that is closed out of order; collects what is loaded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.loaded: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.loaded += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "action")]
+        assert not any(name.startswith("on") for name, _ in attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+
+def checked(page: str) -> str:
+    parser = _Balanced()
+    parser.feed(page)
+    assert parser.open == []
+    assert all(address.startswith("data:") for address in parser.loaded)
+    assert "alert(" not in page.replace("&lt;script&gt;alert(", "")
+    assert "@import" not in page
+    assert "url(" not in page
+    return page
+
+
+def summary(**changes: Any) -> dict[str, Any]:
+    told = {
+        "algorithm": EVIL, "data": EVIL, "clients": 3, "rounds": 2, "dim": 5, "privacy": "record", "epsilon": 1.5,
+        "delta": 1e-5, "unit": "record", "adjacency": "replace-one", "adversary": "server", "promise": EVIL,
+        "public": [EVIL], "clients_own": [], "entropy": "seeded: a simulation", "compressor": EVIL,
+        "protection": [{"adversary": EVIL, "protected": "one record", "epsilon": 1.5},
+                       {"adversary": "itself", "protected": "one record", "epsilon": None}],
+        "uplink_bits_per_client": 320, "uplink_bits_total": 960, "train_loss": 0.5, "test_metric": 0.9,
+        "test_metric_name": "accuracy", "test_records": 100, "seconds": 1.0, "records_per_client": [10, 20],
+        "outlook": {"verdict": "noisy", "sentence": EVIL}, "findings": [{"what": EVIL, "change": EVIL}],
+    }  # fmt: skip
+    return {**told, **changes}
+
+
+def rows(*losses: float) -> list[dict[str, Any]]:
+    return [
+        {
+            "round": k, "train_loss": loss, "grad_norm_sq_mean": loss, "test_metric": 1 - loss / 2,
+            "epsilon": float(k), "uplink_bits_per_client": 160 * k,
+        }
+        for k, loss in enumerate(losses)
+    ]  # fmt: skip
+
+
+def test_a_run_page_is_complete_and_nothing_in_it_is_markup() -> None:
+    page = checked(run_page([summary()], [rows(1.0, 0.7, 0.5)], REPEAT))
+    for heading in (
+        "promised, and to whom",
+        "The result",
+        "What was sent",
+        "taken as public",
+        "What limits",
+        "repeat",
+    ):
+        assert re.search(f"<h2>[^<]*{heading}", page), heading
+    assert "40 bytes" in page
+    assert "0.9 (0.826 to 0.945)" in page, "Wilson's interval"
+    assert "nothing promised" in page
+    assert page.index("Not covered by the promise") < page.index("training loss")
+
+
+def test_without_privacy_nothing_reads_like_a_promise() -> None:
+    none = summary(
+        privacy="none", epsilon=None, delta=None, unit=None, adversary=None, adjacency=None, outlook=None
+    )
+    page = checked(run_page([none], [rows(1.0, 0.5)], REPEAT))
+    assert "Not private" in page
+    assert "epsilon =" not in page
+
+
+def test_a_comparison_page_marks_who_is_not_private() -> None:
+    table = [
+        {"algorithm": name, "seeds": 2, "privacy": privacy, "epsilon": 1.5, "test_metric": 0.9, "rounds": 2,
+         "uplink_bits_per_client": 320, "tuned": {"algorithm.step": 0.1}}
+        for name, privacy in (("a", "record"), (EVIL, "none"))
+    ]  # fmt: skip
+    entries = [
+        ("a", [summary(), summary(test_metric=0.8)], [rows(1.0, 0.5), rows(1.0, 0.6)]),
+        (EVIL, [summary(privacy="none")], [rows(1.0, 0.4)]),
+        ("gone", [], []),
+    ]
+    page = checked(comparison_page(entries, table, REPEAT, tuned=True, diverged=[f"{EVIL} at 1"]))
+    assert "a: moderate." in page
+    assert f"{EVIL.replace('<', '&lt;').replace('>', '&gt;').replace(chr(39), '&#x27;')}: not private." in page
+    assert "Tuning is not paid for" in page
+
+
+def test_client_level_pages_do_not_tell_numbers_of_records() -> None:
+    """The record counts of these clients appear nowhere, in no number and in no sentence."""
+    data = load("breast-cancer", clients=3, partition="dirichlet:0.5", seed=1)
+    model = logistic_regression(features=data.feature_shape[0])
+    algorithm = dp_normfedavg(model, local_steps=1, local_step=0.1, step=0.5)
+    run = simulate(plan(algorithm, data, rounds=2, privacy=Target(5.0, 1e-3), seed=0))
+    history = [vars(row) for row in run.history]
+    page = checked(run_page([run.summary()], [history], replace(REPEAT, recipe="")))
+    counts = {str(n) for n in (*data.sizes.tolist(), data.records)}
+    assert not counts & set(re.findall(r"\d[\d.]*\d|\d", re.sub(r"<svg.*?</svg>|<style>.*?</style>", "", page)))
+    assert "protected" in page
+
+
+@pytest.mark.parametrize(
+    ("lines", "drawn"),
+    [
+        ([Line("a", [0, 1], [math.nan, 1.0])], 1),
+        ([Line("a", [3], [2.0])], 1),
+        ([Line("a", [0, 1], [1.0, 1.0]), Line(EVIL, [0, 1], [0.0, 0.0], [-1, -1], [1, 1])], 4),
+    ],
+)
+def test_charts_draw_what_there_is_inside_the_box(lines: Sequence[Line], drawn: int) -> None:
+    svg = line_chart(lines, EVIL, "y")
+    assert svg.count("<polyline") == drawn
+    assert "<script" not in svg
+    for x, y in re.findall(r"(-?[\d.]+),(-?[\d.]+)", " ".join(re.findall(r'points="([^"]*)"', svg))):
+        assert 0 <= float(x) <= 360
+        assert 0 <= float(y) <= 300
+
+
+def test_intervals_are_drawn_to_scale_and_named() -> None:
+    svg = interval_chart([Interval(EVIL, 0.5, 0.25, 0.75), Interval("b", 0.5)], "accuracy", fixed=(0, 1))
+    assert "0.5 (0.25 to 0.75)" in svg
+    assert "<script" not in svg
+    assert re.search(r'class="whisker" d="M94\.0 \d+H266\.0"', svg)
+
+
+def test_error_bars_are_those_of_the_textbooks() -> None:
+    bar = share_interval("a", 1.0, 50)
+    assert bar.high == 1.0
+    assert bar.low == pytest.approx(0.9287, abs=1e-4)
+    several = mean_interval("a", [0.8, 0.9, 1.0])
+    assert (several.low, several.high) == pytest.approx((0.6516, 1.1484), abs=1e-4)
+    joint = joint_interval(several, share_interval("a", 0.9, 100))
+    assert joint.high == 1.0
+    assert joint.low is not None
+    assert several.low is not None
+    assert joint.low < several.low
+    assert mean_interval("a", [0.8]).low is None
+
+
+def test_words_never_flatter_a_promise() -> None:
+    assert [strength(e)[0] for e in (1.0, 1.01, 5.01, math.inf)] == ["good", "fair", "bad", "bad"]
+    assert plain_promise(None, None, "record", "server") == "Nothing is promised to anybody."
+    assert "cannot tell" in plain_promise(1.0, 1e-5, "record", "shuffler")
+    for epsilon in (0.01, 0.5, 1.0, 4.0, 8.0, 20.0, 60.0):
+        shown = float(re.search(r"at most ([\d.]+)%", plain_meaning(epsilon, 1e-5, "record")).group(1))  # type: ignore[union-attr]
+        exact = 100 * (math.exp(epsilon) + 1e-5) / (math.exp(epsilon) + 1)
+        assert shown >= exact - 1e-9
+        assert shown - exact < 5
+    assert "100%" not in plain_meaning(8.0, 1e-5, "record")

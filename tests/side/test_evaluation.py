@@ -1,0 +1,228 @@
+"""Private evaluation: bounded contributions, the right numbers, bars that hold, and a cost that is recomputed."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import norm, rankdata
+from sklearn.metrics import roc_auc_score
+from torch import Tensor
+
+from tacit.errors import RequestError
+from tacit.federation import Batch, Federation
+from tacit.models import logistic_regression, softmax_regression
+from tacit.models.linear import least_squares
+from tacit.privacy import Adjacency, Target
+from tacit.side.estimates import Estimate, auc_estimate, difference, mean_estimate
+from tacit.side.evaluation import Quality, exact_evaluation, private_evaluation
+from tacit.side.scoring import Groups, Scoring
+
+GROUPS = Groups(3, (0.5,), ("young", "old"))
+POINT = torch.tensor([1.2, 1.1, 0.1, -0.5, -0.2])
+
+
+def consortium(seed: int, sizes: tuple[int, ...] = (400, 150, 80)) -> Federation:
+    """Silos whose labels follow a logistic model; feature 3 says who is old."""
+    draw = np.random.default_rng(seed)
+    features = draw.normal(size=(sum(sizes), 4))
+    features[:, 3] = draw.random(sum(sizes)) < 0.3
+    chance = 1 / (1 + np.exp(-(1.5 * features[:, 0] + features[:, 1] - 0.7 * features[:, 3] - 0.4)))
+    owners = np.repeat(np.arange(len(sizes)), sizes)
+    labels = (draw.random(sum(sizes)) < chance).astype(np.int64)
+    return Federation.from_arrays(features.astype(np.float32), labels, owners.tolist(), classes=2)
+
+
+class Anything:
+    """A model that answers what hypothesis wants."""
+
+    def __init__(self, losses: list[list[float]], predicted: list[int]) -> None:
+        self._losses, self._predicted = torch.tensor(losses, dtype=torch.float64), torch.tensor(predicted)
+
+    def losses(self, point: Tensor, batch: Batch) -> Tensor:
+        return self._losses[torch.arange(batch.records), batch.targets]
+
+    def predict(self, point: Tensor, features: Tensor) -> Tensor:
+        return self._predicted
+
+
+NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
+
+
+@given(
+    losses=st.lists(st.lists(NUMBERS, min_size=3, max_size=3), min_size=2, max_size=2),
+    labels=st.lists(st.integers(0, 1), min_size=2, max_size=2),
+    predicted=st.lists(st.integers(0, 2), min_size=2, max_size=2),
+    features=st.lists(st.floats(width=32, allow_nan=False), min_size=2, max_size=2),
+    classes=st.sampled_from([None, 2, 3]),
+    grouped=st.booleans(),
+)
+def test_no_record_moves_a_sum_by_more_than_its_bound(
+    losses: list[list[float]],
+    labels: list[int],
+    predicted: list[int],
+    features: list[float],
+    classes: int | None,
+    grouped: bool,
+) -> None:
+    """Whatever the model returns: left out, a record moves the sum by at most `bound`; replaced, by twice."""
+    groups = Groups(0, (-1.0, 0.5), ("a", "b", "c")) if grouped else None
+    scoring = Scoring(classes, 2.0, groups=groups)
+    model: Any = Anything(losses, predicted)
+    batch = Batch(torch.tensor(features)[:, None], torch.tensor(labels), torch.tensor([2]))
+    vectors = scoring.vectors(model, torch.zeros(1), batch)
+    assert vectors.shape == (2, scoring.dim)
+    assert bool((vectors.norm(dim=1) <= scoring.bound + 1e-12).all())
+    assert float((vectors[0] - vectors[1]).norm()) <= 2 * scoring.bound + 1e-12
+
+
+def test_the_bound_is_reached() -> None:
+    """A tight bound wastes no noise: a record that is right, with p = y and no loss, has nearly this norm."""
+    model: Any = Anything([[0.0, 1e9]], [0])
+    batch = Batch(torch.zeros(1, 1), torch.tensor([1]), torch.tensor([1]))
+    scoring = Scoring(2, 2.0)
+    assert float(scoring.vectors(model, torch.zeros(1), batch).norm()) == pytest.approx(scoring.bound)
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_the_cost_is_that_of_the_gaussian_mechanism(adjacency: Adjacency) -> None:
+    """The delta of Balle and Wang (2018), theorem 8, for the largest move: 2 bounds replaced, 1 left out."""
+    target = Target(1.5, 1e-5, adjacency)
+    scoring = Scoring(2, 4.0, groups=GROUPS)
+    made = private_evaluation(
+        logistic_regression(features=4), POINT, consortium(0), scoring, name="t", target=target, seed=1
+    )
+    shift = (2 if adjacency is Adjacency.REPLACE_ONE else 1) / made.noise_multiplier
+    epsilon = made.guarantee.epsilon
+    delta = norm.cdf(shift / 2 - epsilon / shift) - math.exp(epsilon) * norm.cdf(-shift / 2 - epsilon / shift)
+    assert epsilon <= 1.5
+    assert delta == pytest.approx(1e-5, rel=0.02)
+    assert made.noise_std == pytest.approx(made.noise_multiplier * scoring.bound * math.sqrt(3) / 630)
+
+
+def test_without_noise_the_numbers_are_those_of_scikit_learn() -> None:
+    silos, model = consortium(3), logistic_regression(features=4)
+    scoring = Scoring(2, 1.0, groups=GROUPS)
+    told = exact_evaluation(model, POINT, silos, scoring)
+    chance = torch.sigmoid(silos.features.double() @ POINT[:4].double() + POINT[4]).numpy()
+    labels = silos.targets.numpy()
+    right = (chance > 0.5) == labels
+    old = silos.features[:, 3].numpy() > 0.5
+    pooled = told.pooled.estimates
+    assert pooled["accuracy"].value == pytest.approx(right.mean())
+    assert pooled["calibration"].value == pytest.approx((chance - labels).mean(), abs=1e-6)
+    losses = np.minimum(-np.log(np.where(labels == 1, chance, 1 - chance)), 1.0)
+    assert pooled["loss"].value == pytest.approx(losses.mean(), abs=1e-6)
+    area = roc_auc_score(labels, chance)
+    assert area == pytest.approx(_exact(silos, None))
+    assert pooled["auc"].value == pytest.approx(area, abs=0.02)
+    assert told.pooled.groups["old"]["accuracy"].value == pytest.approx(right[old].mean())
+    gap = told.pooled.groups["old"]["accuracy_gap"].value
+    assert gap == pytest.approx(right[old].mean() - right[~old].mean())
+    first = told.clients["0"].estimates["accuracy"].value
+    assert first == pytest.approx(right[:400].mean())
+    low, high, share = told.pooled.reliability[0]
+    inside = (chance >= low) & (chance < high)
+    assert share.value == pytest.approx(labels[inside].mean())
+
+
+def test_several_classes_have_confidence_instead_of_auc() -> None:
+    silos = Federation.from_arrays(np.eye(3, dtype=np.float32), [0, 1, 2], [0, 0, 0], classes=3)
+    model = softmax_regression(features=3, classes=3, intercept=False)
+    told = exact_evaluation(model, torch.eye(3).flatten() * 5, silos, Scoring(3, 4.0)).pooled.estimates
+    assert "auc" not in told
+    assert told["accuracy"].value == 1.0
+    confidence = math.exp(5) / (math.exp(5) + 2)
+    assert told["calibration"].value == pytest.approx(confidence - 1, abs=1e-6)
+
+
+def test_a_regression_has_a_loss_alone() -> None:
+    silos = Federation.from_arrays(np.ones((4, 1), dtype=np.float32), [0.0, 1.0, 2.0, 9.0], [0, 0, 1, 1])
+    told = exact_evaluation(least_squares(features=1), torch.zeros(2), silos, Scoring(None, 2.0)).pooled.estimates
+    assert set(told) == {"loss"}
+    assert told["loss"].value == pytest.approx((0 + 0.5 + 2 + 2) / 4)
+
+
+def _exact(silos: Federation, owner: int | None) -> float:
+    scores = (silos.features.double() @ POINT[:4].double()).numpy()
+    rows = slice(None) if owner is None else slice(*silos.offsets[owner : owner + 2].tolist())
+    ranks, ones = rankdata(scores[rows]), silos.targets.numpy()[rows] == 1
+    wins = ranks[ones].sum() - ones.sum() * (ones.sum() + 1) / 2
+    return float(wins / ones.sum() / (~ones).sum())
+
+
+def _hits(noisy: Quality, exact: Quality, area: float) -> dict[str, bool]:
+    pairs = {name: (one, exact.estimates[name].value) for name, one in noisy.estimates.items()}
+    pairs["auc"] = noisy.estimates["auc"], area
+    for group, own in noisy.groups.items():
+        pairs |= {f"{group} {name}": (one, exact.groups[group][name].value) for name, one in own.items()}
+    return {name: v is not None and one.low - 1e-9 <= v <= one.high + 1e-9 for name, (one, v) in pairs.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epsilon", [1.0, 3.0])
+def test_bars_cover_the_exact_value_in_95_of_100_consortia(epsilon: float) -> None:
+    """Of 200 consortia at least 190: for every quantity, over all and at every silo, AUC without bins."""
+    model, scoring = logistic_regression(features=4), Scoring(2, 4.0, groups=GROUPS)
+    covered: dict[str, list[bool]] = {}
+    target = Target(epsilon, 1e-5)
+    for seed in range(200):
+        silos = consortium(seed)
+        noisy = private_evaluation(model, POINT, silos, scoring, name="t", target=target, seed=seed).value
+        exact = exact_evaluation(model, POINT, silos, scoring)
+        for name, hit in _hits(noisy.pooled, exact.pooled, _exact(silos, None)).items():
+            covered.setdefault(name, []).append(hit)
+        for owner, client in enumerate(noisy.clients):
+            hits = _hits(noisy.clients[client], exact.clients[client], _exact(silos, owner))
+            for name, hit in hits.items():
+                covered.setdefault(f"silo {client} {name}", []).append(hit)
+    rates = {name: np.mean(hits) for name, hits in covered.items()}
+    assert min(rates.values()) >= 0.95, sorted(rates.items(), key=lambda item: item[1])[:5]
+    assert len(rates) == 4 * (4 + 2 * 6)
+
+
+def test_bars_are_worth_having() -> None:
+    """Honest is not enough: at epsilon 3, the accuracy of 630 records is known to a few points."""
+    target = Target(3.0, 1e-5)
+    made = private_evaluation(
+        logistic_regression(features=4), POINT, consortium(0), Scoring(2, 4.0), name="t", target=target, seed=0
+    )
+    bar = made.value.pooled.estimates["accuracy"]
+    assert bar.high - bar.low < 0.12
+    area = made.value.pooled.estimates["auc"]
+    assert area.high - area.low < 0.3
+
+
+def test_what_noise_hides_is_said_to_be_unknown() -> None:
+    hidden = mean_estimate(3.0, 5.0, (100.0, 100.0), 10.0)
+    assert (hidden.value, hidden.low, hidden.high) == (None, -0.5, 0.5)
+    assert difference(hidden, Estimate(0.1, 0.0, 0.2)) == Estimate(None, -0.7, 0.5)
+    assert auc_estimate(np.full((10, 2), 3.0), 60, 20.0) == Estimate(None, 0.0, 1.0)
+
+
+def test_without_noise_a_share_has_wilsons_interval() -> None:
+    bar = mean_estimate(0.4 * 100, 100, (0.0, 0.0)).scaled(1.0, 0.5)
+    z2 = 2.3263478740408408**2
+    half = math.sqrt(z2 * (0.09 / 100 + z2 / 40_000)) / (1 + z2 / 100)
+    assert bar.value == pytest.approx(0.9)
+    assert bar.high - bar.low == pytest.approx(2 * half)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Scoring(2, 0.0), "loss_bound"),
+        (lambda: Scoring(2, 1.0, edges=(0.5, 0.2)), "increasing"),
+        (lambda: Scoring(2, 1.0, edges=(0.0, 0.5)), "between 0 and 1"),
+        (lambda: Groups(0, (1.0,), ("a",)), "2 different names"),
+        (lambda: Groups(9, (1.0,), ("a", "b")).of(torch.zeros(1, 2)), "features 0 to 1"),
+    ],
+)
+def test_wrong_questions_are_refused(make: Any, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        make()
