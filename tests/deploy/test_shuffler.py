@@ -257,7 +257,7 @@ def test_a_policy_says_whether_a_shuffler_is_trusted(consortium: Callable[..., A
     with pytest.raises(RequestError, match="asks for less noise"):
         admit(made.job, replace(policy, epsilon=1.0), "site-0", records)
     with pytest.raises(RequestError, match="must be one of server, shuffler"):
-        replace(policy, adversary="sum")
+        replace(policy, adversary="cohort")
     made.silo("site-0").step(made.request(0))
     plain = consortium()
     strict = replace(plain, directory=made.directory)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tacit.deploy.in_process import NO_FAULT, Death
+from benchmarks.in_process import NO_FAULT, Death
 
 from tacit.deploy.frames import Reply, Request
 from tacit.deploy.guard import admit
@@ -27,6 +28,7 @@ from tacit.engine.simulate import simulate
 from tacit.errors import RequestError
 from tacit.federation import Federation
 from tacit.privacy import Adversary
+from tacit.sums import encoding as encodings
 from tacit.sums.group import Rounds
 from tacit.sums.requests import Closing, Kind
 from tacit.sums.server import Prepared, TooFewError, deliver, opened, prepare
@@ -384,3 +386,38 @@ def test_a_certificate_with_less_than_a_share_is_refused(
 def test_a_cohort_smaller_than_the_consortium_is_refused(consortium: Make) -> None:
     with pytest.raises(RequestError, match="all sites take part"):
         consortium(**{**RECORDS, "cohort": 4, "quorum": 4}).silo("site-0")
+
+
+@pytest.mark.parametrize("halved", [False, True])
+def test_server_and_colluder_together_meet_the_noise_of_the_promise(
+    consortium: Make, halved: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One silo is missing, and one tells the server all that it knows: the noise of the promise is left."""
+    sent, opened = _observed(monkeypatch)
+    exact: dict[int, list[Any]] = {}
+    integers = SiloSums.integers
+
+    def watch(self: SiloSums, values: Any, cohort: Any, noise_multiplier: float) -> Any:
+        exact.setdefault(cohort.round, []).append(values)
+        if not halved:
+            return integers(self, values, cohort, noise_multiplier)
+        with pytest.MonkeyPatch.context() as patch:
+            drawn = encodings.lattice_steps
+            patch.setattr(encodings, "lattice_steps", lambda row, std, *rest: drawn(2 * row, std, *rest) // 2)
+            return integers(self, values, cohort, noise_multiplier)
+
+    monkeypatch.setattr(SiloSums, "integers", watch)
+    made = consortium(**{**RECORDS, "compressor": "identity", "rounds": 30})
+    made.server(made.backend(lambda site: "lose-request" if site == "site-4" else NO_FAULT)).run()
+    encoding = Summing(made.job).encoding()
+    left = []
+    for round, total in opened.items():
+        # The colluder is site-0; the opened sum has site-1, site-2 and site-3 besides.
+        honest = encoding.decode(encoding.ring.residues((total - sent[round][0]).astype(np.int64)))
+        left.append(honest - torch.stack(exact[round][1:]).sum(0))
+    noise = torch.cat(left)
+    needed = made.job.share_std * math.sqrt(4 - 1)
+    error = 5 * math.sqrt(2 / len(noise))
+    ratio = float(noise.square().mean()) / needed**2
+    assert ratio == pytest.approx(0.25 if halved else 1.0, rel=error)
+    assert halved == (ratio < 1 - error)
