@@ -271,6 +271,32 @@ class TestDraft:
         assert schema.target.missing == "leave-out"
         assert {"dose.missing", "ill.missing"} <= set(schema.looked_at)
 
+    def test_words_for_gaps_and_many_categories(self) -> None:
+        rng = np.random.default_rng(0)
+        codes = [f"c{k}" for k in rng.geometric(0.15, 200)]
+        odd = self.frame.assign(
+            dose=["?", *map(str, self.frame["dose"][1:])], code=codes, lab=[-999, *rng.integers(0, 50, 199)]
+        )
+        schema = draft_schema(odd, target="ill").schema
+        columns = {column.name: column for column in schema.columns}
+        dose = columns["dose"]
+        assert (dose.type, dose.gaps, dose.missing) == (
+            "number",
+            ("?",),
+            "indicate",
+        )
+        assert columns["lab"].gaps == ("-999",)
+        assert columns["code"].other
+        assert {"dose.gaps", "code.categories"} <= set(schema.looked_at)
+        federation = federate([TableSource(odd, "t")], replace(schema, test_share=0.0))
+        names = feature_names(schema)
+        row = federation.features[:, names.index("dose is missing")]
+        assert row.sum() == 1
+        others = federation.features[:, [k for k, name in enumerate(names) if name.startswith("code = ")]]
+        assert (others.sum(1) == 1).all()
+        assert names.index("code = other") > 0
+        assert Schema.from_toml(schema.to_toml()) == schema
+
     @pytest.mark.parametrize(
         ("values", "task"),
         [

@@ -24,6 +24,9 @@
     [columns.ward]
     type = "category"
     categories = ["a", "b", "c"]
+    other = true                     # any other value counts as one more category; refused by default
+    gaps = ["?"]                     # values that mean that nothing is known
+    missing = "indicate"
 
     [left_out]
     name = "identifies a person"
@@ -85,6 +88,8 @@ class Column:
     range : the public range of a number, or of a date as days since 1970. Values outside count as its ends.
     scale : "linear", or "log" for positive numbers that spread over orders of magnitude.
     categories : every value of a category, as text.
+    other : whether any other value is allowed and counts as one more category, called "other".
+    gaps : values that mean that nothing is known, as text, such as "?" or "-999".
     missing : "refuse" a table with gaps, or "indicate" them: a gap counts as the middle of the range (no
         category), and one more feature says that there was one.
     format : how dates are written, as in `strptime`; ISO 8601 by default.
@@ -97,6 +102,8 @@ class Column:
     range: tuple[float, float] | None = None
     scale: str = "linear"
     categories: tuple[str, ...] = ()
+    other: bool = False
+    gaps: tuple[str, ...] = ()
     missing: str = "refuse"
     format: str = ""
     identifier: bool | None = None
@@ -338,7 +345,7 @@ def _built(kind: Any, where: str, own: Mapping[str, Any]) -> Any:
     known = list(kind.__dataclass_fields__)
     _check_names(f"setting of {where}", own, known)
     values = dict(own)
-    for name in ("classes", "categories"):
+    for name in ("classes", "categories", "gaps"):
         if name in values:
             if not isinstance(values[name], list):
                 raise RequestError(f"{name} of {where} must be a list, not {values[name]!r}")
