@@ -29,6 +29,8 @@ def audit(
     recipe_file: o.RecipeFile = None,
     algorithm: o.Algorithm = None,
     data: o.Data = None,
+    schema: o.SchemaFile = None,
+    public_schema: o.PublicSchema = False,
     data_dir: o.DataDir = None,
     clients: o.Clients = None,
     partition: o.Partition = None,
@@ -60,7 +62,8 @@ def audit(
     from tacit.engine.audit import audit_recipe
 
     given = o.given_settings(
-        algorithm=algorithm, data=data, clients=clients, partition=partition, model=model, epsilon=epsilon,
+        algorithm=algorithm, data=data, schema=schema, public_schema=public_schema, clients=clients,
+        partition=partition, model=model, epsilon=epsilon,
         delta=delta, rounds=rounds, batch=batch, clip_norm=clip_norm, compressor=compressor, step=step, seed=seed,
     )  # fmt: skip
     recipe = o.recipe_from(recipe_file, given, settings)

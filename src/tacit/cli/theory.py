@@ -25,6 +25,8 @@ def theory(
     recipe_file: o.RecipeFile = None,
     algorithm: o.Algorithm = None,
     data: o.Data = None,
+    schema: o.SchemaFile = None,
+    public_schema: o.PublicSchema = False,
     data_dir: o.DataDir = None,
     clients: o.Clients = None,
     partition: o.Partition = None,
@@ -53,7 +55,8 @@ def theory(
     from tacit.engine.utility import utility_of
 
     given = o.given_settings(
-        algorithm=algorithm, data=data, clients=clients, partition=partition, model=model, privacy=privacy,
+        algorithm=algorithm, data=data, schema=schema, public_schema=public_schema, clients=clients,
+        partition=partition, model=model, privacy=privacy,
         adversary=adversary, epsilon=epsilon, delta=delta, rounds=rounds, batch=batch, clip_norm=clip_norm,
         compressor=compressor, step=step,
     )  # fmt: skip

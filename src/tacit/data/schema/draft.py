@@ -16,7 +16,9 @@ import pandas as pd
 
 from tacit.data.encode import Vector
 from tacit.data.frames import check_columns
-from tacit.data.schema.schema import MOST_CATEGORIES, Column, Predicted, Schema, as_text, is_identifier
+from tacit.data.schema.column import MOST_CATEGORIES, Column, Predicted, is_identifier
+from tacit.data.schema.plain import as_text
+from tacit.data.schema.schema import Schema
 from tacit.data.schema.values import as_dates, with_gaps
 from tacit.errors import DataError, RequestError
 

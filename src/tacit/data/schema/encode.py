@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from tacit.data.encode import Vector
-from tacit.data.schema.schema import Column, Schema
+from tacit.data.schema.column import Column
+from tacit.data.schema.schema import Schema
 
 
 @dataclass(frozen=True)

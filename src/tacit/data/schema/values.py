@@ -14,7 +14,9 @@ import pandas as pd
 
 from tacit.data.encode import Vector
 from tacit.data.frames import check_columns
-from tacit.data.schema.schema import Column, Predicted, Schema, as_text
+from tacit.data.schema.column import Column, Predicted
+from tacit.data.schema.plain import as_text
+from tacit.data.schema.schema import Schema
 from tacit.errors import DataError
 
 MOST_OUTSIDE = 0.5
