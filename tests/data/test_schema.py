@@ -207,6 +207,11 @@ class TestFile:
         with pytest.raises(RequestError, match=message):
             Schema.from_toml(text, "schema.toml")
 
+    def test_the_documented_schema_is_one(self) -> None:
+        page = (Path(__file__).parents[2] / "docs" / "tables.md").read_text()
+        schema = Schema.from_toml(page.partition("```toml\n")[2].partition("```")[0])
+        assert Schema.from_toml(schema.to_toml()) == schema
+
     def test_a_category_of_everybody_is_an_identifier(self) -> None:
         with pytest.raises(RequestError, match="identify people"):
             Column("code", "category", categories=tuple(map(str, range(501))))
