@@ -135,7 +135,9 @@ class TestChecks:
     def test_bad_feature_names_the_client_and_the_record(self, value: float) -> None:
         features = torch.arange(6.0)[:, None].clone()
         features[4] = value
-        with pytest.raises(DataError, match=r"client 2 \('Ulm'\), record 1: a value is missing or not a finite"):
+        with pytest.raises(
+            DataError, match=r"client 2 \('Ulm'\), record 1: feature 0 is missing or not a finite"
+        ):
             small(features=features, names=("Bonn", "Kiel", "Ulm"))
 
     def test_bad_target_names_the_client(self) -> None:

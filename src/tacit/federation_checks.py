@@ -106,9 +106,11 @@ def _first_bad(features: Tensor, targets: Tensor, classes: int | None) -> tuple[
         if not bool(finite.all()):
             good_part &= finite.flatten(1).all(1)
     if not bool(good.all()):
-        kind = str(features.dtype).removeprefix("torch.")
-        problem = f"a value is missing or not a finite {kind} number (NaN, infinity)"
-        return int((~good).nonzero()[0]), f"{problem}; fill in or remove such records"
+        kind, row = str(features.dtype).removeprefix("torch."), int((~good).nonzero()[0])
+        wrong = (~torch.isfinite(features[row].flatten())).nonzero()
+        where = f"feature {int(wrong[0])}" if len(wrong) else "the target"
+        problem = f"{where} is missing or not a finite {kind} number (NaN, infinity)"
+        return row, f"{problem}; fill in or remove such records"
     if classes is not None:
         outside = (targets < 0) | (targets >= classes)
         if bool(outside.any()):

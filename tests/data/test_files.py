@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from tacit.data import from_files
+from tacit.data.frames import read_csv
 from tacit.data.schema import Column, Predicted, Schema
 from tacit.errors import DataError, RequestError
 
@@ -148,6 +149,7 @@ def test_files_that_do_not_fit_are_named(tmp_path: Path, north: str, south: str,
         ([], {}, "at least one file"),
         ("a.csv", {"target": "y"}, "must be a list"),
         (["a.npz"], {"schema": AGES}, "a schema describes tables"),
+        (["a.csv"], {"test": 0.2}, "must be a file of test records, not 0.2"),
         (["a.csv"], {"task": "regression"}, "said by its schema"),
         (["a.csv"], {"target": "y"}, "a.csv does not exist"),
         (["a.npz"], {}, "a.npz does not exist"),
@@ -159,3 +161,19 @@ def test_files_that_do_not_fit_are_named(tmp_path: Path, north: str, south: str,
 def test_bad_requests(paths: list[str], options: dict[str, Any], message: str) -> None:
     with pytest.raises(RequestError, match=message):
         from_files(paths, **options)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "dose;ward\n1,5;süd\n2,25;nord\n".encode("latin-1"),
+        "dose; ward\n1.5; süd\n2.25; nord\n".encode(),
+        "dose\tward\n1.5\tsüd\n2.25\tnord\n".encode(),
+        '\ufeffdose,ward\n1.5,"süd"\n2.25,nord\n'.encode(),
+    ],
+    ids=["semicolons", "spaces", "tabs", "commas"],
+)
+def test_tables_as_people_save_them(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "own.csv").write_bytes(content)
+    frame = read_csv(tmp_path / "own.csv")
+    assert frame.to_dict("list") == {"dose": [1.5, 2.25], "ward": ["süd", "nord"]}

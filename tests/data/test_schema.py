@@ -207,6 +207,11 @@ class TestFile:
         with pytest.raises(RequestError, match=message):
             Schema.from_toml(text, "schema.toml")
 
+    def test_the_documented_schema_is_one(self) -> None:
+        page = (Path(__file__).parents[2] / "docs" / "tables.md").read_text()
+        schema = Schema.from_toml(page.partition("```toml\n")[2].partition("```")[0])
+        assert Schema.from_toml(schema.to_toml()) == schema
+
     def test_a_category_of_everybody_is_an_identifier(self) -> None:
         with pytest.raises(RequestError, match="identify people"):
             Column("code", "category", categories=tuple(map(str, range(501))))
@@ -270,6 +275,32 @@ class TestDraft:
         assert next(column for column in schema.columns if column.name == "dose").missing == "indicate"
         assert schema.target.missing == "leave-out"
         assert {"dose.missing", "ill.missing"} <= set(schema.looked_at)
+
+    def test_words_for_gaps_and_many_categories(self) -> None:
+        rng = np.random.default_rng(0)
+        codes = [f"c{k}" for k in rng.geometric(0.15, 200)]
+        odd = self.frame.assign(
+            dose=["?", *map(str, self.frame["dose"][1:])], code=codes, lab=[-999, *rng.integers(0, 50, 199)]
+        )
+        schema = draft_schema(odd, target="ill").schema
+        columns = {column.name: column for column in schema.columns}
+        dose = columns["dose"]
+        assert (dose.type, dose.gaps, dose.missing) == (
+            "number",
+            ("?",),
+            "indicate",
+        )
+        assert columns["lab"].gaps == ("-999",)
+        assert columns["code"].other
+        assert {"dose.gaps", "code.categories"} <= set(schema.looked_at)
+        federation = federate([TableSource(odd, "t")], replace(schema, test_share=0.0))
+        names = feature_names(schema)
+        row = federation.features[:, names.index("dose is missing")]
+        assert row.sum() == 1
+        others = federation.features[:, [k for k, name in enumerate(names) if name.startswith("code = ")]]
+        assert (others.sum(1) == 1).all()
+        assert names.index("code = other") > 0
+        assert Schema.from_toml(schema.to_toml()) == schema
 
     @pytest.mark.parametrize(
         ("values", "task"),

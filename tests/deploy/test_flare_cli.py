@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import tomli_w
 from typer.testing import CliRunner
 
 from tacit.cli.app import app
+from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError
 
 RECIPE = """\
@@ -76,3 +79,27 @@ def test_from_a_file_to_folders_and_what_their_owners_do_wrong(
         (["provision", "consortium.toml"], "never overwritten"),
     ):
         assert reason in _refusal(*words), words
+
+
+def test_a_silo_checks_its_table_before_anything_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("nvflare", reason="deployment over FLARE needs the extra: pip install 'tacit[deploy]'")
+    monkeypatch.chdir(tmp_path)
+    recipe = Recipe(algorithm="soteriafl-gd", data="heart.csv", rounds=3, epsilon=2.0)
+    (tmp_path / "recipe.toml").write_text(recipe.to_toml())
+    rows = "".join(f"{20 + k},{'no' if k % 3 else 'yes'}\n" for k in range(50))
+    (tmp_path / "own.csv").write_text(f"age,ill\n{rows}")
+    drafted = CliRunner().invoke(app, ["schema", "draft", "own.csv", "--target", "ill", "--out", "schema.toml"])
+    assert drafted.exit_code == 0, drafted.output
+    text = (tmp_path / "schema.toml").read_text()
+    (tmp_path / "schema.toml").write_text(re.sub("looked_at = .*", "", text))
+    agreed = {"name": "heart", "recipe": "recipe.toml", "silos": ["berlin", "lyon"], "schema": "schema.toml"}
+    (tmp_path / "consortium.toml").write_text(tomli_w.dumps({**agreed, "min_records": 30}))
+    made = CliRunner().invoke(app, ["provision", "consortium.toml"])
+    assert made.exit_code == 0, made.output
+    assert "schema " in made.stdout
+    checked = CliRunner().invoke(app, ["silo", "heart/lyon", "--data", "own.csv", "--check"])
+    assert checked.exit_code == 0, checked.output
+    assert "40 records" in checked.stdout
+    (tmp_path / "other.csv").write_text((tmp_path / "own.csv").read_text().replace("yes", "ja"))
+    assert "target 'ill' holds 'ja'" in _refusal("silo", "heart/lyon", "--data", "other.csv", "--check")
+    assert not (tmp_path / "heart" / "lyon" / "state").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,20 @@ def test_the_server_learns_a_code_and_no_value() -> None:
     read = Reply.decode(reply, body_limit=0)
     assert (read.code, read.site, read.round, read.body, read.releases) == (Code.OTHER_SCHEMA, "lyon", 2, b"", 0)
     assert Reply.decode(Refusing("lyon", Code.OTHER_SCHEMA).step(b"?"), body_limit=0).code is Code.MALFORMED
+
+
+def test_the_others_go_on_without_a_silo_that_does_not_fit(consortium: Callable[..., Any]) -> None:
+    made = consortium(rounds=2)
+    real = made.backend()
+    refusing = Refusing("site-1", Code.OTHER_SCHEMA)
+    parties = {site: lambda at, site=site: made.silo(site, at) for site in ("site-0", "site-2")}
+    backend = type(real)({**parties, "site-1": lambda at: refusing})
+    told: list[str] = []
+    finished = made.server(backend, quorum=2, notify=told.append).run()
+    assert finished.answered == {"site-0": 2, "site-2": 2}
+    assert finished.problems == {"site-1 other-schema": 2}
+    assert any("does not fit the job's schema" in text for text in told)
+    assert not (made.directory / "site-1").exists(), "nothing was written, so nothing was spent"
 
 
 def test_an_unconfirmed_schema_is_not_provisioned(tmp_path: Path, job: Job) -> None:

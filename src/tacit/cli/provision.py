@@ -28,4 +28,6 @@ def provision(
         verb = "silo . --data RECORDS" if party in consortium.job.sites else f"{party} ."
         typer.echo(f"{party}: {folder}   (run there: tacit {verb})")
     typer.echo(f"job {PartyFolder.open(folders['server']).job.digest}")
+    if consortium.job.schema is not None:
+        typer.echo(f"schema {consortium.job.schema.digest}   (part of the job; tacit silo . --check)")
     typer.echo("All parties should compare this digest. It covers the keys that sign certificates.")

@@ -146,12 +146,18 @@ def show_guarantee(summary: dict[str, Any]) -> None:
     parts.append(Text(summary["promise"]))
     if summary["privacy"] != "none":
         parts.append(Text(f"Noise {summary['entropy']}.", style="dim"))
+        tested = "Test results (on records of the clients), training" if _own_test(summary) else "Training"
         measured = (
-            "Training loss, gradient norms, signal-to-noise ratio, what limits the result, time and memory are "
+            f"{tested} loss, gradient norms, signal-to-noise ratio, what limits the result, time and memory are "
             "measured without noise, for the researcher; the promise does not cover them."
         )
         parts.append(Text(measured, style="dim"))
     Console().print(Panel(Group(*parts), title="who is protected against whom", title_align="left"))
+
+
+def _own_test(summary: dict[str, Any]) -> bool:
+    """Whether the test metric was measured on records of the clients, and not on public ones."""
+    return "test_metric" in summary["not_covered"] and summary["test_metric"] is not None
 
 
 def _own_budgets(rows: list[dict[str, Any]]) -> Table:

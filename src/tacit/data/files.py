@@ -59,6 +59,10 @@ def from_files(
     """
     if isinstance(paths, str | os.PathLike) or not paths:
         raise RequestError("paths must be a list of at least one file")
+    if not isinstance(test, str | os.PathLike | None):
+        raise RequestError(
+            f"test must be a file of test records, not {test!r}; a schema's [test] holds a share back"
+        )
     sources = [Path(path) for path in paths]
     held_out = None if test is None else Path(test)
     kind = _kind([*sources, *([] if held_out is None else [held_out])])

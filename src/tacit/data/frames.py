@@ -9,13 +9,41 @@ import pandas as pd
 
 from tacit.errors import DataError
 
+SEPARATORS = (",", ";", "\t", "|")
+_DECIMAL_COMMA = r"\s*[+-]?\d+(?:,\d+)?\s*"
+
 
 def read_csv(path: Path) -> pd.DataFrame:
-    """Reads a CSV file with a header line."""
+    """Reads a CSV file with a header line.
+
+    The separator is the one of `SEPARATORS` that the header has most of. Between semicolons, numbers may have a
+    decimal comma. Text that is not UTF-8 is taken for Latin-1.
+    """
     try:
-        return pd.read_csv(path)
+        with path.open("rb") as file:
+            header = file.readline().decode("latin-1")
+        separator = max(SEPARATORS, key=header.count)
+        frame = _read(path, separator, ".")
+        if separator == ";" and any(_has_decimal_commas(frame[name]) for name in frame.columns):
+            frame = _read(path, separator, ",")
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read as CSV: {error}") from error
+    return frame
+
+
+def _read(path: Path, separator: str, decimal: str) -> pd.DataFrame:
+    options = {"sep": separator, "decimal": decimal, "skipinitialspace": True, "low_memory": False}
+    try:
+        return pd.read_csv(path, **options)
+    except UnicodeDecodeError:
+        return pd.read_csv(path, encoding="latin-1", **options)
+
+
+def _has_decimal_commas(column: pd.Series) -> bool:
+    if pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column):
+        return False
+    known = column.dropna().astype(str)
+    return bool(known.str.contains(",").any() and known.str.fullmatch(_DECIMAL_COMMA).all())
 
 
 def check_columns(frame: pd.DataFrame, names: Sequence[str], where: str) -> None:

@@ -437,6 +437,7 @@ def blank_records(
         torch.arange(len(sites)),
         classes=classes,
         names=tuple(sites),
+        class_names=None if schema is None else schema.target.classes or None,
         schema=schema,
     )
 

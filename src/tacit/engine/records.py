@@ -58,7 +58,9 @@ def _own_files(recipe: Recipe) -> Federation:
         raise RequestError(
             f"partition = {recipe.partition!r} is only for named data sets; files say whose records they hold"
         )
-    federation = from_files(recipe.data.split(","), clients=recipe.clients, **recipe.data_settings)
+    paths = recipe.data.split(",")
+    name = Path(paths[0]).stem if len(paths) == 1 else "custom"
+    federation = from_files(paths, clients=recipe.clients, name=name, **recipe.data_settings)
     if recipe.clients not in (None, federation.clients):
         raise RequestError(f"clients = {recipe.clients}, but the files hold {federation.clients}; leave it out")
     return federation

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,15 @@ from tacit.algorithms.isrl_dp import accelerated_mb_sgd
 from tacit.algorithms.secure_sum import SecureSum, secured
 from tacit.client.bounds import ClipNorm, Unbounded
 from tacit.client.sampling import Full
+from tacit.data.schema import Schema
 from tacit.engine.plan import plan
 from tacit.engine.run import Run
 from tacit.engine.simulate import simulate
 from tacit.errors import count, positive, unknown_name
 from tacit.federation import Federation
 from tacit.models.linear import LinearModel
+from tacit.models.model import Model
+from tacit.models.persons import PersonModel
 from tacit.models.registry import build_model, default_model
 from tacit.noise.additive import build_noise
 from tacit.privacy import Target
@@ -62,6 +66,7 @@ class FederatedLinear(Federated):
         quorum: int | None = None,
         colluding: int | None = None,
         random_state: int | np.random.RandomState | None = None,
+        schema: Schema | Path | str | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -77,15 +82,16 @@ class FederatedLinear(Federated):
         self.quorum = quorum
         self.colluding = colluding
         self.random_state = random_state
+        self.schema = schema
 
     def _train(self, federation: Federation) -> Run:
         federation, rounds = federation.weighted(self.weights), count("rounds", self.rounds)
         promise = self._promise(federation)
         settings = {"ridge": self.alpha, "intercept": bool(self.fit_intercept)}
         model = build_model(default_model(federation), federation, settings)
-        assert isinstance(model, LinearModel)
+        linear = _of_rows(model)
         seed, noise = seed_and_noise(self.random_state, promise != "none")
-        curvature = self._smoothness(model, federation)
+        curvature = self._smoothness(linear, federation)
         algorithm = accelerated_mb_sgd(
             model,
             stages=(Stage(rounds, curvature),),
@@ -124,7 +130,7 @@ class FederatedLinear(Federated):
             norm = math.sqrt(model.features / 3)
         else:
             # Nothing is promised, so the records may be used.
-            norm = max(float(torch.linalg.vector_norm(federation.features, dim=1).max()), 1e-6)
+            norm = max(float(torch.linalg.vector_norm(federation.features.flatten(1), dim=1).max()), 1e-6)
         smoothness = model.smoothness(norm)
         assert smoothness is not None, "logistic, softmax and squared losses are smooth"
         return smoothness
@@ -138,14 +144,23 @@ class FederatedLinear(Federated):
         return deviation / diameter * math.sqrt(rounds * (rounds + 1) * (2 * rounds + 1) / 24)
 
     def _keep(self, run: Run) -> None:
-        model = run.algorithm.work.model
-        assert isinstance(model, LinearModel)
+        model = _of_rows(run.algorithm.work.model)
         point: AnyArray = run.parameters.double().numpy()
         rows = point.reshape(-1, model.outputs)
         self.coef_: AnyArray = rows[: model.features].T.copy()
         self.intercept_: Any = rows[model.features].copy() if model.intercept else np.zeros(model.outputs)
+        if self.schema is not None and not self.schema_.target.classed:
+            target = self.schema_.target
+            self.coef_, self.intercept_ = self.coef_ * target.half, self.intercept_ * target.half + target.middle
 
     def _scores(self, X: Any) -> AnyArray:
         rows = self._checked(X)
         scores: AnyArray = rows @ self.coef_.T + self.intercept_
         return scores
+
+
+def _of_rows(model: Model) -> LinearModel:
+    """The linear model of a row, also where a record is a person with several."""
+    linear = model.rows if isinstance(model, PersonModel) else model
+    assert isinstance(linear, LinearModel)
+    return linear

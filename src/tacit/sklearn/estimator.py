@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import ClassifierTags, RegressorTags, Tags
 from sklearn.utils.metaestimators import available_if
 
+from tacit.data.schema import Schema
 from tacit.engine.execute import run_plan
 from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
@@ -56,7 +58,7 @@ class FederatedEstimator(Federated):
     task : "classification" or "regression".
     model : a model's name (see `tacit list models`), or "module:package:factory"; by default the linear one.
     algorithm : an algorithm's name (see `tacit list algorithms`).
-    epsilon, delta, random_state : as in `FederatedLogisticRegression`.
+    epsilon, delta, random_state, schema : as in `FederatedLogisticRegression`.
     privacy : unit of privacy, "record" or "client", as the algorithm defines it; "none" turns privacy off.
     settings : any other settings of a recipe, such as "rounds". "algorithm.step", "algorithm.batch" and so on
         belong to the algorithm, "model.ridge" to the model. Open settings are chosen as in `tacit run`.
@@ -77,6 +79,7 @@ class FederatedEstimator(Federated):
         privacy: str = "record",
         settings: Mapping[str, Any] | None = None,
         random_state: int | np.random.RandomState | None = None,
+        schema: Schema | Path | str | None = None,
     ) -> None:
         self.task = task
         self.model = model
@@ -86,6 +89,7 @@ class FederatedEstimator(Federated):
         self.privacy = privacy
         self.settings = settings
         self.random_state = random_state
+        self.schema = schema
 
     def _train(self, federation: Federation) -> Run:
         if self.task not in TASKS:
@@ -117,7 +121,11 @@ class FederatedEstimator(Federated):
         """The predicted target of every record."""
         rows = self._checked(X)
         predicted: AnyArray = self.model_.predict(rows).numpy()
-        return self.classes_[predicted] if self.task == "classification" else predicted
+        if self.task == "classification":
+            return self.classes_[predicted]
+        if self.schema is None:
+            return predicted
+        return np.asarray(self.schema_.target.middle + self.schema_.target.half * predicted)
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> AnyArray:

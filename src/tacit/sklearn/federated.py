@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -12,10 +13,13 @@ from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from tacit.data.schema import Schema
+from tacit.data.schema.encode import encode
+from tacit.data.schema.values import table_values
 from tacit.engine.run import Run
-from tacit.errors import DataError
+from tacit.errors import DataError, RequestError
 from tacit.federation import Federation
-from tacit.sklearn.requests import AnyArray, federate, group
+from tacit.sklearn.requests import AnyArray, described, federate, federate_table, group
 
 UNPROTECTED = ("run_", "history_")
 """Attributes that contain records, or were computed from them without noise."""
@@ -28,6 +32,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]
     delta: float | None
     privacy: str
     random_state: int | np.random.RandomState | None
+    schema: Schema | Path | str | None
 
     @abstractmethod
     def _train(self, federation: Federation) -> Run:
@@ -43,6 +48,8 @@ class Federated(BaseEstimator):  # type: ignore[misc]
         The number of records of every client (unless whole clients are protected), and which class labels occur,
         are treated as public.
         """
+        if self.schema is not None:
+            return self._fit_table(described(self.schema), X, y, clients)
         classifies = is_classifier(self)
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=not classifies)
         if classifies:
@@ -52,7 +59,23 @@ class Federated(BaseEstimator):  # type: ignore[misc]
                 raise DataError(f"y must hold at least two classes, not one class: {self.classes_[0]!r}")
         self.clients_, positions = group(clients, len(X))
         classes = len(self.classes_) if classifies else None
-        run = self._train(federate(X, y, self.clients_, positions, classes=classes))
+        return self._fitted(federate(X, y, self.clients_, positions, classes=classes))
+
+    def _fit_table(self, schema: Schema, X: Any, y: Any, clients: Any) -> Self:
+        """Trains on a pandas frame that the schema describes; it may have a column for `clients`."""
+        if schema.target.classed != is_classifier(self):
+            raise RequestError(f"the schema's target is for task = {schema.target.task!r}; use another estimator")
+        federation, self.schema_ = federate_table(X, y, clients, schema)
+        self.clients_ = np.array(federation.names)
+        if schema.target.classed:
+            names = np.array(schema.target.classes)
+            kind = np.asarray(y).dtype
+            self.classes_ = names.astype(kind) if kind.kind in "iuf" else names
+        self.n_features_in_, self.feature_names_in_ = X.shape[1], np.array(X.columns, dtype=object)
+        return self._fitted(federation)
+
+    def _fitted(self, federation: Federation) -> Self:
+        run = self._train(federation)
         self.run_, self.history_, self.guarantee_ = run, run.history.frame, run.guarantee
         self.n_iter_ = run.rounds
         self._keep(run)
@@ -61,6 +84,8 @@ class Federated(BaseEstimator):  # type: ignore[misc]
     def _checked(self, X: Any) -> AnyArray:
         """Checks that records to predict for have the same features, with the same names, as those at fitting."""
         check_is_fitted(self)
+        if self.schema is not None:
+            return encode(table_values(X, self.schema_, strict=False), self.schema_, np.float64)
         rows: AnyArray = validate_data(self, X, dtype=np.float64, reset=False)
         return rows
 

@@ -60,6 +60,8 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinear):  # type: ig
         default four fifths and one fifth of them.
     random_state : None for noise from the operating system; a number for repeatable noise in experiments. Fits
         with the same number share their noise, including those of a grid search: together they are not private.
+    schema : the public description of a table (`tacit.Schema`), or the path of one. X is then a pandas frame with
+        the columns that it describes, prepared by it alone; y has the target's own values, and predictions too.
 
     Attributes
     ----------

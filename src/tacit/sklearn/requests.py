@@ -6,6 +6,7 @@ import dataclasses
 import numbers
 import secrets
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,9 @@ import numpy.typing as npt
 import pandas as pd
 from sklearn.utils import check_random_state
 
+from tacit.data.schema import Schema
+from tacit.data.schema.records import TableSource
+from tacit.data.schema.records import federate as federate_tables
 from tacit.errors import DataError, RequestError, positive
 from tacit.federation import Federation
 
@@ -22,6 +26,9 @@ ONE_SILO = "all records"
 """The name of the only client if no clients are given."""
 
 LARGEST_DELTA = 1e-5
+
+CLIENT = "client of the record"
+"""The name of the client column, if clients are given beside a table."""
 
 
 def group(clients: Any, records: int) -> tuple[AnyArray, AnyArray]:
@@ -50,6 +57,27 @@ def federate(
     )
     peeks = () if classes is None else ("which class labels occur",)
     return dataclasses.replace(federation, names=tuple(map(str, labels)), peeks=peeks)
+
+
+def described(schema: Schema | Path | str) -> Schema:
+    """The schema, read if it is a path; what it took from records must be confirmed."""
+    said = schema if isinstance(schema, Schema) else Schema.read(schema)
+    said.check_confirmed(public_schema=False)
+    return said
+
+
+def federate_table(X: Any, y: Any, clients: Any, schema: Schema) -> tuple[Federation, Schema]:
+    """The records of a frame that its schema describes, and the schema as it was used; nothing is held back."""
+    if not isinstance(X, pd.DataFrame):
+        raise DataError("with a schema, X must be a pandas frame with the columns that it describes")
+    frame = X.assign(**{schema.target.column: np.asarray(y)})
+    schema = dataclasses.replace(schema, test_share=0.0)
+    if clients is not None:
+        labels, positions = group(clients, len(X))
+        frame = frame.assign(**{CLIENT: labels[positions]})
+        schema = dataclasses.replace(schema, client=CLIENT)
+    alone = ONE_SILO if schema.client is None else None
+    return federate_tables([TableSource(frame, "X", alone)], schema), schema
 
 
 def budgets(epsilon: float | Mapping[Any, float] | None, labels: AnyArray) -> float | list[float]:

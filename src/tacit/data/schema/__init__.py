@@ -9,8 +9,9 @@ records.py  a table with its schema as records: whose they are, which are held b
 
 from __future__ import annotations
 
+from tacit.data.schema.column import Column, Predicted
 from tacit.data.schema.draft import draft_schema
 from tacit.data.schema.encode import feature_names, record_shape
-from tacit.data.schema.schema import Column, Predicted, Schema
+from tacit.data.schema.schema import Schema
 
 __all__ = ["Column", "Predicted", "Schema", "draft_schema", "feature_names", "record_shape"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,10 @@ import pandas as pd
 
 from tacit.data.encode import Vector
 from tacit.data.frames import check_columns
-from tacit.data.schema.schema import MOST_CATEGORIES, Column, Predicted, Schema, as_text, is_identifier
-from tacit.data.schema.values import as_dates
+from tacit.data.schema.column import MOST_CATEGORIES, Column, Predicted, is_identifier
+from tacit.data.schema.plain import as_text
+from tacit.data.schema.schema import Schema
+from tacit.data.schema.values import as_dates, with_gaps
 from tacit.errors import DataError, RequestError
 
 TARGETS = ("target", "label", "outcome", "class", "y")
@@ -49,6 +51,15 @@ FEW_NUMBERS = 10
 FEW_CODES = 3
 """Whole numbers with at most this many different values are proposed as categories of a feature."""
 
+
+MANY, RARE = 20, 0.01
+"""If there are more categories than this, those below this share of the rows become "other"."""
+
+GAP_WORDS = frozenset(
+    ["?", "-", ".", "", "na", "n/a", "nan", "none", "null", "missing", "unknown", "unknown/invalid"]
+)
+GAP_NUMBERS = frozenset([-9, -99, -999, -9999])
+"""Values that usually mean that nothing is known."""
 
 DATE_FORMATS = ("", "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%Y/%m/%d")
 LOOKED = "looked at: taken from the records. Is it public?"
@@ -161,54 +172,91 @@ def _predicted(column: pd.Series[Any], task: str | None, comments: dict[str, str
 
 def _column(name: str, column: pd.Series[Any], comments: dict[str, str]) -> Column | str:
     """A proposed column, or the reason why it is left out."""
-    known = column.dropna()
     if is_identifier(name):
         return "its name says that it identifies people or rows"
+    gaps_as = _gap_words(column)
+    column = _without(column, gaps_as)
+    known = column.dropna()
     if known.empty:
         return "looked at: it is empty"
     values = known.nunique()
     if values < 2:
         return "looked at: it has the same value everywhere"
-    gaps = "indicate" if len(known) < len(column) else "refuse"
-    if gaps == "indicate":
+    found = _described(name, column, known, values, comments)
+    if isinstance(found, str):
+        return found
+    if gaps_as:
+        comments[f"{name}.gaps"] = "looked at: values that seem to mean that nothing is known"
+    if len(known) < len(column):
         comments[f"{name}.missing"] = "looked at: it has gaps"
+        return replace(found, gaps=gaps_as, missing="indicate")
+    return found
+
+
+def _described(
+    name: str, column: pd.Series[Any], known: pd.Series[Any], values: int, comments: dict[str, str]
+) -> Column | str:
+    """The column without its gaps, by what its values look like."""
     if pd.api.types.is_bool_dtype(known) or (known.dtype == object and known.map(type).eq(bool).all()):
-        return Column(name, "category", categories=("false", "true"), missing=gaps)
+        return Column(name, "category", categories=("false", "true"))
     if _is_number(column):
-        return _number(name, known, values, gaps, comments)
+        return _number(name, known, values, comments)
     format = next((f for f in DATE_FORMATS if _are_dates(known, f)), None)
     if format is not None:
         days = as_dates(known, format).to_numpy(dtype="datetime64[D]").astype(np.float64)
         comments[f"{name}.range"] = LOOKED
-        years = np.datetime64("1970-01-01") + np.array([np.floor(days.min()), np.ceil(days.max())]).astype(int)
-        first, last = years.astype("datetime64[Y]")
+        first, last = np.array([days.min(), days.max()]).astype("datetime64[D]").astype("datetime64[Y]")
         ends = np.array([first, last + 1]).astype("datetime64[D]").astype(np.float64)
-        return Column(name, "date", range=(float(ends[0]), float(ends[1])), missing=gaps, format=format)
-    if values > MOST_CATEGORIES or values > max(20, 0.2 * len(known)):
-        return (
-            f"looked at: {values:,} different values in {len(known):,} rows tell people apart, or are free text"
-        )
+        return Column(name, "date", range=(float(ends[0]), float(ends[1])), format=format)
+    if values > max(MANY, 0.2 * len(known)) or known.value_counts(normalize=True).iloc[0] < RARE:
+        return f"looked at: {values:,} different values in {len(known):,} rows tell people apart or are free text"
     comments[f"{name}.categories"] = LOOKED
-    return Column(name, "category", categories=tuple(_distinct(known)), missing=gaps)
+    if values > MANY:
+        shares = known.value_counts(normalize=True)
+        common = known[known.isin(shares[shares >= RARE].index)]
+        return Column(name, "category", categories=tuple(_distinct(common)), other=True)
+    return Column(name, "category", categories=tuple(_distinct(known)))
 
 
-def _number(name: str, known: pd.Series[Any], values: int, gaps: str, comments: dict[str, str]) -> Column | str:
+def _gap_words(column: pd.Series[Any]) -> tuple[str, ...]:
+    """Values of a column that seem to mean that nothing is known."""
+    if _is_number(column):
+        least = column.min()
+        rest = column[column != least]
+        return (as_text(least),) if least in GAP_NUMBERS and len(rest) and rest.min() >= 0 else ()
+    if pd.api.types.is_bool_dtype(column) or pd.api.types.is_datetime64_any_dtype(column):
+        return ()
+    return tuple(
+        sorted(value for value in map(as_text, pd.unique(column.dropna())) if value.lower() in GAP_WORDS)
+    )
+
+
+def _without(column: pd.Series[Any], gaps: tuple[str, ...]) -> pd.Series[Any]:
+    """The column with these values missing, as numbers if all others are numbers."""
+    if not gaps:
+        return column
+    column = with_gaps(column, gaps)
+    numbers = pd.to_numeric(column, errors="coerce")
+    return numbers if bool((numbers.notna() == column.notna()).all()) else column
+
+
+def _number(name: str, known: pd.Series[Any], values: int, comments: dict[str, str]) -> Column | str:
     numbers = known.to_numpy(dtype=np.float64)
     whole = bool((numbers == np.round(numbers)).all())
     if whole and values == len(known) and len(known) > 50 and not (np.diff(numbers) < 0).any():
         return "looked at: it numbers the rows"
     if whole and values <= FEW_CODES:
         comments[f"{name}.categories"] = LOOKED
-        return Column(name, "category", categories=tuple(_distinct(known)), missing=gaps)
+        return Column(name, "category", categories=tuple(_distinct(known)))
     usual = KNOWN_RANGES.get(name.lower())
     if usual is not None:
-        return Column(name, "number", usual[2], (usual[0], usual[1]), missing=gaps)
+        return Column(name, "number", usual[2], (usual[0], usual[1]))
     comments[f"{name}.range"] = LOOKED
     low, high = np.quantile(numbers, [0.01, 0.99])
     middle = float(np.median(numbers))
     if low > 0 and middle > 0 and high / middle > SKEWED:
-        return Column(name, "number", range=_nice_range(numbers, 0.01), scale="log", missing=gaps)
-    return Column(name, "number", range=_nice_range(numbers, 0.01), missing=gaps)
+        return Column(name, "number", range=_nice_range(numbers, 0.01), scale="log")
+    return Column(name, "number", range=_nice_range(numbers, 0.01))
 
 
 def _nice_range(numbers: Vector, share: float) -> tuple[float, float]:

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from tacit.data.encode import Vector
-from tacit.data.schema.schema import Column, Schema
+from tacit.data.schema.column import Column
+from tacit.data.schema.schema import Schema
 
 
 @dataclass(frozen=True)
@@ -39,13 +40,15 @@ def terms(schema: Schema) -> tuple[Term, ...]:
     for place, column in enumerate(schema.columns):
         if column.type != "category":
             found.append(Term(place, "number", column.name))
-        elif len(column.categories) == 2:
+        elif len(column.categories) == 2 and not column.other:
             found.append(Term(place, "sign", f"{column.name} = {column.categories[1]}"))
         else:
             found += [
                 Term(place, "is", f"{column.name} = {category}", code)
                 for code, category in enumerate(column.categories)
             ]
+            if column.other:
+                found.append(Term(place, "is", f"{column.name} = other", len(column.categories)))
         if column.missing == "indicate":
             found.append(Term(place, "missing", f"{column.name} is missing"))
     return tuple(found)

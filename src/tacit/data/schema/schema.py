@@ -24,6 +24,9 @@
     [columns.ward]
     type = "category"
     categories = ["a", "b", "c"]
+    other = true                     # any other value counts as one more category; refused by default
+    gaps = ["?"]                     # values that mean that nothing is known
+    missing = "indicate"
 
     [left_out]
     name = "identifies a person"
@@ -37,149 +40,16 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-import math
-import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import tomli_w
-
-from tacit.errors import DataError, RequestError, count, unknown_name
+from tacit.data.schema.column import Column, Predicted
+from tacit.data.schema.plain import behind, built, check_names, toml_key, toml_line, without_defaults
+from tacit.errors import DataError, RequestError, count
 from tacit.privacy.promises.terms import PERSONS
-
-TYPES = ("number", "category", "date")
-TASKS = ("binary", "multiclass", "regression", "count")
-MISSING = ("refuse", "indicate")
-SCALES = ("linear", "log")
-MOST_CATEGORIES = 500
-"""A category with more values than this identifies people more than it describes them."""
-
-IDENTIFIERS = re.compile(
-    r"(?:^|[_\W])(?:id|ids|uuid|guid|mrn|ssn|iban|email|phone|telephone|surname|forename|firstname|lastname"
-    r"|(?:first|last|full|patient|customer)[_\W]?name|address|passport)$|^name$",
-    re.IGNORECASE,
-)
-"""Names of columns that tell people apart."""
-
-
-def is_identifier(name: str) -> bool:
-    """Whether a column's name says that it identifies a person or a row.
-
-    >>> [is_identifier(name) for name in ("patient_id", "PatientID", "id", "acid", "plasma_lipid", "email")]
-    [True, True, True, False, False, True]
-    """
-    return bool(IDENTIFIERS.search(re.sub(r"(?<=[a-z])I[Dd]$", "_id", name)))
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column that the model uses.
-
-    Parameters
-    ----------
-    type : "number", "category" or "date".
-    unit : the unit of its values, for people.
-    range : the public range of a number, or of a date as days since 1970. Values outside count as its ends.
-    scale : "linear", or "log" for positive numbers that spread over orders of magnitude.
-    categories : every value of a category, as text.
-    missing : "refuse" a table with gaps, or "indicate" them: a gap counts as the middle of the range (no
-        category), and one more feature says that there was one.
-    format : how dates are written, as in `strptime`; ISO 8601 by default.
-    identifier : false says that a column with a name like "acid_id" does not identify anybody.
-    """
-
-    name: str
-    type: str
-    unit: str = ""
-    range: tuple[float, float] | None = None
-    scale: str = "linear"
-    categories: tuple[str, ...] = ()
-    missing: str = "refuse"
-    format: str = ""
-    identifier: bool | None = None
-
-    def __post_init__(self) -> None:
-        where = f"column {self.name!r} of the schema"
-        for what, value, known in (
-            ("type", self.type, TYPES),
-            ("missing", self.missing, MISSING),
-            ("scale", self.scale, SCALES),
-        ):
-            if value not in known:
-                raise unknown_name(f"{what} of {where}", str(value), known)
-        if self.identifier is not False and is_identifier(self.name):
-            raise RequestError(
-                f"{where} identifies people or rows by its name, and a model must not learn who they are: move "
-                "it to [left_out], or set identifier = false if it means something else"
-            )
-        if self.type == "category":
-            _check_categories(where, self.categories, "categories", least=1)
-            return
-        if self.range is None:
-            raise RequestError(f"{where} has no range: give its public range, such as range = [0, 120]")
-        low, high = self.range
-        if not (math.isfinite(low) and math.isfinite(high) and low < high):
-            raise RequestError(f"{where}: range must be two numbers, the smaller one first, not {self.range!r}")
-        if self.scale == "log" and low <= 0:
-            raise RequestError(f"{where}: a logarithmic scale needs a range above 0, not {self.range!r}")
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """The ends of the range on the column's scale: logarithms for a logarithmic one."""
-        low, high = self.range or (0.0, 1.0)
-        return (math.log(low), math.log(high)) if self.scale == "log" else (low, high)
-
-
-@dataclass(frozen=True)
-class Predicted:
-    """What is predicted: classes with names, or a number with a public range."""
-
-    column: str
-    task: str
-    classes: tuple[str, ...] = ()
-    range: tuple[float, float] | None = None
-    unit: str = ""
-    missing: str = "refuse"
-    """"refuse" a table in which the target has gaps, or "leave-out" such rows, whose number is then public"""
-
-    def __post_init__(self) -> None:
-        where = f"target {self.column!r} of the schema"
-        if self.task not in TASKS:
-            raise unknown_name(f"task of {where}", str(self.task), TASKS)
-        if self.missing not in ("refuse", "leave-out"):
-            raise unknown_name(f"missing of {where}", str(self.missing), ["refuse", "leave-out"])
-        if self.classed:
-            _check_categories(where, self.classes, "classes", least=2)
-            if self.task == "binary" and len(self.classes) != 2:
-                raise RequestError(f"{where}: a binary target has two classes, not {list(self.classes)}")
-            return
-        if self.range is None or not (
-            math.isfinite(self.range[1] - self.range[0]) and self.range[0] < self.range[1]
-        ):
-            raise RequestError(
-                f"{where}: task = {self.task!r} needs the target's public range, such as range = [0, 1000], not "
-                f"{self.range!r}. It must not be taken from the records: the largest one is somebody's"
-            )
-
-    @property
-    def classed(self) -> bool:
-        """Whether it is a class and not a number."""
-        return self.task in ("binary", "multiclass")
-
-    @property
-    def middle(self) -> float:
-        """The middle of the range of a number: 0 for the model."""
-        low, high = self.range or (0.0, 0.0)
-        return (low + high) / 2
-
-    @property
-    def half(self) -> float:
-        """Half of the range of a number: 1 for the model."""
-        low, high = self.range or (-1.0, 1.0)
-        return (high - low) / 2
 
 
 @dataclass(frozen=True)
@@ -251,7 +121,7 @@ class Schema:
     def to_values(self) -> dict[str, Any]:
         """As plain values."""
         values: dict[str, Any] = {"looked_at": list(self.looked_at)} if self.looked_at else {}
-        values["target"] = _without_defaults(self.target, Predicted)
+        values["target"] = without_defaults(self.target, Predicted)
         if self.client is not None:
             values["client"] = {"column": self.client}
         if self.person is not None:
@@ -267,14 +137,16 @@ class Schema:
         comments, lines, tables = comments or {}, [], []
         for name, value in self.to_values().items():
             if not isinstance(value, dict):
-                lines.append(_line(name, value, comments.get(name)))
+                lines.append(toml_line(name, value, comments.get(name)))
             elif name == "columns":
-                tables += [(f"columns.{_key(column)}", column, own) for column, own in value.items()]
+                tables += [(f"columns.{toml_key(column)}", column, own) for column, own in value.items()]
             else:
                 tables.append((name, name, value))
         for header, name, own in tables:
-            lines += ["", f"[{header}]" + _behind(comments.get(name))]
-            lines += [_line(_key(key), value, comments.get(f"{name}.{key}")) for key, value in own.items()]
+            lines += ["", f"[{header}]" + behind(comments.get(name))]
+            lines += [
+                toml_line(toml_key(key), value, comments.get(f"{name}.{key}")) for key, value in own.items()
+            ]
         return "\n".join(lines).lstrip("\n") + "\n"
 
     @classmethod
@@ -293,19 +165,19 @@ class Schema:
     def from_values(cls, values: Mapping[str, Any]) -> Schema:
         """The inverse of `to_values`."""
         tables = ["target", "client", "person", "test", "columns", "left_out"]
-        _check_names("setting", values, [*tables, "looked_at"])
+        check_names("setting", values, [*tables, "looked_at"])
         for name in tables:
             if not isinstance(values.get(name, {}), dict):
                 raise RequestError(f"{name} must be a table, not {values[name]!r}")
         if "target" not in values or "columns" not in values:
             raise RequestError("a schema needs the tables [target] and [columns.NAME]")
         client, person, test = (dict(values.get(name, {})) for name in ("client", "person", "test"))
-        _check_names("setting of [client]", client, ["column"])
-        _check_names("setting of [person]", person, ["column", "rows"])
-        _check_names("setting of [test]", test, ["share", "seed"])
+        check_names("setting of [client]", client, ["column"])
+        check_names("setting of [person]", person, ["column", "rows"])
+        check_names("setting of [test]", test, ["share", "seed"])
         columns = tuple(_column(name, own) for name, own in values["columns"].items())
         return cls(
-            target=_built(Predicted, "[target]", values["target"]),
+            target=built(Predicted, "[target]", values["target"]),
             columns=columns,
             client=client.get("column"),
             person=person.get("column"),
@@ -329,109 +201,14 @@ class Schema:
 def _column(name: str, own: Any) -> Column:
     if not isinstance(own, dict):
         raise RequestError(f"columns.{name} must be a table, such as [columns.{name}], not {own!r}")
-    built: Column = _built(Column, f"[columns.{name}]", {"name": name, **own})
-    return built
-
-
-def _built(kind: Any, where: str, own: Mapping[str, Any]) -> Any:
-    """A part of a schema from plain values: ranges as pairs of numbers, categories as text."""
-    known = list(kind.__dataclass_fields__)
-    _check_names(f"setting of {where}", own, known)
-    values = dict(own)
-    for name in ("classes", "categories"):
-        if name in values:
-            if not isinstance(values[name], list):
-                raise RequestError(f"{name} of {where} must be a list, not {values[name]!r}")
-            values[name] = tuple(as_text(value) for value in values[name])
-    if "range" in values:
-        values["range"] = _range(where, values["range"])
-    try:
-        return kind(**values)
-    except TypeError as error:
-        raise RequestError(f"{where} is not complete: {error}") from error
-
-
-def _range(where: str, value: Any) -> tuple[float, float]:
-    if not isinstance(value, list | tuple) or len(value) != 2:
-        raise RequestError(f"range of {where} must be two numbers or two dates, not {value!r}")
-    return _as_number(where, value[0]), _as_number(where, value[1])
-
-
-def _as_number(where: str, value: Any) -> float:
-    if isinstance(value, datetime.date):
-        day = value.date() if isinstance(value, datetime.datetime) else value
-        return float((day - datetime.date(1970, 1, 1)).days)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise RequestError(f"range of {where} must be two numbers or two dates, not {value!r}")
-    return float(value)
-
-
-def as_text(value: Any) -> str:
-    """A category's value as text: whole numbers without a point, truth values in lower case.
-
-    >>> as_text(3.0), as_text(True), as_text("A")
-    ('3', 'true', 'A')
-    """
-    if isinstance(value, bool) or type(value).__name__ == "bool_":
-        return str(value).lower()
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value)
+    column: Column = built(Column, f"[columns.{name}]", {"name": name, **own})
+    return column
 
 
 def _column_values(column: Column) -> dict[str, Any]:
-    values = _without_defaults(column, Column)
+    values = without_defaults(column, Column)
     del values["name"]
     if column.type == "date" and column.range is not None:
         first = datetime.date(1970, 1, 1)
         values["range"] = [first + datetime.timedelta(days=day) for day in column.range]
     return values
-
-
-def _without_defaults(part: Any, kind: Any) -> dict[str, Any]:
-    defaults = {name: f.default for name, f in kind.__dataclass_fields__.items()}
-    said = {name: getattr(part, name) for name in defaults}
-    plain = {name: value for name, value in said.items() if value != defaults[name]}
-    return {name: _plain(value) for name, value in plain.items()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_plain(one) for one in value]
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        return int(value)
-    return value
-
-
-def _check_categories(where: str, values: tuple[str, ...], setting: str, least: int) -> None:
-    if len(values) < least or len(set(values)) != len(values):
-        raise RequestError(f"{where}: {setting} must list every value once, at least {least}, not {list(values)}")
-    if len(values) > MOST_CATEGORIES:
-        raise RequestError(
-            f"{where} has {len(values)} {setting}: more than {MOST_CATEGORIES} identify people more than they "
-            "describe them. Group them, or move the column to [left_out]"
-        )
-
-
-def _check_names(kind: str, given: Mapping[str, Any], known: list[str]) -> None:
-    for name in given:
-        if name not in known:
-            raise unknown_name(kind, name, known)
-
-
-def _line(key: str, value: Any, comment: str | None) -> str:
-    items = value if isinstance(value, list) else None
-    said = _scalar(value) if items is None else f"[{', '.join(map(_scalar, items))}]"
-    return f"{key} = {said}" + _behind(comment)
-
-
-def _behind(comment: str | None) -> str:
-    return f"  # {comment}" if comment else ""
-
-
-def _scalar(value: Any) -> str:
-    return tomli_w.dumps({"x": value}).removeprefix("x = ").rstrip("\n")
-
-
-def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _scalar(name)

@@ -14,7 +14,9 @@ import pandas as pd
 
 from tacit.data.encode import Vector
 from tacit.data.frames import check_columns
-from tacit.data.schema.schema import Column, Predicted, Schema, as_text
+from tacit.data.schema.column import Column, Predicted
+from tacit.data.schema.plain import as_text
+from tacit.data.schema.schema import Schema
 from tacit.errors import DataError
 
 MOST_OUTSIDE = 0.5
@@ -63,8 +65,10 @@ def without_target_gaps(frame: pd.DataFrame, target: Predicted, where: str) -> p
 
 def _values(column: pd.Series[Any], said: Column, where: str, strict: bool) -> Vector:
     name = f"{where}: column {said.name!r}"
+    if said.gaps:
+        column = with_gaps(column, said.gaps)
     if said.type == "category":
-        values = _codes(column, said.categories, name, "categories", strict)
+        values = _codes(column, said.categories, name, "categories", strict, said.other)
     elif said.type == "date":
         values = _days(column, said, name, strict)
     else:
@@ -93,11 +97,21 @@ def _numbers(column: pd.Series[Any], name: str) -> Vector:
     return values
 
 
-def _codes(column: pd.Series[Any], known: tuple[str, ...], name: str, setting: str, strict: bool) -> Vector:
+def with_gaps(column: pd.Series[Any], gaps: tuple[str, ...]) -> pd.Series[Any]:
+    """The column without the values that mean that nothing is known."""
+    codes, found = pd.factorize(column)
+    unknown = np.array([*(as_text(value) in gaps for value in found), False])
+    return column.mask(unknown[codes])
+
+
+def _codes(
+    column: pd.Series[Any], known: tuple[str, ...], name: str, setting: str, strict: bool, other: bool = False
+) -> Vector:
     """Each value's position among the known ones. Only distinct values are turned into text."""
     codes, found = pd.factorize(column)
     places = {text: float(place) for place, text in enumerate(known)}
-    table = np.array([*(places.get(as_text(value), np.nan) for value in found), np.nan])
+    stranger_place = float(len(known)) if other else np.nan
+    table = np.array([*(places.get(as_text(value), stranger_place) for value in found), np.nan])
     if strict and np.isnan(table[:-1]).any():
         stranger = as_text(found[int(np.isnan(table[:-1]).argmax())])
         raise DataError(f"{name} holds {stranger!r}, which is not among its {setting}: {', '.join(known[:20])}")

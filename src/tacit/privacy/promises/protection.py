@@ -71,7 +71,7 @@ def protection(
         raise RequestError(
             f"records must be one number for each of {len(guarantee.events)} clients, not {len(records)}"
         )
-    unit = "one record" if guarantee.unit is Unit.RECORD else "one client"
+    unit = f"one {guarantee.whose}"
     rows = [_line(guarantee, _ADVERSARIES[guarantee.adversary], unit, guarantee.epsilon, guarantee.sentence())]
     rows += _stronger(guarantee, unit, beside)
     rows += _weaker(guarantee, unit, beside)
@@ -208,13 +208,14 @@ def _group(guarantee: Guarantee, records: Sequence[int] | None, size: int) -> Pr
     epsilon = _worst(guarantee, records, lambda group, held: group_epsilon(
         group.event, min(size, held or size), group.delta, guarantee.adjacency
     ))  # fmt: skip
+    noun, such = ("persons", "a family") if guarantee.whose == "person" else ("records", "those of one person")
     return _line(
         guarantee,
         _ADVERSARIES[guarantee.adversary],
-        f"{size} records together",
+        f"{size} {noun} together",
         epsilon,
-        f"For {size} records of one client that belong together, those of one person for instance, the same "
-        f"adversary learns no more than {_told(epsilon, guarantee.delta)}.",
+        f"For {size} {noun} of one client that belong together, {such} for instance, the same adversary learns "
+        f"no more than {_told(epsilon, guarantee.delta)}.",
     )
 
 

@@ -1,0 +1,154 @@
+"""The parts of a schema: a column that the model uses, and what is predicted."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from tacit.errors import RequestError, unknown_name
+
+TYPES = ("number", "category", "date")
+TASKS = ("binary", "multiclass", "regression", "count")
+MISSING = ("refuse", "indicate")
+SCALES = ("linear", "log")
+MOST_CATEGORIES = 500
+"""A category with more values than this identifies people more than it describes them."""
+
+IDENTIFIERS = re.compile(
+    r"(?:^|[_\W])(?:id|ids|uuid|guid|mrn|ssn|iban|email|phone|telephone|surname|forename|firstname|lastname"
+    r"|(?:first|last|full|patient|customer)[_\W]?name|address|passport)$|^name$",
+    re.IGNORECASE,
+)
+"""Names of columns that tell people apart."""
+
+
+def is_identifier(name: str) -> bool:
+    """Whether a column's name says that it identifies a person or a row.
+
+    >>> [is_identifier(name) for name in ("patient_id", "PatientID", "id", "acid", "plasma_lipid", "email")]
+    [True, True, True, False, False, True]
+    """
+    return bool(IDENTIFIERS.search(re.sub(r"(?<=[a-z])I[Dd]$", "_id", name)))
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column that the model uses.
+
+    Parameters
+    ----------
+    type : "number", "category" or "date".
+    unit : the unit of its values, for people.
+    range : the public range of a number, or of a date as days since 1970. Values outside count as its ends.
+    scale : "linear", or "log" for positive numbers that spread over orders of magnitude.
+    categories : every value of a category, as text.
+    other : whether any other value is allowed and counts as one more category, called "other".
+    gaps : values that mean that nothing is known, as text, such as "?" or "-999".
+    missing : "refuse" a table with gaps, or "indicate" them: a gap counts as the middle of the range (no
+        category), and one more feature says that there was one.
+    format : how dates are written, as in `strptime`; ISO 8601 by default.
+    identifier : false says that a column with a name like "acid_id" does not identify anybody.
+    """
+
+    name: str
+    type: str
+    unit: str = ""
+    range: tuple[float, float] | None = None
+    scale: str = "linear"
+    categories: tuple[str, ...] = ()
+    other: bool = False
+    gaps: tuple[str, ...] = ()
+    missing: str = "refuse"
+    format: str = ""
+    identifier: bool | None = None
+
+    def __post_init__(self) -> None:
+        where = f"column {self.name!r} of the schema"
+        for what, value, known in (
+            ("type", self.type, TYPES),
+            ("missing", self.missing, MISSING),
+            ("scale", self.scale, SCALES),
+        ):
+            if value not in known:
+                raise unknown_name(f"{what} of {where}", str(value), known)
+        if self.identifier is not False and is_identifier(self.name):
+            raise RequestError(
+                f"{where} identifies people or rows by its name, and a model must not learn who they are: move "
+                "it to [left_out], or set identifier = false if it means something else"
+            )
+        if self.type == "category":
+            _check_categories(where, self.categories, "categories", least=1)
+            return
+        if self.range is None:
+            raise RequestError(f"{where} has no range: give its public range, such as range = [0, 120]")
+        low, high = self.range
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            raise RequestError(f"{where}: range must be two numbers, the smaller one first, not {self.range!r}")
+        if self.scale == "log" and low <= 0:
+            raise RequestError(f"{where}: a logarithmic scale needs a range above 0, not {self.range!r}")
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The ends of the range on the column's scale: logarithms for a logarithmic one."""
+        low, high = self.range or (0.0, 1.0)
+        return (math.log(low), math.log(high)) if self.scale == "log" else (low, high)
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What is predicted: classes with names, or a number with a public range."""
+
+    column: str
+    task: str
+    classes: tuple[str, ...] = ()
+    range: tuple[float, float] | None = None
+    unit: str = ""
+    missing: str = "refuse"
+    """"refuse" a table in which the target has gaps, or "leave-out" such rows, whose number is then public"""
+
+    def __post_init__(self) -> None:
+        where = f"target {self.column!r} of the schema"
+        if self.task not in TASKS:
+            raise unknown_name(f"task of {where}", str(self.task), TASKS)
+        if self.missing not in ("refuse", "leave-out"):
+            raise unknown_name(f"missing of {where}", str(self.missing), ["refuse", "leave-out"])
+        if self.classed:
+            _check_categories(where, self.classes, "classes", least=2)
+            if self.task == "binary" and len(self.classes) != 2:
+                raise RequestError(f"{where}: a binary target has two classes, not {list(self.classes)}")
+            return
+        if self.range is None or not (
+            math.isfinite(self.range[1] - self.range[0]) and self.range[0] < self.range[1]
+        ):
+            raise RequestError(
+                f"{where}: task = {self.task!r} needs the target's public range, such as range = [0, 1000], not "
+                f"{self.range!r}. It must not be taken from the records: the largest one is somebody's"
+            )
+
+    @property
+    def classed(self) -> bool:
+        """Whether it is a class and not a number."""
+        return self.task in ("binary", "multiclass")
+
+    @property
+    def middle(self) -> float:
+        """The middle of the range of a number: 0 for the model."""
+        low, high = self.range or (0.0, 0.0)
+        return (low + high) / 2
+
+    @property
+    def half(self) -> float:
+        """Half of the range of a number: 1 for the model."""
+        low, high = self.range or (-1.0, 1.0)
+        return (high - low) / 2
+
+
+def _check_categories(where: str, values: tuple[str, ...], setting: str, least: int) -> None:
+    if len(values) < least or len(set(values)) != len(values):
+        raise RequestError(f"{where}: {setting} must list every value once, at least {least}, not {list(values)}")
+    if len(values) > MOST_CATEGORIES:
+        raise RequestError(
+            f"{where} has {len(values)} {setting}: more than {MOST_CATEGORIES} identify people more than they "
+            "describe them. Group them, or move the column to [left_out]"
+        )

@@ -1,0 +1,102 @@
+"""The parts of a schema as plain values, and as lines of TOML with comments."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import tomli_w
+
+from tacit.errors import RequestError, unknown_name
+
+
+def as_text(value: Any) -> str:
+    """A category's value as text: whole numbers without a point, truth values in lower case.
+
+    >>> as_text(3.0), as_text(True), as_text("A")
+    ('3', 'true', 'A')
+    """
+    if isinstance(value, bool) or type(value).__name__ == "bool_":
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def built(kind: Any, where: str, own: Mapping[str, Any]) -> Any:
+    """A part of a schema from plain values: ranges as pairs of numbers, categories as text."""
+    known = list(kind.__dataclass_fields__)
+    check_names(f"setting of {where}", own, known)
+    values = dict(own)
+    for name in ("classes", "categories", "gaps"):
+        if name in values:
+            if not isinstance(values[name], list):
+                raise RequestError(f"{name} of {where} must be a list, not {values[name]!r}")
+            values[name] = tuple(as_text(value) for value in values[name])
+    if "range" in values:
+        values["range"] = _range(where, values["range"])
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise RequestError(f"{where} is not complete: {error}") from error
+
+
+def _range(where: str, value: Any) -> tuple[float, float]:
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise RequestError(f"range of {where} must be two numbers or two dates, not {value!r}")
+    return _as_number(where, value[0]), _as_number(where, value[1])
+
+
+def _as_number(where: str, value: Any) -> float:
+    if isinstance(value, datetime.date):
+        day = value.date() if isinstance(value, datetime.datetime) else value
+        return float((day - datetime.date(1970, 1, 1)).days)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise RequestError(f"range of {where} must be two numbers or two dates, not {value!r}")
+    return float(value)
+
+
+def without_defaults(part: Any, kind: Any) -> dict[str, Any]:
+    """The fields of a part that differ from their defaults, as plain values."""
+    defaults = {name: f.default for name, f in kind.__dataclass_fields__.items()}
+    said = {name: getattr(part, name) for name in defaults}
+    plain = {name: value for name, value in said.items() if value != defaults[name]}
+    return {name: _plain(value) for name, value in plain.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    return value
+
+
+def check_names(kind: str, given: Mapping[str, Any], known: list[str]) -> None:
+    """Refuses names that are not known."""
+    for name in given:
+        if name not in known:
+            raise unknown_name(kind, name, known)
+
+
+def toml_line(key: str, value: Any, comment: str | None) -> str:
+    """A setting as a line of TOML, with a comment behind it."""
+    items = value if isinstance(value, list) else None
+    said = _scalar(value) if items is None else f"[{', '.join(map(_scalar, items))}]"
+    return f"{key} = {said}" + behind(comment)
+
+
+def behind(comment: str | None) -> str:
+    """A comment at the end of a line, if there is one."""
+    return f"  # {comment}" if comment else ""
+
+
+def _scalar(value: Any) -> str:
+    return tomli_w.dumps({"x": value}).removeprefix("x = ").rstrip("\n")
+
+
+def toml_key(name: str) -> str:
+    """A name as a key of TOML, quoted if need be."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _scalar(name)

@@ -1,0 +1,65 @@
+"""Estimators on a pandas frame that a schema describes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+
+from tacit.data.schema import Column, Predicted, Schema
+from tacit.errors import DataError, RequestError
+from tacit.sklearn import FederatedEstimator, FederatedLogisticRegression, FederatedRidge
+
+COLUMNS = (
+    Column("age", "number", range=(0, 100), missing="indicate"),
+    Column("sex", "category", categories=("f", "m")),
+)
+ILL = Schema(Predicted("ill", "binary", classes=("0", "1")), COLUMNS)
+COST = Schema(Predicted("cost", "regression", range=(0, 1000)), COLUMNS, client="site")
+
+
+def table(rows: int = 900) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"sex": rng.choice(["f", "m"], rows), "age": rng.integers(10, 90, rows).astype(float)})
+    frame["site"] = rng.choice(["x", "y"], rows)
+    return frame
+
+
+def test_classes_have_their_own_names_and_new_rows_may_have_gaps() -> None:
+    X = table()
+    y = (X["age"] + 20 * (X["sex"] == "m") > 60).astype(int)
+    model = clone(FederatedLogisticRegression(epsilon=8, random_state=0, schema=ILL))
+    model.fit(X[["age", "sex"]], y, clients=X["site"])
+    assert model.score(X, y) > 0.8
+    assert model.classes_.tolist() == [0, 1]
+    assert model.clients_.tolist() == ["x", "y"]
+    gaps = pd.DataFrame({"sex": ["?", "m"], "age": [np.nan, 20]})
+    assert model.predict_proba(gaps).shape == (2, 2)
+    assert "class labels" not in model.guarantee_.sentence(), "the schema names the classes"
+
+
+@pytest.mark.parametrize("kind", ["ridge", "estimator"])
+def test_numbers_in_the_targets_own_unit(kind: str) -> None:
+    X = table()
+    y = 200 + 5 * X["age"]
+    if kind == "ridge":
+        model = FederatedRidge(epsilon=8, random_state=0, schema=COST)
+    else:
+        model = FederatedEstimator("regression", epsilon=8, random_state=0, schema=COST, settings={"rounds": 50})
+    assert model.fit(X, y).score(X, y) > 0.9
+    assert model.clients_.tolist() == ["x", "y"]
+
+
+def test_persons_and_refusals() -> None:
+    X = table(300).assign(who=np.arange(300) // 2)
+    y = (X["age"] > 50).astype(int)
+    persons = Schema(ILL.target, COLUMNS, client="site", person="who", rows=2)
+    model = FederatedLogisticRegression(epsilon=8, random_state=0, schema=persons).fit(X, y)
+    assert "per person" in model.guarantee_.sentence()
+    with pytest.raises(DataError, match="pandas frame"):
+        FederatedLogisticRegression(schema=ILL).fit(np.zeros((4, 2)), [0, 1, 0, 1])
+    with pytest.raises(RequestError, match="use another estimator"):
+        FederatedRidge(schema=ILL).fit(X, y)
+    with pytest.raises(DataError, match="column 'sex' holds 'd'"):
+        FederatedLogisticRegression(schema=ILL).fit(X.assign(sex="d"), y)
