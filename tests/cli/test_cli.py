@@ -215,6 +215,18 @@ def test_seeds_repeat_a_run(inside: Inside, tmp_path: Path) -> None:
     assert not (tmp_path / "here" / "seed-0" / "report.html").exists()
 
 
+def test_an_evaluation_is_printed_stored_and_on_the_page(inside: Inside, tmp_path: Path) -> None:
+    done = inside("run", *SMALL, "--evaluate=0.3", "--set=evaluation.epsilon_share=0.5", "--out=here")
+    assert done.returncode == 0, done.stderr
+    assert "137 records: accuracy" in done.stdout
+    told = json.loads((tmp_path / "here" / "summary.json").read_text())["evaluation"]
+    assert told["all"]["records"] == 137
+    assert 0 <= told["all"]["accuracy"]["low"] <= told["all"]["accuracy"]["high"] <= 1
+    page = (tmp_path / "here" / "report.html").read_text()
+    assert "How good it is for new records" in page
+    assert "client 2" in page
+
+
 def test_compare_tunes_each_algorithm_and_never_runs_a_point_twice(inside: Inside, tmp_path: Path) -> None:
     arguments = [
         "compare", "--algorithm=cdp-sgd,ldp-sgd", *PLAIN, "--compressor=rand-k:0.5",

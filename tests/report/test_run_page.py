@@ -99,6 +99,12 @@ def test_a_run_page_is_complete_and_nothing_in_it_is_markup() -> None:
     assert page.index("Not covered by the promise") < page.index("training loss")
 
 
+def test_a_test_set_of_the_clients_own_records_is_not_covered() -> None:
+    page = checked(run_page([summary(not_covered=["test_metric"])], [rows(1.0, 0.5)], REPEAT))
+    assert "The test records belong to the clients" in page
+    assert "belong to no client" not in page
+
+
 def test_without_privacy_nothing_reads_like_a_promise() -> None:
     none = summary(
         privacy="none", epsilon=None, delta=None, unit=None, adversary=None, adjacency=None, outlook=None

@@ -74,6 +74,14 @@ class Computation:
         message = self._covered(packets.encode()[0], asked)
         return Memory(after.work, uplink, after.uplink, message, secret, records, loss)
 
+    def evaluate(self, point: Tensor, run: str) -> list[float]:
+        """The noisy sums of this silo's evaluation of a model."""
+        evaluation, held = self._terms.job.evaluation, self._terms.held
+        if evaluation is None or held is None:
+            raise RequestError("the job asks for no evaluation")
+        model = self._terms.job.algorithm.work.model
+        return self._or_halt(lambda: evaluation.measure(model, point, held, run))
+
     def _loss(self, point: Tensor, cohort: Cohort, releases: int) -> float | None:
         terms, report = self._terms, self._terms.job.report
         if report is None or not report.due(releases):

@@ -37,6 +37,7 @@ from tacit.algorithms.calibrate import attendance, calibrate
 from tacit.algorithms.prospect import has_open_steps
 from tacit.algorithms.registry import algorithm_entry
 from tacit.algorithms.trust import Travel
+from tacit.deploy.evaluation import JobEvaluation
 from tacit.deploy.frames import BODY_LIMIT, is_site_name
 from tacit.deploy.identities import Identities
 from tacit.deploy.report import Report, report_values
@@ -52,7 +53,7 @@ from tacit.models.model import Model
 from tacit.models.registry import build_model
 from tacit.noise.additive import Noise, build_noise
 from tacit.noise.randomness import Purpose, Randomness
-from tacit.privacy import Adjacency, Adversary, Target, Unit
+from tacit.privacy import Adjacency, Adversary, Target, Unit, events
 from tacit.server.participation import Attendance
 
 MOST_PARAMETERS = BODY_LIMIT // 4
@@ -108,8 +109,10 @@ class Job:
                 raise RequestError(f"min_records = {self.min_records} per site is more than can be checked")
         if self.identities is not None:
             self.identities.check(self.sites)
-        if self.recipe.evaluation_settings:
-            raise RequestError("[evaluation] is only for simulations so far: leave it out of the job")
+        if self.evaluation is not None and self._parts.travel is Travel.COUNTED:
+            raise RequestError(
+                f"no accountant can add an evaluation to the coins of {self.recipe.algorithm!r}: leave it out"
+            )
         if self.report is not None and self.unit is not Unit.RECORD:
             raise RequestError(
                 f"reports protect one record, but {self.recipe.algorithm!r} protects one client: leave report out"
@@ -221,7 +224,7 @@ class Job:
             seed=self.recipe.seed,
             stream=self.recipe.stream or "",
             attended=self.attended,
-            also=self._reports(self.report_noise(target)),
+            also=self._also(self.report_noise(target)),
         )
         return made.algorithm
 
@@ -235,7 +238,7 @@ class Job:
             privacy=targets,
             seed=self.recipe.seed,
             attended=self.attended,
-            also=self._reports(max(map(self.report_noise, targets))),
+            also=self._also(max(map(self.report_noise, targets))),
         )
         return made.algorithm
 
@@ -250,9 +253,22 @@ class Job:
             self.blank() if self.shuffled else records,
             releases=self.most_releases(),
             privacy=target,
-            also=self._reports(report_noise),
+            also=self._also(report_noise),
         )
         return float(found.noise_multipliers[0])
+
+    @cached_property
+    def evaluation(self) -> JobEvaluation | None:
+        """The evaluation that sites make at the end, if any."""
+        return JobEvaluation.of(self)
+
+    def _also(self, report_noise: float) -> DpEvent | None:
+        """The event of what a site releases besides messages: reports and an evaluation, if any."""
+        reports, evaluation = self._reports(report_noise), self.evaluation
+        if evaluation is None:
+            return reports
+        evaluated = evaluation.event(evaluation.noise_multiplier)
+        return evaluated if reports is None else events.composed([reports, evaluated])
 
     def _reports(self, noise_multiplier: float) -> DpEvent | None:
         """The event of all reports of a site, if it sends any."""

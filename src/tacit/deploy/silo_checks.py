@@ -234,6 +234,8 @@ def _check_ledger(body: Mapping[str, Any], stated: Stated, exported: bytes) -> N
     said = stated.spent
     if found.ledger != said.ledger or found.points != said.points:
         raise CertificateError("the ledger is not the one that was signed")
+    if found.evaluated != said.evaluated:
+        raise CertificateError("the evaluation is not that of the ledger")
     if found.events() != said.events():
         raise CertificateError("the events are not those of the ledger")
     if found.adversary not in (None, said.adversary):

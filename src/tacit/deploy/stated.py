@@ -20,6 +20,7 @@ import torch
 from dp_accounting import DpEvent
 
 from tacit._version import __version__
+from tacit.deploy.evaluation import Holding
 from tacit.deploy.guard import Terms
 from tacit.deploy.job import Job
 from tacit.deploy.ledger import Account, read_export
@@ -36,6 +37,7 @@ _WEAKEST_FIRST = (str(Adversary.SHUFFLER), str(Adversary.SERVER))
 LEDGER_FILE = "ledger.jsonl"
 ONLY_STATED = {
     "accountant": "with which software it computed its epsilons",
+    "evaluated": "that these sums are of records that it held back, with this noise",
     "events.collaboration": "that no run is missing from its ledger",
     "ledger": "that it keeps no other ledger",
     "noise_multiplier": "that the noise was drawn, with this multiplier",
@@ -72,6 +74,8 @@ class Spent:
     """the digest of the point of every round that was answered"""
     ledger: Mapping[str, Any]
     """head of the ledger, at the end and before the run"""
+    evaluated: Mapping[str, Any] | None = None
+    """point and sums of the run's evaluation, if it was made"""
 
     @classmethod
     def read(cls, exported: bytes, run: str, epsilon: float) -> Spent:
@@ -94,6 +98,7 @@ class Spent:
             Adversary(min(account.adversaries, key=_WEAKEST_FIRST.index)) if account.runs else None,
             points,
             {**head, "before_run": before or head},
+            {name: mine.evaluated[name] for name in ("point", "sums")} if mine and mine.evaluated else None,
         )
 
     def events(self) -> dict[str, Any]:
@@ -122,6 +127,7 @@ class Stated:
     """the heads of other silos' ledgers that it has seen"""
     files: Mapping[str, str]
     accountant: Mapping[str, str]
+    holding: Holding | None = None
 
     @classmethod
     def by(cls, terms: Terms, exported: bytes, run: str, witnessed: Mapping[str, Any]) -> Stated:
@@ -141,6 +147,7 @@ class Stated:
             witnessed,
             {LEDGER_FILE: hashlib.sha256(exported).hexdigest()},
             accountant(),
+            terms.holding,
         )
 
     def body(self, job: Job) -> dict[str, Any]:
@@ -177,6 +184,7 @@ class Stated:
             **_whole_site(terms, self.spent.run),
             "rounds_answered": len(points),
             "points": {str(round): digest for round, digest in points.items()},
+            **({} if self.spent.evaluated is None else {"evaluated": dict(self.spent.evaluated)}),
             "ledger": dict(self.spent.ledger),
             "witnessed": dict(self.witnessed),
         }
@@ -199,6 +207,7 @@ class Stated:
             noise_std=float(job.algorithm.work.noise_stds(torch.tensor([records]), multipliers)[0]),
             report_noise=self.report_noise,
             epsilon=math.inf,
+            holding=self.holding,
             stated_records=records,
         )
 
