@@ -162,7 +162,10 @@ def test_charts_draw_what_there_is_inside_the_box(lines: Sequence[Line], drawn: 
 
 
 def test_intervals_are_drawn_to_scale_and_named() -> None:
-    svg = interval_chart([Interval(EVIL, 0.5, 0.25, 0.75), Interval("b", 0.5)], "accuracy", fixed=(0, 1))
+    rows = [Interval(EVIL, 0.5, 0.25, 0.75), Interval("b", 0.5), Interval("c", None, 0.0, 1.0)]
+    svg = interval_chart(rows, "accuracy", fixed=(0, 1))
+    assert "unknown (0 to 1)" in svg
+    assert svg.count("<circle") == 2
     assert "0.5 (0.25 to 0.75)" in svg
     assert "<script" not in svg
     assert re.search(r'class="whisker" d="M94\.0 \d+H266\.0"', svg)
