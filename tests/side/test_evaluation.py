@@ -106,7 +106,7 @@ def test_the_cost_is_that_of_the_gaussian_mechanism(adjacency: Adjacency) -> Non
 
 
 def test_messages_have_the_noise_that_is_charged() -> None:
-    """The same sums under many names: every coordinate of every client varies by the stated standard deviation."""
+    """The same sums under many names: every number of every client varies by the stated standard deviation."""
     silos, scoring, target = consortium(0), Scoring(2, 4.0, groups=GROUPS), Target(1.0, 1e-5)
     zeros = torch.zeros(3, scoring.dim, dtype=torch.float64)
     made = [evaluation_release(scoring, silos, str(k), target, 0) for k in range(60)]

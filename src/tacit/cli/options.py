@@ -69,7 +69,7 @@ def given(**options: Any) -> dict[str, Any]:
 
 def given_settings(**options: Any) -> dict[str, Any]:
     """The options that the user gave, under the names of a recipe's settings."""
-    own = {name: f"algorithm.{name}" for name in OF_THE_ALGORITHM} | {"evaluate": "evaluation.held_back"}
+    own = {name: f"algorithm.{name}" for name in OF_THE_ALGORITHM}
     return {own.get(name, name): value for name, value in given(**options).items()}
 
 

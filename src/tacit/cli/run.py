@@ -55,8 +55,8 @@ def run(
         algorithm=algorithm, data=data, clients=clients, partition=partition, model=model,
         privacy=privacy, adversary=adversary, epsilon=epsilon, delta=delta, rounds=rounds,
         batch=batch, clip_norm=clip_norm, compressor=compressor, step=step, seed=seed,
-        evaluate=evaluate,
     )  # fmt: skip
+    given |= {} if evaluate is None else {"evaluation.held_back": evaluate}
     if resume and out is None:
         raise RequestError("--resume needs --out, the run directory to continue")
     stored = stored_recipe(out) if resume and out is not None else None

@@ -51,6 +51,14 @@ class Computation:
         """Whether a computation has failed and nobody has looked at it yet."""
         return self._stopped or self._home.halted
 
+    def evaluate(self, point: Tensor, run: str) -> list[float]:
+        """The noisy sums of this silo's evaluation of a model."""
+        evaluation, held = self._terms.job.evaluation, self._terms.held
+        if evaluation is None or held is None:
+            raise RequestError("the job asks for no evaluation")
+        model = self._terms.job.algorithm.work.model
+        return self._or_halt(lambda: evaluation.measure(model, point, held, run))
+
     def run(
         self,
         asked: Request,
@@ -73,14 +81,6 @@ class Computation:
             packets, after = self._or_halt(lambda: client_round(algorithm, received, cohort, state, multipliers))
         message = self._covered(packets.encode()[0], asked)
         return Memory(after.work, uplink, after.uplink, message, secret, records, loss)
-
-    def evaluate(self, point: Tensor, run: str) -> list[float]:
-        """The noisy sums of this silo's evaluation of a model."""
-        evaluation, held = self._terms.job.evaluation, self._terms.held
-        if evaluation is None or held is None:
-            raise RequestError("the job asks for no evaluation")
-        model = self._terms.job.algorithm.work.model
-        return self._or_halt(lambda: evaluation.measure(model, point, held, run))
 
     def _loss(self, point: Tensor, cohort: Cohort, releases: int) -> float | None:
         terms, report = self._terms, self._terms.job.report

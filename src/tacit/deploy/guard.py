@@ -12,7 +12,7 @@ from tacit.algorithms.hybrid import protect_clients
 from tacit.algorithms.registry import algorithm_entry
 from tacit.algorithms.trust import Exposure
 from tacit.client.work import sizes_are_public
-from tacit.deploy.evaluation import Holding
+from tacit.deploy.held_back import Holding
 from tacit.deploy.job import Job
 from tacit.deploy.ledger import Account
 from tacit.deploy.policy import TRUSTED, Policy
@@ -212,7 +212,8 @@ def admit(job: Job, policy: Policy, site: str, records: Federation) -> Terms:
             f"of {federation.records} records need {own:.6g}"
         )
     std = float(work.noise_stds(federation.sizes, federation.sizes.double() * 0 + asked)[0])
-    terms = Terms(job, policy, site, federation, planned, asked, std, report_noise, math.inf, holding, held)
+    terms = Terms(job, policy, site, federation, planned, asked, std, report_noise, epsilon=math.inf)
+    terms = replace(terms, holding=holding, held=held)
     return replace(terms, epsilon=accounting.epsilon(terms.event(planned), policy.delta, policy.adjacency))
 
 

@@ -37,8 +37,8 @@ from tacit.algorithms.calibrate import attendance, calibrate
 from tacit.algorithms.prospect import has_open_steps
 from tacit.algorithms.registry import algorithm_entry
 from tacit.algorithms.trust import Travel
-from tacit.deploy.evaluation import JobEvaluation
 from tacit.deploy.frames import BODY_LIMIT, is_site_name
+from tacit.deploy.held_back import JobEvaluation
 from tacit.deploy.identities import Identities
 from tacit.deploy.report import Report, report_values
 from tacit.engine.choices import feature_norm, with_defaults
@@ -224,7 +224,7 @@ class Job:
             seed=self.recipe.seed,
             stream=self.recipe.stream or "",
             attended=self.attended,
-            also=self._also(self.report_noise(target)),
+            also=self._reports(self.report_noise(target)),
         )
         return made.algorithm
 
@@ -238,7 +238,7 @@ class Job:
             privacy=targets,
             seed=self.recipe.seed,
             attended=self.attended,
-            also=self._also(max(map(self.report_noise, targets))),
+            also=self._reports(max(map(self.report_noise, targets))),
         )
         return made.algorithm
 
@@ -253,7 +253,7 @@ class Job:
             self.blank() if self.shuffled else records,
             releases=self.most_releases(),
             privacy=target,
-            also=self._also(report_noise),
+            also=self._reports(report_noise),
         )
         return float(found.noise_multipliers[0])
 
@@ -262,16 +262,16 @@ class Job:
         """The evaluation that sites make at the end, if any."""
         return JobEvaluation.of(self)
 
-    def _also(self, report_noise: float) -> DpEvent | None:
-        """The event of what a site releases besides messages: reports and an evaluation, if any."""
-        reports, evaluation = self._reports(report_noise), self.evaluation
+    def _reports(self, noise_multiplier: float) -> DpEvent | None:
+        """The event of what a site releases besides messages: loss reports and an evaluation, if any."""
+        reports, evaluation = self._loss_reports(noise_multiplier), self.evaluation
         if evaluation is None:
             return reports
         evaluated = evaluation.event(evaluation.noise_multiplier)
         return evaluated if reports is None else events.composed([reports, evaluated])
 
-    def _reports(self, noise_multiplier: float) -> DpEvent | None:
-        """The event of all reports of a site, if it sends any."""
+    def _loss_reports(self, noise_multiplier: float) -> DpEvent | None:
+        """The event of all loss reports of a site, if it sends any."""
         if self.report is None:
             return None
         if self._parts.travel is Travel.COUNTED:

@@ -20,8 +20,8 @@ import torch
 from dp_accounting import DpEvent
 
 from tacit._version import __version__
-from tacit.deploy.evaluation import Holding
 from tacit.deploy.guard import Terms
+from tacit.deploy.held_back import Holding
 from tacit.deploy.job import Job
 from tacit.deploy.ledger import Account, read_export
 from tacit.deploy.policy import Policy
@@ -37,8 +37,8 @@ _WEAKEST_FIRST = (str(Adversary.SHUFFLER), str(Adversary.SERVER))
 LEDGER_FILE = "ledger.jsonl"
 ONLY_STATED = {
     "accountant": "with which software it computed its epsilons",
-    "evaluated": "that these sums are of records that it held back, with this noise",
     "events.collaboration": "that no run is missing from its ledger",
+    "evaluated": "that these sums are of records that it held back, with this noise",
     "ledger": "that it keeps no other ledger",
     "noise_multiplier": "that the noise was drawn, with this multiplier",
     "points": "that it was asked at these points and at no others",
@@ -74,8 +74,6 @@ class Spent:
     """the digest of the point of every round that was answered"""
     ledger: Mapping[str, Any]
     """head of the ledger, at the end and before the run"""
-    evaluated: Mapping[str, Any] | None = None
-    """point and sums of the run's evaluation, if it was made"""
 
     @classmethod
     def read(cls, exported: bytes, run: str, epsilon: float) -> Spent:
@@ -98,7 +96,6 @@ class Spent:
             Adversary(min(account.adversaries, key=_WEAKEST_FIRST.index)) if account.runs else None,
             points,
             {**head, "before_run": before or head},
-            {name: mine.evaluated[name] for name in ("point", "sums")} if mine and mine.evaluated else None,
         )
 
     def events(self) -> dict[str, Any]:
@@ -128,6 +125,8 @@ class Stated:
     files: Mapping[str, str]
     accountant: Mapping[str, str]
     holding: Holding | None = None
+    evaluated: Mapping[str, Any] | None = None
+    """point and sums of the run's evaluation, if it was made"""
 
     @classmethod
     def by(cls, terms: Terms, exported: bytes, run: str, witnessed: Mapping[str, Any]) -> Stated:
@@ -148,6 +147,7 @@ class Stated:
             {LEDGER_FILE: hashlib.sha256(exported).hexdigest()},
             accountant(),
             terms.holding,
+            evaluated_in(exported, run),
         )
 
     def body(self, job: Job) -> dict[str, Any]:
@@ -184,7 +184,7 @@ class Stated:
             **_whole_site(terms, self.spent.run),
             "rounds_answered": len(points),
             "points": {str(round): digest for round, digest in points.items()},
-            **({} if self.spent.evaluated is None else {"evaluated": dict(self.spent.evaluated)}),
+            **({} if self.evaluated is None else {"evaluated": dict(self.evaluated)}),
             "ledger": dict(self.spent.ledger),
             "witnessed": dict(self.witnessed),
         }
@@ -245,6 +245,12 @@ class Stated:
         relied_on = {job.adversary} if self.spent.points or self.spent.adversary is None else set()
         found = relied_on | ({self.spent.adversary} if self.spent.adversary else set())
         return Adversary(min(map(str, found), key=_WEAKEST_FIRST.index))
+
+
+def evaluated_in(exported: bytes, run: str) -> dict[str, Any] | None:
+    """Point and sums of a run's evaluation in an exported ledger; None if there is none."""
+    mine = read_export(exported).run(run)
+    return None if mine is None or mine.evaluated is None else {n: mine.evaluated[n] for n in ("point", "sums")}
 
 
 def claims(

@@ -10,8 +10,8 @@ from typing import Any
 
 from dp_accounting import DpEvent
 
-from tacit.deploy.evaluation import Holding
 from tacit.deploy.heads import Head, contradict
+from tacit.deploy.held_back import Holding
 from tacit.deploy.job import Job
 from tacit.deploy.signatures import CertificateError
 from tacit.deploy.stated import LEDGER_FILE, Spent, Stated, accountant
@@ -55,12 +55,12 @@ def read_stated(body: Mapping[str, Any], job: Job | None) -> Stated:
                 Adversary(word(body["adversary"])),
                 {_round(round): digest(point) for round, point in table(body["points"]).items()},
                 {**_head(body["ledger"]), "before_run": _head(table(body["ledger"])["before_run"])},
-                _evaluated(body, job),
             ),
             witnessed={site: _witnessed(told) for site, told in table(body["witnessed"]).items()},
             files={LEDGER_FILE: digest(table(body["files"])[LEDGER_FILE])},
             accountant=software(body["accountant"]),
             holding=_holding(body, job),
+            evaluated=_evaluated(body, job),
         )
     except (TacitError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise CertificateError(f"it lacks what an epsilon is computed from: {error}") from error
