@@ -100,10 +100,11 @@ def test_run_prints_one_json_object_and_leaves_a_run_directory(tmp_path: Path) -
     assert len(summary["protection"]) >= 4
     records = [row for row in summary["protection"] if row["protected"] == "one record"]
     assert max(row["epsilon"] or 0 for row in records) == summary["epsilon"]
-    files = {path.name for path in (tmp_path / "here").iterdir()}
+    files = {path.name for path in (tmp_path / "here").iterdir()} - {"report.html"}
+    assert (tmp_path / "here" / "report.html").is_file()
     assert files == {
         "recipe.toml", "history.csv", "summary.json", "ledger.jsonl", "model.safetensors", "model.json",
-        "checkpoints", "report.html",
+        "checkpoints",
     }  # fmt: skip
     again = tacit("run", "here/recipe.toml", "--out=there", "--json", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
@@ -214,6 +215,18 @@ def test_seeds_repeat_a_run(inside: Inside, tmp_path: Path) -> None:
     assert "95% interval of the mean over 2 seeds" in page
     assert "each of the 2 runs alone" in page
     assert not (tmp_path / "here" / "seed-0" / "report.html").exists()
+
+
+def test_an_evaluation_is_printed_stored_and_on_the_page(inside: Inside, tmp_path: Path) -> None:
+    done = inside("run", *SMALL, "--evaluate=0.3", "--set=evaluation.epsilon_share=0.5", "--out=here")
+    assert done.returncode == 0, done.stderr
+    assert "137 records: accuracy" in done.stdout
+    told = json.loads((tmp_path / "here" / "summary.json").read_text())["evaluation"]
+    assert told["all"]["records"] == 137
+    assert 0 <= told["all"]["accuracy"]["low"] <= told["all"]["accuracy"]["high"] <= 1
+    page = (tmp_path / "here" / "report.html").read_text()
+    assert "How good it is for new records" in page
+    assert "client 2" in page
 
 
 def test_compare_tunes_each_algorithm_and_never_runs_a_point_twice(inside: Inside, tmp_path: Path) -> None:

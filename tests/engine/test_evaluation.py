@@ -114,7 +114,6 @@ def test_without_privacy_there_is_no_noise() -> None:
     [
         ({"algorithm": "dp-normfedavg"}, "accounted per record, not per client"),
         ({"client_epsilon": 50.0}, "per record, not per client"),
-        ({"noise": "lattice"}, "release, a second time"),
         ({"evaluation.epsilon_share": 1.0}, "fraction must be above 0 and below 1"),
         ({"evaluation.held_bak": 0.1}, r"unknown setting of evaluation 'evaluation.held_bak'; did you mean"),
         ({"evaluation.group_feature": 1}, "go together"),
@@ -124,6 +123,11 @@ def test_without_privacy_there_is_no_noise() -> None:
 def test_what_cannot_be_charged_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(RequestError, match=message):
         make_plan(EVALUATED.with_settings(settings), federation=load("breast-cancer", clients=3))
+
+
+def test_noise_that_cannot_be_drawn_again_is_not_simulated() -> None:
+    with pytest.raises(RequestError, match="release, a second time"):
+        run_plan(make_plan(EVALUATED.with_settings({"noise": "lattice"})))
 
 
 def test_an_evaluation_survives_toml() -> None:

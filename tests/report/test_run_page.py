@@ -99,6 +99,12 @@ def test_a_run_page_is_complete_and_nothing_in_it_is_markup() -> None:
     assert page.index("Not covered by the promise") < page.index("training loss")
 
 
+def test_a_test_set_of_the_clients_own_records_is_not_covered() -> None:
+    page = checked(run_page([summary(not_covered=["test_metric"])], [rows(1.0, 0.5)], REPEAT))
+    assert "The test records belong to the clients" in page
+    assert "belong to no client" not in page
+
+
 def test_without_privacy_nothing_reads_like_a_promise() -> None:
     none = summary(
         privacy="none", epsilon=None, delta=None, unit=None, adversary=None, adjacency=None, outlook=None
@@ -156,7 +162,10 @@ def test_charts_draw_what_there_is_inside_the_box(lines: Sequence[Line], drawn: 
 
 
 def test_intervals_are_drawn_to_scale_and_named() -> None:
-    svg = interval_chart([Interval(EVIL, 0.5, 0.25, 0.75), Interval("b", 0.5)], "accuracy", fixed=(0, 1))
+    rows = [Interval(EVIL, 0.5, 0.25, 0.75), Interval("b", 0.5), Interval("c", None, 0.0, 1.0)]
+    svg = interval_chart(rows, "accuracy", fixed=(0, 1))
+    assert "unknown (0 to 1)" in svg
+    assert svg.count("<circle") == 2
     assert "0.5 (0.25 to 0.75)" in svg
     assert "<script" not in svg
     assert re.search(r'class="whisker" d="M94\.0 \d+H266\.0"', svg)

@@ -20,7 +20,7 @@ from tacit.models import logistic_regression, softmax_regression
 from tacit.models.linear import least_squares
 from tacit.privacy import Adjacency, Target
 from tacit.side.estimates import Estimate, auc_estimate, difference, mean_estimate
-from tacit.side.evaluation import Quality, exact_evaluation, private_evaluation
+from tacit.side.evaluation import Quality, evaluation_release, exact_evaluation, private_evaluation
 from tacit.side.scoring import Groups, Scoring
 
 GROUPS = Groups(3, (0.5,), ("young", "old"))
@@ -103,6 +103,18 @@ def test_the_cost_is_that_of_the_gaussian_mechanism(adjacency: Adjacency) -> Non
     assert epsilon <= 1.5
     assert delta == pytest.approx(1e-5, rel=0.02)
     assert made.noise_std == pytest.approx(made.noise_multiplier * scoring.bound * math.sqrt(3) / 630)
+
+
+def test_messages_have_the_noise_that_is_charged() -> None:
+    """The same sums under many names: every number of every client varies by the stated standard deviation."""
+    silos, scoring, target = consortium(0), Scoring(2, 4.0, groups=GROUPS), Target(1.0, 1e-5)
+    zeros = torch.zeros(3, scoring.dim, dtype=torch.float64)
+    made = [evaluation_release(scoring, silos, str(k), target, 0) for k in range(60)]
+    drawn = torch.stack([release.messages(zeros) for release in made])
+    std = made[0].noise_multiplier * scoring.bound
+    assert float(drawn.std()) == pytest.approx(std, rel=0.03)
+    assert float(drawn.std(0).min()) > 0.6 * std
+    assert abs(float(torch.corrcoef(drawn.flatten(1)[:, :2].T)[0, 1])) < 0.5
 
 
 def test_without_noise_the_numbers_are_those_of_scikit_learn() -> None:
@@ -203,6 +215,14 @@ def test_what_noise_hides_is_said_to_be_unknown() -> None:
     assert (hidden.value, hidden.low, hidden.high) == (None, -0.5, 0.5)
     assert difference(hidden, Estimate(0.1, 0.0, 0.2)) == Estimate(None, -0.7, 0.5)
     assert auc_estimate(np.full((10, 2), 3.0), 60, 20.0) == Estimate(None, 0.0, 1.0)
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_noise_far_beyond_what_is_possible_leaves_a_bar(sign: int) -> None:
+    """20 records, noise of 10, and a sum of 45: every record was probably right, but nobody knows that."""
+    bar = mean_estimate(sign * 45.0, 20, (100.0, 0.0))
+    assert bar.value == sign * 0.5
+    assert bar.high - bar.low > 0.5
 
 
 def test_without_noise_a_share_has_wilsons_interval() -> None:

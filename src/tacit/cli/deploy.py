@@ -75,6 +75,7 @@ def _provisioned(
     from tacit.deploy.provision import Consortium, PartyFolder, provision
     from tacit.deploy.report import Report
     from tacit.engine.plan import make_plan
+    from tacit.engine.records import unweighted
 
     plan = make_plan(recipe, data_dir=data_dir)
     sites = [f"silo-{number + 1}" for number in range(plan.federation.clients)]
@@ -89,7 +90,9 @@ def _provisioned(
     )
     folders = provision(consortium, out)
     silos = {site: folders[site] for site in sites}
-    return PartyFolder.open(folders["server"]), write_shards(plan.federation, silos)
+    # Silos hold records back for an evaluation themselves.
+    records = plan.federation if plan.evaluation is None else unweighted(recipe, data_dir)
+    return PartyFolder.open(folders["server"]), write_shards(records, silos)
 
 
 def _stored(out: Path) -> tuple[PartyFolder, dict[str, Path]]:

@@ -16,7 +16,7 @@ from tacit.engine.history import HistoryRow
 from tacit.engine.plan import Plan
 from tacit.engine.recipe import Recipe
 from tacit.privacy.promises.protection import round_up
-from tacit.report.words import in_bytes
+from tacit.report.words import evaluation_words, in_bytes
 
 _MOST_SILOS = 50
 
@@ -95,7 +95,7 @@ def show_summary(summary: dict[str, Any]) -> None:
         else "none",
         "result": f"training loss {summary['train_loss']:.4f}"
         + ("" if metric is None else f", [bold]test {summary['test_metric_name']} {metric:.4g}[/]"),
-        **_evaluated(summary.get("evaluation")),
+        **({} if (told := summary.get("evaluation")) is None else {"held back": evaluation_words(told)}),
         "sent": f"{in_bytes(summary['uplink_bits_per_client'])} per client, "
         f"{in_bytes(summary['uplink_bits_total'])} in total ({summary['compressor']})",
         "time": f"{summary['rounds']} rounds in {summary['seconds']:.1f} s{_memory(summary)}",
@@ -116,20 +116,6 @@ def show_summary(summary: dict[str, Any]) -> None:
                 border_style="yellow",
             )
         )
-
-
-def _evaluated(evaluation: dict[str, Any] | None) -> dict[str, str]:
-    """Pooled estimates of a private evaluation, with their 95% bars."""
-    if evaluation is None:
-        return {}
-    everyone = evaluation["all"]
-    told = [
-        f"{name} {'unknown' if one['value'] is None else format(one['value'], '.3g')} "
-        f"({one['low']:.3g} to {one['high']:.3g})"
-        for name in ("accuracy", "auc", "calibration", "loss")
-        if (one := everyone.get(name)) is not None
-    ]
-    return {"held back": f"{everyone['records']} records: {', '.join(told)}"}
 
 
 def show_guarantee(summary: dict[str, Any]) -> None:

@@ -103,11 +103,14 @@ def _told(found: Verified) -> dict[str, Any]:
         "only_stated": found.only_stated,
         "not_checked": found.not_checked,
         "held_against_others": found.held_against_others,
+        "evaluation": found.evaluation,
         "certificate": found.body,
     }
 
 
 def _show(found: Verified, *, own_job: bool) -> None:
+    from tacit.report.words import evaluation_words
+
     body = found.body
     if body["insecure_reproducible"]:
         _say("TRIAL: the noise came from a seed. It protected nobody.")
@@ -123,6 +126,8 @@ def _show(found: Verified, *, own_job: bool) -> None:
             "Whoever made the certificate chose that job. Compare its digest with that of the job your silo "
             "joined, which `tacit silo` prints, or give your own copy with --job."
         )
+    if found.evaluation is not None:
+        _say(f"Evaluated on {evaluation_words(found.evaluation)} (95% bars).")
     _list("ATTENTION, evidence against other silos:", found.held_against_others)
     _list("Checked:", found.checked)
     _list("Not checked:", found.not_checked)

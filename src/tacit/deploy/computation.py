@@ -55,6 +55,14 @@ class Computation:
         """Whether a computation has failed and nobody has looked at it yet."""
         return self._stopped or self._home.halted
 
+    def evaluate(self, point: Tensor, run: str) -> list[float]:
+        """The noisy sums of this silo's evaluation of a model."""
+        evaluation, held = self._terms.job.evaluation, self._terms.held
+        if evaluation is None or held is None:
+            raise RequestError("the job asks for no evaluation")
+        model = self._terms.job.algorithm.work.model
+        return self._or_halt(lambda: evaluation.measure(model, point, held, run))
+
     def run(
         self,
         asked: Request,

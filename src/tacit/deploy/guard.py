@@ -13,6 +13,7 @@ from tacit.algorithms.hybrid import protect_clients
 from tacit.algorithms.registry import algorithm_entry
 from tacit.algorithms.trust import Exposure
 from tacit.client.work import sizes_are_public
+from tacit.deploy.held_back import Holding
 from tacit.deploy.job import Job
 from tacit.deploy.ledger import Account
 from tacit.deploy.policy import TRUSTED, Policy
@@ -47,6 +48,10 @@ class Terms:
     """the noise multiplier of its reports; 0 if there are none"""
     epsilon: float
     """the cost of all planned releases, at the policy's delta"""
+    holding: Holding | None = None
+    """noise and number of records of its evaluation, if the job asks for one"""
+    held: Federation | None = None
+    """the records that it holds back for that"""
 
     @property
     def records(self) -> int:
@@ -64,10 +69,12 @@ class Terms:
         )
 
     def _with_reports(self, event: DpEvent, releases: int) -> DpEvent:
-        report = self.job.report
-        if report is None or not report.reports(releases):
-            return event
-        return events.composed([event, report.event(self.report_noise, releases, self.job.report_kind)])
+        report, parts = self.job.report, [event]
+        if report is not None and report.reports(releases):
+            parts.append(report.event(self.report_noise, releases, self.job.report_kind))
+        if self.holding is not None and self.job.evaluation is not None:
+            parts.append(self.job.evaluation.event(self.holding.noise_multiplier))
+        return event if len(parts) == 1 else events.composed(parts)
 
     def refusal(self, account: Account) -> str | None:
         """Why the runs of a ledger exceed the policy, or the job's promise to the whole site; None if not.
@@ -143,6 +150,7 @@ class Terms:
             **({"quorum": trust.quorum, "colluding": trust.colluding} if self.job.summed else {}),
             "rounds_planned": self.planned,
             **({} if self.job.report is None else {"report": self._report_facts(self.job.report)}),
+            **({} if self.holding is None else {"evaluation": self.holding.to_dict()}),
             "insecure_reproducible": self.job.insecure,
         }
 
@@ -175,6 +183,15 @@ def admit(job: Job, policy: Policy, site: str, records: Federation) -> Terms:
     policy.check_names(job.recipe)
     federation = job.at_site(site, records)
     check_trust(job)
+    holding = held = None
+    if job.evaluation is not None:
+        federation, held = job.evaluation.split(federation)
+        holding = Holding(job.evaluation.noise_multiplier, held.records)
+        if federation.records < (job.min_records or 1):
+            raise RequestError(
+                f"the job counts on {job.min_records} records per site besides those held back for evaluation, "
+                f"not {federation.records}"
+            )
     policy.check(job, federation.records)
     planned, work = job.most_releases(), job.algorithm.work
     # One pass depends on the number of the round, whoever takes part in it.
@@ -199,6 +216,7 @@ def admit(job: Job, policy: Policy, site: str, records: Federation) -> Terms:
     asked = asked if not job.summed else level(job, site, federation.records)
     std = noise_std(job, federation.records, asked)
     terms = Terms(job, policy, site, federation, planned, asked, std, report_noise, epsilon=math.inf)
+    terms = replace(terms, holding=holding, held=held)
     return replace(terms, epsilon=accounting.epsilon(terms.event(planned), policy.delta, policy.adjacency))
 
 

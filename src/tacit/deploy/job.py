@@ -41,6 +41,7 @@ from tacit.algorithms.registry import algorithm_entry
 from tacit.algorithms.trust import Travel
 from tacit.data.schema import Schema, record_shape
 from tacit.deploy.frames import BODY_LIMIT, is_site_name
+from tacit.deploy.held_back import JobEvaluation
 from tacit.deploy.identities import Identities
 from tacit.deploy.report import Report, report_values
 from tacit.engine.choices import feature_norm, with_defaults
@@ -55,7 +56,7 @@ from tacit.models.model import Model
 from tacit.models.registry import build_model
 from tacit.noise.additive import Noise, build_noise
 from tacit.noise.randomness import Purpose, Randomness
-from tacit.privacy import Adjacency, Adversary, Target, Unit
+from tacit.privacy import Adjacency, Adversary, Target, Unit, events
 from tacit.server.participation import Attendance
 
 MOST_PARAMETERS = BODY_LIMIT // 4
@@ -126,8 +127,10 @@ class Job:
                 raise RequestError(f"min_records = {self.min_records} per site is more than can be checked")
         if self.identities is not None:
             self.identities.check(self.sites)
-        if self.recipe.evaluation_settings:
-            raise RequestError("[evaluation] is only for simulations so far: leave it out of the job")
+        if self.evaluation is not None and self._parts.travel is Travel.COUNTED:
+            raise RequestError(
+                f"no accountant can add an evaluation to the coins of {self.recipe.algorithm!r}: leave it out"
+            )
         if self.report is not None and self.unit is not Unit.RECORD:
             raise RequestError(
                 f"reports protect one record, but {self.recipe.algorithm!r} protects one client: leave report out"
@@ -283,8 +286,21 @@ class Job:
         )
         return float(found.noise_multipliers[0])
 
+    @cached_property
+    def evaluation(self) -> JobEvaluation | None:
+        """The evaluation that sites make at the end, if any."""
+        return JobEvaluation.of(self)
+
     def _reports(self, noise_multiplier: float) -> DpEvent | None:
-        """The event of all reports of a site, if it sends any."""
+        """The event of what a site releases besides messages: loss reports and an evaluation, if any."""
+        reports, evaluation = self._loss_reports(noise_multiplier), self.evaluation
+        if evaluation is None:
+            return reports
+        evaluated = evaluation.event(evaluation.noise_multiplier)
+        return evaluated if reports is None else events.composed([reports, evaluated])
+
+    def _loss_reports(self, noise_multiplier: float) -> DpEvent | None:
+        """The event of all loss reports of a site, if it sends any."""
         if self.report is None:
             return None
         if self._parts.travel is Travel.COUNTED:

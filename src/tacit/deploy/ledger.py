@@ -4,7 +4,8 @@ A line is a JSON object. Its hash covers its text and the hash of the previous l
 last hash are also stored separately, so an edited, removed or inserted line is detected. A line of kind "open"
 starts a run. Its `event` describes the whole planned run to the accountant; it is charged at once and in full,
 however far the run gets. A line of kind "release" records what is about to leave: the next of at most
-`rounds_planned` releases of its run. `tacit.privacy.accountant.filter` computes what a ledger costs.
+`rounds_planned` releases of its run. A line of kind "evaluate" holds the noisy sums of the run's evaluation, and
+the digest of the model that was evaluated. `tacit.privacy.accountant.filter` computes what a ledger costs.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ class LedgerRun:
     releases: int = 0
     last: Mapping[str, Any] | None = None
     """the line of the newest release"""
+    evaluated: Mapping[str, Any] | None = None
+    """the line of the evaluation, of which a run has one at most"""
 
     @property
     def event(self) -> DpEvent:
@@ -117,6 +120,8 @@ class Account:
             runs[line["run"]] = LedgerRun(line)
         elif line["kind"] == "release" and known is not None and _is_next(line["releases"], known):
             runs[line["run"]] = replace(known, releases=line["releases"], last=line)
+        elif line["kind"] == "evaluate" and known is not None and known.evaluated is None:
+            runs[line["run"]] = replace(known, evaluated=line)
         else:
             raise DataError(f"line {self.lines + 1} of the ledger does not follow from the lines before it")
         return Account(self.lines + 1, chain_hash(self.hash, body), tuple(runs.items()))

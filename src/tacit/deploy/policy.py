@@ -63,6 +63,8 @@ class Policy:
     """with unit = "client": whether a job may reveal the number of records, which is otherwise protected"""
     report_epsilon: float = 0.0
     """the most epsilon that reports of the mean loss may cost in a run; none by default"""
+    evaluation_epsilon: float = 0.0
+    """the most epsilon that an evaluation on held-back records may cost alone; none by default"""
     insecure_reproducible: bool = False
     """whether seeded noise is accepted: only for trials on data that needs no protection"""
     target: Target = field(init=False, repr=False)
@@ -91,8 +93,9 @@ class Policy:
         for bound, largest in self.bounds.items():
             positive(f"bounds.{bound}", largest)
         count("min_records", self.min_records)
-        if self.report_epsilon != 0:
-            positive("report_epsilon", self.report_epsilon)
+        for name in ("report_epsilon", "evaluation_epsilon"):
+            if getattr(self, name) != 0:
+                positive(name, getattr(self, name))
         for name in ("insecure_reproducible", "public_sizes"):
             if not isinstance(getattr(self, name), bool):
                 raise RequestError(f"{name} must be true or false, not {getattr(self, name)!r}")
@@ -111,6 +114,7 @@ class Policy:
             "colluding": job.algorithm.trust.colluding if job.summed else 0,
             "public_sizes": job.public_sizes,
             "report_epsilon": 0.0 if job.report is None else job.report.epsilon,
+            "evaluation_epsilon": 0.0 if job.evaluation is None else job.evaluation.target.epsilon,
             "algorithms": (recipe.algorithm,),
             "models": (recipe.model or "",),
             "bounds": {name: size for name, size in [job.bound] if math.isfinite(size)},
@@ -170,6 +174,11 @@ class Policy:
         self._check_sums(job)
         if job.report is not None:
             self.check_reports(job.report.epsilon)
+        if job.evaluation is not None and job.evaluation.target.epsilon > self.evaluation_epsilon:
+            raise RequestError(
+                f"the job asks for an evaluation that costs epsilon = {job.evaluation.target.epsilon:g}; the "
+                f"policy allows evaluation_epsilon = {self.evaluation_epsilon:g}"
+            )
         if records < self.min_records:
             raise RequestError(
                 f"the policy requires at least {self.min_records} records, but there are {records}"

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from torch import Tensor
 
 from tacit.deploy.computation import Computation
 from tacit.deploy.frames import Reply, Request, point_from_bytes, state_from_bytes
@@ -364,8 +365,22 @@ class Silo:
             if account is not None and account.opened != self._terms.opening(asked.run):
                 # It would vouch for the current noise and records, but the run had others.
                 raise _RefusedError(Code.STATE_LOST)
+            if account is not None and account.evaluated is None and job.evaluation is not None:
+                self._evaluate(asked, parameters, page)
             certificate = self._notary.certificate(asked.run, parameters, page)
             if self._sums is not None and asked.round >= job.rounds:
                 # The run is over: whoever breaks in later finds no keys of its masks.
                 self._sums.forget(asked.run)
             return self._message(asked, account.releases if account else 0, certificate)
+
+    def _evaluate(self, asked: Request, parameters: Tensor, page: Page) -> None:
+        """Evaluate a model, once in a run: the ledger has the result, for this certificate and all later ones."""
+        if self._computation.halted:
+            raise _RefusedError(Code.FAILED)
+        sums = self._computation.evaluate(parameters, asked.run)
+        point = hashlib.sha256(asked.body).hexdigest()
+        page.append({"kind": "evaluate", "run": asked.run, "point": point, "sums": sums})
+        self._at("before evaluation")
+        page.commit()
+        self._at("after evaluation")
+        self._home.mark_released()

@@ -20,6 +20,7 @@ from dp_accounting import DpEvent
 
 from tacit._version import __version__
 from tacit.deploy.guard import Terms, level, noise_std
+from tacit.deploy.held_back import Holding
 from tacit.deploy.job import Job
 from tacit.deploy.ledger import Account, read_export
 from tacit.deploy.policy import Policy
@@ -36,6 +37,7 @@ LEDGER_FILE = "ledger.jsonl"
 ONLY_STATED = {
     "accountant": "which software it used to compute its epsilons",
     "events.collaboration": "that no run is missing from its ledger",
+    "evaluated": "that these sums are of records that it held back, with this noise",
     "ledger": "that it keeps no other ledger",
     "noise_multiplier": "that it really added noise with this multiplier",
     "points": "that the server asked it at these points and no others",
@@ -124,6 +126,9 @@ class Stated:
     """the heads of other silos' ledgers that it has seen"""
     files: Mapping[str, str]
     accountant: Mapping[str, str]
+    holding: Holding | None = None
+    evaluated: Mapping[str, Any] | None = None
+    """point and sums of the run's evaluation, if it was made"""
 
     @classmethod
     def by(cls, terms: Terms, exported: bytes, run: str, witnessed: Mapping[str, Any]) -> Stated:
@@ -143,6 +148,8 @@ class Stated:
             witnessed,
             {LEDGER_FILE: hashlib.sha256(exported).hexdigest()},
             accountant(),
+            terms.holding,
+            evaluated_in(exported, run),
         )
 
     def body(self, job: Job) -> dict[str, Any]:
@@ -183,6 +190,7 @@ class Stated:
             **_whole_site(terms, self.spent.run),
             "rounds_answered": len(points),
             "points": {str(round): digest for round, digest in points.items()},
+            **({} if self.evaluated is None else {"evaluated": dict(self.evaluated)}),
             "ledger": dict(self.spent.ledger),
             "witnessed": dict(self.witnessed),
         }
@@ -208,6 +216,7 @@ class Stated:
             noise_std=noise_std(job, records, self.noise_multiplier),
             report_noise=self.report_noise,
             epsilon=math.inf,
+            holding=self.holding,
             stated_records=records,
         )
 
@@ -245,6 +254,12 @@ class Stated:
         relied_on = {job.adversary} if self.spent.points or self.spent.adversary is None else set()
         found = relied_on | ({self.spent.adversary} if self.spent.adversary else set())
         return Adversary(min(map(str, found), key=_WEAKEST_FIRST.index))
+
+
+def evaluated_in(exported: bytes, run: str) -> dict[str, Any] | None:
+    """Point and sums of a run's evaluation in an exported ledger; None if there is none."""
+    mine = read_export(exported).run(run)
+    return None if mine is None or mine.evaluated is None else {n: mine.evaluated[n] for n in ("point", "sums")}
 
 
 def claims(

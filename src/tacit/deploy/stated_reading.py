@@ -11,6 +11,7 @@ from typing import Any
 from dp_accounting import DpEvent
 
 from tacit.deploy.heads import Head, contradict
+from tacit.deploy.held_back import Holding
 from tacit.deploy.job import Job
 from tacit.deploy.signatures import CertificateError
 from tacit.deploy.stated import LEDGER_FILE, Spent, Stated, accountant
@@ -59,9 +60,34 @@ def read_stated(body: Mapping[str, Any], job: Job | None) -> Stated:
             witnessed={site: _witnessed(told) for site, told in table(body["witnessed"]).items()},
             files={LEDGER_FILE: digest(table(body["files"])[LEDGER_FILE])},
             accountant=software(body["accountant"]),
+            holding=_holding(body, job),
+            evaluated=_evaluated(body, job),
         )
     except (TacitError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise CertificateError(f"it lacks what an epsilon is computed from: {error}") from error
+
+
+def _holding(body: Mapping[str, Any], job: Job | None) -> Holding | None:
+    if job is not None and (job.evaluation is None) != ("evaluation" not in body):
+        raise ValueError("its evaluation is not that of the job")
+    if "evaluation" not in body:
+        return None
+    said = table(body["evaluation"])
+    return Holding(number(said["noise_multiplier"]), whole(said["records"], at_least=1))
+
+
+def _evaluated(body: Mapping[str, Any], job: Job | None) -> dict[str, Any] | None:
+    if "evaluated" not in body:
+        return None
+    if "evaluation" not in body:
+        raise ValueError("it has the sums of an evaluation that was not charged")
+    said = table(body["evaluated"])
+    sums = _list(said["sums"])
+    if not all(type(one) is float and math.isfinite(one) for one in sums):
+        raise TypeError("the sums of an evaluation are not finite numbers")
+    if job is not None and job.evaluation is not None and len(sums) != job.evaluation.scoring.dim:
+        raise ValueError(f"an evaluation has {job.evaluation.scoring.dim} sums, not {len(sums)}")
+    return {"point": digest(said["point"]), "sums": sums}
 
 
 def heads_of(stated: Stated) -> dict[str, dict[str, list[Head]]]:

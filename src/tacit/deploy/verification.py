@@ -7,10 +7,13 @@ the signer can know is reported as stated.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import safetensors.torch
+
+from tacit.deploy.frames import point_to_bytes
 from tacit.deploy.run_checks import CheckedRun, check_run
 from tacit.deploy.signatures import CertificateError, read_signed
 from tacit.deploy.silo_checks import Basis, Trusted, check_silo, read_basis
@@ -38,6 +41,8 @@ class Verified:
     """what is missing, or could be checked with more files"""
     held_against_others: tuple[str, ...] = ()
     """evidence in a silo's certificate that another silo's ledger was set back"""
+    evaluation: Mapping[str, Any] | None = None
+    """what the silos' evaluations say, each and together (`JobEvaluation.read`), if the job asks for them"""
 
 
 def verify(content: bytes, files: Mapping[str, bytes] | None = None, trusted: Trusted | None = None) -> Verified:
@@ -79,8 +84,9 @@ def _of_silo(body: Mapping[str, Any], basis: Basis, ledger: bytes | None) -> Ver
         for site, told in heads_of(silo.stated).items()
         if (pair := told.get("contradiction"))
     )
-    says = tuple(f"the silo: {what}" for what in ONLY_STATED.values())
-    return Verified(body, basis.source, basis.known, tuple(checked), says, tuple(missing), against)
+    says = tuple(f"the silo: {what}" for what in _only_stated([body]))
+    evaluation = _evaluation(basis, {silo.stated.site: body})
+    return Verified(body, basis.source, basis.known, tuple(checked), says, tuple(missing), against, evaluation)
 
 
 def _of_run(body: Mapping[str, Any], basis: Basis, model: bytes | None) -> Verified:
@@ -97,9 +103,36 @@ def _of_run(body: Mapping[str, Any], basis: Basis, model: bytes | None) -> Verif
         raise CertificateError(f"{MODEL_FILE} is not the file that was signed")
     else:
         checked.append(f"{MODEL_FILE} is the file that the server named")
+    evaluation = _evaluation(basis, {site: silo.body for site, silo in run.silos.items() if silo is not None})
+    if evaluation is not None and model is not None:
+        same = _parameters_digest(model) == evaluation["point"]
+        (checked if same else missing).append(
+            f"the evaluation is about {'' if same else 'other parameters than '}{MODEL_FILE}"
+        )
     says = [f"the server: {what}" for what in ONLY_STATED_BY_SERVER.values()]
-    says += [f"every silo: {what}" for what in ONLY_STATED.values()] if signed else []
-    return Verified(body, basis.source, basis.known, tuple(checked), tuple(says), tuple(missing))
+    says += [f"every silo: {what}" for what in _only_stated(silo.body for silo in run.silos.values() if silo)]
+    return Verified(
+        body, basis.source, basis.known, tuple(checked), tuple(says), tuple(missing), evaluation=evaluation
+    )
+
+
+def _only_stated(bodies: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What nobody but a silo knows, of what its certificate has."""
+    had = {name for body in bodies for name in body}
+    return [what for name, what in ONLY_STATED.items() if name.partition(".")[0] in had]
+
+
+def _evaluation(basis: Basis, silos: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    asked = None if basis.job is None else basis.job.evaluation
+    return None if asked is None else asked.read(silos)
+
+
+def _parameters_digest(model: bytes) -> str:
+    """The digest of a model's parameters as silos are sent them."""
+    try:
+        return hashlib.sha256(point_to_bytes(safetensors.torch.load(model)["parameters"])).hexdigest()
+    except (safetensors.SafetensorError, KeyError) as error:
+        raise CertificateError(f"{MODEL_FILE} holds no parameters: {error}") from error
 
 
 def _signatures(whose: str, basis: Basis) -> str:

@@ -15,6 +15,7 @@ promise covers both, for every record, wherever it was used.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -116,6 +117,8 @@ def plan_evaluation(
     """The evaluation of a recipe, or a refusal if its cost cannot be stated."""
     asked = settings_of(recipe)
     scoring = scoring_of(asked, held.classes)
+    if getattr(held, "by_person", False):
+        raise RequestError("an evaluation needs one row for each person: leave out [evaluation]")
     if isinstance(privacy, str):
         return PlannedEvaluation(held, scoring, None)
     if algorithm.work.unit is not Unit.RECORD or recipe.client_epsilon is not None:
@@ -124,14 +127,19 @@ def plan_evaluation(
         raise RequestError(
             f"no accountant can add an evaluation to the coins of {recipe.algorithm!r}: leave out [evaluation]"
         )
-    if algorithm.work.noise.secret:
-        raise RequestError(
-            f"a simulated evaluation needs noise = 'gaussian': with {recipe.noise!r} a run that is resumed would "
-            "evaluate, and so release, a second time"
-        )
     targets = [privacy] if isinstance(privacy, Target) else list(privacy)
+    return PlannedEvaluation(held, scoring, split_strictest(targets, asked))
+
+
+def split_strictest(targets: Sequence[Target], asked: dict[str, Any]) -> Target:
+    """What the evaluation may cost alone: its share of the strictest of these targets."""
     strictest = Target(min(t.epsilon for t in targets), min(t.delta for t in targets), targets[0].adjacency)
-    return PlannedEvaluation(held, scoring, split_target(strictest, float(asked["epsilon_share"])))
+    return split_target(strictest, float(asked["epsilon_share"]))
+
+
+def coins_of(recipe: Recipe) -> int:
+    """The seed of the coins that choose which records are held back: that of the data."""
+    return int(recipe.data_settings.get("seed", recipe.seed))
 
 
 def scoring_of(asked: dict[str, Any], classes: int | None) -> Scoring:

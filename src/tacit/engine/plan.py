@@ -28,7 +28,7 @@ from tacit.compress.uplink import Uplink
 from tacit.engine.bound_source import find_bound
 from tacit.engine.choices import feature_norm, participation_of, resolved, secure_sum_of, with_theory_smoothing
 from tacit.engine.defaults import good_weights
-from tacit.engine.evaluation import PlannedEvaluation, hold_back, plan_evaluation, settings_of
+from tacit.engine.evaluation import PlannedEvaluation, coins_of, hold_back, plan_evaluation, settings_of
 from tacit.engine.recipe import Recipe
 from tacit.engine.records import unweighted, weighted
 from tacit.engine.targets import check_promise, client_target, privacy_of
@@ -184,8 +184,7 @@ def make_plan(recipe: Recipe, *, data_dir: Path | None = None, federation: Feder
     held = None
     if recipe.evaluation_settings:
         recipe = replace(recipe, evaluation_settings=settings_of(recipe))
-        seed = recipe.data_settings.get("seed", recipe.seed)
-        federation, held = hold_back(federation, recipe.evaluation_settings["held_back"], seed)
+        federation, held = hold_back(federation, recipe.evaluation_settings["held_back"], coins_of(recipe))
     recipe = replace(recipe, weights=good_weights(recipe, federation))
     federation = weighted(recipe, federation)
     if federation.feature_norm is None and feature_norm(recipe) is not None:

@@ -55,6 +55,11 @@ def simulate(
         progress: called after every round with the number of finished rounds, and with a history row if there was
             an evaluation.
     """
+    if plan.evaluation is not None and plan.evaluation.target is not None and plan.algorithm.work.noise.secret:
+        raise RequestError(
+            "a simulated evaluation needs noise = 'gaussian': with noise that cannot be drawn again, a run that "
+            "is resumed would evaluate, and so release, a second time"
+        )
     forget_peak()
     usual = max(1, plan.rounds // EVALUATIONS)
     every = usual if evaluate_every is None else count("evaluate_every", evaluate_every)

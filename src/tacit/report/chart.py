@@ -29,10 +29,10 @@ class Line:
 
 @dataclass(frozen=True)
 class Interval:
-    """A named number with its error bar; without `low` and `high` it has none."""
+    """A named number with its error bar, which it lacks without `low` and `high`; None is an unknown number."""
 
     name: str
-    value: float
+    value: float | None
     low: float | None = None
     high: float | None = None
 
@@ -105,12 +105,13 @@ def interval_chart(rows: Sequence[Interval], label: str, *, fixed: tuple[float, 
     for index, row in enumerate(rows):
         y = 40 * index + 16
         parts.append(_text_at(8, y, row.name if len(row.name) <= 22 else f"{row.name[:21]}…", "start"))
-        shown = f"{row.value:.4g}"
+        shown = "unknown" if row.value is None else f"{row.value:.4g}"
         if row.low is not None and row.high is not None:
             shown += f" ({row.low:.3g} to {row.high:.3g})"
             parts.append(f'<path class="whisker" d="M{place(row.low):.1f} {y + 13}H{place(row.high):.1f}"/>')
         parts.append(_text_at(_WIDTH - 8, y, shown, "end"))
-        parts.append(f'<circle cx="{place(row.value):.1f}" cy="{y + 13}" r="4.5"/>')
+        if row.value is not None:
+            parts.append(f'<circle cx="{place(row.value):.1f}" cy="{y + 13}" r="4.5"/>')
     return _svg(height, parts, label)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from tacit.privacy.promises.protection import round_up
 from tacit.report.chart import interval_chart, line_chart
 from tacit.report.intervals import mean_interval, mean_line
-from tacit.report.page import Block, Charts, Marked, Paragraph, Section, SortableTable, Verdict, render_page
+from tacit.report.page import Block, Charts, Marked, Section, SortableTable, Verdict, render_page
 from tacit.report.run_page import (
     NOT_COVERED,
     Repeat,
@@ -17,6 +17,7 @@ from tacit.report.run_page import (
     metric_interval,
     public_blocks,
     repeat_blocks,
+    whose_test_records,
 )
 from tacit.report.words import in_bytes, plain_promise, strength
 
@@ -102,9 +103,7 @@ def _result(entries: Sequence[Entry], metric: str) -> list[Block]:
         charts.append((svg, f"test {metric}; bands are from the smallest to the largest of the seeds"))
     return [
         Charts(tuple(charts)),
-        Paragraph(
-            ("Measured exactly on test records that belong to no client; the promises are not about these.",)
-        ),
+        whose_test_records(entries[0][1][0]),
     ]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tacit.privacy.promises.protection import round_up
+from tacit.report.evaluation_blocks import evaluation_blocks
 from tacit.report.page import (
     Block,
     Facts,
@@ -53,6 +54,7 @@ def dossier(told: Mapping[str, Any], repeat: Repeat, *, own_job: bool) -> str:
     sections = [
         Section("The verdict", _verdict(told, own_job=own_job)),
         Section("What was promised, and to whom", _promises(signed)),
+        *_evaluation(told),
         Section("Purpose and responsibility, to be filled in", [_FORM_NOTE, Form(FIELDS)]),
         Section("Parties and signatures", _parties(body, silos, told)),
         Section("Budgets: spent and left", _budgets(signed)),
@@ -86,6 +88,11 @@ def refused(reason: str, repeat: Repeat) -> str:
 _FORM_NOTE = Paragraph(
     ("No software knows these. Type into the fields and print or save the page, or print it and write.",)
 )
+
+
+def _evaluation(told: Mapping[str, Any]) -> list[Section]:
+    found = told.get("evaluation")
+    return [Section("How good the model is for new records", evaluation_blocks(found))] if found else []
 
 
 def _silos(body: Mapping[str, Any]) -> dict[str, Mapping[str, Any] | None]:

@@ -81,5 +81,4 @@ def _gaps(groups: Mapping[str, Told]) -> SortableTable:
 
 
 def _interval(name: str, one: Told) -> Interval:
-    middle = (one["low"] + one["high"]) / 2
-    return Interval(name, middle if one["value"] is None else one["value"], one["low"], one["high"])
+    return Interval(name, one["value"], one["low"], one["high"])

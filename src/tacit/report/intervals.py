@@ -43,9 +43,10 @@ def mean_interval(name: str, values: Sequence[float]) -> Interval:
 def joint_interval(one: Interval, other: Interval) -> Interval:
     """Two independent causes of error of the same share: half widths add up as squares, within 0 and 1."""
     ends = [(bar.low, bar.high) for bar in (one, other) if bar.low is not None and bar.high is not None]
-    below = math.hypot(*(one.value - low for low, _ in ends))
-    above = math.hypot(*(high - one.value for _, high in ends))
-    return Interval(one.name, one.value, max(0.0, one.value - below), min(1.0, one.value + above))
+    value = one.value or 0.0
+    below = math.hypot(*(value - low for low, _ in ends))
+    above = math.hypot(*(high - value for _, high in ends))
+    return Interval(one.name, value, max(0.0, value - below), min(1.0, value + above))
 
 
 def mean_line(

@@ -195,13 +195,22 @@ def _result(summaries: Sequence[Summary], histories: Sequence[Rows]) -> list[Blo
         charts.append((epsilon, words))
     return [
         Charts(tuple(charts)),
-        Paragraph(
-            (
-                "Measured exactly on test records that belong to no client. The promise is about the clients' "
-                "records, not about these.",
-            )
-        ),
+        whose_test_records(first),
     ]
+
+
+def whose_test_records(summary: Summary) -> Block:
+    """Whose records the test records are, and whether the promise is about them."""
+    if "test_metric" in summary.get("not_covered", ()):
+        words = (
+            "The test records belong to the clients, and this was measured on them without noise: only a "
+            "simulation can do that. The promise does not cover it."
+        )
+        return Verdict("fair", "Not covered by the promise", (words,))
+    exactly = "Measured exactly on test records that belong to no client."
+    if summary["privacy"] != "none":
+        exactly += " The promise is about the clients' records, not about these."
+    return Paragraph((exactly,))
 
 
 def _sent(first: Summary) -> tuple[tuple[str, Any], ...]:

@@ -48,6 +48,7 @@ svg.chart polygon{fill:currentColor;fill-opacity:.18}
 .c0{color:var(--c0)}.c1{color:var(--c1)}.c2{color:var(--c2)}.c3{color:var(--c3)}.c4{color:var(--c4)}.c5{color:var(--c5)}
 svg.chart .whisker{stroke:var(--c0);stroke-width:3;fill:none;stroke-linecap:round}svg.chart circle{fill:var(--c0)}
 :focus-visible{outline:2px solid var(--mark);outline-offset:2px}
+@page{margin:15mm}
 @media print{:root{--ink:#000;--soft:#444;--line:#bbb;--paper:#fff;--box:#fff;--mark:#000;
 --good:#0b6b3a;--fair:#8a5a00;--bad:#b3261e;
 --c0:#0072b2;--c1:#b84a00;--c2:#007a58;--c3:#a8447f;--c4:#8a6d00;--c5:#000}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from tacit.privacy.promises.protection import round_up
 
@@ -71,6 +73,18 @@ def plain_meaning(epsilon: float, delta: float, unit: str) -> str:
         f"used. After seeing everything that was sent, they guess right at most {shown}% of the time; a coin "
         "would be right half the time."
     )
+
+
+def evaluation_words(evaluation: Mapping[str, Any]) -> str:
+    """The pooled numbers of a private evaluation with their bars, on one line."""
+    everyone = evaluation["all"]
+    told = [
+        f"{name} {'unknown' if one['value'] is None else format(one['value'], '.3g')} "
+        f"({one['low']:.3g} to {one['high']:.3g})"
+        for name in ("accuracy", "auc", "calibration", "loss")
+        if (one := everyone.get(name)) is not None
+    ]
+    return f"{everyone['records']} records: {', '.join(told)}"
 
 
 def _rounded_down(value: float) -> float:

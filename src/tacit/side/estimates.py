@@ -55,10 +55,12 @@ def mean_estimate(total: float, records: float, noise: tuple[float, float], reco
     """
     most = max(1.0, records + Z * records_std)
     square = records**2 + Z**2 * (most - noise[1])
-    constant = total**2 - Z**2 * (noise[0] + most / 4)
     if records <= Z * records_std or square <= 0:
         return Estimate(None, -0.5, 0.5)
-    value = min(0.5, max(-0.5, total / records))
+    # No true sum is beyond these. Without this, noise that leads far beyond would leave no m at all in the bar.
+    total = min(records / 2, max(-records / 2, total))
+    constant = total**2 - Z**2 * (noise[0] + most / 4)
+    value = total / records
     root = math.sqrt(max(0.0, (total * records) ** 2 - square * constant))
     low, high = ((total * records + sign * root) / square for sign in (-1, 1))
     return Estimate(value, max(-0.5, min(low, value)), min(0.5, max(high, value)))

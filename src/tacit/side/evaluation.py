@@ -6,6 +6,7 @@ and the gaps between groups all follow from it by post-processing, with error ba
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -93,26 +94,36 @@ def private_evaluation(
             check_size(LatticeGaussian(), records)
     messages = release.messages(scoring.sums(model, point, held.batch()))
     noise_std = release.noise_multiplier * release.bound
-    return release.released(
-        read_messages(scoring, messages, held, noise_std), "the limits between bins and groups"
-    )
+    return release.released(_read(scoring, messages, held, noise_std), "the limits between bins and groups")
 
 
 def exact_evaluation(model: Model, point: Tensor, held: Federation, scoring: Scoring) -> PrivateEvaluation:
     """The same without noise, for runs without privacy; bars are for sampling only."""
-    return read_messages(scoring, scoring.sums(model, point, held.batch()), held, 0.0)
+    return _read(scoring, scoring.sums(model, point, held.batch()), held, 0.0)
 
 
-def read_messages(scoring: Scoring, messages: Tensor, held: Federation, noise_std: float) -> PrivateEvaluation:
-    """What the clients' messages say, each alone and all together: post-processing."""
-    sums = (messages.double() + held.sizes[:, None] * scoring.centre).numpy()
-    names = held.names or tuple(map(str, held.ids.tolist()))
-    clients = {
-        name: read_sums(scoring, row, records, noise_std)
-        for name, row, records in zip(names, sums, held.sizes.tolist(), strict=True)
-    }
-    pooled = read_sums(scoring, sums.sum(0), held.records, noise_std * held.clients**0.5)
+def read_messages(
+    scoring: Scoring, messages: Tensor, sizes: Tensor, names: Sequence[str], noise_stds: Sequence[float]
+) -> PrivateEvaluation:
+    """What the clients' messages say, each alone and all together: post-processing.
+
+    Args:
+        scoring: what was asked of every record.
+        messages: (clients, dim): the noisy sums.
+        sizes: how many records each client held back.
+        names: the clients' names.
+        noise_stds: the standard deviation of each client's noise.
+    """
+    sums = (messages.double() + sizes[:, None] * scoring.centre).numpy()
+    each = zip(names, sums, sizes.tolist(), noise_stds, strict=True)
+    clients = {name: read_sums(scoring, row, records, std) for name, row, records, std in each}
+    pooled = read_sums(scoring, sums.sum(0), int(sizes.sum()), math.hypot(*noise_stds))
     return PrivateEvaluation(pooled, clients)
+
+
+def _read(scoring: Scoring, messages: Tensor, held: Federation, noise_std: float) -> PrivateEvaluation:
+    names = held.names or tuple(map(str, held.ids.tolist()))
+    return read_messages(scoring, messages, held.sizes, names, [noise_std] * held.clients)
 
 
 def read_sums(scoring: Scoring, sums: NoisySums, records: int, noise_std: float) -> Quality:

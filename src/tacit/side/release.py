@@ -99,7 +99,7 @@ class NoisyMeans:
     def noise_multiplier(self) -> float:
         """The smallest noise multiplier that meets the target over all releases."""
         return calibrate_noise(
-            self._event,
+            self.event,
             epsilon=self.target.epsilon,
             delta=self.target.delta,
             adjacency=self.target.adjacency,
@@ -130,7 +130,7 @@ class NoisyMeans:
         """The finished release; `assumed` lists what it treats as public."""
         return SideRelease(
             value=value,
-            event=self._event(self.noise_multiplier),
+            event=self.event(self.noise_multiplier),
             noise_multiplier=self.noise_multiplier,
             noise_std=self.noise_std,
             clients=self.federation.clients,
@@ -139,7 +139,8 @@ class NoisyMeans:
             seeded=self.seed is not None,
         )
 
-    def _event(self, noise_multiplier: float) -> DpEvent:
+    def event(self, noise_multiplier: float) -> DpEvent:
+        """What every client releases with this noise multiplier."""
         ideal = repeated(gaussian(noise_multiplier / (1 + self._noise.slack)), self.releases)
         return self._noise.charged(ideal, self.dim, self.releases)
 

@@ -1,0 +1,189 @@
+"""A deployed evaluation: charged from the start, made once, signed, and the same whoever asks again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import typer
+from tacit.deploy.in_process import Death
+from typer.testing import CliRunner
+
+from tacit.cli.verify import verify as verify_verb
+from tacit.deploy.frames import Reply, Request, point_to_bytes
+from tacit.deploy.guard import admit
+from tacit.deploy.policy import Policy
+from tacit.deploy.signatures import CertificateError, sign
+from tacit.deploy.verification import verify
+from tacit.engine.evaluation import hold_back
+from tacit.errors import RequestError
+from tacit.privacy import events
+from tacit.privacy.accountant import accounting
+
+ASKED = {"held_back": 0.25, "epsilon_share": 0.5}
+
+
+def evaluated(consortium: Callable[..., Any], **settings: Any) -> Any:
+    return consortium(**{"sites": 2, "rounds": 2, "records": 80, "evaluation_settings": ASKED, **settings})
+
+
+def certify(made: Any, value: float, run: str | None = None) -> bytes:
+    """The request for a certificate, with a model of which every number is this one."""
+    point = torch.full((made.job.algorithm.work.model.dim,), value)
+    return Request(
+        "certify", run or "0123456789abcdef" * 2, 2, made.job.digest, {}, point_to_bytes(point)
+    ).encode()
+
+
+def lines(silo: Any, kind: str) -> list[dict[str, Any]]:
+    bodies = [json.loads(json.loads(line)["body"]) for line in silo.ledger.export().splitlines()]
+    return [body for body in bodies if body["kind"] == kind]
+
+
+def test_certificates_hold_the_evaluation_and_verify_reads_it(consortium: Callable[..., Any]) -> None:
+    made = evaluated(consortium)
+    finished = made.server().run()
+    place = made.directory / "server"
+    found = made.verified(
+        (place / "certificate.json").read_bytes(),
+        {"model.safetensors": (place / "model.safetensors").read_bytes()},
+    )
+    assert found.evaluation is not None
+    assert "the evaluation is about model.safetensors" in found.checked
+    assert found.evaluation["all"]["records"] == 40
+    assert set(found.evaluation["clients"]) == {"site-0", "site-1"}
+    model = made.job.algorithm.work.model
+    right = []
+    for position in range(2):
+        held = hold_back(made.federation.client(position), 0.25, 0)[1]
+        right.append(model.metric(finished.parameters, held.batch()))
+    pooled = found.evaluation["all"]["accuracy"]
+    assert pooled["low"] <= sum(right) / 2 <= pooled["high"]
+    for silo in found.body["silos"].values():
+        # 60 records were trained on: the promise and the noise are about these.
+        assert (silo["records"], silo["evaluation"]["records"]) == (60, 20)
+
+
+def test_a_run_is_charged_for_its_evaluation_before_the_first_message(consortium: Callable[..., Any]) -> None:
+    made, plain = evaluated(consortium), consortium(sites=2, rounds=2, records=60)
+    terms, without = made.silo("site-0").terms, plain.silo("site-0").terms
+    assert terms.noise_multiplier > without.noise_multiplier
+    evaluation = made.job.evaluation
+    trained = made.job.algorithm.trust.event(made.job.algorithm.work, 2, 60, terms.noise_multiplier, 2)
+    alone = evaluation.event(evaluation.noise_multiplier)
+    together = accounting.epsilon(events.composed([trained, alone]), 1e-4)
+    assert accounting.epsilon(alone, 1e-4) == pytest.approx(2.0, rel=1e-3)
+    assert together == pytest.approx(terms.epsilon, rel=1e-9)
+    assert accounting.epsilon(trained, 1e-4) < together <= 4.0
+    silo = made.silo("site-0")
+    assert Reply.decode(silo.step(made.request(0)), body_limit=10_000).code == "ok"
+    (opened,) = lines(silo, "open")
+    assert accounting.epsilon(events.from_dict(opened["event"]), 1e-4) == pytest.approx(together)
+
+
+def test_whoever_asks_again_gets_the_same_sums(consortium: Callable[..., Any]) -> None:
+    """Also with another model: a second answer would be a second release."""
+    made = evaluated(consortium)
+    silo = made.silo("site-0")
+    silo.step(made.request(0))
+    first, second = (Reply.decode(silo.step(certify(made, value)), body_limit=10**6) for value in (0.0, 1.0))
+    assert json.loads(first.body)["evaluated"] == json.loads(second.body)["evaluated"]
+    restarted = Reply.decode(made.silo("site-0").step(certify(made, 2.0)), body_limit=10**6)
+    assert json.loads(restarted.body)["evaluated"] == json.loads(first.body)["evaluated"]
+    assert len(lines(silo, "evaluate")) == 1
+
+
+def test_a_silo_that_took_no_part_evaluates_nothing(consortium: Callable[..., Any]) -> None:
+    made = evaluated(consortium)
+    silo = made.silo("site-0")
+    reply = Reply.decode(silo.step(certify(made, 0.0)), body_limit=10**6)
+    assert "evaluated" not in json.loads(reply.body)
+    assert silo.ledger.export() == b""
+
+
+@pytest.mark.parametrize("moment", ["before evaluation", "after evaluation"])
+def test_killed_at_any_moment_one_evaluation_leaves(consortium: Callable[..., Any], moment: str) -> None:
+    made = evaluated(consortium)
+
+    def die(at: str) -> None:
+        if at == moment:
+            raise Death(at)
+
+    silo = made.silo("site-0", at=die)
+    silo.step(made.request(0))
+    with pytest.raises(Death):
+        silo.step(certify(made, 0.0))
+    again = made.silo("site-0")
+    assert len(lines(again, "evaluate")) == (moment == "after evaluation")
+    reply = Reply.decode(again.step(certify(made, 0.0)), body_limit=10**6)
+    (line,) = lines(again, "evaluate")
+    assert json.loads(reply.body)["evaluated"]["sums"] == line["sums"]
+
+
+def test_a_policy_must_allow_it(consortium: Callable[..., Any]) -> None:
+    made = evaluated(consortium)
+    records = made.federation.client(0)
+    strict = Policy.for_job(made.job, "site-0", evaluation_epsilon=0.0)
+    with pytest.raises(RequestError, match="an evaluation that costs epsilon = 2"):
+        admit(made.job, strict, "site-0", records)
+    assert Policy.from_toml(made.policies["site-0"].to_toml()).evaluation_epsilon == 2.0
+
+
+def test_sums_that_the_ledger_does_not_have_are_refused(consortium: Callable[..., Any]) -> None:
+    made = evaluated(consortium)
+    made.server().run()
+    (path,) = (made.directory / "site-0").glob("certificates/*/certificate.json")
+    body = json.loads(path.read_bytes())
+    body = {name: value for name, value in body.items() if name not in ("format", "public_key", "signature")}
+    ledger = {"ledger.jsonl": (path.parent / "ledger.jsonl").read_bytes()}
+    made.verified(sign(body, made.signing["site-0"]), ledger)
+    flattered = {**body, "evaluated": {**body["evaluated"], "sums": [9.0] * len(body["evaluated"]["sums"])}}
+    with pytest.raises(CertificateError, match="evaluation is not that of the ledger"):
+        made.verified(sign(flattered, made.signing["site-0"]), ledger)
+    for wrong in ({"sums": [1.0]}, {"sums": ["<b>"] * 3}, {"point": "x"}):
+        told = {**body, "evaluated": {**body["evaluated"], **wrong}}
+        with pytest.raises(CertificateError):
+            made.verified(sign(told, made.signing["site-0"]))
+    quiet = {**body, "evaluation": {**body["evaluation"], "noise_multiplier": 1e6}}
+    with pytest.raises(CertificateError):
+        made.verified(sign(quiet, made.signing["site-0"]))
+
+
+def test_the_officers_page_shows_it(consortium: Callable[..., Any], tmp_path: Path) -> None:
+    made = evaluated(consortium)
+    made.server().run()
+    app = typer.Typer()
+    app.command()(verify_verb)
+    page = tmp_path / "page.html"
+    done = CliRunner().invoke(app, [str(made.directory / "server" / "certificate.json"), "--page", str(page)])
+    assert done.exit_code == 0, done.output
+    assert "Evaluated on 40 records: accuracy" in done.output
+    assert "How good the model is for new records" in page.read_text()
+    assert "client site-1" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"client_epsilon": 50.0}, "per record, not per site"),
+        ({"algorithm": "dp-normfedavg", "sampling": "full", "batch": "leave out"}, "per record, not per site"),
+        ({"evaluation_settings": {"held_bck": 0.1}}, "unknown setting of evaluation"),
+    ],
+)
+def test_a_job_whose_evaluation_cannot_be_charged_is_refused(
+    consortium: Callable[..., Any], settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(RequestError, match=message):
+        evaluated(consortium, **settings)
+
+
+def test_certificates_without_an_evaluation_are_as_before(consortium: Callable[..., Any]) -> None:
+    made = consortium(sites=2, rounds=2)
+    made.server().run()
+    content = (made.directory / "server" / "certificate.json").read_bytes()
+    assert b"evaluat" not in content
+    assert verify(content, {"job.toml": made.job.text.encode()}).evaluation is None
