@@ -93,10 +93,9 @@ def good_weights(recipe: Recipe, federation: Federation) -> Weights:
 def good_clip_norm(asked: Asked) -> float:
     """A share of the length of a record's gradient before training, from public numbers alone."""
     scale = feature_scale(asked.model, asked.feature_norm)
-    if asked.federation.classes is None:
-        # Half of the largest target is a typical residual of an untrained model.
-        return scale * (1.0 if asked.target_bound is None else asked.target_bound / 2)
-    return CLIP_SHARE * scale
+    # Half of the largest target is a large residual of an untrained model.
+    residual = asked.target_bound / 2 if asked.federation.classes is None and asked.target_bound else 1.0
+    return CLIP_SHARE * scale * residual
 
 
 def _good_batch(asked: Asked, privacy: Privacy, rounds: int) -> dict[str, Any]:
