@@ -34,7 +34,7 @@ from typing import Any
 from unittest import mock
 
 from in_process import Death, InProcessBackend
-from small_consortium import ACCELERATED, COINS, FED_SPA, SAGA, SHUFFLED, SITES, SVRG, Small, recipe
+from small_consortium import ACCELERATED, COINS, FED_SPA, SAGA, SHUFFLED, SITES, SUMS, SVRG, Small, recipe
 
 from tacit.deploy.frames import Reply
 from tacit.deploy.guard import Terms
@@ -57,6 +57,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "fed-spa": FED_SPA,
     "shuffled": SHUFFLED,
     "coins behind a shuffler": COINS,
+    "sums": SUMS,
     "with reports": SVRG,
 }
 REPORTS = "with reports"
@@ -70,9 +71,9 @@ class Left:
     messages: dict[tuple[str, int], list[str]] = field(default_factory=dict)
 
     def note(self, frame: bytes) -> None:
-        """One more answer; only those with a message count."""
+        """One more answer; only those with a message count: help with a sum is no release."""
         reply = Reply.decode(frame, body_limit=2**24)
-        if reply.body and not reply.body.startswith(b"{"):
+        if reply.body and reply.releases and not reply.body.startswith(b"{"):
             digest = hashlib.sha256(reply.body).hexdigest()
             self.messages.setdefault((reply.run, reply.round), []).append(digest)
 

@@ -50,6 +50,10 @@ COINS: dict[str, Any] = {
     **SHUFFLED, "algorithm": "shuffled-accelerated", "epsilon": 8.0, "stages": 2, "strong_convexity": 0.1,
     "projection": "ball:5",
 }  # fmt: skip
+SUMS: dict[str, Any] = {
+    "algorithm": "soteriafl-gd", "compressor": "rand-k:0.5", "step": 0.5, "trust": "sum",
+    "quorum": 2, "colluding": 0,
+}  # fmt: skip
 
 
 def recipe(**settings: Any) -> Recipe:
@@ -73,9 +77,9 @@ class Small:
     @cached_property
     def job(self) -> Job:
         """What they agreed to."""
-        shuffled = self.recipe.algorithm.startswith("shuffled-")
+        crowd = self.recipe.algorithm.startswith("shuffled-") or self.recipe.trust == "sum"
         known = Identities.of(self.signing["server"], {site: self.signing[site] for site in SITES})
-        return Job(self.recipe, SITES, (FEATURES,), 2, RECORDS if shuffled else None, self.report, known)
+        return Job(self.recipe, SITES, (FEATURES,), 2, RECORDS if crowd else None, self.report, known)
 
     @cached_property
     def signing(self) -> dict[str, Ed25519PrivateKey]:

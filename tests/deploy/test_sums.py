@@ -46,7 +46,10 @@ BOTH = pytest.mark.parametrize("settings", [RECORDS, WHOLE], ids=["records", "si
 SVRG = {**SUMS, "algorithm": "soteriafl-svrg"}
 
 
-@pytest.mark.parametrize("settings", [RECORDS, SVRG, WHOLE], ids=["records", "svrg", "sites"])
+NORM = {**WHOLE, "algorithm": "dp-normfedavg"}
+
+
+@pytest.mark.parametrize("settings", [RECORDS, SVRG, WHOLE, NORM], ids=["records", "svrg", "sites", "norm"])
 def test_a_run_with_sums(consortium: Make, settings: dict[str, Any]) -> None:
     made = consortium(**settings)
     finished = made.server().run()

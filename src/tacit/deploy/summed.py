@@ -90,8 +90,8 @@ class Summed:
         count = min(rounds_ahead(group.silos), self._job.rounds - round)
         silos: Sequence[int] = range(group.silos)
         for attempt in range(self._attempts + group.silos):
-            # A clock helps a server that lost its number; silos accept only higher ones.
-            number = max(number + 1, int(time.time()))
+            # Minutes help a server that lost its number; silos accept only higher ones.
+            number = max(number + 1, int(time.time()) // 60)
             self._write("batch", run, _NUMBER.pack(number))
             try:
                 made = prepare(group, self._ask(request), Rounds(number, round, count), silos)

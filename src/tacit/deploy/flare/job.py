@@ -29,7 +29,7 @@ CLIENT_CONFIG: dict[str, Any] = {
 SERVER_CONFIG: dict[str, Any] = {
     "format_version": 2,
     # Silos poll for work, so this interval is the latency of a round; FLARE's default is two seconds.
-    "server": {"heart_beat_timeout": 600, "task_request_interval": 0.1},
+    "server": {"heart_beat_timeout": 600, "task_request_interval": 0.05},
     "workflows": [{"id": "rounds", "path": CONTROLLER, "args": {}}],
     "task_data_filters": [],
     "task_result_filters": [],

@@ -52,7 +52,7 @@ def require_flare() -> None:
 def new_board(party: PartyFolder) -> Board:
     """An empty status board for a server's run."""
     job = party.job
-    title = f"{job.recipe.algorithm}, {len(job.sites)} silos, quorum {party.quorum}"
+    title = f"{job.recipe.algorithm}, {len(job.sites)} silos, quorum {party.quorum}{', sums only' * job.summed}"
     silos = {site: SiloStatus() for site in job.sites}
     return Board(title, job.rounds, silos, insecure=job.insecure, reports=job.report is not None)
 
@@ -119,6 +119,12 @@ def run_silo(party: PartyFolder, records: Federation, say: Callable[[str], None]
         say(f"{site}: job {party.job.digest}")
         noise = f"noise multiplier {terms.noise_multiplier:.4g}"
         say(f"{site}: {terms.records} records, {noise}, {terms.planned} rounds")
+        if party.job.summed:
+            trust = party.job.algorithm.trust
+            say(
+                f"{site}: the server can open only sums over at least {trust.quorum} silos, of which "
+                f"{trust.colluding} may help it; multipliers are those of such a sum"
+            )
         with silo.ledger.page() as page:
             say(f"{site}: {standing(terms, page.account)}")
         _answer_until_stopped(party, silo, say)
