@@ -59,7 +59,7 @@ def main(folder: Path) -> None:
     for name, rows in HOSPITALS.items():
         patients(rows, rng).to_csv(folder / f"{name}.csv", index=False)
     patients(5, rng).drop(columns="readmitted").to_csv(folder / "new.csv", index=False)
-    visits(2500, rng).to_csv(folder / "visits.csv", index=False)
+    visits(1500, rng).to_csv(folder / "visits.csv", index=False)
 
 
 if __name__ == "__main__":

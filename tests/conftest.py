@@ -18,9 +18,8 @@ os.environ["TACIT_CACHE"] = ""
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of real processes come first: they wait more than they compute, and one of them takes minutes."""
-    items.sort(
-        key=lambda item: 0 if "test_flare_faults" in item.nodeid else 1 if "test_flare" in item.nodeid else 2
-    )
+    first = ("test_flare_faults", "test_examples", "test_flare")
+    items.sort(key=lambda item: next((k for k, name in enumerate(first) if name in item.nodeid), len(first)))
 
 
 @pytest.fixture(scope="session")

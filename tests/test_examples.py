@@ -16,6 +16,8 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 def run(name: str, folder: Path) -> str:
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "ROUNDS": "3"}
+    # The accountant's answers are kept from one command to the next.
+    environment["TACIT_CACHE"] = str(folder / "cache")
     words = ["bash", str(EXAMPLES / name), str(folder)]
     done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

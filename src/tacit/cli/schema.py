@@ -76,4 +76,4 @@ def check(
     said = Schema.read(schema)
     said.check_confirmed(public_schema)
     found = federate([TableSource(read_table(table), str(table), None if said.client else "one client")], said)
-    typer.echo(f"{table} fits {schema}. {found.describe()}")
+    typer.echo(f"{table} fits {schema} (digest {said.digest}). {found.describe()}")

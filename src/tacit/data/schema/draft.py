@@ -103,7 +103,7 @@ def draft_schema(
     """
     if frame.empty:
         raise DataError("the table holds no records, so there is nothing to draft a schema from")
-    frame = frame.rename(columns=str)
+    frame = frame.rename(columns=str).replace([np.inf, -np.inf], np.nan)
     names = list(frame.columns)
     check_columns(frame, [name for name in (target, client, person) if name is not None], "the table")
     comments: dict[str, str] = {}

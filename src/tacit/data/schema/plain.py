@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import tomli_w
 
 from tacit.errors import RequestError, unknown_name
@@ -18,7 +19,7 @@ def as_text(value: Any) -> str:
     >>> as_text(3.0), as_text(True), as_text("A")
     ('3', 'true', 'A')
     """
-    if isinstance(value, bool) or type(value).__name__ == "bool_":
+    if isinstance(value, bool | np.bool_):
         return str(value).lower()
     if isinstance(value, float) and value.is_integer():
         return str(int(value))

@@ -60,7 +60,10 @@ def target_values(frame: pd.DataFrame, target: Predicted, where: str) -> Vector:
 def without_target_gaps(frame: pd.DataFrame, target: Predicted, where: str) -> pd.DataFrame:
     """The rows that have a target, if the schema says that others are left out."""
     check_columns(frame, [target.column], where)
-    return frame[frame[target.column].notna()] if target.missing == "leave-out" else frame
+    if target.missing != "leave-out":
+        return frame
+    column = frame[target.column]
+    return frame[column.notna() & ~column.isin([np.inf, -np.inf])]
 
 
 def _values(column: pd.Series[Any], said: Column, where: str, strict: bool) -> Vector:
@@ -92,8 +95,8 @@ def _numbers(column: pd.Series[Any], name: str) -> Vector:
             raise DataError(f"{name} must hold numbers, but row {row} holds {column.iloc[row]!r}")
         column = numbers
     values: Vector = column.to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
-    if np.isinf(values).any():
-        raise DataError(f"{name} has an infinite value in row {int(np.isinf(values).argmax())}")
+    # The result of a division by zero says as little as a gap.
+    values[np.isinf(values)] = np.nan
     return values
 
 
