@@ -33,11 +33,11 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from in_process import Death, InProcessBackend
 from small_consortium import ACCELERATED, COINS, FED_SPA, SAGA, SHUFFLED, SITES, SVRG, Small, recipe
 
 from tacit.deploy.frames import Reply
 from tacit.deploy.guard import Terms
-from tacit.deploy.in_process import Death, InProcessBackend
 from tacit.deploy.ledger import Ledger
 from tacit.deploy.report import Report
 from tacit.deploy.seam import Party

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from in_process import InProcessBackend
 
 from tacit.deploy.guard import Terms, admit
 from tacit.deploy.identities import Identities
-from tacit.deploy.in_process import InProcessBackend
 from tacit.deploy.job import Job
 from tacit.deploy.mixing import Covers, PublicKeys
 from tacit.deploy.policy import Policy

@@ -19,8 +19,8 @@ class HalfSteps:
     def init(self, point: Tensor) -> tacit.State:
         return {"point": point}
 
-    def broadcast(self, state: tacit.State, round: int) -> Tensor:
-        return state["point"]
+    def broadcast(self, state: tacit.State, round: int) -> tacit.State:
+        return {"point": state["point"]}
 
     def step(self, state: tacit.State, direction: Tensor, round: int) -> tacit.State:
         return {"point": state["point"] - self.step_size / 2 * direction}

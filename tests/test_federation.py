@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import pytest
 import torch
 from hypothesis import given
@@ -335,81 +334,6 @@ class TestFromClients:
     def test_as_many_names_as_clients(self) -> None:
         with pytest.raises(DataError, match="names must have 1 entries"):
             Federation.from_clients([([[1.0]], [0])], names=["a", "b"])
-
-
-class TestFromFrame:
-    frame = pd.DataFrame(
-        {
-            "age": [30, 40, 50],
-            "smoker": [True, False, True],
-            "region": ["south", "north", "south"],
-            "charges": [1.0, 2.0, 3.0],
-            "hospital": ["B", "A", "B"],
-        }
-    )
-
-    def test_numbers_as_they_are_and_words_one_hot(self) -> None:
-        federation = Federation.from_frame(self.frame, target="charges", client="hospital")
-        assert federation.names == ("A", "B")
-        assert federation.features.tolist() == [[40, 1, 0, 1, 0], [30, 0, 1, 0, 1], [50, 0, 1, 0, 1]]
-        assert federation.targets.tolist() == [2, 1, 3]
-        assert federation.peeks == ("one-hot categories found in the data: region",)
-
-    def test_declared_categories_are_no_look_at_the_data(self) -> None:
-        regions = pd.CategoricalDtype(["west", "south", "north"])
-        frame = self.frame.astype({"region": regions})
-        federation = Federation.from_frame(frame, target="charges", client="hospital")
-        assert federation.features[:, 3:].tolist() == [[0, 0, 1], [0, 1, 0], [0, 1, 0]]
-        assert federation.peeks == ()
-
-    def test_categories_of_training_and_test_together(self) -> None:
-        test = self.frame.assign(region="east").drop(columns="hospital")
-        federation = Federation.from_frame(self.frame, target="charges", client="hospital", test=test)
-        assert federation.feature_shape == (6,)
-        assert federation.test_batch().features[0].tolist() == [30, 0, 1, 1, 0, 0]
-
-    def test_declared_classes_of_the_target(self) -> None:
-        levels = pd.CategoricalDtype(["low", "middle", "high"])
-        frame = self.frame.assign(charges=pd.Series(["high", "low", "high"], dtype=levels))
-        federation = Federation.from_frame(frame, target="charges", client="hospital")
-        assert federation.targets.tolist() == [0, 2, 2]
-        assert federation.class_names == ("low", "middle", "high")
-
-    @pytest.mark.parametrize("kind", ["int64", "Int64", "float64", "Float64", "bool", "boolean", "string"])
-    def test_kinds_of_target_columns(self, kind: str) -> None:
-        frame = self.frame.assign(charges=pd.Series([1, 0, 1]).astype(kind))
-        federation = Federation.from_frame(frame, target="charges", client="hospital")
-        assert federation.targets.tolist() == [0, 1, 1]
-        assert (federation.classes is None) == (kind in ("float64", "Float64"))
-
-    @pytest.mark.parametrize(
-        ("column", "values"),
-        [
-            ("age", [30.0, 40.0, None]),
-            ("age", pd.array([30, 40, None], dtype="Int64")),
-            ("region", ["south", "north", None]),
-            ("charges", [1.0, 2.0, None]),
-        ],
-    )
-    def test_a_missing_value_names_the_client(self, column: str, values: object) -> None:
-        frame = self.frame.assign(**{column: values})
-        with pytest.raises(DataError, match=r"client 1 \('B'\), record 1: a value is missing"):
-            Federation.from_frame(frame, target="charges", client="hospital")
-
-    def test_missing_columns(self) -> None:
-        with pytest.raises(DataError, match="the table has no column 'clinic'; it has age, smoker"):
-            Federation.from_frame(self.frame, target="charges", client="clinic")
-        with pytest.raises(DataError, match="the test table has no column 'age'"):
-            Federation.from_frame(
-                self.frame, target="charges", client="hospital", test=self.frame.drop(columns="age")
-            )
-        with pytest.raises(DataError, match="no feature columns"):
-            Federation.from_frame(self.frame[["charges", "hospital"]], target="charges", client="hospital")
-
-    def test_times_are_refused(self) -> None:
-        frame = self.frame.assign(age=pd.date_range("2020-01-01", periods=3))
-        with pytest.raises(DataError, match="column 'age' holds times"):
-            Federation.from_frame(frame, target="charges", client="hospital")
 
 
 class Squares(Dataset[tuple[torch.Tensor, int]]):

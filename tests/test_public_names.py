@@ -130,3 +130,15 @@ def test_the_stub_has_one_name_a_line() -> None:
     stub = ast.parse(Path(str(tacit.__file__)).with_suffix(".pyi").read_text())
     names = [alias for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names]
     assert [alias.asname for alias in names] == [alias.name for alias in names] == list(tacit.__all__)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_has_defaults(name: str) -> None:
+    """`tacit.<name>(model)` is an algorithm that can be planned, whatever is left open."""
+    entry = ALGORITHMS[name]
+    federation = tacit.load("digits", clients=4, unit_norm=True)
+    algorithm = getattr(tacit, entry.make.__name__)(tacit.build_model("softmax", federation))
+    assert algorithm.name == name
+    privacy: Any = tacit.Target(epsilon=8, delta=1e-5) if entry.private else "none"
+    plan = tacit.plan(algorithm, federation, rounds=2, privacy=privacy)
+    assert tacit.simulate(plan).history.rows[-1].round == 2

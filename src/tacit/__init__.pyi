@@ -24,6 +24,8 @@ from tacit.engine.simulate import simulate as simulate
 from tacit.engine.run import Run as Run
 from tacit.engine.history import History as History
 from tacit.engine.trained import Trained as Trained
+from tacit.engine.loaded import LoadedRun as LoadedRun
+from tacit.engine.loaded import load_run as load_run
 from tacit.engine.recipe import Recipe as Recipe
 from tacit.engine.compare import Outcome as Outcome
 from tacit.engine.compare import compare as compare
@@ -36,6 +38,8 @@ from tacit.federation import Batch as Batch
 from tacit.federation import Federation as Federation
 from tacit.data import from_files as from_files
 from tacit.data import load as load
+from tacit.data.schema import Schema as Schema
+from tacit.data.schema import draft_schema as draft_schema
 
 # Promises.
 from tacit.privacy import Adjacency as Adjacency
@@ -112,6 +116,7 @@ from tacit.client.work import Work as Work
 from tacit.client.local_steps import NoisyLocalSteps as NoisyLocalSteps
 from tacit.algorithms.scaffold import ControlledSteps as ControlledSteps
 from tacit.client.bounded_update import BoundedUpdate as BoundedUpdate
+from tacit.client.quantile_update import QuantileUpdate as QuantileUpdate
 from tacit.client.coin_gradient import CoinGradient as CoinGradient
 from tacit.client.binomial_gradient import BinomialGradient as BinomialGradient
 
@@ -138,6 +143,7 @@ from tacit.server.update import Averaged as Averaged
 from tacit.server.update import Descent as Descent
 from tacit.server.self_tuned import SelfTuned as SelfTuned
 from tacit.server.update import Kept as Kept
+from tacit.server.quantile_clip import QuantileClip as QuantileClip
 from tacit.server.update import Output as Output
 from tacit.server.update import ServerUpdate as ServerUpdate
 from tacit.server.accelerated import Accelerated as Accelerated

@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
     from tacit.data.encode import Arrays, Task
+    from tacit.data.schema import Schema
 
 
 _ALIGNMENT_BYTES = 64
@@ -118,6 +120,9 @@ class Federation:
     the whole federation; None for 1 each"""
     feature_norm: float | None = None
     """A public bound on the norm of a record's features, if one is known"""
+    schema: Schema | None = None
+    """The public description of the table that the records come from. If it names persons, a record is a person:
+    a bundle of rows (`tacit.data.schema.records.bundled`)"""
 
     def __post_init__(self) -> None:
         check_federation(self)
@@ -175,21 +180,31 @@ class Federation:
     def from_frame(
         cls,
         frame: pd.DataFrame,
+        schema: Schema | Path | str | None = None,
         *,
-        target: str,
-        client: str,
+        target: str | None = None,
+        client: str | None = None,
         test: pd.DataFrame | None = None,
-        **options: Any,
+        public_schema: bool = False,
+        name: str = "custom",
     ) -> Federation:
-        """A federation from a table with a target column, a client column and feature columns.
+        """A federation from a table and its schema, which says everything about how records are prepared.
 
-        Numeric columns are used unchanged and not standardised; text, categorical and bool columns are one-hot
-        encoded. The categories come from the private data, which is recorded in `peeks`; declare a pandas
-        categorical dtype to fix them beforehand. Other options as in `from_arrays`.
+        Args:
+            frame: the table, with a column that names the client of every row.
+            schema: the public description of the table, or the path of a schema.toml.
+            target: without a schema, the column to predict.
+            client: without a schema, the column that names the client.
+            test: a table of test records, instead of the share that the schema holds back.
+            public_schema: accept as public what the schema (or, without one, a draft of it) took from the
+                records; it is recorded in `peeks` by name.
+            name: the data set's name.
         """
         from tacit.data import build
 
-        return build.from_frame(frame, target=target, client=client, test=test, **options)
+        return build.from_frame(
+            frame, schema, target=target, client=client, test=test, public_schema=public_schema, name=name
+        )
 
     @classmethod
     def from_datasets(
@@ -217,6 +232,21 @@ class Federation:
     def feature_shape(self) -> tuple[int, ...]:
         """The shape of one record's features: (d,) for vectors, (channels, height, width) for images."""
         return tuple(self.features.shape[1:])
+
+    @property
+    def by_person(self) -> bool:
+        """Whether a record is a person with several rows."""
+        return self.schema is not None and self.schema.person is not None
+
+    @property
+    def inputs(self) -> int:
+        """How many numbers a model gets for one record, or for one row of a person."""
+        return self.features.shape[-1] - 2 if self.by_person else self.features[0].numel()
+
+    @property
+    def target_scale(self) -> float:
+        """One unit of the targets, in the target's own unit: errors of regressions are multiplied with it."""
+        return 1.0 if self.schema is None or self.schema.target.classed else self.schema.target.half
 
     @cached_property
     def offsets(self) -> Tensor:

@@ -25,11 +25,9 @@ class Constant:
     """The same step in every round."""
 
     def factor(self, round: int) -> float:
-        """Always one."""
         return 1.0
 
     def spec(self) -> str:
-        """The name of the schedule."""
         return "constant"
 
 
@@ -47,7 +45,6 @@ class Exponential:
         return float(self.decay**round)
 
     def spec(self) -> str:
-        """Its name and the decay."""
         return f"exponential:{self.decay!r}"
 
 
@@ -60,7 +57,6 @@ class InverseSqrt:
         return float((round + 1) ** -0.5)
 
     def spec(self) -> str:
-        """The name of the schedule."""
         return "inverse-sqrt"
 
 

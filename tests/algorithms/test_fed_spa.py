@@ -92,7 +92,7 @@ def test_compositions() -> None:
     assert spa.server == Adaptive(0.05, 0.9, 0.99, 1e-3, InverseSqrt())
     assert spa.work.schedule == InverseSqrt()
     assert isinstance(fed.work, NoisyLocalSteps)
-    assert fed.work.kept == MODEL.dim
+    assert fed.work.bounded == MODEL.dim
     assert (fed.uplink, fed.server) == (Direct(Identity()), Descent(1.0)), "FedAvg has no global step to shrink"
     assert isinstance(coins.work, BinomialGradient)
     assert (coins.uplink, coins.work.noise.bits) == (Direct(WholeSteps(12)), 12)
@@ -122,7 +122,7 @@ def test_epsilon_counted_again(algorithm: Algorithm, federation: Federation) -> 
     assert (guarantee.unit, guarantee.adversary) == (Unit.RECORD, Adversary.SERVER)
     work = algorithm.work
     if isinstance(work, NoisyLocalSteps):
-        steps, reach = work.steps, work.bound.norm(work.kept)
+        steps, reach = work.steps, work.bound.norm(work.bounded)
         z = float(calibration.noise_stds[0]) * 0.2 * 60 / reach
     else:
         # The coins of the grid on which they fall, as a Gaussian: one record moves the mean by bound / b.
@@ -152,7 +152,7 @@ def test_messages_are_as_long_as_the_history_says(algorithm: Algorithm, federati
     assert run.last.uplink_bits_total == 2 * sum(8 * len(message) for message in messages)
     assert torch.equal(compressor.decode(messages, MODEL.dim).dense(), packets.dense())
     if isinstance(algorithm.work, NoisyLocalSteps):
-        kept = algorithm.work.kept
+        kept = algorithm.work.bounded
         assert int((packets.dense() != 0).sum(1).max()) <= kept
         if compressor.spec().startswith("rand-k") and "+" not in compressor.spec():
             assert len(messages[0]) == 6 + 8 + 4 * kept, "a seed and k values"

@@ -252,7 +252,7 @@ def test_outputs(output: str) -> None:
         state = simulation.start()
         for _ in range(rounds - 1):
             state = simulation.advance(state, simulation.cohort(state.round))
-        points.append(last.algorithm.server.broadcast(state.server.update, state.round))
+        points.append(last.algorithm.server.broadcast(state.server.update, state.round)["point"])
     run = tacit.simulate(plan)
     if output == "average":
         torch.testing.assert_close(run.parameters, torch.stack(points).double().mean(0).float())

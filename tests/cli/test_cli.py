@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -99,10 +100,10 @@ def test_run_prints_one_json_object_and_leaves_a_run_directory(tmp_path: Path) -
     assert len(summary["protection"]) >= 4
     records = [row for row in summary["protection"] if row["protected"] == "one record"]
     assert max(row["epsilon"] or 0 for row in records) == summary["epsilon"]
-    files = {path.name for path in (tmp_path / "here").iterdir()} - {"report.html"}
-    assert (tmp_path / "here" / "report.html").is_file()
+    files = {path.name for path in (tmp_path / "here").iterdir()}
     assert files == {
-        "recipe.toml", "history.csv", "summary.json", "ledger.jsonl", "model.safetensors", "checkpoints",
+        "recipe.toml", "history.csv", "summary.json", "ledger.jsonl", "model.safetensors", "model.json",
+        "checkpoints", "report.html",
     }  # fmt: skip
     again = tacit("run", "here/recipe.toml", "--out=there", "--json", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
@@ -351,16 +352,24 @@ def test_theory_answers_for_the_recipe_at_hand(inside: Inside) -> None:
 def test_a_users_own_file_is_a_data_set(inside: Inside, tmp_path: Path) -> None:
     rows = [f"{i % 7},{(i * 5) % 3},{'ab'[i % 2]},{i % 2}" for i in range(60)]
     (tmp_path / "patients.csv").write_text("age,stage,hospital,ill\n" + "\n".join(rows) + "\n")
-    done = inside(
-        "run", "--data=patients.csv", "--set=data.target=ill", "--set=data.client=hospital", "--rounds=2",
-        "--json", "--out=here",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    summary = json.loads(done.stdout)
-    assert (summary["clients"], summary["records"]) == (2, 60)
     refused = inside("run", "--data=patients.csv")
     assert refused.returncode == 2
-    assert "target" in refused.stderr
+    assert "ill.classes" in " ".join(refused.stderr.split())
+    drafted = inside("schema", "draft", "patients.csv", "--out=schema.toml")
+    assert drafted.returncode == 0, drafted.stderr
+    run = ["run", "--data=patients.csv", "--schema=schema.toml", "--rounds=2", "--json"]
+    unconfirmed = inside(*run)
+    assert unconfirmed.returncode == 2
+    assert "looked_at" in unconfirmed.stderr
+    accepted = inside(*run, "--public-schema", "--out=accepted")
+    assert accepted.returncode == 0, accepted.stderr
+    assert "classes of ill" in json.loads(accepted.stdout)["promise"]
+    text = (tmp_path / "schema.toml").read_text()
+    (tmp_path / "schema.toml").write_text(re.sub(r"looked_at = .*\n", "", text))
+    confirmed = json.loads(inside(*run, "--out=confirmed").stdout)
+    assert (confirmed["clients"], confirmed["records"]) == (2, 48)
+    assert "schema" not in confirmed["promise"]
+    assert "test_metric" in confirmed["not_covered"]
 
 
 def test_help_does_not_wait_for_torch(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -55,7 +56,7 @@ def test_without_noise_the_chosen_coordinates_are_those_of_the_vector(make: str,
     at = torch.stack([torch.randperm(DIM)[:5].sort().values for _ in range(CLIENTS)])
     silence = torch.zeros(CLIENTS, dtype=torch.float64)
     whole, _ = work.run(point, _cohort(federation, 1), work.init(point, federation), silence)
-    part, _ = work.run(point, _cohort(federation, 1), work.init(point, federation), silence, at=at)
+    part, _ = work.run(point, replace(_cohort(federation, 1), at=at), work.init(point, federation), silence)
     assert torch.equal(part, whole.gather(1, at))
 
 
@@ -67,7 +68,7 @@ def test_every_sent_coordinate_carries_the_calibrated_noise(noise: Noise, federa
     at = torch.tensor([[1, 7, 19], [0, 1, 2], [4, 5, 6], [16, 17, 18]])
     clean, _ = work.run(point, _cohort(federation, 0), {}, torch.zeros(CLIENTS, dtype=torch.float64))
     draws = 400
-    rounds = [work.run(point, _cohort(federation, t), {}, multipliers, at=at)[0] for t in range(draws)]
+    rounds = [work.run(point, replace(_cohort(federation, t), at=at), {}, multipliers)[0] for t in range(draws)]
     scaled = torch.stack(rounds).double() - clean.gather(1, at).double()
     scaled = (scaled / work.noise_stds(federation.sizes, multipliers)[:, None]).flatten(1)
     assert float(scaled.mean(0).abs().max()) < 4.5 / math.sqrt(draws)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from tacit.data import from_files
+from tacit.data.schema import Column, Predicted, Schema
 from tacit.errors import DataError, RequestError
 
 NORTH = pd.DataFrame({"age": [30, 40], "ward": ["a", "b"], "ill": ["no", "yes"]})
@@ -24,24 +27,32 @@ def write(frame: pd.DataFrame, path: Path) -> Path:
     return path
 
 
+WARDS = Schema(
+    Predicted("ill", "binary", classes=("no", "yes")),
+    (Column("ward", "category", categories=("a", "b", "c")), Column("age", "number", range=(0, 100))),
+    test_share=0.0,
+)
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 class TestTables:
     def test_one_file_a_client(self, tmp_path: Path, suffix: str) -> None:
         paths = [write(SOUTH, tmp_path / f"south{suffix}"), write(NORTH, tmp_path / f"north{suffix}")]
-        federation = from_files(paths, target="ill", test=paths[1], name="wards")
+        federation = from_files(paths, schema=WARDS, test=paths[1], name="wards")
         assert federation.names == ("south", "north")
         assert federation.sizes.tolist() == [1, 2]
-        assert federation.features.tolist() == [[0, 0, 1, 50], [1, 0, 0, 30], [0, 1, 0, 40]]
+        features = federation.features.numpy()
+        np.testing.assert_allclose(features, [[0, 0, 1, 0], [1, 0, 0, -0.4], [0, 1, 0, -0.2]], atol=1e-7)
         assert federation.targets.tolist() == [1, 0, 1]
-        assert federation.test_batch().features.tolist() == [[1, 0, 0, 30], [0, 1, 0, 40]]
+        np.testing.assert_allclose(federation.test_batch().features.numpy(), features[1:])
         assert federation.name == "wards"
-        assert federation.peeks == ("one-hot categories found in the data: ward",)
+        assert federation.peeks == ()
 
     def test_a_client_column(self, tmp_path: Path, suffix: str) -> None:
-        both = pd.concat([NORTH, SOUTH])
-        federation = from_files([write(both, tmp_path / f"both{suffix}")], target="ill", client="ward")
+        both = write(pd.concat([NORTH, SOUTH]), tmp_path / f"both{suffix}")
+        federation = from_files([both], schema=replace(WARDS, columns=WARDS.columns[1:], client="ward"))
         assert federation.names == ("a", "b", "c")
-        assert federation.features.tolist() == [[30], [40], [50]]
+        assert federation.features.shape == (3, 1)
 
 
 class TestArrays:
@@ -109,13 +120,16 @@ def test_same_stem_in_two_folders(tmp_path: Path) -> None:
         from_files([paths[0], paths[0]])
 
 
+AGES = Schema(Predicted("ill", "binary", classes=("0", "1")), (Column("age", "number", range=(0, 100)),))
+
+
 @pytest.mark.parametrize(
     ("north", "south", "message"),
     [
         ("age,ill\n1,0\n", "age\n2\n", "south.csv has no column 'ill'"),
-        ("age,ill\n1,0\n", "age,ill,bmi\n2,1,3\n", "north.csv has no column 'bmi'"),
-        ("age,ill\n1,0\n", "age,ill\n?,1\n", "column 'age' holds numbers in only one of .*north.csv and .*south"),
-        ("age,ill\n1,0\n", "age,ill\n,1\n", r"client 1 \('south'\), record 0: a value is missing"),
+        ("age,ill\n1,0\n", "ill,bmi\n1,3\n", "south.csv has no column 'age'"),
+        ("age,ill\n1,0\n", "age,ill\n?,1\n", r"south.csv: column 'age' must hold numbers, but row 0 holds '\?'"),
+        ("age,ill\n1,0\n", "age,ill\n,1\n", "south.csv: column 'age' has a gap, first in row 0"),
         ("age,ill\n1,0\n", "age,ill\n", "south.csv holds no records"),
         ("age,ill\n1,0\n", "", "south.csv cannot be read as CSV"),
         ("age,ill\n1,0\n", 'age,ill\n"1,0\n', "south.csv cannot be read as CSV"),
@@ -125,7 +139,7 @@ def test_files_that_do_not_fit_are_named(tmp_path: Path, north: str, south: str,
     (tmp_path / "north.csv").write_text(north)
     (tmp_path / "south.csv").write_text(south)
     with pytest.raises(DataError, match=message):
-        from_files([tmp_path / "north.csv", tmp_path / "south.csv"], target="ill")
+        from_files([tmp_path / "north.csv", tmp_path / "south.csv"], schema=AGES)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +147,8 @@ def test_files_that_do_not_fit_are_named(tmp_path: Path, north: str, south: str,
     [
         ([], {}, "at least one file"),
         ("a.csv", {"target": "y"}, "must be a list"),
-        (["a.csv"], {}, "target is missing"),
+        (["a.npz"], {"schema": AGES}, "a schema describes tables"),
+        (["a.csv"], {"task": "regression"}, "said by its schema"),
         (["a.csv"], {"target": "y"}, "a.csv does not exist"),
         (["a.npz"], {}, "a.npz does not exist"),
         (["a.libsvm"], {}, "a.libsvm does not exist"),
@@ -141,6 +156,6 @@ def test_files_that_do_not_fit_are_named(tmp_path: Path, north: str, south: str,
         (["a.csv", "b.npz"], {"target": "y"}, "all files must be of one kind"),
     ],
 )
-def test_bad_requests(paths: list[str], options: dict[str, str], message: str) -> None:
+def test_bad_requests(paths: list[str], options: dict[str, Any], message: str) -> None:
     with pytest.raises(RequestError, match=message):
         from_files(paths, **options)

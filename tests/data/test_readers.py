@@ -14,7 +14,7 @@ import pytest
 from tacit.data import datasets, images, load
 from tacit.data.images import read_cifar, read_idx
 from tacit.data.svmlight import read_svmlight
-from tacit.data.tabular import INSURANCE, Schema, read_table
+from tacit.data.tabular import INSURANCE, PublishedTable, read_table
 from tacit.errors import DataError
 
 
@@ -130,7 +130,7 @@ def test_a9a_with_lines_missing(tmp_path: Path) -> None:
         load("a9a", data_dir=tmp_path)
 
 
-TINY = Schema("y", 2, ("x",), {"c": ("low", "high")}, ("x",))
+TINY = PublishedTable("y", 2, ("x",), {"c": ("low", "high")}, ("x",))
 
 
 def test_table_numbers_categories_as_listed(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from benchmarks.in_process import NO_FAULT, InProcessBackend
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
@@ -22,7 +23,6 @@ from tacit.algorithms.registry import algorithm_entry
 from tacit.deploy.frames import Request, point_to_bytes
 from tacit.deploy.guard import admit
 from tacit.deploy.identities import Identities
-from tacit.deploy.in_process import NO_FAULT, InProcessBackend
 from tacit.deploy.job import Job
 from tacit.deploy.mixing import Covers, PublicKeys
 from tacit.deploy.policy import Policy

@@ -105,7 +105,7 @@ def test_a_silo_vouches_for_the_points_it_was_asked_at_and_not_for_the_model(
         json.loads(json.loads(line)["body"]) for line in _beside(_of_silo(made))["ledger.jsonl"].splitlines()
     ]
     assert body["points"] == {str(line["round"]): line["point"] for line in lines if line["kind"] == "release"}
-    assert _content(_of_run(made))["only_stated"]["files"] == "that this model came of the run"
+    assert _content(_of_run(made))["only_stated"]["files"] == "that the run produced this model"
 
 
 def test_a_forged_certificate_of_a_silo_fails_with_any_key_but_the_jobs(consortium: Callable[..., Any]) -> None:

@@ -66,7 +66,7 @@ def test_from_a_file_to_folders_and_what_their_owners_do_wrong(
     assert "tacit silo . --data RECORDS" in made.stdout
     for words, reason in (
         (["silo", "heart/lyon"], "--data is missing"),
-        (["silo", "heart/lyon", "--data", "none.csv", "--target", "y"], "does not exist"),
+        (["silo", "heart/lyon", "--data", "none.npz"], "does not exist"),
         (["server", "heart/lyon"], "tacit silo"),
         (["shuffler", "heart/lyon"], "tacit silo"),
         (["deploy", "--local", "2", "--report", "10"], "EVERY,LOSS_BOUND,EPSILON"),

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 pytest.importorskip("nvflare", reason="deployment over FLARE needs the extra: pip install 'tacit[deploy]'")
 
@@ -23,6 +22,7 @@ import psutil
 from tacit.deploy.flare.backend import flare_backend
 from tacit.deploy.flare.kits import Network, write_kits
 from tacit.deploy.flare.parties import free_ports
+from tacit.engine.loaded import load_run
 from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
 from tacit.engine.simulate import simulate
@@ -75,8 +75,10 @@ def test_a_deployed_trial_equals_the_simulator_and_leaves_no_process(tmp_path: P
     plan = make_plan(recipe)
     # One client at a time, because silos cannot share a matrix product.
     run = simulate(plan, memory_limit_bytes=1)
-    parameters = load_file(summary["model"])["parameters"]
-    assert torch.equal(parameters, run.parameters)
+    loaded = load_run(Path(summary["model"]).parent)
+    assert torch.equal(loaded.trained.parameters, run.parameters)
+    assert loaded.guarantee["silos"].keys() == summary["silos"].keys()
+    assert len(loaded.history) == ROUNDS
 
     verify = [sys.executable, "-m", "tacit", "verify", summary["certificate"]]
     assert subprocess.run(verify, capture_output=True, timeout=120, check=False).returncode == 0

@@ -85,27 +85,33 @@ def _job(**data_settings: object) -> Job:
 
 
 @pytest.fixture
-def csv(tmp_path: Path) -> str:
-    (tmp_path / "own.csv").write_text("age,dose,sick\n3,4,1\n0.3,0.4,0\n")
-    return str(tmp_path / "own.csv")
+def arrays(tmp_path: Path) -> str:
+    np.savez(tmp_path / "own.npz", X=[[3.0, 4.0], [0.3, 0.4]], y=[1, 0])
+    return str(tmp_path / "own.npz")
 
 
-def test_a_silos_file_becomes_one_client(csv: str) -> None:
-    records = own_records(csv, _job(), target="sick")
+def test_a_silos_file_becomes_one_client(arrays: str) -> None:
+    records = own_records(arrays, _job())
     assert (records.clients, records.classes) == (1, 2)
     np.testing.assert_allclose(records.features, [[3, 4], [0.3, 0.4]])
     assert _job().at_site("berlin", records).ids.tolist() == [0]
 
 
-def test_each_records_own_scaling_is_done_at_home_once(csv: str) -> None:
-    job = _job(unit_norm=True, target="sick")
-    np.testing.assert_allclose(own_records(csv, job).features, [[0.6, 0.8], [0.3, 0.4]], rtol=1e-6)
-    np.testing.assert_allclose(own_records(csv, job, prepared=True).features, [[3, 4], [0.3, 0.4]])
+def test_each_records_own_scaling_is_done_at_home_once(arrays: str) -> None:
+    job = _job(unit_norm=True)
+    np.testing.assert_allclose(own_records(arrays, job).features, [[0.6, 0.8], [0.3, 0.4]], rtol=1e-6)
+    np.testing.assert_allclose(own_records(arrays, job, prepared=True).features, [[3, 4], [0.3, 0.4]])
 
 
-def test_a_preparation_that_needs_everybodys_records_is_refused(csv: str) -> None:
+def test_a_preparation_that_needs_everybodys_records_is_refused(arrays: str) -> None:
     with pytest.raises(RequestError, match="all silos at once"):
-        own_records(csv, _job(normalise=True), target="sick")
+        own_records(arrays, _job(normalise=True))
+
+
+def test_a_table_needs_a_schema_that_all_agreed_on(tmp_path: Path) -> None:
+    (tmp_path / "own.csv").write_text("age,dose,sick\n3,4,1\n0.3,0.4,0\n")
+    with pytest.raises(RequestError, match="the job has no schema"):
+        own_records(str(tmp_path / "own.csv"), _job())
 
 
 def test_records_from_a_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

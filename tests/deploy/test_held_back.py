@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 import typer
+from benchmarks.in_process import Death
 from typer.testing import CliRunner
 
 from tacit.cli.verify import verify as verify_verb
 from tacit.deploy.frames import Reply, Request, point_to_bytes
 from tacit.deploy.guard import admit
-from tacit.deploy.in_process import Death
 from tacit.deploy.policy import Policy
 from tacit.deploy.signatures import CertificateError, sign
 from tacit.deploy.verification import verify

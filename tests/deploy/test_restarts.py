@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from benchmarks.in_process import Death
 
 from tacit.deploy.frames import Reply
 from tacit.deploy.guard import admit
-from tacit.deploy.in_process import Death
 from tacit.deploy.ledger import Account, Ledger
 from tacit.deploy.seam import Code
 from tacit.deploy.silo import Silo

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from benchmarks.in_process import Death, damaged
 from torch import Tensor
 
 from tacit.deploy.frames import Reply, Request
-from tacit.deploy.in_process import Death, damaged
 from tacit.deploy.reading import QuorumError
 from tacit.deploy.run_state import RunState
 from tacit.deploy.seam import Answer, Code, SiteError
@@ -126,6 +126,7 @@ def _check_promises(made: Any) -> None:
         {"algorithm": "soteriafl-saga", "snapshot_probability": "leave out", "rounds": 8},
         {**SCAFFOLD, "compressor": "identity", "rounds": 8},
         {**EF21, "rounds": 8},
+        {"algorithm": "dp-fedavg", "adversary": "server", "step": 0.2, "clip_quantile": 0.5, "rounds": 8},
     ],
     ids=[
         "soteriafl-svrg",
@@ -135,6 +136,7 @@ def _check_promises(made: Any) -> None:
         "soteriafl-saga",
         "dp-scaffold",
         "ef21-sgdm",
+        "dp-fedavg, two parts",
     ],
 )
 def test_a_seeded_deployment_equals_the_simulator_bit_for_bit(

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 import torch
+from benchmarks.in_process import Death
 
 from tacit.deploy import computation
 from tacit.deploy import home as home_module
 from tacit.deploy.frames import Reply
 from tacit.deploy.guard import admit
-from tacit.deploy.in_process import Death
 from tacit.deploy.ledger import Ledger, Page
 from tacit.deploy.policy import Policy
 from tacit.deploy.seam import Code

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.in_process import Death
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.deploy.frames import Reply, Request, heads_from_values, heads_to_values
 from tacit.deploy.heads import HEAD_BYTES, Head, Heads, contradict
-from tacit.deploy.in_process import Death
 from tacit.deploy.ledger import Ledger
 from tacit.deploy.seam import Code
 from tacit.deploy.signatures import CertificateError, public_key_hex, sign

@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 
 from tacit.algorithms import calibrate as calibrating
 from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.secure_sum import SecureSum, secured
 from tacit.algorithms.soteriafl import cdp_sgd, ldp_sgd, soteriafl_saga, soteriafl_svrg
 from tacit.algorithms.trust import Aggregator
 from tacit.cli import audit as verb
@@ -278,6 +279,11 @@ class HalvesItsShares(Aggregator):
         return super().share(noise_multipliers, cohort) / 2
 
 
+class HalvesItsShareOfTheSum(SecureSum):
+    def share(self, noise_multipliers: Tensor, cohort: int) -> Tensor:
+        return super().share(noise_multipliers, cohort) / 2
+
+
 BY_COINS = Poisson(0.5)
 
 
@@ -319,6 +325,9 @@ SABOTAGED: dict[str, Audited] = {
     "several passes instead of one": Audited(_private(sampling=SeveralPasses(1)), {"records": 4, "rounds": 4}),
     "clients weighed by their records": Audited(_weighted(), {"records": 4, "rounds": 2}),
     "missing shares left out": Audited(replace(CROWD.algorithm, trust=LeavesTheRestOut(3.0)), CROWD.run),
+    "half of the shares of a secure sum": Audited(
+        secured(_private(), HalvesItsShareOfTheSum(5, 4, 1)), {"records": 10, "rounds": 3, "clients": 5}
+    ),
     "half of the shares": Audited(replace(CROWD.algorithm, trust=HalvesItsShares(3.0)), CROWD.run),
 }
 

@@ -125,7 +125,7 @@ def test_the_users_own_files_are_compared_on(tmp_path: Path, monkeypatch: pytest
     files = ",".join(str(tmp_path / f"{name}.csv") for name in ("a", "b"))
     base = Recipe(
         data=files,
-        data_settings={"target": "y"},
+        data_settings={"target": "y", "public_schema": True},
         rounds=2,
         epsilon=2.0,
         algorithm_settings={"batch": 0.2, "step": 0.1},
@@ -242,7 +242,7 @@ def _first_messages(recipe: Recipe) -> tuple[Tensor, Tensor, Calibration]:
     plan, seen = make_plan(recipe), []
 
     def advance(simulation: Simulation, state: Any, cohort: Tensor, *, measure: bool = False) -> Any:
-        point = simulation.algorithm.server.broadcast(state.server.update, 0)
+        point = simulation.algorithm.server.broadcast(state.server.update, 0)["point"]
         part = Cohort(simulation.federation, cohort, 0, simulation.randomness)
         multipliers = simulation.calibration.noise_multipliers
         packets, _ = client_round(simulation.algorithm, {"point": point}, part, state.clients, multipliers)

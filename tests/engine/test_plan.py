@@ -74,7 +74,7 @@ def test_only_plans_go_through_the_door() -> None:
     assert _calls("calibrate").keys() == {"engine/plan.py", "engine/choices.py", "deploy/job.py"}
     assert _calls("Plan") == {"engine/plan.py": 1}
     assert _calls("least_noise").keys() == {"algorithms/calibrate.py", "algorithms/hybrid.py"}
-    noisy = {"engine/simulation.py", "engine/audit/game.py", "deploy/computation.py"}
+    noisy = {"engine/simulation.py", "engine/round.py", "engine/audit/game.py", "deploy/computation.py"}
     assert {place for place in _calls("client_round") if not place.startswith("bench/")} == noisy
 
 

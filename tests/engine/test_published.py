@@ -24,6 +24,7 @@ from torch import Tensor
 import tacit
 from tacit.cli.app import main
 from tacit.cli.show import show_guarantee, show_summary
+from tacit.data.schema import Column, Predicted, Schema
 from tacit.engine import simulation
 from tacit.engine.history import MEASURED
 from tacit.engine.plan import make_plan
@@ -48,6 +49,9 @@ def write_clients(directory: Path, *, neighbour: bool) -> None:
         rows = generator.standard_normal((records, 3))
         lines = [f"{a:.4f},{b:.4f},{c:.4f},{k % 2}" for k, (a, b, c) in enumerate(rows)]
         (directory / f"{client}.csv").write_text("\n".join(["u,v,w,y", *lines]) + "\n")
+    columns = tuple(Column(name, "number", range=(-2, 2)) for name in "uvw")
+    schema = Schema(Predicted("y", "binary", classes=("0", "1")), columns, test_share=0.0)
+    (directory / "schema.toml").write_text(schema.to_toml())
 
 
 @pytest.fixture
@@ -100,6 +104,8 @@ def published(directory: Path, printed: str) -> Files:
         "ledger.jsonl": (directory / "ledger.jsonl").read_text(),
         "history.csv": json.dumps(rows),
         "summary.json": json.dumps(summary),
+        "schema.toml": (directory / "schema.toml").read_text(),
+        "model.json": (directory / "model.json").read_text(),
         "model.safetensors": (directory / "model.safetensors").read_bytes().hex(),
         "printed": re.sub(r"(?ms)^ *(result|time) [^\n]*$|^╭─ what limits.*?^╰[^\n]*$", "", printed),
     }
@@ -116,7 +122,7 @@ def settings(**changes: Any) -> list[str]:
         "algorithm.step": 0.5,
         "algorithm.local_steps": 2,
         "cohort": 3,
-        "data.target": "y",
+        "data.schema": "schema.toml",
         **changes,
     }
     return [f"--set={name}={value}" for name, value in recipe.items()]

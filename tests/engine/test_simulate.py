@@ -108,7 +108,7 @@ def test_a_client_alone_sends_what_it_sends_in_the_simulator(name: str, federati
     memories = [client_start(algorithm, point, silo) for silo in silos]
     server = server_start(algorithm, point)
     for t in range(4):
-        point = algorithm.server.broadcast(server.update, t)
+        point = algorithm.server.broadcast(server.update, t)["point"]
         messages = []
         for i, silo in enumerate(silos):
             cohort = Cohort(silo, torch.tensor([0]), t, randomness)

@@ -267,5 +267,5 @@ def test_fed_spa_keeps_the_share_of_coordinates_that_it_says(ratio: float) -> No
     work = fed_spa_runs._algorithm({**settings, "ratio": ratio}, model).work
     assert isinstance(work, NoisyLocalSteps)
     # 1.0 is all of them, not one of them.
-    assert work.kept == pytest.approx(ratio * model.dim, abs=1)
+    assert work.bounded == pytest.approx(ratio * model.dim, abs=1)
     assert work.steps * work.step_size == pytest.approx(30 * 0.1)

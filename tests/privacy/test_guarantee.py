@@ -81,15 +81,6 @@ def test_the_sentence_does_not_hide_the_lack_of_a_guarantee() -> None:
     assert "no guarantee" in promise.sentence()
 
 
-def test_a_target_is_met_only_between_the_same_neighbours() -> None:
-    promise = Guarantee((events.gaussian(10.0),), delta=1e-5)
-    assert promise.meets(Target(1.0, 1e-5))
-    assert promise.meets(Target(1.0, 1e-4))
-    assert not promise.meets(Target(0.5, 1e-5))
-    assert not promise.meets(Target(1.0, 1e-6))
-    assert not promise.meets(Target(1.0, 1e-5, Adjacency.ADD_REMOVE))
-
-
 def test_words_are_read_from_text() -> None:
     promise = Guarantee((events.gaussian(5.0),), 1e-5, "add-remove", "client", "sum")  # type: ignore[arg-type]
     assert promise.adjacency is Adjacency.ADD_REMOVE

@@ -20,7 +20,7 @@ def test_the_recursion_of_the_paper() -> None:
     state = update.init(torch.tensor([1.0, -1.0], dtype=torch.float64))
     theta, u, v = [1.0, -1.0], [0.0, 0.0], [0.02**2] * 2
     for t, direction in enumerate(directions):
-        assert torch.equal(update.broadcast(state, t), state["point"])
+        assert torch.equal(update.broadcast(state, t)["point"], state["point"])
         state = update.step(state, torch.tensor(direction, dtype=torch.float64), t)
         for j in range(2):
             # Delta_t, the mean update of the clients, is minus the pseudo-gradient that they send.
@@ -47,7 +47,7 @@ def test_a_quadratic_of_uneven_curvature_is_solved() -> None:
     update = Adaptive(0.05, 0.9, 0.99, 1e-4, InverseSqrt())
     state = update.init(torch.ones(20))
     for t in range(800):
-        state = update.step(state, hessian * update.broadcast(state, t), t)
+        state = update.step(state, hessian * update.broadcast(state, t)["point"], t)
     assert float(update.output(state).abs().max()) < 0.05
 
 

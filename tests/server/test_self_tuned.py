@@ -21,7 +21,7 @@ def _walk(known: Prospect, optimum: Tensor, *, unit: float = 1.0, seed: int = 0)
     server, rng = SelfTuned(prospect=known), np.random.default_rng(seed)
     state = server.init(torch.zeros(known.dim))
     for t in range(known.rounds):
-        gradient = unit * (server.broadcast(state, t) - optimum) / 10
+        gradient = unit * (server.broadcast(state, t)["point"] - optimum) / 10
         gradient = gradient * min(1.0, known.length / max(1e-12, float(gradient.norm())))
         noise = torch.from_numpy(rng.standard_normal(known.dim)).float() * known.noise_std
         state = server.step(state, gradient + noise, t)

@@ -15,7 +15,7 @@ def test_descent_steps_against_the_direction() -> None:
     update = Descent(0.5)
     state = update.init(torch.tensor([1.0, 2.0]))
     state = update.step(state, torch.tensor([1.0, -1.0]), 0)
-    assert update.broadcast(state, 1).tolist() == [0.5, 2.5]
+    assert update.broadcast(state, 1)["point"].tolist() == [0.5, 2.5]
     assert update.output(state).tolist() == [0.5, 2.5]
     with pytest.raises(RequestError, match="step"):
         Descent(0.0)

@@ -46,7 +46,7 @@ def test_the_average_has_the_weights_it_says(growth: float) -> None:
     state = update.init(torch.tensor([0.0]))
     seen = []
     for r in range(400):
-        seen.append(float(update.broadcast(state, r)))
+        seen.append(float(update.broadcast(state, r)["point"]))
         state = update.step(state, torch.tensor([-float(r % 5)]), r)
     weights = [growth ** (r - 399) for r in range(400)]
     expected = sum(w * x for w, x in zip(weights, seen, strict=True)) / sum(weights)
@@ -60,7 +60,7 @@ def _run(update: ServerUpdate, hessian: Tensor, rounds: int, start: Tensor) -> l
     state = update.init(start)
     errors = []
     for r in range(rounds):
-        state = update.step(state, hessian * update.broadcast(state, r), r)
+        state = update.step(state, hessian * update.broadcast(state, r)["point"], r)
         x = update.output(state)
         errors.append(float((hessian * x * x).sum() / 2))
     return errors
@@ -103,7 +103,7 @@ def test_line_9_is_an_exact_argmin_with_a_projection() -> None:
     state = update.init(torch.zeros(3))
     for r in range(3):
         direction = torch.randn(3, generator=generator)
-        middle, before = update.broadcast(state, r), state["point"]
+        middle, before = update.broadcast(state, r)["point"], state["point"]
         a, e, _ = update._coefficients(r)
         state = update.step(state, direction, r)
 

@@ -27,6 +27,11 @@ class Algorithm:
     trust: Trust = field(default_factory=Nobody)
 
     @property
+    def length(self) -> int:
+        """How many numbers a client sends, before compression: all parts of its message, one after the other."""
+        return sum(self.work.parts.values())
+
+    @property
     def travel(self) -> Travel:
         """How its messages reach the server."""
         return self.trust.travel(self.work)

@@ -23,7 +23,7 @@ from tacit.client.work import Work, sizes_are_public
 from tacit.errors import RequestError, count
 from tacit.federation import Federation
 from tacit.noise.randomness import Randomness
-from tacit.privacy import Adversary, Guarantee, Target, calibrate_noise, events
+from tacit.privacy import Guarantee, Target, calibrate_noise, events
 from tacit.privacy.accountant import accounting
 from tacit.privacy.accountant.cost import marks
 from tacit.privacy.promises.terms import RECORD_COUNTS
@@ -59,7 +59,8 @@ class Calibration:
     noise_multipliers: Tensor
     """(clients,) double: the standard deviation on the sum of bounded contributions, over the bound"""
     noise_stds: Tensor
-    """(clients,) double: the standard deviation on every coordinate of the vector that a client releases"""
+    """(clients,) double: the standard deviation on every coordinate of the vector that a client sends; under a
+    promise about sums, that of its share"""
     groups: tuple[Group, ...]
     group_of_client: Tensor
     guarantee: Guarantee | None
@@ -124,6 +125,7 @@ class Calibration:
             "unit": str(self.guarantee.unit),
             "adjacency": str(self.guarantee.adjacency),
             "adversary": str(self.guarantee.adversary),
+            **({"colluding": self.guarantee.colluding} if self.guarantee.colluding else {}),
             "delta": self.guarantee.delta,
             "public": list(self.guarantee.public),
             "groups": groups,
@@ -184,10 +186,7 @@ def calibrate(
     adjacency = targets[0].adjacency
     trust.check(work, algorithm.uplink, algorithm.participation, federation)
     sizes = _sizes(work, federation)
-    if trust.adversary is not Adversary.SERVER and len(set(targets)) > 1:
-        raise RequestError("this promise is about all clients together: clients cannot have budgets of their own")
-    keys: dict[tuple[int | None, Target], int] = {}
-    members = torch.tensor([keys.setdefault(key, len(keys)) for key in zip(sizes, targets, strict=True)])
+    trust.check_target(work, privacy)
 
     def with_also(run: dp_event.DpEvent) -> dp_event.DpEvent:
         return run if also is None else events.composed([run, also])
@@ -195,8 +194,19 @@ def calibrate(
     def event(size: int, noise_multiplier: float) -> dp_event.DpEvent:
         return with_also(trust.event(work, clients, size, noise_multiplier, releases))
 
-    groups = tuple(Group(size, target, least_noise(partial(event, size or 1), target)) for size, target in keys)
-    multipliers = torch.tensor([group.noise_multiplier for group in groups], dtype=torch.float64)[members]
+    needs = {
+        (size, target): least_noise(partial(event, size or 1), target)
+        for size, target in dict.fromkeys(zip(sizes, targets, strict=True))
+    }
+    needed = torch.tensor([needs[each] for each in zip(sizes, targets, strict=True)], dtype=torch.float64)
+    numbers = torch.tensor([size or 1 for size in sizes])
+    weights = 1.0 if federation.weights is None else federation.weights.double()
+    multipliers = trust.levelled(needed, work.noise_stds(numbers, needed) * weights)
+    keys: dict[tuple[int | None, Target, float], int] = {}
+    members = torch.tensor(
+        [keys.setdefault(key, len(keys)) for key in zip(sizes, targets, multipliers.tolist(), strict=True)]
+    )
+    groups = tuple(Group(*key) for key in keys)
     deltas = tuple(target.delta for target in targets)
     promise = partial(
         Guarantee,
@@ -207,7 +217,9 @@ def calibrate(
         public=tuple(dict.fromkeys((*work.public, *federation.peeks))),
     )
     spent = [event(group.size, group.noise_multiplier) for group in groups]
-    guarantee = promise(tuple(spent[index] for index in members.tolist()), adversary=trust.adversary)
+    guarantee = promise(
+        tuple(spent[index] for index in members.tolist()), adversary=trust.adversary, colluding=trust.colluding
+    )
     for kept, target in zip(guarantee.epsilons, targets, strict=True):
         if kept > target.epsilon:
             raise RequestError(
@@ -222,7 +234,7 @@ def calibrate(
             )
             for k, exposure in enumerate(seen[0])
         )
-    stds = work.noise_stds(torch.tensor([group.size for group in groups])[members], multipliers)
+    stds = work.noise_stds(numbers, trust.share(multipliers, 0))
     return Calibration(algorithm, multipliers, stds, groups, members, guarantee, releases, beside, also)
 
 

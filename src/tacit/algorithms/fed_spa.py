@@ -11,11 +11,10 @@ take part in a round and which coordinates a client works on, so neither choice 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from tacit.algorithms.algorithm import Algorithm
 from tacit.client.binomial_gradient import BinomialGradient
-from tacit.client.bounds import Bound, ClipNorm, Normalise
+from tacit.client.bounds import Bound, ClipNorm, Scaling
 from tacit.client.local_steps import NoisyLocalSteps
 from tacit.client.sampling import Poisson, Sampling
 from tacit.compress import Direct, Identity, RandK
@@ -93,11 +92,7 @@ def on_share(bound: Bound, share: float) -> Bound:
     >>> on_share(ClipNorm(1.0), 0.25)
     ClipNorm(clip_norm=0.5)
     """
-    if isinstance(bound, ClipNorm):
-        return replace(bound, clip_norm=bound.clip_norm * math.sqrt(share))
-    if isinstance(bound, Normalise):
-        return replace(bound, length=bound.length * math.sqrt(share))
-    return bound
+    return bound.scaled(math.sqrt(share)) if isinstance(bound, Scaling) else bound
 
 
 def dp_fed(

@@ -16,10 +16,13 @@ from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.trust import Nobody, Trust
 from tacit.client.bounded_update import BoundedUpdate
 from tacit.client.bounds import Bound, ClipNorm, Normalise, Unbounded
+from tacit.client.quantile_update import UPDATE_WEIGHT, WEIGHT, QuantileUpdate
 from tacit.client.sampling import Full, Sampling
 from tacit.compress import Direct, Identity
+from tacit.errors import RequestError
 from tacit.models.model import Model
 from tacit.schedules import Constant, Schedule
+from tacit.server.quantile_clip import QuantileClip
 from tacit.server.self_tuned import SelfTuned
 from tacit.server.update import Descent, Output, ServerUpdate, last_point
 
@@ -72,6 +75,7 @@ def dp_fedavg(
     momentum: float = 0.0,
     output: Output = last_point,
     public_sizes: bool = False,
+    clip_quantile: float | None = None,
 ) -> Algorithm:
     """DP-FedAvg: every client's update is clipped (Algorithm 1, option (i)).
 
@@ -88,11 +92,18 @@ def dp_fedavg(
         momentum: momentum of the server, at least 0 (none) and below 1.
         output: which point is returned as the trained model.
         public_sizes: treat record counts as public; otherwise the promise protects them too.
+        clip_quantile: let the clip norm follow this quantile of the updates' norms, from `clip_norm` on (Andrew
+            et al. 2021); needs a `step`. Clients then also send, with noise, whether their update was shorter.
     """
-    bound: Bound = ClipNorm(clip_norm)
+    bound: Bound = ClipNorm(clip_norm if clip_quantile is None else 1.0)
     local = step if local_step is None else local_step
-    work = BoundedUpdate(model, sampling, bound, local_steps, local, schedule, public_sizes=public_sizes)
+    make = BoundedUpdate if clip_quantile is None else QuantileUpdate
+    work = make(model, sampling, bound, local_steps, local, schedule, public_sizes=public_sizes)
     server = _server(step, schedule, momentum, output)
+    if clip_quantile is not None:
+        if step is None:
+            raise RequestError("clip_quantile needs a step: one derived from the noise assumes a fixed clip norm")
+        server = QuantileClip(server, clip_quantile, clip_norm, (UPDATE_WEIGHT, WEIGHT))
     return Algorithm("dp-fedavg", work, Direct(Identity()), server, trust=trust)
 
 

@@ -77,7 +77,7 @@ def known_strong_convexity(model: Model, given: float | None) -> float:
 def accelerated_mb_sgd(
     model: Model,
     *,
-    stages: tuple[Stage, ...],
+    stages: tuple[Stage, ...] = (Stage(),),
     bound: Bound = ClipNorm(1.0),
     sampling: Sampling = Poisson(0.1),
     strong_convexity: float | None = None,
@@ -88,7 +88,7 @@ def accelerated_mb_sgd(
 
     Args:
         model: the loss that is trained.
-        stages: rounds and curvature of every stage, see `Stage`.
+        stages: rounds and curvature of every stage; by default one stage of all rounds that suits the noise.
         bound: the bound on every record's gradient.
         sampling: how a client draws the records of a batch.
         strong_convexity: strong convexity mu of the loss; by default the strength of the model's ridge penalty.
@@ -154,7 +154,7 @@ def mb_sgd(
 def accelerated(
     model: Model,
     *,
-    stages: tuple[Stage, ...],
+    stages: tuple[Stage, ...] = (Stage(),),
     sampling: Sampling = Poisson(0.1),
     strong_convexity: float | None = None,
     projection: Projection = Everywhere(),
@@ -164,7 +164,7 @@ def accelerated(
 
     Args:
         model: the loss that is trained.
-        stages: rounds and curvature of every stage, see `Stage`.
+        stages: rounds and curvature of every stage; by default one stage of all rounds that suits the noise.
         sampling: how a client draws the records of a batch.
         strong_convexity: strong convexity mu of the loss; by default the strength of the model's ridge penalty.
         projection: the set that points are projected onto.

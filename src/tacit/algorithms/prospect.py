@@ -12,8 +12,8 @@ from tacit.algorithms.algorithm import Algorithm
 from tacit.federation import Federation
 from tacit.models.linear import LinearModel
 from tacit.models.model import Model
+from tacit.models.persons import PersonModel
 from tacit.privacy.promises.terms import Unit
-from tacit.server.participation import FixedNumber, Participation, PoissonClients, RandomNumber
 from tacit.server.self_tuned import Prospect
 
 CLASS_SCORES = 30.0
@@ -31,6 +31,8 @@ def feature_scale(model: Model, feature_norm: float | None = None) -> float:
 
     Without a public norm, features of about 1/2 each are assumed, which is typical after scaling.
     """
+    if isinstance(model, PersonModel):
+        model = model.rows
     if not isinstance(model, LinearModel):
         return NETWORK_SCALE
     squared = model.features / 4 if feature_norm is None else feature_norm**2
@@ -65,7 +67,7 @@ def _local_step(algorithm: Algorithm, federation: Federation, known: Prospect) -
     """Noisy local steps cover, in total, the distance that suits the noise; none is longer than is stable."""
     work: Any = algorithm.work
     scale = feature_scale(work.model, federation.feature_norm)
-    bound = work.bound.norm(getattr(work, "kept", work.model.dim))
+    bound = work.bound.norm(work.bounded)
     if work.unit is not Unit.RECORD:
         return 1 / scale**2  # local gradients are not bounded
     stable = 1 / (scale * min(scale, bound))
@@ -78,8 +80,8 @@ def prospect(
     """Predicts the noise of the directions, from that of every client's vectors, and their length."""
     work: Any = algorithm.work
     model, dim = work.model, work.model.dim
-    cohort = expected_cohort(algorithm.participation, federation.clients)
-    kept = getattr(work, "kept", dim)
+    cohort = algorithm.participation.typical(federation.clients)
+    kept = work.bounded
     scale = feature_scale(model, federation.feature_norm)
     bound = work.bound.norm(kept) if math.isfinite(work.bound.norm(kept)) else scale
     length = bound * math.sqrt(dim / kept)
@@ -90,7 +92,7 @@ def prospect(
         std = math.sqrt(float((noise_stds * weights).square().mean()) / cohort)
     # Where clients work on only some coordinates, rand-k drops nothing and only scales up what there is.
     std *= math.sqrt(algorithm.uplink.noise_factor(dim) if kept == dim else dim / kept)
-    gradients, noise = getattr(work, "pace", (1.0, 1.0))
+    gradients, noise = work.pace
     length, std = length * gradients, std * noise
     distance, scores = public_guess(model, federation, federation.feature_norm, bound)
     return Prospect(dim, rounds, length, std, distance, scores)
@@ -105,15 +107,3 @@ def public_guess(
         return CLASS_SCORES / scale, CLASS_SCORES
     # The bound is about as long as a typical gradient, which is a residual times the features.
     return TARGET_SCORES * bound / scale**2, TARGET_SCORES
-
-
-def expected_cohort(participation: Participation, clients: int) -> float:
-    """The number of clients averaged in a direction; if it is random, its harmonic mean."""
-    if isinstance(participation, PoissonClients):
-        return participation.expected
-    if isinstance(participation, FixedNumber):
-        return float(participation.number)
-    if isinstance(participation, RandomNumber):
-        sizes = range(participation.fewest, participation.most + 1)
-        return len(sizes) / sum(1 / size for size in sizes)
-    return float(clients)

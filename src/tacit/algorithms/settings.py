@@ -26,7 +26,7 @@ from tacit.federation import Federation
 from tacit.noise.randomness import Randomness
 from tacit.schedules import Schedule, parse_schedule
 from tacit.server.accelerated import Stage
-from tacit.server.participation import Everyone, FixedNumber, Participation, PoissonClients
+from tacit.server.participation import Everyone, Participation
 from tacit.server.projection import Projection, parse_projection
 from tacit.server.update import Output, describe_output, parse_output
 from tacit.side.release import SideRelease
@@ -68,10 +68,10 @@ def _stages(about: About, stages: int | list[list[float]], step: float | None) -
     if isinstance(stages, list):
         if not all(isinstance(stage, list) and len(stage) == 2 for stage in stages):
             raise RequestError(f"stages must be a number, or [rounds, curvature] for each stage, not {stages!r}")
-        made = tuple(Stage(_whole(length), curvature) for length, curvature in stages)
-        if sum(stage.rounds for stage in made) != rounds:
-            raise RequestError(f"stages have {sum(s.rounds for s in made)} rounds, but the recipe has {rounds}")
-        return made
+        lengths = [_whole(length) for length, _ in stages]
+        if sum(lengths) != rounds:
+            raise RequestError(f"stages have {sum(lengths)} rounds, but the recipe has {rounds}")
+        return tuple(Stage(length, curvature) for length, (_, curvature) in zip(lengths, stages, strict=True))
     if not 1 <= stages <= rounds:
         raise RequestError(f"stages must be between 1 and the {rounds} rounds, not {stages}")
     lengths = [rounds // stages + (k < rounds % stages) for k in range(stages)]
@@ -88,7 +88,7 @@ def _whole(rounds: float) -> int:
 def _trust(about: About, adversary: str) -> Trust:
     """Against the server nobody is trusted; otherwise an aggregator hides the messages and who takes part."""
     who = about.participation
-    return Aggregator(who.expected) if adversary == "sum" and isinstance(who, PoissonClients) else Nobody()
+    return Aggregator(who.typical(about.federation.clients)) if adversary == "sum" and who.secret else Nobody()
 
 
 def _before(about: About, bound_from: str | None) -> SideRelease[float] | None:
@@ -103,9 +103,7 @@ def _before(about: About, bound_from: str | None) -> SideRelease[float] | None:
 
 def _shuffler(about: About) -> Shuffler:
     """A shuffler of all clients, or of a fixed number of them."""
-    who = about.participation
-    cohort = who.number if isinstance(who, FixedNumber) else about.federation.clients
-    return Shuffler(cohort, int(about.federation.sizes.min()))
+    return Shuffler().fitted(about.participation, about.federation)
 
 
 KINDS: dict[Any, Kind] = {

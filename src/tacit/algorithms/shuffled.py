@@ -24,6 +24,7 @@ from tacit.client.coin_gradient import CoinGradient
 from tacit.client.sampling import OnePass, Sampling, WithoutReplacement
 from tacit.compress import Direct, Identity
 from tacit.errors import RequestError
+from tacit.federation import Federation
 from tacit.models.model import Model, penalty_gradient
 from tacit.server.accelerated import Accelerated, Stage
 from tacit.server.projection import Everywhere, Projection
@@ -39,7 +40,7 @@ _MOST_COINS_A_ROUND = 2**30
 def shuffled_mb_sgd(
     model: Model,
     *,
-    shuffler: Shuffler,
+    shuffler: Shuffler = Shuffler(),
     bound: Bound = ClipNorm(1.0),
     sampling: Sampling = WithoutReplacement(0.1),
     step: float | None = None,
@@ -50,7 +51,8 @@ def shuffled_mb_sgd(
 
     Args:
         model: the loss that is trained.
-        shuffler: how many messages are shuffled together, and the records of the smallest client.
+        shuffler: how many messages are shuffled together, and the records of the smallest client; by default
+            taken from the federation.
         bound: the bound on every record's gradient.
         sampling: how a client draws the records of a batch.
         step: length of the server's steps.
@@ -71,8 +73,8 @@ def shuffled_mb_sgd(
 def shuffled_accelerated(
     model: Model,
     *,
-    stages: tuple[Stage, ...],
-    shuffler: Shuffler,
+    stages: tuple[Stage, ...] = (Stage(),),
+    shuffler: Shuffler = Shuffler(),
     bound: Bound = ClipNorm(1.0),
     sampling: Sampling = OnePass(1),
     strong_convexity: float | None = None,
@@ -83,19 +85,35 @@ def shuffled_accelerated(
 
     Args:
         model: the loss that is trained.
-        stages: rounds and curvature of every stage, see `Stage`.
-        shuffler: how many messages are shuffled together, and the records of the smallest client.
+        stages: rounds and curvature of every stage; by default one stage of all rounds that suits the noise.
+        shuffler: how many messages are shuffled together, and the records of the smallest client; by default
+            taken from the federation.
         bound: the bound on every record's gradient.
         sampling: how a client draws the records of a batch.
         strong_convexity: strong convexity mu of the loss; by default the strength of the model's ridge penalty.
         projection: the set that points are projected onto.
         regularisation: strength of a ridge around the start, for losses that are only convex.
     """
-    batch = int(sampling.batch_sizes(torch.tensor([shuffler.records]))[0])
-    work = CoinGradient(model, sampling, bound, batch, shuffler.cohort)
     mu = known_strong_convexity(model, strong_convexity)
     server = WithPenalty(Accelerated(stages, mu, projection, regularisation), model)
+    work = _coins_for(CoinGradient(model, sampling, bound), shuffler)
     return Algorithm("shuffled-accelerated", work, Direct(Identity()), server, trust=shuffler)
+
+
+def _coins_for(work: CoinGradient, shuffler: Shuffler) -> CoinGradient:
+    if work.batch or not shuffler.records:
+        return work
+    batch = int(work.sampling.batch_sizes(torch.tensor([shuffler.records]))[0])
+    return replace(work, batch=batch, cohort=shuffler.cohort)
+
+
+def fitted(algorithm: Algorithm, federation: Federation) -> Algorithm:
+    """Fills in what a shuffler, and the work behind it, take from the federation: public numbers."""
+    if not isinstance(algorithm.trust, Shuffler):
+        return algorithm
+    shuffler = algorithm.trust.fitted(algorithm.participation, federation)
+    work = _coins_for(algorithm.work, shuffler) if isinstance(algorithm.work, CoinGradient) else algorithm.work
+    return replace(algorithm, work=work, trust=shuffler)
 
 
 def settled(algorithm: Algorithm, noise_multiplier: float) -> Algorithm:
@@ -135,18 +153,16 @@ class WithPenalty:
         return replace(self, update=update.settled(prospect) if hasattr(update, "settled") else update)
 
     def init(self, point: Tensor) -> State:
-        """The wrapped update's initial state."""
         return self.update.init(point)
 
-    def broadcast(self, state: State, round: int) -> Tensor:
+    def broadcast(self, state: State, round: int) -> State:
         """The point that the wrapped update sends to clients."""
         return self.update.broadcast(state, round)
 
     def step(self, state: State, direction: Tensor, round: int) -> State:
         """Adds the penalty's gradient at the point where the clients computed theirs, then steps."""
-        point = self.update.broadcast(state, round)
+        point = self.update.broadcast(state, round)["point"]
         return self.update.step(state, direction + penalty_gradient(self.model, point), round)
 
     def output(self, state: State) -> Tensor:
-        """The wrapped update's output."""
         return self.update.output(state)

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
-import torch
 from dp_accounting import dp_event
 from torch import Tensor
 
 from tacit.algorithms.trust import Exposure, Travel
-from tacit.client.coin_gradient import CoinGradient
-from tacit.client.estimators import Minibatch
-from tacit.client.sampling import FixedSize, Full, OnePass
-from tacit.client.work import PrivateGradient, Work
-from tacit.compress import Direct
-from tacit.compress.uplink import Uplink
+from tacit.client.work import Work
+from tacit.compress.uplink import Direct, Uplink
 from tacit.errors import RequestError, count
 from tacit.federation import Federation
 from tacit.noise.additive import check_size
 from tacit.noise.randomness import Randomness
-from tacit.privacy import Target, events
+from tacit.privacy import Target
 from tacit.privacy.promises.terms import Adversary
-from tacit.server.participation import Attendance, Everyone, FixedNumber, Participation
+from tacit.server.participation import Attendance, Participation
 
 MOST_EPSILON_OF_COINS = 15.0
 """Largest epsilon covered by Lemma G.1 of ISRL-DP (Lowy & Razaviyayn 2023)."""
@@ -43,29 +39,34 @@ class Shuffler:
     Assumptions: no client of the cohort colludes with the server, and none leaves out its noise.
     """
 
-    cohort: int
-    """how many messages are shuffled together"""
-    records: int
-    """number of records of the smallest client"""
+    cohort: int = 0
+    """how many messages are shuffled together; 0 if `tacit.plan` is to take it from who takes part"""
+    records: int = 0
+    """number of records of the smallest client; 0 if `tacit.plan` is to take it from the federation"""
     adversary: Adversary = Adversary.SHUFFLER
     charges_everyone: bool = False
+    colluding: int = 0
 
     @property
     def quorum(self) -> int:
-        """All messages of the cohort."""
         return self.cohort
 
     def travel(self, work: Work) -> Travel:
         """Shuffled. Bits mixed with those of all other clients reveal only how many are ones."""
-        return Travel.COUNTED if isinstance(work, CoinGradient) else Travel.SHUFFLED
+        return Travel.COUNTED if work.counted else Travel.SHUFFLED
 
     def __post_init__(self) -> None:
-        count("records", self.records)
-        if count("cohort", self.cohort) < 2:
+        count("records", self.records, at_least=0)
+        if count("cohort", self.cohort, at_least=0) == 1:
             raise RequestError(
                 "a shuffler needs at least 2 clients in a round: a single one has nobody to hide among. With "
                 "one, use noisy-mb-sgd or accelerated-mb-sgd, whose messages are protected by themselves"
             )
+
+    def fitted(self, participation: Participation, federation: Federation) -> Self:
+        """The same shuffler with the numbers that are still open, from the federation."""
+        cohort = self.cohort or participation.number_of(federation.clients) or federation.clients
+        return replace(self, cohort=cohort, records=self.records or int(federation.sizes.min()))
 
     def check(self, work: Work, uplink: Uplink, participation: Participation, federation: Federation) -> None:
         """Refuses any setting that would tell one client's message from another's."""
@@ -73,14 +74,7 @@ class Shuffler:
             raise RequestError(
                 "an uplink with memory would make the clients' messages distinguishable behind a shuffler"
             )
-        match participation:
-            case Everyone():
-                number = federation.clients
-            case FixedNumber(number=number):
-                pass
-            case _:
-                number = 0
-        if number != self.cohort:
+        if participation.number_of(federation.clients) != self.cohort:
             raise RequestError(
                 f"a shuffler that mixes {self.cohort} messages needs as many clients in every round: give cohort "
                 f"as a fixed number, not {participation}"
@@ -93,9 +87,7 @@ class Shuffler:
                 "that the promise assumes"
             )
         batches = work.sampling.batch_sizes(federation.sizes).unique()
-        if not isinstance(work.sampling, Full | OnePass | FixedSize) or getattr(
-            work.sampling, "replacement", False
-        ):
+        if not work.sampling.exact:
             raise RequestError(
                 f"sampling {work.sampling.name!r} has no proof behind a shuffler: a batch may count one record "
                 "several times, or all of them; use 'without-replacement', 'one-pass' or 'full'"
@@ -105,15 +97,7 @@ class Shuffler:
                 f"batches of {int(batches.min())} to {int(batches.max())} records would make clients' messages "
                 "distinguishable behind a shuffler: give batch as a number of records that every client has"
             )
-        if isinstance(work, CoinGradient):
-            if (work.batch, work.cohort) != (int(batches[0]), self.cohort):
-                raise RequestError(
-                    f"the coins are for batches of {work.batch} records of {work.cohort} clients, not for these"
-                )
-        elif not isinstance(work, PrivateGradient) or not isinstance(work.estimator, Minibatch):
-            raise RequestError(
-                "only minibatch gradients have a proof behind a shuffler: others have memory or take local steps"
-            )
+        work.check_shuffled(self.cohort, int(batches[0]))
 
     def check_target(self, work: Work, privacy: Target | Sequence[Target] | str) -> None:
         """Refuses budgets that differ between clients, and any epsilon that the paper's theorems do not cover."""
@@ -124,7 +108,7 @@ class Shuffler:
                 "behind a shuffler all messages must have the same noise: give one epsilon and delta for all "
                 "clients"
             )
-        coins = isinstance(work, CoinGradient)
+        coins = work.counted
         most = MOST_EPSILON_OF_COINS if coins else math.log(2 / privacy.delta)
         if privacy.epsilon > most:
             where = "15 (Lemma G.1)" if coins else f"ln(2/delta) = {most:.3g} (Theorem 5.1)"
@@ -133,23 +117,16 @@ class Shuffler:
                 "does not amplify. Use a smaller one, or noisy-mb-sgd or accelerated-mb-sgd, which need none"
             )
 
+    def levelled(self, noise_multipliers: Tensor, stds: Tensor) -> Tensor:
+        """What each needs: all need the same."""
+        return noise_multipliers
+
     def event(
         self, work: Work, clients: int, records: int, noise_multiplier: float, releases: int
     ) -> dp_event.DpEvent:
         """The event of the shuffled messages, or of the sum of bits, for a record of the smallest client."""
-        if isinstance(work, CoinGradient):
-            return work.sum_event(self.records, noise_multiplier, releases)
-        sampling = work.sampling
-        sampling.check_rounds(torch.tensor([self.records]), releases)
         check_size(work.noise, records)
-        batch = int(sampling.batch_sizes(torch.tensor([self.records]))[0])
-        once = isinstance(sampling, OnePass)
-        release = events.shuffled(
-            self.cohort, batch if once else self.records, batch, noise_multiplier / (1 + work.noise.slack)
-        )
-        ideal = events.once(release, releases) if once else events.repeated(release, releases)
-        # The noise of the other clients is what hides a message, so everyone's noise has to be right.
-        return work.noise.charged(ideal, work.model.dim, releases * self.cohort)
+        return work.shuffled_event(self.cohort, self.records, noise_multiplier, releases)
 
     def share(self, noise_multipliers: Tensor, cohort: int) -> Tensor:
         """Every client adds the full noise, and all add the same."""

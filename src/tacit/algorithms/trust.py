@@ -68,6 +68,11 @@ class Trust(Protocol):
         ...
 
     @property
+    def colluding(self) -> int:
+        """How many clients may help the adversary, where the promise relies on the others."""
+        ...
+
+    @property
     def quorum(self) -> int:
         """How many messages of a round must arrive before the server can read any of them."""
         ...
@@ -82,6 +87,13 @@ class Trust(Protocol):
 
     def check_target(self, work: Work, privacy: Target | Sequence[Target] | str) -> None:
         """Refuses budgets for which the promise cannot be derived."""
+        ...
+
+    def levelled(self, noise_multipliers: Tensor, stds: Tensor) -> Tensor:
+        """Every client's noise multiplier, if `noise_multipliers` are what each of them needs on its own.
+
+        `stds` are the standard deviations that these give to a coordinate of what the client sends.
+        """
         ...
 
     def event(
@@ -119,6 +131,7 @@ class Nobody:
 
     adversary: Adversary = Adversary.SERVER
     charges_everyone: bool = False
+    colluding: int = 0
     quorum: int = 1
 
     def travel(self, work: Work) -> Travel:
@@ -135,6 +148,10 @@ class Nobody:
 
     def check_target(self, work: Work, privacy: Target | Sequence[Target] | str) -> None:
         """Accepts any budgets: every client may have its own."""
+
+    def levelled(self, noise_multipliers: Tensor, stds: Tensor) -> Tensor:
+        """What each needs."""
+        return noise_multipliers
 
     def event(
         self, work: Work, clients: int, records: int, noise_multiplier: float, releases: int
@@ -179,6 +196,7 @@ class Aggregator:
     expected: float
     adversary: Adversary = Adversary.SUM
     charges_everyone: bool = True
+    colluding: int = 0
     quorum: int = 0
     """a round without clients is pure noise and looks like any other"""
 
@@ -207,7 +225,15 @@ class Aggregator:
             raise RequestError("client weights need a promise about single messages, not about sums")
 
     def check_target(self, work: Work, privacy: Target | Sequence[Target] | str) -> None:
-        """Accepts any budget; `calibrate` checks that all clients share it."""
+        """Refuses budgets that differ: a sum has one noise for all."""
+        if not isinstance(privacy, Target | str) and len(set(privacy)) > 1:
+            raise RequestError(
+                "this promise is about all clients together: clients cannot have budgets of their own"
+            )
+
+    def levelled(self, noise_multipliers: Tensor, stds: Tensor) -> Tensor:
+        """What each needs: all need the same."""
+        return noise_multipliers
 
     def event(
         self, work: Work, clients: int, records: int, noise_multiplier: float, releases: int

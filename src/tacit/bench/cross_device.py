@@ -36,7 +36,7 @@ def bench(*, quick: bool = False, data_dir: Path | None = None) -> BenchReport:
     clients, cohort = (300, 60) if quick else (3000, 600)
     federation = mnist_or_made_up(clients, 20, made_up=quick, data_dir=data_dir)
     simulation = private_simulation(federation, cohort)
-    noise_std = float(simulation.calibration.noise_stds[0]) / cohort**0.5
+    noise_std = float(simulation.calibration.noise_stds[0])
     members = torch.randperm(clients, generator=torch.Generator().manual_seed(1))[:cohort].sort().values
     state = simulation.start()
 

@@ -35,7 +35,6 @@ class ByVmap(ModuleModel):
     """The same model with every record's gradient materialised."""
 
     def gradients(self, point: Tensor, batch: Batch) -> LayeredGradients:
-        """One gradient per record, by `vmap(grad)`."""
 
         def one(point: Tensor, features: Tensor, target: Tensor) -> Tensor:
             outputs = torch.func.functional_call(self.module, self._state(point), (features[None],))

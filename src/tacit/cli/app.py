@@ -16,9 +16,11 @@ from tacit.cli import (
     deploy,
     list_names,
     plan,
+    predict,
     provision,
     reproduce,
     run,
+    schema,
     server,
     shuffler,
     silo,
@@ -57,6 +59,8 @@ app.command("plan", help=plan.HELP)(plan.plan)
 app.command("audit", help=audit.HELP)(audit.audit)
 app.command("theory", help=theory.HELP)(theory.theory)
 app.command("reproduce", help=reproduce.HELP)(reproduce.reproduce)
+app.command("predict", help=predict.HELP)(predict.predict)
+app.add_typer(schema.app, name="schema")
 app.command("provision", help=provision.HELP)(provision.provision)
 app.command("server", help=server.HELP)(server.server)
 app.command("shuffler", help=shuffler.HELP)(shuffler.shuffler)

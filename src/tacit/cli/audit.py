@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -25,22 +25,12 @@ who sees sums or shuffled messages. Noise, bounds and draws are measured as well
 is refuted. An audit can refute a promise; it cannot prove one."""
 
 
+@o.recipe_options("privacy", "adversary", "evaluate")
 def audit(
+    *,
     recipe_file: o.RecipeFile = None,
-    algorithm: o.Algorithm = None,
-    data: o.Data = None,
+    given: dict[str, Any],
     data_dir: o.DataDir = None,
-    clients: o.Clients = None,
-    partition: o.Partition = None,
-    model: o.Model = None,
-    epsilon: o.Epsilon = None,
-    delta: o.Delta = None,
-    rounds: o.Rounds = None,
-    batch: o.Batch = None,
-    clip_norm: o.ClipNorm = None,
-    compressor: o.Compressor = None,
-    step: o.Step = None,
-    seed: o.Seed = None,
     method: str = typer.Option(
         "repeated-runs",
         help="repeated-runs (strongest), one-run (many canaries at once) or final-model (a weak adversary).",
@@ -59,10 +49,6 @@ def audit(
 
     from tacit.engine.audit import audit_recipe
 
-    given = o.given_settings(
-        algorithm=algorithm, data=data, clients=clients, partition=partition, model=model, epsilon=epsilon,
-        delta=delta, rounds=rounds, batch=batch, clip_norm=clip_norm, compressor=compressor, step=step, seed=seed,
-    )  # fmt: skip
     recipe = o.recipe_from(recipe_file, given, settings)
     with Console(stderr=True).status(f"attacking {recipe.algorithm}"):
         result = audit_recipe(

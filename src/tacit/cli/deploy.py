@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,7 +23,9 @@ Takes the options of [bold]tacit run[/]. One Ctrl-C stops everything; --resume c
 DEADLINE_SECONDS = 60.0
 
 
+@o.recipe_options("clients", "privacy", "adversary")
 def deploy(
+    *,
     recipe_file: o.RecipeFile = None,
     local: Annotated[int, typer.Option(help="The number of silos; each runs in its own process.")] = 0,
     insecure_reproducible: Annotated[
@@ -33,19 +35,8 @@ def deploy(
             help="Use seeded noise, as the simulator does, to compare the two. Protects nobody.",
         ),
     ] = False,
-    algorithm: o.Algorithm = None,
-    data: o.Data = None,
+    given: dict[str, Any],
     data_dir: o.DataDir = None,
-    partition: o.Partition = None,
-    model: o.Model = None,
-    epsilon: o.Epsilon = None,
-    delta: o.Delta = None,
-    rounds: o.Rounds = None,
-    batch: o.Batch = None,
-    clip_norm: o.ClipNorm = None,
-    compressor: o.Compressor = None,
-    step: o.Step = None,
-    seed: o.Seed = None,
     quorum: Annotated[int, typer.Option(help="Usable answers that a round needs; 0 means all.")] = 0,
     report: o.Report = None,
     out: o.Out = None,
@@ -59,10 +50,6 @@ def deploy(
     from tacit.engine.execute import default_directory
 
     require_flare()
-    given = o.given_settings(
-        algorithm=algorithm, data=data, partition=partition, model=model, epsilon=epsilon, delta=delta,
-        rounds=rounds, batch=batch, clip_norm=clip_norm, compressor=compressor, step=step, seed=seed,
-    )  # fmt: skip
     if resume:
         if out is None or given or recipe_file is not None or local:
             raise RequestError("--resume needs --out, the directory to continue, and no option about what to run")

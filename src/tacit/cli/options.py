@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import inspect
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -15,7 +16,20 @@ if TYPE_CHECKING:
 
 RecipeFile = Annotated[Path | None, typer.Argument(help="A recipe in TOML. Options override it.")]
 Algorithm = Annotated[str | None, typer.Option(help="The algorithm's name; see [bold]tacit list[/].")]
-Data = Annotated[str | None, typer.Option(help="The data set's name; see [bold]tacit list[/].")]
+Data = Annotated[
+    str | None,
+    typer.Option(help="A data set's name (see [bold]tacit list[/]), or your own files, separated by commas."),
+]
+SchemaFile = Annotated[
+    Path | None,
+    typer.Option("--schema", help="The schema.toml of your own table; see [bold]tacit schema draft[/]."),
+]
+PublicSchema = Annotated[
+    bool,
+    typer.Option(
+        "--public-schema", help="Accept as public what was taken from your table's records; it is listed by name."
+    ),
+]
 DataDir = Annotated[
     Path | None, typer.Option(help="The folder with data files. [dim]TACIT_DATA, the cache or a download[/]")
 ]
@@ -28,6 +42,15 @@ Privacy = Annotated[
 ]
 Adversary = Annotated[
     str | None, typer.Option(help="For client-level algorithms: sum (sees only sums) or server (sees messages).")
+]
+Trust = Annotated[
+    str | None, typer.Option(help="sum: the server opens only sums over clients. [dim]as the algorithm says[/]")
+]
+Quorum = Annotated[
+    int | None, typer.Option(help="With --trust sum: the fewest clients in a sum. [dim]4/5 of them[/]")
+]
+Colluding = Annotated[
+    int | None, typer.Option(help="With --trust sum: how many clients may help the server. [dim]1/5 of them[/]")
 ]
 Epsilon = Annotated[float | None, typer.Option(help="The epsilon promised to every record or client.")]
 Delta = Annotated[float | None, typer.Option(help="The delta of the promise.")]
@@ -58,8 +81,63 @@ Set = Annotated[
 ]
 
 
+OF_A_RECIPE = {
+    "algorithm": Algorithm,
+    "data": Data,
+    "schema": SchemaFile,
+    "public_schema": PublicSchema,
+    "clients": Clients,
+    "partition": Partition,
+    "model": Model,
+    "privacy": Privacy,
+    "adversary": Adversary,
+    "trust": Trust,
+    "quorum": Quorum,
+    "colluding": Colluding,
+    "epsilon": Epsilon,
+    "delta": Delta,
+    "rounds": Rounds,
+    "batch": Batch,
+    "clip_norm": ClipNorm,
+    "compressor": Compressor,
+    "step": Step,
+    "evaluate": Evaluate,
+    "seed": Seed,
+}
+"""The options that set something in a recipe."""
+
 OF_THE_ALGORITHM = ("adversary", "batch", "clip_norm", "compressor", "step")
 """Algorithm settings with an option of their own; any other is set by `--set algorithm.NAME=VALUE`."""
+
+OF_THE_DATA = ("schema", "public_schema")
+"""Settings of the data with an option of their own."""
+
+
+def recipe_options(*left_out: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Adds the options of a recipe, except those left out, to a command with a parameter `given`.
+
+    `given` gets the settings that the user gave. A command may declare an option of the same name itself.
+    """
+
+    def added(command: Callable[..., None]) -> Callable[..., None]:
+        own = inspect.signature(command).parameters
+        hints = get_type_hints(command, include_extras=True)
+        shared = {name: kind for name, kind in OF_A_RECIPE.items() if name not in {*left_out, *own}}
+
+        def with_options(**options: Any) -> None:
+            command(given=given_settings(**{name: options.pop(name) for name in shared}), **options)
+
+        parameters: list[inspect.Parameter] = []
+        for name, parameter in own.items():
+            kinds = shared if name == "given" else {name: hints[name]}
+            default = None if name == "given" else parameter.default
+            keyword = inspect.Parameter.KEYWORD_ONLY
+            parameters += [inspect.Parameter(n, keyword, default=default, annotation=k) for n, k in kinds.items()]
+        with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # for typer
+        with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return with_options
+
+    return added
 
 
 def given(**options: Any) -> dict[str, Any]:
@@ -70,6 +148,11 @@ def given(**options: Any) -> dict[str, Any]:
 def given_settings(**options: Any) -> dict[str, Any]:
     """The options that the user gave, under the names of a recipe's settings."""
     own = {name: f"algorithm.{name}" for name in OF_THE_ALGORITHM}
+    own |= {name: f"data.{name}" for name in OF_THE_DATA} | {"evaluate": "evaluation.held_back"}
+    if not options.get("public_schema"):
+        options.pop("public_schema", None)
+    if options.get("schema") is not None:
+        options["schema"] = str(options["schema"])
     return {own.get(name, name): value for name, value in given(**options).items()}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from tacit.federation import Federation
     from tacit.planning.needs import Needs
     from tacit.planning.planner import Candidate
+    from tacit.planning.trusts import TrustRow
 
 _SHOWN = 20
 """How many candidates are printed; --json has all of them."""
@@ -30,28 +32,20 @@ need less noise, and very small ones need far more. With --choose, rank candidat
 guarantees. To plan without data, give the shape of the data instead: --clients, --records and --dim."""
 
 
+@o.recipe_options("privacy", "adversary", "seed")
 def plan(
+    *,
     recipe_file: o.RecipeFile = None,
     algorithm: Annotated[
         list[str] | None, typer.Option(help="Names, repeated or separated by commas. [dim]all unless given[/]")
     ] = None,
-    data: o.Data = None,
+    given: dict[str, Any],
     data_dir: o.DataDir = None,
-    clients: o.Clients = None,
     records: Annotated[int | None, typer.Option(help="Without data: the number of records per client.")] = None,
     dim: Annotated[int | None, typer.Option(help="Without data: the number of features per record.")] = None,
     classes: Annotated[
         int | None, typer.Option(help="Without data: the number of classes, unless the model implies it.")
     ] = None,
-    partition: o.Partition = None,
-    model: o.Model = None,
-    epsilon: o.Epsilon = None,
-    delta: o.Delta = None,
-    rounds: o.Rounds = None,
-    batch: o.Batch = None,
-    clip_norm: o.ClipNorm = None,
-    compressor: o.Compressor = None,
-    step: o.Step = None,
     choose: Annotated[
         bool, typer.Option("--choose", help="Choose batch, rounds, step, compressor and clip norm.")
     ] = False,
@@ -71,11 +65,8 @@ def plan(
     """Show the noise that every algorithm needs, or choose a recipe."""
     from tacit.algorithms.registry import ALGORITHMS
     from tacit.planning.needs import noise_needs
+    from tacit.planning.trusts import what_trust_buys
 
-    given = o.given_settings(
-        data=data, clients=clients, partition=partition, model=model, epsilon=epsilon, delta=delta,
-        rounds=rounds, batch=batch, clip_norm=clip_norm, compressor=compressor, step=step,
-    )  # fmt: skip
     names = [name for text in algorithm or [] for name in o.parse_list("--algorithm", text)]
     o.check_taken([*given, *o.parsed(settings)], names or ALGORITHMS)
     stand_in = None
@@ -93,10 +84,14 @@ def plan(
     if bit_budget is not None or trials or out is not None:
         raise RequestError("--bit-budget, --trials and --out need --choose")
     needs = noise_needs(recipe, algorithms=names, federation=stand_in, data_dir=data_dir)
+    compared = next((name for name in names if not ALGORITHMS[name].client_coins), "noisy-mb-sgd")
+    trusts = what_trust_buys(recipe, algorithm=compared, federation=stand_in, data_dir=data_dir)
     if as_json:
-        print(json.dumps({**_sheet(needs), "shape": _shape(recipe, stand_in)}))
+        rows = [row.to_dict() for row in trusts]
+        print(json.dumps({**_sheet(needs), "trust": rows, "shape": _shape(recipe, stand_in)}))
     else:
         _show(needs)
+        _show_trusts(trusts)
         _say_shape(recipe, stand_in)
 
 
@@ -289,6 +284,33 @@ def _show(needs: Needs) -> None:
             "[dim]Algorithms that protect records treat the number of records as public: do not publish their "
             "rows next to a promise to whole clients.[/]"
         )
+
+
+def _show_trusts(rows: Sequence[TrustRow]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="what trust buys, at the same epsilon", title_justify="left")
+    table.add_column("messages travel")
+    table.add_column("relies on")
+    for heading in ("noise of a mean", "signal/noise", "synthetic"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        if row.refused is None:
+            cells = (row.noise_std, row.signal_to_noise, row.predicted_metric)
+            table.add_row(
+                row.travel, row.relies_on, *("" if value is None else f"{value:.3g}" for value in cells)
+            )
+        else:
+            table.add_row(row.travel, row.relies_on, "[dim]refused[/]", "", "")
+    console = Console()
+    console.print(table)
+    summed = next((row.own_epsilon for row in rows if row.travel == "summed"), None)
+    note = "" if summed is None else f" If all other silos help the server, a sum leaves epsilon {summed:.3g}."
+    console.print(
+        f"[dim]{rows[0].algorithm}; synthetic: its metric on made-up records of the same shape.{note}[/]",
+        highlight=False,
+    )
 
 
 def _number(value: object) -> str:

@@ -21,25 +21,12 @@ HELP = """Train one model over many clients, with differentially private and com
 Without arguments, run a demonstration on embedded data. Every run writes a complete recipe that reproduces it."""
 
 
+@o.recipe_options()
 def run(
+    *,
     recipe_file: o.RecipeFile = None,
-    algorithm: o.Algorithm = None,
-    data: o.Data = None,
+    given: dict[str, Any],
     data_dir: o.DataDir = None,
-    clients: o.Clients = None,
-    partition: o.Partition = None,
-    model: o.Model = None,
-    privacy: o.Privacy = None,
-    adversary: o.Adversary = None,
-    epsilon: o.Epsilon = None,
-    delta: o.Delta = None,
-    rounds: o.Rounds = None,
-    batch: o.Batch = None,
-    clip_norm: o.ClipNorm = None,
-    compressor: o.Compressor = None,
-    step: o.Step = None,
-    evaluate: o.Evaluate = None,
-    seed: o.Seed = None,
     seeds: int | None = typer.Option(None, help="Repeat with this many seeds, one run directory each."),
     out: o.Out = None,
     resume: o.Resume = False,
@@ -51,12 +38,6 @@ def run(
     from tacit.cli.show import RunProgress, show_guarantee, show_summary
     from tacit.engine.execute import default_directory, execute, stored_recipe
 
-    given = o.given_settings(
-        algorithm=algorithm, data=data, clients=clients, partition=partition, model=model,
-        privacy=privacy, adversary=adversary, epsilon=epsilon, delta=delta, rounds=rounds,
-        batch=batch, clip_norm=clip_norm, compressor=compressor, step=step, seed=seed,
-    )  # fmt: skip
-    given |= {} if evaluate is None else {"evaluation.held_back": evaluate}
     if resume and out is None:
         raise RequestError("--resume needs --out, the run directory to continue")
     stored = stored_recipe(out) if resume and out is not None else None

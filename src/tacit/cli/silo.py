@@ -5,12 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+if TYPE_CHECKING:
+    from tacit.deploy.provision import PartyFolder
+
 HELP = """Take part in a consortium with this silo's records, from its provisioned folder, until stopped.
 
+[bold]tacit silo . --data FILE --check[/] checks the file, and sends nothing.
 Whatever the server asks, nothing leaves the silo that its own policy.toml does not allow.
 [bold]tacit silo . --status[/] shows how much of the policy's budget each run has spent, and what is left."""
 
@@ -24,6 +28,10 @@ def silo(
     prepared: Annotated[
         bool, typer.Option("--prepared", help="The records are already prepared; use them as they are.")
     ] = False,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Only check that the data fit the job and its schema; nothing is sent."),
+    ] = False,
     status: Annotated[
         bool,
         typer.Option("--status", help="Show what is spent of the policy's budget and what is left; no --data."),
@@ -33,20 +41,48 @@ def silo(
     if status:
         show_status(folder)
         return
-    from tacit.deploy.flare.parties import require_flare, run_silo, stopping_in_order
+    from tacit.deploy.flare.parties import refuse_silo, require_flare, run_silo, stopping_in_order
     from tacit.deploy.provision import PartyFolder
-    from tacit.errors import RequestError
+    from tacit.deploy.seam import Code
+    from tacit.errors import DataError, RequestError
 
-    require_flare()
+    if not check:
+        require_flare()
     if not data:
         raise RequestError("--data is missing: give a file with this silo's records, or module:function")
     party = PartyFolder.open(folder)
+    if check:
+        check_records(party, data, target, prepared)
+        return
     end_with_owner()
     from tacit.deploy.records import own_records
 
-    records = own_records(data, party.job, target=target, prepared=prepared)
     with stopping_in_order(), contextlib.suppress(KeyboardInterrupt):
-        run_silo(party, records, typer.echo)
+        try:
+            records = own_records(data, party.job, target=target, prepared=prepared)
+        except DataError as error:
+            if party.job.schema is None or party.party not in party.job.sites:
+                raise
+            # The server is told a code, so that nobody waits for this silo.
+            typer.echo(
+                f"REFUSED: {error}. Nothing is sent or spent; correct the table and start again.", err=True
+            )
+            refuse_silo(party, Code.OTHER_SCHEMA, typer.echo)
+        else:
+            run_silo(party, records, typer.echo)
+
+
+def check_records(party: PartyFolder, data: str, target: str | None, prepared: bool) -> None:
+    """Check records against the job, its schema and the silo's policy; nothing is sent or written."""
+    from tacit.deploy.guard import admit
+    from tacit.deploy.policy import Policy
+    from tacit.deploy.records import own_records
+
+    records = own_records(data, party.job, target=target, prepared=prepared)
+    terms = admit(party.job, Policy.from_toml(party.policy_text()), party.party, records)
+    typer.echo(f"{data} fits the job: {records.describe()}")
+    cost, budget = terms.epsilon, terms.policy.epsilon
+    typer.echo(f"A run would cost epsilon {cost:.4g} of the policy's {budget:g}. Nothing was sent.")
 
 
 def show_status(folder: Path) -> None:

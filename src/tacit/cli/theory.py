@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,23 +21,12 @@ than sampling. Constants come from the model and public bounds (feature_norm or 
 algorithm.projection), or from [bold]--assume[/]. If the theorem does not cover the run, the output says why."""
 
 
+@o.recipe_options("seed", "evaluate")
 def theory(
+    *,
     recipe_file: o.RecipeFile = None,
-    algorithm: o.Algorithm = None,
-    data: o.Data = None,
+    given: dict[str, Any],
     data_dir: o.DataDir = None,
-    clients: o.Clients = None,
-    partition: o.Partition = None,
-    model: o.Model = None,
-    privacy: o.Privacy = None,
-    adversary: o.Adversary = None,
-    epsilon: o.Epsilon = None,
-    delta: o.Delta = None,
-    rounds: o.Rounds = None,
-    batch: o.Batch = None,
-    clip_norm: o.ClipNorm = None,
-    compressor: o.Compressor = None,
-    step: o.Step = None,
     assume: Annotated[
         list[str] | None,
         typer.Option(
@@ -52,11 +41,6 @@ def theory(
     from tacit.engine.plan import make_plan
     from tacit.engine.utility import utility_of
 
-    given = o.given_settings(
-        algorithm=algorithm, data=data, clients=clients, partition=partition, model=model, privacy=privacy,
-        adversary=adversary, epsilon=epsilon, delta=delta, rounds=rounds, batch=batch, clip_norm=clip_norm,
-        compressor=compressor, step=step,
-    )  # fmt: skip
     recipe = o.recipe_from(recipe_file, given, settings)
     _check_bound(recipe)
     found = utility_of(make_plan(recipe, data_dir=data_dir), _assumed(assume))

@@ -41,12 +41,10 @@ class ActiveGradients(RowGradients):
 
     @property
     def dim(self) -> int:
-        """The number of picked coordinates."""
         return int(self.indices.shape[1])
 
     @property
     def counts(self) -> Tensor:
-        """The number of records of each client."""
         return self.gradients.counts
 
     def rows(self, start: int, stop: int) -> Tensor:

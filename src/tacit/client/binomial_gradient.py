@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
@@ -13,6 +13,7 @@ from tacit.client.bounded_model import BoundedModel
 from tacit.client.bounds import Bound, ClipEachCoordinate
 from tacit.client.cohort import Cohort
 from tacit.client.sampling import ONE, Poisson, Sampling
+from tacit.client.work import CommonWork
 from tacit.compress.rotation import Rotation
 from tacit.errors import RequestError
 from tacit.federation import Federation
@@ -20,7 +21,6 @@ from tacit.models.model import Model
 from tacit.noise.additive import Noise, check_size
 from tacit.noise.binomial import Binomial, Grid
 from tacit.noise.randomness import Purpose
-from tacit.privacy.promises.terms import RECORD_COUNTS, Unit
 from tacit.state import State
 
 _EXCESS_DEVIATIONS = 4.0
@@ -28,7 +28,7 @@ _EXCESS_DEVIATIONS = 4.0
 
 
 @dataclass(frozen=True)
-class BinomialGradient:
+class BinomialGradient(CommonWork):
     """The mean of a batch's bounded gradients, rounded at random to a grid, plus the heads of fair coins.
 
     Guarantee: with noise multiplier z, one message on its own, against a server that sees it, is at least as
@@ -43,16 +43,12 @@ class BinomialGradient:
     bound: Bound
     noise: Binomial
     rotation: Rotation | None = None
-    unit: Unit = field(default=Unit.RECORD, init=False)
-    public: tuple[str, ...] = field(default=(RECORD_COUNTS,), init=False)
-    batches_per_round: int = field(default=1, init=False)
 
     def __post_init__(self) -> None:
         if self.model.penalty is not None:
             raise RequestError("a gradient on a grid cannot include a penalty's gradient: leave the penalty out")
 
     def init(self, point: Tensor, federation: Federation) -> State:
-        """No memory."""
         return {}
 
     def run(self, point: Tensor, cohort: Cohort, state: State, noise_multipliers: Tensor) -> tuple[Tensor, State]:
@@ -112,11 +108,3 @@ class BinomialGradient:
     def with_noise(self, noise: Noise) -> Self:
         """The same work with coins from the entropy source of the given noise: seeded or secret."""
         return replace(self, noise=replace(self.noise, secret=noise.secret))
-
-    def evaluations(self, cohort: Cohort) -> float:
-        """The records of the batch."""
-        return float(self.sampling.batch_sizes(cohort.sizes).sum())
-
-    def records_in_memory(self, sizes: Tensor) -> Tensor:
-        """The records of the batch."""
-        return self.sampling.batch_sizes(sizes)

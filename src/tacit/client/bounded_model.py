@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tacit.client.active_gradients import active_gradients
-from tacit.client.bounds import Bound, ClipNorm, Normalise
+from tacit.client.bounds import Bound, Scaling
 from tacit.client.differences import ScaledDifferences, WrittenDifferences
 from tacit.federation import Batch
 from tacit.models.gradients import Gradients
@@ -44,10 +44,8 @@ class BoundedModel:
 
         A linear model's gradients have this form, and bounds that scale them preserve it. Otherwise None.
         """
-        # Exactly these types: a subclass may bound in another way.
-        if not (isinstance(self.model, LinearModel) and type(self.bound) in (ClipNorm, Normalise)):
+        if not (isinstance(self.model, LinearModel) and isinstance(self.bound, Scaling)):
             return None
-        assert isinstance(self.bound, ClipNorm | Normalise), "it is one of these"
         gradients = self.model.gradients(point.to(self.precision), self._precise(batch))
         errors = gradients.shares[0].like
         scales = self.bound.scales(gradients).to(self.precision)[:, None]
@@ -68,8 +66,6 @@ class BoundedModel:
         """Each record's bounded gradient at a point, minus its bounded gradient at a past point."""
         batch = self._precise(batch)
         now, old = (self.model.gradients(at.to(self.precision), batch) for at in (point, past))
-        # Exactly these types, as for the coefficients.
-        if type(self.bound) not in (ClipNorm, Normalise):
+        if not isinstance(self.bound, Scaling):
             return WrittenDifferences(now, old, self.bound)
-        assert isinstance(self.bound, ClipNorm | Normalise), "it is one of these"
         return ScaledDifferences(now, self.bound.scales(now), old, self.bound.scales(old))

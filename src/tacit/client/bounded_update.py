@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Self
 
 import torch
 from dp_accounting import dp_event
@@ -20,6 +19,7 @@ from tacit.client.cohort import Cohort
 from tacit.client.noising import noise_memory, with_noise
 from tacit.client.sampling import Full, Sampling
 from tacit.client.span import span_update
+from tacit.client.work import CommonWork
 from tacit.errors import count, known_step, positive
 from tacit.federation import Federation
 from tacit.models.model import Model, penalty_gradient
@@ -32,7 +32,7 @@ from tacit.state import State
 
 
 @dataclass(frozen=True)
-class BoundedUpdate:
+class BoundedUpdate(CommonWork):
     """u_i = (x - x_i^E) / step after E local steps from x, bounded as one vector, plus noise.
 
     Guarantee: a whole client, whatever its data are, adds a vector of norm at most the bound. With noise
@@ -51,12 +51,15 @@ class BoundedUpdate:
     noise: Noise = field(default_factory=SeededGaussian)
     public_sizes: bool = False
     """whether the promise treats every client's number of records as public; otherwise it is protected, too"""
-    unit: Unit = field(default=Unit.CLIENT, init=False)
 
     def __post_init__(self) -> None:
         count("local_steps", self.steps)
         if self.step_size is not None:
             positive("local_step", self.step_size)
+
+    @property
+    def unit(self) -> Unit:
+        return Unit.CLIENT
 
     @property
     def public(self) -> tuple[str, ...]:
@@ -65,21 +68,29 @@ class BoundedUpdate:
 
     @property
     def batches_per_round(self) -> int:
-        """One batch for each local step."""
         return self.steps
+
+    @property
+    def adds_up(self) -> bool:
+        """Yes, unless the noise of one release depends on that of another."""
+        return not self.noise.init(1, 1)
 
     def init(self, point: Tensor, federation: Federation) -> State:
         """Create the noise's memory."""
-        return noise_memory(self.noise, federation.clients, self.model.dim)
+        return noise_memory(self.noise, federation.clients, sum(self.parts.values()))
 
     def run(self, point: Tensor, cohort: Cohort, state: State, noise_multipliers: Tensor) -> tuple[Tensor, State]:
         """Make the local steps, bound the update, add noise."""
-        updates = self.updates(point, cohort)
-        each = torch.ones(len(updates), dtype=torch.int64)
-        bounded = self.bound.sums(LayeredGradients.written(updates.to(self.noise.precision), each))
+        message = self.message(point, cohort)
+        each = torch.ones(len(message), dtype=torch.int64)
+        bounded = self.bound.sums(LayeredGradients.written(message.to(self.noise.precision), each))
         stds = self.noise_stds(cohort.sizes, noise_multipliers)
         bounded, state = with_noise(self.noise, bounded, stds, noise_multipliers, cohort, state)
-        return bounded.to(point.dtype), state
+        return bounded, state
+
+    def message(self, point: Tensor, cohort: Cohort) -> Tensor:
+        """What is bounded and sent: all parts of a client's message, one after the other."""
+        return self.updates(point, cohort)
 
     def updates(self, point: Tensor, cohort: Cohort) -> Tensor:
         """Each client's update, in units of the local step: (clients, dim), neither bounded nor private."""
@@ -108,16 +119,4 @@ class BoundedUpdate:
     def event(self, size: int, noise_multiplier: float, rounds: int) -> dp_event.DpEvent:
         """The Gaussian mechanism on the client's whole message."""
         ideal = events.repeated(events.gaussian(noise_multiplier / (1 + self.noise.slack)), rounds)
-        return self.noise.charged(ideal, self.model.dim, rounds)
-
-    def with_noise(self, noise: Noise) -> Self:
-        """The same work with another kind of noise."""
-        return replace(self, noise=noise)
-
-    def evaluations(self, cohort: Cohort) -> float:
-        """One batch of gradients for each local step."""
-        return self.steps * float(self.sampling.batch_sizes(cohort.sizes).sum())
-
-    def records_in_memory(self, sizes: Tensor) -> Tensor:
-        """The records of one batch."""
-        return self.sampling.batch_sizes(sizes)
+        return self.noise.charged(ideal, sum(self.parts.values()), rounds)

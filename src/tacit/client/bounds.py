@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Protocol, Self, final
 
 import torch
 from torch import Tensor
@@ -66,8 +66,26 @@ class Bound(Protocol):
         ...
 
 
+class Scaling:
+    """A bound that multiplies each gradient by one factor, which keeps its form (such as an outer product)."""
+
+    def scales(self, gradients: Gradients) -> Tensor:
+        """The factor on each gradient."""
+        raise NotImplementedError
+
+    def scaled(self, factor: float) -> Self:
+        """The same kind of bound, `factor` times as long."""
+        ((name, size),) = vars(self).items()
+        return replace(self, **{name: factor * size})  # type: ignore[type-var]  # bounds are dataclasses
+
+    @final
+    def sums(self, gradients: Gradients) -> Tensor:
+        """One pass for the norms, one weighted sum."""
+        return gradients.weighted_sums(self.scales(gradients))
+
+
 @dataclass(frozen=True)
-class ClipNorm:
+class ClipNorm(Scaling):
     """g min(1, C / ||g||): gradients shorter than C are unchanged.
 
     >>> from tacit.models.shares import LayeredGradients
@@ -82,7 +100,6 @@ class ClipNorm:
         _check_bound("clip_norm", self.clip_norm)
 
     def norm(self, dim: int) -> float:
-        """The clip norm."""
         return self.clip_norm
 
     def scales(self, gradients: Gradients) -> Tensor:
@@ -92,13 +109,9 @@ class ClipNorm:
         scales = (self.clip_norm * SHAVE / norms).clamp(max=1.0)
         return torch.where(scales >= _LEAST_SCALE, scales, 0.0)
 
-    def sums(self, gradients: Gradients) -> Tensor:
-        """One pass for the norms, one weighted sum."""
-        return gradients.weighted_sums(self.scales(gradients))
-
 
 @dataclass(frozen=True)
-class Normalise:
+class Normalise(Scaling):
     """g C / ||g||: every gradient has the same length; a zero gradient stays zero."""
 
     length: float
@@ -107,7 +120,6 @@ class Normalise:
         _check_bound("length", self.length)
 
     def norm(self, dim: int) -> float:
-        """The common length C of all gradients."""
         return self.length
 
     def scales(self, gradients: Gradients) -> Tensor:
@@ -118,10 +130,6 @@ class Normalise:
         # Scales must fit into single precision, so a gradient that is too short counts as zero.
         usable = (scales >= _LEAST_SCALE) & (norms > self.length * 1e-30)
         return torch.where(usable, scales, 0.0)
-
-    def sums(self, gradients: Gradients) -> Tensor:
-        """One pass for the norms, one weighted sum."""
-        return gradients.weighted_sums(self.scales(gradients))
 
 
 @dataclass(frozen=True)
@@ -156,11 +164,9 @@ class Unbounded:
     """No bound, for algorithms that make no promise: no amount of noise would be enough."""
 
     def norm(self, dim: int) -> float:
-        """Infinity: nothing is bounded."""
         return math.inf
 
     def sums(self, gradients: Gradients) -> Tensor:
-        """The sums of the gradients, unbounded."""
         return gradients.weighted_sums(torch.ones(int(gradients.counts.sum())))
 
 

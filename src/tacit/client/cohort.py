@@ -30,8 +30,10 @@ class Cohort:
     """the number of local steps in the round"""
     grams: Grams | None = None
     """products of the clients' records, if they are kept"""
+    at: Tensor | None = None
+    """(clients, k) coordinates, drawn without looking at the data, if the messages will carry only these"""
     told: Mapping[str, Tensor] = field(default_factory=dict)
-    """what the work may use besides the point: parts of what the server sent and of the clients' uplink memory"""
+    """what the work may use: all that the server sent, and parts of the clients' uplink memory"""
 
     @property
     def sizes(self) -> Tensor:

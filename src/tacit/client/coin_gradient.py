@@ -14,7 +14,8 @@ from tacit.client.bounded_model import BoundedModel
 from tacit.client.bounds import Bound
 from tacit.client.cohort import Cohort
 from tacit.client.estimators import Minibatch
-from tacit.client.sampling import OnePass, Sampling
+from tacit.client.sampling import Sampling
+from tacit.client.work import CommonWork
 from tacit.errors import RequestError, count
 from tacit.federation import Federation
 from tacit.models.model import Model
@@ -22,7 +23,6 @@ from tacit.noise.additive import Noise
 from tacit.noise.entropy import Keystream
 from tacit.noise.randomness import Generators, Purpose
 from tacit.privacy import events
-from tacit.privacy.promises.terms import RECORD_COUNTS, Unit
 from tacit.shuffle.vector_sum import Source, VectorSum
 from tacit.state import State
 
@@ -40,7 +40,6 @@ class Coins:
     precision: torch.dtype = torch.float64
 
     def init(self, clients: int, dim: int) -> State:
-        """No memory: every draw is fresh."""
         return {}
 
     def add(
@@ -50,18 +49,18 @@ class Coins:
         raise RequestError("coins can only be added to vectors that were rounded to whole numbers before")
 
     def charged(self, event: dp_event.DpEvent, dim: int, releases: int) -> dp_event.DpEvent:
-        """The event unchanged: coins are exact."""
         return event
 
 
 @dataclass(frozen=True)
-class CoinGradient:
+class CoinGradient(CommonWork):
     """The mean of a batch of bounded gradients, rounded at random to g levels, plus the heads of b fair coins.
 
     Guarantee: a record of a batch of K moves the sum over all clients by at most g/K levels, before rounding. The
-    coins of all clients together hide that from someone who sees only the sum (`sum_event`); the client's own
-    coins, which are few, hide it from someone who sees its message alone (`event`). A noise multiplier z means
-    b = (z g/K)^2 coins: z is their deviation on the sum of a batch, in bounds. Sampling gives no amplification.
+    coins of all clients together hide that from someone who sees only the sum (`shuffled_event`); the client's
+    own coins, which are few, hide it from someone who sees its message alone (`event`). A noise multiplier z
+    means b = (z g/K)^2 coins: z is their deviation on the sum of a batch, in bounds. Sampling gives no
+    amplification.
 
     The release does not include a penalty: the server adds its gradient, which is public.
     """
@@ -69,20 +68,22 @@ class CoinGradient:
     model: Model
     sampling: Sampling
     bound: Bound
-    batch: int
-    """K, the same for all clients"""
-    cohort: int
-    """the number of clients in a round"""
+    batch: int = 0
+    """K, the same for all clients; 0 until the shuffler knows the federation"""
+    cohort: int = 0
+    """the number of clients in a round; 0 until the shuffler knows it"""
     coins: int = 0
     """b, once it is agreed on: messages have g + b bits per coordinate"""
     noise: Noise = field(default_factory=Coins)
-    unit: Unit = field(default=Unit.RECORD, init=False)
-    public: tuple[str, ...] = field(default=(RECORD_COUNTS,), init=False)
-    batches_per_round: int = field(default=1, init=False)
 
     def __post_init__(self) -> None:
-        count("batch", self.batch)
-        count("cohort", self.cohort)
+        count("batch", self.batch, at_least=0)
+        count("cohort", self.cohort, at_least=0)
+
+    @property
+    def counted(self) -> bool:
+        """Messages are bits; mixed with those of all other clients, they reveal only how many are ones."""
+        return True
 
     @property
     def levels(self) -> int:
@@ -100,7 +101,6 @@ class CoinGradient:
         return VectorSum(self.model.dim, clip_norm, self.levels, coins)
 
     def init(self, point: Tensor, federation: Federation) -> State:
-        """No memory."""
         return {}
 
     def run(self, point: Tensor, cohort: Cohort, state: State, noise_multipliers: Tensor) -> tuple[Tensor, State]:
@@ -130,9 +130,16 @@ class CoinGradient:
         """The event against someone who sees the client's messages alone."""
         return self._event(1, noise_multiplier, size, rounds)
 
-    def sum_event(self, size: int, noise_multiplier: float, rounds: int) -> dp_event.DpEvent:
+    def check_shuffled(self, cohort: int, batch: int) -> None:
+        """The coins must be for just these batches and clients."""
+        if (self.batch, self.cohort) != (batch, cohort):
+            raise RequestError(
+                f"the coins are for batches of {self.batch} records of {self.cohort} clients, not for these"
+            )
+
+    def shuffled_event(self, cohort: int, size: int, noise_multiplier: float, rounds: int) -> dp_event.DpEvent:
         """The event against someone who sees only the sum over a cohort whose clients keep their coins secret."""
-        return self._event(self.cohort, noise_multiplier, size, rounds)
+        return self._event(cohort, noise_multiplier, size, rounds)
 
     def _event(self, clients: int, noise_multiplier: float, size: int, rounds: int) -> dp_event.DpEvent:
         coins = self.coins_for(noise_multiplier)
@@ -140,16 +147,8 @@ class CoinGradient:
         if not coins:
             return events.non_private()
         one = events.coin_sum(self.model.dim, clients, coins, self.levels / self.batch)
-        return events.once(one, rounds) if isinstance(self.sampling, OnePass) else events.repeated(one, rounds)
+        return events.once(one, rounds) if self.sampling.once else events.repeated(one, rounds)
 
     def with_noise(self, noise: Noise) -> Self:
         """The same work with coins from the entropy source of the given noise: seeded or secret."""
         return replace(self, noise=Coins(secret=noise.secret))
-
-    def evaluations(self, cohort: Cohort) -> float:
-        """The records of one batch."""
-        return float(self.sampling.batch_sizes(cohort.sizes).sum())
-
-    def records_in_memory(self, sizes: Tensor) -> Tensor:
-        """The records of one batch."""
-        return self.sampling.batch_sizes(sizes)

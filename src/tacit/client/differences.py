@@ -35,12 +35,10 @@ class ScaledDifferences:
 
     @property
     def dim(self) -> int:
-        """The length of one gradient."""
         return self.now.dim
 
     @property
     def counts(self) -> Tensor:
-        """The records of each client."""
         return self.now.counts
 
     def norms(self) -> Tensor:
@@ -58,7 +56,6 @@ class ScaledDifferences:
         return first - self.past.weighted_sums(self.past_scales * weights)
 
     def rows(self, start: int, stop: int) -> Tensor:
-        """The differences of some records, written out."""
         now = scaled(self.now.rows(start, stop), self.now_scales[start:stop])
         return now - scaled(self.past.rows(start, stop), self.past_scales[start:stop])
 
@@ -95,12 +92,10 @@ class WrittenDifferences(RowGradients):
 
     @property
     def dim(self) -> int:
-        """The length of one gradient."""
         return self.now.dim
 
     @property
     def counts(self) -> Tensor:
-        """The records of each client."""
         return self.now.counts
 
     def rows(self, start: int, stop: int) -> Tensor:

@@ -104,11 +104,9 @@ class Minibatch:
     sampling: Sampling
 
     def init(self, model: BoundedModel, point: Tensor, federation: Federation) -> State:
-        """No memory."""
         return {}
 
     def estimate(self, model: BoundedModel, point: Tensor, cohort: Cohort, state: State) -> tuple[Tensor, State]:
-        """One pass over the batch."""
         sums = model.sums(point, self.sampling.draw(cohort).batch)
         return sums.div_(_column(self.sampling.batch_sizes(cohort.sizes), sums)), state
 
@@ -117,15 +115,12 @@ class Minibatch:
         return Reach()
 
     def renewed(self, cohort: Cohort) -> float:
-        """All of it: nothing older is remembered."""
         return 1.0
 
     def evaluations(self, cohort: Cohort) -> float:
-        """The records of the batch."""
         return float(self.sampling.batch_sizes(cohort.sizes).sum())
 
     def records_in_memory(self, sizes: Tensor) -> Tensor:
-        """The records of the batch."""
         return self.sampling.batch_sizes(sizes)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, Self
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from tacit.client.bounds import Bound
 from tacit.client.cohort import Cohort
 from tacit.client.noising import noise_memory, with_noise
 from tacit.client.sampling import ONE, Sampling
-from tacit.client.work import Work
+from tacit.client.work import CommonWork, Work
 from tacit.errors import count, known_step, positive
 from tacit.federation import Federation
 from tacit.models.model import Model, penalty_gradient
@@ -30,7 +30,7 @@ from tacit.noise.additive import Noise, SeededGaussian, check_size
 from tacit.noise.randomness import Purpose
 from tacit.privacy import events
 from tacit.privacy.accountant.dominate import leaves
-from tacit.privacy.promises.terms import RECORD_COUNTS, Unit
+from tacit.privacy.promises.terms import RECORD_COUNTS
 from tacit.schedules import Constant, Schedule
 from tacit.side.release import SideRelease
 from tacit.state import State
@@ -53,16 +53,14 @@ class Everything:
     """All coordinates."""
 
     def kept(self, dim: int) -> int:
-        """All `dim` coordinates."""
         return dim
 
     def indices(self, generators: Sequence[np.random.Generator], dim: int) -> Tensor:
-        """All coordinates, the same for every client."""
         return torch.arange(dim).expand(len(generators), dim)
 
 
 @dataclass(frozen=True)
-class NoisyLocalSteps:
+class NoisyLocalSteps(CommonWork):
     """x^{s+1} = x^s - step S(g^s + noise + penalty), s < steps, with S = (d/k) x (all but k coordinates zero).
 
     g^s is the mean over a batch of the records' gradients on the k coordinates of `support`, each bounded there
@@ -99,7 +97,6 @@ class NoisyLocalSteps:
     schedule: Schedule = field(default_factory=Constant)
     noise: Noise = field(default_factory=SeededGaussian)
     before: SideRelease[float] | None = None
-    unit: Unit = field(default=Unit.RECORD, init=False)
 
     def __post_init__(self) -> None:
         count("local_steps", self.steps)
@@ -114,7 +111,6 @@ class NoisyLocalSteps:
 
     @property
     def batches_per_round(self) -> int:
-        """One batch for each local step."""
         return self.steps
 
     @property
@@ -124,13 +120,13 @@ class NoisyLocalSteps:
         return step * self.steps, step * math.sqrt(self.steps)
 
     @property
-    def kept(self) -> int:
+    def bounded(self) -> int:
         """The number of coordinates that each client works on, k."""
         return self.support.kept(self.model.dim)
 
     def init(self, point: Tensor, federation: Federation) -> State:
         """Create the noise's memory."""
-        return noise_memory(self.noise, federation.clients, self.kept)
+        return noise_memory(self.noise, federation.clients, self.bounded)
 
     def run(self, point: Tensor, cohort: Cohort, state: State, noise_multipliers: Tensor) -> tuple[Tensor, State]:
         """All clients make their steps together, each at its own point and on its own coordinates."""
@@ -140,10 +136,10 @@ class NoisyLocalSteps:
         batch_sizes = self.sampling.batch_sizes(cohort.sizes).to(point.device)[:, None]
         stds = self.noise_stds(cohort.sizes, noise_multipliers)
         correction = self.correction(cohort)
-        way = point.new_zeros(len(cohort.clients), self.kept)
+        way = point.new_zeros(len(cohort.clients), self.bounded)
         for s in range(self.steps):
             now = replace(cohort, step=s, steps=self.steps)
-            points = point - _spread(way, indices, dim, dim / self.kept)
+            points = point - _spread(way, indices, dim, dim / self.bounded)
             sums = model.sums(points, self.sampling.draw(now).batch, at=indices)
             gradient = sums / batch_sizes.to(sums.dtype)
             gradient, state = with_noise(self.noise, gradient, stds, noise_multipliers, now, state)
@@ -160,13 +156,13 @@ class NoisyLocalSteps:
 
     def _indices(self, cohort: Cohort, point: Tensor) -> Tensor | None:
         """Each client's coordinates, (clients, k), or None for all coordinates."""
-        if self.kept == self.model.dim:
+        if self.bounded == self.model.dim:
             return None
         return self.support.indices(cohort.generators(Purpose.COMPRESS), self.model.dim).to(point.device)
 
     def noise_stds(self, sizes: Tensor, noise_multipliers: Tensor) -> Tensor:
         """z bound(k) / b on each of the k coordinates of every local gradient; no noise on the others."""
-        return noise_multipliers * self.bound.norm(self.kept) / self.sampling.batch_sizes(sizes)
+        return noise_multipliers * self.bound.norm(self.bounded) / self.sampling.batch_sizes(sizes)
 
     def event(self, size: int, noise_multiplier: float, rounds: int) -> dp_event.DpEvent:
         """The sampling scheme's event for every local step, composed with what was released before."""
@@ -174,20 +170,8 @@ class NoisyLocalSteps:
         self.sampling.check_rounds(torch.tensor([size]), releases)
         check_size(self.noise, size)
         ideal = self.sampling.event(size, noise_multiplier, releases, ONE.with_slack(self.noise.slack))
-        training = self.noise.charged(ideal, self.kept, releases)
+        training = self.noise.charged(ideal, self.bounded, releases)
         return training if self.before is None else after(self.before.event, training, rounds)
-
-    def with_noise(self, noise: Noise) -> Self:
-        """The same work with another kind of noise."""
-        return replace(self, noise=noise)
-
-    def evaluations(self, cohort: Cohort) -> float:
-        """One batch of gradients for each local step."""
-        return self.steps * float(self.sampling.batch_sizes(cohort.sizes).sum())
-
-    def records_in_memory(self, sizes: Tensor) -> Tensor:
-        """The records of one batch."""
-        return self.sampling.batch_sizes(sizes)
 
 
 def _spread(rows: Tensor, indices: Tensor | None, dim: int, factor: float = 1.0) -> Tensor:
@@ -217,4 +201,4 @@ def after(before: dp_event.DpEvent, training: dp_event.DpEvent, rounds: int) -> 
 
 def released_before(work: Work) -> dp_event.DpEvent | None:
     """What every client released before the first round, even if it never takes part in a round."""
-    return work.before.event if isinstance(work, NoisyLocalSteps) and work.before is not None else None
+    return None if work.before is None else work.before.event

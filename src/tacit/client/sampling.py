@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -72,6 +72,16 @@ class Sampling(Protocol):
         """The name used in recipes."""
         ...
 
+    @property
+    def exact(self) -> bool:
+        """Whether every batch has exactly b different records, so that its size is no secret."""
+        ...
+
+    @property
+    def once(self) -> bool:
+        """Whether a record is used in only one round of the run."""
+        ...
+
     def batch_sizes(self, sizes: Tensor) -> Tensor:
         """The constant b by which a client of each size divides its sum: (clients,) double."""
         ...
@@ -125,26 +135,30 @@ def _gather(cohort: Cohort, picks: Sequence[np.ndarray]) -> Drawn:
     return Drawn(cohort.federation.take(flat, counts), flat)
 
 
-@dataclass(frozen=True)
-class Full:
-    """All records in every round."""
+class _EveryRound:
+    """A scheme that draws anew in every round, from all records."""
 
-    name: str = "full"
-
-    def batch_sizes(self, sizes: Tensor) -> Tensor:
-        """The number of records of each client."""
-        return sizes.double()
-
-    def rate(self, size: int) -> float:
-        """One: a batch has all records."""
-        return 1.0
-
-    def draw(self, cohort: Cohort) -> Drawn:
-        """All records of the cohort."""
-        return Drawn(cohort.everything(), cohort.federation.records_of(cohort.clients))
+    once: ClassVar[bool] = False
 
     def check_rounds(self, sizes: Tensor, rounds: int) -> None:
         """Any number of rounds."""
+
+
+@dataclass(frozen=True)
+class Full(_EveryRound):
+    """All records in every round."""
+
+    name: str = "full"
+    exact: ClassVar[bool] = True
+
+    def batch_sizes(self, sizes: Tensor) -> Tensor:
+        return sizes.double()
+
+    def rate(self, size: int) -> float:
+        return 1.0
+
+    def draw(self, cohort: Cohort) -> Drawn:
+        return Drawn(cohort.everything(), cohort.federation.records_of(cohort.clients))
 
     def event(self, size: int, noise_multiplier: float, rounds: int, reach: Reach = ONE) -> dp_event.DpEvent:
         """The Gaussian mechanism, `rounds` times."""
@@ -152,7 +166,7 @@ class Full:
 
 
 @dataclass(frozen=True)
-class Poisson:
+class Poisson(_EveryRound):
     """Each record joins by its own independent coin, with probability q = batch / size. This is the default.
 
     An empty batch is valid: the client still sends its noise.
@@ -160,6 +174,7 @@ class Poisson:
 
     batch: float
     name: str = "poisson"
+    exact: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         _check_batch(self.batch)
@@ -173,12 +188,8 @@ class Poisson:
         return self.batch if self.batch < 1 else min(1.0, self.batch / size)
 
     def draw(self, cohort: Cohort) -> Drawn:
-        """Throw one coin for each record."""
         pairs = zip(cohort.sizes.tolist(), cohort.generators(Purpose.SAMPLE), strict=True)
         return _gather(cohort, [np.flatnonzero(g.random(size) < self.rate(size)) for size, g in pairs])
-
-    def check_rounds(self, sizes: Tensor, rounds: int) -> None:
-        """Any number of rounds."""
 
     def event(self, size: int, noise_multiplier: float, rounds: int, reach: Reach = ONE) -> dp_event.DpEvent:
         """The Poisson-sampled Gaussian mechanism, or its two-level form (Theorem B), `rounds` times."""
@@ -193,7 +204,7 @@ class Poisson:
 
 
 @dataclass(frozen=True)
-class FixedSize:
+class FixedSize(_EveryRound):
     """Exactly `batch` records: a uniformly random subset, or `batch` independent draws with replacement."""
 
     batch: float
@@ -204,11 +215,13 @@ class FixedSize:
 
     @property
     def name(self) -> str:
-        """`with-replacement` or `without-replacement`."""
         return "with-replacement" if self.replacement else "without-replacement"
 
+    @property
+    def exact(self) -> bool:
+        return not self.replacement
+
     def batch_sizes(self, sizes: Tensor) -> Tensor:
-        """The exact size of the batch."""
         return _whole_batch_sizes(self.batch, sizes)
 
     def rate(self, size: int) -> float:
@@ -224,9 +237,6 @@ class FixedSize:
         return _gather(
             cohort, [np.sort(g.choice(size, k, replace=False, shuffle=False)) for size, k, g in triples]
         )
-
-    def check_rounds(self, sizes: Tensor, rounds: int) -> None:
-        """Any number of rounds."""
 
     def event(self, size: int, noise_multiplier: float, rounds: int, reach: Reach = ONE) -> dp_event.DpEvent:
         """The Gaussian mechanism, `rounds` times, on a sample of fixed size (or on all records)."""
@@ -259,12 +269,13 @@ class OnePass:
 
     batch: float
     name: str = "one-pass"
+    exact: ClassVar[bool] = True
+    once: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _check_batch(self.batch)
 
     def batch_sizes(self, sizes: Tensor) -> Tensor:
-        """The exact size of the batch."""
         return _whole_batch_sizes(self.batch, sizes)
 
     def rate(self, size: int) -> float:

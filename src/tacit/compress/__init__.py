@@ -12,6 +12,7 @@ from tacit.compress.parse import parse_compressor
 from tacit.compress.qsgd import Qsgd
 from tacit.compress.quantiser import Quantiser
 from tacit.compress.rand_k import RandK
+from tacit.compress.shared import SharedCoordinates
 from tacit.compress.top_k import TopK
 from tacit.compress.uplink import ControlVariates, Direct, Shifted, Uplink, prescribed_shift_step
 
@@ -27,6 +28,7 @@ __all__ = [
     "Qsgd",
     "Quantiser",
     "RandK",
+    "SharedCoordinates",
     "Shifted",
     "TopK",
     "Uplink",

@@ -68,6 +68,8 @@ class ErrorFeedback(Shifted):
     def choose(self, dim: int, generators: Sequence[np.random.Generator]) -> Choice | None:
         return None  # the average needs every coordinate
 
-    def receive(self, total: Tensor, state: State, *, cohort: float, clients: int) -> tuple[Tensor, State]:
+    def receive(
+        self, total: Tensor, state: State, *, cohort: float, clients: int, at: Tensor | None = None
+    ) -> tuple[Tensor, State]:
         _, state = super().receive(total, state, cohort=cohort, clients=clients)
         return state["shift"].clone(), state

@@ -68,7 +68,6 @@ class WholeSteps(Quantiser):
         return self.bits
 
     def omega(self, dim: int) -> float:
-        """Zero: nothing is lost."""
         return 0.0
 
     def spec(self) -> str:

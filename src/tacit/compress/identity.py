@@ -21,7 +21,6 @@ class Floats:
     values: Tensor
 
     def payload(self) -> NDArray[np.uint8]:
-        """Four little-endian bytes per value."""
         return np.ascontiguousarray(self.values.numpy(), dtype="<f4").view(np.uint8)
 
 
@@ -38,7 +37,6 @@ class Identity(Quantiser):
     codec = 1
 
     def omega(self, dim: int) -> float:
-        """Zero: nothing is lost."""
         return 0.0
 
     def spec(self) -> str:

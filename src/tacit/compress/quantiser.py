@@ -69,11 +69,9 @@ class Quantiser(ABC):
         return Format(self.codec, self.wire_levels, dim, dim, self.payload_bytes(dim))
 
     def message_bytes(self, dim: int) -> int:
-        """The exact length of every encoded message."""
         return self.format(dim).message_bytes
 
     def compress(self, rows: Tensor, generators: Sequence[np.random.Generator]) -> Packets:
-        """C(x_i) for every row."""
         check_rows(rows, generators)
         return DensePackets(self.format(rows.shape[1]), self.quantise(rows, generators))
 

@@ -94,6 +94,8 @@ class RotatedBack(Direct):
 
     rotation: Rotation
 
-    def receive(self, total: Tensor, state: State, *, cohort: float, clients: int) -> tuple[Tensor, State]:
+    def receive(
+        self, total: Tensor, state: State, *, cohort: float, clients: int, at: Tensor | None = None
+    ) -> tuple[Tensor, State]:
         direction, state = super().receive(total, state, cohort=cohort, clients=clients)
         return self.rotation.back(direction[None])[0], state

@@ -50,11 +50,9 @@ class Sparsifier(ABC):
         return Format(_SPARSE_CODEC + values_as.codec, values_as.wire_levels, int(dim), kept, body_bytes)
 
     def message_bytes(self, dim: int) -> int:
-        """The exact length of every encoded message."""
         return self.format(dim).message_bytes
 
     def compress(self, rows: Tensor, generators: Sequence[np.random.Generator]) -> Packets:
-        """C(x_i) for every row."""
         check_rows(rows, generators)
         choice = self.choose(rows.shape[1], generators)
         return self.pack(rows.gather(1, choice.indices), choice, generators)

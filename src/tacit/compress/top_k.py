@@ -50,11 +50,9 @@ class TopK(KeptCoordinates):
         return Format(_CODEC, 0, int(dim), kept, positions_bytes(int(dim), kept) + 4 * kept)
 
     def message_bytes(self, dim: int) -> int:
-        """The exact length of every encoded message."""
         return self.format(dim).message_bytes
 
     def compress(self, rows: Tensor, generators: Sequence[np.random.Generator]) -> Packets:
-        """C(x_i) for each row; uses no randomness."""
         check_rows(rows, generators)
         format = self.format(rows.shape[1])
         indices = rows.abs().topk(format.kept, dim=1, sorted=False).indices.sort(dim=1).values.cpu()

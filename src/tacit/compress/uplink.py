@@ -32,6 +32,13 @@ class Uplink(Protocol):
     def compressor(self) -> Compressor:
         """The compressor that turns vectors into messages."""
 
+    @property
+    def shared(self) -> bool:
+        """Whether all clients of a round send the same coordinates, so that their messages can be added up."""
+
+    def message_bytes(self, dim: int) -> int:
+        """The exact length of every message."""
+
     def init(self, clients: int, dim: int, zeros: Zeros = torch.zeros) -> State:
         """The clients' memory before the first round; row i of every tensor belongs to client i.
 
@@ -43,8 +50,8 @@ class Uplink(Protocol):
     ) -> tuple[Packets, State]:
         """The messages for `rows`, the private vectors of these `clients` (their rows in the state)."""
 
-    def told(self, broadcast: State, state: State, clients: Tensor) -> State:
-        """What these clients may use in their work: parts of what the server sent and of their own memory."""
+    def told(self, state: State, clients: Tensor) -> State:
+        """The parts of their own memory that these clients may use in their work, by name."""
 
     def choose(self, dim: int, generators: Sequence[np.random.Generator]) -> Choice | None:
         """The coordinates that the messages will carry, or None if they depend on the vectors.
@@ -72,10 +79,13 @@ class Uplink(Protocol):
     def broadcast(self, state: State) -> State:
         """The parts of the server's memory that the next round's clients get besides the point, by name."""
 
-    def receive(self, total: Tensor, state: State, *, cohort: float, clients: int) -> tuple[Tensor, State]:
+    def receive(
+        self, total: Tensor, state: State, *, cohort: float, clients: int, at: Tensor | None = None
+    ) -> tuple[Tensor, State]:
         """The direction (d,), from the sum (d,) of all decoded messages of `cohort` out of `clients`.
 
-        `cohort` is the number that sums are divided by: the clients that sent, or how many were expected to.
+        `cohort` is the number that sums are divided by: the clients that sent, or how many were expected to. `at`
+        are the coordinates that all messages carried, if they shared them.
         """
 
 
@@ -87,14 +97,18 @@ class Direct:
     """
 
     compressor: Compressor
+    shared = False
 
     def __post_init__(self) -> None:
         check_unbiased(self.compressor)
 
+    def message_bytes(self, dim: int) -> int:
+        return self.compressor.message_bytes(dim)
+
     def init(self, clients: int, dim: int, zeros: Zeros = torch.zeros) -> State:
         return {}
 
-    def told(self, broadcast: State, state: State, clients: Tensor) -> State:
+    def told(self, state: State, clients: Tensor) -> State:
         return {}
 
     def send(
@@ -124,8 +138,10 @@ class Direct:
     def broadcast(self, state: State) -> State:
         return {}
 
-    def receive(self, total: Tensor, state: State, *, cohort: float, clients: int) -> tuple[Tensor, State]:
-        _check_counts(cohort, clients)
+    def receive(
+        self, total: Tensor, state: State, *, cohort: float, clients: int, at: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        check_counts(cohort, clients)
         return total / cohort, state
 
 
@@ -147,6 +163,7 @@ class Shifted:
 
     compressor: Compressor
     shift_step: float | None = None
+    shared = False
 
     def __post_init__(self) -> None:
         check_unbiased(self.compressor)
@@ -157,10 +174,13 @@ class Shifted:
         """The shift step in use for vectors of length `dim`."""
         return prescribed_shift_step(self.compressor.omega(dim)) if self.shift_step is None else self.shift_step
 
+    def message_bytes(self, dim: int) -> int:
+        return self.compressor.message_bytes(dim)
+
     def init(self, clients: int, dim: int, zeros: Zeros = torch.zeros) -> State:
         return {"shift": zeros((count("clients", clients), count("dim", dim)))}
 
-    def told(self, broadcast: State, state: State, clients: Tensor) -> State:
+    def told(self, state: State, clients: Tensor) -> State:
         return {}
 
     def send(
@@ -202,8 +222,10 @@ class Shifted:
     def broadcast(self, state: State) -> State:
         return {}
 
-    def receive(self, total: Tensor, state: State, *, cohort: float, clients: int) -> tuple[Tensor, State]:
-        _check_counts(cohort, clients)
+    def receive(
+        self, total: Tensor, state: State, *, cohort: float, clients: int, at: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        check_counts(cohort, clients)
         shift = state["shift"]
         direction = torch.add(shift, total, alpha=1 / cohort)
         return direction, {"shift": shift.add_(total, alpha=self.gamma(total.numel()) / clients)}
@@ -224,8 +246,8 @@ class ControlVariates(Shifted):
     def gamma(self, dim: int) -> float:
         return 1 / (1 + self.compressor.omega(dim)) if self.shift_step is None else self.shift_step
 
-    def told(self, broadcast: State, state: State, clients: Tensor) -> State:
-        return {CONTROL: broadcast[CONTROL], OWN_CONTROL: state["shift"][clients]}
+    def told(self, state: State, clients: Tensor) -> State:
+        return {OWN_CONTROL: state["shift"][clients]}
 
     def broadcast(self, state: State) -> State:
         return {CONTROL: state["shift"]}
@@ -248,7 +270,8 @@ def prescribed_shift_step(omega: float) -> float:
     return math.sqrt((1 + 2 * omega) / (2 * (1 + omega) ** 3))
 
 
-def _check_counts(cohort: float, clients: int) -> None:
+def check_counts(cohort: float, clients: int) -> None:
+    """Refuse a cohort of more clients than there are."""
     if positive("cohort", cohort) > count("clients", clients):
         raise RequestError(f"cohort must be at most the number of clients, {clients}, not {cohort}")
 

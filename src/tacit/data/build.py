@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,8 @@ from tacit.data.encode import (
     group_records,
     to_numpy,
 )
-from tacit.data.frames import check_columns, encode_columns, target_values
+from tacit.data.schema import Schema
+from tacit.data.schema.records import TableSource, federate, schema_for
 from tacit.errors import DataError
 from tacit.federation import Federation
 
@@ -63,35 +65,19 @@ def from_clients(
 
 
 def from_frame(
-    frame: pd.DataFrame, *, target: str, client: str, test: pd.DataFrame | None = None, **options: Any
+    frame: pd.DataFrame,
+    schema: Schema | Path | str | None = None,
+    *,
+    target: str | None = None,
+    client: str | None = None,
+    test: pd.DataFrame | None = None,
+    public_schema: bool = False,
+    name: str = "custom",
 ) -> Federation:
     """Implements `Federation.from_frame`."""
-    check_columns(frame, [target, client], "the table")
-    grouping = group_records(frame[client].to_numpy(), len(frame))
-    return from_table(frame.drop(columns=client), target=target, grouping=grouping, test=test, **options)
-
-
-def from_table(
-    frame: pd.DataFrame, *, target: str, grouping: Grouping, test: pd.DataFrame | None = None, **options: Any
-) -> Federation:
-    """A federation from a table in which every column except the target is a feature."""
-    inputs = [name for name in frame.columns if name != target]
-    if not inputs:
-        raise DataError(f"the table has no feature columns, only the target {target!r}")
-    tables = [frame] if test is None else [frame, test]
-    if test is not None:
-        check_columns(test, [target, *inputs], "the test table")
-    encoded, peeks = encode_columns(tables, inputs)
-    labels, declared = target_values([table[target] for table in tables])
-    options.setdefault("classes", declared)
-    return _assemble(
-        encoded[0],
-        labels[0],
-        grouping,
-        test=None if test is None else (encoded[1], labels[1]),
-        peeks=peeks,
-        **options,
-    )
+    source = TableSource(frame, "the table")
+    said = schema_for(source, schema, target=target, client=client, public_schema=public_schema)
+    return federate([source], said, test=None if test is None else TableSource(test, "the test table"), name=name)
 
 
 def from_datasets(
@@ -112,7 +98,6 @@ def _assemble(
     task: Task | None = None,
     dtype: torch.dtype = torch.float32,
     name: str = "custom",
-    peeks: tuple[str, ...] = (),
 ) -> Federation:
     inputs = encode_features(features, dtype)
     labels = encode_targets(targets, () if test is None else test[1], task=task, classes=classes, dtype=dtype)
@@ -129,7 +114,6 @@ def _assemble(
         names=grouping.names,
         name=name,
         class_names=labels.class_names,
-        peeks=peeks,
     )
 
 

@@ -23,6 +23,10 @@ Task: TypeAlias = Literal["classification", "regression"]
 Vector: TypeAlias = npt.NDArray[Any]
 
 
+MOST_LABELS = 1000
+"""From this value on, whole numbers are not taken for labels of classes unless the caller says so."""
+
+
 def to_numpy(values: Arrays, what: str) -> Vector:
     """The values as a numpy array. Refuses lists whose rows differ in length."""
     if isinstance(values, Tensor):
@@ -124,6 +128,11 @@ def _labels(values: Vector, classes: int | Sequence[object] | None) -> tuple[Vec
         raise DataError(f"class labels must be whole numbers, not {wrong}; for regression, leave out `classes`")
     if number in (None, 2) and labels.size and set(np.unique(labels)) <= {-1, 1} and labels.min() == -1:
         return (labels + 1) // 2, 2, None
+    if number is None and labels.size and labels.max() >= MOST_LABELS:
+        raise DataError(
+            f"the targets are whole numbers of {MOST_LABELS} and more: say task='regression', or how many "
+            "classes there are (classes=...). The largest target must not decide how large the model is"
+        )
     if labels.size and labels.min() < 0:
         raise DataError(f"class labels must be 0, 1, 2, ... (or -1 and +1), not {labels.min()}")
     return labels, number or max(2, int(labels.max(initial=0)) + 1), None

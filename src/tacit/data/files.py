@@ -13,8 +13,10 @@ import numpy as np
 import pandas as pd
 
 from tacit.data import build
-from tacit.data.encode import Grouping, Vector
-from tacit.data.frames import check_columns, is_number, read_csv
+from tacit.data.encode import Task, Vector
+from tacit.data.frames import check_columns, read_csv
+from tacit.data.schema import Schema
+from tacit.data.schema.records import TableSource, federate, schema_for
 from tacit.data.svmlight import read_svmlight
 from tacit.errors import DataError, RequestError
 from tacit.federation import Federation
@@ -34,6 +36,11 @@ def from_files(
     target: str | None = None,
     client: str | None = None,
     test: str | os.PathLike[str] | None = None,
+    schema: Schema | Path | str | None = None,
+    public_schema: bool = False,
+    task: Task | None = None,
+    classes: int | Sequence[object] | None = None,
+    clients: int | None = None,
     **options: Any,
 ) -> Federation:
     """A federation from files of one kind: one file per client, or files with a client column.
@@ -43,6 +50,11 @@ def from_files(
         target: the column (in an .npz file: the array) to predict.
         client: the column (or array, with a label for each record) that names the client of a record.
         test: a file of test records.
+        schema: the public description of a table, or the path of one. A table needs it (`tacit schema draft`).
+        public_schema: accept what was taken from the records of a table as public. Without a schema, this is
+            everything that a draft would look at; the guarantee lists it by name.
+        task, classes: for arrays, as in `Federation.from_arrays`; of a table, the schema says both.
+        clients: if nothing says who holds the rows of a table, deal them to this many clients, for a trial.
         options: as in `Federation.from_arrays`.
     """
     if isinstance(paths, str | os.PathLike) or not paths:
@@ -51,7 +63,21 @@ def from_files(
     held_out = None if test is None else Path(test)
     kind = _kind([*sources, *([] if held_out is None else [held_out])])
     if kind == "table":
-        return _from_tables(sources, _required(target), client, held_out, options)
+        if task is not None or classes is not None:
+            raise RequestError("task and classes of a table are said by its schema: [target] task and classes")
+        return _from_tables(
+            sources,
+            schema,
+            held_out,
+            target=target,
+            client=client,
+            public_schema=public_schema,
+            clients=clients,
+            **options,
+        )
+    if schema is not None:
+        raise RequestError(f"a schema describes tables (.csv, .parquet), not {sources[0].name}")
+    options |= {"task": task, "classes": classes}
     if client is not None:
         return _from_arrays(sources, target or "y", client, held_out, options)
     every = [*sources, *([] if held_out is None else [held_out])]
@@ -81,24 +107,34 @@ def _from_arrays(
 
 
 def _from_tables(
-    sources: list[Path], target: str, client: str | None, test: Path | None, options: dict[str, Any]
+    sources: list[Path],
+    schema: Schema | Path | str | None,
+    test: Path | None,
+    *,
+    target: str | None,
+    client: str | None,
+    public_schema: bool,
+    clients: int | None,
+    name: str = "custom",
 ) -> Federation:
-    frames = [_table(source, target) for source in sources]
-    kept = None if test is None else _table(test, target)
-    first = frames[0]
+    """Tables of one client each, or with a client column, as their schema describes them."""
+    frames = [read_table(source) for source in sources]
+    alone = schema is not None or len(frames) == 1
+    first = TableSource(frames[0] if alone else _together(frames, sources), str(sources[0]))
+    said = schema_for(first, schema, target=target, client=client, public_schema=public_schema)
+    own = said.client is None and len(sources) > 1
+    names = _names(sources) if own else (None,) * len(sources)
+    tables = [TableSource(frame, str(path), own) for frame, path, own in zip(frames, sources, names, strict=True)]
+    kept = None if test is None else TableSource(read_table(test), str(test))
+    return federate(tables, said, test=kept, clients=clients, name=name)
+
+
+def _together(frames: list[pd.DataFrame], sources: list[Path]) -> pd.DataFrame:
+    """All tables as one, for a draft; they must have the same columns."""
     for source, frame in zip(sources, frames, strict=True):
-        check_columns(frame, [*first.columns, *([] if client is None else [client])], str(source))
-        check_columns(first, list(frame.columns), str(sources[0]))
-        for name in first.columns:
-            # A single stray word would turn a whole column of numbers into categories.
-            if name != client and is_number(frame[name]) != is_number(first[name]):
-                raise DataError(f"column {name!r} holds numbers in only one of {sources[0]} and {source}")
-    table = pd.concat([frame[first.columns] for frame in frames], ignore_index=True)
-    if client is not None:
-        return build.from_frame(table, target=target, client=client, test=kept, **options)
-    sizes = np.array([len(frame) for frame in frames], dtype=np.int64)
-    grouping = Grouping(np.arange(len(table)), sizes, _names(sources))
-    return build.from_table(table, target=target, grouping=grouping, test=kept, **options)
+        check_columns(frame, list(frames[0].columns), str(source))
+        check_columns(frames[0], list(frame.columns), str(sources[0]))
+    return pd.concat(frames, ignore_index=True)
 
 
 def _kind(sources: Sequence[Path]) -> str:
@@ -120,19 +156,14 @@ def _names(sources: Sequence[Path]) -> tuple[str, ...]:
     return names
 
 
-def _required(target: str | None) -> str:
-    if target is None:
-        raise RequestError("target is missing: name the column to predict")
-    return target
-
-
 def _existing(source: Path) -> Path:
     if not source.is_file():
         raise DataError(f"{source} does not exist")
     return source
 
 
-def _table(source: Path, target: str) -> pd.DataFrame:
+def read_table(source: Path) -> pd.DataFrame:
+    """A table from a CSV or Parquet file; one without rows is refused."""
     if _existing(source).suffix.lower() == ".csv":
         frame = read_csv(source)
     else:
@@ -143,10 +174,9 @@ def _table(source: Path, target: str) -> pd.DataFrame:
         except Exception as error:
             # Damaged metadata raise many kinds of errors.
             raise DataError(f"{source} cannot be read as Parquet: {error!r}") from error
-    check_columns(frame, [target], str(source))
     if frame.empty:
         raise DataError(f"{source} holds no records; leave the file out")
-    return frame
+    return frame.rename(columns=str)
 
 
 def read_arrays(source: Path, names: Sequence[str]) -> list[Vector]:

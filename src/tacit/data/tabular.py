@@ -16,7 +16,7 @@ from tacit.errors import DataError
 
 
 @dataclass(frozen=True)
-class Schema:
+class PublishedTable:
     """The meaning of a table's columns. Categories are public, because the table's description lists them."""
 
     target: str
@@ -27,7 +27,7 @@ class Schema:
     classes: tuple[str, ...] | None = None
 
 
-INSURANCE = Schema(
+INSURANCE = PublishedTable(
     target="charges",
     records=1338,
     numbers=("age", "bmi", "children"),
@@ -44,7 +44,7 @@ _NO_YES = ("no", "yes")
 _HOW_OFTEN = ("no", "Sometimes", "Frequently", "Always")
 _CONTINUOUS = ("Age", "Height", "Weight", "FCVC", "NCP", "CH2O", "FAF", "TUE")
 
-OBESITY = Schema(
+OBESITY = PublishedTable(
     target="NObeyesdad",
     records=2111,
     numbers=_CONTINUOUS,
@@ -72,7 +72,7 @@ OBESITY = Schema(
 """ISRL-DP (Lowy & Razaviyayn 2023), Appendix I.3."""
 
 
-def read_table(path: Path, schema: Schema) -> Raw:
+def read_table(path: Path, schema: PublishedTable) -> Raw:
     """The table with categories as numbers 0, 1, ...; numeric columns come first, then categories."""
     frame = read_csv(path)
     names = [*schema.numbers, *schema.categories]

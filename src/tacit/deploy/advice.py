@@ -85,6 +85,12 @@ ADVICE: Mapping[Code, Advice] = {
         "see state/errors.log at the silo. Once there is disk space it continues by itself; after a failed "
         "computation its operators must remove state/halted",
     ),
+    Code.OTHER_SCHEMA: Advice(
+        "its table does not fit the job's schema; nothing was sent and nothing was spent",
+        "its operators see which column and why, also with tacit silo . --check: correct the table, then restart "
+        f"the silo; meanwhile {_GO_ON}",
+        lasting=True,
+    ),
     Code.STATE_RESTORED: Advice(
         "its state folder is an older copy: the silo has signed a ledger that it no longer has",
         "at the silo, stop any copy that runs elsewhere and restore the newest state folder; if that is lost, "

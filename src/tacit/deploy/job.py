@@ -11,6 +11,8 @@ party can see another's records:
     feature_shape = [64]
     classes = 10
     min_records = 100       # only with a shuffler: every site must have this many; all count as the smallest
+    [consortium.schema]     # what the silos' tables look like (`tacit.data.schema`); every silo checks its own
+    ...
     [consortium.identities]
     server = "5b7e..."      # public signing keys, made by `tacit provision`, which identify who signs
     silos = { hospital-a = "90ac...", hospital-b = "17d3..." }
@@ -37,6 +39,7 @@ from tacit.algorithms.calibrate import attendance, calibrate
 from tacit.algorithms.prospect import has_open_steps
 from tacit.algorithms.registry import algorithm_entry
 from tacit.algorithms.trust import Travel
+from tacit.data.schema import Schema, record_shape
 from tacit.deploy.frames import BODY_LIMIT, is_site_name
 from tacit.deploy.held_back import JobEvaluation
 from tacit.deploy.identities import Identities
@@ -60,6 +63,8 @@ MOST_PARAMETERS = BODY_LIMIT // 4
 MOST_RECORDS = 2**27
 """The most records, of all sites together, that a job may assume."""
 MOST_ROUNDS = 10**6
+_SAID_BY_SCHEMA = ("schema", "public_schema", "target", "client")
+"""Settings of the data that a job's schema replaces."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,8 @@ class Job:
     """the loss reports that sites send, if any"""
     identities: Identities | None = None
     """the parties' public signing keys; None in a draft that has not been provisioned yet"""
+    schema: Schema | None = None
+    """what the silos' tables look like; None if they bring prepared arrays"""
 
     def __post_init__(self) -> None:
         for site in self.sites:
@@ -89,14 +96,25 @@ class Job:
             raise RequestError(
                 f"the recipe leaves {name} open, and in a consortium nobody sees enough to choose it: set it"
             )
-        # Everything that is agreed on is written in the job and covered by its digest.
-        object.__setattr__(self, "recipe", with_defaults(self.recipe))
+        # Everything that is agreed on is written in the job and covered by its digest. The schema is in the job
+        # itself, not in a file of whoever provisions it.
+        settings = {k: v for k, v in self.recipe.data_settings.items() if k not in _SAID_BY_SCHEMA}
+        recipe = self.recipe if self.schema is None else replace(self.recipe, data_settings=settings)
+        object.__setattr__(self, "recipe", with_defaults(recipe))
         if self.recipe.clients not in (None, len(self.sites)):
             raise RequestError(
                 f"clients = {self.recipe.clients}, but the job names {len(self.sites)} sites; leave it out"
             )
         if not self.feature_shape or not all(type(n) is int and n > 0 for n in self.feature_shape):
             raise RequestError("feature_shape must be the shape of one record's features, such as [64]")
+        if self.schema is not None and (self.feature_shape, self.classes) != (
+            record_shape(self.schema),
+            self.schema.classes,
+        ):
+            raise RequestError(
+                f"the schema is about records of shape {list(record_shape(self.schema))} with classes = "
+                f"{self.schema.classes}, not {list(self.feature_shape)} and {self.classes}: leave both out"
+            )
         outputs = 1 if self.classes is None else count("classes", self.classes)
         if math.prod(self.feature_shape) > MOST_PARAMETERS or outputs > MOST_PARAMETERS:
             raise RequestError(
@@ -153,7 +171,8 @@ class Job:
         if recipe.weights == "records" and federation.weights is not None:
             # All parties read the job: it has the numbers.
             recipe = replace(recipe, weights=federation.weights.tolist())
-        return cls(recipe, tuple(sites), federation.feature_shape, federation.classes, smallest)
+        shape, classes = federation.feature_shape, federation.classes
+        return cls(recipe, tuple(sites), shape, classes, smallest, schema=federation.schema)
 
     @cached_property
     def text(self) -> str:
@@ -162,6 +181,7 @@ class Job:
         optional = {"classes": self.classes, "min_records": self.min_records}
         table |= {name: value for name, value in optional.items() if value is not None}
         table |= report_values(self.report)
+        table |= {} if self.schema is None else {"schema": self.schema.to_values()}
         table |= {} if self.identities is None else {"identities": self.identities.to_values()}
         return self.recipe.to_toml() + "\n" + tomli_w.dumps({"consortium": table})
 
@@ -172,7 +192,7 @@ class Job:
         table = values.pop("consortium", None)
         if not isinstance(table, dict):
             raise RequestError(f"{source} has no table [consortium] with sites and feature_shape")
-        known = ["sites", "feature_shape", "classes", "min_records", "report", "identities"]
+        known = ["sites", "feature_shape", "classes", "min_records", "report", "schema", "identities"]
         for name in table:
             if name not in known:
                 raise unknown_name(f"setting of [consortium] in {source}", name, known)
@@ -183,7 +203,8 @@ class Job:
         sites, shape = tuple(table["sites"]), tuple(table["feature_shape"])
         report = Report.from_values(table["report"]) if "report" in table else None
         named = Identities.from_values(table["identities"]) if "identities" in table else None
-        return cls(recipe, sites, shape, table.get("classes"), table.get("min_records"), report, named)
+        schema = Schema.from_values(table["schema"]) if "schema" in table else None
+        return cls(recipe, sites, shape, table.get("classes"), table.get("min_records"), report, named, schema)
 
     @cached_property
     def digest(self) -> str:
@@ -208,35 +229,22 @@ class Job:
     @cached_property
     def algorithm(self) -> Algorithm:
         """The algorithm, with everything that the parties must agree on."""
-        if not self.shuffled:
-            return self._with_steps() if has_open_steps(self._parts) else self._parts
-        target, *others = {self.target(site) for site in self.sites}
-        if others:
+        if not self.shuffled and not has_open_steps(self._parts):
+            return self._parts
+        targets = [self.target(site) for site in self.sites]
+        if self.shuffled and len(set(targets)) > 1:
             # If another silo adds less noise than a silo assumes, it hides that silo less than is accounted for.
             raise RequestError(
                 "a promise about a crowd is one promise: behind a shuffler give one epsilon and delta for all"
             )
+        # Steps suit the noise of sites with the least number of records that the job states.
         made = plan(
             self._parts,
             self.blank(),
             rounds=self.rounds,
-            privacy=target,
+            privacy=targets[0] if self.shuffled else targets,
             seed=self.recipe.seed,
             stream=self.recipe.stream or "",
-            attended=self.attended,
-            also=self._reports(self.report_noise(target)),
-        )
-        return made.algorithm
-
-    def _with_steps(self) -> Algorithm:
-        """Steps that suit the noise of sites with the least number of records that the job states."""
-        targets = [self.target(site) for site in self.sites]
-        made = plan(
-            self._parts,
-            self.blank(),
-            rounds=self.rounds,
-            privacy=targets,
-            seed=self.recipe.seed,
             attended=self.attended,
             also=self._reports(max(map(self.report_noise, targets))),
         )
@@ -377,18 +385,14 @@ class Job:
                 f"these have shape {list(shape)} and classes = {classes}"
             )
         place = self.blank().client(self.sites.index(site))
-        return replace(records, ids=place.ids, weights=place.weights)
+        also = (*self.schema.peeks, *self.schema.units) if self.schema is not None else ()
+        peeks = tuple(dict.fromkeys((*records.peeks, *also)))
+        return replace(records, ids=place.ids, weights=place.weights, schema=self.schema, peeks=peeks)
 
     def blank(self) -> Federation:
         """A stand-in for the sites that holds only public facts: records of zeros, as many as the job states."""
-        sites, each = len(self.sites), self.min_records or 1
-        blank = Federation(
-            torch.zeros(1).expand(sites * each, *self.feature_shape),
-            torch.zeros(1, dtype=torch.float32 if self.classes is None else torch.int64).expand(sites * each),
-            torch.full((sites,), each),
-            torch.arange(sites),
-            classes=self.classes,
-            names=self.sites,
+        blank = replace(
+            blank_records(self.sites, self.min_records or 1, self.feature_shape, self.classes, self.schema),
             name=self.recipe.data,
             feature_norm=feature_norm(self.recipe),
         )
@@ -400,6 +404,21 @@ class Job:
                 f"weights = {weights!r} depends on the sites' records: give a number for each site"
             )
         return blank.weighted(for_each_client("weights", weights, blank))
+
+
+def blank_records(
+    sites: Sequence[str], each: int, shape: tuple[int, ...], classes: int | None, schema: Schema | None = None
+) -> Federation:
+    """As many records of zeros for every site, of this shape."""
+    return Federation(
+        torch.zeros(1).expand(len(sites) * each, *shape),
+        torch.zeros(1, dtype=torch.float32 if classes is None else torch.int64).expand(len(sites) * each),
+        torch.full((len(sites),), each),
+        torch.arange(len(sites)),
+        classes=classes,
+        names=tuple(sites),
+        schema=schema,
+    )
 
 
 def _steps_need_sizes(recipe: Recipe) -> bool:

@@ -246,7 +246,7 @@ class Added:
 
 def mixing_of(algorithm: Algorithm) -> Mixing | None:
     """How the messages of an algorithm are mixed; None if each travels alone."""
-    compressor, dim = algorithm.uplink.compressor, algorithm.work.model.dim
+    compressor, dim = algorithm.uplink.compressor, algorithm.length
     cohort = algorithm.trust.quorum
     match algorithm.travel:
         case Travel.SHUFFLED:

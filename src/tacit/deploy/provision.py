@@ -3,11 +3,13 @@
 name = "heart"
 recipe = "recipe.toml"               # a complete recipe, such as the one that `tacit run` writes
 silos = ["berlin", "lyon", "porto"]
-feature_shape = [13]                 # the shape of one record
-classes = 2                          # leave it out for regression
+schema = "schema.toml"               # what the silos' tables look like; they must not differ (tacit schema draft)
+feature_shape = [13]                 # without a schema: the shape of one record of prepared arrays
+classes = 2                          # without a schema: the number of classes; leave it out for regression
 quorum = 2                           # usable answers that a round needs; all by default
 deadline_seconds = 120.0             # how long a round waits for its silos
-min_records = 100                    # records that every silo has at least; needed with a shuffler, and only then
+min_records = 100                    # training records (or persons) that every silo has at least: steps and open
+                                     # settings follow from it
 
 [server]
 host = "fl.example.org"              # where silos reach the server; "localhost" for a trial on one machine
@@ -33,15 +35,17 @@ import tomli_w
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from tacit.data.schema import Schema, record_shape
 from tacit.deploy.flare.kits import Network, write_kits
 from tacit.deploy.identities import SIGNING_KEY, Identities, read_signing_key
-from tacit.deploy.job import Job
+from tacit.deploy.job import Job, blank_records
 from tacit.deploy.mixing import PublicKeys
 from tacit.deploy.policy import Policy
 from tacit.deploy.report import Report
 from tacit.deploy.sealing import public_bytes, read_key, write_key
 from tacit.deploy.shuffler import SHUFFLER
 from tacit.engine.files import toml_values, write_atomically
+from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError, count, positive, unknown_name
 
@@ -109,17 +113,34 @@ class Consortium:
         values = _read_toml(path, "consortium")
         server = values.pop("server", {})
         report = Report.from_values(values.pop("report")) if "report" in values else None
-        known = ["name", "recipe", "silos", "feature_shape", "classes", "min_records", "quorum"]
+        known = ["name", "recipe", "silos", "schema", "feature_shape", "classes", "min_records", "quorum"]
         _check_names(values, [*known, "deadline_seconds"], str(path))
         _check_names(server, ["host", "port", "admin_port", "listen"], f"[server] of {path}")
+        schema = None
+        if "schema" in values:
+            schema = Schema.read(path.parent / str(values.pop("schema")))
+            schema.check_confirmed(public_schema=False)
+            values.setdefault("feature_shape", list(record_shape(schema)))
+            values.setdefault("classes", schema.classes)
         for name, kind in (("name", str), ("recipe", str), ("silos", list), ("feature_shape", list)):
             if not isinstance(values.get(name), kind):
                 raise RequestError(f"{path} must set {name} to a {kind.__name__}, not {values.get(name)!r}")
         recipe = deployed(Recipe.read(path.parent / values.pop("recipe")))
         sites, shape = values.pop("silos"), values.pop("feature_shape")
         optional = {name: values.pop(name, None) for name in ("classes", "min_records")}
-        job = Job(recipe, tuple(sites), tuple(shape), **optional, report=report)
+        if schema is not None and optional["min_records"] is not None:
+            recipe = _with_choices(recipe, sites, count("min_records", optional["min_records"]), schema)
+        job = Job(recipe, tuple(sites), tuple(shape), **optional, report=report, schema=schema)
         return cls(job=job, **values, **server)
+
+
+def _with_choices(recipe: Recipe, sites: list[str], min_records: int, schema: Schema) -> Recipe:
+    """The recipe with everything that it leaves open chosen, as for silos of the least number of records.
+
+    Only public numbers are used: the schema, the silos and what they have at least.
+    """
+    stand_in = blank_records(sites, min_records, record_shape(schema), schema.classes, schema)
+    return make_plan(recipe, federation=stand_in).recipe or recipe
 
 
 def deployed(recipe: Recipe) -> Recipe:
@@ -268,6 +289,17 @@ _POLICY_HEAD = """\
 """
 
 
+def _bring(job: Job) -> str:
+    """How a silo brings its records."""
+    if job.schema is None:
+        return "with your records as arrays X and y in a file:\n\n       tacit silo . --data records.npz"
+    return f"""with your table, which must fit the schema in `job.toml`
+   (its digest is {job.schema.digest}). Check it first; nothing is sent:
+
+       tacit silo . --data records.csv --check
+       tacit silo . --data records.csv"""
+
+
 def _readme(party: str, consortium: Consortium) -> str:
     job = consortium.job
     if party == "server":
@@ -304,9 +336,7 @@ delete it after the run.
 
    Compare it with the other silos, over a channel that the server does not control. It covers the keys that sign
    everybody's certificates. `tacit verify` says which job a certificate is checked against.
-2. On your machine, after `pip install 'tacit[deploy]'`, with your records in a file or from a Python function:
-
-       tacit silo . --data records.csv --target COLUMN
+2. On your machine, after `pip install 'tacit[deploy]'`, {_bring(job)}
 
 The silo connects to {consortium.host}:{consortium.port} and opens no port to the network. Records stay on your
 machine. Everything that leaves has noise added and is first written to `state/ledger.sqlite`. To see what is

@@ -73,7 +73,7 @@ class OneByOne:
 
     @property
     def _dim(self) -> int:
-        return self.job.algorithm.work.model.dim
+        return self.job.algorithm.length
 
     def quorum(self, quorum: int, asked: int) -> int:
         """The consortium's quorum, or everybody if fewer were asked."""

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from tacit.data import build, prepare
 from tacit.data.encode import Task
-from tacit.data.files import from_files
+from tacit.data.files import from_files, read_table
+from tacit.data.schema import Schema
+from tacit.data.schema.records import TableSource, federate
 from tacit.deploy.job import Job
 from tacit.errors import DataError, RequestError
 from tacit.federation import Federation
@@ -21,17 +26,26 @@ _SHARED_LOOKS = ("normalise", "pca")
 def own_records(source: str, job: Job, *, target: str | None = None, prepared: bool = False) -> Federation:
     """The records of one silo, as a federation of one client.
 
-    `source` is a file (.csv, .parquet, .npz, .svmlight) or `module:function`; the function takes nothing and
-    returns (features, targets) or a `Federation`. Of the recipe's preparation steps, only `unit_norm` is applied
-    here, because it treats each record separately. With `prepared`, no step is applied.
+    `source` is a file or `module:function`; the function takes nothing. If the job has a schema, it must be a
+    table (.csv, .parquet, or a function that returns a pandas frame): what does not fit is refused here, by
+    the name of the column, before anything is sent. Otherwise it is arrays (.npz, .svmlight, or a function that
+    returns (features, targets) or a `Federation`). Of the recipe's preparation steps, only `unit_norm` is applied
+    to them, because it treats each record separately. With `prepared`, arrays are used as they are.
     """
+    if job.schema is not None and not prepared:
+        return _described(source, job.schema, target)
+    if not _is_function(source) and Path(source).suffix.lower() in (".csv", ".parquet"):
+        raise RequestError(
+            f"{source} is a table, but the job has no schema that says what its columns mean: provision the "
+            'consortium with schema = "schema.toml", or give prepared arrays (.npz)'
+        )
     settings = job.recipe.data_settings
     options: dict[str, Any] = {
         "classes": settings.get("classes", job.classes),
         "task": "regression" if job.classes is None else "classification",
     }
     records = _called(source, options) if _is_function(source) else _read(source, target, settings, options)
-    if prepared:
+    if prepared or job.schema is not None:
         return records
     for name in _SHARED_LOOKS:
         if settings.get(name):
@@ -40,6 +54,21 @@ def own_records(source: str, job: Job, *, target: str | None = None, prepared: b
                 f"them at each silo by a public rule, and leave the setting out of the recipe"
             )
     return _unit_norm(records) if settings.get("unit_norm") is True else records
+
+
+def _described(source: str, schema: Schema, target: str | None) -> Federation:
+    """A table that the consortium's schema describes."""
+    if target not in (None, schema.target.column):
+        raise RequestError(
+            f"--target {target}, but the job's schema predicts {schema.target.column}; leave it out"
+        )
+    if not _is_function(source):
+        frame = read_table(Path(source))
+    else:
+        frame = _function(source)()
+        if not isinstance(frame, pd.DataFrame):
+            raise DataError(f"{source} must return a pandas frame, which the job's schema describes")
+    return federate([TableSource(frame, source, client="this silo")], schema)
 
 
 def _is_function(source: str) -> bool:
@@ -52,12 +81,7 @@ def _read(source: str, target: str | None, settings: dict[str, Any], options: di
 
 
 def _called(source: str, options: dict[str, Any]) -> Federation:
-    module, _, name = source.partition(":")
-    try:
-        function = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise RequestError(f"--data {source}: {error}") from error
-    records = function()
+    records = _function(source)()
     if isinstance(records, Federation):
         return records
     try:
@@ -67,6 +91,15 @@ def _called(source: str, options: dict[str, Any]) -> Federation:
             f"{source} must return (features, targets) or a Federation, not {type(records)}"
         ) from error
     return build.from_clients([(features, targets)], **options)
+
+
+def _function(source: str) -> Callable[[], Any]:
+    module, _, name = source.partition(":")
+    try:
+        found: Callable[[], Any] = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise RequestError(f"--data {source}: {error}") from error
+    return found
 
 
 def _unit_norm(records: Federation) -> Federation:

@@ -43,6 +43,8 @@ class Code(enum.StrEnum):
     """the silo's memory of this run is gone; it cannot take part in the run again"""
     FAILED = "failed"
     """anything else; the reason stays in the silo's own log"""
+    OTHER_SCHEMA = "other-schema"
+    """the silo's table does not fit the schema of the job; which column, and why, stays at the silo"""
     STATE_RESTORED = "state-restored"
     """the silo has signed a ledger that it no longer has: its state was set back to an older copy"""
     LEDGER_CONFLICT = "ledger-conflict"

@@ -36,16 +36,16 @@ _WEAKEST_FIRST = (str(Adversary.SHUFFLER), str(Adversary.SERVER))
 
 LEDGER_FILE = "ledger.jsonl"
 ONLY_STATED = {
-    "accountant": "with which software it computed its epsilons",
+    "accountant": "which software it used to compute its epsilons",
     "events.collaboration": "that no run is missing from its ledger",
     "evaluated": "that these sums are of records that it held back, with this noise",
     "ledger": "that it keeps no other ledger",
-    "noise_multiplier": "that the noise was drawn, with this multiplier",
-    "points": "that it was asked at these points and at no others",
-    "policy": "the limits that it has set itself",
-    "public": "that its preparations have looked at nothing else outside of the accounting",
+    "noise_multiplier": "that it really added noise with this multiplier",
+    "points": "that the server asked it at these points and no others",
+    "policy": "that these are the limits of its own policy",
+    "public": "that preparing its data used no other statistics of the records",
     "records": "how many records it holds",
-    "witnessed": "that it has kept back no ledger head of another silo",
+    "witnessed": "that it reports every ledger head it saw of other silos",
 }
 """What nobody else can check. Certificates and `tacit verify` label it as such."""
 
@@ -151,7 +151,7 @@ class Stated:
         )
 
     def body(self, job: Job) -> dict[str, Any]:
-        """The silo's certificate; `RequestError` where what is stated does not go together with the job."""
+        """The silo's certificate; `RequestError` if what is stated contradicts the job."""
         terms = self._terms(job)
         charged = self._charged(terms)
         seen = terms.exposures(charged) if charged else ()
@@ -212,7 +212,7 @@ class Stated:
         )
 
     def _charged(self, terms: Terms) -> int:
-        """For how many releases the run was charged: for all that were planned, however many there were."""
+        """The number of releases that the run was charged for: all planned ones, even if fewer were made."""
         for round in self.spent.points:
             if round >= terms.job.rounds or self.site not in terms.job.cohort(round):
                 raise RequestError(f"{self.site} says that it answered round {round}, which is not its turn")
@@ -241,7 +241,7 @@ class Stated:
             raise RequestError("events.run is not among those of events.collaboration")
 
     def _against(self, job: Job) -> Adversary:
-        """Against whom everything holds: whom the run relied on, the promise relies on."""
+        """The adversary that the promise holds against: it relies on whomever the run relied on."""
         relied_on = {job.adversary} if self.spent.points or self.spent.adversary is None else set()
         found = relied_on | ({self.spent.adversary} if self.spent.adversary else set())
         return Adversary(min(map(str, found), key=_WEAKEST_FIRST.index))
@@ -298,7 +298,7 @@ def _whole_site(terms: Terms, event: DpEvent) -> dict[str, Any]:
 
 
 def whole_site(cost: float, delta: float) -> dict[str, Any]:
-    """How that is said. The noise of messages follows from the number of records, so they do not hide that."""
+    """The entry of a certificate. The noise depends on the number of records, so that number counts as public."""
     return {"epsilon": _finite_or_none(cost), "delta": delta, "public": [RECORD_COUNTS]}
 
 

@@ -16,14 +16,15 @@ from tacit.deploy.job import Job
 from tacit.deploy.signatures import sign
 from tacit.deploy.stated import LEDGER_FILE, Stated, accountant
 from tacit.engine.files import write_atomically
+from tacit.engine.model_card import ModelCard
 from tacit.engine.trained import Trained
 
 CERTIFICATE_FILE, JOB_FILE, MODEL_FILE = "certificate.json", "job.toml", "model.safetensors"
 ONLY_STATED_BY_SERVER = {
-    "accountant": "with which software it computed",
-    "files": "that this model came of the run",
-    "messages_used": "whose messages it has used",
-    "problems": "what went wrong on the way",
+    "accountant": "which software it used",
+    "files": "that the run produced this model",
+    "messages_used": "whose messages it used",
+    "problems": "what went wrong during the run",
     "rounds": "how many rounds there were",
 }
 """What a silo cannot know. The certificate of a run and `tacit verify` label it as such."""
@@ -59,7 +60,9 @@ def testify_run(
     directory: Path,
 ) -> bytes:
     """The run's certificate, with those of all silos inside; written with model and job beside it."""
-    Trained(job.algorithm.work.model, parameters).save(directory / MODEL_FILE)
+    model = job.algorithm.work.model
+    ModelCard.of(job.blank(), model, job.recipe).save(directory, Trained(model, parameters))
+    write_atomically(directory / "recipe.toml", job.recipe.to_toml().encode())
     files = {MODEL_FILE: hashlib.sha256((directory / MODEL_FILE).read_bytes()).hexdigest()}
     inner = {site: None if silo is None else json.loads(silo) for site, silo in silos.items()}
     stated = {**facts, "accountant": accountant(), "files": files}

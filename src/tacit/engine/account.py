@@ -137,6 +137,7 @@ def account_run(directory: Path) -> RunAccount:
         adjacency=book.adjacency,
         unit=book.unit,
         adversary=book.adversary,
+        colluding=book.colluding,
         public=book.public,
     )
     over_budget = [
@@ -180,6 +181,7 @@ class _ReadLedger:
     adjacency: Adjacency
     unit: Unit
     adversary: Adversary
+    colluding: int
     public: tuple[str, ...]
     events: dict[int, _Cumulative]
     records: dict[int, int | None]
@@ -217,6 +219,7 @@ class _ReadLedger:
                 adjacency=Adjacency(header["adjacency"]),
                 unit=Unit(header["unit"]),
                 adversary=Adversary(header["adversary"]),
+                colluding=count("colluding", header.get("colluding", 0), at_least=0),
                 public=tuple(header.get("public", Guarantee.public)),
                 events=spent,
                 records=records,

@@ -10,6 +10,7 @@ from typing import Any
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.calibrate import Privacy, attendance, calibrate, releases
 from tacit.algorithms.registry import algorithm_entry
+from tacit.algorithms.secure_sum import SecureSum
 from tacit.algorithms.settings import checked_settings, usual_settings
 from tacit.client.bounds import build_bound
 from tacit.client.estimators import Minibatch
@@ -23,13 +24,7 @@ from tacit.errors import RequestError
 from tacit.federation import Federation
 from tacit.models.model import Model
 from tacit.noise.randomness import Randomness
-from tacit.server.participation import (
-    FixedNumber,
-    Participation,
-    PoissonClients,
-    RandomNumber,
-    parse_participation,
-)
+from tacit.server.participation import Participation, PoissonClients, parse_participation
 from tacit.server.projection import parse_projection
 from tacit.server.update import Descent
 from tacit.theory.asked import CHOSEN, Asked
@@ -101,6 +96,8 @@ def question(recipe: Recipe, model: Model, federation: Federation, privacy: Priv
     smallest = int(federation.sizes.min())
     bound = build_bound(said.get("bound", "clip-norm"), said.get("clip_norm", 1.0))
     who = participation_of(recipe, federation.clients)
+    trust = secure_sum_of(recipe, federation.clients)
+    shares = 1 if trust is None else trust.honest
     compressor = parse_compressor(said.get("compressor", "identity"))
 
     def sampling(batch: float | None) -> Sampling:
@@ -114,7 +111,7 @@ def question(recipe: Recipe, model: Model, federation: Federation, privacy: Priv
         attended = attendance(algorithm, federation.clients, rounds, Randomness(recipe.seed))
         found = calibrate(algorithm, federation, releases=releases(algorithm, attended), privacy=privacy)
         # Silos add independent noise, so the averaged gradient has their mean square.
-        return math.sqrt(float(found.noise_stds.square().mean()))
+        return math.sqrt(float(found.noise_stds.square().mean()) / shares)
 
     return Asked(
         algorithm=recipe.algorithm,
@@ -128,8 +125,12 @@ def question(recipe: Recipe, model: Model, federation: Federation, privacy: Priv
         omega=compressor.omega(model.dim) if compressor.unbiased else 0.0,
         diameter=parse_projection(said.get("projection", "none")).diameter,
         feature_norm=feature_norm(recipe),
-        target_bound=recipe.target_bound,
-        mean_cohort=_mean_cohort(who),
+        # With a schema, targets are scaled to -1 to 1.
+        target_bound=1.0
+        if recipe.target_bound is None and federation.schema is not None
+        else recipe.target_bound,
+        mean_cohort=None if who.secret else who.typical(federation.clients),
+        shares=shares,
         rate=lambda batch: sampling(batch).rate(smallest),
         disjoint_batches=lambda batch: _disjoint(federation, sampling(batch)),
         noise_std=noise_std,
@@ -147,18 +148,9 @@ def _strictest(
     return None if value is None else min(for_each_client(setting, value, federation))
 
 
-def _mean_cohort(participation: Participation) -> float | None:
-    if isinstance(participation, FixedNumber):
-        return float(participation.number)
-    if isinstance(participation, RandomNumber):
-        sizes = range(participation.fewest, participation.most + 1)
-        return len(sizes) / sum(1 / size for size in sizes)
-    return None
-
-
 def participation_of(recipe: Recipe, clients: int) -> Participation:
     """Who takes part: `cohort` clients by public coins, or about as many by their own secret coins."""
-    coins = algorithm_entry(recipe.algorithm).client_coins
+    coins = algorithm_entry(recipe.algorithm).client_coins and recipe.trust is None
     if not coins or recipe.algorithm_settings.get("adversary") == "server":
         return parse_participation(recipe.cohort)
     try:
@@ -167,6 +159,14 @@ def participation_of(recipe: Recipe, clients: int) -> Participation:
         if isinstance(error, RequestError):
             raise
         raise RequestError(f"cohort must be a number of clients here, not {recipe.cohort!r}") from error
+
+
+def secure_sum_of(recipe: Recipe, clients: int) -> SecureSum | None:
+    """The trust of a recipe that asks for secure sums."""
+    if recipe.trust is None:
+        return None
+    number = participation_of(recipe, clients).number_of(clients)
+    return SecureSum.of(number or clients, recipe.quorum, recipe.colluding)
 
 
 def feature_norm(recipe: Recipe) -> float | None:

@@ -40,6 +40,9 @@ A shorter bound loses nothing early on, when all gradients are long, and needs l
 COMPRESSORS = ("rand-k:0.01", "rand-k:0.05", "rand-k:0.1", "rand-k:0.3", "natural")
 """Compressors to choose from, strongest first."""
 
+SUMMABLE = tuple(spec for spec in COMPRESSORS if spec.startswith("rand-k"))
+"""Those whose messages can be added up under masks."""
+
 SPARSE_STEPS = "rand-k:0.3"
 """Compressor if clients work only on the coordinates they send: fewer need less noise each, but more rounds."""
 
@@ -114,8 +117,8 @@ def _good_compressor(asked: Asked, batch: float | None, privacy: Privacy, rounds
     cohort = asked.mean_cohort or asked.federation.clients
     alone = mean_noise(asked.rate(batch), _records(asked), _releases(asked, rounds), _strictest(privacy))
     distance, scores = public_guess(asked.model, asked.federation, asked.feature_norm, asked.gradient_bound)
-    plain = Prospect(dim, rounds, 1.0, alone / math.sqrt(cohort), distance, scores)
-    for spec in COMPRESSORS:
+    plain = Prospect(dim, rounds, 1.0, alone / math.sqrt(cohort * asked.shares), distance, scores)
+    for spec in COMPRESSORS if asked.shares == 1 else SUMMABLE:
         factor = Shifted(parse_compressor(spec)).noise_factor(dim)
         if replace(plain, noise_std=plain.noise_std * math.sqrt(factor)).excess() - plain.excess() <= WORTH:
             return spec

@@ -73,6 +73,8 @@ def code_digest(paths: Iterable[Path], root: Path = ROOT) -> str:
 def _files_of_the_user(recipe: Recipe) -> list[Path]:
     """The user's data files, and the file of the user's model."""
     paths = [Path(name) for name in recipe.data.split(",")] if names_files(recipe) else []
+    if isinstance(recipe.data_settings.get("schema"), str):
+        paths.append(Path(recipe.data_settings["schema"]))
     if recipe.model is not None and recipe.model.startswith(ENTRY_POINT):
         module = recipe.model.removeprefix(ENTRY_POINT).partition(":")[0]
         try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,14 @@ class RunLedger:
         """Notes that these clients are about to release something in this round."""
         who: str | list[int] = "all" if len(ids) == clients else ids.tolist()
         self._pending.append(json.dumps({"round": round, "clients": who}))
+
+    def write(self, header: dict[str, Any], rounds: Sequence[Tensor], clients: int) -> None:
+        """Writes a finished ledger at once: the ids of those who released something, for every round."""
+        for round, ids in enumerate(rounds):
+            self.append(round, ids, clients)
+        lines = [json.dumps(header, sort_keys=True), *self._pending]
+        self._pending.clear()
+        write_atomically(self._path, ("\n".join(lines) + "\n").encode())
 
     def sync(self) -> None:
         """Makes the noted rounds durable."""

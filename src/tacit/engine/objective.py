@@ -36,6 +36,9 @@ def evaluate(
     metric = None
     if federation.test_features is not None:
         metric = model.metric(point.to(federation.features.dtype), federation.test_batch())
+        if federation.classes is None:
+            # Errors of regressions are proportional to the unit of the targets.
+            metric *= federation.target_scale
     return Evaluation(float(loss), float(gradient.double().square().sum()), metric)
 
 

@@ -79,7 +79,8 @@ def outlook(plan: Plan) -> Outlook | None:
 
 def _guesses_scale(plan: Plan) -> bool:
     """Whether step sizes rest on a guess of how long features are, because no public bound on them is known."""
-    return plan.federation.feature_norm is None and isinstance(plan.algorithm.work.model, LinearModel)
+    scaled = plan.federation.feature_norm is not None or plan.federation.schema is not None
+    return not scaled and isinstance(plan.algorithm.work.model, LinearModel)
 
 
 def _needs(plan: Plan, times: float) -> str:

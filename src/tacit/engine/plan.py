@@ -14,15 +14,19 @@ from typing import Any
 import torch
 from dp_accounting import DpEvent
 
+from tacit.algorithms import secure_sum
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.calibrate import Calibration, Privacy, attendance, calibrate, releases
 from tacit.algorithms.hybrid import protect_clients
 from tacit.algorithms.prospect import settle_steps
 from tacit.algorithms.registry import algorithm_entry, build_algorithm
+from tacit.algorithms.secure_sum import secured
 from tacit.algorithms.settings import About
-from tacit.algorithms.shuffled import settled
+from tacit.algorithms.shuffled import fitted, settled
+from tacit.compress import SharedCoordinates
+from tacit.compress.uplink import Uplink
 from tacit.engine.bound_source import find_bound
-from tacit.engine.choices import feature_norm, participation_of, resolved, with_theory_smoothing
+from tacit.engine.choices import feature_norm, participation_of, resolved, secure_sum_of, with_theory_smoothing
 from tacit.engine.defaults import good_weights
 from tacit.engine.evaluation import PlannedEvaluation, coins_of, hold_back, plan_evaluation, settings_of
 from tacit.engine.recipe import Recipe
@@ -38,6 +42,7 @@ from tacit.privacy import Guarantee, Target
 from tacit.server.participation import Attendance
 from tacit.server.update import ServerUpdate
 from tacit.side import SideRelease
+from tacit.sums.encoding import Encoding
 
 
 @dataclass(frozen=True)
@@ -97,7 +102,13 @@ class Plan:
 
         What the server does with messages does not change them, so they need the same noise.
         """
-        algorithm = replace(self.algorithm, server=server)
+        return self._with(replace(self.algorithm, server=server))
+
+    def with_uplink(self, uplink: Uplink) -> Plan:
+        """The same plan with another uplink: what happens after the noise does not change what it has to be."""
+        return self._with(replace(self.algorithm, uplink=uplink))
+
+    def _with(self, algorithm: Algorithm) -> Plan:
         return replace(self, algorithm=algorithm, calibration=replace(self.calibration, algorithm=algorithm))
 
 
@@ -127,6 +138,7 @@ def plan(
         attended: how often clients take part, if the federation is only one of them; counted by default.
         also: what every client releases besides its messages; the noise leaves room for it.
     """
+    algorithm = fitted(algorithm, federation)
     attended = attended or attendance(algorithm, federation.clients, rounds, Randomness(seed))
     times = releases(algorithm, attended)
     algorithm.trust.check_target(algorithm.work, privacy)
@@ -142,7 +154,19 @@ def plan(
     algorithm = settled(algorithm, float(found.noise_multipliers[0]))
     algorithm = settle_steps(algorithm, federation, found.noise_stds, float(found.noise_multipliers[0]), rounds)
     found = replace(found, algorithm=algorithm)
-    return Plan(algorithm, federation, rounds, privacy, seed, stream, attended, found, clients)
+    made = Plan(algorithm, federation, rounds, privacy, seed, stream, attended, found, clients)
+    uplink = algorithm.uplink
+    if not isinstance(uplink, SharedCoordinates):
+        return made
+    return made.with_uplink(replace(uplink, bits=encoding_of(made).ring.bits))
+
+
+def encoding_of(plan: Plan) -> Encoding:
+    """How the messages of a secure sum become integers; every party derives the same from the plan."""
+    found = plan.calibration
+    return secure_sum.encoding_of(
+        plan.algorithm, plan.federation, found.noise_stds, found.noise_multipliers, plan.rounds
+    )
 
 
 def make_plan(recipe: Recipe, *, data_dir: Path | None = None, federation: Federation | None = None) -> Plan:
@@ -204,9 +228,11 @@ def algorithm_of(
     """The algorithm of a recipe; `before` is the release that its bound was derived from, if any."""
     who = participation_of(recipe, federation.clients)
     about = About(federation, recipe.rounds or 1, recipe.seed, who, before)
-    return build_algorithm(
+    made = build_algorithm(
         recipe.algorithm, model, recipe.algorithm_settings, about, noise=build_noise(recipe.noise)
     )
+    trust = secure_sum_of(recipe, federation.clients)
+    return made if trust is None or recipe.privacy == "none" else secured(made, trust)
 
 
 def _check_device(device: str) -> None:

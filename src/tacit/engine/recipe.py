@@ -58,6 +58,12 @@ class Recipe:
     """one value for all clients, a list with one per client in order, or a table with one per name"""
     delta: float | list[float] | dict[str, float] | None = 1e-5
     adjacency: str = "replace-one"
+    trust: str | None = None
+    """"sum" if the server can open only sums over clients, by masks; by default as the algorithm says"""
+    quorum: int | None = None
+    """under trust = "sum", the fewest clients whose sum can be opened; by default a fifth may be missing"""
+    colluding: int | None = None
+    """under trust = "sum", the most clients that may help the server; by default a fifth"""
     client_epsilon: float | None = None
     """additional epsilon for all records of a client together; the noise is the larger of the two needs"""
     client_delta: float | None = None
@@ -102,6 +108,10 @@ class Recipe:
             object.__setattr__(self, name, _as_numbers(name, getattr(self, name)))
         if self.privacy not in (None, "record", "client", "none"):
             raise unknown_name("privacy", self.privacy, ["record", "client", "none"])
+        if self.trust not in (None, "sum"):
+            raise unknown_name("trust", self.trust, ["sum"])
+        if self.trust is None and (self.quorum, self.colluding) != (None, None):
+            raise RequestError("quorum and colluding are settings of trust = 'sum'")
         if self.settings_from not in ("defaults", "theory"):
             raise unknown_name("settings_from", self.settings_from, ["defaults", "theory"])
         said = {name: value for name, value in self.algorithm_settings.items() if value is not None}

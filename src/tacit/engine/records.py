@@ -13,6 +13,9 @@ from tacit.errors import RequestError, unknown_name
 from tacit.federation import Federation
 from tacit.models.quadratic import quadratic_federation
 
+_NOT_SETTINGS = ("name", "clients", "partition", "data_dir", "paths", "options")
+"""Parameters of functions that read records which are no settings of the data."""
+
 
 def load_federation(recipe: Recipe, data_dir: Path | None) -> Federation:
     """The records that a recipe names, with the weights of the clients."""
@@ -31,9 +34,10 @@ def weighted(recipe: Recipe, federation: Federation) -> Federation:
 def unweighted(recipe: Recipe, data_dir: Path | None) -> Federation:
     """The records without weights. They follow from the data's own settings, or else from the seed."""
     makers = {"quadratic": quadratic_federation}
-    known = inspect.signature(from_files if names_files(recipe) else makers.get(recipe.data, load)).parameters
+    taken = inspect.signature(from_files if names_files(recipe) else makers.get(recipe.data, load)).parameters
+    known = [key for key in taken if key not in _NOT_SETTINGS]
     for name in recipe.data_settings:
-        if name not in known or name in ("name", "clients", "partition", "data_dir", "paths", "options"):
+        if name not in known:
             raise unknown_name("setting of data", f"data.{name}", [f"data.{key}" for key in known])
     if recipe.data == "quadratic":
         return quadratic_federation(clients=recipe.clients or 100, **recipe.data_settings)
@@ -54,7 +58,7 @@ def _own_files(recipe: Recipe) -> Federation:
         raise RequestError(
             f"partition = {recipe.partition!r} is only for named data sets; files say whose records they hold"
         )
-    federation = from_files(recipe.data.split(","), **recipe.data_settings)
+    federation = from_files(recipe.data.split(","), clients=recipe.clients, **recipe.data_settings)
     if recipe.clients not in (None, federation.clients):
         raise RequestError(f"clients = {recipe.clients}, but the files hold {federation.clients}; leave it out")
     return federation

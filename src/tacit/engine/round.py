@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
 from tacit.client.cohort import Cohort
-from tacit.client.work import PrivateGradient
 from tacit.compress import Packets
+from tacit.compress.shared import SharedCoordinates, Summands
+from tacit.compress.sparse import Choice
 from tacit.compress.uplink import Zeros
 from tacit.federation import Federation
-from tacit.noise.randomness import Purpose
+from tacit.noise.randomness import Purpose, Randomness
 from tacit.state import State
 
 POINT = "point"
@@ -44,22 +46,21 @@ def client_start(
     algorithm: Algorithm, point: Tensor, federation: Federation, zeros: Zeros = torch.zeros
 ) -> ClientState:
     """The state of all clients before the first round; `zeros` allocates room for their shifts."""
-    uplink = algorithm.uplink.init(federation.clients, len(point), zeros)
+    uplink = algorithm.uplink.init(federation.clients, algorithm.length, zeros)
     on_device = {name: tensor.to(point.device) for name, tensor in uplink.items()}
     return ClientState(algorithm.work.init(point, federation), on_device)
 
 
 def server_start(algorithm: Algorithm, point: Tensor) -> ServerState:
     """The state of the server before the first round."""
-    uplink = algorithm.uplink.server_init(len(point))
+    uplink = algorithm.uplink.server_init(algorithm.length)
     on_device = {name: tensor.to(point.device) for name, tensor in uplink.items()}
     return ServerState(algorithm.server.init(point), on_device)
 
 
 def broadcast(algorithm: Algorithm, state: ServerState, round: int) -> State:
-    """What the server sends to every client of a round: the point, and anything that its uplink adds."""
-    point = algorithm.server.broadcast(state.update, round)
-    return {POINT: point, **algorithm.uplink.broadcast(state.uplink)}
+    """What the server sends to every client of a round: the point, and anything that its parts add."""
+    return {**algorithm.server.broadcast(state.update, round), **algorithm.uplink.broadcast(state.uplink)}
 
 
 def client_round(
@@ -72,32 +73,95 @@ def client_round(
     (ISRL-DP (Lowy & Razaviyayn 2023), appendix H).
     """
     point = received[POINT]
-    if told := algorithm.uplink.told(received, state.uplink, cohort.clients):
-        cohort = replace(cohort, told=told)
-    generators = cohort.generators(Purpose.COMPRESS)
-    if isinstance(algorithm.work, PrivateGradient) and algorithm.work.by_coordinate:
-        choice = algorithm.uplink.choose(len(point), generators)
-        if choice is not None:
-            # Only the coordinates that are sent need be computed: the message has the same distribution.
-            rows, work = algorithm.work.run(point, cohort, state.work, noise_multipliers, at=choice.indices)
-            values = _weighted(rows, cohort)
-            packets, uplink = algorithm.uplink.send_chosen(
-                values, choice, state.uplink, cohort.clients, generators
-            )
-            return packets, ClientState(work, uplink)
+    told = {**received, **algorithm.uplink.told(state.uplink, cohort.clients)}
+    cohort = replace(cohort, told=told)
+    shared = algorithm.uplink.shared
+    generators, choice = cohort.generators(Purpose.COMPRESS), None
+    if shared:
+        choice = _shared_choice(algorithm, cohort)
+    elif algorithm.work.by_coordinate:
+        choice = algorithm.uplink.choose(algorithm.length, generators)
+    if choice is not None and algorithm.work.by_coordinate:
+        # Only the coordinates that are sent need be computed: the message has the same distribution.
+        cohort = replace(cohort, at=choice.indices)
     rows, work = algorithm.work.run(point, cohort, state.work, noise_multipliers)
-    packets, uplink = algorithm.uplink.send(_weighted(rows, cohort), state.uplink, cohort.clients, generators)
+    if not shared:
+        # What is summed keeps the precision of its noise until it is on a lattice.
+        rows = rows.to(point.dtype)
+    elif choice is not None and cohort.at is None:
+        rows = rows.gather(1, choice.indices)
+    if cohort.weights is not None:
+        rows = rows * cohort.weights.to(rows.device, rows.dtype)[:, None]
+    if choice is None:
+        packets, uplink = algorithm.uplink.send(rows, state.uplink, cohort.clients, generators)
+    else:
+        packets, uplink = algorithm.uplink.send_chosen(rows, choice, state.uplink, cohort.clients, generators)
     return packets, ClientState(work, uplink)
 
 
-def _weighted(rows: Tensor, cohort: Cohort) -> Tensor:
-    return rows if cohort.weights is None else rows * cohort.weights.to(rows.device, rows.dtype)[:, None]
+def summands(
+    algorithm: Algorithm, received: State, cohort: Cohort, state: ClientState
+) -> tuple[Tensor, ClientState]:
+    """What each client of a cohort adds to a secure sum before its share of the noise: (clients, k) double.
+
+    The part that no record influences is left out: everybody can compute it, and it has no bound.
+    """
+    silent = torch.zeros(len(cohort.clients), dtype=torch.float64)
+    packets, state = client_round(algorithm, received, cohort, state, silent)
+    assert isinstance(packets, Summands), "only shared coordinates are summed"
+    ones = torch.ones(len(silent)) if cohort.weights is None else cohort.weights
+    public = _public_part(algorithm, received[POINT], packets.at)
+    return packets.values.double() - ones.double()[:, None] * public, state
+
+
+def opened_sum(algorithm: Algorithm, received: State, opened: Tensor, weight: float, at: Tensor | None) -> Tensor:
+    """The sum of a round's messages (length,), from what the server opened, (k,): the inverse of `summands`.
+
+    `weight` is the total weight of the clients in the sum, and `at` the `shared_coordinates` of the round.
+    """
+    point = received[POINT]
+    values = (opened + weight * _public_part(algorithm, point, at)).to(point)
+    whole = point.new_zeros(algorithm.length)
+    return values if at is None else whole.index_copy_(0, at.to(point.device), values)
+
+
+def _public_part(algorithm: Algorithm, point: Tensor, at: Tensor | None) -> Tensor:
+    public = algorithm.work.public_part(point).double().cpu()
+    return public if at is None else public[at]
+
+
+def shared_coordinates(algorithm: Algorithm, dim: int, round: int, randomness: Randomness) -> Tensor | None:
+    """The coordinates that all clients of a round send, if they share them and send only some."""
+    uplink = algorithm.uplink
+    if not isinstance(uplink, SharedCoordinates):
+        return None
+    number, turn = divmod(round, uplink.rounds_of_a_pass(dim))
+    return uplink.coordinates(dim, randomness.generator(Purpose.COORDINATES, round=number), turn)
+
+
+def _shared_choice(algorithm: Algorithm, cohort: Cohort) -> Choice | None:
+    at = shared_coordinates(algorithm, algorithm.length, cohort.round, cohort.randomness)
+    if at is None:
+        return None
+    rows = len(cohort.clients)
+    return Choice(algorithm.length, np.zeros(rows, dtype=np.uint64), at.expand(rows, -1))
 
 
 def server_round(
-    algorithm: Algorithm, total: Tensor, state: ServerState, *, round: int, cohort: int, clients: int
+    algorithm: Algorithm,
+    total: Tensor,
+    state: ServerState,
+    *,
+    round: int,
+    cohort: int,
+    clients: int,
+    at: Tensor | None = None,
 ) -> ServerState:
-    """The server's state after a round whose decoded messages add up to `total`."""
+    """The server's state after a round whose decoded messages add up to `total`.
+
+    The server's update gets every part of the message by its name. `at` are the round's `shared_coordinates`.
+    """
     divisor = algorithm.participation.divisor(cohort)
-    direction, uplink = algorithm.uplink.receive(total, state.uplink, cohort=divisor, clients=clients)
-    return ServerState(algorithm.server.step(state.update, direction, round), uplink)
+    mean, uplink = algorithm.uplink.receive(total, state.uplink, cohort=divisor, clients=clients, at=at)
+    parts = dict(zip(algorithm.work.parts, mean.split(list(algorithm.work.parts.values())), strict=True))
+    return ServerState(algorithm.server.step(state.update, round=round, **parts), uplink)

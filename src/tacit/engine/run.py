@@ -11,12 +11,13 @@ from typing import Any
 
 from torch import Tensor
 
+from tacit._version import __version__
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.calibrate import Calibration
-from tacit.client.local_steps import NoisyLocalSteps
-from tacit.client.work import Work
 from tacit.engine.files import write_atomically
 from tacit.engine.history import MEASURED, History, HistoryRow
+from tacit.engine.ledger import RunLedger
+from tacit.engine.model_card import ModelCard
 from tacit.engine.outlook import findings, outlook
 from tacit.engine.plan import Plan
 from tacit.engine.trained import Trained
@@ -38,6 +39,8 @@ class Run:
     seconds: float
     peak_memory_mb: float | None = None
     """peak memory of the process during the run, including data and libraries"""
+    charged: tuple[Tensor, ...] | None = None
+    """the positions of the clients that released something, for every round; None if a ledger was written"""
 
     @property
     def algorithm(self) -> Algorithm:
@@ -84,11 +87,23 @@ class Run:
         )
 
     def save(self, directory: Path | str) -> Path:
-        """Writes history, summary and model into a directory (the run itself writes ledger and checkpoints)."""
+        """Writes everything that is needed to use the run (`tacit.load_run`) and to account for it.
+
+        That is recipe, schema, ledger, history, model and summary. A run with an `out` of its own has written its
+        ledger and checkpoints there already.
+        """
         directory = Path(directory)
-        directory.mkdir(parents=True, exist_ok=True)
+        if self.charged is not None:
+            RunLedger(directory / "ledger.jsonl").write(
+                {"version": __version__, **self.calibration.facts(self.federation)},
+                [self.federation.ids[positions] for positions in self.charged],
+                self.federation.clients,
+            )
+        if self.plan.recipe is not None:
+            write_atomically(directory / "recipe.toml", self.plan.recipe.to_toml().encode())
         write_atomically(directory / "history.csv", self.history.to_csv().encode())
-        self.model.save(directory / "model.safetensors")
+        card = ModelCard.of(self.federation, self.algorithm.work.model, self.plan.recipe)
+        card.save(directory, self.model)
         summary = json.dumps(self.summary(directory), indent=2) + "\n"
         # Written last, because a directory with a summary is a finished run.
         write_atomically(directory / "summary.json", summary.encode())
@@ -107,12 +122,6 @@ class Run:
         sizes, whole = self.federation.sizes, self.plan.clients
         records = sizes.tolist() if whole is not None or len(sizes.unique()) <= _MOST_SIZES else None
         return protection(self.guarantee, beside=self.calibration.beside, records=records, groups=(), whole=whole)
-
-    def _evaluated(self, evaluation: PrivateEvaluation) -> dict[str, Any]:
-        planned = self.plan.evaluation
-        assert planned is not None, "an evaluation was planned"
-        alone = None if planned.target is None else planned.target.epsilon
-        return {"epsilon_alone": alone, "loss_bound": planned.scoring.loss_bound, **evaluation.to_dict()}
 
     def _own(self) -> list[dict[str, Any]]:
         """The target of each client, if clients have separate budgets."""
@@ -137,6 +146,16 @@ class Run:
                 }
             )
         return rows
+
+    def _own_test(self) -> tuple[str, ...]:
+        """The test metric, if it is measured on records of the clients and not on public ones."""
+        return () if self.federation.schema is None else ("test_metric",)
+
+    def _evaluated(self, evaluation: PrivateEvaluation) -> dict[str, Any]:
+        planned = self.plan.evaluation
+        assert planned is not None, "an evaluation was planned"
+        alone = None if planned.target is None else planned.target.epsilon
+        return {"epsilon_alone": alone, "loss_bound": planned.scoring.loss_bound, **evaluation.to_dict()}
 
     def summary(self, directory: Path | None = None) -> dict[str, Any]:
         """The run as one flat JSON object. Numbers of records are None where the promise protects them."""
@@ -171,7 +190,7 @@ class Run:
             "sampling": work.sampling.name,
             # Clients may differ in these: the values are those of the smallest client, or of the first.
             "sampling_rate": work.sampling.rate(int(sizes[one])) if shows_sizes else None,
-            "clip_norm": bound if math.isfinite(bound := work.bound.norm(_bounded_numbers(work))) else None,
+            "clip_norm": bound if math.isfinite(bound := work.bound.norm(work.bounded)) else None,
             "noise_std": float(stds[one]),
             "noise_multiplier": float(multipliers[one]),
             "noise_std_range": [float(stds.min()), float(stds.max())],
@@ -194,11 +213,6 @@ class Run:
             "seconds": self.seconds,
             "peak_memory_mb": self.peak_memory_mb,
             # A comparison names run_dir by a digest of the user's own files.
-            "not_covered": [] if guarantee is None else [*MEASURED, "findings", "run_dir"],
+            "not_covered": [] if guarantee is None else [*MEASURED, *self._own_test(), "findings", "run_dir"],
             "run_dir": None if directory is None else str(directory),
         }
-
-
-def _bounded_numbers(work: Work) -> int:
-    """How many numbers of a gradient are bounded together."""
-    return work.kept if isinstance(work, NoisyLocalSteps) else work.model.dim

@@ -75,7 +75,7 @@ def simulate(
 def _train(simulation: Simulation, store: _Store | None, every: int, progress: Progress | None) -> Run:
     plan, rounds = simulation.plan, simulation.plan.rounds
     state = (store.load() if store else None) or simulation.start()
-    clock = time.perf_counter() - state.seconds
+    clock, charged = time.perf_counter() - state.seconds, list[Tensor]()
     while True:
         due = state.round % every == 0 or state.round == rounds
         if due and not (len(state.history) and state.history[-1].round == state.round):
@@ -89,6 +89,8 @@ def _train(simulation: Simulation, store: _Store | None, every: int, progress: P
         cohort = simulation.cohort(state.round)
         if store:
             store.note(state.round, simulation.charged(cohort))
+        else:
+            charged.append(simulation.charged(cohort))
         due = (state.round + 1) % every == 0 or state.round + 1 == rounds
         state = simulation.advance(state, cohort, measure=due)
     return Run(
@@ -97,6 +99,7 @@ def _train(simulation: Simulation, store: _Store | None, every: int, progress: P
         parameters=plan.algorithm.server.output(state.server.update).cpu(),
         seconds=time.perf_counter() - clock,
         peak_memory_mb=peak_memory_mb(),
+        charged=None if store else tuple(charged),
     )
 
 

@@ -16,13 +16,15 @@ from torch import Tensor
 from tacit._version import __version__
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.calibrate import Calibration
+from tacit.algorithms.secure_sum import SecureSum
+from tacit.algorithms.trust import Travel
 from tacit.client.cohort import Cohort
 from tacit.client.grams import Grams
 from tacit.engine.checkpoint import Checkpoint
 from tacit.engine.history import History, HistoryRow
 from tacit.engine.mapped_memory import mapped_zeros
 from tacit.engine.objective import evaluate
-from tacit.engine.plan import Plan
+from tacit.engine.plan import Plan, encoding_of
 from tacit.engine.round import (
     POINT,
     ClientState,
@@ -30,13 +32,19 @@ from tacit.engine.round import (
     broadcast,
     client_round,
     client_start,
+    opened_sum,
     server_round,
     server_start,
+    shared_coordinates,
+    summands,
 )
 from tacit.errors import DivergedError
 from tacit.federation import Federation
-from tacit.noise.randomness import Purpose, Randomness
+from tacit.noise.gaussian import gaussian_rows
+from tacit.noise.randomness import Generators, Purpose, Randomness
 from tacit.privacy.promises.terms import Unit
+from tacit.state import State
+from tacit.sums.encoding import Encoding
 
 CHUNK_BYTES = 2**27
 """Largest chunk, however much memory there is: larger chunks are no faster."""
@@ -116,11 +124,19 @@ class Simulation:
     def advance(self, state: SimulationState, cohort: Tensor, *, measure: bool = False) -> SimulationState:
         """One round of a cohort; `state` is consumed. With `measure`, also measures the signal-to-noise ratio."""
         sent = broadcast(self.algorithm, state.server, state.round)
-        total = torch.zeros_like(sent[POINT])
+        total = torch.zeros(self.algorithm.length, dtype=sent[POINT].dtype, device=sent[POINT].device)
         trust, work = self.algorithm.trust, self.algorithm.work
         clients, bits, evaluations = state.clients, 0, 0.0
         multipliers = trust.share(self.calibration.noise_multipliers, len(cohort))
-        for members in self._chunks(cohort):
+        pooled = self._pooled_std(cohort, multipliers)
+        if pooled is not None:
+            multipliers = torch.zeros_like(multipliers)
+        at = shared_coordinates(self.algorithm, len(total), state.round, self.randomness)
+        if self._encoding is not None:
+            total, clients = self._encoded_sum(sent, cohort, clients, state.round, at)
+            bits = 8 * self.algorithm.uplink.message_bytes(len(total)) * len(cohort)
+            evaluations = work.evaluations(self._part(cohort, state.round))
+        for members in self._chunks(cohort) if self._encoding is None else ():
             part = self._part(members, state.round)
             packets, clients = client_round(self.algorithm, sent, part, clients, multipliers[members])
             packets.add_sum_to(total)
@@ -132,6 +148,8 @@ class Simulation:
         if self.calibration.guarantee is not None:
             multiplier, bound = float(self.calibration.noise_multipliers[0]), work.bound.norm(work.model.dim)
             total = trust.top_up(total, multiplier, bound, len(cohort), state.round, self.randomness)
+        if pooled:
+            total = self._with_pooled_noise(total, pooled, at, state.round)
         if not bool(torch.isfinite(total).all()):
             raise DivergedError(f"round {state.round}: the messages are no longer finite; use a smaller step")
         server = server_round(
@@ -141,9 +159,10 @@ class Simulation:
             round=state.round,
             cohort=len(cohort),
             clients=self.federation.clients,
+            at=at,
         )
         state.releases[self.charged(cohort)] += 1
-        ratio = self._signal_to_noise(sent[POINT], total, cohort, state.round) if measure else None
+        ratio = self._signal_to_noise(sent, total, cohort, state.round) if measure else None
         return replace(
             state,
             signal_to_noise=ratio,
@@ -154,25 +173,69 @@ class Simulation:
             evaluations=state.evaluations + evaluations,
         )
 
+    def _pooled_std(self, cohort: Tensor, multipliers: Tensor) -> float | None:
+        """The noise of the sum, if only sums are seen: it is then drawn at once, instead of share by share.
+
+        A sum of independent Gaussian shares is one Gaussian of their total variance, and nothing between the
+        noise and the sum depends on single shares. Shares on a lattice are drawn one by one.
+        """
+        work = self.algorithm.work
+        if self.algorithm.travel is not Travel.SUMMED or work.noise.secret or self._encoding is not None:
+            return None
+        weights, sizes = self.federation.weights, self.federation.sizes[cohort]
+        stds = work.noise_stds(sizes, multipliers[cohort]).double()
+        return float(torch.linalg.vector_norm(stds if weights is None else stds * weights[cohort].double()))
+
+    @cached_property
+    def _encoding(self) -> Encoding | None:
+        """How messages become integers, if sums are made of real shares.
+
+        They are for noise from the operating system, and where a run must give the same bits as a deployment.
+        """
+        real = self.algorithm.work.noise.secret or self.memory_limit_bytes <= 1
+        return encoding_of(self.plan) if real and isinstance(self.algorithm.trust, SecureSum) else None
+
+    def _encoded_sum(
+        self, sent: State, cohort: Tensor, clients: ClientState, round: int, at: Tensor | None
+    ) -> tuple[Tensor, ClientState]:
+        """The sum of all messages, each on the lattice with its own share of noise, as the server opens it."""
+        encoding, federation, total = self._encoding, self.federation, None
+        assert encoding is not None, "asked for where there is one"
+        for member in cohort.split(1):
+            part = self._part(member, round)
+            values, clients = summands(self.algorithm, sent, part, clients)
+            own = encoding.encode(values[0], self.algorithm.work.noise, part.generators(Purpose.NOISE))
+            total = own if total is None else encoding.ring.added(total, own)
+        assert total is not None, "a sum has at least two clients"
+        weight = len(cohort) if federation.weights is None else float(federation.weights[cohort].sum())
+        return opened_sum(self.algorithm, sent, encoding.decode(total), weight, at), clients
+
+    def _with_pooled_noise(self, total: Tensor, std: float, at: Tensor | None, round: int) -> Tensor:
+        number = len(total) if at is None else len(at)
+        generators = Generators(self.randomness, Purpose.NOISE, round=round)
+        noise = gaussian_rows(torch.tensor([std], dtype=torch.float64), number, generators)[0].to(total.device)
+        return total + noise if at is None else total.index_add(0, at.to(total.device), noise)
+
     def _expected(self, cohort: int) -> tuple[int, float]:
         """Bits and record gradients of a round in expectation over secret coins."""
         expected = self.algorithm.participation.divisor(cohort)
         work, clients = self.algorithm.work, self.federation.clients
-        each = 8 * self.algorithm.uplink.compressor.message_bytes(work.model.dim)
+        each = 8 * self.algorithm.uplink.message_bytes(self.algorithm.length)
         everyone = Cohort(self.federation, torch.arange(clients), 0, self.randomness)
         return round(each * expected), work.evaluations(everyone) * expected / clients
 
-    def _signal_to_noise(self, point: Tensor, total: Tensor, cohort: Tensor, round: int) -> float | None:
+    def _signal_to_noise(self, sent: State, total: Tensor, cohort: Tensor, round: int) -> float | None:
         """||sum of bounded updates|| / ||sum of the noise|| (DP-NormFedAvg, appendix F).
 
         The round is computed again without noise: this is for the researcher, who may look at private data.
         """
         if self.algorithm.work.unit is not Unit.CLIENT or self.calibration.guarantee is None:
             return None
-        signal, silent = torch.zeros_like(point), torch.zeros(len(cohort), dtype=torch.float64)
+        point = sent[POINT]
+        signal, silent = torch.zeros_like(total), torch.zeros(len(cohort), dtype=torch.float64)
         start = 0
         for members in self._chunks(cohort):
-            part = self._part(members, round)
+            part = replace(self._part(members, round), told=sent)
             quiet = silent[start : start + len(members)]
             rows, _ = self.algorithm.work.run(
                 point, part, self.algorithm.work.init(point, self.federation), quiet

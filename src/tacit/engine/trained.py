@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from tacit.engine.files import write_atomically
-from tacit.errors import DataError, RequestError
+from tacit.errors import DataError
 from tacit.federation import Batch
 from tacit.models.model import Model
+from tacit.models.named import flat_parameters, named_parameters
 
 
 @dataclass(frozen=True)
@@ -36,17 +37,19 @@ class Trained:
         return self.model.metric(self.parameters, batch)
 
     def save(self, path: Path) -> None:
-        """Write the parameters as safetensors."""
-        tensors = {"parameters": self.parameters.detach().cpu().contiguous()}
-        write_atomically(path, safetensors.torch.save(tensors, {"format": "tacit-model-1"}))
+        """Write the parameters as safetensors, under the names of a plain PyTorch module (`models.named`)."""
+        named = named_parameters(self.model, self.parameters.detach().cpu())
+        tensors = {name: tensor.contiguous() for name, tensor in named.items()}
+        write_atomically(path, safetensors.torch.save(tensors, {"format": "tacit-model-2"}))
 
     @classmethod
     def load(cls, model: Model, path: Path) -> Trained:
         """Read parameters back and check that they fit the model."""
         try:
-            parameters = safetensors.torch.load_file(path)["parameters"]
-        except (safetensors.SafetensorError, KeyError, OSError) as error:
+            named = safetensors.torch.load_file(path)
+        except (safetensors.SafetensorError, OSError) as error:
             raise DataError(f"{path} holds no parameters: {error}") from error
-        if parameters.shape != (model.dim,):
-            raise RequestError(f"{path} has {parameters.numel()} parameters, but the model has {model.dim}")
-        return cls(model, parameters)
+        try:
+            return cls(model, flat_parameters(model, named))
+        except DataError as error:
+            raise DataError(f"{path}: {error}") from error

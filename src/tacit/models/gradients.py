@@ -227,12 +227,10 @@ class RowGradients(ABC):
         """The gradients of some records: (stop - start, dim)."""
 
     def norms(self) -> Tensor:
-        """The norms of the rows."""
         parts = [row_norms(self.rows(*part)) for part in chunks_of_rows(self)]
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
     def weighted_sums(self, weights: Tensor) -> Tensor:
-        """The sum of weighted rows per client."""
         total = self.rows(0, 0).new_zeros(len(self.counts), self.dim)
         owners = owners_of(self.counts)
         for start, stop in chunks_of_rows(self):

@@ -125,7 +125,6 @@ class RowsShare(_Positions):
         return torch.cat([_squares(self.rows(a, b)) for a, b in self._ranges(0, len(self.errors))])
 
     def sums(self, weights: Tensor, counts: Tensor, out: Tensor) -> None:
-        """The sum of weighted rows per client."""
         owners = owners_of(counts).to(out.device)
         total = self.errors.new_zeros(len(counts), self.size)
         for start, stop in self._ranges(0, len(self.errors)):

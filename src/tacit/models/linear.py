@@ -57,7 +57,6 @@ class LinearModel:
 
     @property
     def metric_name(self) -> str:
-        """The loss's metric."""
         return self.loss.metric_name
 
     def smoothness(self, feature_norm: float) -> float | None:
@@ -91,7 +90,6 @@ class LinearModel:
         return affine(flat_features(batch), weight, bias, batch.counts)
 
     def losses(self, point: Tensor, batch: Batch) -> Tensor:
-        """The loss of every record."""
         return self._loss_of(batch).values(self.scores(point, batch), batch.targets)
 
     def gradients(self, point: Tensor, batch: Batch) -> LayeredGradients:
@@ -109,11 +107,9 @@ class LinearModel:
         return Envelope(self.loss, steps.clamp(max=torch.finfo(features.dtype).max).to(features.dtype))
 
     def predict(self, point: Tensor, features: Tensor) -> Tensor:
-        """The predicted target of every record."""
         return self.loss.predict(self.scores(point, _unlabelled(features)))
 
     def metric(self, point: Tensor, batch: Batch) -> float:
-        """The loss's metric over the batch."""
         return float(self.loss.metric(self.scores(point, batch), batch.targets))
 
 

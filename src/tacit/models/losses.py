@@ -81,11 +81,9 @@ class CrossEntropy:
         return slopes.scatter_add_(1, right, slopes.new_full((), -1.0).expand_as(right))
 
     def predict(self, scores: Tensor) -> Tensor:
-        """The class of the largest score."""
         return scores.argmax(dim=1)
 
     def metric(self, scores: Tensor, targets: Tensor) -> Tensor:
-        """The share of right predictions."""
         return (self.predict(scores) == targets).double().mean()
 
 
@@ -115,7 +113,6 @@ class Logistic:
         return (scores[:, 0] > 0).long()
 
     def metric(self, scores: Tensor, targets: Tensor) -> Tensor:
-        """The share of right predictions."""
         return (self.predict(scores) == targets).double().mean()
 
     @staticmethod
@@ -140,9 +137,7 @@ class Squared:
         return (scores[:, 0] - targets)[:, None]
 
     def predict(self, scores: Tensor) -> Tensor:
-        """The score itself."""
         return scores[:, 0]
 
     def metric(self, scores: Tensor, targets: Tensor) -> Tensor:
-        """The root of the mean squared error."""
         return (scores[:, 0].double() - targets.double()).square().mean().sqrt()

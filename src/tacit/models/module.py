@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -72,7 +73,6 @@ class ModuleModel:
 
     @property
     def dim(self) -> int:
-        """The number of trainable parameters."""
         return sum(shape.numel() for shape in self._shapes.values())
 
     @property
@@ -80,6 +80,15 @@ class ModuleModel:
         """Accuracy or root mean squared error for the named losses, otherwise the loss itself."""
         score_loss = self._named()[1]
         return score_loss.metric_name if score_loss else "loss"
+
+    @property
+    def shapes(self) -> Mapping[str, torch.Size]:
+        """The shapes of the trained parameters by name, in their order in a point."""
+        return self._shapes
+
+    def copied(self) -> nn.Module:
+        """A copy of the module."""
+        return copy.deepcopy(self.module)
 
     def _named(self) -> tuple[RecordLoss, ScoreLoss | None]:
         if isinstance(self.loss, str):

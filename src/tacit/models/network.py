@@ -42,16 +42,13 @@ class SigmoidNetwork:
 
     @property
     def dim(self) -> int:
-        """Weights and biases of both layers."""
         return (self.features + 1) * self.hidden + (self.hidden + 1) * self.classes
 
     @property
     def metric_name(self) -> str:
-        """The loss's metric."""
         return self.loss.metric_name
 
     def init(self, generator: np.random.Generator) -> Tensor:
-        """Glorot's uniform weights, zero biases."""
         first = glorot(generator, self.features, self.hidden)
         second = glorot(generator, self.hidden, self.classes)
         zeros = torch.zeros(self.hidden), torch.zeros(self.classes)
@@ -75,7 +72,6 @@ class SigmoidNetwork:
         return hidden, affine(hidden, second, second_bias, batch.counts)
 
     def losses(self, point: Tensor, batch: Batch) -> Tensor:
-        """The loss of every record."""
         return self.loss.values(self._forward(point, batch)[1], batch.targets)
 
     def gradients(self, point: Tensor, batch: Batch) -> LayeredGradients:
@@ -88,9 +84,7 @@ class SigmoidNetwork:
         return LayeredGradients((*first_layer, *linear_shares(hidden, slopes, bias=True)), batch.counts)
 
     def predict(self, point: Tensor, features: Tensor) -> Tensor:
-        """The predicted class of every record."""
         return self.loss.predict(self._forward(point, _unlabelled(features))[1])
 
     def metric(self, point: Tensor, batch: Batch) -> float:
-        """The loss's metric over the batch."""
         return float(self.loss.metric(self._forward(point, batch)[1], batch.targets))

@@ -90,7 +90,6 @@ class Hinge(Kinked):
         return (scores[:, 0] > 0).long()
 
     def metric(self, scores: Tensor, targets: Tensor) -> Tensor:
-        """The share of right predictions."""
         return (self.predict(scores) == targets).double().mean()
 
 
@@ -111,11 +110,9 @@ class Absolute(Kinked):
         return excess, excess.new_tensor(-1.0), excess.new_tensor(1.0)
 
     def predict(self, scores: Tensor) -> Tensor:
-        """The score itself."""
         return scores[:, 0]
 
     def metric(self, scores: Tensor, targets: Tensor) -> Tensor:
-        """The mean absolute error."""
         return self.values(scores.double(), targets.double()).mean()
 
 
@@ -137,7 +134,6 @@ class Pinball(Kinked):
 
     @property
     def slope_bound(self) -> float | None:
-        """The steeper of the two lines."""
         return max(self.quantile, 1 - self.quantile)
 
     def lines(self, scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -146,11 +142,9 @@ class Pinball(Kinked):
         return excess, excess.new_tensor(-self.quantile), excess.new_tensor(1 - self.quantile)
 
     def predict(self, scores: Tensor) -> Tensor:
-        """The score itself: the predicted quantile."""
         return scores[:, 0]
 
     def metric(self, scores: Tensor, targets: Tensor) -> Tensor:
-        """The mean pinball loss."""
         return self.values(scores.double(), targets.double()).mean()
 
 

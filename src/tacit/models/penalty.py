@@ -37,7 +37,6 @@ class Ridge:
 
     @property
     def curvature(self) -> float:
-        """The second derivative is `strength` everywhere."""
         return self.strength
 
     def value(self, point: Tensor) -> Tensor:
@@ -45,7 +44,6 @@ class Ridge:
         return self.strength / 2 * point.square().sum(-1)
 
     def gradient(self, point: Tensor) -> Tensor:
-        """The gradient strength x."""
         return self.strength * point
 
 

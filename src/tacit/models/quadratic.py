@@ -26,7 +26,6 @@ class Quadratic:
     metric_name: str = "loss"
 
     def init(self, generator: np.random.Generator) -> Tensor:
-        """Zero."""
         return torch.zeros(self.dim)
 
     def _residuals(self, point: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -54,7 +53,6 @@ class Quadratic:
         return self.losses(point, batch)
 
     def metric(self, point: Tensor, batch: Batch) -> float:
-        """The mean loss."""
         return float(self.losses(point, batch).double().mean())
 
 

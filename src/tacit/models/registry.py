@@ -28,6 +28,7 @@ from tacit.models.linear import (
 from tacit.models.model import Model
 from tacit.models.module import ModuleModel
 from tacit.models.network import SigmoidNetwork
+from tacit.models.persons import PersonModel
 from tacit.models.quadratic import Quadratic
 
 
@@ -84,7 +85,11 @@ def build_model(name: str, federation: Federation, settings: dict[str, Any] | No
         federation: determines the numbers of features and classes.
         settings: settings of the model, such as `hidden` or `ridge`.
     """
-    settings = dict(settings or {})
+    model = _of_rows(name, federation, dict(settings or {}))
+    return PersonModel(model) if federation.by_person else model
+
+
+def _of_rows(name: str, federation: Federation, settings: dict[str, Any]) -> Model:
     if name.startswith(ENTRY_POINT):
         return _from_entry_point(name.removeprefix(ENTRY_POINT), federation, settings)
     if name not in MODELS:
@@ -97,7 +102,7 @@ def build_model(name: str, federation: Federation, settings: dict[str, Any] | No
             own = [p for p in accepted if p not in ("features", "classes", "loss", "penalty", "federation")]
             raise unknown_name(f"setting of model {name!r}", setting, own)
     known = {
-        "features": federation.features[0].numel(),
+        "features": federation.inputs,
         "classes": federation.classes,
         "federation": federation,
     }

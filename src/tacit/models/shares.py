@@ -65,20 +65,16 @@ class WrittenShare:
 
     @property
     def size(self) -> int:
-        """The width of a row."""
         return self.gradients.shape[1]
 
     @property
     def like(self) -> Tensor:
-        """The rows."""
         return self.gradients
 
     def squares(self) -> Tensor:
-        """The squared norm of each row."""
         return row_norms(self.gradients).square()
 
     def sums(self, weights: Tensor, counts: Tensor, out: Tensor) -> None:
-        """The sum of weighted rows per client."""
         if bool((counts == 1).all()) and bool((weights != 0).all()):
             torch.mul(self.gradients, per_record(weights, self.gradients), out=out)
         else:
@@ -86,7 +82,6 @@ class WrittenShare:
             out.copy_(sums_by_client(scaled(self.gradients, weights), counts))
 
     def rows(self, start: int, stop: int) -> Tensor:
-        """The stored rows."""
         return self.gradients[start:stop]
 
 
@@ -101,12 +96,10 @@ class OuterShare:
 
     @property
     def size(self) -> int:
-        """The number of parameters, inputs times outputs."""
         return self.inputs.shape[1] * self.errors.shape[1]
 
     @property
     def like(self) -> Tensor:
-        """The errors."""
         return self.errors
 
     def squares(self) -> Tensor:
@@ -114,7 +107,6 @@ class OuterShare:
         return trusted(row_norms(self.inputs)).square() * row_norms(self.errors).square()
 
     def sums(self, weights: Tensor, counts: Tensor, out: Tensor) -> None:
-        """One matrix product per client."""
         inputs, errors = kept(self.inputs, weights), scaled_errors(self.errors, weights)
         products_by_client(*((inputs, errors) if self.by_input else (errors, inputs)), counts, out)
 
@@ -145,7 +137,6 @@ class LayeredGradients:
 
     @property
     def dim(self) -> int:
-        """The length of one gradient."""
         return sum(share.size for share in self.shares)
 
     def norms(self) -> Tensor:

@@ -77,7 +77,6 @@ class SeededGaussian:
     precision: torch.dtype = torch.float32
 
     def init(self, clients: int, dim: int) -> State:
-        """No memory: every draw is fresh."""
         return {}
 
     def add(
@@ -107,7 +106,6 @@ class LatticeGaussian:
     precision: torch.dtype = torch.float64
 
     def init(self, clients: int, dim: int) -> State:
-        """No memory: every draw is fresh."""
         return {}
 
     def add(

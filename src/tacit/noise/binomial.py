@@ -129,7 +129,6 @@ class Binomial:
         return Grid(math.ceil(math.log2(largest / levels)), 0, levels)
 
     def init(self, clients: int, dim: int) -> State:
-        """No memory: every draw is fresh."""
         return {}
 
     def add(

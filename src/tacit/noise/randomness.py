@@ -42,6 +42,7 @@ class Purpose(enum.IntEnum):
     AGGREGATE = 10
     OUTPUT = 11
     REPORT = 12
+    COORDINATES = 13
 
 
 _PRIVATE = frozenset(

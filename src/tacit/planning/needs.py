@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tacit.algorithms.registry import ALGORITHMS, algorithm_entry
 from tacit.client.sampling import Full, Sampling, build_sampling
-from tacit.client.work import PrivateGradient, Work
 from tacit.engine.plan import Plan, make_plan
 from tacit.engine.plan import plan as again
 from tacit.engine.recipe import Recipe
@@ -105,7 +104,7 @@ def noise_needs(
 
 def _at(plan: Plan, fraction: float) -> Need | Refused:
     try:
-        algorithm = replace(plan.algorithm, work=_with_sampling(plan, _sampling(plan, fraction)))
+        algorithm = replace(plan.algorithm, work=plan.algorithm.work.with_sampling(_sampling(plan, fraction)))
         return _need(again(algorithm, plan.federation, rounds=plan.rounds, privacy=plan.privacy, seed=plan.seed))
     except RequestError as error:
         return Refused(plan.algorithm.name, str(error))
@@ -121,20 +120,12 @@ def _sampling(plan: Plan, fraction: float) -> Sampling:
     return build_sampling(name, float(plan.federation.sizes.max())) if name == "poisson" else Full()
 
 
-def _with_sampling(plan: Plan, sampling: Sampling) -> Work:
-    work: Any = plan.algorithm.work
-    if isinstance(work, PrivateGradient):
-        return replace(work, estimator=replace(work.estimator, sampling=sampling))  # type: ignore[type-var]  # a dataclass
-    if "sampling" in {field.name for field in fields(work)}:
-        return replace(work, sampling=sampling)  # type: ignore[no-any-return]  # a work, too
-    raise RequestError(f"the batches of {plan.algorithm.name!r} cannot be changed")
-
-
 def _need(plan: Plan) -> Need:
     federation, calibration, work = plan.federation, plan.calibration, plan.algorithm.work
     shown = calibration.shows_sizes
     one = int(federation.sizes.argmin()) if shown else 0
     size = int(federation.sizes[one])
+    message_bytes = plan.algorithm.uplink.message_bytes(plan.algorithm.length)
     return Need(
         algorithm=plan.algorithm.name,
         rounds=plan.rounds,
@@ -145,5 +136,5 @@ def _need(plan: Plan) -> Need:
         noise_multiplier=float(calibration.noise_multipliers[one]),
         noise_std=float(calibration.noise_stds[one]),
         epsilon=plan.guarantee.epsilon if plan.guarantee else float("inf"),
-        uplink_bits_per_client=8 * plan.releases * plan.algorithm.uplink.compressor.message_bytes(work.model.dim),
+        uplink_bits_per_client=8 * plan.releases * message_bytes,
     )

@@ -236,7 +236,7 @@ def _at(
     planned = plan(algorithm, smallest, rounds=rounds, privacy=public.target)
     noise_std = float(planned.calibration.noise_stds[0])
     batch = max(1, round(sampling.rate(public.records) * public.records))
-    full = isinstance(sampling, Full)
+    full = fraction == 1
     for name in names:
         if (name == "soteriafl-gd") != full and name in ("soteriafl-gd", "soteriafl-sgd"):
             continue

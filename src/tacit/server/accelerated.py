@@ -16,14 +16,19 @@ from tacit.state import State
 
 @dataclass(frozen=True)
 class Stage:
-    """`rounds` rounds with alpha_r = 2/(r+1) and eta_r = 4 curvature / (r (r+1)), r counted from 1."""
+    """`rounds` rounds with alpha_r = 2/(r+1) and eta_r = 4 curvature / (r (r+1)), r counted from 1.
 
-    rounds: int
+    `tacit.plan` fills in what is None.
+    """
+
+    rounds: int | None = None
+    """None for all rounds of the run that the other stages leave"""
     curvature: float | None = None
-    """None if it is derived from the noise; `tacit.plan` then fills it in"""
+    """None if it is derived from the noise"""
 
     def __post_init__(self) -> None:
-        count("rounds of a stage", self.rounds)
+        if self.rounds is not None:
+            count("rounds of a stage", self.rounds)
         if self.curvature is not None:
             positive("curvature of a stage", self.curvature)
 
@@ -52,6 +57,8 @@ class Accelerated:
     def __post_init__(self) -> None:
         if not self.stages:
             raise RequestError("an accelerated update needs at least one stage")
+        if sum(stage.rounds is None for stage in self.stages) > 1:
+            raise RequestError("only one stage can take the rounds that are left: give the rounds of the others")
         if not self.strong_convexity >= 0:
             raise RequestError(f"strong_convexity must be at least 0, not {self.strong_convexity!r}")
         if not 0 <= self.regularisation < math.inf:
@@ -65,23 +72,23 @@ class Accelerated:
 
     @property
     def is_open(self) -> bool:
-        """Whether a stage's curvature is still to be derived from the noise."""
-        return any(stage.curvature is None for stage in self.stages)
+        """Whether a stage's rounds or curvature are still to be filled in."""
+        return any(stage.rounds is None or stage.curvature is None for stage in self.stages)
 
     def settled(self, prospect: Prospect) -> Self:
-        """The same update; stages without a curvature get one that suits the noise.
+        """The same update; an open stage gets the rounds that are left, and a curvature that suits the noise.
 
         T rounds of curvature b travel about T^2/(4 b) directions. They should go as far as the noise allows, and
         b cannot be less than the curvature of the loss.
         """
         least = max(prospect.curvature, 2 * self._mu)
-        stages = tuple(
-            stage
-            if stage.curvature is not None
-            else replace(stage, curvature=max(least, stage.rounds**2 * prospect.length / (4 * prospect.travel())))
-            for stage in self.stages
-        )
-        return replace(self, stages=stages)
+
+        def filled(stage: Stage) -> Stage:
+            rounds = prospect.rounds - self.rounds if stage.rounds is None else stage.rounds
+            fitting = max(least, rounds**2 * prospect.length / (4 * prospect.travel()))
+            return Stage(rounds, fitting if stage.curvature is None else stage.curvature)
+
+        return replace(self, stages=tuple(filled(stage) for stage in self.stages))
 
     @property
     def _mu(self) -> float:
@@ -90,17 +97,18 @@ class Accelerated:
 
     @property
     def rounds(self) -> int:
-        """The total number of rounds of all stages."""
-        return sum(stage.rounds for stage in self.stages)
+        """The total number of rounds of all stages that have one."""
+        return sum(stage.rounds or 0 for stage in self.stages)
 
     def _coefficients(self, round: int) -> tuple[float, float, bool]:
         """alpha_r, eta_r, and whether the stage ends with this round."""
         left = round
         for stage in self.stages:
-            if left < stage.rounds:
+            rounds = stage.rounds or 0
+            if left < rounds:
                 r = left + 1
-                return 2 / (r + 1), 4 * known_step(stage.curvature) / (r * (r + 1)), r == stage.rounds
-            left -= stage.rounds
+                return 2 / (r + 1), 4 * known_step(stage.curvature) / (r * (r + 1)), r == rounds
+            left -= rounds
         raise RequestError(f"round {round}, but the stages have only {self.rounds} rounds in total")
 
     def init(self, point: Tensor) -> State:
@@ -108,8 +116,10 @@ class Accelerated:
         self.projection.check_start(point)
         return {"point": point, "aggregate": point, **({"start": point} if self.regularisation else {})}
 
-    def broadcast(self, state: State, round: int) -> Tensor:
-        """The point w_md."""
+    def broadcast(self, state: State, round: int) -> State:
+        return {"point": self._middle(state, round)}
+
+    def _middle(self, state: State, round: int) -> Tensor:
         a, e, _ = self._coefficients(round)
         mu = self._mu
         total = e + (1 - a * a) * mu
@@ -120,7 +130,7 @@ class Accelerated:
         """Lines 9 and 10; at the end of a stage, w restarts at w_ag."""
         a, e, last = self._coefficients(round)
         mu = self._mu
-        middle = self.broadcast(state, round)
+        middle = self._middle(state, round)
         if self.regularisation:
             direction = direction + self.regularisation * (middle - state["start"])
         centre = (a * mu * middle + ((1 - a) * mu + e) * state["point"] - a * direction) / (mu + e)
@@ -129,5 +139,4 @@ class Accelerated:
         return {**state, "point": aggregate if last else point, "aggregate": aggregate}
 
     def output(self, state: State) -> Tensor:
-        """The averaged point w_ag."""
         return state["aggregate"]

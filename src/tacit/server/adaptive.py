@@ -75,9 +75,8 @@ class Adaptive:
             **({"average": point.double()} if self.averaged else {}),
         }
 
-    def broadcast(self, state: State, round: int) -> Tensor:
-        """The current point."""
-        return state["point"]
+    def broadcast(self, state: State, round: int) -> State:
+        return {"point": state["point"]}
 
     def step(self, state: State, direction: Tensor, round: int) -> State:
         """One move, with a separate step size for each coordinate."""
@@ -89,5 +88,4 @@ class Adaptive:
         return {**moved, "average": average_in(state["average"], point, round)} if self.averaged else moved
 
     def output(self, state: State) -> Tensor:
-        """The last point, or the average."""
         return state["average"].to(state["point"].dtype) if self.averaged else state["point"]

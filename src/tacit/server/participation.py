@@ -7,7 +7,7 @@ no extra privacy. Only `PoissonClients`, whose coins are secret, can be used wit
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -29,8 +29,21 @@ class Attendance:
 class Participation(Protocol):
     """Which clients form the cohort of a round."""
 
+    @property
+    def secret(self) -> bool:
+        """Whether only the clients themselves know who takes part."""
+        ...
+
     def cohort(self, clients: int, round: int, randomness: Randomness) -> Tensor:
         """Positions of the clients that take part, in increasing order."""
+        ...
+
+    def number_of(self, clients: int) -> int | None:
+        """How many of `clients` clients take part in every round; None if it varies."""
+        ...
+
+    def typical(self, clients: int) -> float:
+        """The number of clients averaged in a direction; if it is random, its harmonic mean."""
         ...
 
     def divisor(self, cohort: int) -> float:
@@ -38,13 +51,16 @@ class Participation(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Everyone:
-    """All clients in every round."""
+class _PublicCohort:
+    """A cohort that everyone knows, whose sum is divided by those who took part."""
 
-    def cohort(self, clients: int, round: int, randomness: Randomness) -> Tensor:
-        """All clients."""
-        return torch.arange(clients)
+    secret: ClassVar[bool] = False
+
+    def number_of(self, clients: int) -> int | None:
+        return None
+
+    def typical(self, clients: int) -> float:
+        return float(self.number_of(clients) or clients)
 
     def divisor(self, cohort: int) -> float:
         """Those who took part."""
@@ -52,7 +68,18 @@ class Everyone:
 
 
 @dataclass(frozen=True)
-class RandomNumber:
+class Everyone(_PublicCohort):
+    """All clients in every round."""
+
+    def cohort(self, clients: int, round: int, randomness: Randomness) -> Tensor:
+        return torch.arange(clients)
+
+    def number_of(self, clients: int) -> int | None:
+        return clients
+
+
+@dataclass(frozen=True)
+class RandomNumber(_PublicCohort):
     """M_r random clients, M_r uniform between two numbers (ISRL-DP, Lowy & Razaviyayn 2023, Assumption 1.4)."""
 
     fewest: int
@@ -63,18 +90,18 @@ class RandomNumber:
         count("cohort", self.most, at_least=self.fewest)
 
     def cohort(self, clients: int, round: int, randomness: Randomness) -> Tensor:
-        """A random subset of random size."""
         generator = randomness.generator(Purpose.PARTICIPATION, round=round)
         number = int(generator.integers(self.fewest, self.most, endpoint=True))
         return _subset(number, clients, generator)
 
-    def divisor(self, cohort: int) -> float:
-        """Those who took part."""
-        return cohort
+    def typical(self, clients: int) -> float:
+        """The harmonic mean of the two numbers and all between them."""
+        sizes = range(self.fewest, self.most + 1)
+        return len(sizes) / sum(1 / size for size in sizes)
 
 
 @dataclass(frozen=True)
-class FixedNumber:
+class FixedNumber(_PublicCohort):
     """A uniformly random set of exactly `number` clients, by public coins."""
 
     number: int
@@ -83,12 +110,10 @@ class FixedNumber:
         count("cohort", self.number)
 
     def cohort(self, clients: int, round: int, randomness: Randomness) -> Tensor:
-        """A random subset."""
         return _subset(self.number, clients, randomness.generator(Purpose.PARTICIPATION, round=round))
 
-    def divisor(self, cohort: int) -> float:
-        """Those who took part."""
-        return cohort
+    def number_of(self, clients: int) -> int | None:
+        return self.number
 
 
 @dataclass(frozen=True)
@@ -100,6 +125,7 @@ class PoissonClients:
     """
 
     expected: float
+    secret: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         positive("cohort", self.expected)
@@ -114,6 +140,12 @@ class PoissonClients:
         """The clients whose coin came up; possibly none."""
         generator = randomness.generator(Purpose.SECRET_PARTICIPATION, round=round)
         return torch.from_numpy(np.flatnonzero(generator.random(clients) < self.rate(clients)))
+
+    def number_of(self, clients: int) -> int | None:
+        return None
+
+    def typical(self, clients: int) -> float:
+        return self.expected
 
     def divisor(self, cohort: int) -> float:
         """The expected number, never the number that was drawn."""

@@ -42,14 +42,12 @@ class Everywhere:
         return None
 
     def nearest(self, point: Tensor) -> Tensor:
-        """The point itself."""
         return point
 
     def check_start(self, point: Tensor) -> None:
         """Every starting point is inside."""
 
     def spec(self) -> str:
-        """`none`."""
         return "none"
 
 
@@ -68,7 +66,6 @@ class Ball:
 
     @property
     def diameter(self) -> float | None:
-        """Twice the radius."""
         return 2 * self.radius
 
     def nearest(self, point: Tensor) -> Tensor:
@@ -83,7 +80,6 @@ class Ball:
             raise RequestError(f"the start has norm {norm:.4g}, outside the ball of radius {self.radius:g}")
 
     def spec(self) -> str:
-        """`ball:RADIUS`."""
         return f"ball:{self.radius!r}"
 
 
@@ -113,7 +109,6 @@ class Box:
             raise RequestError(f"the start lies outside the box [{self.low:g}, {self.high:g}]")
 
     def spec(self) -> str:
-        """`box:LOW:HIGH`."""
         return f"box:{self.low!r}:{self.high!r}"
 
 

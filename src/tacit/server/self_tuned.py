@@ -142,9 +142,8 @@ class SelfTuned:
             **sums,
         }
 
-    def broadcast(self, state: State, round: int) -> Tensor:
-        """The current point."""
-        return state["point"]
+    def broadcast(self, state: State, round: int) -> State:
+        return {"point": state["point"]}
 
     def step(self, state: State, direction: Tensor, round: int) -> State:
         """A step as long as the directions so far suggest and the noise allows."""

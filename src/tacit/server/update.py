@@ -24,12 +24,16 @@ class ServerUpdate(Protocol):
         """The server's memory before the first round."""
         ...
 
-    def broadcast(self, state: State, round: int) -> Tensor:
-        """The point that the clients receive in this round: (dim,)."""
+    def broadcast(self, state: State, round: int) -> State:
+        """What the clients receive in this round, by name: the `point` (dim,), and whatever else they need."""
         ...
 
-    def step(self, state: State, direction: Tensor, round: int) -> State:
-        """One move along the combined direction of the messages."""
+    @property
+    def step(self) -> Callable[..., State]:
+        """`step(state, direction, round)`: one move along the combined direction of the messages.
+
+        If a work sends more than a direction, its other parts are passed by name, as further arguments.
+        """
         ...
 
     def output(self, state: State) -> Tensor:
@@ -60,9 +64,8 @@ class Descent:
         self.projection.check_start(point)
         return {"point": point, **({"velocity": torch.zeros_like(point)} if self.momentum else {})}
 
-    def broadcast(self, state: State, round: int) -> Tensor:
-        """The current point."""
-        return state["point"]
+    def broadcast(self, state: State, round: int) -> State:
+        return {"point": state["point"]}
 
     def step(self, state: State, direction: Tensor, round: int) -> State:
         """A step against the direction, projected back onto W."""
@@ -73,7 +76,6 @@ class Descent:
         return {"point": self.projection.nearest(state["point"] - step * velocity), "velocity": velocity}
 
     def output(self, state: State) -> Tensor:
-        """The last point."""
         return state["point"]
 
 
@@ -100,20 +102,18 @@ class Averaged:
             "mass": torch.zeros((), dtype=torch.float64),
         }
 
-    def broadcast(self, state: State, round: int) -> Tensor:
-        """The point that the inner update broadcasts."""
+    def broadcast(self, state: State, round: int) -> State:
         return self.update.broadcast(state, round)
 
     def step(self, state: State, direction: Tensor, round: int) -> State:
         """Add the point that was broadcast to the average, then make the inner update's step."""
-        point = self.broadcast(state, round)
+        point = self.broadcast(state, round)["point"]
         # The sum of the weights divided by the newest weight, so that no power of `growth` overflows.
         mass = state["mass"] / self.growth + 1
         average = state["average"] + (point.double() - state["average"]) / mass
         return {**self.update.step(state, direction, round), "average": average, "mass": mass}
 
     def output(self, state: State) -> Tensor:
-        """The weighted average of the points."""
         return state["average"].to(state["point"].dtype)
 
 
@@ -128,11 +128,9 @@ class Kept:
     round: int
 
     def init(self, point: Tensor) -> State:
-        """The inner update's memory."""
         return {**self.update.init(point), "kept": point}
 
-    def broadcast(self, state: State, round: int) -> Tensor:
-        """The point that the inner update broadcasts."""
+    def broadcast(self, state: State, round: int) -> State:
         return self.update.broadcast(state, round)
 
     def step(self, state: State, direction: Tensor, round: int) -> State:
@@ -141,7 +139,6 @@ class Kept:
         return {**moved, "kept": state["kept"] if round >= self.round else moved["point"]}
 
     def output(self, state: State) -> Tensor:
-        """The point of the chosen round."""
         return state["kept"]
 
 

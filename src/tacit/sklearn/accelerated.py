@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tacit.algorithms.calibrate import Privacy
 from tacit.algorithms.isrl_dp import accelerated_mb_sgd
+from tacit.algorithms.secure_sum import SecureSum, secured
 from tacit.client.bounds import ClipNorm, Unbounded
 from tacit.client.sampling import Full
 from tacit.engine.plan import plan
@@ -57,6 +58,9 @@ class FederatedLinear(Federated):
         model_norm: float | None = None,
         rounds: int = 100,
         weights: str | Sequence[float] = "records",
+        trust: str | None = None,
+        quorum: int | None = None,
+        colluding: int | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.epsilon = epsilon
@@ -69,6 +73,9 @@ class FederatedLinear(Federated):
         self.model_norm = model_norm
         self.rounds = rounds
         self.weights = weights
+        self.trust = trust
+        self.quorum = quorum
+        self.colluding = colluding
         self.random_state = random_state
 
     def _train(self, federation: Federation) -> Run:
@@ -87,6 +94,10 @@ class FederatedLinear(Federated):
             strong_convexity=float(self.alpha),
         )
         algorithm = dataclasses.replace(algorithm, work=algorithm.work.with_noise(build_noise(noise)))
+        if self.trust not in (None, "sum"):
+            raise unknown_name("trust", str(self.trust), ["sum"])
+        if self.trust is not None and promise != "none":
+            algorithm = secured(algorithm, SecureSum.of(federation.clients, self.quorum, self.colluding))
         planned = plan(algorithm, federation, rounds=rounds, privacy=promise, seed=seed)
         if promise != "none":
             # The noise that the promise needs does not depend on the step, but the step depends on the noise.

@@ -55,6 +55,9 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinear):  # type: ig
         default 30 (1 for `FederatedRidge`).
     rounds : number of rounds. The noise of a round grows with their square root.
     weights : "records" for p_i = n_i/n, "equal" for equal p_i, or one number per client, in order of `clients_`.
+    trust : "sum" if the server can open only sums over clients; by default it sees every message.
+    quorum, colluding : with trust = "sum", the fewest clients in a sum and the most that may help the server; by
+        default four fifths and one fifth of them.
     random_state : None for noise from the operating system; a number for repeatable noise in experiments. Fits
         with the same number share their noise, including those of a grid search: together they are not private.
 

@@ -40,6 +40,8 @@ class Asked:
     """a public bound on the absolute target of a regression"""
     mean_cohort: float | None
     """M, where 1/M is the mean of 1/M_r; None if everyone takes part"""
+    shares: int
+    """how many clients share the noise of a sum; 1 if each adds all of it"""
     rate: Callable[[float | None], float]
     """the sampling rate of the smallest client for a batch"""
     disjoint_batches: Callable[[float | None], int]

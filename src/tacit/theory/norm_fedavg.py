@@ -212,6 +212,8 @@ def _differences(run: PlannedRun, convex: bool | None) -> tuple[str, ...]:
     local, step = asked.value("local_step"), asked.value("step")
     if local is not None and step is not None and local != step:
         gaps.append(f"local_step = {local:g} is not the server's step {step:g}, but the theorem has one for both")
+    if asked.value("clip_quantile"):
+        gaps.append("the clip norm follows a quantile, but the theorem assumes a fixed one")
     if asked.value("momentum"):
         gaps.append("the server has momentum, but the theorem has none")
     if asked.value("schedule") != "constant":

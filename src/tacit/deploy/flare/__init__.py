@@ -1,5 +1,5 @@
-"""Transport by NVIDIA FLARE: it authenticates the parties and moves their bytes, and nothing else.
+"""Transport over NVIDIA FLARE, which only authenticates the parties and carries their bytes.
 
-FLARE's own processes hold neither records nor keys to the ledger. At the server its controller, at a silo its
-executor, hand every message on through a local socket to the process of `tacit` that started them (`relay`).
+FLARE's processes hold no records and no ledger keys. FLARE's controller (at the server) and executor (at a silo)
+pass every message through a local socket to the `tacit` process that started them (`relay`).
 """

@@ -1,4 +1,4 @@
-"""The server's backend over FLARE: rounds are run by the job that the steward keeps running."""
+"""The server's FLARE backend. Rounds run inside a FLARE job, which the steward keeps alive."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ START_SECONDS = 300.0
 Silos have the same time to connect to an engine that has just started, before a round's deadline begins."""
 
 FIRST_NOTICE_SECONDS = 10.0
-"""When people are first told who is being waited for."""
+"""Delay before the first message about who is missing."""
 
 GRACE_SECONDS = 1
 """How long to wait for the slower silos of a round once a quorum has answered."""
 
 QUICK_DEATHS = 4
-"""How often in a row one of FLARE's processes may fail to start."""
+"""How many times in a row a FLARE process may fail to start."""
 
 _SLACK_SECONDS = 10.0
 _PAUSE_SECONDS = 0.5
@@ -44,7 +44,7 @@ Seen = Callable[[tuple[str, ...]], None]
 
 
 class EngineError(TacitError):
-    """FLARE does not run the job."""
+    """FLARE is not running the job."""
 
 
 @dataclass
@@ -57,15 +57,15 @@ class FlareBackend:
     grace_seconds: int = GRACE_SECONDS
     start_seconds: float = START_SECONDS
     notify: Callable[[str], None] = lambda text: None
-    """told early, and then regularly, who is waited for"""
+    """called with who is missing, early and then at regular intervals"""
     _sighting: dict[str, Any] = field(default_factory=dict)
     _controller: socket.socket | None = None
     _keepers: list[Keeper] = field(default_factory=list)
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _starts: int = 0
-    """how often the engine had been started when last looked"""
+    """number of engine starts at the last check"""
     _patience: float = 0.0
-    """seconds that silos still have to connect to an engine that has just started"""
+    """seconds left for silos to connect to an engine that has just started"""
 
     @property
     def connected(self) -> tuple[str, ...]:
@@ -74,7 +74,7 @@ class FlareBackend:
 
     @property
     def trouble(self) -> str | None:
-        """What the steward last complained about, if that was the last thing it said."""
+        """The steward's last complaint; None if it has reported anything else since."""
         return self._sighting.get("trouble")
 
     def run_round(
@@ -82,9 +82,9 @@ class FlareBackend:
     ) -> dict[str, Answer]:
         """See `Backend.run_round`.
 
-        The deadline runs while a job does, and while too few silos are connected for one; it is not spent on the
-        engine's own restarts. A silo that comes back is let into the next job, so what is missing is asked for
-        until the deadline; who has answered already would give the same bytes.
+        The deadline counts time while a job runs and while too few silos are connected; engine restarts do not
+        count. A silo that reconnects joins the next job, so missing answers are requested until the deadline.
+        A silo that has already answered would send the same bytes again.
         """
         answers: dict[str, Answer] = {}
         wanted, left = min(quorum, len(sites)), deadline_seconds
@@ -114,7 +114,7 @@ class FlareBackend:
         return answers
 
     def _wait_for_controller(self, left: float, notices: Notices) -> tuple[socket.socket | None, float]:
-        """A controller, and how much of the deadline was spent for want of silos; none once that is all of it."""
+        """A controller, and how much of the deadline was lost waiting for silos; no controller if all was."""
         starved = engine = 0.0
         before = time.monotonic()
         with self._changed:
@@ -138,7 +138,7 @@ class FlareBackend:
 
     @property
     def _starved(self) -> bool:
-        """Whether there is no job because too few silos are connected to an engine that works."""
+        """Whether the engine works but too few silos are connected to start a job."""
         return "connected" in self._sighting and len(self.connected) < self.needed
 
     def _renewed_patience(self) -> float:
@@ -178,7 +178,7 @@ class FlareBackend:
         answers: dict[str, Answer],
         notices: Notices,
     ) -> None:
-        """Have one job run the round, and take every answer as it comes."""
+        """Runs the round in one job and collects answers as they arrive."""
         asked: list[str] = header["sites"]
         controller.settimeout(header["deadline_seconds"] + _SLACK_SECONDS)
         latest = time.monotonic() + header["deadline_seconds"] + _SLACK_SECONDS
@@ -205,7 +205,7 @@ class FlareBackend:
             controller.close()
 
     def _greeted(self, connection: socket.socket) -> None:
-        """Wait for the first word of whoever connected: a controller greets, a lifeline never speaks."""
+        """Waits for the first message on a new connection: controllers greet, lifelines never send anything."""
         try:
             receive_frame(connection)
         except (EOFError, OSError, MessageError):
@@ -213,10 +213,10 @@ class FlareBackend:
             return
         with self._changed:
             if self._controller is not None:
-                # The job before is over, or will be: a silo answers the newest.
+                # The previous job is over or will be soon: silos answer only the newest.
                 self._controller.close()
             self._controller = connection
-            # Silos have connected: from now on it counts if they are gone.
+            # Silos have connected: from now on, missing silos count against the deadline.
             self._renewed_patience()
             self._patience = 0.0
             self._changed.notify_all()
@@ -232,7 +232,7 @@ def flare_backend(
     seen: Seen = lambda connected: None,
     notify: Callable[[str], None] = lambda text: None,
 ) -> Iterator[FlareBackend]:
-    """FLARE's server in a provisioned folder, and a steward that keeps the job running, until the block ends."""
+    """Runs FLARE's server in a provisioned folder, with a steward for the job, until the block ends."""
     settle_server(folder / "engine")
     backend = FlareBackend(tuple(sites), quorum, notify=notify)
     with contextlib.ExitStack() as stack:

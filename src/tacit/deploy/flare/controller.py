@@ -1,4 +1,4 @@
-"""The server's end inside FLARE: broadcasts what the server's own process asks for, and collects the answers."""
+"""The server side inside FLARE: broadcasts requests from the `tacit server` process and collects the answers."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from tacit.deploy.flare.lifeline import hold_lifeline
 from tacit.deploy.flare.relay import connect_to_owner, receive_frame, send_frame
 
 CHECK_SECONDS = 0.02
-"""How often FLARE looks whether a round is over; its own default adds 0.2 seconds to every round."""
+"""How often FLARE checks whether a round is over; FLARE's default adds 0.2 seconds to every round."""
 
 
 class RelayController(Controller):  # type: ignore[misc]  # FLARE has no types
-    """Runs rounds for the process of `tacit server`, which it is connected to, until that says stop or is gone.
+    """Runs rounds for the `tacit server` process it is connected to, until told to stop or disconnected.
 
-    The conversation: a greeting {"sites": [...]}; then a header {"sites", "quorum", "deadline_seconds",
-    "grace_seconds"} and the request. Every answer is handed on as it arrives, as {"site": name} and its frame;
-    {"site": null} ends the round.
+    Protocol: it sends a greeting {"sites": [...]}; the server sends a header {"sites", "quorum",
+    "deadline_seconds", "grace_seconds"} and the request. Each answer is forwarded as it arrives, as
+    {"site": name} followed by its frame; {"site": null} ends the round.
     """
 
     def __init__(self) -> None:
         super().__init__(task_check_period=CHECK_SECONDS)
 
     def set_communicator(self, communicator: Any) -> None:
-        """Take FLARE's communicator, and give it the period: FLARE sets an attribute that nobody reads."""
+        """Sets the polling period on FLARE's communicator itself; the attribute that FLARE sets is never read."""
         super().set_communicator(communicator)
         communicator._task_check_period = CHECK_SECONDS
 
     def start_controller(self, fl_ctx: Any) -> None:
-        """Nothing is needed before the first round."""
+        """Does nothing."""
 
     def stop_controller(self, fl_ctx: Any) -> None:
-        """Nothing outlives the last round."""
+        """Does nothing."""
 
     def process_result_of_unknown_task(
         self, client: Client, task_name: str, client_task_id: str, result: Shareable, fl_ctx: Any
     ) -> None:
-        """An answer after its round is over is dropped; the silo will be asked for the next round."""
+        """Drops an answer that arrives after its round; the silo will be asked again in the next one."""
 
     def control_flow(self, abort_signal: Any, fl_ctx: Any) -> None:
         """Serve rounds."""
@@ -75,7 +75,7 @@ class RelayController(Controller):  # type: ignore[misc]  # FLARE has no types
             payload = result.get(PAYLOAD) if isinstance(result, Shareable) else None
             if isinstance(payload, bytes) and result.get_return_code() == ReturnCode.OK:
                 hand_on(client_task.client.name, payload)
-            # FLARE would keep it until the round is over.
+            # Otherwise FLARE keeps the answer in memory until the round is over.
             client_task.result = None
 
         data = Shareable()

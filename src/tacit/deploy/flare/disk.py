@@ -1,4 +1,4 @@
-"""FLARE at a site whose disk is full: it goes on carrying bytes, so that the silo can say what is wrong."""
+"""Keeps FLARE working at a site whose disk is full, so that the silo can report the problem."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from nvflare.fuel.sec.audit import Auditor
 
 
 def outlive_full_disks() -> None:
-    """Have this process go on where there is no room for a line of FLARE's audit trail.
+    """Lets this process continue when FLARE's audit trail cannot be written.
 
-    FLARE writes one for every task and every request, and drops the request if it cannot: then a silo with a full
-    disk looks as if it were gone. What a silo has released is in its own ledger, not in this trail.
+    FLARE writes a line for every task and request, and drops the request if it cannot: a silo with a full disk
+    would look as if it were offline. What a silo has released is recorded in its own ledger, not in this trail.
     """
     for name in ("add_event", "add_job_event"):
         setattr(Auditor, name, _if_there_is_room(getattr(Auditor, name)))

@@ -1,4 +1,4 @@
-"""The silo's end inside FLARE: hands a request to the silo's own process and its answer back."""
+"""The silo side inside FLARE: passes requests to the silo's own process and returns its answers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tacit.deploy.flare.relay import connect_to_owner, receive_frame, send_frame
 
 
 class RelayExecutor(Executor):  # type: ignore[misc]  # FLARE has no types
-    """Answers the task `tacit_round` with the bytes that the silo's process gives.
+    """Answers the task `tacit_round` with the bytes that the silo's process returns.
 
-    Guarantee: neither records nor exceptions pass through here. The silo's process is asked over a local
-    socket; whatever goes wrong on the way becomes FLARE's bare code EXECUTION_EXCEPTION.
+    Guarantee: no record and no exception text passes through here. The silo's process is reached over a local
+    socket; any failure on the way becomes FLARE's plain code EXECUTION_EXCEPTION.
     """
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: Any, abort_signal: Any) -> Shareable:

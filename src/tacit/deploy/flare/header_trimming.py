@@ -10,11 +10,11 @@ from nvflare.apis.shareable import ReservedHeaderKey
 from nvflare.private.fed.client import communicator
 
 READ_BY_SERVER = (ReservedKey.RUN_NUM, ReservedKey.IDENTITY_NAME)
-"""Of what a job's process says about itself with every request: for which job it works, and for whom."""
+"""The only headers a job's process needs to send: which job it works for, and for which site."""
 
 
 def wrap_thinly() -> None:
-    """Have this process of a job leave the rest out; about 250 bytes of every message."""
+    """Makes this job process drop all other headers; this saves about 250 bytes per message."""
     whole, submit = communicator.gen_new_peer_ctx, communicator.Communicator.submit_update
 
     def brief(fl_ctx: FLContext) -> FLContext:
@@ -25,7 +25,7 @@ def wrap_thinly() -> None:
 
     def submit_unaudited(self: Any, project: str, token: str, ssid: str, fl_ctx: FLContext, name: str,
                          shareable: Any, *others: Any, **named: Any) -> Any:  # fmt: skip
-        # The silo keeps its own ledger; FLARE's audit trail is of no use to it.
+        # The silo keeps its own ledger and does not use FLARE's audit trail.
         shareable.get(ReservedHeaderKey.HEADERS, {}).pop(ReservedHeaderKey.AUDIT_EVENT_ID, None)
         return submit(self, project, token, ssid, fl_ctx, name, shareable, *others, **named)
 

@@ -24,11 +24,11 @@ CLIENT_CONFIG: dict[str, Any] = {
     "task_result_filters": [],
     "components": [],
 }
-"""What a silo runs for a job. A silo refuses a job with any other (`site.OnlyOurJob`)."""
+"""The client configuration of the job. A silo refuses any other (`site.OnlyOurJob`)."""
 
 SERVER_CONFIG: dict[str, Any] = {
     "format_version": 2,
-    # A round's latency is how often silos ask for work; FLARE's own default is two seconds.
+    # Silos poll for work, so this interval is the latency of a round; FLARE's default is two seconds.
     "server": {"heart_beat_timeout": 600, "task_request_interval": 0.1},
     "workflows": [{"id": "rounds", "path": CONTROLLER, "args": {}}],
     "task_data_filters": [],
@@ -38,7 +38,7 @@ SERVER_CONFIG: dict[str, Any] = {
 
 
 def write_job(directory: Path, *, min_sites: int) -> Path:
-    """Write the job folder that FLARE takes; it starts once `min_sites` silos are there."""
+    """Writes the folder of a FLARE job that starts once `min_sites` silos are connected."""
     meta = {
         "name": "tacit",
         "min_clients": min_sites,

@@ -14,14 +14,14 @@ from tacit.deploy.flare.job import CONTROLLER, EXECUTOR
 from tacit.errors import TacitError
 
 ADMIN = "operator@tacit.local"
-"""Who submits the job: the operator of the server, with a certificate of their own."""
+"""The identity that submits jobs: the operator of the server, who has a separate certificate."""
 
 ORGANISATION = "tacit"
 
 _NOBODY = "none"
 
 _COMMON: dict[str, dict[str, Any]] = {
-    # Warnings to the standard output, which goes into log.txt; FLARE's own default writes every round five times.
+    # Only warnings, to standard output, which goes to log.txt; FLARE's default logs every round five times.
     "log_config.json": {
         "version": 1,
         "disable_existing_loggers": False,
@@ -46,26 +46,26 @@ _COMMON: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Network:
-    """Who is connected to whom."""
+    """Names and addresses of the parties."""
 
     name: str
     host: str
     """the server's name in its certificate, by which silos reach it; "localhost" binds to loopback only"""
     port: int
     admin_port: int
-    """on the server's loopback only, whatever the host"""
+    """always on the server's loopback interface, whatever the host"""
     silos: tuple[str, ...]
     valid_days: int = 360
 
 
 def write_kits(network: Network, folders: dict[str, Path], server_folder: Path) -> None:
-    """Write FLARE's workspace of every party: `folders[silo]/engine`, `server_folder/engine` and `/admin`.
+    """Writes every party's FLARE workspace: `folders[silo]/engine`, `server_folder/engine` and `/admin`.
 
-    Guarantee: a private key is written to its party's folder, readable by its owner only, and nowhere else;
-    the authority's own key is thrown away, so that nobody can be added to these kits later.
+    Guarantee: each private key is written only to its party's folder, readable only by its owner. The
+    authority's own key is discarded, so no party can be added later.
     """
-    # The authority's state holds every private key, so the place of work is private and short-lived; should we be
-    # killed, it is where the keys are meant to be, and not in a folder of all users.
+    # The authority's state holds every private key, so the working directory is private and short-lived. If we
+    # are killed, it is left next to the keys' destination, not in a directory shared by all users.
     server_folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=server_folder.parent, prefix=".provisioning-") as workspace:
         kits = _provision(network, Path(workspace))
@@ -105,7 +105,7 @@ def _provision(network: Network, workspace: Path) -> Path:
 
 
 class _Notes:
-    """What FLARE says while it provisions: errors are kept, the rest would only be noise."""
+    """Captures FLARE's output while it provisions and keeps only errors."""
 
     def __init__(self) -> None:
         self.errors: list[str] = []
@@ -120,7 +120,7 @@ class _Notes:
 
 
 def _place(kit: Path, folder: Path, settings: dict[str, dict[str, Any]]) -> None:
-    """Move a kit to its party, without FLARE's shell scripts, and with tacit's settings for its defaults."""
+    """Moves a kit to its party's folder, drops FLARE's shell scripts and applies tacit's settings."""
     folder.mkdir(mode=0o700, parents=True)
     shutil.copytree(kit / "startup", folder / "startup", ignore=shutil.ignore_patterns("*.sh", "*.ipynb"))
     (folder / "local").mkdir()
@@ -188,9 +188,10 @@ def _server_settings(network: Network) -> dict[str, dict[str, Any]]:
 
 
 def settle_server(engine_folder: Path) -> None:
-    """Point FLARE's storage into the folder, wherever the folder is now; FLARE's default is shared by all users.
+    """Points FLARE's storage into the folder, wherever it is now; FLARE's default is shared by all users.
 
-    What an earlier server stored is removed: the run's state is not in it, and FLARE would take up old jobs.
+    Anything that an earlier server stored is removed: it holds no state of the run, and FLARE would resume old
+    jobs from it.
     """
     path = engine_folder / "local" / "resources.json"
     settings = json.loads(path.read_text())
@@ -223,7 +224,7 @@ def _authorization(operate: str) -> dict[str, Any]:
 
 
 def _confine_admin(server_folder: Path, network: Network) -> None:
-    """The interface that submits jobs listens on the server's loopback only."""
+    """Makes the interface that submits jobs listen only on the server's loopback interface."""
     server_file = server_folder / "engine" / "startup" / "fed_server.json"
     settings = json.loads(server_file.read_text())
     settings["servers"][0]["admin_host"] = "127.0.0.1"

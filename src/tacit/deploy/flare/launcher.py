@@ -1,4 +1,4 @@
-"""How a site starts the process of a job: stripped, and started again when somebody kills it."""
+"""Starts the job process at a site, with restricted commands, and restarts it if it is killed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from nvflare.utils.process_utils import spawn_process
 JOB_PROCESS = "tacit.deploy.flare.site_job_process"
 
 RELAUNCHES = 20
-"""After so many kills of one job the site gives up, and says so to the server."""
+"""After this many kills of one job, the site gives up and tells the server."""
 
 
 class RelaunchingHandle(ProcessHandle):  # type: ignore[misc]  # FLARE has no types
-    """A job's process that is started again when a signal killed it, unless FLARE itself asked for its end.
+    """A job process that is restarted if a signal kills it, unless FLARE itself ended it.
 
-    FLARE fails the whole job within seconds when one site's job process dies. Nothing is lost with it: the
+    FLARE fails the whole job within seconds if one site's job process dies. Restarting it loses nothing: the
     silo's memory and ledger are in another process and on disk.
     """
 
@@ -35,12 +35,12 @@ class RelaunchingHandle(ProcessHandle):  # type: ignore[misc]  # FLARE has no ty
         self._asked_to_end = threading.Event()
 
     def terminate(self) -> None:
-        """End it for good."""
+        """Ends it without a restart."""
         self._asked_to_end.set()
         super().terminate()
 
     def wait(self) -> None:
-        """Return when it has ended for good."""
+        """Waits until it has ended and will not be restarted."""
         for _ in range(RELAUNCHES):
             super().wait()
             code = self.adapter.poll()
@@ -51,7 +51,7 @@ class RelaunchingHandle(ProcessHandle):  # type: ignore[misc]  # FLARE has no ty
 
 
 class RelaunchingLauncher(ClientProcessJobLauncher):  # type: ignore[misc]  # FLARE has no types
-    """Starts jobs as FLARE's own process launcher does, without a folder of shipped code on the path."""
+    """Like FLARE's own process launcher, but puts no folder of code sent by the server on the path."""
 
     def launch_job(self, job_meta: dict[str, Any], fl_ctx: Any) -> RelaunchingHandle:
         """Start the process of a job."""

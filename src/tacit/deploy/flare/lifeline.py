@@ -1,4 +1,4 @@
-"""FLARE's processes end with the process of tacit that started them, however that ended."""
+"""Makes FLARE's processes end when the tacit process that started them ends, for whatever reason."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tacit.deploy.flare.relay import SOCKET_VARIABLE, connect_to_owner
 
 
 def hold_lifeline() -> None:
-    """Kill this process and its process group as soon as its owner is gone.
+    """Kills this process and its process group as soon as its owner is gone.
 
-    The operating system closes a dead process's sockets, also after a kill -9: no process is left behind to
-    hold a port or to go on answering, and the socket that nobody answers any more is removed.
+    The operating system closes the sockets of a dead process, even after kill -9. So no process is left behind
+    that holds a port or keeps answering, and the unused socket is removed.
     """
     connection, directory = connect_to_owner(), Path(os.environ[SOCKET_VARIABLE]).parent
 

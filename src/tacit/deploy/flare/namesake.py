@@ -1,7 +1,7 @@
-"""Signs in FLARE's log that another process is connected to the server under this party's name.
+"""Detects, from FLARE's log, that another process is connected under this party's name.
 
-FLARE knows clients by name. If a copy of a party's folder is started elsewhere, the server lets the newcomer in,
-and what it sends to that name reaches the one or the other: both then wait in vain for replies, and say nothing.
+FLARE identifies clients by name. If a copy of a party's folder is started elsewhere, the server accepts it too,
+and messages to that name reach one or the other. Both processes then wait for replies without saying why.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _SIGNS = (("TP=heart_beat", "timeout on Request"), ("request authentication failed",))
-"""Words of one line: connected, but no reply to a sign of life; or the session belongs to somebody else."""
+"""Log patterns: connected but no reply to a heartbeat, or the session belongs to another process."""
 
 WARNING = (
     "the server's replies do not arrive here. Another process may be connected under this name: stop every copy "
@@ -21,7 +21,7 @@ WARNING = (
 
 @dataclass
 class LogWatch:
-    """Reads what is added to FLARE's log, from now on."""
+    """Reads lines that are added to FLARE's log from now on."""
 
     log: Path
     _read: int = field(init=False)
@@ -30,7 +30,7 @@ class LogWatch:
         self._read = self.log.stat().st_size if self.log.exists() else 0
 
     def sees_namesake(self) -> bool:
-        """Whether there were signs of another process under this name since the last look."""
+        """Whether the log shows another process under this name since the last call."""
         try:
             with self.log.open("rb") as file:
                 file.seek(self._read)

@@ -1,4 +1,4 @@
-"""The parties as processes: a server and a silo, each in its folder, and a whole consortium on one machine."""
+"""Runs the parties as processes: a server, a silo or a shuffler in its folder, or a consortium on one machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from tacit.deploy.flare.relay import answering, listening
 from tacit.deploy.frames import Reply
 from tacit.deploy.mixing import Covers
 from tacit.deploy.provision import PartyFolder
-from tacit.deploy.seam import Party
+from tacit.deploy.refusing import Refusing
+from tacit.deploy.seam import Code, Party
 from tacit.deploy.server import CERTIFICATE_LIMIT, Finished, Server
 from tacit.deploy.shuffler import SHUFFLER, ShufflerParty
 from tacit.deploy.silo import Silo
@@ -39,7 +40,7 @@ LOOK_SECONDS = 1.0
 """How often a silo checks whether its connection is up."""
 
 QUIET_SECONDS = 60.0
-"""How long before a warning is repeated."""
+"""Time before a warning is repeated."""
 
 
 def require_flare() -> None:
@@ -49,7 +50,7 @@ def require_flare() -> None:
 
 
 def new_board(party: PartyFolder) -> Board:
-    """An empty board for a server's run."""
+    """An empty status board for a server's run."""
     job = party.job
     title = f"{job.recipe.algorithm}, {len(job.sites)} silos, quorum {party.quorum}"
     silos = {site: SiloStatus() for site in job.sites}
@@ -123,6 +124,12 @@ def run_silo(party: PartyFolder, records: Federation, say: Callable[[str], None]
         _answer_until_stopped(party, silo, say)
 
 
+def refuse_silo(party: PartyFolder, code: Code, say: Callable[[str], None]) -> None:
+    """Answer every request of the server with a code until stopped: the silo takes no part."""
+    with _alone(party), _logging_to(party.folder / "log.jsonl", say):
+        _answer_until_stopped(party, Refusing(party.party, code), say)
+
+
 def run_shuffler(party: PartyFolder, say: Callable[[str], None]) -> None:
     """Mix messages until stopped."""
     sealing = party.sealing()
@@ -179,7 +186,7 @@ def _narrated(answerer: Party, say: Callable[[str], None]) -> Callable[[bytes], 
 
 @contextlib.contextmanager
 def local_parties(folders: dict[str, Path], shards: dict[str, Path]) -> Iterator[None]:
-    """Run every silo on its own shard, and the shuffler, as processes that end with the block or with us."""
+    """Runs every silo on its own shard, and the shuffler, as processes that end with the block or with us."""
     with contextlib.ExitStack() as stack:
         home = next(iter(folders.values())).parent
         lifeline = stack.enter_context(listening(lambda connection: None, home))

@@ -1,4 +1,4 @@
-"""FLARE's processes: started with known ids, stopped with a signal, killed as the last resort."""
+"""Starts FLARE's processes with known ids, stops them with a signal, and kills them as a last resort."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tacit.deploy.flare.kits import ORGANISATION
 from tacit.deploy.flare.relay import SOCKET_VARIABLE
 
 PATIENCE_SECONDS = 3.0
-"""How long a process may take to end before it is killed; nothing of value is in it."""
+"""How long a process may take to stop before it is killed; it holds no state worth saving."""
 
 QUICK_SECONDS = 15.0
-"""A process that ends sooner than this after its start has not even come up."""
+"""A process that ends sooner than this counts as failed to start."""
 
 _MODULES = "tacit.deploy.flare"
 
@@ -55,7 +55,7 @@ def steward_command(admin_folder: Path, sites: Sequence[str], quorum: int) -> li
 def running(
     command: Sequence[str], *, relay: Path, log: Path, read_output: bool = False
 ) -> Iterator[subprocess.Popen[str]]:
-    """Run a process with its output in a log (or readable), and end it and its group with the block."""
+    """Runs a process with its output in a log (or readable); it and its group end with the block."""
     process = _start(command, relay, log, read_output)
     try:
         yield process
@@ -65,22 +65,22 @@ def running(
 
 @dataclass
 class Keeper:
-    """A process that is started again whenever it ends, until it is told to stop."""
+    """A process that is restarted whenever it ends, until it is told to stop."""
 
     command: Sequence[str]
     relay: Path
     log: Path
     hear: Callable[[str], None] | None = None
-    """what to do with every line that it prints"""
+    """called with every line that it prints"""
     quick_deaths: int = 0
-    """how often in a row it ended soon after its start: something is wrong that starting again does not mend"""
+    """how many times in a row it ended soon after its start: a problem that restarting does not fix"""
     starts: int = 0
-    """how often it was started"""
+    """how many times it was started"""
     _over: threading.Event = field(default_factory=threading.Event)
     _process: subprocess.Popen[str] | None = None
 
     def keep(self) -> None:
-        """Start it, wait for its end, start it again."""
+        """Starts it, waits until it ends, and starts it again."""
         while not self._over.is_set():
             began = time.monotonic()
             self.starts += 1
@@ -98,7 +98,7 @@ class Keeper:
             self._over.wait(min(30.0, 2.0**self.quick_deaths))
 
     def stop(self) -> None:
-        """End it for good."""
+        """Ends it without a restart."""
         self._over.set()
         if self._process is not None:
             stop(self._process)
@@ -130,7 +130,7 @@ def _start(command: Sequence[str], relay: Path, log: Path, read_output: bool) ->
             stdout=subprocess.PIPE if read_output else file,
             stderr=file,
             text=True,
-            # Its own group: Ctrl-C reaches tacit alone, which then stops everything in order.
+            # In its own group, so that Ctrl-C reaches only tacit, which then stops everything in order.
             start_new_session=True,
         )
 

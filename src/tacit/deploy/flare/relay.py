@@ -1,8 +1,8 @@
-"""A local socket between FLARE's processes and the process of tacit that owns what they carry.
+"""A local socket between FLARE's processes and the tacit process that owns the data.
 
-Guarantee: the socket lies in a directory that only its owner can enter, so other users of the machine can
-neither read nor answer. Frames are an 8-byte length and that many bytes; a longer one than agreed is refused
-before it is read.
+Guarantee: the socket is in a directory that only its owner can enter, so other users of the machine can neither
+read nor answer. A frame is an 8-byte length and that many bytes; a frame that is too long is refused before it
+is read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SOCKET_VARIABLE = "TACIT_RELAY_SOCKET"
 """The environment variable by which FLARE's processes learn where their owner listens."""
 
 FRAME_LIMIT_BYTES = 2**30
-"""No frame is longer: a point of 10^8 float64 parameters still fits."""
+"""The longest frame: a point of 10^8 float64 parameters fits."""
 
 _PREFIX = "tacit-"
 _CHUNK_BYTES = 2**20
@@ -36,7 +36,7 @@ def send_frame(connection: socket.socket, frame: bytes) -> None:
 
 
 def receive_frame(connection: socket.socket) -> bytes:
-    """Read one frame; `EOFError` where the other side has gone.
+    """Reads one frame; raises `EOFError` if the other side has closed the connection.
 
     >>> left, right = socket.socketpair()
     >>> send_frame(left, b"point"); receive_frame(right)
@@ -50,7 +50,7 @@ def receive_frame(connection: socket.socket) -> bytes:
 
 
 def _receive(connection: socket.socket, length: int) -> bytes:
-    # As it comes: a length alone must not make anybody allocate.
+    # Read in chunks: a large claimed length alone must not cause an allocation.
     buffer = bytearray()
     while len(buffer) < length:
         part = connection.recv(min(length - len(buffer), _CHUNK_BYTES))
@@ -62,11 +62,11 @@ def _receive(connection: socket.socket, length: int) -> bytes:
 
 @contextlib.contextmanager
 def private_socket(home: Path | None = None) -> Iterator[tuple[socket.socket, Path]]:
-    """A listening socket that only this user can reach, and its path; both are gone afterwards.
+    """A listening socket that only this user can reach, and its path; both are removed afterwards.
 
-    The path is short wherever the run directory lies: the operating system allows about 100 bytes. So it is in
-    the folder for temporary files, and after a kill the processes that hold a lifeline remove it. Should they be
-    killed as well, the next socket of the same `home` does, by the note that is kept there.
+    The operating system limits paths to about 100 bytes, so the socket is in the directory for temporary files,
+    wherever the run directory is. If this process is killed, the processes that hold a lifeline remove it. If
+    they are killed too, the next socket of the same `home` removes it, using a note that is kept there.
     """
     directory = Path(tempfile.mkdtemp(prefix=_PREFIX))
     if home is not None:
@@ -82,7 +82,7 @@ def private_socket(home: Path | None = None) -> Iterator[tuple[socket.socket, Pa
 
 
 def _note_instead_of_the_last(note: Path, directory: Path) -> None:
-    """Write down where a socket is; the directory that was noted before is removed if nobody listens there."""
+    """Notes where a socket is. The directory noted before is removed if nothing listens there any more."""
     last = Path(note.read_text()) if note.exists() else None
     note.write_text(str(directory))
     if last is None or not last.name.startswith(_PREFIX):
@@ -95,7 +95,7 @@ def _note_instead_of_the_last(note: Path, directory: Path) -> None:
 
 
 def connect_to_owner() -> socket.socket:
-    """A connection from one of FLARE's processes to the process of tacit that started it."""
+    """A connection from a FLARE process to the tacit process that started it."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.connect(os.environ[SOCKET_VARIABLE])
@@ -109,7 +109,7 @@ def connect_to_owner() -> socket.socket:
 def answering(answer: Callable[[bytes], bytes], home: Path | None = None) -> Iterator[Path]:
     """Answer every frame that arrives with `answer(frame)`, one at a time, until the block is left.
 
-    A connection that breaks off harms nobody else: the engine asks again on a new one.
+    A broken connection affects no other: the engine opens a new one and asks again.
     """
     one_at_a_time = threading.Lock()
 
@@ -127,14 +127,14 @@ def answering(answer: Callable[[bytes], bytes], home: Path | None = None) -> Ite
 
 @contextlib.contextmanager
 def listening(serve: Callable[[socket.socket], None], home: Path | None = None) -> Iterator[Path]:
-    """Hand every connection to `serve` in a thread of its own; afterwards all of them are closed.
+    """Runs `serve` for every connection in its own thread; all connections are closed afterwards.
 
-    Closing them is what ends the processes that hold a lifeline.
+    Closing them ends the processes that hold a lifeline.
     """
     connections: list[socket.socket] = []
 
     def accept(listener: socket.socket) -> None:
-        # Shutting the listener down, which is how the block ends, makes accept fail.
+        # The block ends by shutting down the listener, which makes accept fail.
         with contextlib.suppress(OSError):
             while True:
                 connection, _ = listener.accept()
@@ -148,7 +148,7 @@ def listening(serve: Callable[[socket.socket], None], home: Path | None = None) 
             yield path
         finally:
             _close(listener)
-            # Whoever was let in at the last moment is closed as well.
+            # Also closes connections that were accepted at the last moment.
             accepting.join(1.0)
             for one in connections:
                 _close(one)

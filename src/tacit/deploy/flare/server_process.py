@@ -1,6 +1,6 @@
 """`python -m tacit.deploy.flare.server_process ADDRESS ...`: FLARE's server on one address, tied to its owner.
 
-FLARE listens on all interfaces unless the server's name is that of loopback. Here it listens where it is told to.
+FLARE listens on all interfaces unless the server's name is a loopback name. Here it listens on the given address.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def confined(url: str, address: str) -> str:
 
 
 def listen_only_on(address: str) -> None:
-    """Have every listener of this process that would be open to all interfaces open on one address."""
+    """Makes listeners of this process that would be open to all interfaces listen on one address."""
     add = Communicator.add_connector
 
     def add_confined(self: Any, url: str, mode: Mode, *others: Any, **named: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The requests that a site obeys: of everything that FLARE's server may ask, only what a run of tacit needs."""
+"""The server requests that a site accepts: of all that FLARE offers, only what a run of tacit needs."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ OBEYED_TOPICS = frozenset(
         TrainingTopic.NOTIFY_JOB_STATUS,
     }
 )
-"""Not among them: shell commands, restart, environment, logging (a configuration can name any callable)."""
+"""Excludes shell commands, restart, environment and logging (a logging configuration can name any callable)."""
 
 OBEYED_COMMANDS = frozenset(
     {AdminCommandNames.CHECK_STATUS, AdminCommandNames.ABORT, AdminCommandNames.ABORT_TASK}
 )
-"""What the process of a job obeys. Not among them: statistics, errors, logging."""
+"""Commands that a job process accepts. Excludes statistics, errors and logging."""
 
 _CONFIG_FILE = "config/config_fed_client.json"
 _SIGNATURES = (NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_FILE)
@@ -48,10 +48,10 @@ _APP_LIMIT_BYTES = 2**16
 
 
 class OnlyOurJob(DeployProcessor):  # type: ignore[misc]  # FLARE has no types
-    """Accepts the job whose client configuration is tacit's own, and no other: no code, components or filters."""
+    """Accepts only a job with tacit's own client configuration: no other code, components or filters."""
 
     def process(self, req: Message, app_ctx: Any) -> Message:
-        """Refuse, or deploy as FLARE does."""
+        """Refuses the app, or deploys it as FLARE does."""
         reason = refusal_of_app(req.body)
         return error_reply(reason) if reason else super().process(req, app_ctx)
 

@@ -1,4 +1,4 @@
-"""`python -m tacit.deploy.flare.site_job_process`: the process of one job at a site, stripped likewise."""
+"""`python -m tacit.deploy.flare.site_job_process`: a job at a site, with the same restrictions."""
 
 from __future__ import annotations
 

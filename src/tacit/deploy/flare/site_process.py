@@ -1,8 +1,8 @@
-"""`python -m tacit.deploy.flare.site_process`: FLARE's client, stripped of all that a server could misuse.
+"""`python -m tacit.deploy.flare.site_process`: FLARE's client without anything that a server could misuse.
 
-FLARE is made for sites that trust their server: it decides by a flag in the server's own message whether the
-site's policy is asked, and among the commands are `cat` and `grep` on any file. Here the server is the
-adversary, so a site obeys what a run needs and nothing else.
+FLARE is made for sites that trust their server: a flag in the server's own message decides whether the site's
+policy applies, and its commands include `cat` and `grep` on any file. Here the server is the adversary, so a
+site accepts only what a run needs.
 """
 
 from __future__ import annotations

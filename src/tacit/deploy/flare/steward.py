@@ -1,9 +1,9 @@
-"""`python -m tacit.deploy.flare.steward`: keeps FLARE's job running for as long as the server wants it.
+"""`python -m tacit.deploy.flare.steward`: keeps FLARE's job running as long as the server needs it.
 
-FLARE starts a job with the silos that are there, and neither lets a late or restarted silo into a running job nor
-takes a job up again after a crash. So the steward submits it, submits it again when it has ended, and starts it
-afresh when a connected silo stands outside. Nothing is lost by that: the run's state is in `tacit server` and in
-the silos, and a request that is sent twice gets the same answer twice. It says what it sees as JSON lines.
+FLARE starts a job with the silos that are connected. It does not let a late or restarted silo join a running job,
+and does not resume a job after a crash. So the steward submits the job, resubmits it when it has ended, and
+restarts it when a connected silo is not part of it. This loses nothing: the run's state is in `tacit server` and
+in the silos, and a repeated request gets the same answer. The steward reports what it sees as JSON lines.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ POLL_SECONDS = 1.0
 NO_JOBS = "no_jobs"
 """FLARE's term for a client that replies but runs nothing."""
 GATHER_SECONDS = 30.0
-"""How long to wait for every silo before a job starts with a quorum."""
+"""How long to wait for all silos before starting a job with a quorum."""
 SETTLE_SECONDS = 15.0
-"""How long after its submission a job is left alone; silos need a while to start it."""
+"""How long a new job is left alone; silos need some time to start it."""
 LONGEST_SECONDS = 600.0
-"""How long at most before another attempt to let in a silo that does not start its job."""
+"""The longest wait before another attempt to include a silo that does not start its job."""
 
 
 @dataclass
@@ -42,12 +42,12 @@ class Steward:
     submitted_at: float = 0.0
     waiting_since: float = field(default_factory=time.monotonic)
     failures: int = 0
-    """in a row, of submitted jobs that ended before they were seen running"""
+    """number of submitted jobs in a row that ended before they were seen running"""
     in_vain: int = 0
-    """how often in a row the job was restarted for silos that still could not join (a full disk, for example)"""
+    """number of restarts in a row for silos that still could not join (because of a full disk, for example)"""
 
     def look(self, now: float) -> dict[str, Any]:
-        """Look once, act if needed, and report the state."""
+        """Checks once, acts if needed, and reports the state."""
         working, idle = self._silos()
         connected = working | idle
         status = self.session.get_job_status(self.job) if self.job is not None else None
@@ -74,7 +74,7 @@ class Steward:
         self.job, self.submitted_at = self.session.submit_job(str(folder)), now
 
     def _silos(self) -> tuple[set[str], set[str]]:
-        """The silos that work on a job, and those that are there without one; who does not reply is neither."""
+        """The silos that work on a job, and the connected ones that do not; silent ones are in neither."""
         if not self.session.get_connected_client_list():
             return set(), set()
         working, idle = set(), set()
@@ -87,7 +87,7 @@ class Steward:
 
 
 def main(admin_folder: str, quorum: int, sites: list[str]) -> None:
-    """Watch until killed; a lost session is opened again."""
+    """Watches until killed; reopens a lost session."""
     from nvflare.fuel.flare_api.flare_api import new_secure_session
 
     from tacit.deploy.flare.lifeline import hold_lifeline

@@ -63,17 +63,14 @@ class Game:
 
     @property
     def name(self) -> str:
-        """Name of the algorithm."""
         return self.algorithm.name
 
     @property
     def adversary(self) -> Adversary:
-        """The adversary in the seat."""
         return self.seat.adversary
 
     @property
     def clients(self) -> int:
-        """Number of clients in one trial."""
         return self.seat.clients
 
     @property
@@ -98,7 +95,8 @@ class Game:
         """Direction of the canary in messages; some clients rotate theirs."""
         rotation = getattr(self.algorithm.work, "rotation", None)
         alike = self._alike
-        return alike if rotation is None else rotation.forward(torch.from_numpy(alike)[None])[0].numpy()
+        own = alike if rotation is None else rotation.forward(torch.from_numpy(alike)[None])[0].numpy()
+        return np.pad(own, (0, self.algorithm.length - self.dim))
 
     @property
     def _alike(self) -> Array:
@@ -133,7 +131,6 @@ class Game:
         return self.seat.hide(views, mixing(self.randomness, first))
 
     def bare(self, pulls: Array, first: int, tactic: Tactic) -> Array:
-        """The views before compression rounds anything."""
         return self._in_parts(pulls, first, tactic, self.noise, _lossless(self.algorithm.uplink, self.dim))
 
     def signals(self, pulls: Array, first: int, tactic: Tactic) -> Array:
@@ -202,7 +199,6 @@ class Game:
         return work.sampling.name == "poisson" and self.records > 1 and self.unit is Unit.RECORD
 
     def attacks(self, rehearsal: Rehearsal) -> dict[str, Attack]:
-        """Likelihood-ratio attacks."""
         if isinstance(self.seat, MixedSeat):
             return mixed_attacks(rehearsal)
         return rehearsed_attacks(rehearsal, self.direction)
@@ -212,9 +208,10 @@ class Game:
         algorithm = replace(self.algorithm, uplink=uplink)
         seat, trials = self.seat, federation.clients // self.seat.clients
         sources = self._sources(trials, first)
-        shifts = torch.zeros(federation.clients, self.dim)
+        length = algorithm.length
+        shifts = torch.zeros(federation.clients, length)
         # The server may choose whatever else it tells its clients; the same in every round is enough.
-        beside = uplink.broadcast(uplink.server_init(self.dim))
+        beside = uplink.broadcast(uplink.server_init(length))
         rounds = self._points(federation, tactic)
         _, point = next(rounds)
         state = client_start(algorithm, point, federation)
@@ -223,16 +220,22 @@ class Game:
             who = seat.present(algorithm, noise, t, sources)
             cohort = Cohort(federation, who.positions, t, self.randomness)
             packets, state = client_round(algorithm, {POINT: point, **beside}, cohort, state, who.multipliers)
-            received = algorithm.uplink.compressor.decode(packets.encode(), self.dim) if noise else packets
+            # What is summed under masks has no bytes of its own.
+            summed = uplink.shared or not noise
+            received = packets if summed else algorithm.uplink.compressor.decode(packets.encode(), length)
             rows = _values(received) + shifts[who.positions]
             if isinstance(uplink, Shifted):
                 # Shifts follow from earlier messages, so the adversary adds them back.
-                received.add_to(shifts, uplink.gamma(self.dim), who.positions)
+                received.add_to(shifts, uplink.gamma(length), who.positions)
             seen.append(seat.see(algorithm, rows, who, noise, t, sources).numpy().astype(np.float64))
         return np.stack(seen, axis=1)
 
     def _sources(self, trials: int, first: int) -> list[Randomness]:
         return [randomness_of(first + n, self.randomness) for n in range(trials)]
+
+    def _decoded(self, packets: Packets) -> Packets:
+        """Messages as the server reads them."""
+        return self.algorithm.uplink.compressor.decode(packets.encode(), self.dim)
 
     def _in_parts(self, pulls: Array, first: int, tactic: Tactic, noise: float, uplink: Uplink) -> Array:
         numbers = self.seat.clients * self.records * self.dim

@@ -53,7 +53,6 @@ class GradientGame:
         return self.losses(point, Batch(features, torch.zeros(records), torch.tensor([records])))
 
     def metric(self, point: Tensor, batch: Batch) -> float:
-        """The mean loss."""
         return float(self.losses(point, batch).double().mean())
 
     def _levels(self, point: Tensor, batch: Batch) -> Tensor:

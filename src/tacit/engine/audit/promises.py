@@ -84,7 +84,7 @@ def promises_of(
         )
     algorithm = with_game(algorithm, dim)
     travel = algorithm.travel
-    if travel is not Travel.SUMMED:
+    if not algorithm.trust.charges_everyone:
         # Who takes part is public, so play a client that does so in every round, among those mixed with it.
         alone = travel is Travel.ALONE
         clients = 1 if alone else len(algorithm.participation.cohort(clients, 0, Randomness(seed)))

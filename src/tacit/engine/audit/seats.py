@@ -12,10 +12,12 @@ import torch
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.secure_sum import SecureSum
 from tacit.engine.audit.stage import CoinFlips
 from tacit.noise.randomness import Purpose, Randomness
 from tacit.privacy import Adversary
 from tacit.privacy.accountant.pairs import Array
+from tacit.server.participation import Everyone
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,6 @@ class OneClient:
 
     @property
     def chance(self) -> float:
-        """The probability given by the crowd's coins."""
         return self.rate
 
     def present(self, algorithm: Algorithm, noise: float, round: int, trials: Sequence[Randomness]) -> Present:
@@ -158,12 +159,10 @@ class Sums:
 
     @property
     def chance(self) -> float:
-        """The probability of the client's coin."""
         return self.rate
 
     @property
     def messages(self) -> float:
-        """The expected number of participants."""
         return max(1.0, self.clients * self.rate)
 
     @property
@@ -192,7 +191,6 @@ class Sums:
         round: int,
         trials: Sequence[Randomness],
     ) -> Tensor:
-        """The sum of every trial: (trials, dim)."""
         owners = torch.repeat_interleave(torch.arange(len(trials)), torch.tensor(who.counts))
         totals = torch.zeros(len(trials), rows.shape[1], dtype=rows.dtype).index_add_(0, owners, rows)
         bound = algorithm.work.bound.norm(algorithm.work.model.dim)
@@ -220,7 +218,6 @@ class MixedSeat:
 
     @property
     def messages(self) -> float:
-        """All clients of the trial."""
         return self.clients
 
     @property
@@ -229,7 +226,6 @@ class MixedSeat:
         return self.clients
 
     def present(self, algorithm: Algorithm, noise: float, round: int, trials: Sequence[Randomness]) -> Present:
-        """All clients of every trial."""
         number = len(trials)
         full = torch.full((number * self.clients,), noise, dtype=torch.float64)
         everyone = torch.arange(number * self.clients)
@@ -260,7 +256,14 @@ FEW_EXPECTED = 4.0
 
 
 def small_crowd(algorithm: Algorithm, clients: int) -> tuple[Algorithm, int]:
-    """The same promise about sums with fewer clients at the same rate: others add only their share of noise."""
+    """The same promise about sums with fewer clients at the same rate: others add only their share of noise.
+
+    In a secure sum, colluding clients take off what they sent, so honest ones remain; two with a half each are
+    as good as many.
+    """
+    if isinstance(algorithm.trust, SecureSum):
+        pair = replace(algorithm.trust, cohort=2, quorum=2, colluding=0)
+        return replace(algorithm, trust=pair, participation=Everyone()), 2
     expected = algorithm.participation.divisor(0)
     if expected <= FEW_EXPECTED:
         return algorithm, clients

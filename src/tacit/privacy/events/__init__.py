@@ -8,9 +8,8 @@ divided by the bound on one record's contribution. An event describes one releas
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import dp_accounting
@@ -18,117 +17,27 @@ from dp_accounting import DpEvent
 
 from tacit.errors import RequestError, count, positive, probability, unknown_name
 from tacit.privacy.events.crowds import CoinSumDpEvent, OnceDpEvent, SharedNoiseDpEvent, ShuffledDpEvent
-from tacit.privacy.events.plain_numbers import batch_of, flag, keep_numbers, keep_whole, number, whole
+from tacit.privacy.events.plain_numbers import batch_of, number, whole
 from tacit.privacy.events.runs import ChosenRunsDpEvent
+from tacit.privacy.events.samples import FixedSizeTwoLevelDpEvent as FixedSizeTwoLevelDpEvent
+from tacit.privacy.events.samples import InexactNoiseDpEvent as InexactNoiseDpEvent
+from tacit.privacy.events.samples import OnePassDpEvent as OnePassDpEvent
+from tacit.privacy.events.samples import RevealedBatchesDpEvent as RevealedBatchesDpEvent
+from tacit.privacy.events.samples import TwoLevelDpEvent as TwoLevelDpEvent
 
-
-def _keep_average(event: TwoLevelDpEvent | FixedSizeTwoLevelDpEvent, most: float) -> None:
-    """Make the event's average a plain number, at most what its other norms allow."""
-    average = most if event.average == math.inf else positive("average", number("average", event.average))
-    object.__setattr__(event, "average", min(average, most))
-
-
-@dataclass(frozen=True)
-class TwoLevelDpEvent(DpEvent):  # type: ignore[misc]
-    """A Poisson-sampled release in which a record counts a little even when it is not sampled (SVRG, SAGA).
-
-    A fresh coin of probability `sampling_rate` decides whether the record contributes a vector of norm at
-    most `inside`, else at most `outside`, both in units of the bound. The average of the two vectors over the
-    coin has a norm of at most `average`; the default is as much as the two norms allow. The contribution may
-    depend on the record's own hidden past (SAGA's table): Theorem B of docs/privacy.md.
-    """
-
-    sampling_rate: float
-    noise_multiplier: float
-    inside: float
-    outside: float
-    average: float = math.inf
-
-    def __post_init__(self) -> None:
-        keep_numbers(self, "sampling_rate", "noise_multiplier", "inside", "outside")
-        probability("sampling_rate", self.sampling_rate)
-        positive("noise_multiplier", self.noise_multiplier)
-        positive("inside", self.inside)
-        if not 0 <= self.outside <= self.inside:
-            raise RequestError(f"outside must be in [0, inside] = [0, {self.inside!r}], not {self.outside!r}")
-        _keep_average(self, (1 - self.sampling_rate) * self.outside + self.sampling_rate * self.inside)
-
-
-@dataclass(frozen=True)
-class FixedSizeTwoLevelDpEvent(DpEvent):  # type: ignore[misc]
-    """A fixed-size batch in which every record also counts outside the batch, without hidden state (SVRG).
-
-    Each time the record is drawn it adds a vector of norm at most `difference`; drawn or not it adds one of
-    norm at most `full`, both in units of the bound. On average over the draws it adds a vector of norm at most
-    `average`; the default is as much as the two norms allow. What it adds is a function of the record and of
-    earlier releases only.
-    """
-
-    records: int
-    batch: int
-    replacement: bool
-    noise_multiplier: float
-    difference: float
-    full: float
-    average: float = math.inf
-
-    def __post_init__(self) -> None:
-        keep_whole(self, "records", "batch")
-        batch_of(self.records, self.batch, replacement=flag("replacement", self.replacement))
-        keep_numbers(self, "noise_multiplier", "difference", "full")
-        for setting in ("noise_multiplier", "difference", "full"):
-            positive(setting, getattr(self, setting))
-        _keep_average(self, self.full + self.difference * self.batch / self.records)
-
-
-@dataclass(frozen=True)
-class RevealedBatchesDpEvent(DpEvent):  # type: ignore[misc]
-    """A whole run whose batches are revealed to the adversary (SAGA, fixed-size batches without replacement).
-
-    In each of `rounds` rounds the record is in the batch with probability `sampling_rate` and then
-    contributes at most `inside`, else at most `outside`. Amplification by sampling is not claimed; only the
-    chance of being sampled less often counts.
-    """
-
-    rounds: int
-    sampling_rate: float
-    noise_multiplier: float
-    inside: float
-    outside: float
-
-    def __post_init__(self) -> None:
-        keep_numbers(self, "sampling_rate", "noise_multiplier", "inside", "outside")
-        keep_whole(self, "rounds")
-        TwoLevelDpEvent(self.sampling_rate, self.noise_multiplier, self.inside, self.outside)
-
-
-@dataclass(frozen=True)
-class OnePassDpEvent(DpEvent):  # type: ignore[misc]
-    """A whole run over disjoint batches, chosen without looking at the data. Each record is used in one round."""
-
-    noise_multiplier: float
-    rounds: int
-
-    def __post_init__(self) -> None:
-        keep_numbers(self, "noise_multiplier")
-        keep_whole(self, "rounds")
-        positive("noise_multiplier", self.noise_multiplier)
-
-
-@dataclass(frozen=True)
-class InexactNoiseDpEvent(DpEvent):  # type: ignore[misc]
-    """The noise of a whole run comes from a real sampler, close but not equal to the ideal noise of other events.
-
-    All draws together have their ideal probability up to a factor within exp(+-epsilon/2), after `cut_mass` has
-    been removed from the tails of the ideal law. `tacit.noise.lattice` proves such numbers for its sampler.
-    """
-
-    epsilon: float
-    cut_mass: float
-
-    def __post_init__(self) -> None:
-        positive("epsilon", number("epsilon", self.epsilon))
-        probability("cut_mass", number("cut_mass", self.cut_mass))
+two_level = TwoLevelDpEvent
+fixed_size_two_level = FixedSizeTwoLevelDpEvent
+revealed_batches = RevealedBatchesDpEvent
+one_pass = OnePassDpEvent
+inexact_noise = InexactNoiseDpEvent
+shuffled = ShuffledDpEvent
+coin_sum = CoinSumDpEvent
+shared_noise = SharedNoiseDpEvent
+once = OnceDpEvent
+non_private = dp_accounting.NonPrivateDpEvent
+"""a release without any guarantee; its epsilon is infinite"""
+nothing = dp_accounting.NoOpDpEvent
+"""a release that does not depend on the data; its epsilon is zero"""
 
 
 def gaussian(noise_multiplier: float) -> DpEvent:
@@ -143,13 +52,6 @@ def poisson(sampling_rate: float, noise_multiplier: float) -> DpEvent:
     return dp_accounting.PoissonSampledDpEvent(sampling_rate, gaussian(noise_multiplier))
 
 
-def two_level(
-    sampling_rate: float, noise_multiplier: float, inside: float, outside: float, average: float = math.inf
-) -> DpEvent:
-    """One Poisson-sampled release to which unsampled records also contribute."""
-    return TwoLevelDpEvent(sampling_rate, noise_multiplier, inside, outside, average)
-
-
 def without_replacement(records: int, batch: int, noise_multiplier: float) -> DpEvent:
     """One release of a uniformly drawn batch of fixed size, without repeated records."""
     records, batch = batch_of(records, batch, replacement=False)
@@ -162,61 +64,6 @@ def with_replacement(records: int, batch: int, noise_multiplier: float) -> DpEve
     return dp_accounting.SampledWithReplacementDpEvent(records, batch, gaussian(noise_multiplier))
 
 
-def fixed_size_two_level(
-    records: int,
-    batch: int,
-    replacement: bool,
-    noise_multiplier: float,
-    difference: float,
-    full: float,
-    average: float = math.inf,
-) -> DpEvent:
-    """One release of a fixed-size batch to which records that were not drawn also contribute."""
-    return FixedSizeTwoLevelDpEvent(records, batch, replacement, noise_multiplier, difference, full, average)
-
-
-def revealed_batches(
-    rounds: int, sampling_rate: float, noise_multiplier: float, inside: float, outside: float
-) -> DpEvent:
-    """A whole run that takes no credit for secret batches."""
-    return RevealedBatchesDpEvent(rounds, sampling_rate, noise_multiplier, inside, outside)
-
-
-def one_pass(noise_multiplier: float, rounds: int) -> DpEvent:
-    """A whole run that uses every record in one round only."""
-    return OnePassDpEvent(noise_multiplier, rounds)
-
-
-def inexact_noise(epsilon: float, cut_mass: float) -> DpEvent:
-    """States that the noise of a whole run comes from a real sampler with a known error."""
-    return InexactNoiseDpEvent(epsilon, cut_mass)
-
-
-def shuffled(clients: int, records: int, batch: int, noise_multiplier: float) -> DpEvent:
-    """One release among the shuffled messages of all clients, each of a fixed-size batch without replacement."""
-    return ShuffledDpEvent(clients, records, batch, noise_multiplier)
-
-
-def coin_sum(dim: int, clients: int, coins: int, reach: float) -> DpEvent:
-    """One sum over all clients, with heads of fair coins as noise."""
-    return CoinSumDpEvent(dim, clients, coins, reach)
-
-
-def shared_noise(clients: int, expected: float, noise_multiplier: float) -> DpEvent:
-    """One round of a randomly drawn cohort that shares the noise, against someone who sees every message."""
-    return SharedNoiseDpEvent(clients, expected, noise_multiplier)
-
-
-def non_private() -> DpEvent:
-    """A release without any guarantee; its epsilon is infinite."""
-    return dp_accounting.NonPrivateDpEvent()
-
-
-def nothing() -> DpEvent:
-    """A release that does not depend on the data; its epsilon is zero."""
-    return dp_accounting.NoOpDpEvent()
-
-
 def repeated(event: DpEvent, rounds: int) -> DpEvent:
     """The same kind of release `rounds` times; each may depend on the results of earlier ones."""
     return dp_accounting.SelfComposedDpEvent(event, count("rounds", whole("rounds", rounds)))
@@ -225,11 +72,6 @@ def repeated(event: DpEvent, rounds: int) -> DpEvent:
 def composed(events: Iterable[DpEvent]) -> DpEvent:
     """Several releases one after the other; each may depend on the results of earlier ones."""
     return dp_accounting.ComposedDpEvent(list(events))
-
-
-def once(event: DpEvent, rounds: int) -> DpEvent:
-    """A whole run of such releases in which every record is used in one round only."""
-    return OnceDpEvent(event, rounds)
 
 
 def chosen_runs(runs: Iterable[DpEvent], epsilon: float) -> DpEvent:
@@ -254,18 +96,7 @@ _READERS: dict[str, Callable[..., DpEvent]] = {
     "nothing": nothing,
 }
 
-_PLAIN = {
-    TwoLevelDpEvent: "two-level",
-    FixedSizeTwoLevelDpEvent: "fixed-size-two-level",
-    RevealedBatchesDpEvent: "revealed-batches",
-    OnePassDpEvent: "one-pass",
-    InexactNoiseDpEvent: "inexact-noise",
-    ShuffledDpEvent: "shuffled",
-    CoinSumDpEvent: "coin-sum",
-    SharedNoiseDpEvent: "shared-noise",
-    dp_accounting.NonPrivateDpEvent: "non-private",
-    dp_accounting.NoOpDpEvent: "nothing",
-}
+_PLAIN = {made: kind for kind, made in _READERS.items() if isinstance(made, type)}
 
 _SAMPLED = {
     dp_accounting.SampledWithoutReplacementDpEvent: "without-replacement",

@@ -14,7 +14,7 @@ from tacit.errors import DataError, positive
 from tacit.privacy.accountant.accounting import check_delta, epsilon
 from tacit.privacy.events import to_dict
 from tacit.privacy.events.runs import ChosenRunsDpEvent
-from tacit.privacy.promises.terms import RECORD_COUNTS, Adjacency, Adversary, Unit
+from tacit.privacy.promises.terms import PERSONS, RECORD_COUNTS, Adjacency, Adversary, Unit
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,8 @@ class Guarantee:
     adversary: Adversary = Adversary.SERVER
     public: tuple[str, ...] = (RECORD_COUNTS,)
     deltas: tuple[float, ...] | None = field(default=None, repr=False)
+    colluding: int = 0
+    """how many other clients may help the adversary; only secure sums say so, others in the adversary's words"""
     groups: tuple[ClientGroup, ...] = field(init=False)
     group_of_client: tuple[int, ...] = field(init=False, repr=False)
 
@@ -111,11 +113,22 @@ class Guarantee:
         """The epsilon of every client."""
         return tuple(self.groups[index].epsilon for index in self.group_of_client)
 
-    def meets(self, target: Target) -> bool:
-        """Whether every client has at least the privacy that was asked for, under the same adjacency."""
-        return (
-            self.adjacency is target.adjacency and self.delta <= target.delta and self.epsilon <= target.epsilon
+    @property
+    def whose(self) -> str:
+        """Whom it protects: a record, a person with all of their rows at a client, or a client."""
+        return "person" if self.unit is Unit.RECORD and PERSONS in self.public else str(self.unit)
+
+    @property
+    def against(self) -> str:
+        """Who the adversaries are and what they are assumed to see, in plain words."""
+        if self.adversary is not Adversary.SECURE_SUM:
+            return self.adversary.description
+        helped = (
+            f"even if {self.colluding} of the other clients help it"
+            if self.colluding
+            else "without any client's help"
         )
+        return f"{self.adversary.description}, {helped}"
 
     def sentence(self) -> str:
         """The guarantee as a sentence for the people whose data are protected. Numbers are rounded up.
@@ -130,10 +143,12 @@ class Guarantee:
         number = len(self.events)
         if math.isinf(self.epsilon):
             return (
-                f"Against {self.adversary.description}: there is no guarantee. "
+                f"Against {self.against}: there is no guarantee. "
                 f"What at least one of {number} clients releases is not protected by noise."
             )
-        if self.unit is Unit.RECORD:
+        if self.whose == "person":
+            one, other = "all rows of any one person at a client", "been different ones"
+        elif self.unit is Unit.RECORD:
             one, other = "any one record of a client", "been a different one"
         elif RECORD_COUNTS in self.public:
             one, other = "all records of any one client", "been different ones, as many of them"
@@ -147,9 +162,9 @@ class Guarantee:
         clients = "1 client" if number == 1 else f"each of {number} clients"
         best = "" if least == worst else f", {least:g} for the best protected one"
         return (
-            f"Against {self.adversary.description}: whatever {shown} them is at most "
+            f"Against {self.against}: whatever {shown} them is at most "
             f"exp({worst:g}){factor} times as likely, plus {self.delta:g}, as it would be had {one} {change} "
-            f"(epsilon = {worst:g}, delta = {self.delta:g}, per {self.unit}, {self.adjacency}, "
+            f"(epsilon = {worst:g}, delta = {self.delta:g}, per {self.whose}, {self.adjacency}, "
             f"for {clients}{best}). Taken as public: {'; '.join(self.public) or 'nothing'}."
         )
 

@@ -104,6 +104,7 @@ _ADVERSARIES = {
     Adversary.SERVER: "the server and all other parties",
     Adversary.SHUFFLER: "the server behind the shuffler",
     Adversary.COHORT: "someone who sees sums and who took part",
+    Adversary.SECURE_SUM: "a server that opens only sums",
     Adversary.SUM: "someone who sees only sums over clients",
     Adversary.MODEL: "someone who sees only the final model",
 }
@@ -130,7 +131,7 @@ def _stronger(guarantee: Guarantee, unit: str, beside: Sequence[Guarantee]) -> l
             unit,
             math.inf,
             f"Nothing is promised against a server that sees every single message: the promise holds against "
-            f"{guarantee.adversary.description}, and falls with that assumption.",
+            f"{guarantee.against}, and falls with that assumption.",
         ),
     ]
 

@@ -9,6 +9,9 @@ from tacit.errors import unknown_name
 RECORD_COUNTS = "the number of records of every client"
 """Record-level promises treat this as public. Promises to whole clients protect it, unless they also name it."""
 
+PERSONS = "that all rows of one person at a client are one record"
+"""Listed where the promise is to persons who may have several rows."""
+
 
 class _Word(enum.StrEnum):
     """A fixed set of words that can be read from text; the error for other words lists them."""
@@ -50,6 +53,7 @@ class Adversary(_Word):
     SERVER = "server"
     SHUFFLER = "shuffler"
     COHORT = "cohort"
+    SECURE_SUM = "secure-sum"
     SUM = "sum"
     MODEL = "model"
 
@@ -69,6 +73,7 @@ _DESCRIPTIONS = {
     Adversary.SERVER: "the server and all other parties, who see every message of every client",
     Adversary.SHUFFLER: f"a server that gets all messages in random order from a trusted shuffler {_ALONE}",
     Adversary.COHORT: f"anyone who sees each round's sum and who took part, not a message, {_ALONE}",
+    Adversary.SECURE_SUM: "a server that can open nothing but each round's sum over enough clients",
     Adversary.SUM: f"anyone who sees only each round's sum over clients, not who took part, {_ALONE}",
     Adversary.MODEL: "anyone who sees only the final model, and trusts the server with everything else",
 }

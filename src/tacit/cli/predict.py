@@ -1,0 +1,45 @@
+"""`tacit predict`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+HELP = """Predict for the rows of a table with the model of a finished run. Predictions cost no privacy.
+
+The table needs the columns of the run's schema, in any order; gaps and unknown categories are fine."""
+
+
+def predict(
+    run: Annotated[Path, typer.Argument(help="The directory of a run, or of a deployment's server.")],
+    table: Annotated[Path, typer.Argument(help="A .csv or .parquet file.")],
+    out: Annotated[Path | None, typer.Option(help="Write a CSV file. [dim]standard output[/]")] = None,
+    coefficients: Annotated[
+        bool,
+        typer.Option("--coefficients", help="Also show coefficients, in the columns' own units."),
+    ] = False,
+) -> None:
+    """Predict for a table."""
+    import pandas as pd
+
+    from tacit.data.files import read_table
+    from tacit.engine.files import write_atomically
+    from tacit.engine.loaded import NO_PROBABILITIES, load_run
+
+    loaded = load_run(run / "server" / "state" if (run / "server" / "state").is_dir() else run)
+    rows = read_table(table)
+    target = "prediction" if loaded.schema is None else loaded.schema.target.column
+    found = pd.DataFrame({f"predicted {target}": loaded.predict(rows)})
+    if loaded.classes is not None and loaded.card.model not in NO_PROBABILITIES:
+        for name, column in zip(loaded.classes, loaded.predict_proba(rows).T, strict=True):
+            found[f"probability of {name}"] = column.round(6)
+    if coefficients:
+        typer.echo(loaded.coefficients.to_string(float_format="%.4g"), err=True)
+    text = found.to_csv(index=False)
+    if out is None:
+        print(text, end="")
+        return
+    write_atomically(out, text.encode())
+    typer.echo(f"{len(found)} predictions in {out}", err=True)

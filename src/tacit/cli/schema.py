@@ -1,0 +1,79 @@
+"""`tacit schema`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tacit.cli import options as o
+
+app = typer.Typer(
+    no_args_is_help=True, help="Describe a table publicly, so that nothing has to be taken from its records."
+)
+
+DRAFT = """Propose a schema for a table, from the names and types of its columns.
+
+Everything that had to be taken from the records is marked, and listed under looked_at. Replace it by what is
+publicly known, or confirm that it is public, and delete it from that list."""
+
+CHECK = """Check a table against a schema: columns, types, categories, classes, ranges and gaps."""
+
+TableFile = Annotated[Path, typer.Argument(help="A .csv or .parquet file.")]
+
+
+@app.command("draft", help=DRAFT)
+def draft(
+    table: TableFile,
+    target: Annotated[
+        str | None, typer.Option(help="The column to predict. [dim]a guess unless given[/]")
+    ] = None,
+    client: Annotated[str | None, typer.Option(help="The column that names who holds a row.")] = None,
+    person: Annotated[
+        str | None, typer.Option(help="The column that names the person of a row, if persons have several.")
+    ] = None,
+    task: Annotated[str | None, typer.Option(help="binary, multiclass, regression or count.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the schema to this file. [dim]standard output[/]")
+    ] = None,
+) -> None:
+    """Draft a schema."""
+    from tacit.data.files import read_table
+    from tacit.data.schema import draft_schema
+    from tacit.engine.files import write_atomically
+    from tacit.errors import RequestError
+
+    if out is not None and out.exists():
+        raise RequestError(f"--out {out} exists; it may hold your edits: choose another name, or remove it")
+    found = draft_schema(read_table(table), target=target, client=client, person=person, task=task)
+    if out is None:
+        print(found.to_toml(), end="")
+        return
+    write_atomically(out, found.to_toml().encode())
+    schema = found.schema
+    typer.echo(
+        f"{out}: predicts {schema.target.column} ({schema.target.task}) from {len(schema.columns)} columns; "
+        f"{len(schema.left_out)} left out."
+    )
+    if schema.looked_at:
+        typer.echo(f"Confirm as public, or replace ({len(schema.looked_at)}): {', '.join(schema.looked_at)}")
+    if schema.client is None:
+        typer.echo("No column names the clients: add [client], or give one file per client.")
+
+
+@app.command("check", help=CHECK)
+def check(
+    table: TableFile,
+    schema: Annotated[Path, typer.Option(help="The schema.")],
+    public_schema: o.PublicSchema = False,
+) -> None:
+    """Check a table against a schema."""
+    from tacit.data.files import read_table
+    from tacit.data.schema import Schema
+    from tacit.data.schema.records import TableSource, federate
+
+    said = Schema.read(schema)
+    said.check_confirmed(public_schema)
+    found = federate([TableSource(read_table(table), str(table), None if said.client else "one client")], said)
+    typer.echo(f"{table} fits {schema}. {found.describe()}")

@@ -1,0 +1,226 @@
+"""A table with its schema as the records of clients: whose they are, which are held back, who is one person.
+
+The split goes by a record's place at its client, and by nothing in it: a record that is replaced by another one,
+or does not contribute, leaves all others where they were, as both adjacencies require.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+
+from tacit.data.encode import Vector, group_records
+from tacit.data.frames import check_columns
+from tacit.data.schema.draft import draft_schema
+from tacit.data.schema.encode import encode, terms
+from tacit.data.schema.schema import Schema
+from tacit.data.schema.values import table_values, target_values, without_target_gaps
+from tacit.errors import DataError, RequestError
+from tacit.federation import Federation
+
+
+@dataclass(frozen=True)
+class TableSource:
+    """A table, and what error messages call it."""
+
+    frame: pd.DataFrame
+    where: str
+    client: str | None = None
+    """the one client that all its rows belong to; None if a column names the clients"""
+
+
+def schema_for(
+    source: TableSource,
+    schema: Schema | Path | str | None,
+    *,
+    target: str | None,
+    client: str | None,
+    public_schema: bool,
+) -> Schema:
+    """The schema to use: the one that is given and confirmed, or with `public_schema` a draft.
+
+    Without either, the error lists what would have been taken from the records as if it were public.
+    """
+    if schema is not None:
+        said = schema if isinstance(schema, Schema) else Schema.read(schema)
+        for name, word, known in (("target", target, said.target.column), ("client", client, said.client)):
+            if word not in (None, known):
+                raise RequestError(f"{name} = {word!r}, but the schema says {known!r}; leave it out")
+        said.check_confirmed(public_schema)
+        return said
+    drafted = draft_schema(source.frame, target=target, client=client).schema
+    if not public_schema:
+        raise RequestError(
+            f"{source.where} has no schema. Without one, tacit would take these from the records, as if they "
+            f"were public: {', '.join(drafted.looked_at) or 'nothing'}. Write one with `tacit schema draft "
+            f"{source.where}`, and give it as --schema (data.schema); or accept all of this by name with "
+            "--public-schema (public_schema=True)"
+        )
+    return drafted
+
+
+def federate(
+    sources: Sequence[TableSource],
+    schema: Schema,
+    *,
+    test: TableSource | None = None,
+    clients: int | None = None,
+    name: str = "custom",
+) -> Federation:
+    """The records of tables that their schema describes, prepared by it alone.
+
+    If nothing says who holds the rows, they are dealt to `clients` clients by their place, for a trial.
+    """
+    parts = [_Prepared.read(source, schema) for source in sources]
+    rows = _Prepared.joined(parts)
+    if all(source.client is not None for source in sources):
+        sizes, names = [len(part.targets) for part in parts], tuple(str(source.client) for source in sources)
+        members = np.split(np.arange(len(rows.targets)), np.cumsum(sizes)[:-1])
+    else:
+        labels = _dealt(rows, clients) if schema.client is None and clients is not None else rows.clients
+        members, names = _clients(labels, sources[0].where)
+    share = 0.0 if test is not None else schema.test_share
+    train, held_back = _split(members, rows.persons, share, schema.test_seed)
+    features, targets, counts = _records(rows, train, schema)
+    if test is not None:
+        extra = _Prepared.read(test, schema)
+        test_features, test_targets, _ = _records(extra, [np.arange(len(extra.targets))], schema)
+    else:
+        test_features, test_targets, _ = _records(rows, [np.concatenate(held_back)], schema)
+    return Federation(
+        features=features,
+        targets=targets,
+        sizes=torch.tensor(counts),
+        ids=torch.arange(len(counts)),
+        test_features=test_features if len(test_features) else None,
+        test_targets=test_targets if len(test_features) else None,
+        classes=schema.classes,
+        names=names,
+        name=name,
+        class_names=schema.target.classes or None,
+        peeks=(*schema.peeks, *schema.units),
+        schema=schema,
+    )
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """Prepared rows of a table."""
+
+    features: Vector
+    targets: Vector
+    persons: Vector | None
+    clients: Vector | None
+
+    @classmethod
+    def read(cls, source: TableSource, schema: Schema) -> _Prepared:
+        if source.frame.empty:
+            raise DataError(f"{source.where} holds no records; leave it out")
+        frame = without_target_gaps(source.frame, schema.target, source.where)
+        if frame.empty:
+            raise DataError(f"{source.where} holds no records with a target; leave it out")
+        values = table_values(frame, schema, source.where)
+        return cls(
+            encode(values, schema),
+            target_values(frame, schema.target, source.where),
+            _labels(frame, schema.person, source.where, "person"),
+            None if source.client is not None else _labels(frame, schema.client, source.where, "client"),
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[_Prepared]) -> _Prepared:
+        if len(parts) == 1:
+            return parts[0]
+        columns = (
+            [getattr(part, name) for part in parts] for name in ("features", "targets", "persons", "clients")
+        )
+        return cls(*(None if one[0] is None else np.concatenate(one) for one in columns))  # type: ignore[arg-type]
+
+
+def _labels(frame: pd.DataFrame, column: str | None, where: str, what: str) -> Vector | None:
+    if column is None:
+        return None
+    check_columns(frame, [column], where)
+    if frame[column].isna().any():
+        row = int(frame[column].isna().to_numpy().argmax())
+        raise DataError(f"{where}: column {column!r} names the {what} of every row, but row {row} has a gap")
+    labels: Vector = frame[column].to_numpy()
+    return labels
+
+
+def _dealt(rows: _Prepared, clients: int) -> Vector:
+    """A client for every row by its place, the same one for all rows of a person."""
+    units = np.arange(len(rows.targets)) if rows.persons is None else pd.factorize(rows.persons)[0]
+    return np.array([f"part {number + 1:0{len(str(clients))}}" for number in range(clients)])[units % clients]
+
+
+def _clients(labels: Vector | None, where: str) -> tuple[list[Vector], tuple[str, ...]]:
+    """The rows of every client, by its name."""
+    if labels is None:
+        raise RequestError(
+            f"nobody says who holds the records of {where}: name the column in [client] of the schema, give one "
+            "file per client, joined by commas, or deal the rows to --clients N for a trial"
+        )
+    grouping = group_records(labels, len(labels))
+    assert grouping.names is not None, "labels are names"
+    return np.split(grouping.rows, np.cumsum(grouping.sizes)[:-1]), grouping.names
+
+
+def _split(
+    members: Sequence[Vector], persons: Vector | None, share: float, seed: int
+) -> tuple[list[Vector], list[Vector]]:
+    """Every client's rows for training, and those that are held back: whole persons, by their place alone."""
+    train, test = [], []
+    for rows in members:
+        units = np.arange(len(rows)) if persons is None else pd.factorize(persons[rows])[0]
+        number = int(units.max()) + 1
+        held = np.zeros(number, dtype=bool)
+        held[np.random.default_rng(seed).permutation(number)[: int(share * number)]] = True
+        train.append(rows[~held[units]])
+        test.append(rows[held[units]])
+    return train, test
+
+
+def _records(
+    rows: _Prepared, members: Sequence[Vector], schema: Schema
+) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
+    """Features and targets of these rows, client after client, and how many records each client has."""
+    if rows.persons is None:
+        order = np.concatenate(members)
+        targets = rows.targets[order] if schema.target.classed else rows.targets[order].astype(np.float32)
+        return torch.from_numpy(rows.features[order]), torch.from_numpy(targets), [len(part) for part in members]
+    bundles = [
+        bundled(rows.features[part], rows.targets[part], rows.persons[part], schema.rows) for part in members
+    ]
+    features = torch.from_numpy(np.concatenate(bundles))
+    targets = features[:, 0, len(terms(schema))]
+    return features, targets.long() if schema.target.classed else targets, [len(part) for part in bundles]
+
+
+def bundled(features: Vector, targets: Vector, persons: Vector, most: int) -> Vector:
+    """One record for each person: (persons, most, features + 2) float32, with unused rows of zeros.
+
+    The last two columns are the row's target and its share of the person: 1 over the number of rows in use.
+    Of more than `most` rows, that many are used, evenly spread over the file.
+
+    >>> bundled(np.ones((3, 1)), np.array([0, 1, 1]), np.array(["a", "b", "a"]), 2)[0].tolist()
+    [[1.0, 0.0, 0.5], [1.0, 1.0, 0.5]]
+    """
+    codes = pd.factorize(persons)[0]
+    sizes = np.bincount(codes)
+    order = np.argsort(codes, kind="stable")
+    ranks = np.arange(len(codes)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    have = np.repeat(sizes, sizes)
+    places = np.where(have <= most, ranks, ranks * most // have)
+    used = (ranks == 0) | (have <= most) | (places != (ranks - 1) * most // have)
+    kept, owner = order[used], codes[order[used]]
+    bundle = np.zeros((len(sizes), most, features.shape[1] + 2), dtype=np.float32)
+    bundle[owner, places[used], :-2] = features[kept]
+    bundle[owner, places[used], -2] = targets[kept]
+    bundle[owner, places[used], -1] = 1 / np.minimum(sizes, most)[owner]
+    return bundle

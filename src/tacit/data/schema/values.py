@@ -1,0 +1,144 @@
+"""A table's columns as plain numbers, and a refusal of everything that the schema does not describe.
+
+Numbers stay in their own units, categories become their position in the schema, and dates days since 1970. A gap
+is NaN. Errors name the column; they are for whoever holds the table, and never leave a silo.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tacit.data.encode import Vector
+from tacit.data.frames import check_columns
+from tacit.data.schema.schema import Column, Predicted, Schema, as_text
+from tacit.errors import DataError
+
+MOST_OUTSIDE = 0.5
+"""If a larger share of a column lies outside its public range, it is taken to be in another unit."""
+
+_DAY = 86_400 * 10**9
+
+
+def table_values(frame: pd.DataFrame, schema: Schema, where: str = "the table", *, strict: bool = True) -> Vector:
+    """Every column that the schema uses, in its order: (rows, columns) float64, gaps as NaN.
+
+    With `strict`, as for training, what the schema does not describe is refused: missing columns, words in place
+    of numbers, undeclared categories, gaps where there are to be none, another unit. Otherwise, as for
+    predictions, an unknown category counts as a gap.
+    """
+    check_columns(frame, [column.name for column in schema.columns], where)
+    values = np.empty((len(frame), len(schema.columns)))
+    for place, column in enumerate(schema.columns):
+        values[:, place] = _values(frame[column.name], column, where, strict)
+    return values
+
+
+def target_values(frame: pd.DataFrame, target: Predicted, where: str) -> Vector:
+    """The target as int64 labels, or as numbers of which 1 is half of the public range; gaps are refused."""
+    check_columns(frame, [target.column], where)
+    name = f"{where}: target {target.column!r}"
+    if target.classed:
+        codes = _codes(frame[target.column], target.classes, name, "classes", strict=True)
+        _refuse_gaps(codes, name)
+        return codes.astype(np.int64)
+    numbers = _numbers(frame[target.column], name)
+    _refuse_gaps(numbers, name)
+    low, high = target.range or (0.0, 0.0)
+    if target.task == "count" and bool(((numbers < 0) | (numbers != np.round(numbers))).any()):
+        raise DataError(f"{name} is a count, but some values are not whole numbers of at least 0")
+    _check_unit(numbers, low, high, name, target.unit)
+    scaled: Vector = (np.clip(numbers, low, high) - target.middle) / target.half
+    return scaled
+
+
+def without_target_gaps(frame: pd.DataFrame, target: Predicted, where: str) -> pd.DataFrame:
+    """The rows that have a target, if the schema says that others are left out."""
+    check_columns(frame, [target.column], where)
+    return frame[frame[target.column].notna()] if target.missing == "leave-out" else frame
+
+
+def _values(column: pd.Series[Any], said: Column, where: str, strict: bool) -> Vector:
+    name = f"{where}: column {said.name!r}"
+    if said.type == "category":
+        values = _codes(column, said.categories, name, "categories", strict)
+    elif said.type == "date":
+        values = _days(column, said, name, strict)
+    else:
+        values = _numbers(column, name)
+    if strict and said.missing == "refuse" and bool(np.isnan(values).any()):
+        row = int(np.isnan(values).argmax())
+        raise DataError(
+            f'{name} has a gap, first in row {row}: fill it, or set missing = "indicate" for this column'
+        )
+    if strict and said.range is not None:
+        _check_unit(values, *said.range, name, said.unit)
+    return values
+
+
+def _numbers(column: pd.Series[Any], name: str) -> Vector:
+    if not pd.api.types.is_numeric_dtype(column):
+        numbers = pd.to_numeric(column, errors="coerce")
+        wrong = numbers.isna() & column.notna()
+        if wrong.any():
+            row = int(wrong.to_numpy().argmax())
+            raise DataError(f"{name} must hold numbers, but row {row} holds {column.iloc[row]!r}")
+        column = numbers
+    values: Vector = column.to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
+    if np.isinf(values).any():
+        raise DataError(f"{name} has an infinite value in row {int(np.isinf(values).argmax())}")
+    return values
+
+
+def _codes(column: pd.Series[Any], known: tuple[str, ...], name: str, setting: str, strict: bool) -> Vector:
+    """Each value's position among the known ones. Only distinct values are turned into text."""
+    codes, found = pd.factorize(column)
+    places = {text: float(place) for place, text in enumerate(known)}
+    table = np.array([*(places.get(as_text(value), np.nan) for value in found), np.nan])
+    if strict and np.isnan(table[:-1]).any():
+        stranger = as_text(found[int(np.isnan(table[:-1]).argmax())])
+        raise DataError(f"{name} holds {stranger!r}, which is not among its {setting}: {', '.join(known[:20])}")
+    values: Vector = table[codes]
+    return values
+
+
+def _days(column: pd.Series[Any], said: Column, name: str, strict: bool) -> Vector:
+    dates = as_dates(column, said.format)
+    wrong = dates.isna() & column.notna()
+    if strict and wrong.any():
+        row = int(wrong.to_numpy().argmax())
+        raise DataError(
+            f"{name} must hold dates ({said.format or 'ISO 8601, such as 2024-05-31'}), but row {row} holds "
+            f'{column.iloc[row]!r}; set its format, such as "%d/%m/%Y"'
+        )
+    days: Vector = dates.to_numpy(dtype="datetime64[ns]").astype(np.int64) / _DAY
+    days[dates.isna().to_numpy()] = np.nan
+    return days
+
+
+def as_dates(column: pd.Series[Any], format: str = "") -> pd.Series[Any]:
+    """The column as times; what cannot be read is missing."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dates = pd.to_datetime(column, format=format or "ISO8601", errors="coerce", utc=True)
+    return dates.dt.tz_localize(None)
+
+
+def _refuse_gaps(values: Vector, name: str) -> None:
+    if np.isnan(values).any():
+        raise DataError(
+            f"{name} has a gap, first in row {int(np.isnan(values).argmax())}: remove such rows, or set "
+            'missing = "leave-out" in [target]'
+        )
+
+
+def _check_unit(values: Vector, low: float, high: float, name: str, unit: str) -> None:
+    known = values[~np.isnan(values)]
+    if len(known) and np.mean((known < low) | (known > high)) > MOST_OUTSIDE:
+        raise DataError(
+            f"{name}: most values lie outside its public range, {low:g} to {high:g}{f' {unit}' if unit else ''}. "
+            "Is it in another unit? Convert it, or agree on another range"
+        )

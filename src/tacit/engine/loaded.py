@@ -1,0 +1,220 @@
+"""A finished run, read from its directory and ready to be used: predictions, coefficients, exports."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from tacit.data.encode import Vector
+from tacit.data.schema import Schema
+from tacit.data.schema.encode import encode, terms
+from tacit.data.schema.values import table_values
+from tacit.engine.model_card import ModelCard
+from tacit.engine.recipe import Recipe
+from tacit.engine.trained import Trained
+from tacit.errors import DataError, RequestError
+from tacit.federation import Batch
+from tacit.models.linear import LinearModel
+from tacit.models.model import Model
+
+if TYPE_CHECKING:
+    from sklearn.pipeline import Pipeline
+    from torch import nn
+
+NO_PROBABILITIES = frozenset(["svm"])
+"""Classifiers whose loss is not the negative logarithm of a probability."""
+
+_PROMISED = ("epsilon", "delta", "unit", "adjacency", "adversary", "promise", "largest_epsilon")
+
+
+@dataclass(frozen=True)
+class LoadedRun:
+    """A finished run, whether from the command line, from Python or from a deployment.
+
+    Predictions cost no privacy: they are post-processing of the released model.
+    """
+
+    directory: Path
+    card: ModelCard
+    trained: Trained
+
+    @property
+    def schema(self) -> Schema | None:
+        """The schema of the table that it was trained on, if there was one."""
+        return self.card.schema
+
+    @property
+    def classes(self) -> tuple[Any, ...] | None:
+        """The names of the classes, or their numbers if they have none; None for numbers."""
+        if self.card.classes is None:
+            return None
+        return self.card.class_names or tuple(range(self.card.classes))
+
+    @cached_property
+    def recipe(self) -> Recipe | None:
+        """The recipe that reproduces the run, if it had one."""
+        path = self.directory / "recipe.toml"
+        return Recipe.read(path) if path.is_file() else None
+
+    @cached_property
+    def guarantee(self) -> dict[str, Any]:
+        """What was promised, to whom, against whom: from the summary, or from the certificate of a deployment."""
+        for name in ("summary.json", "certificate.json"):
+            if (self.directory / name).is_file():
+                said = json.loads((self.directory / name).read_text())
+                silos = {site: silo["promise"] for site, silo in said.get("silos", {}).items() if silo}
+                return {key: said[key] for key in _PROMISED if key in said} | ({"silos": silos} if silos else {})
+        raise DataError(
+            f"{self.directory} has neither summary.json nor certificate.json: the run is not finished"
+        )
+
+    @cached_property
+    def history(self) -> pd.DataFrame:
+        """The rounds of the run."""
+        if (self.directory / "history.csv").is_file():
+            return pd.read_csv(self.directory / "history.csv")
+        lines = (self.directory / "rounds.jsonl").read_text().splitlines()
+        return pd.DataFrame([json.loads(line) for line in lines])
+
+    def values(self, table: pd.DataFrame) -> Vector:
+        """A table's columns as numbers, for exported models: (rows, columns) float64; see `to_torch`.
+
+        Gaps, and categories that the schema does not know, are NaN.
+        """
+        return table_values(table.rename(columns=str), self._described(), strict=False)
+
+    def features(self, rows: pd.DataFrame | Vector | Tensor) -> Tensor:
+        """Rows as the model's features, in double precision."""
+        if self.schema is None:
+            return torch.as_tensor(np.asarray(rows), dtype=torch.float64)
+        if not isinstance(rows, pd.DataFrame):
+            raise RequestError("this run has a schema: give a pandas frame with the columns that it describes")
+        return torch.from_numpy(encode(self.values(rows), self.schema, np.float64))
+
+    def predict(self, rows: pd.DataFrame | Vector | Tensor) -> Vector:
+        """The predicted class of every row by name, or the predicted number in the target's own unit.
+
+        Args:
+            rows: a pandas frame with the columns of the schema, in any order; gaps and unknown categories are
+                fine. For a run without a schema, an array of features.
+        """
+        found: Vector = self.double.predict(self.features(rows)).numpy()
+        if self.classes is not None:
+            return np.array(self.classes)[found]
+        if self.schema is None:
+            return found
+        target = self.schema.target
+        number: Vector = target.middle + target.half * found
+        return number
+
+    def predict_proba(self, rows: pd.DataFrame | Vector | Tensor) -> Vector:
+        """The probability of every class, in the order of `classes`: (rows, classes)."""
+        if self.classes is None or self.card.model in NO_PROBABILITIES:
+            raise RequestError(f"model {self.card.model!r} predicts no probabilities; use predict")
+        features = self.features(rows)
+        counts = torch.tensor([len(features)])
+        losses = [
+            self.double.model.losses(
+                self.double.parameters, Batch(features, torch.full((len(features),), label), counts)
+            )
+            for label in range(len(self.classes))
+        ]
+        return np.asarray(torch.exp(-torch.stack(losses, dim=1)).numpy())
+
+    @property
+    def coefficients(self) -> pd.DataFrame:
+        """The coefficients of a linear model, in the columns' own units, with a row for the intercept.
+
+        One column for each class (two classes: the second one's log-odds; a number: its own unit). A number's
+        coefficient is the change of the score per unit inside its public range; on a logarithmic scale, per
+        factor e. Without a schema, features have the units that they were given in.
+        """
+        model = self.trained.model
+        if not isinstance(model, LinearModel):
+            raise RequestError(f"model {self.card.model!r} is not linear, so it has no coefficients")
+        size = model.features * model.outputs
+        point = self.double.parameters
+        weights, bias = (
+            point[:size].reshape(model.features, model.outputs).numpy().copy(),
+            np.zeros(model.outputs),
+        )
+        if model.intercept:
+            bias = point[size:].numpy().copy()
+        names: list[str] = [f"feature {k}" for k in range(model.features)]
+        units = [""] * model.features
+        if self.schema is not None:
+            names = [term.name for term in terms(self.schema)]
+            for position, term in enumerate(terms(self.schema)):
+                column = self.schema.columns[term.place]
+                if term.kind == "number":
+                    low, high = column.ends
+                    bias -= weights[position] * (high + low) / (high - low)
+                    weights[position] *= 2 / (high - low)
+                    units[position] = f"log {column.unit}".strip() if column.scale == "log" else column.unit
+                elif term.kind == "sign":
+                    bias -= weights[position]
+                    weights[position] *= 2
+            if self.classes is None:
+                target = self.schema.target
+                weights, bias = weights * target.half, bias * target.half + target.middle
+        labels = ["coefficient"] if model.outputs == 1 else [str(name) for name in self.classes or ()]
+        table = pd.DataFrame(np.vstack([weights, bias]), index=[*names, "intercept"], columns=labels)
+        table.insert(0, "unit", [*units, ""])
+        return table
+
+    @cached_property
+    def double(self) -> Trained:
+        """The trained model in double precision."""
+        return Trained(self.trained.model, self.trained.parameters.double())
+
+    def to_torch(self) -> nn.Module:
+        """A PyTorch module with the preparation inside, made of PyTorch's own operations.
+
+        `torch.export.save(torch.export.export(module, ...))` makes a file that needs nothing of tacit.
+
+        It maps (rows, columns) float64, as `values` makes them of a table, to probabilities (rows, classes), or
+        to numbers (rows,) in the target's own unit: columns in the schema's order, numbers in their own units,
+        categories as positions in their lists, dates as days since 1970, NaN for gaps and unknown categories.
+        """
+        from tacit.engine.exported import as_torch
+
+        return as_torch(self)
+
+    def to_sklearn(self) -> Pipeline:
+        """A fitted scikit-learn pipeline of the preparation and a linear model."""
+        from tacit.engine.exported import as_sklearn
+
+        return as_sklearn(self)
+
+    def to_onnx(self, path: Path | str) -> Path:
+        """Write the module of `to_torch` as ONNX; needs `pip install 'tacit[onnx]'`."""
+        from tacit.engine.exported import as_onnx
+
+        return as_onnx(self, Path(path))
+
+    def _described(self) -> Schema:
+        if self.schema is None:
+            raise RequestError("this run has no schema, so it knows no columns: give arrays of features")
+        return self.schema
+
+
+def load_run(directory: Path | str, *, model: Model | None = None) -> LoadedRun:
+    """A finished run from its directory, to predict with.
+
+    Args:
+        directory: what `tacit run`, `run.save` or a deployment's server wrote.
+        model: the model, if it is one of your own that has no name.
+    """
+    place = Path(directory)
+    if not place.is_dir():
+        raise DataError(f"{place} is not the directory of a run")
+    card = ModelCard.read(place)
+    return LoadedRun(place, card, card.trained(place, model))

@@ -1,0 +1,110 @@
+"""What is saved beside a model's weights, so that it can be built and used again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tacit.data.schema import Schema, feature_names
+from tacit.engine.files import write_atomically
+from tacit.engine.recipe import Recipe
+from tacit.engine.trained import Trained
+from tacit.errors import DataError
+from tacit.federation import Federation
+from tacit.models.linear import LinearModel
+from tacit.models.losses import CrossEntropy, Logistic, Squared
+from tacit.models.model import Model
+from tacit.models.nonsmooth import Absolute, Hinge
+from tacit.models.persons import PersonModel
+from tacit.models.registry import build_model
+
+MODEL, CARD, SCHEMA = "model.safetensors", "model.json", "schema.toml"
+
+_LINEAR = {
+    Logistic: "logistic",
+    CrossEntropy: "softmax",
+    Squared: "least-squares",
+    Hinge: "svm",
+    Absolute: "absolute-regression",
+}
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """How to build a model and what its inputs and outputs are called. All of it is public."""
+
+    model: str | None
+    """the name in the registry; None for one of the user's own, which `load_run` must be given"""
+    settings: dict[str, Any]
+    feature_shape: tuple[int, ...]
+    """of one row"""
+    classes: int | None
+    class_names: tuple[str, ...] | None = None
+    features: tuple[str, ...] | None = None
+    """the names of the features, in the order of the weights; None if they have none"""
+    schema: Schema | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, federation: Federation, model: Model, recipe: Recipe | None) -> ModelCard:
+        """The card of a model that was trained on these records."""
+        if isinstance(model, PersonModel):
+            model = model.rows
+        name, settings = None, {}
+        if recipe is not None:
+            name, settings = recipe.model, dict(recipe.model_settings)
+        elif isinstance(model, LinearModel) and type(model.loss) in _LINEAR:
+            name, settings = _LINEAR[type(model.loss)], {"intercept": model.intercept}
+        schema = federation.schema
+        return cls(
+            name,
+            settings,
+            (federation.inputs,) if federation.by_person else federation.feature_shape,
+            federation.classes,
+            federation.class_names,
+            None if schema is None else feature_names(schema),
+            schema,
+        )
+
+    def save(self, directory: Path, trained: Trained) -> None:
+        """Write the model, this card and the schema."""
+        if self.schema is not None:
+            write_atomically(directory / SCHEMA, self.schema.to_toml().encode())
+        values = {name: value for name, value in asdict(self).items() if name != "schema"}
+        write_atomically(directory / CARD, (json.dumps(values, indent=2) + "\n").encode())
+        trained.save(directory / MODEL)
+
+    @classmethod
+    def read(cls, directory: Path) -> ModelCard:
+        """The inverse of `save`."""
+        try:
+            values = json.loads((directory / CARD).read_text())
+            for name in ("feature_shape", "class_names", "features"):
+                values[name] = None if values[name] is None else tuple(values[name])
+            schema = Schema.read(directory / SCHEMA) if (directory / SCHEMA).is_file() else None
+            return cls(**values, schema=schema)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            if isinstance(error, DataError):
+                raise
+            raise DataError(f"{directory} is not the directory of a finished run: {error}") from error
+
+    def trained(self, directory: Path, model: Model | None = None) -> Trained:
+        """The trained model of a directory; `model` is needed only for one that has no name."""
+        if model is None:
+            if self.model is None:
+                raise DataError(f"the model of {directory} is one of your own: give it as model=...")
+            model = build_model(self.model, self._blank(), self.settings)
+        return Trained.load(model, directory / MODEL)
+
+    def _blank(self) -> Federation:
+        """A federation of one empty record, which says how large a model is."""
+        return Federation(
+            torch.zeros(1, *self.feature_shape),
+            torch.zeros(1, dtype=torch.float32 if self.classes is None else torch.int64),
+            torch.ones(1, dtype=torch.int64),
+            torch.zeros(1, dtype=torch.int64),
+            classes=self.classes,
+        )

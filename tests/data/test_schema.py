@@ -1,0 +1,322 @@
+"""A table's public description: what it says, what it refuses, and that it alone prepares records."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from tacit.data.schema import Column, Predicted, Schema, draft_schema, feature_names
+from tacit.data.schema.records import TableSource, bundled, federate
+from tacit.errors import DataError, RequestError
+from tacit.federation import Federation
+
+HEART = Schema(
+    Predicted("ill", "binary", classes=("no", "yes")),
+    (
+        Column("age", "number", "years", (0, 100), missing="indicate"),
+        Column("dose", "number", "mg", (1, 100), scale="log"),
+        Column("ward", "category", categories=("a", "b", "c"), missing="indicate"),
+        Column("sex", "category", categories=("f", "m")),
+        Column("seen", "date", range=(18262.0, 18993.0)),
+    ),
+    client="hospital",
+    test_share=0.0,
+    left_out={"name": "identifies a person"},
+)
+
+TABLE = pd.DataFrame(
+    {
+        "name": ["x", "y", "z"],
+        "hospital": ["B", "A", "B"],
+        "age": [25.0, None, 120.0],
+        "dose": [10, 1, 100],
+        "ward": ["c", "a", None],
+        "sex": ["m", "f", "f"],
+        "seen": ["2020-01-01", "2022-01-01", "2021-01-01"],
+        "ill": ["yes", "no", "no"],
+    }
+)
+
+
+def of(frame: pd.DataFrame, schema: Schema = HEART) -> Federation:
+    return federate([TableSource(frame, "heart.csv")], schema)
+
+
+class TestPreparation:
+    def test_every_kind_of_column(self) -> None:
+        federation = of(TABLE)
+        assert federation.names == ("A", "B")
+        assert feature_names(HEART) == (
+            "age", "age is missing", "dose", "ward = a", "ward = b", "ward = c", "ward is missing", "sex = m",
+            "seen",
+        )  # fmt: skip
+        expected = [
+            [0, 1, -1, 1, 0, 0, 0, -1, 1],
+            [-0.5, 0, 0, 0, 0, 1, 0, 1, -1],
+            [1, 0, 1, 0, 0, 0, 1, -1, 1 / 731],
+        ]
+        np.testing.assert_allclose(federation.features.numpy(), expected, atol=2e-3)
+        assert federation.targets.tolist() == [0, 1, 0]
+        assert federation.class_names == ("no", "yes")
+        assert federation.peeks == ()
+
+    def test_columns_go_by_name(self) -> None:
+        shuffled = TABLE[list(reversed(TABLE.columns))]
+        assert torch.equal(of(shuffled).features, of(TABLE).features)
+
+    def test_a_record_does_not_change_how_others_are_prepared_or_split(self) -> None:
+        """Replace any one record: all other rows of training and test stay bit for bit what they were."""
+        schema = replace(HEART, test_share=0.3)
+        rows = pd.concat([TABLE] * 20, ignore_index=True)
+        before = of(rows, schema)
+        other = rows.copy()
+        other.loc[7, ["age", "dose", "ward", "sex", "ill"]] = [99.0, 50, "b", "m", "yes"]
+        after = of(other, schema)
+        assert torch.equal(before.sizes, after.sizes)
+        changed = int((before.features != after.features).any(1).sum())
+        assert before.test_features is not None
+        assert after.test_features is not None
+        changed += int((before.test_features != after.test_features).any(1).sum())
+        assert changed == 1
+
+    def test_a_number_is_scaled_by_its_public_range_alone(self) -> None:
+        target = Predicted("cost", "regression", range=(0, 1000), unit="EUR")
+        schema = Schema(target, (Column("age", "number", range=(0, 100)),), client="who", test_share=0.0)
+        frame = pd.DataFrame({"age": [50, 60], "cost": [250, 14_089], "who": ["a", "b"]})
+        federation = of(frame, schema)
+        assert federation.targets.tolist() == [-0.5, 1.0]
+        assert federation.classes is None
+        assert federation.target_scale == 500
+
+    def test_whole_numbers_are_not_classes(self) -> None:
+        """The largest target used to set the number of classes, and with it the size of the model."""
+        rng = np.random.default_rng(0)
+        frame = pd.DataFrame({"x": rng.normal(size=200), "who": 1, "cost": rng.integers(0, 14_089, 200)})
+        drafted = draft_schema(frame, client="who").schema
+        assert drafted.target.task == "regression"
+        assert federate([TableSource(frame, "t")], drafted).classes is None
+        with pytest.raises(DataError, match="say task='regression'"):
+            Federation.from_arrays(frame[["x"]], frame["cost"], frame["who"])
+
+    def test_labels_by_name_and_not_by_order(self) -> None:
+        swapped = replace(HEART, target=replace(HEART.target, classes=("yes", "no")))
+        assert of(TABLE, swapped).targets.tolist() == [1, 0, 1]
+
+
+class TestPersons:
+    schema = replace(HEART, person="name", rows=2, left_out={})
+
+    def test_a_person_is_one_record(self) -> None:
+        rows = TABLE.assign(name=["x", "y", "x"], hospital="A")
+        federation = of(rows, self.schema)
+        assert federation.sizes.tolist() == [2]
+        assert federation.feature_shape == (2, 9 + 2)
+        shares = federation.features[..., -1].tolist()
+        assert shares == [[0.5, 0.5], [1.0, 0.0]]
+        assert "all rows of one person" in federation.peeks[0]
+
+    def test_no_more_rows_than_are_allowed_and_spread_over_the_file(self) -> None:
+        found = bundled(np.arange(10.0)[:, None], np.zeros(10), np.array(["p"] * 10), 4)
+        assert found.shape == (1, 4, 3)
+        assert found[0, :, 0].tolist() == [0, 3, 5, 8]
+        assert found[0, :, 2].tolist() == [0.25] * 4
+
+    def test_persons_are_held_back_as_a_whole(self) -> None:
+        rows = pd.concat([TABLE.assign(name=f"p{k}", hospital="A") for k in range(30)], ignore_index=True)
+        federation = of(rows.sample(frac=1, random_state=0), replace(self.schema, test_share=0.5, rows=3))
+        assert federation.sizes.tolist() == [15]
+        assert federation.test_features is not None
+        assert (federation.test_features[..., -1] > 0).all()
+
+    def test_every_row_has_a_person(self) -> None:
+        with pytest.raises(DataError, match="column 'name' names the person of every row, but row 1 has a gap"):
+            of(TABLE.assign(name=["x", None, "y"]), self.schema)
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"ward": ["c", "a", "d"]}, "heart.csv: column 'ward' holds 'd', which is not among its categories: a, b, c"),
+    ({"ill": ["yes", "no", "maybe"]}, "target 'ill' holds 'maybe', which is not among its classes: no, yes"),
+    ({"sex": ["m", None, "f"]}, "column 'sex' has a gap, first in row 1"),
+    ({"ill": ["yes", None, "no"]}, r"target 'ill' has a gap, first in row 1.*leave-out"),
+    ({"age": ["old", 3, 4]}, "column 'age' must hold numbers, but row 0 holds 'old'"),
+    ({"age": [np.inf, 3, 4]}, "column 'age' has an infinite value in row 0"),
+    ({"dose": [1000, 1500, 3]}, "column 'dose': most values lie outside its public range, 1 to 100 mg. Is it in"),
+    ({"seen": ["1.2.2020", "2020-01-01", "2020-01-01"]}, "column 'seen' must hold dates"),
+    ({"hospital": ["A", None, "B"]}, "names the client of every row, but row 1 has a gap"),
+]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"), REFUSED, ids=[next(iter(c)) + str(i) for i, (c, _) in enumerate(REFUSED)]
+)
+def test_what_the_schema_does_not_describe_is_refused_by_name(columns: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        of(TABLE.assign(**columns))
+
+
+def test_missing_columns_and_empty_tables() -> None:
+    with pytest.raises(DataError, match=r"heart.csv has no column 'dose'"):
+        of(TABLE.drop(columns="dose"))
+    with pytest.raises(DataError, match=r"heart.csv holds no records"):
+        of(TABLE.head(0))
+    with pytest.raises(DataError, match="holds no records, so there is nothing to draft"):
+        draft_schema(TABLE.head(0))
+    with pytest.raises(RequestError, match="nobody says who holds the records"):
+        of(TABLE, replace(HEART, client=None))
+
+
+def test_rows_without_a_target_can_be_left_out() -> None:
+    gaps = TABLE.assign(ill=["yes", None, "no"])
+    assert of(gaps, replace(HEART, target=replace(HEART.target, missing="leave-out"))).records == 2
+
+
+TARGET = '[target]\ncolumn = "y"\n'
+COUNT = 'task = "count"\nrange = [0, 9]\n'
+X = '\n[columns.x]\ntype = "number"\nrange = [0, 1]\n'
+
+
+class TestFile:
+    def test_written_and_read(self) -> None:
+        assert Schema.from_toml(HEART.to_toml()) == HEART
+        assert Schema.from_toml(HEART.to_toml()).digest == HEART.digest
+        odd = replace(HEART, columns=(Column("a b.c", "number", range=(0, 1)),), looked_at=("a b.c.range",))
+        assert Schema.from_toml(odd.to_toml({"a b.c.range": "why"})) == odd
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("x = [", "not valid TOML"),
+            ("", r"needs the tables \[target\] and \[columns.NAME\]"),
+            ("colums = 1", "unknown setting 'colums'; did you mean 'columns'"),
+            (TARGET + 'task = "binry"' + X, "did you mean 'binary'"),
+            (TARGET + 'task = "regression"' + X, "public range"),
+            (TARGET + COUNT + '[columns.x]\ntype = "number"', "'x' of the schema has no range"),
+            (TARGET + COUNT + X.replace("x]", "patient_id]"), "identifies people or rows by its name"),
+            (TARGET + COUNT + X.replace("x]", "y]"), "in two roles"),
+        ],
+    )  # fmt: skip
+    def test_mistakes_are_named(self, text: str, message: str) -> None:
+        with pytest.raises(RequestError, match=message):
+            Schema.from_toml(text, "schema.toml")
+
+    def test_a_category_of_everybody_is_an_identifier(self) -> None:
+        with pytest.raises(RequestError, match="identify people"):
+            Column("code", "category", categories=tuple(map(str, range(501))))
+
+
+class TestDraft:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "row": np.arange(200),
+            "patient_id": [f"P{k}" for k in range(200)],
+            "note": [f"free text {k}" for k in range(200)],
+            "same": 1,
+            "age": rng.integers(18, 90, 200),
+            "dose": rng.normal(5, 1, 200).round(2),
+            "income": np.exp(rng.normal(8, 2.5, 200)).round(2),
+            "born": pd.date_range("1950-03-04", periods=200).strftime("%d.%m.%Y"),
+            "ward": rng.choice(["a", "b"], 200),
+            "hospital": rng.choice(["x", "y"], 200),
+            "ill": rng.choice(["no", "yes"], 200),
+        }
+    )
+
+    def test_roles_types_and_marks(self) -> None:
+        drafted = draft_schema(self.frame)
+        schema = drafted.schema
+        assert (schema.target.column, schema.target.task, schema.client) == ("ill", "binary", "hospital")
+        assert set(schema.left_out) == {"row", "patient_id", "note", "same"}
+        kinds = {column.name: (column.type, column.scale) for column in schema.columns}
+        assert kinds["born"] == ("date", "linear")
+        assert kinds["income"] == ("number", "log")
+        assert {"ill.classes", "dose.range", "ward.categories", "note.left_out"} <= set(schema.looked_at)
+        assert "age.range" not in schema.looked_at, "its range follows from its name"
+        text = drafted.to_toml()
+        marked = [line for line in text.splitlines() if "# looked at" in line]
+        assert any(line.startswith("categories") for line in marked)
+        assert Schema.from_toml(text) == schema
+        assert federate([TableSource(self.frame, "t")], schema).records > 100
+
+    def test_nothing_unconfirmed_is_used(self) -> None:
+        schema = draft_schema(self.frame).schema
+        with pytest.raises(RequestError, match=r"looked_at.*--public-schema"):
+            Federation.from_frame(self.frame, schema)
+        with pytest.raises(RequestError, match=r"no schema.*would take these from the records.*dose.range"):
+            Federation.from_frame(self.frame)
+        accepted = Federation.from_frame(self.frame, schema, public_schema=True)
+        assert "categories of ward" in accepted.peeks[0]
+        assert Federation.from_frame(self.frame, replace(schema, looked_at=())).peeks == ()
+
+    def test_persons_with_several_rows_are_found(self) -> None:
+        several = self.frame.assign(patient_id=[f"P{k % 60}" for k in range(200)])
+        schema = draft_schema(several).schema
+        assert schema.person == "patient_id"
+        assert "person.column" in schema.looked_at
+
+    def test_gaps_are_marked(self) -> None:
+        gaps = self.frame.assign(
+            dose=self.frame["dose"].where(self.frame["dose"] > 4), ill=[None, *["no", "yes"] * 99, "no"]
+        )
+        schema = draft_schema(gaps).schema
+        assert next(column for column in schema.columns if column.name == "dose").missing == "indicate"
+        assert schema.target.missing == "leave-out"
+        assert {"dose.missing", "ill.missing"} <= set(schema.looked_at)
+
+    @pytest.mark.parametrize(
+        ("values", "task"),
+        [
+            ([0, 1], "binary"),
+            ([1, 2, 3], "multiclass"),
+            (list(range(40)), "regression"),
+            ([0.5, 1.5, 2.5], "regression"),
+        ],
+    )
+    def test_tasks(self, values: list[float], task: str) -> None:
+        frame = self.frame.assign(ill=np.resize(values, 200))
+        assert draft_schema(frame).schema.target.task == task
+        counted = frame.rename(columns={"ill": "n_visits"})
+        if len(values) == 40:
+            assert draft_schema(counted).schema.target.task == "count"
+
+
+MILLION = """
+import numpy as np, pandas as pd, resource, time
+from tacit.data.schema import draft_schema
+from tacit.data.files import read_table
+from tacit.data.schema.records import TableSource, federate
+from pathlib import Path
+rng = np.random.default_rng(0)
+n = 1_000_000
+frame = pd.DataFrame({f"x{k}": rng.normal(size=n).astype(np.float32) for k in range(6)})
+frame["ward"] = rng.choice(list("abcdef"), n)
+frame["hospital"] = rng.choice(list("xyz"), n)
+frame["ill"] = rng.integers(0, 2, n)
+frame.to_parquet("big.parquet")
+del frame
+start = time.process_time()
+frame = read_table(Path("big.parquet"))
+federation = federate([TableSource(frame, "big")], draft_schema(frame).schema)
+print(federation.records, time.process_time() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+"""
+
+
+@pytest.mark.slow
+def test_a_million_rows(tmp_path: Path) -> None:
+    """In under 20 seconds of processor time and 2 GiB of memory, drafting included."""
+    pytest.importorskip("pyarrow")
+    done = subprocess.run(
+        [sys.executable, "-c", MILLION], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    records, seconds, gigabytes = done.stdout.split()
+    assert int(records) > 790_000
+    assert float(seconds) < 20
+    assert float(gigabytes) < 2
