@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 import typer
 from typer.testing import CliRunner
 
@@ -73,9 +72,9 @@ def test_what_silos_say_is_not_markup(consortium: Callable[..., Any]) -> None:
     done = checked(str(alone / "certificate.json"), "--unknown-keys")
     page = (alone / "report.html").read_text()
     assert "<img" not in page
-    if done.exit_code == 0:
-        assert "&lt;img" in page
-        assert '<p class="word">Signers unknown</p>' in page
+    assert done.exit_code == 0, done.output
+    assert page.count("&lt;img") >= 2
+    assert '<p class="word">Signers unknown</p>' in page
 
 
 def test_a_place_where_nothing_can_be_written_is_no_reason_to_fail(
@@ -90,9 +89,8 @@ def test_a_place_where_nothing_can_be_written_is_no_reason_to_fail(
     assert "No page was written" in done.output
 
 
-@pytest.mark.parametrize("noise", ["gaussian"])
-def test_a_trial_says_so_in_red(consortium: Callable[..., Any], noise: str) -> None:
-    made = consortium(sites=2, rounds=2, noise=noise)
+def test_a_trial_says_so_in_red(consortium: Callable[..., Any]) -> None:
+    made = consortium(sites=2, rounds=2, noise="gaussian")
     made.server().run()
     certificate = made.directory / "server" / "certificate.json"
     assert checked(str(certificate)).exit_code == 0

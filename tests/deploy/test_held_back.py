@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import typer
-from tacit.deploy.in_process import Death
+from benchmarks.in_process import Death
 from typer.testing import CliRunner
 
 from tacit.cli.verify import verify as verify_verb

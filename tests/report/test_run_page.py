@@ -16,11 +16,13 @@ from tacit.data import load
 from tacit.engine.plan import plan
 from tacit.engine.simulate import simulate
 from tacit.models import logistic_regression
-from tacit.privacy import Target
+from tacit.privacy import Adjacency, Adversary, Target
+from tacit.privacy.promises.terms import PERSONS
 from tacit.report.chart import Interval, Line, interval_chart, line_chart
 from tacit.report.comparison_page import comparison_page
 from tacit.report.intervals import joint_interval, mean_interval, share_interval
 from tacit.report.run_page import Repeat, run_page
+from tacit.report.terms import glossary
 from tacit.report.words import plain_meaning, plain_promise, strength
 
 EVIL = "<script>alert('x')</script>"
@@ -183,6 +185,20 @@ def test_error_bars_are_those_of_the_textbooks() -> None:
     assert several.low is not None
     assert joint.low < several.low
     assert mean_interval("a", [0.8]).low is None
+
+
+@pytest.mark.parametrize("adversary", list(Adversary))
+@pytest.mark.parametrize("unit", ["record", "person", "client"])
+def test_every_promise_has_words(adversary: Adversary, unit: str) -> None:
+    assert "up to epsilon = 2 at delta" in plain_promise(2.0, 1e-5, unit, str(adversary))
+    assert plain_meaning(2.0, 1e-5, unit)
+    assert all(words for adjacency in Adjacency for _, words in glossary(unit, str(adversary), str(adjacency)))
+
+
+def test_persons_are_named_as_such() -> None:
+    page = checked(run_page([summary(public=[PERSONS])], [rows(1.0, 0.5)], REPEAT))
+    assert "what the rows of any one person contained" in page
+    assert "One person with all rows" in page
 
 
 def test_words_never_flatter_a_promise() -> None:

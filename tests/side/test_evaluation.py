@@ -14,10 +14,12 @@ from scipy.stats import norm, rankdata
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
+from tacit.data.schema.records import bundled
 from tacit.errors import RequestError
 from tacit.federation import Batch, Federation
 from tacit.models import logistic_regression, softmax_regression
 from tacit.models.linear import least_squares
+from tacit.models.persons import PersonModel
 from tacit.privacy import Adjacency, Target
 from tacit.side.estimates import Estimate, auc_estimate, difference, mean_estimate
 from tacit.side.evaluation import Quality, evaluation_release, exact_evaluation, private_evaluation
@@ -151,6 +153,22 @@ def test_several_classes_have_confidence_instead_of_auc() -> None:
     assert told["accuracy"].value == 1.0
     confidence = math.exp(5) / (math.exp(5) + 2)
     assert told["calibration"].value == pytest.approx(confidence - 1, abs=1e-6)
+
+
+def test_a_person_counts_once_whatever_the_number_of_rows() -> None:
+    """The vector of a person is the mean of those of the rows, and no longer than that of one row may be."""
+    draw = np.random.default_rng(0)
+    rows = draw.normal(size=(6, 4)) * 100
+    labels, persons = np.array([0, 1, 1, 0, 1, 1]), np.array(["a", "b", "b", "b", "c", "b"])
+    features = torch.from_numpy(bundled(rows, labels, persons, most=4))
+    batch = Batch(features, torch.tensor([0, 1, 1]), torch.tensor([3]))
+    model, scoring = logistic_regression(features=4), Scoring(2, 4.0, groups=GROUPS)
+    found = scoring.vectors(PersonModel(model), POINT, batch)
+    single = Batch(torch.from_numpy(rows).float(), torch.from_numpy(labels), torch.tensor([6]))
+    alone = scoring.vectors(model, POINT, single)
+    assert torch.allclose(found[1], alone[persons == "b"].mean(0))
+    assert torch.allclose(found[0], alone[0])
+    assert bool((found.norm(dim=1) <= scoring.bound + 1e-12).all())
 
 
 def test_a_regression_has_a_loss_alone() -> None:

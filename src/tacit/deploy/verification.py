@@ -20,6 +20,8 @@ from tacit.deploy.silo_checks import Basis, Trusted, check_silo, read_basis
 from tacit.deploy.stated import LEDGER_FILE, ONLY_STATED
 from tacit.deploy.stated_reading import heads_of
 from tacit.deploy.statements import JOB_FILE, MODEL_FILE, ONLY_STATED_BY_SERVER
+from tacit.errors import TacitError
+from tacit.models.named import flat_parameters
 
 BESIDE = (JOB_FILE, LEDGER_FILE, MODEL_FILE)
 """Files that are used if they are next to a certificate."""
@@ -105,7 +107,7 @@ def _of_run(body: Mapping[str, Any], basis: Basis, model: bytes | None) -> Verif
         checked.append(f"{MODEL_FILE} is the file that the server named")
     evaluation = _evaluation(basis, {site: silo.body for site, silo in run.silos.items() if silo is not None})
     if evaluation is not None and model is not None:
-        same = _parameters_digest(model) == evaluation["point"]
+        same = _parameters_digest(model, basis) == evaluation["point"]
         (checked if same else missing).append(
             f"the evaluation is about {'' if same else 'other parameters than '}{MODEL_FILE}"
         )
@@ -127,12 +129,14 @@ def _evaluation(basis: Basis, silos: Mapping[str, Mapping[str, Any]]) -> Mapping
     return None if asked is None else asked.read(silos)
 
 
-def _parameters_digest(model: bytes) -> str:
+def _parameters_digest(model: bytes, basis: Basis) -> str:
     """The digest of a model's parameters as silos are sent them."""
+    assert basis.job is not None, "only a job asks for an evaluation"
     try:
-        return hashlib.sha256(point_to_bytes(safetensors.torch.load(model)["parameters"])).hexdigest()
-    except (safetensors.SafetensorError, KeyError) as error:
+        flat = flat_parameters(basis.job.algorithm.work.model, safetensors.torch.load(model))
+    except (TacitError, safetensors.SafetensorError) as error:
         raise CertificateError(f"{MODEL_FILE} holds no parameters: {error}") from error
+    return hashlib.sha256(point_to_bytes(flat)).hexdigest()
 
 
 def _signatures(whose: str, basis: Basis) -> str:

@@ -117,8 +117,6 @@ def plan_evaluation(
     """The evaluation of a recipe, or a refusal if its cost cannot be stated."""
     asked = settings_of(recipe)
     scoring = scoring_of(asked, held.classes)
-    if getattr(held, "by_person", False):
-        raise RequestError("an evaluation needs one row for each person: leave out [evaluation]")
     if isinstance(privacy, str):
         return PlannedEvaluation(held, scoring, None)
     if algorithm.work.unit is not Unit.RECORD or recipe.client_epsilon is not None:

@@ -123,12 +123,6 @@ class Run:
         records = sizes.tolist() if whole is not None or len(sizes.unique()) <= _MOST_SIZES else None
         return protection(self.guarantee, beside=self.calibration.beside, records=records, groups=(), whole=whole)
 
-    def _evaluated(self, evaluation: PrivateEvaluation) -> dict[str, Any]:
-        planned = self.plan.evaluation
-        assert planned is not None, "an evaluation was planned"
-        alone = None if planned.target is None else planned.target.epsilon
-        return {"epsilon_alone": alone, "loss_bound": planned.scoring.loss_bound, **evaluation.to_dict()}
-
     def _own(self) -> list[dict[str, Any]]:
         """The target of each client, if clients have separate budgets."""
         guarantee, calibration, federation = self.guarantee, self.calibration, self.federation
@@ -156,6 +150,12 @@ class Run:
     def _own_test(self) -> tuple[str, ...]:
         """The test metric, if it is measured on records of the clients and not on public ones."""
         return () if self.federation.schema is None else ("test_metric",)
+
+    def _evaluated(self, evaluation: PrivateEvaluation) -> dict[str, Any]:
+        planned = self.plan.evaluation
+        assert planned is not None, "an evaluation was planned"
+        alone = None if planned.target is None else planned.target.epsilon
+        return {"epsilon_alone": alone, "loss_bound": planned.scoring.loss_bound, **evaluation.to_dict()}
 
     def summary(self, directory: Path | None = None) -> dict[str, Any]:
         """The run as one flat JSON object. Numbers of records are None where the promise protects them."""

@@ -47,12 +47,12 @@ class PersonModel:
 
     def losses(self, point: Tensor, batch: Batch) -> Tensor:
         """The mean loss of each person's rows."""
-        rows, shares = self._unbundled(batch)
+        rows, shares = self.unbundled(batch)
         return sums_by_client(self.rows.losses(self._points(point, batch), rows) * shares, rows.counts)
 
     def gradients(self, point: Tensor, batch: Batch) -> LayeredGradients:
         """The mean gradient of each person's rows, written out."""
-        rows, shares = self._unbundled(batch)
+        rows, shares = self.unbundled(batch)
         means = self.rows.gradients(self._points(point, batch), rows).weighted_sums(shares)
         return LayeredGradients.written(means, batch.counts)
 
@@ -62,10 +62,10 @@ class PersonModel:
 
     def metric(self, point: Tensor, batch: Batch) -> float:
         """The metric over all rows, each counting the same."""
-        rows, _ = self._unbundled(batch)
+        rows, _ = self.unbundled(batch)
         return self.rows.metric(point, Batch(rows.features, rows.targets, torch.tensor([rows.records])))
 
-    def _unbundled(self, batch: Batch) -> tuple[Batch, Tensor]:
+    def unbundled(self, batch: Batch) -> tuple[Batch, Tensor]:
         """The rows in use, as a batch in which every person is a client, and the share of each row."""
         shares = batch.features[..., -1]
         used = shares > 0

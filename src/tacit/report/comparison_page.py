@@ -17,6 +17,7 @@ from tacit.report.run_page import (
     metric_interval,
     public_blocks,
     repeat_blocks,
+    unit_of,
     whose_test_records,
 )
 from tacit.report.words import in_bytes, plain_promise, strength
@@ -72,7 +73,7 @@ def _promises(entries: Sequence[Entry], *, tuned: bool) -> list[Block]:
     for name, (first, *_), _ in entries:
         said = ("bad", "not private", "Shown only to see what privacy costs.")
         if first["privacy"] != "none":
-            promise = plain_promise(first["epsilon"], first["delta"], first["unit"], first["adversary"])
+            promise = plain_promise(first["epsilon"], first["delta"], unit_of(first), first["adversary"])
             said = (*strength(first["epsilon"]), promise)
         alike.setdefault(said, []).append(name)
     lines = [(tone, f"{', '.join(names)}: {word}.", promise) for (tone, word, promise), names in alike.items()]

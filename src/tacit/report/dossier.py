@@ -21,7 +21,7 @@ from tacit.report.page import (
 )
 from tacit.report.run_page import Repeat, repeat_blocks
 from tacit.report.terms import glossary
-from tacit.report.words import plain_meaning, plain_promise, strength
+from tacit.report.words import plain_meaning, plain_promise, protected_unit, strength
 
 FIELDS = (
     ("Purpose of the processing", "what the model is for, and what it must not be used for"),
@@ -128,7 +128,8 @@ def _promises(signed: Mapping[str, Mapping[str, Any]]) -> list[Block]:
     blocks: list[Block] = []
     alike: dict[tuple[Any, ...], list[str]] = {}
     for site, silo in signed.items():
-        key = (silo["epsilon"]["collaboration"], silo["delta"], silo["unit"], silo["adversary"], silo["promise"])
+        cost, unit = silo["epsilon"]["collaboration"], protected_unit(silo["unit"], silo["public"])
+        key = (cost, silo["delta"], unit, silo["adversary"], silo["promise"])
         alike.setdefault((silo["insecure_reproducible"], *key), []).append(site)
     for (insecure, epsilon, delta, unit, adversary, promise), sites in alike.items():
         who = f"To the people whose records {', '.join(sites)} hold{'s' if len(sites) == 1 else ''}"
@@ -206,7 +207,7 @@ def _terms(silo: Mapping[str, Any], signed: Mapping[str, Mapping[str, Any]]) -> 
     noises = sorted({float(one["noise_multiplier"]) for one in signed.values()})
     multiplier = f"{noises[0]:.4g}" if len(noises) == 1 else f"{noises[0]:.4g} to {noises[-1]:.4g}"
     return (
-        *glossary(str(silo["unit"]), str(silo["adversary"]), str(silo["adjacency"])),
+        *glossary(protected_unit(silo["unit"], silo["public"]), silo["adversary"], silo["adjacency"]),
         (
             "threat model",
             "Whoever runs the server may be curious, keep every message for ever, choose what to ask next, and "
@@ -241,11 +242,15 @@ def _not_protected(silo: Mapping[str, Any]) -> tuple[str, ...]:
         "The model against misuse, and decisions made with it.",
     ]
     if silo.get("unit") == "record":
+        person = protected_unit("record", silo["public"]) == "person"
         lines[1:1] = [
-            "A person with several records is protected less than one with a single record, also across silos.",
+            f"A person with {'rows at several silos' if person else 'several records'} as well as the promise "
+            "says: the epsilons of all of them add up.",
             "A silo as a whole: that it took part, how much it sent, and what most of its records have in "
             "common.",
         ]
+    if silo.get("adversary") == "secure-sum":
+        lines.append("Anybody to the full extent, if more silos than agreed help the server.")
     if silo.get("adversary") == "shuffler":
         lines.append(
             "Anybody to the full extent, if the shuffler helps the server; the certificate has that epsilon."

@@ -26,7 +26,7 @@ from tacit.report.page import (
     render_page,
 )
 from tacit.report.terms import glossary
-from tacit.report.words import in_bytes, plain_meaning, plain_promise, strength
+from tacit.report.words import in_bytes, plain_meaning, plain_promise, protected_unit, strength
 
 Summary = Mapping[str, Any]
 """A run's summary.json."""
@@ -86,7 +86,7 @@ def run_page(summaries: Sequence[Summary], histories: Sequence[Rows], repeat: Re
     if private:
         sections.append(
             Section(
-                "The words used here", [Facts(glossary(first["unit"], first["adversary"], first["adjacency"]))]
+                "The words used here", [Facts(glossary(unit_of(first), first["adversary"], first["adjacency"]))]
             )
         )
     return render_page(
@@ -103,7 +103,7 @@ def promise_blocks(summaries: Sequence[Summary]) -> list[Block]:
     if first["privacy"] == "none":
         why = "Nothing is promised to anybody: the noise was switched off. Do not run this on real records."
         return [Verdict("bad", "Not private", (why,))]
-    epsilon, delta, unit = first["epsilon"], first["delta"], first["unit"]
+    epsilon, delta, unit = first["epsilon"], first["delta"], unit_of(first)
     tone, word = strength(epsilon)
     lines = [plain_promise(epsilon, delta, unit, first["adversary"]), plain_meaning(epsilon, delta, unit)]
     if len(summaries) > 1:
@@ -124,6 +124,11 @@ def promise_blocks(summaries: Sequence[Summary]) -> list[Block]:
     if first.get("clients_own"):
         blocks.append(_own_budgets(first["clients_own"]))
     return blocks
+
+
+def unit_of(summary: Summary) -> str:
+    """Whom the promise of a run protects."""
+    return protected_unit(summary["unit"], summary.get("public", ()))
 
 
 def shown_epsilon(epsilon: float | None) -> float | int | str:

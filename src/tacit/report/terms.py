@@ -5,12 +5,14 @@ from __future__ import annotations
 _TRUST = {
     "server": "Local: every client adds its own noise before anything leaves it. Nobody else is trusted.",
     "shuffler": "Shuffled: every client adds noise, and a shuffler is trusted to mix messages and help nobody.",
+    "secure-sum": "Secure sums: messages are masked, so that the server can open only sums over enough clients.",
     "cohort": "Secure sums: only each round's sum is seen. Whoever computes it is trusted to show nothing else.",
     "sum": "Secure sums: only each round's sum is seen, not who took part. Whoever computes it is trusted.",
     "model": "Central: the server is trusted with everything that clients send.",
 }
 _UNITS = {
     "record": "One record. A person with several records is protected less: their records' epsilons add up.",
+    "person": "One person with all rows at a client. With rows at several clients, their epsilons add up.",
     "client": "One client with all of its records.",
 }
 
@@ -22,14 +24,14 @@ def glossary(unit: str, adversary: str, adjacency: str) -> tuple[tuple[str, str]
         "add-remove": f"Two data sets of which one does not use one {unit} (unbounded; the weaker choice).",
     }
     return (
-        ("unit of privacy", _UNITS.get(unit, unit)),
+        ("unit of privacy", _UNITS[unit]),
         (
             "privacy loss budget (epsilon, delta)",
             "Epsilon limits how much more likely anything seen becomes because of one unit: by a factor of at "
             "most e^epsilon, apart from a probability of delta. Smaller is better; 0 would reveal nothing.",
         ),
-        ("neighbouring data sets", neighbours.get(adjacency, adjacency)),
-        ("trust model", _TRUST.get(adversary, adversary)),
+        ("neighbouring data sets", neighbours[adjacency]),
+        ("trust model", _TRUST[adversary]),
         (
             "composition",
             "Everything that a client releases is accounted for together. What is computed from releases later "

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from tacit.privacy.promises.protection import round_up
+from tacit.privacy.promises.terms import PERSONS
 
 STRONG, MODERATE, WEAK = 1.0, 5.0, 20.0
 """Up to these epsilons a promise is called strong, moderate and weak. No standard says so; NIST SP 800-226 and
@@ -15,10 +16,22 @@ Ponomareva et al. (2023) call epsilons up to 1 strong, and warn of those above 1
 _AGAINST = {
     "server": "Nobody, not even the server and all other parties together,",
     "shuffler": "The server, as long as the shuffler is honest and no client helps it,",
+    "secure-sum": "The server, which can open nothing but sums over enough clients,",
     "cohort": "Nobody who sees only each round's sum and who took part",
     "sum": "Nobody who sees only each round's sum",
     "model": "Nobody who sees only the final model",
 }
+_CONTENT = {
+    "record": "any one record contained",
+    "person": "the rows of any one person contained",
+    "client": "the data of any one client are",
+}
+_THING = {"record": "one record", "person": "the rows of one person", "client": "the data of one client"}
+
+
+def protected_unit(unit: str, public: Collection[str]) -> str:
+    """Whom a promise protects: "record", "person" (with all rows at a client) or "client"."""
+    return "person" if unit == "record" and PERSONS in public else unit
 
 
 def strength(epsilon: float | None) -> tuple[str, str]:
@@ -42,11 +55,10 @@ def plain_promise(epsilon: float | None, delta: float | None, unit: str, adversa
     """
     if epsilon is None or delta is None or math.isinf(epsilon):
         return "Nothing is promised to anybody."
-    who = _AGAINST.get(adversary, f"Nobody of the kind {adversary!r}")
+    who = _AGAINST[adversary]
     can = "cannot tell" if who.startswith("The ") else "can tell"
-    whose = "any one record contained" if unit == "record" else "the data of any one client are"
     return (
-        f"{who} {can} from what was sent what {whose}, up to epsilon = {round_up(epsilon):g} at delta = "
+        f"{who} {can} from what was sent what {_CONTENT[unit]}, up to epsilon = {round_up(epsilon):g} at delta = "
         f"{delta:g}. This is a {strength(epsilon)[1]} promise."
     )
 
@@ -67,10 +79,9 @@ def plain_meaning(epsilon: float, delta: float, unit: str) -> str:
     # The chance of a wrong guess is rounded down to two digits, so that no promise reads as 100%.
     wrong = 1 - share
     shown = f"{100 - 100 * _rounded_down(wrong):.12g}" if wrong > 1e-9 else "100"
-    thing = "one record" if unit == "record" else "the data of one client"
     return (
-        f"Suppose that somebody knows everything except which of two equally likely versions of {thing} was "
-        f"used. After seeing everything that was sent, they guess right at most {shown}% of the time; a coin "
+        f"Suppose that somebody knows everything except which of two equally likely versions of {_THING[unit]} "
+        f"was used. After seeing everything that was sent, they guess right at most {shown}% of the time; a coin "
         "would be right half the time."
     )
 

@@ -31,6 +31,7 @@ from tacit.errors import RequestError, count, positive
 from tacit.federation import Batch
 from tacit.models.gradients import sums_by_client
 from tacit.models.model import Model
+from tacit.models.persons import PersonModel
 
 EDGES = (0.05, 0.12, 0.22, 0.35, 0.5, 0.65, 0.78, 0.88, 0.95)
 """The usual limits between bins of probabilities: narrower near 0 and 1, where good models put most records."""
@@ -139,22 +140,28 @@ class Scoring:
         return sums_by_client(self.vectors(model, point, batch), batch.counts)
 
     def vectors(self, model: Model, point: Tensor, batch: Batch) -> Tensor:
-        """The vector of every record: (records, dim) double, each of norm at most `bound`."""
+        """The vector of every record: (records, dim) double, each of norm at most `bound`.
+
+        That of a person with several rows is the mean over the rows, whose norm is no larger.
+        """
+        if isinstance(model, PersonModel):
+            rows, _ = model.unbundled(batch)
+            return sums_by_client(self.vectors(model.rows, point, rows), rows.counts) / rows.counts[:, None]
         records, parts = batch.records, self.parts
         group = torch.zeros(records, dtype=torch.int64) if self.groups is None else self.groups.of(batch.features)
-        rows = torch.arange(records)
+        every = torch.arange(records)
         made = torch.zeros(records, self.dim, dtype=torch.float64)
         losses = _finite(model.losses(point, batch), self.loss_bound).clamp(0, self.loss_bound)
-        made[rows, parts["loss"].start + group] = losses / self.loss_bound - 0.5
+        made[every, parts["loss"].start + group] = losses / self.loss_bound - 0.5
         if self.groups is not None:
-            made[rows, parts["count"].start + group] = 1.0
+            made[every, parts["count"].start + group] = 1.0
         if self.classes is not None:
             right = (model.predict(point, batch.features) == batch.targets).double().cpu()
             chance, label = self._chance(model, point, batch, right)
-            made[rows, parts["accuracy"].start + group] = right - 0.5
-            made[rows, parts["calibration"].start + group] = (chance - label) / 2
+            made[every, parts["accuracy"].start + group] = right - 0.5
+            made[every, parts["calibration"].start + group] = (chance - label) / 2
             bins = torch.bucketize(chance, torch.tensor(self.edges, dtype=torch.float64), right=True)
-            made[rows, parts["histogram"].start + 2 * bins + label.long()] = 1.0
+            made[every, parts["histogram"].start + 2 * bins + label.long()] = 1.0
         return made - self.centre
 
     def _chance(self, model: Model, point: Tensor, batch: Batch, right: Tensor) -> tuple[Tensor, Tensor]:
