@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -134,17 +135,8 @@ def test_run_prints_one_json_object_and_leaves_a_run_directory(tmp_path: Path) -
             ["plan", "--clients=2", "--records=9", "--dim=2", "--model=svm", "--set=data=digits"],
             "plan without data",
         ),
-        (["plan", "--choose", "--rounds=5"], "leave out --rounds"),
-        (
-            [
-                "plan",
-                "--choose",
-                "--algorithm=noisy-mb-sgd,cdp-sgd",
-                "--set=algorithm.projection=ball:5",
-                "--out=mixed.toml",
-            ],
-            "cannot be ranked together",
-        ),
+        (["plan", "--choose", "--step=5"], "leave out --step"),
+        (["plan", "--trials=2"], "need --choose"),
         (["run", "--clients=ten"], "--clients"),
         (["run", "--batch=inf", "--set=algorithm.sampling=poisson", "--algorithm=ldp-sgd"], "batch must be"),
         (["run", "--set=algorithm.step=0"], "step must be"),
@@ -286,18 +278,28 @@ def test_a_plan_without_data_says_so_and_its_recipe_waits_for_them(inside: Insid
         "--algorithm=ldp-sgd",
     ]  # fmt: skip
     assert "no data was read" in " ".join(inside(*arguments).stdout.split())
-    done = inside(*arguments, "--choose", "--out=plan.toml")
+    done = inside(*arguments, "--choose", "--trials=2", "--out=plan.toml")
     assert "no data was read: 3 clients with 100 records each, 5 features" in " ".join(done.stdout.split())
     unfilled = inside("run", "plan.toml")
     assert unfilled.returncode == 2
     assert "unknown data set 'fill-in-your-data'" in " ".join(unfilled.stderr.split())
     filled = inside("run", "plan.toml", "--data=breast-cancer", "--rounds=2", "--json", "--out=here")
     assert 0 < json.loads(filled.stdout)["epsilon"] <= 2
-    sheet = json.loads(inside(*arguments, "--choose", "--json").stdout)
+    sheet = json.loads(inside(*arguments, "--choose", "--trials=2", "--json").stdout)
     assert sheet["shape"] == {
         "clients": 3, "records_per_client": 100, "features": 5, "classes": 2, "feature_norm": 1.0,
     }  # fmt: skip
     assert sheet["recipe"] == (tmp_path / "plan.toml").read_text()
+
+
+def test_a_choice_ends_with_the_command_to_run(inside: Inside) -> None:
+    done = inside(
+        "plan", "--choose", "--data=breast-cancer", "--clients=5", "--algorithm=noisy-mb-sgd", "--trials=1"
+    )
+    line = next(line for line in done.stdout.splitlines() if line.strip().startswith("tacit run"))
+    summary = json.loads(inside(*shlex.split(line)[1:], "--json", "--out=here").stdout)
+    assert summary["epsilon"] <= 8
+    assert summary["test_metric"] > 0.9
 
 
 def test_compare_at_several_epsilons_shows_twins_as_not_private(inside: Inside, tmp_path: Path) -> None:

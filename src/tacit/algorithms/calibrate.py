@@ -185,7 +185,6 @@ def calibrate(
     adjacency = targets[0].adjacency
     trust.check(work, algorithm.uplink, algorithm.participation, federation)
     sizes = _sizes(work, federation)
-    trust.check_target(work, privacy)
 
     def with_also(run: dp_event.DpEvent) -> dp_event.DpEvent:
         return run if also is None else events.composed([run, also])

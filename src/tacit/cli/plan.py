@@ -15,11 +15,11 @@ from tacit.errors import RequestError
 if TYPE_CHECKING:
     from tacit.engine.recipe import Recipe
     from tacit.federation import Federation
+    from tacit.planning.choice import Candidate
     from tacit.planning.needs import Needs
-    from tacit.planning.planner import Candidate
     from tacit.planning.trusts import TrustRow
 
-_SHOWN = 20
+_SHOWN = 12
 """How many candidates are printed; --json has all of them."""
 
 YOUR_DATA = "fill-in-your-data"
@@ -28,8 +28,9 @@ YOUR_DATA = "fill-in-your-data"
 HELP = """Show how much noise each algorithm would need for a promise, before anything is run.
 
 First for the planned batch, then for a grid of batch sizes at the same number of rounds: smaller batches do not
-need less noise, and very small ones need far more. With --choose, rank candidate recipes by what theory
-guarantees. To plan without data, give the shape of the data instead: --clients, --records and --dim."""
+need less noise, and very small ones need far more. With --choose, find a good recipe: by predictions from public
+numbers and by trials on synthetic records, never on private ones. To plan
+without data, give the shape of the data instead: --clients, --records and --dim."""
 
 
 @o.recipe_options("privacy", "adversary", "seed")
@@ -47,17 +48,22 @@ def plan(
         int | None, typer.Option(help="Without data: the number of classes, unless the model implies it.")
     ] = None,
     choose: Annotated[
-        bool, typer.Option("--choose", help="Choose batch, rounds, step, compressor and clip norm.")
+        bool,
+        typer.Option(
+            "--choose",
+            help="Choose algorithm, model (of --model A,B), rounds, batch, compressor and clip norm. What is "
+            "given is kept.",
+        ),
     ] = False,
     bit_budget: Annotated[
         float | None, typer.Option(help="With --choose: the most bits a client may send in the whole run.")
     ] = None,
     trials: Annotated[
-        int,
+        int | None,
         typer.Option(
-            help="With --choose: try this many of the best on synthetic data, also with smaller clip norms."
+            help="With --choose: how many candidates to try on synthetic records. [dim]8 unless given[/]"
         ),
-    ] = 0,
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="With --choose: write the chosen recipe to this file.")] = None,
     as_json: o.Json = False,
     settings: o.Set = None,
@@ -67,6 +73,8 @@ def plan(
     from tacit.planning.needs import noise_needs
     from tacit.planning.trusts import what_trust_buys
 
+    models = o.parse_list("--model", given["model"]) if choose and "model" in given else []
+    given = {**given, "model": models[0]} if models else given
     names = [name for text in algorithm or [] for name in o.parse_list("--algorithm", text)]
     o.check_taken([*given, *o.parsed(settings)], names or ALGORITHMS)
     stand_in = None
@@ -76,22 +84,27 @@ def plan(
         recipe = _recipe_without_data(recipe_file, given, settings)
         stand_in = _stand_in(recipe, records, dim, classes)
     if choose:
-        for option in ("rounds", "batch", "compressor", "step"):
-            if {option, f"algorithm.{option}"} & given.keys():
-                raise RequestError(f"--choose picks the {option}: leave out --{option} or --choose")
-        _choose(recipe, names, bit_budget, trials, out, stand_in, data_dir, as_json)
+        if "algorithm.step" in given:
+            raise RequestError("--choose derives steps from the noise: leave out --step or --choose")
+        _choose(recipe, names, models, bit_budget, trials, out, stand_in, data_dir, as_json)
         return
-    if bit_budget is not None or trials or out is not None:
+    if bit_budget is not None or trials is not None or out is not None:
         raise RequestError("--bit-budget, --trials and --out need --choose")
     needs = noise_needs(recipe, algorithms=names, federation=stand_in, data_dir=data_dir)
-    compared = next((name for name in names if not ALGORITHMS[name].client_coins), "noisy-mb-sgd")
-    trusts = what_trust_buys(recipe, algorithm=compared, federation=stand_in, data_dir=data_dir)
+    # Rows about records take their number as public, so they must not stand beside plans for whole clients alone.
+    compared = [name for name in names or ["noisy-mb-sgd"] if not ALGORITHMS[name].client_coins][:1]
+    trusts = [
+        row
+        for name in compared
+        for row in what_trust_buys(recipe, algorithm=name, federation=stand_in, data_dir=data_dir)
+    ]
     if as_json:
         rows = [row.to_dict() for row in trusts]
         print(json.dumps({**_sheet(needs), "trust": rows, "shape": _shape(recipe, stand_in)}))
     else:
         _show(needs)
-        _show_trusts(trusts)
+        if trusts:
+            _show_trusts(trusts)
         _say_shape(recipe, stand_in)
 
 
@@ -155,24 +168,28 @@ def _say_shape(recipe: Recipe, stand_in: Federation | None) -> None:
 def _choose(
     recipe: Recipe,
     names: list[str],
+    models: list[str],
     bit_budget: float | None,
-    trials: int,
+    trials: int | None,
     out: Path | None,
     stand_in: Federation | None,
     data_dir: Path | None,
     as_json: bool,
 ) -> None:
     from tacit.engine.files import write_atomically
-    from tacit.planning.planner import candidates
-    from tacit.planning.trials import try_out
+    from tacit.planning.choice import CONSIDERED, TRIALS, choose, command
 
-    found = candidates(
-        recipe, algorithms=names or None, bit_budget=bit_budget, federation=stand_in, data_dir=data_dir
+    ranked = choose(
+        recipe,
+        algorithms=names or CONSIDERED,
+        models=models or [None],
+        trials=TRIALS if trials is None else trials,
+        bit_budget=bit_budget,
+        federation=stand_in,
+        data_dir=data_dir,
     )
-    tried = try_out(found, recipe, most=trials, federation=stand_in, data_dir=data_dir) if trials else []
-    losses = {trial.candidate: trial.train_loss for trial in tried}
-    ranked = [*losses, *(candidate for candidate in found if candidate not in losses)]
-    chosen = ranked[0].recipe(recipe).to_toml()
+    best = ranked[0].recipe
+    chosen = best.to_toml()
     if stand_in is not None:
         chosen = (
             f"# {_shape_sentence(recipe, stand_in)}\n"
@@ -182,51 +199,48 @@ def _choose(
     if out is not None:
         write_atomically(out, chosen.encode())
     if as_json:
-        rows = [{**c.to_dict(), "synthetic_train_loss": losses.get(c)} for c in ranked]
         sheet = {"chosen": ranked[0].to_dict(), "recipe": chosen, "shape": _shape(recipe, stand_in)}
-        print(json.dumps({**sheet, "candidates": rows}))
+        rows = [candidate.to_dict() for candidate in ranked]
+        print(json.dumps({**sheet, "command": command(best, data_dir), "candidates": rows}))
         return
-    _show_candidates(ranked, losses)
+    _show_candidates(ranked)
     _say_shape(recipe, stand_in)
     if out is not None:
         print(f"Chosen recipe: {out}" + (f" (replace data = {YOUR_DATA!r})" if stand_in is not None else ""))
+    print(f"Run it with:\n\n  {command(best, data_dir)}\n")
 
 
-def _show_candidates(ranked: list[Candidate], losses: dict[Candidate, float]) -> None:
+def _show_candidates(ranked: list[Candidate]) -> None:
     from rich.console import Console
     from rich.table import Table
 
     best = ranked[0]
-    order = "tried candidates first, by loss" if losses else "best first"
-    title = f"bound on the {best.quantity}, {order}"
+    tried = sum(candidate.score is not None for candidate in ranked)
+    title = "candidates, best first" + (f"; the first {tried} by trials" if tried else "")
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, collapse_padding=True)
-    headings = ["algorithm", "rounds", "batch", "compressor", "step", "clip", "noise", "kB", "bound"]
-    for heading in headings + (["loss"] if losses else []):
-        table.add_column(
-            heading, justify="left" if heading in ("algorithm", "compressor") else "right", no_wrap=True
-        )
+    several = len({candidate.recipe.model for candidate in ranked}) > 1
+    words = ["algorithm", "model"] if several else ["algorithm"]
+    for heading in (*words, "compressor", "rounds", "batch", "clip", "kB", "loss", "trial"):
+        left = heading in (*words, "compressor")
+        table.add_column(heading, justify="left" if left else "right", no_wrap=True)
     for row in ranked[:_SHOWN]:
-        cells = [
-            row.algorithm, str(row.rounds), "full" if row.batch is None else f"{row.batch:.0%}",
-            row.compressor or "", f"{row.step:.3g}", f"{row.clip_norm:.3g}", f"{row.noise_std:.3g}",
-            f"{row.uplink_bits_per_client / 8000:.0f}", "none" if row.bound is None else f"{row.bound:.3g}",
-        ]  # fmt: skip
-        if losses:
-            cells.append(f"{losses[row]:.4g}" if row in losses else "")
-        table.add_row(*cells, style="bold green" if row is best else None)
+        cells = row.to_dict()
+        clip, batch = cells["clip_norm"], cells["batch"]
+        table.add_row(
+            *(str(cells[word]) for word in words), cells["compressor"] or "", str(cells["rounds"]),
+            "full" if batch is None else f"{batch:g}", "" if clip is None else f"{clip:.3g}",
+            f"{row.uplink_bits_per_client / 8000:.0f}", f"{row.excess:.3g}",
+            "" if row.score is None else f"{row.score:.4g}",
+            style="bold green" if row is best else None,
+        )  # fmt: skip
     console = Console()
     console.print(table)
-    notes = [f"{len(ranked)} candidates, all at the promised epsilon. Bounds are for the worst case."]
-    if losses:
-        notes.append(
-            "Losses come from trials on synthetic data with one seed. Where the bound is 'none', the clip norm "
-            "shortens gradients. The theory does not cover that; only the trial supports it."
-        )
-    if best.lipschitz is None:
-        notes.append(
-            "The loss has no Lipschitz constant: the bounds hold if no gradient is longer than the clip norm."
-        )
-    console.print(f"[dim]{' '.join(notes)} No private data was read.[/]", highlight=False)
+    console.print(
+        f"[dim]{len(ranked)} candidates, all at the promised epsilon, with steps derived from their noise. loss: "
+        "what noise is predicted to add, roughly. trial: the metric on synthetic records. Only the order counts. "
+        "No private data was read.[/]",
+        highlight=False,
+    )
 
 
 def _sheet(needs: Needs) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from tacit.compress import Direct, Identity, parse_compressor
 from tacit.engine.defaults import ROUNDS, good_settings
 from tacit.engine.recipe import Recipe
 from tacit.engine.targets import for_each_client
-from tacit.errors import RequestError
+from tacit.errors import RequestError, positive
 from tacit.federation import Federation
 from tacit.models.model import Model
 from tacit.noise.randomness import Randomness
@@ -173,7 +173,7 @@ def feature_norm(recipe: Recipe) -> float | None:
     """The public bound on the norm of a record's features, if there is one."""
     if recipe.feature_norm is None and recipe.data_settings.get("unit_norm") is True:
         return 1.0
-    return recipe.feature_norm
+    return None if recipe.feature_norm is None else positive("feature_norm", recipe.feature_norm)
 
 
 def with_theory_smoothing(

@@ -46,14 +46,11 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinear):  # type: ig
     privacy : "record"; or "none" for a model without any bound, noise or promise.
     alpha : strength of the penalty.
     fit_intercept : whether to fit an intercept.
-    clip_norm : the norm that a record's gradient is clipped to. Its norm is at most sqrt(1 + ||x||^2) (softmax:
-        sqrt(2) times that); a smaller bound needs less noise, a larger one distorts less.
-    feature_norm : a public bound on the norm of a record's features: a larger one means shorter steps. By default
-        sqrt(n_features/3), the root mean square of features that are uniform on [-1, 1] or [0, 1]; without
-        privacy it is measured.
-    model_norm : approximate norm of the coefficients of a good model: a larger one tolerates more noise. By
-        default 30 (1 for `FederatedRidge`).
-    rounds : number of rounds. The noise of a round grows with their square root.
+    clip_norm : the norm that a record's gradient is clipped to; a smaller bound needs less noise, a larger one
+        distorts less. By default 0.3 times the norm that features are assumed to have.
+    feature_norm : a public bound on the norm of a record's features. By default they are assumed to be of about
+        1/2 each.
+    rounds : number of rounds; by default as many as help (100 without privacy).
     weights : "records" for p_i = n_i/n, "equal" for equal p_i, or one number per client, in order of `clients_`.
     trust : "sum" if the server can open only sums over clients; by default it sees every message.
     quorum, colluding : with trust = "sum", the fewest clients in a sum and the most that may help the server; by
@@ -70,8 +67,6 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinear):  # type: ig
     guarantee_ : what was promised (`tacit.Guarantee`), or None.
     history_, run_ : for the researcher only: computed from records without noise. Not pickled.
     """
-
-    usual_model_norm = 30.0
 
     def decision_function(self, X: Any) -> AnyArray:
         """X @ coef_.T + intercept_: (records,) for two classes, else (records, classes)."""
@@ -116,8 +111,6 @@ class FederatedRidge(RegressorMixin, FederatedLinear):  # type: ignore[misc]
     >>> model.score(X, y) > 0.9, model.guarantee_.epsilon <= 2
     (True, True)
     """
-
-    usual_model_norm = 1.0
 
     def predict(self, X: Any) -> AnyArray:
         """X @ coef_ + intercept_."""
