@@ -13,7 +13,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tacit.sums.arithmetic import Ring
-from tacit.sums.group import Group, Rounds
+from tacit.sums.group import Rounds, SumGroup
 from tacit.sums.requests import Closing
 from tacit.sums.server import Prepared, deliver, opened, prepare, rounds_ahead
 from tacit.sums.silo import SiloState, SumSilo
@@ -26,7 +26,7 @@ def measure(silos: int, quorum: int, colluding: int) -> None:
     """Print the times of one group."""
     keys = [Ed25519PrivateKey.generate() for _ in range(silos)]
     publics = tuple(key.public_key().public_bytes_raw() for key in keys)
-    group = Group(bytes(32), publics, quorum, colluding)
+    group = SumGroup(bytes(32), publics, quorum, colluding)
     parties = [SumSilo(group, n, key) for n, key in enumerate(keys)]
     states = [SiloState()] * silos
     spent = 0.0

@@ -30,7 +30,7 @@ from tacit.federation import Federation
 from tacit.privacy import Adversary
 from tacit.sums import encoding as encodings
 from tacit.sums.group import Rounds
-from tacit.sums.requests import Closing, Kind
+from tacit.sums.requests import Closing, SumStep
 from tacit.sums.server import Prepared, TooFewError, deliver, opened, prepare
 
 RUN = "0123456789abcdef" * 2
@@ -313,16 +313,16 @@ def test_messages_and_requests_without_keys_are_refused(consortium: Make) -> Non
     assert (reply.code, reply.body) == (Code.SUM_REFUSED, b"")
     with made.silo("site-0").ledger.page() as page:
         assert page.account.runs == (), "nothing was charged"
-    for body in (b"", b"\x09", bytes([Kind.SIGN]), bytes([Kind.REVEAL]) * 200):
+    for body in (b"", b"\x09", bytes([SumStep.SIGN]), bytes([SumStep.REVEAL]) * 200):
         assert _ask(made, "site-0", body).code is Code.SUM_REFUSED
     assert _ask(made, "site-0", b"\x01", job="0" * 64).code is Code.OTHER_JOB
     other = consortium()
-    assert _ask(other, "site-0", bytes([Kind.ADVERTISE]) + Rounds(0, 0, 1).to_bytes()).code is Code.OTHER_JOB
+    assert _ask(other, "site-0", bytes([SumStep.ADVERTISE]) + Rounds(0, 0, 1).to_bytes()).code is Code.OTHER_JOB
 
 
 def test_the_secrets_of_unknown_runs_do_not_pile_up(consortium: Make) -> None:
     made = consortium(**RECORDS)
-    request = bytes([Kind.ADVERTISE]) + Rounds(0, 0, 1).to_bytes()
+    request = bytes([SumStep.ADVERTISE]) + Rounds(0, 0, 1).to_bytes()
     for number in range(4):
         assert _ask(made, "site-0", request, run=f"{number:032x}").code is Code.OK
     assert len(list((made.directory / "site-0" / "sums").glob("*.json"))) == 1

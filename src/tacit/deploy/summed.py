@@ -26,7 +26,7 @@ from tacit.deploy.summing import Summing
 from tacit.engine.files import write_atomically
 from tacit.errors import MessageError
 from tacit.sums.arithmetic import Residues
-from tacit.sums.group import Group, Rounds
+from tacit.sums.group import Rounds, SumGroup
 from tacit.sums.requests import Closing
 from tacit.sums.server import Ask, Prepared, TooFewError, deliver, opened, prepare, rounds_ahead
 
@@ -143,7 +143,9 @@ class Summed:
             "their sum. Nothing is lost: start the server again when they are back"
         )
 
-    def _opening(self, request: Request, read: Mapping[str, Residues], group: Group) -> tuple[Closing, Residues]:
+    def _opening(
+        self, request: Request, read: Mapping[str, Residues], group: SumGroup
+    ) -> tuple[Closing, Residues]:
         """The list of the round and the sum of its masked messages; the same after a restart."""
         length, context = Closing.length(group), hashlib.sha256(request.body).digest()
         stored = self._read("opening", request.run)
@@ -200,7 +202,7 @@ class Summed:
     def _pause(self) -> None:
         time.sleep(min(2.0, self._deadline_seconds / 10))
 
-    def _stored(self, run: str, group: Group) -> tuple[int, Prepared | None]:
+    def _stored(self, run: str, group: SumGroup) -> tuple[int, Prepared | None]:
         content = self._read("batch", run)
         if len(content) < _NUMBER.size:
             return -1, None
