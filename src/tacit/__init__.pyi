@@ -169,6 +169,7 @@ from tacit.algorithms.trust import Aggregator as Aggregator
 from tacit.algorithms.trust import Nobody as Nobody
 from tacit.algorithms.trust import Trust as Trust
 from tacit.algorithms.shuffler import Shuffler as Shuffler
+from tacit.algorithms.secure_sum import SecureSum as SecureSum
 
 # Errors.
 from tacit.errors import DataError as DataError
