@@ -15,6 +15,7 @@ import pytest
 import torch
 from benchmarks.in_process import NO_FAULT, Death
 
+from tacit.deploy import summed
 from tacit.deploy.frames import Reply, Request
 from tacit.deploy.guard import admit
 from tacit.deploy.mixing import point_digest
@@ -25,7 +26,7 @@ from tacit.deploy.signatures import CertificateError, sign
 from tacit.deploy.summing import SiloSums, Summing
 from tacit.engine.plan import plan
 from tacit.engine.simulate import simulate
-from tacit.errors import RequestError
+from tacit.errors import MessageError, RequestError
 from tacit.federation import Federation
 from tacit.privacy import Adversary
 from tacit.sums import encoding as encodings
@@ -424,3 +425,21 @@ def test_server_and_colluder_together_meet_the_noise_of_the_promise(
     ratio = float(noise.square().mean()) / needed**2
     assert ratio == pytest.approx(0.25 if halved else 1.0, rel=error)
     assert halved == (ratio < 1 - error)
+
+
+def test_a_silo_that_keeps_refusing_costs_one_new_batch(
+    consortium: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = consortium(**{**RECORDS, "rounds": 6})
+    check, batches = SiloSums.check_ready, []
+
+    def refuse(self: SiloSums, *asked: Any) -> None:
+        if self._me == 2:
+            raise MessageError("no")
+        check(self, *asked)
+
+    monkeypatch.setattr(SiloSums, "check_ready", refuse)
+    monkeypatch.setattr(summed, "prepare", lambda *asked: batches.append(1) or prepare(*asked))
+    finished = made.server().run()
+    assert len(batches) == 2
+    assert finished.problems == {"site-2 sum-refused": 6}

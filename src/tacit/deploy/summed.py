@@ -54,7 +54,8 @@ class Summed:
         self._deadline_seconds, self._attempts = deadline_seconds, attempts
         self._summing = Summing(job)
         self._prepared: tuple[str, Prepared] | None = None
-        self._newcomers = False
+        self._newcomers: set[str] = set()
+        self._served: set[str] = set()
 
     @cached_property
     def sent_bytes(self) -> int:
@@ -73,8 +74,9 @@ class Summed:
             return None
 
     def noted(self, problems: Mapping[str, Code]) -> None:
-        """A silo without keys is back: the next round gets a new batch with it."""
-        self._newcomers = Code.SUM_REFUSED in problems.values()
+        """If a silo without keys is back, the next round gets a new batch with it; once, if it fails again."""
+        refused = {site for site, code in problems.items() if code is Code.SUM_REFUSED}
+        self._newcomers = refused - self._served
 
     def prepare(self, request: Request) -> None:
         """Make sure that silos have keys for this round."""
@@ -105,7 +107,7 @@ class Summed:
                 continue
             if isinstance(made, Prepared):
                 self._write("batch", run, _NUMBER.pack(number) + made.to_bytes())
-                self._prepared, self._newcomers = (run, made), False
+                self._prepared, self._served, self._newcomers = (run, made), self._newcomers, set()
                 self._deliver(request, made)
                 return
             silos = sorted(made)
