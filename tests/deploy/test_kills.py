@@ -39,9 +39,9 @@ def kills() -> Iterator[ModuleType]:
         sys.modules.pop("kills", None)
 
 
-def test_seventy_kills_over_seven_kinds_of_runs(kills: ModuleType) -> None:
-    done = kills.in_process(70, seed=1, chance=0.03, a_run=10)
-    assert done["kills"] == 70
+def test_eighty_kills_over_eight_kinds_of_runs(kills: ModuleType) -> None:
+    done = kills.in_process(80, seed=1, chance=0.03, a_run=10)
+    assert done["kills"] == 80
     assert done["runs"] >= len(kills.SCENARIOS)
     assert done["wrong"] == {}
     assert {who.partition(" ")[0] for who in done["moments"]} >= {"server", "silo"}

@@ -15,6 +15,7 @@ import pytest
 import torch
 from benchmarks.in_process import NO_FAULT, Death
 
+from tacit.deploy import summed
 from tacit.deploy.frames import Reply, Request
 from tacit.deploy.guard import admit
 from tacit.deploy.mixing import point_digest
@@ -25,12 +26,12 @@ from tacit.deploy.signatures import CertificateError, sign
 from tacit.deploy.summing import SiloSums, Summing
 from tacit.engine.plan import plan
 from tacit.engine.simulate import simulate
-from tacit.errors import RequestError
+from tacit.errors import MessageError, RequestError
 from tacit.federation import Federation
 from tacit.privacy import Adversary
 from tacit.sums import encoding as encodings
 from tacit.sums.group import Rounds
-from tacit.sums.requests import Closing, Kind
+from tacit.sums.requests import Closing, SumStep
 from tacit.sums.server import Prepared, TooFewError, deliver, opened, prepare
 
 RUN = "0123456789abcdef" * 2
@@ -313,16 +314,16 @@ def test_messages_and_requests_without_keys_are_refused(consortium: Make) -> Non
     assert (reply.code, reply.body) == (Code.SUM_REFUSED, b"")
     with made.silo("site-0").ledger.page() as page:
         assert page.account.runs == (), "nothing was charged"
-    for body in (b"", b"\x09", bytes([Kind.SIGN]), bytes([Kind.REVEAL]) * 200):
+    for body in (b"", b"\x09", bytes([SumStep.SIGN]), bytes([SumStep.REVEAL]) * 200):
         assert _ask(made, "site-0", body).code is Code.SUM_REFUSED
     assert _ask(made, "site-0", b"\x01", job="0" * 64).code is Code.OTHER_JOB
     other = consortium()
-    assert _ask(other, "site-0", bytes([Kind.ADVERTISE]) + Rounds(0, 0, 1).to_bytes()).code is Code.OTHER_JOB
+    assert _ask(other, "site-0", bytes([SumStep.ADVERTISE]) + Rounds(0, 0, 1).to_bytes()).code is Code.OTHER_JOB
 
 
 def test_the_secrets_of_unknown_runs_do_not_pile_up(consortium: Make) -> None:
     made = consortium(**RECORDS)
-    request = bytes([Kind.ADVERTISE]) + Rounds(0, 0, 1).to_bytes()
+    request = bytes([SumStep.ADVERTISE]) + Rounds(0, 0, 1).to_bytes()
     for number in range(4):
         assert _ask(made, "site-0", request, run=f"{number:032x}").code is Code.OK
     assert len(list((made.directory / "site-0" / "sums").glob("*.json"))) == 1
@@ -424,3 +425,21 @@ def test_server_and_colluder_together_meet_the_noise_of_the_promise(
     ratio = float(noise.square().mean()) / needed**2
     assert ratio == pytest.approx(0.25 if halved else 1.0, rel=error)
     assert halved == (ratio < 1 - error)
+
+
+def test_a_silo_that_keeps_refusing_costs_one_new_batch(
+    consortium: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = consortium(**{**RECORDS, "rounds": 6})
+    check, batches = SiloSums.check_ready, []
+
+    def refuse(self: SiloSums, *asked: Any) -> None:
+        if self._me == 2:
+            raise MessageError("no")
+        check(self, *asked)
+
+    monkeypatch.setattr(SiloSums, "check_ready", refuse)
+    monkeypatch.setattr(summed, "prepare", lambda *asked: batches.append(1) or prepare(*asked))
+    finished = made.server().run()
+    assert len(batches) == 2
+    assert finished.problems == {"site-2 sum-refused": 6}

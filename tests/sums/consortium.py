@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tacit.errors import MessageError
 from tacit.sums.arithmetic import Residues
-from tacit.sums.group import Group, Rounds
+from tacit.sums.group import Rounds, SumGroup
 from tacit.sums.requests import Closing
 from tacit.sums.server import Prepared, deliver, prepare
 from tacit.sums.silo import SiloState, SumSilo
@@ -43,7 +43,7 @@ class Consortium:
     ) -> None:
         self.keys = [Ed25519PrivateKey.from_private_bytes(bytes([silo]) * 32) for silo in range(silos)]
         publics = tuple(key.public_key().public_bytes_raw() for key in self.keys)
-        self.group = Group(bytes(32), publics, quorum, colluding)
+        self.group = SumGroup(bytes(32), publics, quorum, colluding)
         self.disks = [SiloState().to_bytes()] * silos
         self.colluders, self.store_first = colluders, store_first
         self.everyone = range(silos)

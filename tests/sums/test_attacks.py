@@ -14,9 +14,9 @@ from tacit.errors import MessageError
 from tacit.sums import secrets as sums_secrets
 from tacit.sums import silo as sums_silo
 from tacit.sums.arithmetic import Residues
-from tacit.sums.group import Batch, Bundle, Group, Rounds
+from tacit.sums.group import Bundle, KeyBatch, Rounds, SumGroup
 from tacit.sums.masks import add_mask, agreed
-from tacit.sums.requests import Closing, Kind, signatures_to_bytes
+from tacit.sums.requests import Closing, SumStep, signatures_to_bytes
 from tacit.sums.secrets import Secrets, own_seed, pair_seed
 from tacit.sums.server import Prepared, TooFewError, opened
 from tacit.sums.shamir import SHARE_BYTES, restored
@@ -60,7 +60,7 @@ def _without_memory_on_disk(patch: pytest.MonkeyPatch) -> None:
     def forgetful(self: Consortium, request: bytes, silos: Sequence[int]) -> dict[int, bytes]:
         before = list(self.disks)
         answers = ask(self, request, silos)
-        if request[0] in (Kind.SIGN, Kind.REVEAL):
+        if request[0] in (SumStep.SIGN, SumStep.REVEAL):
             self.disks = before
         return answers
 
@@ -81,7 +81,7 @@ def test_two_sets(defended: bool) -> None:
 
 
 def _with_a_low_threshold(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Group, "threshold", 3)
+    patch.setattr(SumGroup, "threshold", 3)
 
 
 @_with_and_without(_with_a_low_threshold)
@@ -139,16 +139,16 @@ def test_a_swapped_round(defended: bool) -> None:
     consortium.prepared()
     consortium.all_masked(0, sent)
     closing = Closing(0, CONTEXT, frozenset(range(4)))
-    signatures = consortium.ask(bytes([Kind.SIGN]) + closing.to_bytes(consortium.group), range(5))
+    signatures = consortium.ask(bytes([SumStep.SIGN]) + closing.to_bytes(consortium.group), range(5))
     assert len(signatures) == 5
     consortium.all_masked(1, sent)
     again = dataclasses.replace(closing, round=1).to_bytes(consortium.group)
-    revealed = consortium.ask(bytes([Kind.REVEAL]) + again + signatures_to_bytes(signatures), range(1, 5))
+    revealed = consortium.ask(bytes([SumStep.REVEAL]) + again + signatures_to_bytes(signatures), range(1, 5))
     assert (revealed == {}) == defended
 
 
 def _without_identities(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Group, "has_signed", lambda *args: True)
+    patch.setattr(SumGroup, "has_signed", lambda *args: True)
 
 
 class _Impersonator:
@@ -159,12 +159,12 @@ class _Impersonator:
         self.secrets = {n: Secrets(bytes([n + 1]) * 32) for n in range(SILOS) if n != victim}
         self.key = Ed25519PrivateKey.generate()
 
-    def batch(self, bundle: bytes) -> Batch:
+    def batch(self, bundle: bytes) -> KeyBatch:
         forged = {n: s.bundle(self.rounds, self.group, self.key) for n, s in self.secrets.items()}
         forged[self.victim] = Bundle.from_bytes(bundle, self.rounds.count)
-        return Batch(self.rounds, dict(sorted(forged.items())))
+        return KeyBatch(self.rounds, dict(sorted(forged.items())))
 
-    def delivery(self, batch: Batch, parcels: bytes) -> bytes:
+    def delivery(self, batch: KeyBatch, parcels: bytes) -> bytes:
         rows = {
             n: b"".join(s.parcels(n, batch, self.group.threshold)) + bytes(64) for n, s in self.secrets.items()
         }
@@ -177,14 +177,14 @@ def test_forged_keys(defended: bool) -> None:
     """With keys that the server made for all others, it can remove every mask of one silo."""
     consortium, sent, victim = Consortium(SILOS, QUORUM, 1), messages(SILOS), 2
     forger = _Impersonator(consortium, victim, Rounds(0, 0, 1))
-    bundle = consortium.ask(bytes([Kind.ADVERTISE]) + forger.rounds.to_bytes(), [victim])[victim]
+    bundle = consortium.ask(bytes([SumStep.ADVERTISE]) + forger.rounds.to_bytes(), [victim])[victim]
     batch = forger.batch(bundle)
-    shared = consortium.ask(bytes([Kind.SHARE]) + batch.to_bytes(), [victim])
+    shared = consortium.ask(bytes([SumStep.SHARE]) + batch.to_bytes(), [victim])
     assert (shared == {}) == defended
     if defended:
         return
     delivery = forger.delivery(batch, shared[victim])
-    assert consortium.ask(bytes([Kind.DELIVER]) + delivery, [victim]) == {victim: b""}
+    assert consortium.ask(bytes([SumStep.DELIVER]) + delivery, [victim]) == {victim: b""}
     masked = consortium.mask(victim, 0, sent[victim])
     each = len(shared[victim][:-64]) // SILOS
     parcels = [shared[victim][n * each : (n + 1) * each] for n in range(SILOS)]
@@ -202,16 +202,16 @@ def test_keys_of_another_round(defended: bool) -> None:
     """A silo's keys of two rounds, exchanged by the server."""
     consortium = Consortium(SILOS, QUORUM, 1)
     rounds = Rounds(0, 0, 2)
-    answers = consortium.ask(bytes([Kind.ADVERTISE]) + rounds.to_bytes(), range(SILOS))
+    answers = consortium.ask(bytes([SumStep.ADVERTISE]) + rounds.to_bytes(), range(SILOS))
     bundles = {n: Bundle.from_bytes(answer, 2) for n, answer in answers.items()}
     bundles[1] = dataclasses.replace(bundles[1], rounds=bundles[1].rounds[::-1])
-    shared = consortium.ask(bytes([Kind.SHARE]) + Batch(rounds, bundles).to_bytes(), [0, 2, 3, 4])
+    shared = consortium.ask(bytes([SumStep.SHARE]) + KeyBatch(rounds, bundles).to_bytes(), [0, 2, 3, 4])
     assert (shared == {}) == defended
 
 
 def test_keys_of_another_session_or_batch() -> None:
     consortium, rounds = Consortium(SILOS, QUORUM, 1), Rounds(3, 0, 2)
-    bundle = Bundle.from_bytes(consortium.ask(bytes([Kind.ADVERTISE]) + rounds.to_bytes(), [1])[1], 2)
+    bundle = Bundle.from_bytes(consortium.ask(bytes([SumStep.ADVERTISE]) + rounds.to_bytes(), [1])[1], 2)
     elsewhere = dataclasses.replace(consortium.group, session=b"x" * 32)
     for group, other in (
         (elsewhere, rounds),
@@ -222,7 +222,7 @@ def test_keys_of_another_session_or_batch() -> None:
 
 
 def _with_a_cipher_for_all_batches(patch: pytest.MonkeyPatch) -> None:
-    def cipher(self: Secrets, sender: int, receiver: int, batch: Batch, public: bytes) -> object:
+    def cipher(self: Secrets, sender: int, receiver: int, batch: KeyBatch, public: bytes) -> object:
         key = agreed(b"k" * 32, Secrets(b"s" * 32).bundle(Rounds(0, 0, 1), _GROUP, _KEY).sealing, "shares", b"")
         return sums_secrets.AESGCM(key)
 
@@ -244,7 +244,7 @@ def test_replayed_shares(defended: bool) -> None:
     row = len(new.delivery) // SILOS
     rows = [new.delivery[n * row : (n + 1) * row] for n in range(SILOS)]
     rows[victim] = old.delivery[victim * row :][: row - 64] + rows[victim][-64:]
-    delivered = consortium.ask(bytes([Kind.DELIVER]) + b"".join(rows), range(4))
+    delivered = consortium.ask(bytes([SumStep.DELIVER]) + b"".join(rows), range(4))
     assert (delivered == {}) == defended
     if defended:
         return
@@ -252,8 +252,8 @@ def test_replayed_shares(defended: bool) -> None:
     for n in range(4):
         consortium.mask(n, 1, sent[n])
     content = closing.to_bytes(consortium.group)
-    signatures = consortium.ask(bytes([Kind.SIGN]) + content, range(4))
-    answers = consortium.ask(bytes([Kind.REVEAL]) + content + signatures_to_bytes(signatures), range(4))
+    signatures = consortium.ask(bytes([SumStep.SIGN]) + content, range(4))
+    answers = consortium.ask(bytes([SumStep.REVEAL]) + content + signatures_to_bytes(signatures), range(4))
     pair_key = restored({n: shares[victim * SHARE_BYTES :] for n, shares in answers.items()})
     assert pair_key != Secrets(consortium.state(victim).seed).pair_key(0)
     assert sums_secrets.public_half(pair_key) == old.batch.bundles[victim].rounds[0][0], "the old round's key"
@@ -274,7 +274,7 @@ def test_a_server_restarted_from_an_old_copy(defended: bool) -> None:
     restored_server = Prepared.from_bytes(old, consortium.group)
     assert _sum_of(consortium, restored_server, masked, range(4)) is None, "another list"
     for number in (0, 1):
-        request = bytes([Kind.ADVERTISE]) + Rounds(number, 0, 3).to_bytes()
+        request = bytes([SumStep.ADVERTISE]) + Rounds(number, 0, 3).to_bytes()
         assert consortium.ask(request, range(5)) == {}, "another batch for the same round"
     consortium.restart(2)
     if defended:
@@ -293,18 +293,18 @@ def test_no_message_after_the_list_and_no_list_of_the_past() -> None:
         consortium.mask(4, 0, sent[4])
     consortium.mask(4, 2, sent[4])
     late = Closing(1, CONTEXT, frozenset(range(4))).to_bytes(consortium.group)
-    assert 4 not in consortium.ask(bytes([Kind.SIGN]) + late, range(5))
+    assert 4 not in consortium.ask(bytes([SumStep.SIGN]) + late, range(5))
 
 
 def test_a_batch_signed_by_all_or_by_nobody() -> None:
     """A server that shows silos different batches of one number gets no shares delivered."""
     consortium, rounds = Consortium(SILOS, QUORUM, 1), Rounds(0, 0, 1)
-    answers = consortium.ask(bytes([Kind.ADVERTISE]) + rounds.to_bytes(), range(SILOS))
+    answers = consortium.ask(bytes([SumStep.ADVERTISE]) + rounds.to_bytes(), range(SILOS))
     bundles = {n: Bundle.from_bytes(answer, 1) for n, answer in answers.items()}
-    small = Batch(rounds, {n: bundles[n] for n in range(4)})
-    whole = Batch(rounds, bundles)
-    first = consortium.ask(bytes([Kind.SHARE]) + small.to_bytes(), [0, 1])
-    assert consortium.ask(bytes([Kind.SHARE]) + whole.to_bytes(), range(SILOS)).keys() == {2, 3, 4}
+    small = KeyBatch(rounds, {n: bundles[n] for n in range(4)})
+    whole = KeyBatch(rounds, bundles)
+    first = consortium.ask(bytes([SumStep.SHARE]) + small.to_bytes(), [0, 1])
+    assert consortium.ask(bytes([SumStep.SHARE]) + whole.to_bytes(), range(SILOS)).keys() == {2, 3, 4}
     assert len(first) == 2
     with pytest.raises(MessageError, match="signed"):
         SumSilo(consortium.group, 0, consortium.keys[0])._check_signed(2, bytes(64), small)
@@ -356,9 +356,9 @@ def test_secrets_are_new_for_every_batch(monkeypatch: pytest.MonkeyPatch) -> Non
     drawn = []
     monkeypatch.setattr(sums_silo.entropy, "token_bytes", lambda n: drawn.append(n) or bytes([len(drawn)]) * n)
     silo = Consortium(3, 3).silo(0)
-    state, first = silo.answer(SiloState(), bytes([Kind.ADVERTISE]) + Rounds(0, 0, 2).to_bytes())
-    again, same = silo.answer(state, bytes([Kind.ADVERTISE]) + Rounds(0, 0, 2).to_bytes())
-    _, second = silo.answer(again, bytes([Kind.ADVERTISE]) + Rounds(1, 0, 2).to_bytes())
+    state, first = silo.answer(SiloState(), bytes([SumStep.ADVERTISE]) + Rounds(0, 0, 2).to_bytes())
+    again, same = silo.answer(state, bytes([SumStep.ADVERTISE]) + Rounds(0, 0, 2).to_bytes())
+    _, second = silo.answer(again, bytes([SumStep.ADVERTISE]) + Rounds(1, 0, 2).to_bytes())
     assert (state, first) == (again, same)
     assert drawn == [32, 32]
     assert not {first[n : n + 32] for n in range(0, 160, 32)} & {second[n : n + 32] for n in range(0, 160, 32)}

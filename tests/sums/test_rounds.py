@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.sums.consortium import CONTEXT, Consortium, messages, total
 
 from tacit.errors import DataError, MessageError, RequestError
-from tacit.sums.group import Batch, Group, Rounds, threshold_of
-from tacit.sums.requests import Closing, Kind
+from tacit.sums.group import KeyBatch, Rounds, SumGroup, threshold_of
+from tacit.sums.requests import Closing, SumStep
 from tacit.sums.server import Prepared, TooFewError, deliver, opened, prepare
 from tacit.sums.shamir import PRIME, checked_share, restored, shares_of
 from tacit.sums.silo import SiloState
@@ -35,7 +35,7 @@ def test_everybody() -> None:
         assert np.array_equal(
             opened(consortium.group, ask, prepared, closing, total(masked, range(4))), total(sent, range(4))
         )
-        assert asked == [Kind.REVEAL], "nobody vanished: one exchange after the messages"
+        assert asked == [SumStep.REVEAL], "nobody vanished: one exchange after the messages"
         assert all(not np.array_equal(masked[n], sent[n]) for n in range(4))
 
 
@@ -179,20 +179,20 @@ def test_impossible_groups_say_why() -> None:
         with pytest.raises(RequestError, match=reason):
             threshold_of(silos, quorum, colluding)
     with pytest.raises(RequestError, match="different key"):
-        Group(bytes(32), (bytes(32),) * 3, 3, 0)
+        SumGroup(bytes(32), (bytes(32),) * 3, 3, 0)
 
 
 @given(st.binary(max_size=300))
 @settings(max_examples=300)
 def test_hostile_requests_are_refused(content: bytes) -> None:
     silo, group = _PREPARED.silo(1), _PREPARED.group
-    for kind in Kind:
+    for kind in SumStep:
         try:
             silo.answer(_PREPARED.state(1), bytes([kind]) + content)
         except MessageError:
             continue
-        assert kind in (Kind.ADVERTISE, Kind.SIGN), "only a well-formed request of fixed length is answered"
-    for read in (SiloState.from_bytes, lambda content: Batch.from_bytes(content, group)):
+        assert kind in (SumStep.ADVERTISE, SumStep.SIGN), "only a well-formed request of fixed length is answered"
+    for read in (SiloState.from_bytes, lambda content: KeyBatch.from_bytes(content, group)):
         with pytest.raises((DataError, MessageError)):
             read(content)
 

@@ -26,7 +26,7 @@ from tacit.deploy.summing import Summing
 from tacit.engine.files import write_atomically
 from tacit.errors import MessageError
 from tacit.sums.arithmetic import Residues
-from tacit.sums.group import Group, Rounds
+from tacit.sums.group import Rounds, SumGroup
 from tacit.sums.requests import Closing
 from tacit.sums.server import Ask, Prepared, TooFewError, deliver, opened, prepare, rounds_ahead
 
@@ -54,7 +54,8 @@ class Summed:
         self._deadline_seconds, self._attempts = deadline_seconds, attempts
         self._summing = Summing(job)
         self._prepared: tuple[str, Prepared] | None = None
-        self._newcomers = False
+        self._newcomers: set[str] = set()
+        self._served: set[str] = set()
 
     @cached_property
     def sent_bytes(self) -> int:
@@ -73,8 +74,9 @@ class Summed:
             return None
 
     def noted(self, problems: Mapping[str, Code]) -> None:
-        """A silo without keys is back: the next round gets a new batch with it."""
-        self._newcomers = Code.SUM_REFUSED in problems.values()
+        """If a silo without keys is back, the next round gets a new batch with it; once, if it fails again."""
+        refused = {site for site, code in problems.items() if code is Code.SUM_REFUSED}
+        self._newcomers = refused - self._served
 
     def prepare(self, request: Request) -> None:
         """Make sure that silos have keys for this round."""
@@ -105,7 +107,7 @@ class Summed:
                 continue
             if isinstance(made, Prepared):
                 self._write("batch", run, _NUMBER.pack(number) + made.to_bytes())
-                self._prepared, self._newcomers = (run, made), False
+                self._prepared, self._served, self._newcomers = (run, made), self._newcomers, set()
                 self._deliver(request, made)
                 return
             silos = sorted(made)
@@ -143,7 +145,9 @@ class Summed:
             "their sum. Nothing is lost: start the server again when they are back"
         )
 
-    def _opening(self, request: Request, read: Mapping[str, Residues], group: Group) -> tuple[Closing, Residues]:
+    def _opening(
+        self, request: Request, read: Mapping[str, Residues], group: SumGroup
+    ) -> tuple[Closing, Residues]:
         """The list of the round and the sum of its masked messages; the same after a restart."""
         length, context = Closing.length(group), hashlib.sha256(request.body).digest()
         stored = self._read("opening", request.run)
@@ -200,7 +204,7 @@ class Summed:
     def _pause(self) -> None:
         time.sleep(min(2.0, self._deadline_seconds / 10))
 
-    def _stored(self, run: str, group: Group) -> tuple[int, Prepared | None]:
+    def _stored(self, run: str, group: SumGroup) -> tuple[int, Prepared | None]:
         content = self._read("batch", run)
         if len(content) < _NUMBER.size:
             return -1, None

@@ -31,7 +31,7 @@ from tacit.errors import DataError
 from tacit.noise.randomness import Purpose
 from tacit.sums.arithmetic import Residues
 from tacit.sums.encoding import Encoding
-from tacit.sums.group import Group
+from tacit.sums.group import SumGroup
 from tacit.sums.server import most_request_bytes
 from tacit.sums.silo import SiloState, SumSilo
 
@@ -96,13 +96,13 @@ class Summing:
         at = shared_coordinates(job.algorithm, self._dim, request.round, job.randomness())
         return opened_sum(job.algorithm, received, values, weight, at)
 
-    def group(self, run: str) -> Group:
+    def group(self, run: str) -> SumGroup:
         """The silos of a run, by the keys that they were provisioned with."""
         identities, sites = self.job.identities, self.job.sites
         assert identities is not None, "a job without identities is refused before"
         session = hashlib.sha256(bytes.fromhex(self.job.digest) + bytes.fromhex(run)).digest()
         keys = tuple(bytes.fromhex(identities.silos[site]) for site in sites)
-        return Group(session, keys, self.trust.quorum, self.trust.colluding)
+        return SumGroup(session, keys, self.trust.quorum, self.trust.colluding)
 
     @property
     def most_request_bytes(self) -> int:

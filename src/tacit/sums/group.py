@@ -27,7 +27,7 @@ _HEAD = struct.Struct("<III")
 
 
 @dataclass(frozen=True)
-class Group:
+class SumGroup:
     """The silos of one run and what they agreed on.
 
     session: 32 bytes that no other run shares: all signatures are for this session alone.
@@ -189,7 +189,7 @@ ROUNDS_BYTES = _HEAD.size
 
 
 @dataclass(frozen=True)
-class Batch:
+class KeyBatch:
     """Rounds, and the keys of the silos that take part in them: what every member signs."""
 
     rounds: Rounds
@@ -215,7 +215,7 @@ class Batch:
         return self.rounds.to_bytes() + b"".join(parts)
 
     @classmethod
-    def from_bytes(cls, content: bytes, group: Group) -> Batch:
+    def from_bytes(cls, content: bytes, group: SumGroup) -> KeyBatch:
         """The inverse, for bytes that may come from anyone: every key is checked against its owner's identity."""
         rounds = Rounds.from_bytes(content[:ROUNDS_BYTES])
         each = 2 + Bundle.length(rounds.count)
@@ -236,7 +236,7 @@ class Batch:
         return cls(rounds, bundles)
 
 
-def check_bundle(group: Group, rounds: Rounds, silo: int, bundle: Bundle) -> None:
+def check_bundle(group: SumGroup, rounds: Rounds, silo: int, bundle: Bundle) -> None:
     """Raise `MessageError` unless this silo's identity signed these keys, for these rounds of this session."""
     if not group.has_signed(silo, bundle.signature, "keys", rounds.to_bytes() + bundle.keys):
         raise MessageError(f"the keys of silo {silo} are not signed by its identity for these rounds")

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from tacit.errors import MessageError
-from tacit.sums.group import CONTEXT_BYTES, SIGNATURE_BYTES, Group
+from tacit.sums.group import CONTEXT_BYTES, SIGNATURE_BYTES, SumGroup
 
 _CLOSING = struct.Struct("<I")
 
 
-class Kind(IntEnum):
-    """The five questions, in the order in which they are asked."""
+class SumStep(IntEnum):
+    """The five steps that silos are asked for, in order."""
 
     ADVERTISE = 1
     """your keys for these rounds"""
@@ -28,10 +28,10 @@ class Kind(IntEnum):
     """enough silos signed the list: your shares of the secrets that open it"""
 
 
-def asked(request: bytes) -> tuple[Kind, bytes]:
+def asked(request: bytes) -> tuple[SumStep, bytes]:
     """The kind of a request, and the rest of it."""
     try:
-        return Kind(request[0]), request[1:]
+        return SumStep(request[0]), request[1:]
     except (IndexError, ValueError) as error:
         raise MessageError("not a request of a known kind") from error
 
@@ -44,17 +44,17 @@ class Closing:
     context: bytes
     silos: frozenset[int]
 
-    def to_bytes(self, group: Group) -> bytes:
+    def to_bytes(self, group: SumGroup) -> bytes:
         """Of fixed length for a group."""
         return _CLOSING.pack(self.round) + self.context + group.list_bytes(self.silos)
 
     @staticmethod
-    def length(group: Group) -> int:
+    def length(group: SumGroup) -> int:
         """Length in bytes."""
         return _CLOSING.size + CONTEXT_BYTES + len(group.list_bytes(()))
 
     @classmethod
-    def from_bytes(cls, content: bytes, group: Group) -> Closing:
+    def from_bytes(cls, content: bytes, group: SumGroup) -> Closing:
         """The inverse, for bytes that may come from anyone."""
         if len(content) != cls.length(group):
             raise MessageError("not a list of a round")
@@ -68,7 +68,7 @@ def signatures_to_bytes(signatures: Mapping[int, bytes]) -> bytes:
     return b"".join(silo.to_bytes(2, "little") + signature for silo, signature in signatures.items())
 
 
-def signatures_from_bytes(content: bytes, group: Group) -> dict[int, bytes]:
+def signatures_from_bytes(content: bytes, group: SumGroup) -> dict[int, bytes]:
     """The inverse, for bytes that may come from anyone."""
     each = 2 + SIGNATURE_BYTES
     if len(content) % each or len(content) > each * group.silos:

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from tacit.errors import MessageError
-from tacit.sums.group import Batch, Bundle, Group, Rounds
+from tacit.sums.group import Bundle, KeyBatch, Rounds, SumGroup
 from tacit.sums.masks import agreed, derived, public_half, stretched
 from tacit.sums.shamir import COEFFICIENT_BYTES, SHARE_BYTES, checked_share, shares_of
 
@@ -52,7 +52,7 @@ class Secrets:
         """The seed of the silo's own mask for that round."""
         return derived(self.seed, "self mask", _place(place))
 
-    def bundle(self, rounds: Rounds, group: Group, identity: Ed25519PrivateKey) -> Bundle:
+    def bundle(self, rounds: Rounds, group: SumGroup, identity: Ed25519PrivateKey) -> Bundle:
         """The public halves, signed."""
         keys = tuple(
             (public_half(self.pair_key(place)), commitment_to(self.self_seed(place)))
@@ -61,7 +61,7 @@ class Secrets:
         bundle = Bundle(public_half(self.sealing), keys)
         return Bundle(bundle.sealing, keys, group.signed(identity, "keys", rounds.to_bytes() + bundle.keys))
 
-    def parcels(self, me: int, batch: Batch, threshold: int) -> list[bytes]:
+    def parcels(self, me: int, batch: KeyBatch, threshold: int) -> list[bytes]:
         """For every member of the batch, its shares of this silo's secrets, encrypted for it."""
         shares = [
             shares_of(secret, batch.members, threshold, self._coefficients(purpose, place, threshold))
@@ -75,7 +75,7 @@ class Secrets:
             for n, peer in enumerate(batch.members)
         ]
 
-    def opened(self, parcel: bytes, peer: int, me: int, batch: Batch) -> bytes:
+    def opened(self, parcel: bytes, peer: int, me: int, batch: KeyBatch) -> bytes:
         """The shares that a peer sent to this silo: for every round, of its own mask's seed and its pair key."""
         try:
             content = self._cipher(peer, me, batch, batch.bundles[peer].sealing).decrypt(_NONCE, parcel, None)
@@ -91,7 +91,7 @@ class Secrets:
         key = derived(self.seed, f"coefficients {purpose}", _place(place))
         return stretched(key, COEFFICIENT_BYTES * (threshold - 1))
 
-    def _cipher(self, sender: int, receiver: int, batch: Batch, public: bytes) -> AESGCM:
+    def _cipher(self, sender: int, receiver: int, batch: KeyBatch, public: bytes) -> AESGCM:
         context = batch.digest + struct.pack("<HH", sender, receiver)
         return AESGCM(agreed(self.sealing, public, "shares", context))
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from tacit.errors import MessageError, TacitError
 from tacit.sums.arithmetic import Residues
-from tacit.sums.group import ROUNDS_BYTES, SIGNATURE_BYTES, Batch, Bundle, Group, Rounds, check_bundle
+from tacit.sums.group import ROUNDS_BYTES, SIGNATURE_BYTES, Bundle, KeyBatch, Rounds, SumGroup, check_bundle
 from tacit.sums.masks import add_mask, public_half
-from tacit.sums.requests import Closing, Kind, signatures_to_bytes
+from tacit.sums.requests import Closing, SumStep, signatures_to_bytes
 from tacit.sums.secrets import commitment_to, own_seed, pair_seed, parcel_bytes
 from tacit.sums.shamir import SHARE_BYTES, checked_share, restored, weights_of
 
@@ -53,7 +53,7 @@ def most_request_bytes(silos: int) -> int:
 class Prepared:
     """A batch that is ready, and what every member was sent for it."""
 
-    batch: Batch
+    batch: KeyBatch
     delivery: bytes
 
     def to_bytes(self) -> bytes:
@@ -62,20 +62,20 @@ class Prepared:
         return struct.pack("<I", len(batch)) + batch + self.delivery
 
     @classmethod
-    def from_bytes(cls, content: bytes, group: Group) -> Prepared:
+    def from_bytes(cls, content: bytes, group: SumGroup) -> Prepared:
         """The inverse."""
         end = 4 + int.from_bytes(content[:4], "little")
-        return cls(Batch.from_bytes(content[4:end], group), content[end:])
+        return cls(KeyBatch.from_bytes(content[4:end], group), content[end:])
 
 
-def prepare(group: Group, ask: Ask, rounds: Rounds, silos: Sequence[int]) -> Prepared | Collection[int]:
+def prepare(group: SumGroup, ask: Ask, rounds: Rounds, silos: Sequence[int]) -> Prepared | Collection[int]:
     """Prepare a batch of rounds with those of these silos that answer; then `deliver` it.
 
     Returns the silos that answered the second request if others answered only the first: all keys are then void,
     so try again with the next number and these silos. `TooFewError` if there is no quorum.
     """
     bundles = {}
-    for silo, answer in sorted(ask(bytes([Kind.ADVERTISE]) + rounds.to_bytes(), silos).items()):
+    for silo, answer in sorted(ask(bytes([SumStep.ADVERTISE]) + rounds.to_bytes(), silos).items()):
         try:
             bundle = Bundle.from_bytes(answer, rounds.count)
             check_bundle(group, rounds, silo, bundle)
@@ -83,11 +83,11 @@ def prepare(group: Group, ask: Ask, rounds: Rounds, silos: Sequence[int]) -> Pre
             continue
         bundles[silo] = bundle
     _need(group.quorum, bundles, "sent keys")
-    batch = Batch(rounds, bundles)
+    batch = KeyBatch(rounds, bundles)
     length = len(bundles) * parcel_bytes(rounds.count)
     shared = {
         silo: answer
-        for silo, answer in ask(bytes([Kind.SHARE]) + batch.to_bytes(), batch.members).items()
+        for silo, answer in ask(bytes([SumStep.SHARE]) + batch.to_bytes(), batch.members).items()
         if len(answer) == length + SIGNATURE_BYTES
         and group.has_signed(silo, answer[length:], "batch", batch.digest)
     }
@@ -99,10 +99,10 @@ def prepare(group: Group, ask: Ask, rounds: Rounds, silos: Sequence[int]) -> Pre
 
 def deliver(ask: Ask, prepared: Prepared) -> Collection[int]:
     """Send the members of a batch each other's shares (again); the silos that have them now."""
-    return ask(bytes([Kind.DELIVER]) + prepared.delivery, prepared.batch.members).keys()
+    return ask(bytes([SumStep.DELIVER]) + prepared.delivery, prepared.batch.members).keys()
 
 
-def opened(group: Group, ask: Ask, prepared: Prepared, closing: Closing, masked: Residues) -> Residues:
+def opened(group: SumGroup, ask: Ask, prepared: Prepared, closing: Closing, masked: Residues) -> Residues:
     """The sum of the messages of the silos in a list, modulo 2^32.
 
     closing: the list. Silos commit themselves to it, so keep it on disk and ask for no other one in this round.
@@ -114,11 +114,11 @@ def opened(group: Group, ask: Ask, prepared: Prepared, closing: Closing, masked:
     signatures: dict[int, bytes] = {}
     content = closing.to_bytes(group)
     if closing.silos != set(everyone):
-        answers = ask(bytes([Kind.SIGN]) + content, everyone)
+        answers = ask(bytes([SumStep.SIGN]) + content, everyone)
         text = batch.digest + content
         signatures = {n: s for n, s in answers.items() if group.has_signed(n, s, "list", text)}
         _need(group.threshold, signatures, "signed the list")
-    request = bytes([Kind.REVEAL]) + content + signatures_to_bytes(signatures)
+    request = bytes([SumStep.REVEAL]) + content + signatures_to_bytes(signatures)
     length = SHARE_BYTES * len(everyone)
     revealed = {n: answer for n, answer in ask(request, everyone).items() if len(answer) == length}
     _need(group.threshold, revealed, "revealed their shares")
@@ -126,7 +126,7 @@ def opened(group: Group, ask: Ask, prepared: Prepared, closing: Closing, masked:
     return _unmasked(batch, closing, masked, secrets)
 
 
-def _secrets(batch: Batch, revealed: Mapping[int, bytes]) -> dict[int, bytes]:
+def _secrets(batch: KeyBatch, revealed: Mapping[int, bytes]) -> dict[int, bytes]:
     """Each member's secret of the round: the seed of its own mask, or its pair key."""
     weights = weights_of(list(revealed))
     return {
@@ -141,7 +141,7 @@ def _secrets(batch: Batch, revealed: Mapping[int, bytes]) -> dict[int, bytes]:
     }
 
 
-def _unmasked(batch: Batch, closing: Closing, masked: Residues, secrets: Mapping[int, bytes]) -> Residues:
+def _unmasked(batch: KeyBatch, closing: Closing, masked: Residues, secrets: Mapping[int, bytes]) -> Residues:
     place, round_id = batch.rounds.place(closing.round), batch.round_id(closing.round, closing.context)
     total = masked.copy()
     for member, secret in secrets.items():

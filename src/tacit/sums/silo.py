@@ -33,9 +33,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tacit.errors import DataError, MessageError
 from tacit.sums.arithmetic import Residues
-from tacit.sums.group import ROUNDS_BYTES, SIGNATURE_BYTES, Batch, Group, Rounds
+from tacit.sums.group import ROUNDS_BYTES, SIGNATURE_BYTES, KeyBatch, Rounds, SumGroup
 from tacit.sums.masks import KEY_BYTES, add_mask
-from tacit.sums.requests import Closing, Kind, asked, signatures_from_bytes
+from tacit.sums.requests import Closing, SumStep, asked, signatures_from_bytes
 from tacit.sums.secrets import Secrets, own_seed, pair_seed, parcel_bytes
 from tacit.sums.shamir import SHARE_BYTES
 
@@ -84,7 +84,7 @@ class SiloState:
 class SumSilo:
     """One silo of a group. `answer` and `mask` raise `MessageError` for anything that the silo must not do."""
 
-    def __init__(self, group: Group, me: int, identity: Ed25519PrivateKey) -> None:
+    def __init__(self, group: SumGroup, me: int, identity: Ed25519PrivateKey) -> None:
         """Open a silo.
 
         group: the silos and what they agreed on.
@@ -92,23 +92,23 @@ class SumSilo:
         identity: its private key.
         """
         self._group, self._me, self._identity = group, me, identity
-        self._known: tuple[bytes, Batch] | None = None
+        self._known: tuple[bytes, KeyBatch] | None = None
 
     def answer(self, state: SiloState, request: bytes) -> tuple[SiloState, bytes]:
         """The state that must be on disk before the answer leaves, and the answer."""
         kind, content = asked(request)
         match kind:
-            case Kind.ADVERTISE:
+            case SumStep.ADVERTISE:
                 return self._advertise(state, Rounds.from_bytes(content))
-            case Kind.SHARE:
+            case SumStep.SHARE:
                 return self._share(state, content)
-            case Kind.DELIVER:
+            case SumStep.DELIVER:
                 return self._deliver(state, content)
-            case Kind.SIGN:
+            case SumStep.SIGN:
                 closing = Closing.from_bytes(content, self._group)
                 state = self._committed(state, closing)
                 return state, self._group.signed(self._identity, "list", self._list(state, closing))
-            case Kind.REVEAL:
+            case SumStep.REVEAL:
                 length = Closing.length(self._group)
                 closing = Closing.from_bytes(content[:length], self._group)
                 self._check_agreement(state, closing, signatures_from_bytes(content[length:], self._group))
@@ -134,7 +134,7 @@ class SumSilo:
                 add_mask(masked, key, +1 if peer > self._me else -1)
         return dataclasses.replace(state, masked=round, context=context), masked
 
-    def check_ready(self, state: SiloState, round: int) -> Batch:
+    def check_ready(self, state: SiloState, round: int) -> KeyBatch:
         """The batch with which a message of this round can be masked; `MessageError` if there is none."""
         batch = self._ready(state)
         batch.rounds.place(round)
@@ -195,7 +195,7 @@ class SumSilo:
             shares += Secrets(state.seed).opened(part[column : column + each], peer, self._me, batch)
         return dataclasses.replace(state, shares=shares), b""
 
-    def _check_signed(self, peer: int, signature: bytes, batch: Batch) -> None:
+    def _check_signed(self, peer: int, signature: bytes, batch: KeyBatch) -> None:
         if not self._group.has_signed(peer, signature, "batch", batch.digest):
             raise MessageError(f"silo {peer} has not signed this batch")
 
@@ -229,7 +229,7 @@ class SumSilo:
             raise MessageError("the list has this silo, which has sent no such message")
         return dataclasses.replace(state, closed=closing.round, closing=content)
 
-    def _check_list(self, closing: Closing, batch: Batch) -> None:
+    def _check_list(self, closing: Closing, batch: KeyBatch) -> None:
         if len(closing.silos) < self._group.quorum or not closing.silos <= set(batch.members):
             raise MessageError(f"the list does not have {self._group.quorum} members of the batch")
 
@@ -248,13 +248,13 @@ class SumSilo:
             revealed += state.shares[start : start + SHARE_BYTES]
         return revealed
 
-    def _ready(self, state: SiloState) -> Batch:
+    def _ready(self, state: SiloState) -> KeyBatch:
         if not state.shares:
             raise MessageError("no batch is prepared")
         return self._batch(state.batch)
 
-    def _batch(self, content: bytes) -> Batch:
+    def _batch(self, content: bytes) -> KeyBatch:
         """Read and check a batch. The last one is kept, because checking it takes a signature per member."""
         if self._known is None or self._known[0] != content:
-            self._known = content, Batch.from_bytes(content, self._group)
+            self._known = content, KeyBatch.from_bytes(content, self._group)
         return self._known[1]
