@@ -106,6 +106,13 @@ class TestPreparation:
         with pytest.raises(DataError, match="say task='regression'"):
             Federation.from_arrays(frame[["x"]], frame["cost"], frame["who"])
 
+    def test_a_usual_value_becomes_zero_and_gaps_count_as_it(self) -> None:
+        age = Column("age", "number", range=(0, 100), middle=80, missing="indicate")
+        federation = of(TABLE, replace(HEART, columns=(age,)))
+        np.testing.assert_allclose(federation.features.numpy(), [[0, 1], [-1.1, 0], [0.4, 0]], atol=1e-6)
+        with pytest.raises(RequestError, match="middle = 120 must lie in its range"):
+            replace(age, middle=120)
+
     def test_labels_by_name_and_not_by_order(self) -> None:
         swapped = replace(HEART, target=replace(HEART.target, classes=("yes", "no")))
         assert of(TABLE, swapped).targets.tolist() == [1, 0, 1]

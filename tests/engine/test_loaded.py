@@ -27,7 +27,7 @@ from tacit.errors import DataError, RequestError
 from tacit.federation import Federation
 
 COLUMNS = (
-    Column("age", "number", "years", (0, 100), missing="indicate"),
+    Column("age", "number", "years", (0, 100), middle=60, missing="indicate"),
     Column("dose", "number", "mg", (0.1, 100), scale="log"),
     Column("ward", "category", categories=("1", "2", "3"), missing="indicate"),
     Column("sex", "category", categories=("f", "m")),

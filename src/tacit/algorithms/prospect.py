@@ -22,6 +22,10 @@ CLASS_SCORES = 30.0
 TARGET_SCORES = 4.0
 """The same for regression, in units of the residuals at the start."""
 
+TABLE_SPREAD = 1.0
+"""How far records of a table with a schema typically lie apart: less than their features are long, because ranges
+are wider than most values and categories repeat."""
+
 NETWORK_SCALE = 3.0
 """Typical change of a network's scores per unit of distance; for a linear model it is the features' norm."""
 
@@ -104,6 +108,8 @@ def public_guess(
     """A guess of how far a good model is from the start, and of the spread of its scores, in residuals."""
     scale = feature_scale(model, feature_norm)
     if federation.classes is not None:
+        if federation.schema is not None:
+            scale = min(scale, feature_scale(model, TABLE_SPREAD))
         return CLASS_SCORES / scale, CLASS_SCORES
     # The bound is about as long as a typical gradient, which is a residual times the features.
     return TARGET_SCORES * bound / scale**2, TARGET_SCORES

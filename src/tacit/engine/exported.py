@@ -70,8 +70,8 @@ class Preparation(nn.Module):
 def _constants(schema: Schema, place: int, kind: str, code: int) -> list[float]:
     column = schema.columns[place]
     if kind == "number":
-        (low, high), (start, end) = column.range or (-1.0, 1.0), column.ends
-        return [low, high, 2 / (end - start), -(start + end) / (end - start), -1.0]
+        low, high = column.range or (-1.0, 1.0)
+        return [low, high, 1 / column.half, -column.centre / column.half, -1.0]
     return [0.0, 1.0, 2.0, -1.0, float(code)]
 
 

@@ -155,9 +155,8 @@ class LoadedRun:
             for position, term in enumerate(terms(self.schema)):
                 column = self.schema.columns[term.place]
                 if term.kind == "number":
-                    low, high = column.ends
-                    bias -= weights[position] * (high + low) / (high - low)
-                    weights[position] *= 2 / (high - low)
+                    weights[position] /= column.half
+                    bias -= weights[position] * column.centre
                     units[position] = f"log {column.unit}".strip() if column.scale == "log" else column.unit
                 elif term.kind == "sign":
                     bias -= weights[position]

@@ -41,12 +41,14 @@ class Column:
     type : "number", "category" or "date".
     unit : the unit of its values, for people.
     range : the public range of a number, or of a date as days since 1970. Values outside count as its ends.
+    middle : a usual value of a number, publicly known; by default the middle of the range. It becomes 0, and gaps
+        count as it.
     scale : "linear", or "log" for positive numbers that spread over orders of magnitude.
     categories : every value of a category, as text.
     other : whether any other value is allowed and counts as one more category, called "other".
     gaps : values that mean that nothing is known, as text, such as "?" or "-999".
-    missing : "refuse" a table with gaps, or "indicate" them: a gap counts as the middle of the range (no
-        category), and one more feature says that there was one.
+    missing : "refuse" a table with gaps, or "indicate" them: a gap counts as the middle (no category), and one
+        more feature says that there was one.
     format : how dates are written, as in `strptime`; ISO 8601 by default.
     identifier : false says that a column with a name like "acid_id" does not identify anybody.
     """
@@ -55,6 +57,7 @@ class Column:
     type: str
     unit: str = ""
     range: tuple[float, float] | None = None
+    middle: float | None = None
     scale: str = "linear"
     categories: tuple[str, ...] = ()
     other: bool = False
@@ -85,14 +88,28 @@ class Column:
         low, high = self.range
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise RequestError(f"{where}: range must be two numbers, the smaller one first, not {self.range!r}")
+        if self.middle is not None and not low <= self.middle <= high:
+            raise RequestError(f"{where}: middle = {self.middle!r} must lie in its range, {low:g} to {high:g}")
         if self.scale == "log" and low <= 0:
             raise RequestError(f"{where}: a logarithmic scale needs a range above 0, not {self.range!r}")
 
     @property
-    def ends(self) -> tuple[float, float]:
-        """The ends of the range on the column's scale: logarithms for a logarithmic one."""
-        low, high = self.range or (0.0, 1.0)
-        return (math.log(low), math.log(high)) if self.scale == "log" else (low, high)
+    def centre(self) -> float:
+        """What becomes 0, on the column's scale: a logarithm for a logarithmic one."""
+        return sum(self._ends) / 2 if self.middle is None else self._on_scale(self.middle)
+
+    @property
+    def half(self) -> float:
+        """Half of the range on the column's scale, which becomes 1."""
+        return (self._ends[1] - self._ends[0]) / 2
+
+    @property
+    def _ends(self) -> tuple[float, float]:
+        low, high = self.range or (-1.0, 1.0)
+        return self._on_scale(low), self._on_scale(high)
+
+    def _on_scale(self, value: float) -> float:
+        return math.log(value) if self.scale == "log" else value
 
 
 @dataclass(frozen=True)

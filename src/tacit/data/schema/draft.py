@@ -63,6 +63,9 @@ GAP_NUMBERS = frozenset([-9, -99, -999, -9999])
 
 DATE_FORMATS = ("", "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%Y/%m/%d")
 LOOKED = "looked at: taken from the records. Is it public?"
+CENTRAL = (0.4, 0.6)
+"""If the median lies elsewhere in the range, it is proposed as the column's middle."""
+
 SKEWED = 20.0
 """From this ratio of the 99th percentile to the median on, a logarithmic scale is proposed."""
 
@@ -256,7 +259,13 @@ def _number(name: str, known: pd.Series[Any], values: int, comments: dict[str, s
     middle = float(np.median(numbers))
     if low > 0 and middle > 0 and high / middle > SKEWED:
         return Column(name, "number", range=_nice_range(numbers, 0.01), scale="log")
-    return Column(name, "number", range=_nice_range(numbers, 0.01))
+    start, end = _nice_range(numbers, 0.01)
+    if CENTRAL[0] <= (middle - start) / (end - start) <= CENTRAL[1]:
+        return Column(name, "number", range=(start, end))
+    comments[f"{name}.middle"] = LOOKED
+    unit = 10.0 ** math.floor(math.log10(end - start) - 1)
+    usual_value = float(f"{round(middle / unit) * unit:.12g}")
+    return Column(name, "number", range=(start, end), middle=min(max(usual_value, start), end))
 
 
 def _nice_range(numbers: Vector, share: float) -> tuple[float, float]:

@@ -38,6 +38,8 @@ def built(kind: Any, where: str, own: Mapping[str, Any]) -> Any:
             values[name] = tuple(as_text(value) for value in values[name])
     if "range" in values:
         values["range"] = _range(where, values["range"])
+    if "middle" in values:
+        values["middle"] = _as_number(where, values["middle"])
     try:
         return kind(**values)
     except TypeError as error:

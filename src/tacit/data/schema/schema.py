@@ -19,7 +19,8 @@
     type = "number"                  # number, category or date
     unit = "years"
     range = [0, 120]                 # values outside count as the nearest end
-    missing = "indicate"             # gaps count as the middle of the range, with an indicator; or "refuse"
+    middle = 60                      # a usual value, if it is not the middle of the range
+    missing = "indicate"             # gaps count as the middle, with an indicator; or "refuse"
 
     [columns.ward]
     type = "category"
