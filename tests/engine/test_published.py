@@ -107,6 +107,9 @@ def published(directory: Path, printed: str) -> Files:
         "schema.toml": (directory / "schema.toml").read_text(),
         "model.json": (directory / "model.json").read_text(),
         "model.safetensors": (directory / "model.safetensors").read_bytes().hex(),
+        "report.html": re.sub(
+            r'(?s)<section class="not-covered">.*?</section>', "", (directory / "report.html").read_text()
+        ),
         "printed": re.sub(r"(?ms)^ *(result|time) [^\n]*$|^╭─ what limits.*?^╰[^\n]*$", "", printed),
     }
 
