@@ -50,7 +50,7 @@ def comparison_page(
         Section("What was promised, and to whom", _promises(finished, tuned=tuned)),
         Section("The result", _result(finished, name)),
         Section("What was sent, and what it gave", [_table(table, name)]),
-        Section("Only for the researcher who simulates", _measured(finished)),
+        Section("Only for the researcher who simulates", _measured(finished), covered=False),
     ]
     if diverged:
         sections.append(

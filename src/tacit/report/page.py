@@ -122,6 +122,8 @@ class Section:
 
     heading: str
     blocks: Sequence[Block]
+    covered: bool = True
+    """whether the promise beside it covers all of it; otherwise the section is of the class not-covered"""
 
 
 def render_page(title: str, lead: str, sections: Sequence[Section]) -> str:
@@ -161,7 +163,8 @@ def show_value(value: Any) -> str:
 
 def _section(section: Section) -> str:
     blocks = "\n".join(_block(block) for block in section.blocks)
-    return f"<section><h2>{_text(section.heading)}</h2>\n{blocks}</section>"
+    kind = "" if section.covered else ' class="not-covered"'
+    return f"<section{kind}><h2>{_text(section.heading)}</h2>\n{blocks}</section>"
 
 
 def _block(block: Block) -> str:

@@ -64,31 +64,31 @@ def run_page(summaries: Sequence[Summary], histories: Sequence[Rows], repeat: Re
     first = summaries[0]
     private = first["privacy"] != "none"
     seeds = "" if len(summaries) == 1 else f", {len(summaries)} seeds"
+    tested = "test_metric" not in first.get("not_covered", ())
     sections = [
         Section("What was promised, and to whom", promise_blocks(summaries)),
-        Section("The result", _result(summaries, histories)),
-        *(
-            [Section("How good it is for new records", evaluation_blocks(told))]
-            if (told := first.get("evaluation"))
-            else []
-        ),
+        Section("The result", _result(summaries, histories), covered=tested),
         Section("What was sent", [Facts(_sent(first))]),
     ]
+    if first.get("evaluation"):
+        sections.insert(2, Section("How good it is for new records", evaluation_blocks(first["evaluation"])))
     if private:
         sections.append(Section("What was taken as public", public_blocks(first)))
-    sections += [
-        Section("What limits the result", _limits(first)),
+    if ahead := first.get("outlook"):
+        tone, word = _OUTLOOKS[ahead["verdict"]]
+        outlook = Verdict(tone, f"{word}, as public numbers say", (ahead["sentence"],))
+        sections.append(Section("What limits the result", [outlook]))
+    sections.append(
         Section(
-            "Only for the researcher who simulates" if private else "Training", _measured(summaries, histories)
-        ),
-        Section("How to repeat it", repeat_blocks(repeat)),
-    ]
-    if private:
-        sections.append(
-            Section(
-                "The words used here", [Facts(glossary(unit_of(first), first["adversary"], first["adjacency"]))]
-            )
+            "Only for the researcher who simulates" if private else "Training",
+            _measured(summaries, histories),
+            covered=not private,
         )
+    )
+    sections.append(Section("How to repeat it", repeat_blocks(repeat)))
+    if private:
+        words = glossary(unit_of(first), first["adversary"], first["adjacency"])
+        sections.append(Section("The words used here", [Facts(words)]))
     return render_page(
         f"{first['algorithm']} on {first['data']}{seeds}",
         f"A simulation of {first['clients']} clients: {first['rounds']} rounds, a model of {first['dim']} "
@@ -229,23 +229,6 @@ def _sent(first: Summary) -> tuple[tuple[str, Any], ...]:
     )
 
 
-def _limits(first: Summary) -> list[Block]:
-    blocks: list[Block] = []
-    ahead = first.get("outlook")
-    if ahead is not None:
-        tone, word = _OUTLOOKS[ahead["verdict"]]
-        blocks.append(Verdict(tone, f"{word}, as public numbers say", (ahead["sentence"],)))
-    findings = first.get("findings") or ()
-    if findings:
-        if first["privacy"] != "none":
-            said = (
-                "Found afterwards, measured without noise: only for the researcher, not covered by the promise."
-            )
-            blocks.append(Paragraph((said,)))
-        blocks.append(Marked(tuple(("fair", f["what"], f["change"]) for f in findings)))
-    return blocks or [Paragraph(("Nothing that was looked for.",))]
-
-
 def _measured(summaries: Sequence[Summary], histories: Sequence[Rows]) -> list[Block]:
     first = summaries[0]
     blocks: list[Block] = []
@@ -264,6 +247,9 @@ def _measured(summaries: Sequence[Summary], histories: Sequence[Rows]) -> list[B
     losses = mean_interval("training loss", [s["train_loss"] for s in summaries])
     spread = "" if losses.low is None or losses.high is None else f" ({losses.low:.4g} to {losses.high:.4g})"
     sizes = first["records_per_client"]
+    if findings := first.get("findings"):
+        blocks.append(Paragraph(("What limited the result, as found afterwards:",)))
+        blocks.append(Marked(tuple(("fair", f["what"], f["change"]) for f in findings)))
     return [
         *blocks,
         Charts(tuple((svg, words) for svg, words in curves if svg is not None)),
