@@ -22,6 +22,9 @@ CLASS_SCORES = 30.0
 TARGET_SCORES = 4.0
 """The same for regression, in units of the residuals at the start."""
 
+CLIENT_STEP = 10.0
+"""Local steps where whole clients are protected, over the inverse of the largest curvature; the mean is far less."""
+
 NETWORK_SCALE = 3.0
 """Typical change of a network's scores per unit of distance; for a linear model it is the features' norm."""
 
@@ -67,7 +70,7 @@ def _local_step(algorithm: Algorithm, federation: Federation, known: Prospect) -
     scale = feature_scale(work.model, federation.feature_norm)
     bound = work.bound.norm(getattr(work, "kept", work.model.dim))
     if work.unit is not Unit.RECORD:
-        return 1 / scale**2  # local gradients are not bounded
+        return CLIENT_STEP / scale**2  # only the update as a whole is bounded
     stable = 1 / (scale * min(scale, bound))
     return float(min(stable, known.travel() / (known.rounds * work.batches_per_round * min(scale, bound))))
 
