@@ -23,7 +23,7 @@ TARGET_SCORES = 4.0
 """The same for regression, in units of the residuals at the start."""
 
 CLIENT_STEP = 10.0
-"""Local steps where whole clients are protected, times the squared scale; the mean curvature is far below that."""
+"""Local steps where whole clients are protected, times the squared scale: the mean curvature is far less."""
 
 NETWORK_SCALE = 3.0
 """Typical change of a network's scores per unit of distance; for a linear model it is the features' norm."""
