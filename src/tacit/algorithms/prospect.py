@@ -26,6 +26,9 @@ TABLE_SPREAD = 1.0
 """How far records of a table with a schema typically lie apart: less than their features are long, because ranges
 are wider than most values and categories repeat."""
 
+CLIENT_STEP = 10.0
+"""Local steps where whole clients are protected, times the squared scale: the mean curvature is far less."""
+
 NETWORK_SCALE = 3.0
 """Typical change of a network's scores per unit of distance; for a linear model it is the features' norm."""
 
@@ -73,7 +76,7 @@ def _local_step(algorithm: Algorithm, federation: Federation, known: Prospect) -
     scale = feature_scale(work.model, federation.feature_norm)
     bound = work.bound.norm(work.bounded)
     if work.unit is not Unit.RECORD:
-        return 1 / scale**2  # local gradients are not bounded
+        return CLIENT_STEP / scale**2  # only the update as a whole is bounded
     stable = 1 / (scale * min(scale, bound))
     return float(min(stable, known.travel() / (known.rounds * work.batches_per_round * min(scale, bound))))
 
