@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -12,10 +13,12 @@ import torch
 from typer.testing import CliRunner
 
 from tacit.cli.app import app
+from tacit.client.bounds import ClipEachCoordinate, ClipNorm
 from tacit.client.local_steps import NoisyLocalSteps
 from tacit.engine.objective import objective
 from tacit.errors import DataError, RequestError
 from tacit.experiments import (
+    fed_spa_defaults,
     fed_spa_runs,
     isrl_rates,
     isrl_runs,
@@ -28,6 +31,7 @@ from tacit.experiments import (
 from tacit.experiments.cells import Runner
 from tacit.experiments.experiment import (
     PUBLISHED,
+    SUMMED,
     TRUE,
     Claim,
     Experiment,
@@ -40,8 +44,10 @@ from tacit.experiments.experiment import (
 )
 from tacit.experiments.figures import panels
 from tacit.experiments.outputs import Made, summary, write_outputs
+from tacit.federation import Federation
 from tacit.models.linear import softmax_regression
 from tacit.models.quadratic import Quadratic
+from tacit.models.registry import build_model
 
 
 def findings() -> Findings:
@@ -137,6 +143,10 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert "Experiments: 1. Claims: Borne out 1, NOT borne out 1." in overview
     assert "empty: the file is not there; put it there" in overview
     assert "broken: ZeroDivisionError: division by zero" in overview
+    rows = json.loads(call.invoke(app, ["reproduce", "--status", "--out", out, "--json"]).stdout)
+    assert [row["run"] for row in rows[1:]] == ["no", "no"]
+    assert (rows[0]["seeds"], rows[0]["Borne out"], rows[0]["NOT borne out"]) == (2, 1, 1)
+    assert "1 of 3 experiments have been run" in call.invoke(app, ["reproduce", "--status", "--out", out]).stdout
     call.invoke(app, ["reproduce", "toy", "--quick", "--out", out])
     assert "mode: quick" in (tmp_path / "out" / "quick" / "toy" / "index.html").read_text()
     assert "mode: full" in (tmp_path / "out" / "toy" / "index.html").read_text(), "neither overwrites the other"
@@ -260,11 +270,61 @@ def test_equal_bits_are_not_compared_at_a_round_that_was_not_evaluated() -> None
     assert soteriafl_claims.after_bits([{"history": history}], 300, "loss") is None
 
 
+def small_federation(clients: int, shape: tuple[int, ...], classes: int) -> Federation:
+    generator = torch.Generator().manual_seed(0)
+    parts = [(torch.randn(20, *shape, generator=generator), torch.arange(20) % classes) for _ in range(clients)]
+    made = Federation.from_clients(parts, classes=classes)
+    return replace(made, test_features=made.features[:50], test_targets=made.targets[:50])
+
+
+def test_sums_keep_the_label_with_a_share_of_the_noise_in_each_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = small_federation(100, (1, 28, 28), 10)
+    monkeypatch.setattr(fed_spa_defaults, "federation_of", lambda *_: images)
+    base = {"data": "mnist", "algorithm": "noisy-mb-sgd, softmax", "label": 1.0, "rounds": 2, "evaluations": 1}
+    alone, summed = (
+        fed_spa_defaults.run({**base, "mode": mode, "seed": 0}, None) for mode in fed_spa_runs.AT_A_TRUE_EPSILON
+    )
+    assert 0.99 < alone["epsilon"] <= 1.0
+    assert 0.99 < summed["epsilon"] <= 1.0
+    assert summed["beside"]["server"] > 5, "a message alone has a seventieth of the variance"
+    table = small_federation(10, (5,), 2)
+    monkeypatch.setattr(soteriafl_runs, "_federation", lambda *_: table)
+    for name in set(soteriafl_runs.TRUE_FOR.values()):
+        asked = {"data": "a9a", "label": 1.0, "rounds": 3, "clip_norm": 1.0, "step": 0.1, "evaluations": 3}
+        found = soteriafl_runs.run({**asked, "algorithm": name, "mode": SUMMED, "seed": 0}, None)
+        assert found["epsilon"] <= 1.0 < found["beside"]["server"]
+        sent = found["history"]["uplink_bits_per_client"][-1] / 3
+        assert 0 < found["payload_bits"] < sent, "the envelope is not payload"
+
+
+def test_as_published_clips_every_coordinate_to_an_unprotected_median() -> None:
+    images = small_federation(5, (1, 28, 28), 10)
+    model = build_model("mnist-cnn", images)
+    bound = fed_spa_runs._bound({"mode": PUBLISHED, "seed": 0}, model, images)
+    assert isinstance(bound, ClipEachCoordinate)
+    assert 0 < bound.limit < 0.1
+    assert fed_spa_runs._bound({"mode": TRUE, "clip_norm": 3.0}, model, images) == ClipNorm(3.0)
+
+
+def test_bits_are_counted_on_the_wire_and_by_payload() -> None:
+    history = {
+        "round": [0, 1, 2, 3, 4],
+        "uplink_bits_per_client": [0, 50, 100, 150, 200],
+        "loss": [9, 4, 3, 2, 1],
+    }
+    result = {"history": history, "payload_bits": 20.0}
+    assert soteriafl_claims.after_bits([result], 60, "loss") == [4.0]
+    assert soteriafl_claims.after_bits([result], 60, "loss", soteriafl_claims.payload) == [2.0]
+    found = {(1.0, PUBLISHED, "cdp-sgd"): [result], (1.0, TRUE, "cdp-sgd"): [{"error": "diverged"}]}
+    assert soteriafl_claims.equal_bits(found, 1.0) == 200
+    assert soteriafl_claims.equal_bits(found, 1.0, soteriafl_claims.payload) == 80
+
+
 @pytest.mark.parametrize("ratio", fed_spa_runs.RATIOS)
 def test_fed_spa_keeps_the_share_of_coordinates_that_it_says(ratio: float) -> None:
     settings = {"data": "mnist", "algorithm": "fed-spa", "local_steps": 30, "local_step": 0.1}
     model = softmax_regression(features=99, classes=10)
-    work = fed_spa_runs._algorithm({**settings, "ratio": ratio}, model).work
+    work = fed_spa_runs._algorithm({**settings, "ratio": ratio}, model, ClipNorm(1.0)).work
     assert isinstance(work, NoisyLocalSteps)
     # 1.0 is all of them, not one of them.
     assert work.bounded == pytest.approx(ratio * model.dim, abs=1)

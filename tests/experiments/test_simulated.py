@@ -116,6 +116,19 @@ def test_who_leaves_off_early_has_the_noise_of_all_rounds(federation: Federation
     assert part["epsilon"] == whole["epsilon"]
 
 
+def test_a_hopeless_run_is_stopped_and_no_other(federation: Federation) -> None:
+    job = SimulatedRun(plan(algorithm(Full()), federation, rounds=9, privacy=Target(1.0, 1e-4)), 2)
+    whole = simulated(job)
+    utility = whole["history"]["grad_norm_sq_mean"][-1]
+    assert job.evaluations == len(whole["history"]["round"]) == 6
+    same = simulated(replace(job, hopeless_above=utility))
+    assert same["history"] == whole["history"], "as good as the best so far"
+    worse = simulated(replace(job, hopeless_above=0.99 * utility))
+    assert "stopped after round" in worse["error"]
+    first = whole["history"]["grad_norm_sq"][0]
+    assert "stopped after round 0" in simulated(replace(job, hopeless_above=0.99 * first / 6))["error"]
+
+
 def test_what_is_taken_as_public_is_told(federation: Federation) -> None:
     looked = replace(federation, peeks=("the mean of every column",))
     found = simulated(SimulatedRun(plan(algorithm(Full()), looked, rounds=1, privacy=Target(1.0, 1e-4)), 1))

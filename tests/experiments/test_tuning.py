@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -31,6 +32,39 @@ def test_the_best_mean_over_the_tuning_seeds_wins(tmp_path: Path) -> None:
     assert list(found) == ["a"], "a series without a finite score is left out"
     assert [(r["settings"]["x"], r["settings"]["seed"]) for r in found["a"]] == [(2, 0), (2, 1), (2, 2)]
     assert len(list((tmp_path / "cells").iterdir())) == 7, "3 points with 2 seeds, then one seed more"
+
+
+def descend(settings: Settings, data_dir: Path | None) -> Result:
+    """Three losses; stops where their mean, if the rest were zero, is already above what is known."""
+    losses = [settings["x"] ** 2 + 1.0 + settings["seed"]] * 3
+    for seen in range(1, 4):
+        if sum(losses[:seen]) / 3 > settings.get("hopeless_above", math.inf):
+            return {"error": "hopeless", "after": seen}
+    return {"loss": sum(losses) / 3}
+
+
+def test_giving_up_hopeless_points_changes_no_choice(tmp_path: Path) -> None:
+    grids = {"a": grid({}, x=[-3, -2, -1, 0, 1, 2, 3]), "b": grid({}, x=[5, 4, 3, 2, 1])}
+    found = {}
+    for early in (False, True):
+        with Runner(tmp_path / str(early), workers=1) as runner:
+            found[early] = tuned(
+                runner,
+                descend,
+                grids,
+                tuning_seeds=[0],
+                seeds=[0, 1],
+                score=lambda result: result.get("loss", math.inf),
+                stops_early=early,
+            )
+    assert [r["settings"] for r in found[True]["a"]] == [{"x": 0, "seed": 0}, {"x": 0, "seed": 1}]
+    for name in grids:
+        assert [(r["settings"], r["loss"]) for r in found[True][name]] == [
+            (r["settings"], r["loss"]) for r in found[False][name]
+        ]
+    stored = [json.loads(path.read_text()) for path in (tmp_path / "True").iterdir()]
+    assert sum("error" in result for result in stored) >= 4, "runs were given up"
+    assert len(stored) == 7 + 5 + 2, "what tuning has run is not run again"
 
 
 def rehearse(settings: Settings, data_dir: Path | None) -> Result:

@@ -26,6 +26,9 @@ folders there. With --all, an experiment is skipped if its data is missing."""
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="The experiment's name; see --list.")] = None,
     show: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
+    status: Annotated[
+        bool, typer.Option("--status", help="Show what has been run in --out: seeds, time, verdicts.")
+    ] = False,
     everything: Annotated[bool, typer.Option("--all", help="Run all experiments.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer seeds, rounds and grid points.")] = False,
     charge_tuning: Annotated[
@@ -45,6 +48,9 @@ def reproduce(
 
     if show:
         _list(list(EXPERIMENTS.values()), as_json)
+        return
+    if status:
+        _status(list(EXPERIMENTS.values()), out / Scale(quick, charge_tuning=charge_tuning).folder, as_json)
         return
     if (name is None) != everything:
         raise RequestError("name one experiment or give --all; `tacit reproduce --list` lists the experiments")
@@ -150,6 +156,26 @@ def _list(experiments: list[Experiment], as_json: bool) -> None:
     for experiment in experiments:
         table.add_row(experiment.name, experiment.title, experiment.paper, experiment.data or "synthetic")
     Console().print(table)
+
+
+def _status(experiments: list[Experiment], pages: Path, as_json: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from tacit.experiments.status import COLUMNS, status
+
+    rows = status(experiments, pages)
+    if as_json:
+        print(json.dumps(rows))
+        return
+    table = Table()
+    for heading in COLUMNS:
+        table.add_column(heading)
+    for row in rows:
+        table.add_row(*("" if row.get(name) is None else str(row[name]) for name in COLUMNS))
+    Console().print(table)
+    ran = [row for row in rows if row["run"] != "no"]
+    print(f"{len(ran)} of {len(rows)} experiments have been run: {pages}")
 
 
 def _show(done: list[dict[str, Any]]) -> None:

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 _Choice = TypeVar("_Choice")
 
-PUBLISHED, TRUE = "as published", "true"
-"""The two modes: a paper's noise under its label, and noise that really keeps the label's epsilon."""
+PUBLISHED, TRUE, SUMMED = "as published", "true", "summed"
+"""The three modes: a paper's noise under its label; noise that really keeps the label's epsilon against a server
+that sees every message; and the same epsilon where a protocol lets the server open only sums (`SecureSum`)."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,9 @@ class Scale:
         return list(range(self.pick(quick, full) if self.seeds is None else count("seeds", self.seeds)))
 
 
+VERDICTS = {True: "Borne out", False: "NOT borne out", None: "Not decided"}
+
+
 @dataclass(frozen=True)
 class Claim:
     """A claim of the paper or a promise of tacit, and whether these runs support it."""
@@ -54,11 +58,13 @@ class Claim:
     held: bool | None
     """None if the runs cannot tell: nothing to compare, only ties, or differences that could be chance"""
     evidence: str
+    promise: bool = False
+    """whether it is the promise: what is private in truth is at least as good as what was published"""
 
     @property
     def verdict(self) -> str:
         """The verdict in words."""
-        return {True: "Borne out", False: "NOT borne out", None: "Not decided"}[self.held]
+        return VERDICTS[self.held]
 
 
 BothSides = tuple[Sequence[float], Sequence[float]]

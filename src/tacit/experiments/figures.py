@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from tacit.engine.workers import Result
+from tacit.experiments.experiment import PUBLISHED, SUMMED, TRUE
 from tacit.experiments.intervals import mean_and_interval
 from tacit.report.curves import COLOURS
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 _LEGEND_INCHES, _LETTER_INCHES = 0.7, 0.062
 """The width of a legend entry without its text, and of a letter of the text."""
+STYLES = {PUBLISHED: "--", TRUE: "-", SUMMED: ":"}
 Curve = TypeVar("Curve", bound=Hashable)
 Curves = Mapping[str, tuple[Sequence[float], Sequence[Sequence[float]]]]
 """By legend: x, and y for every seed."""
@@ -62,7 +64,7 @@ def modes_panel(
     colours: Sequence[str],
     worth: Mapping[tuple[str, str], float] | None = None,
 ) -> None:
-    """One line per (mode, method), the mean of the seeds: a colour per method, dashed for as published.
+    """One line per (mode, method), the mean of the seeds: a colour per method, a line style per mode.
 
     `worth` has real epsilons for the legend.
     """
@@ -73,7 +75,7 @@ def modes_panel(
         ax.plot(
             np.array(x, dtype=float)[shown],
             mean[shown],
-            "-" if mode == "true" else "--",
+            STYLES.get(mode, "--"),
             color=COLOURS[list(colours).index(method) % len(COLOURS)],
             linewidth=1.4,
             label=f"{method}, {mode}{real.get((mode, method), '')}",
@@ -107,7 +109,7 @@ def intervals_panel(
             linewidth=1.3,
             markersize=3,
             marker="o",
-            linestyle="-" if mode == "true" else "--",
+            linestyle=STYLES.get(mode, "--"),
             label=f"{method}, {mode}",
         )
     ticks = sorted({label for (mode, _), found in series.items() if mode != "no privacy" for label in found})

@@ -14,6 +14,7 @@ from tacit.experiments.cells import Runner
 from tacit.experiments.charged import cost_table, real_epsilon, selected
 from tacit.experiments.experiment import (
     PUBLISHED,
+    SUMMED,
     TRUE,
     Claim,
     Experiment,
@@ -124,10 +125,11 @@ def _claims(panels_found: dict[Panel, Found], in_most: bool) -> tuple[Claim, ...
             if mode != PUBLISHED:
                 continue
             theirs, where = _errors(results), f"N {n}, M {m}, label {label:g}"
-            # A true series without any finished point did not keep the promise.
-            ours = _errors(found.get((label, TRUE, method), ())) or [math.inf]
+            # A series without any finished point did not keep the promise.
+            true = {at: _errors(found.get((label, at, method), ())) or [math.inf] for at in (TRUE, SUMMED)}
+            at, ours = min(true.items(), key=lambda one: fmean(one[1]))
             real = f"a real epsilon of {_largest_epsilon(results):.3g}"
-            promise.append((f"{where}, {method}, {real}", ours, theirs))
+            promise.append((f"{where}, {method} ({at}), {real}", ours, theirs))
             other = found.get((label, PUBLISHED, LOCAL))
             if method == MB and other is not None:
                 order.append((where, theirs, _errors(other)))
@@ -142,10 +144,11 @@ def _claims(panels_found: dict[Panel, Found], in_most: bool) -> tuple[Claim, ...
         in_order = Claim(f"{beats}.", at_most([(a, b) for _, a, b in order]), told)
     return (
         Claim(
-            "At the epsilon that the paper claims, the true mode of a method reaches at least the error of the "
-            "same method as published at its real epsilon.",
+            "At the epsilon that the paper claims, the true or the summed mode of a method reaches at least the "
+            "error of the same method as published at its real epsilon.",
             at_most([(ours, theirs) for _, ours, theirs in promise]),
             "; ".join(f"{where}: {against(ours, theirs, '.3f')}" for where, ours, theirs in promise),
+            promise=True,
         ),
         replace(in_order, evidence=f"smaller at {smaller} of {len(order)}; {in_order.evidence}"),
     )
@@ -194,6 +197,9 @@ def _departures(task: IsrlTask, scale: Scale, seeds: Sequence[int], tuning: Sequ
         "dealt by target, with MB-SGD, and takes what has the lowest training loss there, for all methods "
         "(one-pass keeps the paper's rounds); that looks at no private record. Steps are tuned as in the "
         "other mode.",
+        "Summed: MB-SGD with the true mode's settings under secure sums. A fifth of a round's silos may be "
+        "missing and a fifth may help the server (none of two to four silos).",
+        "All silos count alike here. Where they do not, tacit scales a silo's noise by its own weight.",
         "Accelerated, one-pass and shuffled MB-SGD are not in the paper's figures. The shuffled one's promise is "
         "against a server that gets the messages mixed; among so few silos mixing proves no more than the noise "
         "of a message alone does, so it is MB-SGD again wherever all silos have the same size.",
@@ -230,7 +236,7 @@ def _figure(
         points = grids(task, silos, cohort, scale, plans)
         # If only some silos take part, runs differ in how often each does, and the theorem requires equal runs.
         charge = scale.charge_tuning and silos == cohort
-        charged = {key: points.pop(key) for key in list(points) if charge and key[1] == TRUE}
+        charged = {key: points.pop(key) for key in list(points) if charge and key[1] in (TRUE, SUMMED)}
         found[silos, cohort] = tuned(
             runner,
             run,
@@ -271,7 +277,7 @@ def _figure(
                 "errors",
                 figure,
                 "Epsilon is the label. Dashed: as published; what this noise is really worth stands below the "
-                "label. Solid: true. Dotted: without privacy. Bars: 90% intervals of the mean.",
+                "label. Solid: true. Dotted: summed, or level without privacy. Bars: 90% intervals of the mean.",
             ),
         ),
         (

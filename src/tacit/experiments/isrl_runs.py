@@ -14,6 +14,7 @@ import torch
 from tacit.algorithms import isrl_dp, shuffled
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.calibrate import Privacy
+from tacit.algorithms.secure_sum import SecureSum, secured
 from tacit.algorithms.settings import Settings
 from tacit.algorithms.shuffler import Shuffler
 from tacit.client.bounds import Bound, ClipNorm
@@ -21,7 +22,7 @@ from tacit.client.sampling import Full, OnePass, Sampling, WithoutReplacement, W
 from tacit.data import load
 from tacit.engine.plan import plan
 from tacit.engine.workers import Result
-from tacit.experiments.experiment import PUBLISHED, TRUE, Scale
+from tacit.experiments.experiment import PUBLISHED, SUMMED, TRUE, Scale
 from tacit.experiments.simulated import SimulatedRun, as_published, priced, promised, simulated
 from tacit.experiments.tuning import evenly, grid
 from tacit.federation import Federation
@@ -48,6 +49,7 @@ SERIES = (
     (TRUE, FAST),
     (TRUE, ONE_PASS),
     (TRUE, SHUFFLED),
+    (SUMMED, MB),
 )
 TRUE_LOCAL_STEPS = 4
 MORE_ROUNDS = (1 / 3, 1, 3)
@@ -184,7 +186,7 @@ def _algorithm(settings: Settings, model: Model, federation: Federation, batch: 
             shuffler=Shuffler(min(settings["cohort"], federation.clients), smallest),
         )
     sampling = OnePass(max(1, smallest // rounds)) if method == ONE_PASS else Full()
-    if mode != TRUE:
+    if mode in (PUBLISHED, NO_PRIVACY):
         sampling = WithReplacement(batch)
     if mode == NO_PRIVACY:
         return isrl_dp.mb_sgd(model, sampling=sampling, step=step)
@@ -212,8 +214,10 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
         algorithm = replace(algorithm, server=algorithm.server.update)
     if settings["cohort"] < federation.clients:
         algorithm = replace(algorithm, participation=FixedNumber(settings["cohort"]))
+    if settings["mode"] == SUMMED:
+        algorithm = secured(algorithm, SecureSum.of(min(settings["cohort"], federation.clients)))
     privacy: Privacy = "none"
-    if settings["mode"] == TRUE:
+    if settings["mode"] in (TRUE, SUMMED):
         # Behind a shuffler all messages have the same noise: that of the smallest silo's delta.
         together = settings["method"] == SHUFFLED
         epsilon = settings.get("run_epsilon", label)
@@ -235,7 +239,10 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
         privacy = as_published(
             algorithm, federation, rounds=rounds, seed=seed, noise_multiplier=multiplier, delta=_delta
         )
-    facts = {"batch": batch if settings["mode"] != TRUE else None, "scale": _naive_error(federation)}
+    facts = {
+        "batch": batch if settings["mode"] not in (TRUE, SUMMED) else None,
+        "scale": _naive_error(federation),
+    }
     planned = plan(algorithm, federation, rounds=rounds, privacy=privacy, seed=seed)
     job = SimulatedRun(planned, rounds, facts)
     return priced(job) if settings.get("priced") else simulated(job)
@@ -296,12 +303,16 @@ def grids(
     size, base = task.size(scale), _base(task, clients, cohort, scale)
     made: dict[Any, list[dict[str, Any]]] = {}
     for mode, method in SERIES:
-        for label in size.labels[-1:] if mode == NO_PRIVACY else size.labels:
+        labels = size.labels[-1:] if mode == NO_PRIVACY else size.labels
+        if method == SHUFFLED and size.records is not None:
+            # Theorem 5.1 says nothing about larger epsilons, so they are refused.
+            labels = tuple(label for label in labels if label <= math.log(2 / _delta(size.records)))
+        for label in labels:
             point = {**base, "mode": mode, "method": method, "label": label, "clip_norm": None}
             axes: dict[str, Sequence[float]] = {"step": _steps(task, method, scale)}
             if mode == PUBLISHED and task.lipschitz == 0:
                 axes["clip_norm"] = size.clips
-            plan = plans[label] if mode == TRUE else {}
+            plan = plans[label] if mode in (TRUE, SUMMED) else {}
             if method == ONE_PASS:
                 # There cannot be more rounds than records.
                 plan = {**plan, "rounds": size.rounds}

@@ -93,6 +93,7 @@ def _claims(results: Sequence[Result], rows: Sequence[dict[str, Any]]) -> tuple[
             f"there is no printed noise, so they are the same runs: epsilon {results[0]['epsilon']:.3g} for "
             "sums, "
             f"add-remove. The same noise is worth less against others: {_beside(seen)}",
+            promise=True,
         ),
     )
 

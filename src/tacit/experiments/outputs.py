@@ -15,6 +15,7 @@ import torch
 from tacit._version import __version__
 from tacit.engine.files import write_atomically
 from tacit.experiments.experiment import Claim, Experiment, Findings, Scale, Table
+from tacit.experiments.status import write_status
 from tacit.report.page import Folded, Image, Paragraph, Section, SortableTable, render_page, show_value
 
 TUNING = (
@@ -82,6 +83,8 @@ def write_outputs(findings: Findings, made: Made, directory: Path) -> dict[str, 
     write_atomically(paths["page"], _page(findings, made, images).encode())
     paths["summary"] = directory / "summary.md"
     write_atomically(paths["summary"], summary(findings, made).encode())
+    times = {"seconds": made.seconds, "processor_seconds": made.processor_seconds}
+    paths["status"] = write_status(findings, times, directory)
     return {name: str(path) for name, path in paths.items()}
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.calibrate import attendance, releases
+from tacit.engine.history import HistoryRow
 from tacit.engine.plan import Plan
 from tacit.engine.simulate import MEMORY_LIMIT_BYTES, simulate
 from tacit.engine.simulation import Simulation
@@ -53,13 +54,33 @@ class SimulatedRun:
     """further values to include in the result"""
     stop_after: int | None = None
     """rounds after which `watched` stops, with the noise of all rounds"""
+    hopeless_above: float | None = None
+    """a mean squared gradient norm that another run has; `simulated` stops once it cannot be reached any more"""
+
+    @property
+    def evaluations(self) -> int:
+        """The number of rows in the history of a whole run."""
+        return 1 + math.ceil(self.plan.rounds / self.evaluate_every)
+
+
+class _HopelessError(Exception):
+    """A run that cannot become the best any more."""
 
 
 def simulated(job: SimulatedRun) -> dict[str, Any]:
-    """Runs a job; a run that diverges is a result too."""
+    """Runs a job; a run that diverges is a result too, and so is one that was stopped because it is hopeless."""
+
+    def watch(round: int, row: HistoryRow | None) -> None:
+        if row is None or job.hopeless_above is None:
+            return
+        # Squares that are still to come are at least zero.
+        seen = 1 + math.ceil(round / job.evaluate_every)
+        if row.grad_norm_sq_mean * seen / job.evaluations > job.hopeless_above * (1 + 1e-9):
+            raise _HopelessError(f"stopped after round {round}: the mean squared gradient is no longer the least")
+
     try:
-        run = simulate(job.plan, evaluate_every=job.evaluate_every)
-    except DivergedError as error:
+        run = simulate(job.plan, evaluate_every=job.evaluate_every, progress=watch)
+    except (DivergedError, _HopelessError) as error:
         return {**job.facts, "error": str(error)}
     return {
         **job.facts,

@@ -1,4 +1,4 @@
-"""The runs of the experiments of SoteriaFL (Li et al. 2022; section 6 and appendix A), in both modes."""
+"""The runs of the experiments of SoteriaFL (Li et al. 2022; section 6 and appendix A), in all modes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from tacit.algorithms.registry import algorithm_entry, build_algorithm
+from tacit.algorithms.secure_sum import SecureSum, secured
 from tacit.algorithms.settings import About, Settings
 from tacit.client.sampling import build_sampling
+from tacit.compress import RandK, SharedCoordinates
+from tacit.compress.uplink import Uplink
 from tacit.data import load
 from tacit.engine.batches import thrifty_rate
 from tacit.engine.plan import plan
 from tacit.engine.workers import Result
-from tacit.experiments.experiment import PUBLISHED, TRUE, Scale
+from tacit.experiments.experiment import PUBLISHED, SUMMED, TRUE, Scale
 from tacit.experiments.simulated import SimulatedRun, as_published, priced, simulated
 from tacit.experiments.tuning import grid
 from tacit.federation import Federation
@@ -26,6 +29,9 @@ from tacit.privacy import Target
 from tacit.theory.soteriafl import published_noise_std
 
 DELTA = 1e-3
+CLIENTS = 10
+TRUST = SecureSum.of(CLIENTS)
+"""Under secure sums, two clients may vanish and two may help the server."""
 STEPS = (0.01, 0.03, 0.06, 0.1, 0.3, 0.6, 1.0)
 OF_THE_PAPER = ("ldp-sgd", "ldp-svrg", "cdp-sgd", "soteriafl-sgd", "soteriafl-svrg")
 ALGORITHMS = (*OF_THE_PAPER, "soteriafl-gd", "soteriafl-saga")
@@ -60,6 +66,8 @@ class SoteriaTask:
     """norm of a typical record, from public facts: 14 attributes are 1; a digit's ink"""
     labels: dict[float, tuple[int, int]]
     """the batch of SoteriaFL-SGD and the rounds, by label (appendix A, and the authors' code)"""
+    algorithms: tuple[str, ...] = ALGORITHMS
+    """what is run as published"""
 
 
 A9A = SoteriaTask(
@@ -81,13 +89,14 @@ NETWORK = SoteriaTask(
     (1, 2),
     9.0,
     {1.0: (128, 150), 2.0: (128, 200), 4.0: (128, 300), 8.0: (128, 500), 16.0: (128, 1000)},
+    OF_THE_PAPER,
 )
 TASKS = {"a9a": A9A, "mnist": NETWORK}
 
 
 @lru_cache(maxsize=1)
 def _federation(data: str, data_dir: Path | None, rehearsal: bool) -> Federation:
-    federation = load(data, clients=10, partition="sorted", data_dir=data_dir)
+    federation = load(data, clients=CLIENTS, partition="sorted", data_dir=data_dir)
     if rehearsal:
         return synthetic_like(federation, TASKS[data].record_norm, seed=0, by_target=True)
     return federation
@@ -128,6 +137,8 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
     }
     taken = {name: value for name, value in own.items() if name in algorithm_entry(algorithm_name).settings}
     algorithm = build_algorithm(algorithm_name, model, taken, About(federation, rounds))
+    if settings["mode"] == SUMMED:
+        algorithm = secured(algorithm, TRUST)
     privacy: Any = Target(settings.get("run_epsilon", label), DELTA)
     if settings["mode"] == PUBLISHED:
 
@@ -147,8 +158,16 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
         )
     every = max(1, rounds // (settings["evaluations"] or rounds))
     planned = plan(algorithm, federation, rounds=rounds, privacy=privacy, seed=settings["seed"])
-    job = SimulatedRun(planned, every, {"batch": drawn})
+    facts = {"batch": drawn, "payload_bits": _payload_bits(planned.algorithm.uplink, model.dim)}
+    job = SimulatedRun(planned, every, facts, hopeless_above=settings.get("hopeless_above"))
     return priced(job) if settings.get("priced") else simulated(job)
+
+
+def _payload_bits(uplink: Uplink, dim: int) -> float:
+    """The bits of a message's values, without the seed of their coordinates and without the envelope."""
+    compressor = uplink.compressor
+    kept = compressor.kept(dim) if isinstance(compressor, RandK) else dim
+    return kept * (uplink.bits if isinstance(uplink, SharedCoordinates) else 32)
 
 
 def _steps(task: SoteriaTask, scale: Scale) -> tuple[float, ...]:
@@ -192,10 +211,11 @@ def grids(
     made: dict[Any, list[dict[str, Any]]] = {}
     for label in labels:
         base = _base(task, label, scale)
-        for name in ALGORITHMS:
+        for name in task.algorithms:
             published = {**base, "mode": PUBLISHED, "algorithm": name, "clip_norm": task.clip_norm}
             made[label, PUBLISHED, name] = [published]
-        for name in dict.fromkeys(TRUE_FOR[name] for name in ALGORITHMS):
-            made[label, TRUE, name] = [{**base, "mode": TRUE, "algorithm": name, **plans[label]}]
+        for name in dict.fromkeys(TRUE_FOR[name] for name in task.algorithms):
+            for mode in (TRUE, SUMMED):
+                made[label, mode, name] = [{**base, "mode": mode, "algorithm": name, **plans[label]}]
     steps = _steps(task, scale)
     return {key: grid({**point, "evaluations": scale.pick(5, 20)}, step=steps) for key, (point,) in made.items()}
