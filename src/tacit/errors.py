@@ -32,14 +32,20 @@ class MessageError(TacitError, ValueError):
     """The bytes are not a valid message: truncated, oversized, not finite, or in another format."""
 
 
+_MANY_NAMES = 20
+"""With more names than this, only similar ones are listed."""
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> RequestError:
-    """The error for an unknown name; it suggests similar names, then lists all known ones.
+    """The error for an unknown name; it suggests similar names, and lists all known ones unless they are many.
 
     >>> print(unknown_name("compressor", "rnd-k", ["rand-k", "natural"]))
     unknown compressor 'rnd-k'; did you mean 'rand-k'? Known: natural, rand-k
     """
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    close = difflib.get_close_matches(name, [known for known in names if known != name], n=3, cutoff=0.5)
+    if close and len(names) > _MANY_NAMES:
+        return RequestError(f"unknown {kind} {name!r}; did you mean {' or '.join(repr(c) for c in close)}?")
     hint = f"; did you mean {' or '.join(repr(c) for c in close)}?" if close else "."
     return RequestError(f"unknown {kind} {name!r}{hint} Known: {', '.join(names)}")
 

@@ -27,7 +27,6 @@ from tacit.cli.app import main
 from tacit.cli.show import show_guarantee, show_summary
 from tacit.data.schema import Column, Predicted, Schema
 from tacit.engine import simulation
-from tacit.engine.compare import read_history
 from tacit.engine.history import MEASURED
 from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe, parse_setting
@@ -36,7 +35,6 @@ from tacit.errors import RequestError
 from tacit.federation import Federation
 from tacit.noise.randomness import Randomness
 from tacit.privacy import Target
-from tacit.report.run_page import Repeat, run_page
 from tacit.server.participation import PoissonClients
 
 CLIENTS = 5
@@ -102,14 +100,7 @@ def published(directory: Path, printed: str) -> Files:
         summary[name] = 1.0
     with (directory / "history.csv").open(newline="") as file:
         rows = [{k: v for k, v in row.items() if k not in MEASURED} for row in csv.DictReader(file)]
-    history = read_history(directory / "history.csv").to_list()
-    masked = [{**row, **{name: 1.0 for name in MEASURED if name in row}} for row in history]
-    # The page is made of these files and of nothing else (`tacit.cli.pages`).
-    page = run_page(
-        [{**summary, "findings": []}], [masked], Repeat("", {}, {}, (directory / "recipe.toml").read_text())
-    )
     return {
-        "report.html": page,
         "recipe.toml": (directory / "recipe.toml").read_text(),
         "ledger.jsonl": (directory / "ledger.jsonl").read_text(),
         "history.csv": json.dumps(rows),

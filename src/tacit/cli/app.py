@@ -12,6 +12,7 @@ from tacit.cli import (
     account,
     audit,
     bench,
+    check_label,
     compare,
     deploy,
     list_names,
@@ -55,6 +56,7 @@ def _options(
 app.command("run", help=run.HELP)(run.run)
 app.command("compare", help=compare.HELP)(compare.compare)
 app.command("account", help=account.HELP)(account.account)
+app.command("check-label", help=check_label.HELP, context_settings=check_label.CONTEXT)(check_label.check_label)
 app.command("plan", help=plan.HELP)(plan.plan)
 app.command("audit", help=audit.HELP)(audit.audit)
 app.command("theory", help=theory.HELP)(theory.theory)

@@ -98,7 +98,7 @@ def compare(
             for k, one in enumerate(bases)
         ]
     rows = [
-        {**row, **({} if at is None else {"at": {setting: value}})}
+        {**row, "at_the_edge": edges(row["tuned"], axes), **({} if at is None else {"at": {setting: value}})}
         for value, outcomes in zip(values, found, strict=True)
         for row in table_rows(outcomes)
     ]
@@ -160,6 +160,7 @@ def _table_row(outcome: Outcome, common: int | None) -> dict[str, Any]:
         "diverged": [{**dict(point.tuned), "seed": point.recipe.seed} for point in outcome.diverged],
         **{name: first.get(name) for name in ("epsilon", "delta", "privacy", "noise_multiplier", "rounds")},
         "uplink_bits_per_client": first.get("uplink_bits_per_client"),
+        "sampling_rate": first.get("sampling_rate"),
         **{
             name: _mean_or_none([summary[name] for summary in outcome.summaries])
             for name in ("train_loss", "grad_norm_sq_mean", "test_metric")
@@ -213,17 +214,13 @@ def _metric_name(rows: list[dict[str, Any]]) -> str:
 
 def _show(rows: list[dict[str, Any]], figure: Path, page: Path, *, tuned: bool) -> None:
     from rich.console import Console
-    from rich.table import Table
 
-    metric = _metric_name(rows)
-    table = Table(title=f"mean of {max(row['seeds'] for row in rows)} seed(s)", title_justify="left")
-    shown = [_cells(row, metric, tuned) for row in rows]
-    for heading in shown[0]:
-        table.add_column(heading, justify="left" if heading in ("algorithm", "at", "tuned to") else "right")
-    for cells in shown:
-        table.add_row(*cells.values())
-    console = Console()
-    console.print(table)
+    from tacit.cli.tables import show_table
+
+    metric, console = _metric_name(rows), Console()
+    cells = [_cells(row, metric, tuned) for row in rows]
+    title = f"mean of {max(row['seeds'] for row in rows)} seed(s)"
+    show_table(cells, title=title, words=("algorithm", "at", "tuned to"), console=console)
     console.print(
         f"[dim]utility: mean squared gradient norm over the evaluated rounds; figure: {figure}; page: {page}[/]"
     )
@@ -233,6 +230,11 @@ def _show(rows: list[dict[str, Any]], figure: Path, page: Path, *, tuned: bool) 
         for point in row["diverged"]:
             where = ", ".join(f"{_short(key)} {value}" for key, value in {**row.get("at", {}), **point}.items())
             console.print(f"[yellow]{row['algorithm']} diverged[/] at {where}")
+        for edge in row["at_the_edge"]:
+            console.print(f"[yellow]{row['algorithm']}: {edge}[/]")
+    if "at" not in rows[0] and len({row["sampling_rate"] for row in rows if row["seeds"]}) > 1:
+        rates = ", ".join(f"{row['algorithm']} {_rate(row)}" for row in rows if row["seeds"])
+        console.print(f"[yellow]Batches differ[/] [dim](share of a client's records in a step): {rates}[/]")
     if tuned:
         console.print("[dim]Tuning read the data many times; these epsilons do not include its privacy cost.[/]")
 
@@ -264,6 +266,28 @@ def _cells(row: dict[str, Any], metric: str, tuned: bool) -> dict[str, str]:
     if tuned:
         cells["tuned to"] = ", ".join(f"{_short(key)} {value}" for key, value in row["tuned"].items())
     return cells
+
+
+def _rate(row: dict[str, Any]) -> str:
+    rate = row["sampling_rate"]
+    return "all" if rate is None or rate == 1 else f"{rate:.3g}"
+
+
+def edges(tuned: dict[str, Any], grid: dict[str, list[Any]]) -> list[str]:
+    """What to say of chosen values at an end of their grid: the best may lie beyond.
+
+    >>> edges({"algorithm.step": 1.0}, {"algorithm.step": [0.1, 0.3, 1.0]})
+    ['step 1.0 is the largest of the grid; the best may be beyond it']
+    >>> edges({"algorithm.step": 0.3}, {"algorithm.step": [0.1, 0.3, 1.0]})
+    []
+    """
+    found = []
+    for key, value in tuned.items():
+        numbers = [one for one in grid.get(key, []) if isinstance(one, int | float)]
+        if len(numbers) > 1 and value in (min(numbers), max(numbers)):
+            end = "smallest" if value == min(numbers) else "largest"
+            found.append(f"{_short(key)} {value} is the {end} of the grid; the best may be beyond it")
+    return found
 
 
 def _short(key: str) -> str:

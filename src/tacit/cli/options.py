@@ -56,7 +56,13 @@ Epsilon = Annotated[float | None, typer.Option(help="The epsilon promised to eve
 Delta = Annotated[float | None, typer.Option(help="The delta of the promise.")]
 Rounds = Annotated[int | None, typer.Option(help="Number of communication rounds.")]
 Step = Annotated[float | None, typer.Option(help="The step size. [dim]computed unless given[/]")]
-Batch = Annotated[float | None, typer.Option(help="Records per client and step: a count, or a fraction below 1.")]
+Batch = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COUNT|FRACTION",
+        help="Records per client and step: a count, or a fraction below 1.",
+    ),
+]
 ClipNorm = Annotated[float | None, typer.Option(help="The bound on the norm of each record's gradient.")]
 Compressor = Annotated[
     str | None, typer.Option(help="identity, rand-k:0.05, rand-k:128, qsgd:16, natural, joined by +.")
@@ -153,6 +159,8 @@ def given_settings(**options: Any) -> dict[str, Any]:
         options.pop("public_schema", None)
     if options.get("schema") is not None:
         options["schema"] = str(options["schema"])
+    if options.get("batch") is not None:
+        options["batch"] = batch_of(options["batch"])
     return {own.get(name, name): value for name, value in given(**options).items()}
 
 
@@ -199,6 +207,24 @@ def check_taken(keys: Iterable[str], algorithms: Iterable[str]) -> None:
         if dot and table == "algorithm" and not any(name.replace("-", "_") in own for own in taken.values()):
             said = "; ".join(f"{algorithm} takes {', '.join(sorted(own))}" for algorithm, own in taken.items())
             raise RequestError(f"none of the chosen algorithms takes {name}: {said}")
+
+
+def batch_of(text: str) -> float:
+    """A count of records or a fraction of them, from the command line. 1.0 could mean either, so it is refused.
+
+    >>> batch_of("64"), batch_of("0.1"), batch_of("1")
+    (64, 0.1, 1)
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        raise RequestError(f"--batch takes a count of records or a fraction below 1, not {text!r}") from None
+    if value == 1 and text.strip() != "1":
+        raise RequestError(
+            f"--batch {text} can mean one record or all of them: write 1 for one record, or --set "
+            "algorithm.sampling=full for all"
+        )
+    return int(value) if value >= 1 and value == int(value) else value
 
 
 def parse_list(name: str, text: str) -> list[str]:

@@ -41,6 +41,8 @@ def run(
     if resume and out is None:
         raise RequestError("--resume needs --out, the run directory to continue")
     stored = stored_recipe(out) if resume and out is not None else None
+    if resume and stored is None and not (seeds is not None and out is not None and out.is_dir()):
+        raise RequestError(f"--resume: there is no run in {out}; leave out --resume to start one")
     recipe = o.recipe_from(recipe_file, given, settings, base=stored if recipe_file is None else None)
     directory = out or default_directory(recipe)
     recipes = {directory: recipe} if seeds is None else _repeated(recipe, seeds, directory)

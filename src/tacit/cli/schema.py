@@ -20,7 +20,7 @@ publicly known, or confirm that it is public, and delete it from that list."""
 
 CHECK = """Check a table against a schema: columns, types, categories, classes, ranges and gaps."""
 
-TableFile = Annotated[Path, typer.Argument(help="A .csv or .parquet file.")]
+TableFile = Annotated[Path, typer.Argument(help="A .csv file, or .parquet with tacit\\[parquet].")]
 
 
 @app.command("draft", help=DRAFT)

@@ -7,6 +7,7 @@ import math
 from rich.console import Console
 from rich.table import Table
 
+from tacit.cli.tables import show_table
 from tacit.deploy.spending import Spending
 from tacit.engine.account import RunAccount
 from tacit.privacy.accountant.cost import Cost
@@ -85,28 +86,29 @@ def show_protection(rows: tuple[Protection, ...]) -> None:
     """Print who is protected against whom, one row per adversary."""
     if not rows:
         return
-    table = Table(title="who is protected against whom", title_justify="left", show_lines=True)
-    for heading in ("against", "protected", "epsilon", "in words"):
-        table.add_column(heading, justify="right" if heading == "epsilon" else "left")
+    # Sentences get the whole width: four columns would squeeze them into a few words each.
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column()
+    table.add_row("[dim]epsilon[/]", "[dim]who is protected against whom[/]")
     for row in rows:
-        epsilon = "[red]none[/]" if math.isinf(row.epsilon) else f"{round_up(row.epsilon):g}"
-        table.add_row(row.adversary, row.protected, epsilon, row.sentence)
+        epsilon = "[red]none[/]" if math.isinf(row.epsilon) else f"[bold]{round_up(row.epsilon):g}[/]"
+        table.add_row(epsilon, f"[bold]{row.protected}[/], against {row.adversary}\n{row.sentence}")
     Console().print(table)
 
 
 def show_published(title: str, rows: tuple[Row, ...]) -> None:
     """Print a paper's labels next to the true epsilons."""
-    table = Table(title=title, title_justify="left")
     measures = list(dict.fromkeys(name for row in rows for name in row.true))
     factors = list(dict.fromkeys(name for row in rows for name in row.factors))
-    for heading in ("setting", "label", "batch, rounds", *measures, *factors):
-        table.add_column(heading, justify="left" if heading == "setting" else "right")
+    cells = []
     for row in rows:
         name = f"{row.setting} [dim]{row.remark}[/]" if row.remark else row.setting
-        values = [_judged(row.true[m], row.label) if m in row.true else "" for m in measures]
-        more = [_number(row.factors[f]) if f in row.factors else "" for f in factors]
-        table.add_row(name, f"{row.label:g}", f"{row.batch:g}, {row.rounds}", *values, *more)
-    Console().print(table)
+        values = {m: _judged(row.true[m], row.label) if m in row.true else "" for m in measures}
+        more = {f: _number(row.factors[f]) if f in row.factors else "" for f in factors}
+        first = {"setting": name, "label": f"{row.label:g}", "batch, rounds": f"{row.batch:g}, {row.rounds}"}
+        cells.append({**first, **values, **more})
+    show_table(cells, title=title, words=("setting",))
 
 
 def _judged(true: float, label: float) -> str:

@@ -174,7 +174,9 @@ def read_table(source: Path) -> pd.DataFrame:
         try:
             frame = pd.read_parquet(source)
         except ImportError as error:
-            raise RequestError(f"{source}: reading Parquet needs pyarrow; pip install pyarrow") from error
+            raise RequestError(
+                f"{source}: reading Parquet needs pyarrow: pip install 'tacit[parquet]', or save it as .csv"
+            ) from error
         except Exception as error:
             # Damaged metadata raise many kinds of errors.
             raise DataError(f"{source} cannot be read as Parquet: {error!r}") from error

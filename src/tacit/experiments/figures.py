@@ -136,6 +136,8 @@ def path_panel(ax: Axes, paths: Mapping[str, Sequence[Sequence[float]]]) -> None
         ax.plot(*line.T, "--" if index == 0 else "-", color=COLOURS[index], linewidth=1.4, label=name)
         ax.plot(*line[-1], "o", color=COLOURS[index], markersize=4)
     ax.plot(0, 0, "x", color="black", markersize=8, label="optimum")
+    ax.set_xlabel("first principal component")
+    ax.set_ylabel("second principal component")
     ax.legend(frameon=False, fontsize=7.5)
 
 

@@ -239,6 +239,11 @@ def _refuse_mixing_layers(module: nn.Module) -> None:
             )
         if isinstance(layer, nn.modules.instancenorm._InstanceNorm) and layer.track_running_stats:
             raise RequestError(f"{where} keeps statistics over records; set track_running_stats=False")
+        if isinstance(layer, nn.RNNBase | nn.LSTMCell):
+            raise RequestError(
+                f"{where} has no gradients per record: PyTorch runs it as one operation that cannot be taken "
+                "apart. Use torch.nn.GRUCell in a loop, a cell made of torch.nn.Linear layers, or a convolution"
+            )
         if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0 and layer.training:
             raise RequestError(
                 f"{where} draws from PyTorch's global generator, so a run could not be repeated; "

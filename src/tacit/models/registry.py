@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -124,10 +127,22 @@ def _check_task(name: str, entry: ModelEntry, federation: Federation) -> None:
         )
 
 
+def _imported(name: str) -> ModuleType:
+    """A module by name. The current directory counts, as for `python -m`: installed commands do not add it."""
+    here = str(Path.cwd())
+    if here in sys.path or "" in sys.path:
+        return importlib.import_module(name)
+    sys.path.append(here)
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(here)
+
+
 def _from_entry_point(path: str, federation: Federation, settings: dict[str, Any]) -> Model:
     module_name, _, attribute = path.partition(":")
     try:
-        factory = getattr(importlib.import_module(module_name), attribute)
+        factory = getattr(_imported(module_name), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise RequestError(f"model 'module:{path}' cannot be loaded: {error}") from error
     with torch.random.fork_rng(devices=[]):
@@ -144,4 +159,23 @@ def _from_entry_point(path: str, federation: Federation, settings: dict[str, Any
             torch.manual_seed(int(generator.integers(2**63)))
             return parameters_to_vector(p.detach() for p in factory(**settings).parameters() if p.requires_grad)
 
-    return ModuleModel(made, "squared" if federation.classes is None else "cross-entropy", start=start)
+    model = ModuleModel(made, "squared" if federation.classes is None else "cross-entropy", start=start)
+    _check_outputs(f"module:{path}", made, federation)
+    return model
+
+
+def _check_outputs(name: str, module: nn.Module, federation: Federation) -> None:
+    """Try one record of zeros: an output for every class, or one number for a regression."""
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            said = module(torch.zeros(1, *federation.feature_shape, dtype=federation.features.dtype))
+    except Exception as error:
+        shape = " x ".join(map(str, federation.feature_shape))
+        raise RequestError(f"model {name!r} does not take a record with {shape} features: {error}") from error
+    classes = federation.classes
+    if classes is not None and (said.dim() != 2 or said.shape[1] < classes):
+        got = said.shape[1] if said.dim() == 2 else f"shape {tuple(said.shape)}"
+        raise RequestError(
+            f"model {name!r} has {got} outputs, but {federation.name!r} has {classes} classes: give its last "
+            f"layer {classes} outputs"
+        )

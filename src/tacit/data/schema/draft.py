@@ -245,6 +245,12 @@ def _without(column: pd.Series[Any], gaps: tuple[str, ...]) -> pd.Series[Any]:
 
 def _number(name: str, known: pd.Series[Any], values: int, comments: dict[str, str]) -> Column | str:
     numbers = known.to_numpy(dtype=np.float64)
+    if not np.isfinite(numbers).all():
+        where = int(np.flatnonzero(~np.isfinite(numbers))[0])
+        raise DataError(
+            f"column {name!r} holds {numbers[where]} in row {known.index[where] + 1}; leave the cell empty if "
+            "the value is not known"
+        )
     whole = bool((numbers == np.round(numbers)).all())
     if whole and values == len(known) and len(known) > 50 and not (np.diff(numbers) < 0).any():
         return "looked at: it numbers the rows"

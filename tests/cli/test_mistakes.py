@@ -1,0 +1,151 @@
+"""Mistakes that people make in their first hour: what the command line says to them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner, Result
+
+from tacit.cli.app import app
+from tacit.cli.tables import show_table
+from tacit.errors import RequestError, unknown_name
+
+MODELS = """
+from torch import nn
+
+def few():
+    return nn.Linear(64, 3)
+
+def wide():
+    return nn.Linear(32, 10)
+
+def cell():
+    return nn.Sequential(nn.LSTMCell(8, 6))
+
+def recurrent():
+    class Recurrent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.memory = nn.LSTM(8, 6, batch_first=True)
+            self.head = nn.Linear(6, 10)
+
+        def forward(self, x):
+            return self.head(self.memory(x.view(-1, 8, 8))[0][:, -1])
+
+    return Recurrent()
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current directory that Python does not search, as for an installed command."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(tmp_path))])
+    return tmp_path
+
+
+def _call(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "80"})
+
+
+def _refused(*arguments: str) -> str:
+    error = _call(*arguments).exception
+    assert isinstance(error, RequestError)
+    return str(error)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--batch=1.0"], "can mean one record or all of them"),
+        (["--batch=1e0"], "can mean one record or all of them"),
+        (["--batch=few"], "a count of records or a fraction below 1, not 'few'"),
+        (["--batch=-3", "--algorithm=soteriafl-sgd"], "batch must be a whole number of records"),
+        (["--batch=-3"], "takes no batch"),
+        (["--set=data.test=0.2"], "did you mean 'data.test_fraction'"),
+        (["--data=nowhere.csv"], "nowhere.csv does not exist"),
+        (["--data=nowhere.parquet"], "nowhere.parquet does not exist"),
+        (["--resume", "--out=nowhere"], "there is no run in nowhere"),
+        (["--resume"], "--resume needs --out"),
+        (["--model=module:absent:make"], "No module named 'absent'"),
+    ],
+)
+def test_wrong_requests_to_run(here: Path, arguments: list[str], message: str) -> None:
+    assert message in _refused("run", *arguments, "--rounds=1")
+    assert not list(here.iterdir())
+
+
+def test_a_name_is_never_suggested_for_itself(here: Path) -> None:
+    said = _refused("run", "--set=data.options=3")
+    assert "unknown setting of data 'data.options'" in said
+    assert "did you mean 'data.options'" not in said
+
+
+def test_a_typo_is_answered_by_similar_names_alone() -> None:
+    assert _refused("run", "--set=runds=3") == "unknown setting 'runds'; did you mean 'rounds' or 'trust'?"
+    assert "Known: a, b" in str(unknown_name("thing", "c", ["a", "b"]))
+
+
+@pytest.mark.parametrize(
+    ("factory", "message"),
+    [
+        ("recurrent", "layer 'memory' (LSTM) has no gradients per record"),
+        ("cell", "layer '0' (LSTMCell) has no gradients per record"),
+        ("few", "has 3 outputs, but 'digits' has 10 classes"),
+        ("wide", "does not take a record with 64 features"),
+    ],
+)
+def test_modules_of_the_current_directory_that_do_not_fit(here: Path, factory: str, message: str) -> None:
+    (here / "first_hour_models.py").write_text(MODELS)
+    assert message in _refused("run", f"--model=module:first_hour_models:{factory}", "--rounds=1")
+    assert str(here) not in sys.path
+
+
+def test_a_number_that_is_not_finite_is_named_with_its_column(here: Path) -> None:
+    (here / "table.csv").write_text("age,income,ill\n30,1000,0\n40,inf,1\n50,2000,0\n60,3000,1\n")
+    said = _refused("schema", "draft", "table.csv")
+    assert "column 'income' holds inf in row 2" in said
+
+
+def test_parquet_without_pyarrow_says_what_to_install(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here / "table.parquet").write_bytes(b"PAR1")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "fastparquet", None)
+    said = _refused("schema", "draft", "table.parquet")
+    assert "pip install 'tacit[parquet]'" in said
+
+
+def test_a_narrow_table_has_whole_names_and_fewer_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"algorithm": "soteriafl-sgd", **{f"a long heading {k}": "1.234e-01" for k in range(6)}}]
+    show_table(rows, title="table", words=("algorithm",), console=Console(width=80))
+    said = capsys.readouterr().out
+    assert "soteriafl-sgd" in said
+    assert "…" not in said
+    assert "Too narrow for" in said
+    assert max(map(len, said.splitlines())) <= 80
+    show_table(rows, title="table", words=("algorithm",), console=Console(width=160))
+    assert "Too narrow" not in capsys.readouterr().out
+
+
+def test_a_comparison_names_batches_that_differ_and_the_edge_of_its_grid(here: Path) -> None:
+    done = _call(
+        "compare", "--algorithm=soteriafl-gd,soteriafl-sgd", "--data=breast-cancer", "--clients=3", "--rounds=2",
+        "--grid=algorithm.step=0.001,0.002", "--workers=1",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert "of the grid; the best may be beyond it" in done.output
+    assert "Batches differ" in done.output
+    assert "soteriafl-gd all" in done.output
+    assert "soteriafl-sgd" in done.output
+    assert "…" not in done.output
+
+
+def test_sentences_about_protection_use_the_width_of_the_terminal() -> None:
+    done = _call("account", "--sampling=full", "--noise-multiplier=9", "--rounds=2", "--delta=1e-5")
+    assert done.exit_code == 0
+    about = done.output.partition("who is protected against whom")[2].splitlines()
+    assert max(map(len, about)) <= 80
+    assert sum(len(line.strip()) > 60 for line in about) > 5
