@@ -30,7 +30,7 @@ from tacit.experiments.registry import EXPERIMENTS
 from tacit.experiments.simulated import KEPT, SimulatedRun
 from tacit.privacy.events import gaussian, to_dict
 
-ROUNDS = 3
+ROUNDS = 2
 """Rounds that are measured, after a first one that is not."""
 SAME_COST = ("seed", "step", "clip_norm", "signal", "split", "hopeless_above")
 
@@ -93,9 +93,8 @@ class Clock:
         """The cost of the whole cell."""
         if self.job is None:
             return time.process_time() - self.began
-        end = self.job.stop_after or self.job.plan.rounds
-        looks = end // self.job.evaluate_every + 1 + (end % self.job.evaluate_every > 0)
-        return self.start + end * _mean(self.rounds[1:]) + looks * _mean(self.evaluations)
+        rounds = self.job.plan.rounds * _mean(self.rounds[1:])
+        return self.start + rounds + self.job.evaluations * _mean(self.evaluations)
 
 
 def _mean(values: list[float]) -> float:

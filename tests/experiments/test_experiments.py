@@ -303,7 +303,7 @@ def test_as_published_clips_every_coordinate_to_an_unprotected_median() -> None:
     bound = fed_spa_runs._bound({"mode": PUBLISHED, "seed": 0}, model, images)
     assert isinstance(bound, ClipEachCoordinate)
     assert 0 < bound.limit < 0.1
-    assert fed_spa_runs._bound({"mode": TRUE, "clip_norm": 3.0}, model, images) == ClipNorm(3.0)
+    assert fed_spa_runs._bound({"mode": TRUE}, model, images) == ClipNorm(1.0)
 
 
 def test_bits_are_counted_on_the_wire_and_by_payload() -> None:

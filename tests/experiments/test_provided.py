@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_digits
 
 from tacit.data import sources
 from tacit.errors import DataError
@@ -17,7 +16,6 @@ from tacit.experiments.experiment import PUBLISHED, Scale
 from tacit.experiments.provided import provided
 from tacit.experiments.registry import experiment_named
 from tacit.federation import Federation
-from tacit.models.linear import softmax_regression
 
 
 @pytest.fixture(autouse=True)
@@ -121,34 +119,3 @@ def test_a_run_on_images_like_cifar(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["history"]["round"] == [0, 1]
     assert 0 <= fed_spa_runs.best(found) <= 1
     assert found["epsilon"] > 0
-
-
-def test_a_rehearsal_has_public_digits_in_the_shape_of_the_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    private = Federation.from_clients(
-        [(torch.full((20, 3072), 7.0), torch.arange(20) % 10)] * 3, classes=10, name="secret"
-    )
-    monkeypatch.setattr(fed_spa_runs, "federation_of", lambda data, data_dir: private)
-    fed_spa_runs._rehearsal_of.cache_clear()
-    made = fed_spa_runs._rehearsal_of("cifar-10", None)
-    assert made.features.shape == private.features.shape
-    assert made.sizes.tolist() == [20] * 3
-    assert 0 <= made.features.min() <= made.features.max() <= 1, "no private record is in it"
-    images, labels = fed_spa_runs.moved_digits(200, 3, 32)
-    assert images.shape == (200, 3, 32, 32)
-    assert (images[:, 0] == images[:, 2]).all()
-    assert set(labels) == set(range(10))
-    # Moved, not cut: the ink of a digit is always nine times that of the small image.
-    small = load_digits()
-    ink = {round(float(9 * image.sum() / 16), 2) for image in small.images}
-    assert {round(float(image[0].sum()), 2) for image in images} <= ink
-
-
-def test_the_true_mode_goes_as_far_in_a_round_as_the_paper() -> None:
-    model = softmax_regression(features=9, classes=10)
-    settings = {"data": "cifar-10", "algorithm": "dp-fed", "ratio": 1.0, "local_steps": 50, "local_step": 0.1}
-    planned, theirs = (
-        fed_spa_runs._algorithm({**settings, **plan}, model).work for plan in ({"fewer_steps": 10}, {})
-    )
-    assert planned.batches_per_round * 10 == theirs.batches_per_round == 50
-    sizes = torch.tensor([500])
-    assert int(planned.sampling.batch_sizes(sizes)) == 10 * int(theirs.sampling.batch_sizes(sizes)) == 500

@@ -15,6 +15,7 @@ from torch import Tensor
 from tacit.federation import Batch, Federation
 from tacit.models.model import Model, penalty_gradient
 from tacit.models.module import ModuleModel
+from tacit.models.network import SigmoidNetwork
 
 CHUNK_BYTES = 2**29
 
@@ -71,9 +72,10 @@ def objective(
 
 def _weighted(model: Model, point: Tensor, batch: Batch, weights: Tensor) -> tuple[Tensor, Tensor]:
     """The weighted sum of the records' losses (double), and its gradient."""
-    at_once = model.weighted_loss(point, batch, weights) if isinstance(model, ModuleModel) else None
-    if at_once is not None:
-        return at_once
+    if isinstance(model, ModuleModel | SigmoidNetwork):
+        at_once = model.weighted_loss(point, batch, weights)
+        if at_once is not None:
+            return at_once
     loss = (model.losses(point, batch).double() * weights).sum()
     return loss, model.gradients(point, batch).weighted_sums(weights.to(point.dtype))[0]
 

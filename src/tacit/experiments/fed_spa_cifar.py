@@ -35,7 +35,8 @@ def _table_2(runner: Runner, scale: Scale) -> Findings:
         "local_step": 0.1,
         "evaluations": 20,
     }
-    rows = compared(runner, base, schemes, seeds, scale) + fed_spa_defaults.runs(runner, "cifar-10", seeds, scale)
+    rows = compared(runner, base, schemes, (1.0,), seeds)
+    rows += fed_spa_defaults.runs(runner, "cifar-10", (1.0,), seeds, scale)
     schemes += fed_spa_defaults.schemes_of("cifar-10")
     table, seen = table_of("Best accuracy on CIFAR-10", rows, schemes, PRINTED)
     return Findings(
@@ -47,7 +48,7 @@ def _table_2(runner: Runner, scale: Scale) -> Findings:
             "cpSGD is left out: it diverges or stays below 40% in the paper.",
             "200 rounds, as the text says, where the paper's costs are those of 100.",
             *fed_spa_defaults.DEPARTURES,
-            *departures("cifar-10", scale, "Quick: 2 rounds of 10 local steps: it shows that it runs, no more."),
+            *departures(scale, "Quick: 2 rounds of 10 local steps: it shows that it runs, no more."),
         ),
         {"agents": AGENTS, "in a round": COHORT, "delta": DELTA, "seeds": seeds, **base},
     )

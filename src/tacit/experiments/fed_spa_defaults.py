@@ -32,13 +32,10 @@ QUORUM, COLLUDING = 80, 10
 """Of the 100 agents, at least so many in an opened sum, and at most so many who help the server."""
 
 
-def schemes_of(data: str) -> list[Scheme]:
-    """The paper's network and a softmax regression, which has fewer parameters, in both modes."""
-    return [
-        (mode, f"noisy-mb-sgd, {model}", 1.0)
-        for mode in AT_A_TRUE_EPSILON
-        for model in (TASKS[data].model, "softmax")
-    ]
+def schemes_of(data: str, models: Sequence[str] | None = None) -> list[Scheme]:
+    """These models in both modes: by default the paper's network and a softmax regression, which is smaller."""
+    models = (TASKS[data].model, "softmax") if models is None else models
+    return [(mode, f"noisy-mb-sgd, {model}", 1.0) for mode in AT_A_TRUE_EPSILON for model in models]
 
 
 def run(settings: Settings, data_dir: Path | None) -> Result:
@@ -64,20 +61,28 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
     return watched(SimulatedRun(made, every), lambda point: made.algorithm.work.model.metric(point, test))
 
 
-def runs(runner: Runner, data: str, seeds: Sequence[int], scale: Scale) -> list[dict[str, Any]]:
-    """The runs of all schemes at epsilon 1, for every seed."""
+def runs(
+    runner: Runner,
+    data: str,
+    labels: Sequence[float],
+    seeds: Sequence[int],
+    scale: Scale,
+    models: Sequence[str] | None = None,
+) -> list[dict[str, Any]]:
+    """The runs of all schemes, or of those with these models, at these labels, for every seed."""
     points = [
         {
             "data": data,
             "mode": mode,
             "algorithm": name,
             "ratio": ratio,
-            "label": 1.0,
+            "label": label,
             "rounds": scale.pick(2, None),
             "evaluations": scale.pick(1, 10),
             "seed": seed,
         }
-        for mode, name, ratio in schemes_of(data)
+        for mode, name, ratio in schemes_of(data, models)
+        for label in labels
         for seed in seeds
     ]
     return rows_of(runner([Cell(run, point) for point in points]))

