@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from tacit.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def read_csv(path: Path) -> pd.DataFrame:
     """Reads a CSV file with a header line."""
+    import pandas as pd
+
     try:
         return pd.read_csv(path)
     except (OSError, ValueError) as error:

@@ -9,16 +9,18 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from tacit.data.encode import Vector
 from tacit.data.frames import check_columns
 from tacit.data.schema.schema import MOST_CATEGORIES, Column, Predicted, Schema, as_text, is_identifier
 from tacit.data.schema.values import as_dates
 from tacit.errors import DataError, RequestError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 TARGETS = ("target", "label", "outcome", "class", "y")
 CLIENTS = re.compile(
@@ -161,6 +163,8 @@ def _predicted(column: pd.Series[Any], task: str | None, comments: dict[str, str
 
 def _column(name: str, column: pd.Series[Any], comments: dict[str, str]) -> Column | str:
     """A proposed column, or the reason why it is left out."""
+    import pandas as pd
+
     known = column.dropna()
     if is_identifier(name):
         return "its name says that it identifies people or rows"
@@ -233,16 +237,22 @@ def _nice_range(numbers: Vector, share: float) -> tuple[float, float]:
 
 def _distinct(known: pd.Series[Any]) -> list[str]:
     """The different values as text: numbers by size, words in alphabetical order."""
+    import pandas as pd
+
     found = pd.unique(known)
     ordered = sorted(found) if _is_number(known) else sorted(found, key=as_text)
     return list(dict.fromkeys(as_text(value) for value in ordered))
 
 
 def _is_number(column: pd.Series[Any]) -> bool:
+    import pandas as pd
+
     return pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
 
 
 def _are_dates(known: pd.Series[Any], format: str) -> bool:
+    import pandas as pd
+
     if pd.api.types.is_datetime64_any_dtype(known):
         return format == ""
     head = known.head(1000)

@@ -7,15 +7,17 @@ is NaN. Errors name the column; they are for whoever holds the table, and never 
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from tacit.data.encode import Vector
 from tacit.data.frames import check_columns
 from tacit.data.schema.schema import Column, Predicted, Schema, as_text
 from tacit.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MOST_OUTSIDE = 0.5
 """If a larger share of a column lies outside its public range, it is taken to be in another unit."""
@@ -80,6 +82,8 @@ def _values(column: pd.Series[Any], said: Column, where: str, strict: bool) -> V
 
 
 def _numbers(column: pd.Series[Any], name: str) -> Vector:
+    import pandas as pd
+
     if not pd.api.types.is_numeric_dtype(column):
         numbers = pd.to_numeric(column, errors="coerce")
         wrong = numbers.isna() & column.notna()
@@ -95,6 +99,8 @@ def _numbers(column: pd.Series[Any], name: str) -> Vector:
 
 def _codes(column: pd.Series[Any], known: tuple[str, ...], name: str, setting: str, strict: bool) -> Vector:
     """Each value's position among the known ones. Only distinct values are turned into text."""
+    import pandas as pd
+
     codes, found = pd.factorize(column)
     places = {text: float(place) for place, text in enumerate(known)}
     table = np.array([*(places.get(as_text(value), np.nan) for value in found), np.nan])
@@ -121,6 +127,8 @@ def _days(column: pd.Series[Any], said: Column, name: str, strict: bool) -> Vect
 
 def as_dates(column: pd.Series[Any], format: str = "") -> pd.Series[Any]:
     """The column as times; what cannot be read is missing."""
+    import pandas as pd
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         dates = pd.to_datetime(column, format=format or "ISO8601", errors="coerce", utc=True)
