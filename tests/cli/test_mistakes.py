@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from tacit.cli.app import app
+from tacit.cli.show import RunProgress
 from tacit.cli.tables import show_table
 from tacit.errors import RequestError, unknown_name
 
@@ -149,3 +151,32 @@ def test_sentences_about_protection_use_the_width_of_the_terminal() -> None:
     about = done.output.partition("who is protected against whom")[2].splitlines()
     assert max(map(len, about)) <= 80
     assert sum(len(line.strip()) > 60 for line in about) > 5
+
+
+def test_an_interrupted_run_names_the_command_that_continues_it(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [
+        "run",
+        "--data=breast-cancer",
+        "--clients=3",
+        "--rounds=6",
+        "--set=checkpoint_every=2",
+        "--out=my run",
+    ]
+    monkeypatch.setattr(sys, "argv", ["tacit", *words])
+    with monkeypatch.context() as patched:
+        patched.setattr(RunProgress, "__call__", _interrupt)
+        stopped = _call(*words)
+    assert stopped.exit_code == 130
+    command = stopped.output.partition("from the last checkpoint: ")[2].strip()
+    assert shlex.split(command) == ["tacit", *words, "--resume"]
+    continued = _call(*shlex.split(command)[1:], "--quiet")
+    assert continued.exit_code == 0
+    assert continued.output == ""
+    assert (here / "my run" / "summary.json").is_file()
+
+
+def _interrupt(self: RunProgress, rounds: int, row: object) -> None:
+    if rounds == 4:
+        raise KeyboardInterrupt

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +32,7 @@ def run(
     out: o.Out = None,
     resume: o.Resume = False,
     as_json: o.Json = False,
+    quiet: bool = typer.Option(False, "--quiet", help="Print errors only; the results are in the run directory."),
     settings: o.Set = None,
 ) -> None:
     """Run one recipe."""
@@ -47,22 +49,40 @@ def run(
     directory = out or default_directory(recipe)
     recipes = {directory: recipe} if seeds is None else _repeated(recipe, seeds, directory)
     summaries: list[dict[str, Any]] = []
-    for place, one in recipes.items():
-        with RunProgress(one, quiet=as_json and not sys.stderr.isatty()) as progress:
-            summaries.append(
-                execute(
-                    one, place, resume=resume, data_dir=data_dir, progress=progress, planned=progress.show_plan
+    silent = quiet or (as_json and not sys.stderr.isatty())
+    try:
+        for place, one in recipes.items():
+            with RunProgress(one, quiet=silent) as progress:
+                summaries.append(
+                    execute(
+                        one,
+                        place,
+                        resume=resume,
+                        data_dir=data_dir,
+                        progress=progress,
+                        planned=progress.show_plan,
+                    )
                 )
-            )
+    except KeyboardInterrupt:
+        typer.echo(f"Stopped. To continue from the last checkpoint: {_continued(out, directory)}", err=True)
+        raise typer.Exit(130) from None
     write_run_page(directory, list(recipes), summaries)
     if as_json:
         print(json.dumps(summaries[0] if seeds is None else {"runs": summaries}))
+        return
+    if quiet:
         return
     for summary in summaries:
         show_summary(summary)
     show_guarantee(summaries[0])
     if len(summaries) > 1:
         print(f"This promise is for each of the {len(summaries)} runs alone; together they cost more.")
+
+
+def _continued(out: Path | None, directory: Path) -> str:
+    """The command that continues this one."""
+    words = [word for word in sys.argv[1:] if word != "--resume"]
+    return shlex.join(["tacit", *words, *(() if out else ("--out", str(directory))), "--resume"])
 
 
 def _repeated(recipe: Recipe, seeds: int, directory: Path) -> dict[Path, Recipe]:

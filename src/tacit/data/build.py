@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import torch
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
@@ -25,6 +24,9 @@ from tacit.data.schema import Schema
 from tacit.data.schema.records import TableSource, federate, schema_for
 from tacit.errors import DataError
 from tacit.federation import Federation
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def from_arrays(

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import torch
 from torch import Tensor
 
 from tacit.errors import DataError, count, unknown_name
+
+if TYPE_CHECKING:
+    pass
 
 Arrays: TypeAlias = npt.ArrayLike | Tensor
 """Anything that numpy can read as an array, or a tensor."""
@@ -110,6 +112,8 @@ def _regression(values: Vector, records: int, dtype: torch.dtype) -> Targets:
 
 
 def _labels(values: Vector, classes: int | Sequence[object] | None) -> tuple[Vector, int, tuple[str, ...] | None]:
+    import pandas as pd
+
     if classes is not None and not isinstance(classes, int):
         return _listed_labels(values, list(classes))
     number = None if classes is None else count("classes", classes)
@@ -139,6 +143,8 @@ def _labels(values: Vector, classes: int | Sequence[object] | None) -> tuple[Vec
 
 
 def _listed_labels(values: Vector, classes: list[object]) -> tuple[Vector, int, tuple[str, ...]]:
+    import pandas as pd
+
     if len(set(classes)) != len(classes) or not classes:
         raise DataError(f"classes must list every label once, not {classes!r}")
     codes = pd.Index(classes).get_indexer(pd.Index(values))
@@ -164,6 +170,8 @@ def group_records(clients: Sequence[Hashable] | Sequence[Arrays] | Arrays, recor
     >>> group_records(["b", "a", "b"], 3)
     Grouping(rows=array([1, 0, 2]), sizes=array([1, 2]), names=('a', 'b'))
     """
+    import pandas as pd
+
     if isinstance(clients, list | tuple) and clients and isinstance(clients[0], _INDEX_LISTS):
         return _group_by_index([to_numpy(rows, "client indices") for rows in clients], records)
     labels = to_numpy(clients, "client labels")  # type: ignore[arg-type]  # any array of labels

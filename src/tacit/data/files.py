@@ -7,10 +7,9 @@ import zipfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from tacit.data import build
 from tacit.data.encode import Task, Vector
@@ -20,6 +19,9 @@ from tacit.data.schema.records import TableSource, federate, schema_for
 from tacit.data.svmlight import read_svmlight
 from tacit.errors import DataError, RequestError
 from tacit.federation import Federation
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _KINDS = {
     ".csv": "table",
@@ -135,6 +137,8 @@ def _from_tables(
 
 def _together(frames: list[pd.DataFrame], sources: list[Path]) -> pd.DataFrame:
     """All tables as one, for a draft; they must have the same columns."""
+    import pandas as pd
+
     for source, frame in zip(sources, frames, strict=True):
         check_columns(frame, list(frames[0].columns), str(source))
         check_columns(frames[0], list(frame.columns), str(sources[0]))
@@ -168,6 +172,8 @@ def _existing(source: Path) -> Path:
 
 def read_table(source: Path) -> pd.DataFrame:
     """A table from a CSV or Parquet file; one without rows is refused."""
+    import pandas as pd
+
     if _existing(source).suffix.lower() == ".csv":
         frame = read_csv(source)
     else:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from tacit.errors import DataError
 
+<<<<<<< HEAD
 SEPARATORS = (",", ";", "\t", "|")
 _DECIMAL_COMMA = r"\s*[+-]?\d+(?:,\d+)?\s*"
 
@@ -19,6 +19,16 @@ def read_csv(path: Path) -> pd.DataFrame:
     The separator is the one of `SEPARATORS` that the header has most of. Between semicolons, numbers may have a
     decimal comma. Text that is not UTF-8 is taken for Latin-1.
     """
+=======
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def read_csv(path: Path) -> pd.DataFrame:
+    """Reads a CSV file with a header line."""
+    import pandas as pd
+
+>>>>>>> hour
     try:
         with path.open("rb") as file:
             header = file.readline().decode("latin-1")

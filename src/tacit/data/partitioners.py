@@ -8,13 +8,15 @@ Datasets where it has the same partitioner.
 from __future__ import annotations
 
 import math
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from tacit.errors import DataError, RequestError, count, positive
+
+if TYPE_CHECKING:
+    pass
 
 Indices: TypeAlias = list[npt.NDArray[np.int64]]
 Values: TypeAlias = npt.NDArray[Any]
@@ -149,6 +151,8 @@ def natural_id(ids: Values, clients: int, rng: np.random.Generator) -> Indices:
     >>> [part.tolist() for part in natural_id(np.array(["b", "a", "b"]), 2, np.random.default_rng(0))]
     [[1], [0, 2]]
     """
+    import pandas as pd
+
     codes, found = pd.factorize(ids, sort=True)
     if (codes < 0).any():
         raise DataError(f"partition natural-id: record {int((codes < 0).argmax())} has no value in that column")

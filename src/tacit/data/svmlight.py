@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from sklearn.datasets import load_svmlight_files
 
 from tacit.data.encode import Vector
 from tacit.errors import DataError
@@ -19,6 +18,8 @@ def read_svmlight(paths: Sequence[Path], features: int | None = None) -> list[tu
 
     Sparse files become dense, so files that would not fit (more than 2**29 values) are refused.
     """
+    from sklearn.datasets import load_svmlight_files
+
     try:
         loaded = load_svmlight_files([str(path) for path in paths], n_features=features, dtype=np.float32)
     except (OSError, ValueError, OverflowError) as error:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from tacit.data.encode import Vector
 from tacit.data.frames import check_columns, read_csv
 from tacit.data.raw import Raw
 from tacit.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,8 @@ def read_table(path: Path, schema: PublishedTable) -> Raw:
 
 
 def _numbers(frame: pd.DataFrame, name: str, path: Path) -> Vector:
+    import pandas as pd
+
     values: Vector = pd.to_numeric(frame[name], errors="coerce").to_numpy(dtype=np.float64)
     if not np.isfinite(values).all():
         row = int((~np.isfinite(values)).argmax())
@@ -102,6 +107,8 @@ def _numbers(frame: pd.DataFrame, name: str, path: Path) -> Vector:
 
 
 def _codes(frame: pd.DataFrame, name: str, values: tuple[str, ...], path: Path) -> Vector:
+    import pandas as pd
+
     codes = pd.Index(values).get_indexer(pd.Index(frame[name]))
     if (codes < 0).any():
         row = int((codes < 0).argmax())

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import math
 import re
+<<<<<<< HEAD
 from dataclasses import dataclass, field, replace
 from typing import Any
+=======
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+>>>>>>> hour
 
 import numpy as np
-import pandas as pd
 
 from tacit.data.encode import Vector
 from tacit.data.frames import check_columns
@@ -21,6 +25,9 @@ from tacit.data.schema.plain import as_text
 from tacit.data.schema.schema import Schema
 from tacit.data.schema.values import as_dates, with_gaps
 from tacit.errors import DataError, RequestError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 TARGETS = ("target", "label", "outcome", "class", "y")
 CLIENTS = re.compile(
@@ -175,6 +182,12 @@ def _predicted(column: pd.Series[Any], task: str | None, comments: dict[str, str
 
 def _column(name: str, column: pd.Series[Any], comments: dict[str, str]) -> Column | str:
     """A proposed column, or the reason why it is left out."""
+<<<<<<< HEAD
+=======
+    import pandas as pd
+
+    known = column.dropna()
+>>>>>>> hour
     if is_identifier(name):
         return "its name says that it identifies people or rows"
     gaps_as = _gap_words(column)
@@ -290,16 +303,22 @@ def _nice_range(numbers: Vector, share: float) -> tuple[float, float]:
 
 def _distinct(known: pd.Series[Any]) -> list[str]:
     """The different values as text: numbers by size, words in alphabetical order."""
+    import pandas as pd
+
     found = pd.unique(known)
     ordered = sorted(found) if _is_number(known) else sorted(found, key=as_text)
     return list(dict.fromkeys(as_text(value) for value in ordered))
 
 
 def _is_number(column: pd.Series[Any]) -> bool:
+    import pandas as pd
+
     return pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
 
 
 def _are_dates(known: pd.Series[Any], format: str) -> bool:
+    import pandas as pd
+
     if pd.api.types.is_datetime64_any_dtype(known):
         return format == ""
     head = known.head(1000)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 import torch
 
 from tacit.data.encode import Vector, group_records
@@ -22,6 +22,9 @@ from tacit.data.schema.schema import Schema
 from tacit.data.schema.values import table_values, target_values, without_target_gaps
 from tacit.errors import DataError, RequestError
 from tacit.federation import Federation
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -155,6 +158,8 @@ def _labels(frame: pd.DataFrame, column: str | None, where: str, what: str) -> V
 
 def _dealt(rows: _Prepared, clients: int) -> Vector:
     """A client for every row by its place, the same one for all rows of a person."""
+    import pandas as pd
+
     units = np.arange(len(rows.targets)) if rows.persons is None else pd.factorize(rows.persons)[0]
     return np.array([f"part {number + 1:0{len(str(clients))}}" for number in range(clients)])[units % clients]
 
@@ -175,6 +180,8 @@ def _split(
     members: Sequence[Vector], persons: Vector | None, share: float, seed: int
 ) -> tuple[list[Vector], list[Vector]]:
     """Every client's rows for training, and those that are held back: whole persons, by their place alone."""
+    import pandas as pd
+
     train, test = [], []
     for rows in members:
         units = np.arange(len(rows)) if persons is None else pd.factorize(persons[rows])[0]
@@ -211,6 +218,8 @@ def bundled(features: Vector, targets: Vector, persons: Vector, most: int) -> Ve
     >>> bundled(np.ones((3, 1)), np.array([0, 1, 1]), np.array(["a", "b", "a"]), 2)[0].tolist()
     [[1.0, 0.0, 0.5], [1.0, 1.0, 0.5]]
     """
+    import pandas as pd
+
     codes = pd.factorize(persons)[0]
     sizes = np.bincount(codes)
     order = np.argsort(codes, kind="stable")

@@ -7,10 +7,9 @@ is NaN. Errors name the column; they are for whoever holds the table, and never 
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from tacit.data.encode import Vector
 from tacit.data.frames import check_columns
@@ -18,6 +17,9 @@ from tacit.data.schema.column import Column, Predicted
 from tacit.data.schema.plain import as_text
 from tacit.data.schema.schema import Schema
 from tacit.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MOST_OUTSIDE = 0.5
 """If a larger share of a column lies outside its public range, it is taken to be in another unit."""
@@ -87,6 +89,8 @@ def _values(column: pd.Series[Any], said: Column, where: str, strict: bool) -> V
 
 
 def _numbers(column: pd.Series[Any], name: str) -> Vector:
+    import pandas as pd
+
     if not pd.api.types.is_numeric_dtype(column):
         numbers = pd.to_numeric(column, errors="coerce")
         wrong = numbers.isna() & column.notna()
@@ -111,6 +115,8 @@ def _codes(
     column: pd.Series[Any], known: tuple[str, ...], name: str, setting: str, strict: bool, other: bool = False
 ) -> Vector:
     """Each value's position among the known ones. Only distinct values are turned into text."""
+    import pandas as pd
+
     codes, found = pd.factorize(column)
     places = {text: float(place) for place, text in enumerate(known)}
     stranger_place = float(len(known)) if other else np.nan
@@ -138,6 +144,8 @@ def _days(column: pd.Series[Any], said: Column, name: str, strict: bool) -> Vect
 
 def as_dates(column: pd.Series[Any], format: str = "") -> pd.Series[Any]:
     """The column as times; what cannot be read is missing."""
+    import pandas as pd
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         dates = pd.to_datetime(column, format=format or "ISO8601", errors="coerce", utc=True)
