@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from tacit.errors import DataError
 
-<<<<<<< HEAD
+if TYPE_CHECKING:
+    import pandas as pd
+
 SEPARATORS = (",", ";", "\t", "|")
 _DECIMAL_COMMA = r"\s*[+-]?\d+(?:,\d+)?\s*"
 
@@ -19,16 +21,6 @@ def read_csv(path: Path) -> pd.DataFrame:
     The separator is the one of `SEPARATORS` that the header has most of. Between semicolons, numbers may have a
     decimal comma. Text that is not UTF-8 is taken for Latin-1.
     """
-=======
-if TYPE_CHECKING:
-    import pandas as pd
-
-
-def read_csv(path: Path) -> pd.DataFrame:
-    """Reads a CSV file with a header line."""
-    import pandas as pd
-
->>>>>>> hour
     try:
         with path.open("rb") as file:
             header = file.readline().decode("latin-1")
@@ -42,6 +34,8 @@ def read_csv(path: Path) -> pd.DataFrame:
 
 
 def _read(path: Path, separator: str, decimal: str) -> pd.DataFrame:
+    import pandas as pd
+
     options = {"sep": separator, "decimal": decimal, "skipinitialspace": True, "low_memory": False}
     try:
         return pd.read_csv(path, **options)
@@ -50,6 +44,8 @@ def _read(path: Path, separator: str, decimal: str) -> pd.DataFrame:
 
 
 def _has_decimal_commas(column: pd.Series) -> bool:
+    import pandas as pd
+
     if pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column):
         return False
     known = column.dropna().astype(str)

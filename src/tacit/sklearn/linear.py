@@ -10,7 +10,7 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags
 
 from tacit.engine.run import Run
-from tacit.sklearn.accelerated import FederatedLinear
+from tacit.sklearn.federated_linear import FederatedLinear
 from tacit.sklearn.requests import AnyArray
 
 

@@ -8,13 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-<<<<<<< HEAD
 from dataclasses import dataclass, field, replace
-from typing import Any
-=======
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
->>>>>>> hour
 
 import numpy as np
 
@@ -182,12 +177,6 @@ def _predicted(column: pd.Series[Any], task: str | None, comments: dict[str, str
 
 def _column(name: str, column: pd.Series[Any], comments: dict[str, str]) -> Column | str:
     """A proposed column, or the reason why it is left out."""
-<<<<<<< HEAD
-=======
-    import pandas as pd
-
-    known = column.dropna()
->>>>>>> hour
     if is_identifier(name):
         return "its name says that it identifies people or rows"
     gaps_as = _gap_words(column)
@@ -213,6 +202,8 @@ def _described(
     name: str, column: pd.Series[Any], known: pd.Series[Any], values: int, comments: dict[str, str]
 ) -> Column | str:
     """The column without its gaps, by what its values look like."""
+    import pandas as pd
+
     if pd.api.types.is_bool_dtype(known) or (known.dtype == object and known.map(type).eq(bool).all()):
         return Column(name, "category", categories=("false", "true"))
     if _is_number(column):
@@ -236,6 +227,8 @@ def _described(
 
 def _gap_words(column: pd.Series[Any]) -> tuple[str, ...]:
     """Values of a column that seem to mean that nothing is known."""
+    import pandas as pd
+
     if _is_number(column):
         least = column.min()
         rest = column[column != least]
@@ -249,6 +242,8 @@ def _gap_words(column: pd.Series[Any]) -> tuple[str, ...]:
 
 def _without(column: pd.Series[Any], gaps: tuple[str, ...]) -> pd.Series[Any]:
     """The column with these values missing, as numbers if all others are numbers."""
+    import pandas as pd
+
     if not gaps:
         return column
     column = with_gaps(column, gaps)

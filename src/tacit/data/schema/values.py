@@ -106,6 +106,8 @@ def _numbers(column: pd.Series[Any], name: str) -> Vector:
 
 def with_gaps(column: pd.Series[Any], gaps: tuple[str, ...]) -> pd.Series[Any]:
     """The column without the values that mean that nothing is known."""
+    import pandas as pd
+
     codes, found = pd.factorize(column)
     unknown = np.array([*(as_text(value) in gaps for value in found), False])
     return column.mask(unknown[codes])

@@ -233,10 +233,6 @@ class Game:
     def _sources(self, trials: int, first: int) -> list[Randomness]:
         return [randomness_of(first + n, self.randomness) for n in range(trials)]
 
-    def _decoded(self, packets: Packets) -> Packets:
-        """Messages as the server reads them."""
-        return self.algorithm.uplink.compressor.decode(packets.encode(), self.dim)
-
     def _in_parts(self, pulls: Array, first: int, tactic: Tactic, noise: float, uplink: Uplink) -> Array:
         numbers = self.seat.clients * self.records * self.dim
         step = max(1, _NUMBERS_AT_A_TIME // numbers)
