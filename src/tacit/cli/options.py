@@ -224,7 +224,7 @@ def batch_of(text: str) -> float:
             f"--batch {text} can mean one record or all of them: write 1 for one record, or --set "
             "algorithm.sampling=full for all"
         )
-    return int(value) if value >= 1 and value == int(value) else value
+    return int(value) if value >= 1 and value.is_integer() else value
 
 
 def parse_list(name: str, text: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
 from dataclasses import dataclass
@@ -85,6 +86,20 @@ class Run:
         return self.plan.evaluation.evaluate(
             self.algorithm.work.model, self.parameters, self.plan.seed, self.plan.stream
         )
+
+    def _repr_html_(self) -> str:
+        """The run in a notebook: a few lines instead of all its tensors."""
+        last, name = self.last, self.algorithm.work.model.metric_name
+        rows = {
+            "algorithm": f"{self.algorithm.name} on {self.federation.name}, {self.rounds} rounds",
+            "promise": "none: this run is not private" if self.guarantee is None else self.guarantee.sentence(),
+            "measured without noise": f"training loss {last.train_loss:.4g}"
+            + ("" if last.test_metric is None else f", test {name} {last.test_metric:.4g}"),
+        }
+        cells = (
+            f"<tr><th>{html.escape(key)}</th><td>{html.escape(text)}</td></tr>" for key, text in rows.items()
+        )
+        return f"<table>{''.join(cells)}</table>"
 
     def save(self, directory: Path | str) -> Path:
         """Writes everything that is needed to use the run (`tacit.load_run`) and to account for it.

@@ -1,0 +1,19 @@
+"""A run in a notebook: what it is, what it promises, what came out."""
+
+from __future__ import annotations
+
+import tacit
+
+
+def test_a_run_shows_its_promise_and_its_result() -> None:
+    settings = {"data": "breast-cancer", "clients": 3, "rounds": 2, "algorithm": "soteriafl-gd"}
+    private = tacit.simulate(tacit.make_plan(tacit.Recipe(**settings, epsilon=2.0, delta=1e-5)))._repr_html_()
+    assert private.startswith("<table>")
+    assert "soteriafl-gd on breast-cancer, 2 rounds" in private
+    assert "epsilon = 2" in private
+    assert "<th>measured without noise</th><td>training loss" in private
+    assert len(private) < 3000
+    open_ = tacit.simulate(
+        tacit.make_plan(tacit.Recipe(**settings, privacy="none", epsilon=None, delta=None))
+    )._repr_html_()
+    assert "this run is not private" in open_
