@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from tacit.algorithms.calibrate import calibrate
 from tacit.data import load
-from tacit.engine.evaluation import hold_back
+from tacit.data.schema import Schema
+from tacit.data.schema.column import Column, Predicted
+from tacit.engine.evaluation import hold_back, scoring_of
 from tacit.engine.execute import execute, run_plan
 from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
@@ -134,3 +137,37 @@ def test_an_evaluation_survives_toml() -> None:
     recipe = EVALUATED.with_settings({"evaluation.group_feature": 2, "evaluation.group_names": ["a", "b"]})
     assert Recipe.from_toml(recipe.to_toml()) == recipe
     assert "[evaluation]" not in RECIPE.to_toml()
+
+
+@pytest.mark.parametrize(
+    ("asked", "sizes"),
+    [
+        ({"group": "sex"}, {"f": 20, "unknown": 10, "m": 30}),
+        ({"group": "region = north"}, {"not region = north": 40, "region = north": 20}),
+        ({"group": "age", "group_edges": [40, 65]}, {"below 40": 40, "40 to 65": 15, "from 65 on": 5}),
+    ],
+)
+def test_groups_are_named_by_columns_of_the_schema(asked: dict[str, Any], sizes: dict[str, int]) -> None:
+    columns = (
+        Column("sex", "category", categories=("f", "m"), missing="indicate"),
+        Column("region", "category", categories=("north", "south", "west")),
+        Column("age", "number", range=(0, 100)),
+    )
+    schema = Schema(Predicted("y", "binary", classes=("no", "yes")), columns, client="site", test_share=0.0)
+    frame = pd.DataFrame({
+        "site": ["a", "b"] * 30,
+        "sex": ["f"] * 20 + ["m"] * 30 + [None] * 10,
+        "region": ["north", "south", "west"] * 20,
+        "age": [30] * 40 + [40] * 15 + [65] * 5,
+        "y": ["no", "yes"] * 30,
+    })  # fmt: skip
+    records = Federation.from_frame(frame, schema)
+    groups = scoring_of({**asked}, records.classes, schema).groups
+    assert groups is not None
+    counts = torch.bincount(groups.of(records.features), minlength=len(groups.names)).tolist()
+    assert dict(zip(groups.names, counts, strict=True)) == sizes
+    for wrong in ({"group": "ages"}, {"group": "region"}, {"group": "age"}, {"group": "age", "group_feature": 1}):
+        with pytest.raises(RequestError, match="group"):
+            scoring_of(wrong, records.classes, schema)
+    with pytest.raises(RequestError, match="column of a schema"):
+        scoring_of({"group": "age"}, 2, None)

@@ -67,7 +67,9 @@ class JobEvaluation:
             raise RequestError("an evaluation is accounted per record, not per site: leave out [evaluation]")
         asked = settings_of(recipe)
         target = split_strictest([job.target(site) for site in job.sites], asked)
-        return cls(scoring_of(asked, job.classes), asked["held_back"], target, recipe.noise, coins_of(recipe))
+        return cls(
+            scoring_of(asked, job.classes, job.schema), asked["held_back"], target, recipe.noise, coins_of(recipe)
+        )
 
     @cached_property
     def noise_multiplier(self) -> float:

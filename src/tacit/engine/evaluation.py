@@ -4,8 +4,9 @@
     held_back = 0.2         # the share of every client's records that training does not see
     epsilon_share = 0.2     # what the evaluation alone would cost, as a share of epsilon
     loss_bound = 4.0        # each record's loss is clipped to it
-    group_feature = 3       # compare groups of records: by this feature (from 0),
-    group_edges = [0.5]     # these limits,
+    group = "sex"           # compare groups of records: by a column of the schema, or "region = north";
+    group_edges = [40, 65]  # a column of numbers needs limits, in its own unit
+    group_feature = 3       # without a schema: by this feature (from 0), with limits and
     group_names = ["women", "men"]
 
 The evaluation's event is composed with training's, and the noise of training leaves room for it. So the printed
@@ -15,10 +16,12 @@ promise covers both, for every record, wherever it was used.
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from dp_accounting import DpEvent
 from torch import Tensor
@@ -26,6 +29,8 @@ from torch import Tensor
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.calibrate import Privacy
 from tacit.algorithms.trust import Travel
+from tacit.data.schema import Schema
+from tacit.data.schema.encode import scale, terms
 from tacit.engine.recipe import Recipe
 from tacit.errors import DataError, RequestError, unknown_name
 from tacit.federation import Federation
@@ -38,7 +43,7 @@ from tacit.side.scoring import EDGES, Groups, Scoring
 
 DEFAULTS: dict[str, Any] = {"held_back": 0.2, "epsilon_share": 0.2}
 _GROUPS = ("group_feature", "group_edges", "group_names")
-_KNOWN = (*DEFAULTS, "loss_bound", "edges", *_GROUPS)
+_KNOWN = (*DEFAULTS, "loss_bound", "edges", "group", *_GROUPS)
 USUAL_LOSS_BOUND = 4.0
 """For classifiers: a record whose class got a probability of e^-4 = 0.018 or less counts as this."""
 
@@ -116,7 +121,7 @@ def plan_evaluation(
 ) -> PlannedEvaluation:
     """The evaluation of a recipe, or a refusal if its cost cannot be stated."""
     asked = settings_of(recipe)
-    scoring = scoring_of(asked, held.classes)
+    scoring = scoring_of(asked, held.classes, held.schema)
     if isinstance(privacy, str):
         return PlannedEvaluation(held, scoring, None)
     if algorithm.work.unit is not Unit.RECORD or recipe.client_epsilon is not None:
@@ -140,11 +145,13 @@ def coins_of(recipe: Recipe) -> int:
     return int(recipe.data_settings.get("seed", recipe.seed))
 
 
-def scoring_of(asked: dict[str, Any], classes: int | None) -> Scoring:
+def scoring_of(asked: dict[str, Any], classes: int | None, schema: Schema | None) -> Scoring:
     """What is asked of every record, from the settings of an evaluation."""
     bound = asked.get("loss_bound", None if classes is None else USUAL_LOSS_BOUND)
     if bound is None:
         raise RequestError("evaluation.loss_bound is needed for a regression: a public bound on a record's loss")
+    if "group" in asked:
+        return Scoring(classes, bound, _numbers("edges", asked.get("edges", EDGES)), _by_column(asked, schema))
     named = [name for name in _GROUPS if name in asked]
     if named and len(named) < len(_GROUPS):
         raise RequestError(f"evaluation: {', '.join(_GROUPS)} go together; only {', '.join(named)} is set")
@@ -153,6 +160,39 @@ def scoring_of(asked: dict[str, Any], classes: int | None) -> Scoring:
         feature, edges, names = (asked[name] for name in _GROUPS)
         groups = Groups(feature, _numbers("group_edges", edges), tuple(map(str, names)))
     return Scoring(classes, bound, _numbers("edges", asked.get("edges", EDGES)), groups)
+
+
+def _by_column(asked: dict[str, Any], schema: Schema | None) -> Groups:
+    """Groups by a column of the schema, in its own words and units."""
+    if schema is None or "group_feature" in asked:
+        raise RequestError("evaluation.group names a column of a schema: without one, set group_feature instead")
+    said, found = asked["group"], {term.name: (n, term) for n, term in enumerate(terms(schema))}
+    if said in found and found[said][1].kind in ("is", "missing"):
+        return Groups(found[said][0], (0.5,), (f"not {said}", said))
+    column = next((column for column in schema.columns if column.name == said), None)
+    two = column is not None and len(column.categories) == 2 and not column.other
+    if column is None or (column.type == "category" and not two):
+        raise unknown_name("evaluation.group", str(said), [*(c.name for c in schema.columns), *found])
+    position = next(n for n, term in found.values() if schema.columns[term.place] is column)
+    if column.type == "category":
+        first, second = column.categories
+        # A gap is 0, between the two.
+        gaps = column.missing == "indicate"
+        return (
+            Groups(position, (-0.5, 0.5), (first, "unknown", second))
+            if gaps
+            else Groups(position, (0.0,), (first, second))
+        )
+    edges = _numbers("group_edges", asked.get("group_edges", ()))
+    if not edges:
+        raise RequestError(
+            f"evaluation.group = {said!r} is a number: set evaluation.group_edges, in its own unit"
+        )
+    shown = [f"{edge:g}" for edge in edges]
+    between = [f"{a} to {b}" for a, b in itertools.pairwise(shown)]
+    usual = [f"below {shown[0]}", *between, f"from {shown[-1]} on"]
+    names = tuple(map(str, asked.get("group_names", usual)))
+    return Groups(position, tuple(scale(np.array(edges), column).tolist()), names)
 
 
 def _numbers(name: str, values: Any) -> tuple[float, ...]:
