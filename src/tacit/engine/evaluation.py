@@ -192,7 +192,9 @@ def _by_column(asked: dict[str, Any], schema: Schema | None) -> Groups:
     between = [f"{a} to {b}" for a, b in itertools.pairwise(shown)]
     usual = [f"below {shown[0]}", *between, f"from {shown[-1]} on"]
     names = tuple(map(str, asked.get("group_names", usual)))
-    return Groups(position, tuple(scale(np.array(edges), column).tolist()), names)
+    # In the precision of features, so that a value on a limit stays on it.
+    limits = scale(np.array(edges), column).astype(np.float32)
+    return Groups(position, tuple(limits.tolist()), names)
 
 
 def _numbers(name: str, values: Any) -> tuple[float, ...]:
