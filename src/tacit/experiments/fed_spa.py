@@ -47,8 +47,8 @@ PRINTED = {
 
 QUICK = (
     "Quick: 4 rounds of 30 local steps of 0.1 instead of 45 of 300 of 0.01, 2 rounds of the defaults, one seed; "
-    "noise and real epsilons are those of that. It shows that it runs, no more: the average agent takes part in 0.4 of 4 "
-    "rounds, so the published noise is worth far less than in full."
+    "noise and real epsilons are those of that. It shows that it runs, no more: the average agent takes part in "
+    "0.4 of 4 rounds, so the published noise is worth far less than in full."
 )
 
 
