@@ -179,6 +179,8 @@ def test_what_has_no_proof_is_refused_with_the_reason() -> None:
         plan(secured(tacit.noisy_local_sgd(model, step=0.1), SecureSum.of(5)))
     with pytest.raises(RequestError, match="not a message of the sum: with trust = 'sum' use rand-k"):
         algorithm(records, compressor=Natural())
+    with pytest.raises(RequestError, match="relies on a shuffler"):
+        secured(tacit.shuffled_mb_sgd(model), SecureSum.of(5))
     with pytest.raises(RequestError, match="remembers single messages"):
         secured(tacit.ef21_sgdm(model), SecureSum.of(5))
     with pytest.raises(RequestError, match="all clients must send the same coordinates"):

@@ -183,4 +183,8 @@ def longest_vector(work: Any, federation: Federation, rounds: int) -> float:
 
 def secured(algorithm: Algorithm, trust: SecureSum) -> Algorithm:
     """The same algorithm when the server opens only sums: its messages are made ones that add up."""
+    if algorithm.travel not in (Travel.ALONE, Travel.SUMMED):
+        raise RequestError(
+            f"{algorithm.name!r} relies on a shuffler, and trust = 'sum' on none: choose one, or use noisy-mb-sgd"
+        )
     return replace(algorithm, uplink=SharedCoordinates.like(algorithm.uplink), trust=trust)

@@ -64,11 +64,13 @@ def compare(
     from tacit.engine.compare import ENDED
     from tacit.engine.compare import compare as run_comparison
 
-    everyone = [name for name, entry in ALGORITHMS.items() if entry.private and not entry.client_coins]
-    names = [name for text in algorithm or [",".join(everyone)] for name in o.parse_list("--algorithm", text)]
     axes = dict(_axis("--grid", text) for text in grid or [])
-    o.check_taken([*given, *o.parsed(settings), *axes], names)
     base = o.recipe_from(recipe_file, given, settings)
+    names = [name for text in algorithm or [] for name in o.parse_list("--algorithm", text)]
+    if algorithm is None:
+        everyone = [name for name, entry in ALGORITHMS.items() if entry.private and not entry.client_coins]
+        names = everyone if base.trust is None else _that_add_up(base, everyone, data_dir)
+    o.check_taken([*given, *o.parsed(settings), *axes], names)
     setting, values = ("", [None]) if at is None else _axis("--at", at)
     bases = [base if at is None else base.with_settings({setting: value}) for value in values]
     for key, choices in axes.items():
@@ -109,6 +111,17 @@ def compare(
     else:
         _show(rows, figure, page, tuned=bool(axes))
         print(f"{len(points & there)} of {len(points)} points were already there")
+
+
+def _that_add_up(base: Recipe, names: list[str], data_dir: Path | None) -> list[str]:
+    """The algorithms whose messages may be summed with this recipe; the others are named, with the reason."""
+    from tacit.planning.needs import Refused, noise_needs
+
+    planned = noise_needs(base, algorithms=names, fractions=(), data_dir=data_dir).planned
+    for row in planned:
+        if isinstance(row, Refused):
+            print(f"left out: {row.algorithm}: {row.why}", file=sys.stderr)
+    return [row.algorithm for row in planned if not isinstance(row, Refused)]
 
 
 def _default_directory(base: Recipe, asked: list[Any]) -> Path:
