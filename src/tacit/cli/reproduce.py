@@ -170,7 +170,7 @@ def _status(experiments: list[Experiment], pages: Path, as_json: bool) -> None:
         return
     table = Table()
     for heading in COLUMNS:
-        table.add_column(heading)
+        table.add_column(heading, no_wrap=heading == "experiment")
     for row in rows:
         table.add_row(*("" if row.get(name) is None else str(row[name]) for name in COLUMNS))
     Console().print(table)

@@ -163,10 +163,10 @@ def compared(
 
 
 def schemes_of(scale: Scale, modes: Sequence[str]) -> list[Scheme]:
-    """Fed-SPA at every ratio and DP-Fed in these modes, and FedAvg."""
+    """Fed-SPA at every ratio as published, else at the smallest and largest; DP-Fed in these modes; FedAvg."""
     ratios = scale.pick((0.1, 1.0), RATIOS)
     return [
-        *((mode, "fed-spa", p) for mode in modes for p in ratios),
+        *((mode, "fed-spa", p) for mode in modes for p in (ratios if mode == PUBLISHED else (ratios[0], 1.0))),
         *((mode, "dp-fed", 1.0) for mode in modes),
         (NO_PRIVACY, "fedavg", 1.0),
     ]

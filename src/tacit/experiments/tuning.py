@@ -14,7 +14,7 @@ from tacit.experiments.cells import Cell, CellFunction, Runner
 Series = TypeVar("Series", bound=Hashable)
 Score = Callable[[Result], float]
 """The score that tuning minimises."""
-WAVES = 4
+WAVES = 7
 """How often a search with early stops learns the best score so far."""
 
 
