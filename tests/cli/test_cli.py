@@ -386,15 +386,19 @@ def test_killed_at_any_moment_it_resumes_bit_for_bit(tmp_path: Path) -> None:
     assert tacit("run", *arguments, "--out=whole", cwd=tmp_path).returncode == 0
     moments = random.Random(0)
     kills, killed = 0, 0
-    command = [sys.executable, "-m", "tacit", "run", *arguments, "--out=killed", "--resume"]
+    command = [sys.executable, "-m", "tacit", "run", *arguments, "--out=killed"]
     while kills < 8:
-        process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        begun = ["--resume"] if (tmp_path / "killed" / "recipe.toml").exists() else []
+        process = subprocess.Popen(
+            [*command, *begun], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         time.sleep(moments.uniform(1.0, 3.0))
         killed += process.poll() is None
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         kills += 1
-    last = tacit("run", *arguments, "--out=killed", "--resume", cwd=tmp_path)
+    begun = ["--resume"] if (tmp_path / "killed" / "recipe.toml").exists() else []
+    last = tacit("run", *arguments, "--out=killed", *begun, cwd=tmp_path)
     assert last.returncode == 0, last.stderr
     whole, resumed = (tmp_path / d / "model.safetensors" for d in ("whole", "killed"))
     assert whole.read_bytes() == resumed.read_bytes()

@@ -124,7 +124,7 @@ def test_an_estimator_whose_step_follows_from_the_noise_is_calibrated_once(count
     generator = torch.Generator().manual_seed(0)
     features = torch.randn(60, 3, generator=generator).numpy()
     model = FederatedLogisticRegression(epsilon=4, rounds=3, random_state=0).fit(features, features[:, 0] > 0)
-    assert counted == ["accelerated-mb-sgd"]
+    assert counted == ["noisy-mb-sgd"]
     assert model.guarantee_.epsilon <= 4
 
 

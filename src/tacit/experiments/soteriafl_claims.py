@@ -13,7 +13,7 @@ from tacit.experiments.soteriafl_runs import ALGORITHMS, OF_THE_PAPER, TRUE_FOR
 
 Key = tuple[float, str, str]
 """Label, mode, algorithm."""
-Found = dict[Key, list[Result]]
+ResultsByCell = dict[Key, list[Result]]
 
 BitsPerRound = Callable[[Result], float]
 """How the bits that a client sends in a round are counted."""
@@ -60,7 +60,7 @@ def after_bits(
     return values
 
 
-def equal_bits(found: Found, label: float, per_round: BitsPerRound = on_the_wire) -> float:
+def equal_bits(found: ResultsByCell, label: float, per_round: BitsPerRound = on_the_wire) -> float:
     """The bits that the compressed algorithms send in the whole run as published: the least of all."""
     sent = [
         per_round(result) * float(result["history"]["round"][-1])
@@ -76,7 +76,7 @@ Compared = list[tuple[str, Sequence[float], Sequence[float]]]
 """Where, and the measurements of both sides, seed by seed."""
 
 
-def claims_of(found: Found, labels: Sequence[float]) -> tuple[Claim, ...]:
+def claims_of(found: ResultsByCell, labels: Sequence[float]) -> tuple[Claim, ...]:
     """The promise of tacit, what sums buy, and the paper's orders by both counts of bits and both measures."""
     ended = {key: results for key, results in found.items() if any("error" not in r for r in results)}
     return (
@@ -85,7 +85,7 @@ def claims_of(found: Found, labels: Sequence[float]) -> tuple[Claim, ...]:
     )
 
 
-def _promises(found: Found, labels: Sequence[float]) -> tuple[Claim, ...]:
+def _promises(found: ResultsByCell, labels: Sequence[float]) -> tuple[Claim, ...]:
     promise: Compared = []
     frugal: Compared = []
     trust: Compared = []
@@ -136,7 +136,7 @@ def _epsilon(results: Sequence[Result]) -> float:
     return next((float(result["epsilon"]) for result in results if "error" not in result), math.nan)
 
 
-def _orders(found: Found, labels: Sequence[float]) -> list[Claim]:
+def _orders(found: ResultsByCell, labels: Sequence[float]) -> list[Claim]:
     """The paper's orders among what it published."""
     claims = []
     for column, measure in MEASURES.items():

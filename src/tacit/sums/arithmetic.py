@@ -47,7 +47,7 @@ class Ring:
 
     >>> ring = Ring.for_sum(silos=100, bound=0.1, noise_std=0.2, dim=21_840, rounds=150)
     >>> ring.bits, ring.message_bytes(21_840)
-    (13, 35490)
+    (12, 32760)
     >>> ring.decode_sum(ring.encode(np.array([0.1, -0.05])) + ring.encode(np.array([0.1, 0.1])))
     array([0.2 , 0.05])
     """
