@@ -63,7 +63,7 @@ def test_a_run_with_sums(consortium: Make, settings: dict[str, Any]) -> None:
         assert (silo["quorum"], silo["colluding"]) == (4, 1)
         assert silo["epsilon"]["run"] <= made.job.recipe.epsilon
         assert silo["run_if_others_help"]["server"]["epsilon"] > silo["epsilon"]["run"]
-        assert "even if 1 of the other clients help it" in silo["promise"]
+        assert "even if 1 of the other clients helps it" in silo["promise"]
         assert "Should all other silos help the server" in silo["promise"]
 
 

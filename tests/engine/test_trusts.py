@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import tacit
+from tacit.data.schema import Schema
+from tacit.data.schema.column import Column, Predicted
 from tacit.errors import RequestError
 from tacit.planning.trusts import what_trust_buys
 from tacit.sklearn import FederatedLogisticRegression
@@ -45,3 +48,15 @@ def test_estimators_know_sums() -> None:
     assert stds[None] / stds["sum"] == pytest.approx(np.sqrt(6))
     with pytest.raises(RequestError, match="trust"):
         FederatedLogisticRegression(trust="everyone").fit(X, y, clients=clients)
+
+
+def test_persons_are_planned_and_not_made_up() -> None:
+    columns = (Column("age", "number", range=(0, 100)),)
+    schema = Schema(Predicted("y", "binary", classes=("0", "1")), columns, client="site", person="who")
+    frame = pd.DataFrame({"site": ["a", "b"] * 60, "who": np.arange(120) // 4, "age": 50, "y": ["0", "1"] * 60})
+    rows = what_trust_buys(
+        RECIPE, algorithm="noisy-mb-sgd", federation=tacit.Federation.from_frame(frame, schema)
+    )
+    told = {row.travel: row for row in rows}
+    assert told["summed"].noise_std is not None
+    assert {row.predicted_metric for row in rows} == {None}

@@ -18,7 +18,7 @@ from tacit.engine.plan import Plan, make_plan
 from tacit.engine.recipe import Recipe
 from tacit.engine.records import load_federation
 from tacit.engine.simulate import simulate
-from tacit.errors import DivergedError, RequestError
+from tacit.errors import RequestError, TacitError
 from tacit.federation import Federation
 from tacit.planning.rehearsal import synthetic_like
 
@@ -58,7 +58,8 @@ def what_trust_buys(
         raise RequestError(f"{algorithm!r} protects whole clients; this table is about records")
     base = replace(recipe.for_algorithm(algorithm), trust=None, quorum=None, colluding=None)
     width = math.prod(real.feature_shape)
-    tried = real.records * width * (real.classes or 1) <= CHEAP
+    # Made-up rows of persons would be no persons.
+    tried = real.records * width * (real.classes or 1) <= CHEAP and not real.by_person
     # Without a public norm, features of about 1/2 each are assumed, as by the defaults.
     norm = feature_norm(recipe) or math.sqrt(width) / 2
     made_up = synthetic_like(real, norm, seed=recipe.seed, target_bound=recipe.target_bound) if tried else real
@@ -80,7 +81,7 @@ def _row(travel: str, relies_on: str, recipe: Recipe, records: Federation, tried
     try:
         plan = make_plan(recipe, federation=records)
         metric = _tried(plan) if tried else None
-    except (RequestError, DivergedError) as error:
+    except TacitError as error:
         return TrustRow(travel, relies_on, recipe.algorithm, refused=str(error))
     beside, seen = plan.calibration.beside, outlook(plan)
     return TrustRow(

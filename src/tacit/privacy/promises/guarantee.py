@@ -123,12 +123,10 @@ class Guarantee:
         """Who the adversaries are and what they are assumed to see, in plain words."""
         if self.adversary is not Adversary.SECURE_SUM:
             return self.adversary.description
-        helped = (
-            f"even if {self.colluding} of the other clients help it"
-            if self.colluding
-            else "without any client's help"
-        )
-        return f"{self.adversary.description}, {helped}"
+        if not self.colluding:
+            return f"{self.adversary.description}, without any client's help"
+        help_it = "helps it" if self.colluding == 1 else "help it"
+        return f"{self.adversary.description}, even if {self.colluding} of the other clients {help_it}"
 
     def sentence(self) -> str:
         """The guarantee as a sentence for the people whose data are protected. Numbers are rounded up.
