@@ -48,8 +48,8 @@ def test_the_bounds_and_rounds_are_those_worked_by_hand() -> None:
     problem = Problem(
         clients=8, records=10, dim=4, omega=1.0, epsilon=1.0, delta=0.1, smoothness=2.0, gradient_bound=2.0
     )
-    direct = theory.cdp_utility_bound(problem, step=0.05, rounds=50, batch=5, noise_std=0.3)
-    assert direct == pytest.approx(2 / 2.5 + 2 * 0.05 / 8 * (4 + 2 * (0.5 * 4 / 5 + 4 * 0.09)))
+    direct = theory.cdp_terms(problem, step=0.05, rounds=50, batch_variance=0.5 / 5, noise_std=0.3)
+    assert sum(direct.values()) == pytest.approx(2 / 2.5 + 2 * 0.05 / 8 * (4 + 2 * (0.5 * 4 / 5 + 4 * 0.09)))
     potential = theory.initial_potential(3.0, beta=0.5, smoothness=2.0, shift_gap_squared=4.0)
     assert potential == pytest.approx(3 + 0.25 * 4)
 
@@ -105,7 +105,9 @@ def test_the_bound_of_theorem_3_holds_for_a_run_and_is_not_idle() -> None:
 
 def test_the_bound_of_theorem_1_holds_for_a_run_and_is_not_idle() -> None:
     measured = _run(RUN, shifted=False, step=0.2, rounds=300, batch=5, noise_std=0.5)
-    bound = theory.cdp_utility_bound(RUN, step=0.2, rounds=300, batch=5, noise_std=0.5)
+    rest = 1 - 5 / RUN.records
+    terms = theory.cdp_terms(RUN, step=0.2, rounds=300, batch_variance=rest / 5, noise_std=0.5)
+    bound = sum(terms.values())
     assert bound / 100 < measured < bound
 
 
@@ -125,4 +127,4 @@ def test_steps_beyond_the_theorems_are_refused() -> None:
             smoothness=1.0,
         )
     with pytest.raises(RequestError, match="1/smoothness"):
-        theory.cdp_utility_bound(RUN, step=1.1, rounds=10, batch=1, noise_std=0.0)
+        theory.cdp_terms(RUN, step=1.1, rounds=10, batch_variance=1.0, noise_std=0.0)

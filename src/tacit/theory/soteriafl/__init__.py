@@ -10,7 +10,7 @@ the standard deviation that is really used, so they hold for exactly calibrated 
 
 from __future__ import annotations
 
-from tacit.theory.soteriafl.cdp_sgd import cdp_rounds, cdp_step, cdp_terms, cdp_utility_bound
+from tacit.theory.soteriafl.cdp_sgd import cdp_rounds, cdp_step, cdp_terms
 from tacit.theory.soteriafl.compression import compression_load, shift_step
 from tacit.theory.soteriafl.corollaries import (
     balanced_beta,
@@ -47,7 +47,6 @@ __all__ = [
     "cdp_rounds",
     "cdp_step",
     "cdp_terms",
-    "cdp_utility_bound",
     "compression_load",
     "exact_noise_constant",
     "initial_potential",

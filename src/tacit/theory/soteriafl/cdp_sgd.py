@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from tacit.errors import RequestError, count, positive
-from tacit.theory.checks import ROUND_OFF, batch_size, not_negative
+from tacit.theory.checks import ROUND_OFF, not_negative
 from tacit.theory.soteriafl.problem import Problem
 
 
@@ -36,25 +36,18 @@ def cdp_step(problem: Problem, *, noise_rate: float) -> float:
     return min(1 / problem.smoothness, bound)
 
 
-def cdp_utility_bound(problem: Problem, *, step: float, rounds: int, batch: int, noise_std: float) -> float:
-    """The bound of CDP-SGD's analysis (eq. 46, first line) for the noise that is really added; step <= 1/L.
-
-    2D / (step T) + (L step / n) [w G^2 + (1+w) ((1-q) G^2/b + d s^2)].
-
-    >>> p = Problem(clients=10, records=10, dim=4, omega=0.0, epsilon=1.0, delta=0.1)
-    >>> cdp_utility_bound(p, step=1.0, rounds=20, batch=10, noise_std=0.5)
-    0.2
-    """
-    rest = 1 - batch_size(batch, problem.records) / problem.records
-    return sum(
-        cdp_terms(problem, step=step, rounds=rounds, batch_variance=rest / batch, noise_std=noise_std).values()
-    )
-
-
 def cdp_terms(
     problem: Problem, *, step: float, rounds: int, batch_variance: float, noise_std: float
 ) -> dict[str, float]:
-    """The bound by cause. `batch_variance` is that of a batch's mean gradient over G^2: (1-q)/b, for example."""
+    """The bound of CDP-SGD's analysis (eq. 46, first line) for the noise that is really added, by cause; step <= 1/L.
+
+    Their sum is 2D / (step T) + (L step / n) [w G^2 + (1+w) (v G^2 + d s^2)], where v, `batch_variance`, is that of
+    a batch's mean gradient over G^2: (1-q)/b, for example.
+
+    >>> p = Problem(clients=10, records=10, dim=4, omega=0.0, epsilon=1.0, delta=0.1)
+    >>> sum(cdp_terms(p, step=1.0, rounds=20, batch_variance=0.0, noise_std=0.5).values())
+    0.2
+    """
     if positive("step", step) * problem.smoothness > 1 + ROUND_OFF:
         raise RequestError(f"step must be at most 1/smoothness = {1 / problem.smoothness:.6g}, not {step!r}")
     g_squared = problem.gradient_bound**2
