@@ -39,10 +39,10 @@ def cdp_step(problem: Problem, *, noise_rate: float) -> float:
 def cdp_terms(
     problem: Problem, *, step: float, rounds: int, batch_variance: float, noise_std: float
 ) -> dict[str, float]:
-    """The bound of CDP-SGD's analysis (eq. 46, first line) for the noise that is really added, by cause; step <= 1/L.
+    """The bound of CDP-SGD's analysis (eq. 46, first line), by cause, for the noise that is really added; step <= 1/L.
 
-    Their sum is 2D / (step T) + (L step / n) [w G^2 + (1+w) (v G^2 + d s^2)], where v, `batch_variance`, is that of
-    a batch's mean gradient over G^2: (1-q)/b, for example.
+    Their sum is 2D / (step T) + (L step / n) [w G^2 + (1+w) (v G^2 + d s^2)], where v, `batch_variance`, is the
+    variance of a batch's mean gradient over G^2: (1-q)/b, for example.
 
     >>> p = Problem(clients=10, records=10, dim=4, omega=0.0, epsilon=1.0, delta=0.1)
     >>> sum(cdp_terms(p, step=1.0, rounds=20, batch_variance=0.0, noise_std=0.5).values())
