@@ -39,7 +39,7 @@ def cdp_step(problem: Problem, *, noise_rate: float) -> float:
 def cdp_terms(
     problem: Problem, *, step: float, rounds: int, batch_variance: float, noise_std: float
 ) -> dict[str, float]:
-    """The bound of CDP-SGD's analysis (eq. 46, first line), by cause, for the noise that is really added; step <= 1/L.
+    """The bound of CDP-SGD's analysis (eq. 46, first line), by cause, for the noise really added; step <= 1/L.
 
     Their sum is 2D / (step T) + (L step / n) [w G^2 + (1+w) (v G^2 + d s^2)], where v, `batch_variance`, is the
     variance of a batch's mean gradient over G^2: (1-q)/b, for example.
