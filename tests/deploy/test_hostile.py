@@ -40,15 +40,15 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 def test_a_few_thousand_hostile_inputs_are_refused_as_they_should_be() -> None:
     """`benchmarks/fuzz.py` does the same a million times."""
-    command = [sys.executable, str(BENCHMARKS / "fuzz.py"), "--messages", "3000", "--settings", "400"]
+    command = [sys.executable, str(BENCHMARKS / "fuzz.py"), "--messages", "2000", "--settings", "250"]
     done = subprocess.run([*command, "--seed", "3"], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     counted = json.loads(done.stdout)
-    assert counted["messages"]["inputs"] >= 3000
-    assert counted["settings"]["inputs"] >= 400
+    assert counted["messages"]["inputs"] >= 2000
+    assert counted["settings"]["inputs"] >= 250
     assert len(counted["messages"]["targets"]) >= 35
     # Some are not hostile enough to be refused: the readers behind the first checks are reached too.
-    assert counted["settings"]["targets"]["sound job"][0] > 10
+    assert counted["settings"]["targets"]["sound job"][0] > 5
 
 
 TOO_DEEP, TOO_LONG = "x = " + "[" * 5000, "x = " + "9" * 5000

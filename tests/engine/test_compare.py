@@ -84,7 +84,7 @@ if __name__ == "__main__":
 
 
 def sweep(out: Path) -> None:
-    compare(replace(BASE, rounds=40), ["ldp-sgd"], out=out, grid=GRID, seeds=2, workers=1)
+    compare(replace(BASE, rounds=20), ["ldp-sgd"], out=out, grid=GRID, seeds=2, workers=1)
 
 
 def test_a_killed_sweep_goes_on_and_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
