@@ -126,6 +126,7 @@ def consortium(disk: Path) -> Callable[..., Consortium]:
     def make(
         sites: int = 3,
         records: int = 24,
+        dim: int = FEATURES,
         policy: dict[str, Any] | None = None,
         report: Report | None = None,
         **settings: Any,
@@ -151,7 +152,7 @@ def consortium(disk: Path) -> Callable[..., Consortium]:
             algorithm_settings={name: value for name, value in said.items() if name in takes},
         )
         generator = torch.Generator().manual_seed(3)
-        features = torch.randn(sites * records, FEATURES, generator=generator)
+        features = torch.randn(sites * records, dim, generator=generator)
         targets = (features[:, 0] > 0).long()
         owners = [i // records for i in range(sites * records)]
         federation = Federation.from_arrays(features, targets, owners, classes=2)
@@ -160,7 +161,7 @@ def consortium(disk: Path) -> Callable[..., Consortium]:
         signing = {party: Ed25519PrivateKey.generate() for party in ("server", *names)}
         known = Identities.of(signing["server"], {site: signing[site] for site in names})
         crowd = shuffled or recipe.trust == "sum"
-        job = Job(recipe, names, (FEATURES,), 2, records if crowd else None, report, known)
+        job = Job(recipe, names, (dim,), 2, records if crowd else None, report, known)
         parties = ("server", SHUFFLER, *names) if shuffled else ()
         trial = {"insecure_reproducible": job.insecure, **(policy or {})}
         policies = {site: Policy.for_job(job, site, **trial) for site in job.sites}
@@ -174,7 +175,12 @@ class RealParties:
     """A server and silos as processes, on loopback, that can be killed and started again."""
 
     def __init__(
-        self, directory: Path, recipe: Recipe, quorum: int = 0, federation: Federation | None = None
+        self,
+        directory: Path,
+        recipe: Recipe,
+        quorum: int = 0,
+        federation: Federation | None = None,
+        deadline_seconds: float = 20.0,
     ) -> None:
         from tacit.deploy.flare.parties import free_ports, party_command, write_shards
         from tacit.deploy.provision import Consortium as Agreement
@@ -185,7 +191,7 @@ class RealParties:
         port, admin_port = free_ports(2)
         agreed = Agreement(
             "real", Job.from_plan(plan, self.sites), port=port, admin_port=admin_port, quorum=quorum,
-            deadline_seconds=20.0,
+            deadline_seconds=deadline_seconds,
         )  # fmt: skip
         self.folders = provision(agreed, directory)
         shards = write_shards(plan.federation, {site: self.folders[site] for site in self.sites})

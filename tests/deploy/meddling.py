@@ -2,11 +2,13 @@
 
 TACIT_TEST_DIE = "MOMENT:N" kills the process, as kill -9 does, when it reaches a moment for the N-th time.
 TACIT_TEST_RAISE = "WORDS" has the computation fail with these words and a record from the second round on.
+TACIT_TEST_KEEP = "FILE" has a server write down every request and answer, as lines of hexadecimal numbers.
 TACIT_TEST_SPOIL = "SEED" damages, repeats, delays and duplicates what a silo answers, about every second time.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -14,7 +16,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -60,6 +62,27 @@ def _spoiling(seed: str, answer: Callable[[bytes], bytes]) -> Callable[[bytes], 
     return spoilt
 
 
+class _Keeping:
+    """A backend whose requests and answers are written down."""
+
+    def __init__(self, backend: Any, path: str) -> None:
+        self._backend, self._path = backend, path
+
+    def run_round(self, request: bytes, **options: Any) -> Any:
+        answers = self._backend.run_round(request, **options)
+        with open(self._path, "a") as file:
+            for site, answer in answers.items():
+                if isinstance(answer, bytes):
+                    file.write(f"{site} {request.hex()} {answer.hex()}\n")
+        return answers
+
+
+@contextlib.contextmanager
+def _kept(make: Callable[..., Any], path: str, *arguments: Any, **settings: Any) -> Iterator[_Keeping]:
+    with make(*arguments, **settings) as backend:
+        yield _Keeping(backend, path)
+
+
 def _have_it_fail(words: str) -> None:
     from tacit.deploy import computation
 
@@ -86,6 +109,8 @@ def main() -> None:
 
         parties.Silo = Dying  # type: ignore[misc]  # in this process alone
         parties.Server = partial(parties.Server, at=at)  # type: ignore[misc,assignment]  # likewise
+    if path := os.environ.pop("TACIT_TEST_KEEP", ""):
+        parties.flare_backend = partial(_kept, parties.flare_backend, path)
     if seed := os.environ.pop("TACIT_TEST_SPOIL", ""):
         honest = parties.answering
         parties.answering = lambda answer, home: honest(_spoiling(seed, answer), home)

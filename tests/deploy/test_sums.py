@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,11 +13,11 @@ import numpy as np
 import pytest
 import torch
 from benchmarks.in_process import NO_FAULT, Death
+from tests.deploy.lying_server import LyingServer, asked_for
 
 from tacit.deploy import summed
 from tacit.deploy.frames import Reply, Request
 from tacit.deploy.guard import admit
-from tacit.deploy.mixing import point_digest
 from tacit.deploy.policy import Policy
 from tacit.deploy.reading import QuorumError
 from tacit.deploy.seam import Code
@@ -29,12 +28,9 @@ from tacit.engine.simulate import simulate
 from tacit.errors import MessageError, RequestError
 from tacit.federation import Federation
 from tacit.privacy import Adversary
-from tacit.sums import encoding as encodings
 from tacit.sums.group import Rounds
-from tacit.sums.requests import Closing, SumStep
-from tacit.sums.server import Prepared, TooFewError, deliver, opened, prepare
-
-RUN = "0123456789abcdef" * 2
+from tacit.sums.requests import SumStep
+from tacit.sums.server import TooFewError, prepare
 
 Make = Callable[..., Any]
 SUMS: dict[str, Any] = {"trust": "sum", "sites": 5, "quorum": 4, "colluding": 1, "compressor": "rand-k:0.5"}
@@ -247,46 +243,9 @@ def test_too_few_silos_stop_the_run_and_nothing_opens(consortium: Make, monkeypa
     assert sorted(opened) == list(range(made.job.rounds))
 
 
-def _ask(made: Any, site: str, body: bytes, **changes: Any) -> Reply:
-    request = replace(Request("sum", RUN, 0, made.job.digest, body=body), **changes)
-    return Reply.decode(made.silo(site).step(request.encode()), body_limit=10**7)
-
-
-class _LyingServer:
-    """Runs the protocol step by step, and asks for more than it may have."""
-
-    def __init__(self, made: Any) -> None:
-        self.made, self.group = made, Summing(made.job).group(RUN)
-        sites = made.job.sites
-
-        def ask(body: bytes, silos: Any) -> dict[int, bytes]:
-            replies = {n: _ask(made, sites[n], body) for n in silos}
-            return {n: reply.body for n, reply in replies.items() if reply.code is Code.OK}
-
-        self.ask = ask
-        prepared = prepare(self.group, ask, Rounds(1, 0, 6), range(5))
-        assert isinstance(prepared, Prepared)
-        deliver(ask, prepared)
-        self.prepared = prepared
-
-    def masked(self, round: int = 0, point: float = 0.0) -> dict[int, Reply]:
-        request = self.made.request(round, point=point)
-        self.context = point_digest(Request.decode(request).body)
-        steps = (self.made.silo(site).step(request) for site in self.made.job.sites)
-        return {n: Reply.decode(answer, body_limit=10**6) for n, answer in enumerate(steps)}
-
-    def opens(self, silos: Any, round: int = 0) -> bool:
-        closing = Closing(round, self.context, frozenset(silos))
-        try:
-            opened(self.group, self.ask, self.prepared, closing, np.zeros(1, np.uint32))
-        except TooFewError:
-            return False
-        return True
-
-
 def test_a_lying_server_opens_one_list_per_round(consortium: Make) -> None:
     made = consortium(**RECORDS)
-    server = _LyingServer(made)
+    server = LyingServer(made)
     assert all(reply.code is Code.OK for reply in server.masked().values())
     assert not server.opens(range(3)), "below the quorum"
     assert server.opens(range(4))
@@ -300,7 +259,7 @@ def test_a_lying_server_opens_one_list_per_round(consortium: Make) -> None:
     assert not server.opens(range(4)), "a past round"
 
 
-def prepare_refused(server: _LyingServer, rounds: Rounds) -> bool:
+def prepare_refused(server: LyingServer, rounds: Rounds) -> bool:
     try:
         prepare(server.group, server.ask, rounds, range(5))
     except TooFewError:
@@ -315,17 +274,20 @@ def test_messages_and_requests_without_keys_are_refused(consortium: Make) -> Non
     with made.silo("site-0").ledger.page() as page:
         assert page.account.runs == (), "nothing was charged"
     for body in (b"", b"\x09", bytes([SumStep.SIGN]), bytes([SumStep.REVEAL]) * 200):
-        assert _ask(made, "site-0", body).code is Code.SUM_REFUSED
-    assert _ask(made, "site-0", b"\x01", job="0" * 64).code is Code.OTHER_JOB
+        assert asked_for(made.silo("site-0"), body).code is Code.SUM_REFUSED
+    assert asked_for(made.silo("site-0"), b"\x01", job="0" * 64).code is Code.OTHER_JOB
     other = consortium()
-    assert _ask(other, "site-0", bytes([SumStep.ADVERTISE]) + Rounds(0, 0, 1).to_bytes()).code is Code.OTHER_JOB
+    assert (
+        asked_for(other.silo("site-0"), bytes([SumStep.ADVERTISE]) + Rounds(0, 0, 1).to_bytes()).code
+        is Code.OTHER_JOB
+    )
 
 
 def test_the_secrets_of_unknown_runs_do_not_pile_up(consortium: Make) -> None:
     made = consortium(**RECORDS)
     request = bytes([SumStep.ADVERTISE]) + Rounds(0, 0, 1).to_bytes()
     for number in range(4):
-        assert _ask(made, "site-0", request, run=f"{number:032x}").code is Code.OK
+        assert asked_for(made.silo("site-0"), request, run=f"{number:032x}").code is Code.OK
     assert len(list((made.directory / "site-0" / "sums").glob("*.json"))) == 1
     made.server().run()
     assert not list((made.directory / "site-0" / "sums").glob("*.json")), "nor those of a finished run"
@@ -390,41 +352,6 @@ def test_a_certificate_with_less_than_a_share_is_refused(
 def test_a_cohort_smaller_than_the_consortium_is_refused(consortium: Make) -> None:
     with pytest.raises(RequestError, match="all sites take part"):
         consortium(**{**RECORDS, "cohort": 4, "quorum": 4}).silo("site-0")
-
-
-@pytest.mark.parametrize("halved", [False, True])
-def test_server_and_colluder_together_meet_the_noise_of_the_promise(
-    consortium: Make, halved: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One silo is missing, and one tells the server all that it knows: the noise of the promise is left."""
-    sent, opened = _observed(monkeypatch)
-    exact: dict[int, list[Any]] = {}
-    integers = SiloSums.integers
-
-    def watch(self: SiloSums, values: Any, cohort: Any, noise_multiplier: float) -> Any:
-        exact.setdefault(cohort.round, []).append(values)
-        if not halved:
-            return integers(self, values, cohort, noise_multiplier)
-        with pytest.MonkeyPatch.context() as patch:
-            drawn = encodings.lattice_steps
-            patch.setattr(encodings, "lattice_steps", lambda row, std, *rest: drawn(2 * row, std, *rest) // 2)
-            return integers(self, values, cohort, noise_multiplier)
-
-    monkeypatch.setattr(SiloSums, "integers", watch)
-    made = consortium(**{**RECORDS, "compressor": "identity", "rounds": 30})
-    made.server(made.backend(lambda site: "lose-request" if site == "site-4" else NO_FAULT)).run()
-    encoding = Summing(made.job).encoding()
-    left = []
-    for round, total in opened.items():
-        # The colluder is site-0; the opened sum has site-1, site-2 and site-3 besides.
-        honest = encoding.decode(encoding.ring.residues((total - sent[round][0]).astype(np.int64)))
-        left.append(honest - torch.stack(exact[round][1:]).sum(0))
-    noise = torch.cat(left)
-    needed = made.job.share_std * math.sqrt(4 - 1)
-    error = 5 * math.sqrt(2 / len(noise))
-    ratio = float(noise.square().mean()) / needed**2
-    assert ratio == pytest.approx(0.25 if halved else 1.0, rel=error)
-    assert halved == (ratio < 1 - error)
 
 
 def test_a_silo_that_keeps_refusing_costs_one_new_batch(
