@@ -11,13 +11,17 @@ from tacit.errors import RequestError, unknown_name
 TYPES = ("number", "category", "date")
 TASKS = ("binary", "multiclass", "regression", "count")
 MISSING = ("refuse", "indicate")
+ROWS_WITHOUT = ("refuse", "leave-out")
+"""What becomes of rows without a target, a client or a person."""
 SCALES = ("linear", "log")
 MOST_CATEGORIES = 500
 """A category with more values than this identifies people more than it describes them."""
 
 IDENTIFIERS = re.compile(
     r"(?:^|[_\W])(?:id|ids|uuid|guid|mrn|ssn|iban|email|phone|telephone|surname|forename|firstname|lastname"
-    r"|(?:first|last|full|patient|customer)[_\W]?name|address|passport)$|^name$",
+    r"|(?:first|last|full|patient|customer)[_\W]?name|address|passport)$|^name$"
+    r"|^(?:id[_\W]?(?:code|num|nr|no|number)|(?:u|p|case|unit|user|person|patient|subject|child|record|row)id)$"
+    r"|^(?:row[_\W]?(?:names?|numbers?|nr)|index|unnamed: \d+)$",
     re.IGNORECASE,
 )
 """Names of columns that tell people apart."""
@@ -123,13 +127,15 @@ class Predicted:
     unit: str = ""
     missing: str = "refuse"
     """"refuse" a table in which the target has gaps, or "leave-out" such rows, whose number is then public"""
+    gaps: tuple[str, ...] = ()
+    """values that mean that nothing is known, as text"""
 
     def __post_init__(self) -> None:
         where = f"target {self.column!r} of the schema"
         if self.task not in TASKS:
             raise unknown_name(f"task of {where}", str(self.task), TASKS)
-        if self.missing not in ("refuse", "leave-out"):
-            raise unknown_name(f"missing of {where}", str(self.missing), ["refuse", "leave-out"])
+        if self.missing not in ROWS_WITHOUT:
+            raise unknown_name(f"missing of {where}", str(self.missing), ROWS_WITHOUT)
         if self.classed:
             _check_categories(where, self.classes, "classes", least=2)
             if self.task == "binary" and len(self.classes) != 2:

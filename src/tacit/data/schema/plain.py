@@ -14,16 +14,16 @@ from tacit.errors import RequestError, unknown_name
 
 
 def as_text(value: Any) -> str:
-    """A category's value as text: whole numbers without a point, truth values in lower case.
+    """A category's value as text: whole numbers without a point, truth values in lower case, no space around it.
 
-    >>> as_text(3.0), as_text(True), as_text("A")
+    >>> as_text(3.0), as_text(True), as_text("A ")
     ('3', 'true', 'A')
     """
     if isinstance(value, bool | np.bool_):
         return str(value).lower()
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    return str(value)
+    return str(value).strip()
 
 
 def built(kind: Any, where: str, own: Mapping[str, Any]) -> Any:

@@ -19,7 +19,7 @@ from tacit.data.frames import check_columns
 from tacit.data.schema.draft import draft_schema
 from tacit.data.schema.encode import encode, terms
 from tacit.data.schema.schema import Schema
-from tacit.data.schema.values import table_values, target_values, without_target_gaps
+from tacit.data.schema.values import table_values, target_values, usable_rows
 from tacit.errors import DataError, RequestError
 from tacit.federation import Federation
 
@@ -124,9 +124,9 @@ class _Prepared:
     def read(cls, source: TableSource, schema: Schema) -> _Prepared:
         if source.frame.empty:
             raise DataError(f"{source.where} holds no records; leave it out")
-        frame = without_target_gaps(source.frame, schema.target, source.where)
+        frame = usable_rows(source.frame, schema, source.where)
         if frame.empty:
-            raise DataError(f"{source.where} holds no records with a target; leave it out")
+            raise DataError(f"{source.where} holds no records with a target, client and person; leave it out")
         values = table_values(frame, schema, source.where)
         return cls(
             encode(values, schema),
@@ -151,7 +151,10 @@ def _labels(frame: pd.DataFrame, column: str | None, where: str, what: str) -> V
     check_columns(frame, [column], where)
     if frame[column].isna().any():
         row = int(frame[column].isna().to_numpy().argmax())
-        raise DataError(f"{where}: column {column!r} names the {what} of every row, but row {row} has a gap")
+        raise DataError(
+            f"{where}: column {column!r} names the {what} of every row, but row {row} has a gap: fill it, or set "
+            f'missing = "leave-out" in [{what}] of the schema'
+        )
     labels: Vector = frame[column].to_numpy()
     return labels
 

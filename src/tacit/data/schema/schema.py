@@ -7,6 +7,7 @@
 
     [client]
     column = "hospital"              # who holds a record; not needed where everybody has their own file
+    missing = "leave-out"            # rows that name no client; "refuse" by default, also in [person]
 
     [person]                         # only if one person may have several records: the promise is per person
     column = "patient"
@@ -47,9 +48,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tacit.data.schema.column import Column, Predicted
+from tacit.data.schema.column import ROWS_WITHOUT, Column, Predicted
 from tacit.data.schema.plain import behind, built, check_names, toml_key, toml_line, without_defaults
-from tacit.errors import DataError, RequestError, count
+from tacit.errors import DataError, RequestError, count, unknown_name
 from tacit.privacy.promises.terms import PERSONS
 
 
@@ -66,6 +67,9 @@ class Schema:
     test_share: float = 0.2
     test_seed: int = 0
     left_out: Mapping[str, str] = field(default_factory=dict)
+    client_missing: str = "refuse"
+    person_missing: str = "refuse"
+    """"refuse" a table in which some rows name no client (person), or "leave-out" such rows"""
     looked_at: tuple[str, ...] = ()
     """what was taken from records and not yet confirmed as public, as "column.setting" """
 
@@ -77,6 +81,9 @@ class Schema:
         twice = {name for name in named if named.count(name) > 1}
         if twice:
             raise RequestError(f"the schema uses the column {min(twice)!r} in two roles: give it one")
+        for table, missing in (("client", self.client_missing), ("person", self.person_missing)):
+            if missing not in ROWS_WITHOUT:
+                raise unknown_name(f"missing of [{table}]", str(missing), ROWS_WITHOUT)
         count("rows of [person]", self.rows)
         if not 0 <= self.test_share <= 0.9:
             raise RequestError(f"share of [test] must be between 0 and 0.9, not {self.test_share!r}")
@@ -124,9 +131,9 @@ class Schema:
         values: dict[str, Any] = {"looked_at": list(self.looked_at)} if self.looked_at else {}
         values["target"] = without_defaults(self.target, Predicted)
         if self.client is not None:
-            values["client"] = {"column": self.client}
+            values["client"] = {"column": self.client} | _unusual(self.client_missing)
         if self.person is not None:
-            values["person"] = {"column": self.person, "rows": self.rows}
+            values["person"] = {"column": self.person, "rows": self.rows} | _unusual(self.person_missing)
         values["test"] = {"share": self.test_share, "seed": self.test_seed}
         values["columns"] = {column.name: _column_values(column) for column in self.columns}
         if self.left_out:
@@ -173,8 +180,8 @@ class Schema:
         if "target" not in values or "columns" not in values:
             raise RequestError("a schema needs the tables [target] and [columns.NAME]")
         client, person, test = (dict(values.get(name, {})) for name in ("client", "person", "test"))
-        check_names("setting of [client]", client, ["column"])
-        check_names("setting of [person]", person, ["column", "rows"])
+        check_names("setting of [client]", client, ["column", "missing"])
+        check_names("setting of [person]", person, ["column", "rows", "missing"])
         check_names("setting of [test]", test, ["share", "seed"])
         columns = tuple(_column(name, own) for name, own in values["columns"].items())
         return cls(
@@ -185,6 +192,8 @@ class Schema:
             rows=person.get("rows", 8),
             test_share=float(test.get("share", 0.2)),
             test_seed=test.get("seed", 0),
+            client_missing=client.get("missing", "refuse"),
+            person_missing=person.get("missing", "refuse"),
             left_out={name: str(why) for name, why in values.get("left_out", {}).items()},
             looked_at=tuple(values.get("looked_at", ())),
         )
@@ -197,6 +206,10 @@ class Schema:
         except (OSError, ValueError) as error:
             raise DataError(f"cannot read the schema {path}: {error}") from error
         return cls.from_toml(text, str(path))
+
+
+def _unusual(missing: str) -> dict[str, str]:
+    return {} if missing == "refuse" else {"missing": missing}
 
 
 def _column(name: str, own: Any) -> Column:

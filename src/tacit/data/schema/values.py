@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 MOST_OUTSIDE = 0.5
 """If a larger share of a column lies outside its public range, it is taken to be in another unit."""
 
+_WRITTEN_NUMBER = r"[+-]?\s*[$€£]?\s*(?:\d+|\d{1,3}(?:,\d{3})+)(?:\.\d+)?\s*[%$€£]?"
+_DECORATION = r"[$€£%,\s]"
+
 _DAY = 86_400 * 10**9
 
 
@@ -45,11 +48,12 @@ def target_values(frame: pd.DataFrame, target: Predicted, where: str) -> Vector:
     """The target as int64 labels, or as numbers of which 1 is half of the public range; gaps are refused."""
     check_columns(frame, [target.column], where)
     name = f"{where}: target {target.column!r}"
+    column = with_gaps(frame[target.column], target.gaps)
     if target.classed:
-        codes = _codes(frame[target.column], target.classes, name, "classes", strict=True)
+        codes = _codes(column, target.classes, name, "classes", strict=True)
         _refuse_gaps(codes, name)
         return codes.astype(np.int64)
-    numbers = _numbers(frame[target.column], name)
+    numbers = _numbers(column, name)
     _refuse_gaps(numbers, name)
     low, high = target.range or (0.0, 0.0)
     if target.task == "count" and bool(((numbers < 0) | (numbers != np.round(numbers))).any()):
@@ -59,19 +63,22 @@ def target_values(frame: pd.DataFrame, target: Predicted, where: str) -> Vector:
     return scaled
 
 
-def without_target_gaps(frame: pd.DataFrame, target: Predicted, where: str) -> pd.DataFrame:
-    """The rows that have a target, if the schema says that others are left out."""
+def usable_rows(frame: pd.DataFrame, schema: Schema, where: str) -> pd.DataFrame:
+    """The rows that have a target, a client and a person, if the schema says that others are left out."""
+    target = schema.target
     check_columns(frame, [target.column], where)
-    if target.missing != "leave-out":
-        return frame
-    column = frame[target.column]
-    return frame[column.notna() & ~column.isin([np.inf, -np.inf])]
+    if target.missing == "leave-out":
+        column = with_gaps(frame[target.column], target.gaps)
+        frame = frame[column.notna() & ~column.isin([np.inf, -np.inf])]
+    for name, missing in ((schema.client, schema.client_missing), (schema.person, schema.person_missing)):
+        if missing == "leave-out" and name in frame.columns:
+            frame = frame[frame[name].notna()]
+    return frame
 
 
 def _values(column: pd.Series[Any], said: Column, where: str, strict: bool) -> Vector:
     name = f"{where}: column {said.name!r}"
-    if said.gaps:
-        column = with_gaps(column, said.gaps)
+    column = with_gaps(column, said.gaps)
     if said.type == "category":
         values = _codes(column, said.categories, name, "categories", strict, said.other)
     elif said.type == "date":
@@ -89,25 +96,48 @@ def _values(column: pd.Series[Any], said: Column, where: str, strict: bool) -> V
 
 
 def _numbers(column: pd.Series[Any], name: str) -> Vector:
-    import pandas as pd
-
-    if not pd.api.types.is_numeric_dtype(column):
-        numbers = pd.to_numeric(column, errors="coerce")
-        wrong = numbers.isna() & column.notna()
-        if wrong.any():
-            row = int(wrong.to_numpy().argmax())
-            raise DataError(f"{name} must hold numbers, but row {row} holds {column.iloc[row]!r}")
-        column = numbers
-    values: Vector = column.to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
+    numbers = as_numbers(column)
+    wrong = (numbers.isna() & column.notna()).to_numpy()
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise DataError(
+            f"{name} must hold numbers, but row {row} holds {column.iloc[row]!r}: correct it, or add it to gaps "
+            "if it means that nothing is known"
+        )
+    values: Vector = numbers.to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
     # The result of a division by zero says as little as a gap.
     values[np.isinf(values)] = np.nan
     return values
+
+
+def as_numbers(column: pd.Series[Any]) -> pd.Series[Any]:
+    """Text as numbers, with thousands separators, a currency or a percent sign, too; what is none is missing.
+
+    >>> import pandas as pd
+    >>> as_numbers(pd.Series(["1,234.5", "$ 20", "7%", "12,5", "many"])).tolist()
+    [1234.5, 20.0, 7.0, nan, nan]
+    """
+    import pandas as pd
+
+    if pd.api.types.is_numeric_dtype(column):
+        return column
+    numbers = pd.to_numeric(column, errors="coerce")
+    left = (numbers.isna() & column.notna()).to_numpy()
+    if left.any():
+        written = column[left].astype(str).str.strip()
+        plain = written.where(written.str.fullmatch(_WRITTEN_NUMBER)).str.replace(_DECORATION, "", regex=True)
+        values = numbers.to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
+        values[left] = pd.to_numeric(plain, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+        numbers = pd.Series(values, index=column.index, name=column.name)
+    return numbers
 
 
 def with_gaps(column: pd.Series[Any], gaps: tuple[str, ...]) -> pd.Series[Any]:
     """The column without the values that mean that nothing is known."""
     import pandas as pd
 
+    if not gaps:
+        return column
     codes, found = pd.factorize(column)
     unknown = np.array([*(as_text(value) in gaps for value in found), False])
     return column.mask(unknown[codes])
@@ -150,6 +180,8 @@ def as_dates(column: pd.Series[Any], format: str = "") -> pd.Series[Any]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        if format and pd.api.types.is_numeric_dtype(column):
+            column = column.astype("Int64").astype("string")
         dates = pd.to_datetime(column, format=format or "ISO8601", errors="coerce", utc=True)
     return dates.dt.tz_localize(None)
 

@@ -1,0 +1,179 @@
+"""What the name and the values of a column suggest about it, for a draft: gaps, numbers, codes, dates, ranges."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tacit.data.encode import Vector
+from tacit.data.schema.plain import as_text
+from tacit.data.schema.values import as_dates, as_numbers, with_gaps
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TARGETS = ("target", "label", "outcome", "class", "y")
+CLIENTS = re.compile(
+    r"^(?:client|silo|site|hospital|clinic|centre|center|bank|branch|institution|school|store)s?(?:[_\W]?(?:id|name|code))?$",
+    re.IGNORECASE,
+)
+PERSONS = re.compile(
+    r"^(?:patient|person|subject|participant|customer|user|member|student|individual)(?:[_\W]?(?:id|no|nr|number|code))?$"
+    r"|^(?:id|idcode|idnum|pid|uid)$",
+    re.IGNORECASE,
+)
+COUNTS = re.compile(
+    r"^(?:n|num|number|count|no)[_\W]|(?:^|[_\W])(?:count|counts|times|children|kids|events|admissions)$"
+    r"|(?:vis|visits|days)$",
+    re.IGNORECASE,
+)
+CODES = re.compile(
+    r"(?:^|[_\W])(?:code|type|kind|plan|region|race|ethnicity|marital|status|category|sector|industry|occupation"
+    r"|zip|postcode|state|county|district|precinct|ward|department|country)(?:[_\W]?(?:code|no|nr))?\d*$",
+    re.IGNORECASE,
+)
+"""Names of columns whose whole numbers have no order."""
+
+KNOWN_RANGES: dict[str, tuple[float, float, str]] = {
+    "age": (0, 100, "years"),
+    "bmi": (10, 60, "kg/m2"),
+    "month": (1, 12, ""),
+    "hour": (0, 24, "hours"),
+    "percent": (0, 100, "%"),
+    "systolic": (70, 220, "mmHg"),
+    "diastolic": (40, 130, "mmHg"),
+    "heart_rate": (30, 200, "1/min"),
+}
+"""Public ranges of usual measurements, by name."""
+
+MANY = 20
+"""A column of words with at most this many different ones is a category with all of them."""
+
+GAP_WORDS = frozenset(
+    ["", "?", ".", "..", "na", "n/a", "n.a.", "#n/a", "nan", "null", "unk", "unknown", "unknown/invalid"]
+) | frozenset(["not available", "not known"])
+NOTHING_WORDS = frozenset(["-", "--", "none", "missing", "nil"])
+"""Among numbers these mean that nothing is known; among words, "none" is an answer."""
+
+GAP_NUMBERS = frozenset([-9, -99, -999, -9999])
+LARGE_GAP_NUMBERS = frozenset([999, 9999, 99999])
+"""Values that usually mean that nothing is known: below 0 among others from 0 on, or far above all others."""
+
+MOSTLY, FEW_WORDS = 0.9, 10
+"""A column is one of numbers if at least this share of it is, with at most so many different words in between."""
+
+DAYS = (
+    "%d/%m/%Y",
+    "%m/%d/%Y",
+    "%d.%m.%Y",
+    "%Y/%m/%d",
+    "%d-%m-%Y",
+    "%m-%d-%Y",
+    "%d-%b-%Y",
+    "%d %b %Y",
+    "%b %d, %Y",
+)
+DATE_FORMATS = ("", *DAYS, *(f"{day} {time}" for day in DAYS[:4] for time in ("%H:%M:%S", "%H:%M")))
+COMPACT_DATE = "%Y%m%d"
+
+
+def is_number(column: pd.Series[Any]) -> bool:
+    """Whether pandas read the column as numbers."""
+    import pandas as pd
+
+    return pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
+
+
+def without_gaps(column: pd.Series[Any]) -> tuple[pd.Series[Any], tuple[str, ...]]:
+    """The column as numbers if it seems to be one of numbers, and the values that seem to mean nothing is known.
+
+    Numbers may be written with thousands separators, a currency or a percent sign (`as_numbers`).
+    """
+    import pandas as pd
+
+    if pd.api.types.is_bool_dtype(column) or pd.api.types.is_datetime64_any_dtype(column):
+        return column, ()
+    if is_number(column):
+        gaps = _gap_number(column)
+        return (with_gaps(column, gaps) if gaps else column), gaps
+    words = [as_text(value) for value in pd.unique(column.dropna())]
+    numbers = as_numbers(column)
+    strange = numbers.isna() & column.notna()
+    others = tuple(sorted({as_text(value) for value in pd.unique(column[strange])}))
+    known = numbers.dropna()
+    only_gaps = all(word.lower() in GAP_WORDS | NOTHING_WORDS for word in others)
+    mostly = (
+        len(others) <= FEW_WORDS and len(known) >= MOSTLY * int(column.notna().sum()) and known.nunique() > MANY
+    )
+    if len(known) and (only_gaps or mostly):
+        return numbers, others
+    gaps = tuple(sorted(word for word in words if word.lower() in GAP_WORDS))
+    return (with_gaps(column, gaps) if gaps else column), gaps
+
+
+def _gap_number(column: pd.Series[Any]) -> tuple[str, ...]:
+    least, most = column.min(), column.max()
+    above, below = column[column != least], column[column != most]
+    if least in GAP_NUMBERS and len(above) and above.min() >= 0:
+        return (as_text(least),)
+    if most in LARGE_GAP_NUMBERS and len(below) and below.max() < most / 3:
+        return (as_text(most),)
+    return ()
+
+
+def date_format(name: str, known: pd.Series[Any]) -> str | None:
+    """How a column's dates are written, "" for ISO 8601; None if it holds no dates."""
+    import pandas as pd
+
+    if pd.api.types.is_datetime64_any_dtype(known):
+        return ""
+    if is_number(known):
+        written = "date" in name.lower() and bool(((known >= 19_000_101) & (known <= 21_001_231)).all())
+        return COMPACT_DATE if written and _are_dates(known.astype("int64"), COMPACT_DATE) else None
+    return next((format for format in DATE_FORMATS if _are_dates(known, format)), None)
+
+
+def _are_dates(known: pd.Series[Any], format: str) -> bool:
+    head = known.head(1000)
+    return bool(as_dates(head, format).notna().all()) and bool(as_dates(known, format).notna().all())
+
+
+def known_range(name: str, numbers: Vector) -> tuple[float, float, str] | None:
+    """The public range that a column's name suggests, unless its values show that it means something else."""
+    usual = KNOWN_RANGES.get(name.lower())
+    if usual is None:
+        return None
+    low, high = np.quantile(numbers, [0.01, 0.99])
+    fits = usual[0] <= low and high <= usual[1] and high - low >= (usual[1] - usual[0]) / 10
+    return usual if fits else None
+
+
+def nice_range(numbers: Vector, share: float) -> tuple[float, float]:
+    """Most of the numbers, with ends rounded outwards to two digits of the width; above 0 if they all are.
+
+    >>> nice_range(np.array([0.2471, 3.0, 61.7]), 0.0)
+    (0.2, 62.0)
+    """
+    low, high = (float(end) for end in np.quantile(numbers, [share, 1 - share]))
+    if low == high:
+        low, high = float(numbers.min()), float(numbers.max())
+    if low == high:
+        return low, low + 1
+    unit = 10.0 ** math.floor(math.log10(high - low) - 1)
+    start, end = math.floor(low / unit) * unit, math.ceil(high / unit) * unit
+    if low > 0 and start <= 0:
+        digit = 10.0 ** math.floor(math.log10(low))
+        start = math.floor(low / digit) * digit
+    return float(f"{start:.12g}"), float(f"{end:.12g}")
+
+
+def distinct(known: pd.Series[Any]) -> list[str]:
+    """The different values as text: numbers by size, words in alphabetical order."""
+    import pandas as pd
+
+    found = pd.unique(known)
+    ordered = sorted(found) if is_number(known) else sorted(found, key=as_text)
+    return list(dict.fromkeys(as_text(value) for value in ordered))

@@ -1,0 +1,129 @@
+"""Drafts of tables as they come: how gaps, numbers, codes, dates and identifiers are written in practice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tacit.data.schema import Column, Schema, draft_schema
+from tacit.data.schema.records import TableSource, federate
+from tacit.errors import DataError
+
+ROWS = 200
+
+
+def drafted(values: list[Any], name: str = "x", **said: Any) -> Column | str:
+    """What a draft says about a column with these values, over and over."""
+    frame = pd.DataFrame({name: (values * ROWS)[:ROWS], "ill": ["no", "yes"] * (ROWS // 2), "other": range(ROWS)})
+    frame["other"] = frame["other"] % 37
+    schema = draft_schema(frame, target="ill", **said).schema
+    found = {column.name: column for column in schema.columns}
+    federate([TableSource(frame, "t", "one")], schema)  # a draft fits the table that it was made from
+    return found.get(name) or schema.left_out[name]
+
+
+def column(values: list[Any], name: str = "x") -> Column:
+    found = drafted(values, name)
+    assert isinstance(found, Column), found
+    return found
+
+
+class TestNumbers:
+    @pytest.mark.parametrize("written", ["{:,.1f}", "${:,.0f}", "{:.1f}%", " {:,.0f} €"])
+    def test_separators_and_signs(self, written: str) -> None:
+        found = column([written.format(k * 37.0) for k in range(50)])
+        assert (found.type, found.range is not None and found.range[1] > 900) == ("number", True)
+
+    def test_words_among_numbers_are_gaps(self) -> None:
+        found = column([*(f"{k / 7:.2f}" for k in range(50)), "<0.1", "n.a.", "-"])
+        assert (found.type, found.gaps, found.missing) == ("number", ("-", "<0.1", "n.a."), "indicate")
+
+    @pytest.mark.parametrize("gap", [-9, -999, 999, 9999])
+    def test_numbers_that_mean_nothing_is_known(self, gap: int) -> None:
+        assert column([*range(20, 60), gap]).gaps == (str(gap),)
+
+    def test_a_large_value_among_large_ones_is_a_value(self) -> None:
+        assert column([*range(500, 1000, 9), 999]).gaps == ()
+
+    def test_a_usual_range_only_where_it_fits(self) -> None:
+        assert column(list(range(20, 80)), "age").range == (0, 100)
+        assert column([k / 100 for k in range(19, 73)], "age").range == (0.19, 0.72)
+
+    def test_infinite_values_are_gaps(self) -> None:
+        assert column([*np.linspace(0, 5, 40), np.inf]).missing == "indicate"
+
+
+class TestWords:
+    def test_none_is_an_answer_among_words(self) -> None:
+        assert column(["belted", "none"]).categories == ("belted", "none")
+
+    def test_one_answer_and_gaps(self) -> None:
+        found = column(["yes", None, None])
+        assert (found.categories, found.missing) == (("yes",), "indicate")
+
+    def test_spaces_around_words_do_not_count(self) -> None:
+        assert column(["tensed   ", "tensed", " fled"]).categories == ("fled", "tensed")
+
+    @pytest.mark.parametrize("name", ["plan", "occ_code", "marital", "race4"])
+    def test_codes_have_no_order(self, name: str) -> None:
+        assert column([1, 3, 5, 7, 9], name).categories == ("1", "3", "5", "7", "9")
+
+    def test_many_codes_tell_people_apart(self) -> None:
+        assert "tell people apart" in str(drafted(list(range(1000, 1150)), "zip"))
+
+
+class TestDates:
+    @pytest.mark.parametrize(
+        ("written", "format"),
+        [
+            ("9/30/1990 0:00:00", "%m/%d/%Y %H:%M:%S"),
+            ("30.09.1990", "%d.%m.%Y"),
+            ("30-Sep-1990", "%d-%b-%Y"),
+            ("1990-09-30T06:00:42Z", ""),
+        ],
+    )
+    def test_how_they_are_written(self, written: str, format: str) -> None:
+        other = written.replace("1990", "1993")
+        found = column([written, other], "seen")
+        assert (found.type, found.format, found.range) == ("date", format, (7305.0, 8766.0))
+
+    def test_as_numbers(self) -> None:
+        found = column([19900930, 19930101], "admission_date")
+        assert (found.type, found.format) == ("date", "%Y%m%d")
+
+
+class TestRows:
+    @pytest.mark.parametrize("name", ["rownames", "Unnamed: 0", "idNum", "caseid", "uid"])
+    def test_numbers_of_rows_and_people_are_left_out(self, name: str) -> None:
+        assert drafted(list(range(ROWS)), name) == "its name says that it identifies people or rows"
+
+    def test_an_id_that_repeats_is_a_person(self) -> None:
+        frame = pd.DataFrame({"id": np.arange(60) // 3, "docvis": np.arange(60) % 7, "x": np.linspace(0, 1, 60)})
+        schema = draft_schema(frame, target="docvis").schema
+        assert (schema.person, schema.target.task, schema.target.range) == ("id", "count", (0.0, 6.0))
+
+    def test_rows_without_client_person_or_target(self) -> None:
+        frame = pd.DataFrame(
+            {
+                "site": ["a", "b", None] * 20,
+                "patient": [*(k // 2 for k in range(59)), None],
+                "x": np.linspace(0, 1, 60),
+                "stage": ["I", "II", "III", "?"] * 15,
+            }
+        )
+        schema = draft_schema(frame, target="stage").schema
+        assert (schema.client_missing, schema.person_missing, schema.target.gaps) == ("leave-out",) * 2 + (
+            ("?",),
+        )
+        assert {"client.missing", "person.missing", "stage.gaps"} <= set(schema.looked_at)
+        assert Schema.from_toml(schema.to_toml()) == schema
+        found = federate([TableSource(frame, "t")], schema)
+        assert (found.names, found.classes) == (("a", "b"), 3)
+        strict = Schema.from_toml(
+            schema.to_toml().replace('column = "site"\nmissing = "leave-out"', 'column = "site"')
+        )
+        with pytest.raises(DataError, match=r'row 2 has a gap.*missing = "leave-out" in \[client\]'):
+            federate([TableSource(frame, "t")], strict)
