@@ -289,7 +289,7 @@ def test_sums_keep_the_label_with_a_share_of_the_noise_in_each_message(monkeypat
     assert summed["beside"]["server"] > 5, "a message alone has a seventieth of the variance"
     table = small_federation(10, (5,), 2)
     monkeypatch.setattr(soteriafl_runs, "_federation", lambda *_: table)
-    for name in set(soteriafl_runs.TRUE_FOR.values()):
+    for name in soteriafl_runs.ALGORITHMS:
         asked = {"data": "a9a", "label": 1.0, "rounds": 3, "clip_norm": 1.0, "step": 0.1, "evaluations": 3}
         found = soteriafl_runs.run({**asked, "algorithm": name, "mode": SUMMED, "seed": 0}, None)
         assert found["epsilon"] <= 1.0 < found["beside"]["server"]

@@ -99,12 +99,12 @@ def intervals_panel(
     """
     for (mode, method), by_epsilon in series.items():
         colour = COLOURS[list(colours).index(method) % len(COLOURS)]
-        if mode == "no privacy":
-            level = mean_and_interval(next(iter(by_epsilon.values())))[0]
-            ax.axhline(level, color=colour, linestyle=":", linewidth=1.2, label=f"{method}, no privacy")
-            continue
         x = sorted(by_epsilon)
         stats = [mean_and_interval(by_epsilon[e]) for e in x]
+        if mode.startswith("no privacy"):
+            means = [mean for mean, _ in stats]
+            ax.plot(x, means, color=colour, linestyle="-.", linewidth=0.9, label=f"{method}, {mode}")
+            continue
         ax.errorbar(
             x,
             [m for m, _ in stats],
@@ -117,7 +117,9 @@ def intervals_panel(
             linestyle=_style(mode),
             label=f"{method}, {mode}",
         )
-    ticks = sorted({label for (mode, _), found in series.items() if mode != "no privacy" for label in found})
+    ticks = sorted(
+        {label for (mode, _), found in series.items() if not mode.startswith("no privacy") for label in found}
+    )
     ax.set_xscale("log")
     below = [[f"{label:g}", *(_short(real[label]) for real in worth.values())] for label in ticks]
     ax.set_xticks(ticks, ["\n".join(lines) for lines in below], fontsize=7.5)

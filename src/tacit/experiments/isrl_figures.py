@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
-from statistics import fmean
 from typing import Any
 
 from tacit.engine.workers import Result
@@ -16,22 +14,19 @@ from tacit.experiments.experiment import (
     PUBLISHED,
     SUMMED,
     TRUE,
-    Claim,
     Experiment,
     Findings,
     Picture,
     Scale,
     Table,
-    against,
-    at_most,
 )
 from tacit.experiments.figures import intervals_panel, legend_below, panels
 from tacit.experiments.intervals import mean_and_interval
+from tacit.experiments.isrl_claims import Found, Panel, claims_of, errors_of, largest_epsilon
 from tacit.experiments.isrl_runs import (
+    AS_LONG,
     INSURANCE,
     LARGEST_CHARGE,
-    LOCAL,
-    MB,
     METHODS,
     MNIST,
     MORE_ROUNDS,
@@ -49,19 +44,12 @@ from tacit.experiments.simulated import last, taken_as_public
 from tacit.experiments.tuning import rehearsed, tuned
 
 PAPER = "ISRL-DP (Lowy & Razaviyayn 2023)"
-Panel = tuple[int, int]
-"""Number of silos, and how many take part in a round."""
-Found = dict[Any, list[Result]]
-
-
-def _errors(results: Sequence[Result]) -> list[float]:
-    return [error(result) for result in results]
 
 
 def _series(found: Found) -> dict[tuple[str, str], dict[float, list[float]]]:
     made: dict[tuple[str, str], dict[float, list[float]]] = {}
     for (label, mode, method), results in found.items():
-        values = [value for value in _errors(results) if math.isfinite(value)]
+        values = [value for value in errors_of(results) if math.isfinite(value)]
         if values:
             made.setdefault((mode, method), {})[label] = values
     return made
@@ -72,24 +60,20 @@ def _worth(found: Found) -> dict[str, dict[float, float]]:
     made: dict[str, dict[float, float]] = {}
     for (label, mode, method), results in found.items():
         if mode == PUBLISHED:
-            made.setdefault(method, {})[label] = _largest_epsilon(results)
+            made.setdefault(method, {})[label] = largest_epsilon(results)
     return made
-
-
-def _largest_epsilon(results: Sequence[Result]) -> float:
-    return max((real_epsilon(r) for r in results if r.get("epsilon") is not None), default=math.inf)
 
 
 def _line(panel: Panel, key: tuple[float, str, str], results: Sequence[Result]) -> tuple[Any, ...]:
     label, mode, method = key
-    mean, half = mean_and_interval(_errors(results))
+    mean, half = mean_and_interval(errors_of(results))
     asked = results[0]["settings"]
     return (
         *panel,
-        None if mode == NO_PRIVACY else label,
+        label,
         mode,
         method,
-        None if mode == NO_PRIVACY else _largest_epsilon(results),
+        None if mode in (NO_PRIVACY, AS_LONG) else largest_epsilon(results),
         mean,
         half,
         len(results),
@@ -115,43 +99,6 @@ COLUMNS = (
     "step",
     "clip norm",
 )
-
-
-def _claims(panels_found: dict[Panel, Found], in_most: bool) -> tuple[Claim, ...]:
-    promise: list[tuple[str, list[float], list[float]]] = []
-    order: list[tuple[str, list[float], list[float]]] = []
-    for (n, m), found in panels_found.items():
-        for (label, mode, method), results in found.items():
-            if mode != PUBLISHED:
-                continue
-            theirs, where = _errors(results), f"N {n}, M {m}, label {label:g}"
-            # A series without any finished point did not keep the promise.
-            true = {at: _errors(found.get((label, at, method), ())) or [math.inf] for at in (TRUE, SUMMED)}
-            at, ours = min(true.items(), key=lambda one: fmean(one[1]))
-            real = f"a real epsilon of {_largest_epsilon(results):.3g}"
-            promise.append((f"{where}, {method} ({at}), {real}", ours, theirs))
-            other = found.get((label, PUBLISHED, LOCAL))
-            if method == MB and other is not None:
-                order.append((where, theirs, _errors(other)))
-    smaller = sum(fmean(a) < fmean(b) for _, a, b in order)
-    told = "; ".join(f"{where}: {against(a, b, '.3f')}" for where, a, b in order)
-    beats = "As published, ISRL-DP MB-SGD has a smaller error than ISRL-DP Local SGD"
-    if in_most:
-        in_order = Claim(
-            f"{beats} in most settings, by means.", 2 * smaller > len(order) if order else None, told
-        )
-    else:
-        in_order = Claim(f"{beats}.", at_most([(a, b) for _, a, b in order]), told)
-    return (
-        Claim(
-            "At the epsilon that the paper claims, the true or the summed mode of a method reaches at least the "
-            "error of the same method as published at its real epsilon.",
-            at_most([(ours, theirs) for _, ours, theirs in promise]),
-            "; ".join(f"{where}: {against(ours, theirs, '.3f')}" for where, ours, theirs in promise),
-            promise=True,
-        ),
-        replace(in_order, evidence=f"smaller at {smaller} of {len(order)}; {in_order.evidence}"),
-    )
 
 
 def _departures(task: IsrlTask, scale: Scale, seeds: Sequence[int], tuning: Sequence[int]) -> tuple[str, ...]:
@@ -190,7 +137,8 @@ def _departures(task: IsrlTask, scale: Scale, seeds: Sequence[int], tuning: Sequ
         "K = n sqrt(label)/(2 sqrt(R)) drawn with replacement, rounded down; L is "
         + {None: "twice the longest record", 0.0: "the clip norm"}.get(task.lipschitz, f"{task.lipschitz}")
         + ". Local SGD's real epsilon counts every local step as a release, the only bound that is proved.",
-        "Methods without privacy run once, with the batch of the largest label, and not for every label.",
+        "Methods without privacy have the rounds and batches of the published mode at the same label; and, as a "
+        "second reference, the rounds that the true mode takes, with the paper's batch for so many.",
         f"True: full batches, which need the least noise; Local SGD takes {TRUE_LOCAL_STEPS} full-batch steps. "
         f"The planner tries {rounds} rounds and clip norms {clips} on synthetic records of the same shape "
         f"(of norm {task.record_norm:g}{charges} from what is public), "
@@ -277,14 +225,14 @@ def _figure(
                 "errors",
                 figure,
                 "Epsilon is the label. Dashed: as published; what this noise is really worth stands below the "
-                "label. Solid: true. Dotted: summed, or level without privacy. Bars: 90% intervals of the mean.",
+                "label. Solid: true. Dotted: summed. Thin: without privacy. Bars: 90% intervals of the mean.",
             ),
         ),
         (
             Table("Test errors: means over the trials", COLUMNS, lines),
             *(table for by_key in found.values() for table in cost_table(by_key)),
         ),
-        _claims(found, in_most),
+        claims_of(task.data, found, in_most),
         _departures(task, scale, seeds, tuning),
         {
             "delta": "1/n^2",

@@ -35,13 +35,16 @@ from tacit.server.participation import FixedNumber
 from tacit.server.update import Averaged
 from tacit.theory.isrl_dp.published_noise import experiment_batch, experiment_noise_std
 
-NO_PRIVACY = "no privacy"
+NO_PRIVACY, AS_LONG = "no privacy", "no privacy, the true mode's rounds"
+"""References without privacy: with the paper's rounds, and with the true mode's if these differ."""
 MB, LOCAL, FAST, ONE_PASS = "MB-SGD", "Local SGD", "accelerated MB-SGD", "one-pass MB-SGD"
 SHUFFLED = "shuffled MB-SGD"
 METHODS = (MB, LOCAL, FAST, ONE_PASS, SHUFFLED)
 SERIES = (
     (NO_PRIVACY, MB),
     (NO_PRIVACY, LOCAL),
+    (AS_LONG, MB),
+    (AS_LONG, LOCAL),
     (PUBLISHED, MB),
     (PUBLISHED, LOCAL),
     (TRUE, MB),
@@ -306,12 +309,17 @@ def grids(
         if method == SHUFFLED and size.records is not None:
             # Among so few silos of equal size this is MB-SGD again.
             continue
-        for label in size.labels[-1:] if mode == NO_PRIVACY else size.labels:
-            point = {**base, "mode": mode, "method": method, "label": label, "clip_norm": None}
+        for label in size.labels:
+            if mode == AS_LONG and plans[label]["rounds"] == size.rounds:
+                continue
+            runs_as = NO_PRIVACY if mode == AS_LONG else mode
+            point = {**base, "mode": runs_as, "method": method, "label": label, "clip_norm": None}
             axes: dict[str, Sequence[float]] = {"step": _steps(task, method, scale)}
             if mode == PUBLISHED and task.lipschitz == 0:
                 axes["clip_norm"] = size.clips
             plan = plans[label] if mode in (TRUE, SUMMED) else {}
+            if mode == AS_LONG:
+                plan = {"rounds": plans[label]["rounds"]}
             if method == ONE_PASS:
                 # There cannot be more rounds than records.
                 plan = {**plan, "rounds": size.rounds}

@@ -9,7 +9,7 @@ from statistics import fmean
 from tacit.engine.workers import Result
 from tacit.experiments.experiment import PUBLISHED, SUMMED, TRUE, Claim, against, at_most
 from tacit.experiments.simulated import last
-from tacit.experiments.soteriafl_runs import ALGORITHMS, OF_THE_PAPER, TRUE_FOR
+from tacit.experiments.soteriafl_runs import ALGORITHMS, OF_THE_PAPER
 
 Key = tuple[float, str, str]
 """Label, mode, algorithm."""
@@ -95,11 +95,7 @@ def _promises(found: ResultsByCell, labels: Sequence[float]) -> tuple[Claim, ...
             if theirs is None:
                 continue
             rounds, real = theirs[0]["settings"]["rounds"], _epsilon(theirs)
-            ours = [
-                (mode, found[label, mode, TRUE_FOR[name]])
-                for mode in (TRUE, SUMMED)
-                if (label, mode, TRUE_FOR[name]) in found
-            ]
+            ours = [(mode, found[label, mode, name]) for mode in (TRUE, SUMMED) if (label, mode, name) in found]
             if not ours:
                 where = f"label {label:g}, {name}, of which no run at the label came to its end"
                 promise.append((where, [math.inf], utilities(theirs)))
@@ -116,7 +112,7 @@ def _promises(found: ResultsByCell, labels: Sequence[float]) -> tuple[Claim, ...
             if kept:
                 mode, values = min(kept, key=lambda one: fmean(one[1]))
                 frugal.append((f"label {label:g}, {name}, {mode}", values, utilities(theirs)))
-        for name in dict.fromkeys(TRUE_FOR.values()):
+        for name in ALGORITHMS:
             both = found.get((label, SUMMED, name)), found.get((label, TRUE, name))
             if both[0] is not None and both[1] is not None:
                 trust.append((f"label {label:g}, {name}", utilities(both[0]), utilities(both[1])))
@@ -137,19 +133,19 @@ def _epsilon(results: Sequence[Result]) -> float:
 
 
 def _orders(found: ResultsByCell, labels: Sequence[float]) -> list[Claim]:
-    """The paper's orders among what it published."""
+    """The paper's orders: shifted over direct in every mode, compressed over uncompressed as published."""
     claims = []
-    for column, measure in MEASURES.items():
-        shifted: Compared = []
-        for label in labels:
-            a, b = (found.get((label, PUBLISHED, name)) for name in ("soteriafl-sgd", "cdp-sgd"))
-            if a is not None and b is not None:
-                # Both send the same messages, so the same rounds are equal bits.
-                shifted.append((f"label {label:g}", [last(r, column) for r in a], [last(r, column) for r in b]))
-        text = (
-            "As published, shifted compression (SoteriaFL-SGD) is better than direct (CDP-SGD) at equal bits, by"
-        )
-        claims.append(_claim(f"{text} {measure}.", shifted))
+    for mode, when in ((PUBLISHED, "As published"), (TRUE, "At a true epsilon"), (SUMMED, "Under secure sums")):
+        for column, measure in MEASURES.items():
+            shifted: Compared = []
+            for label in labels:
+                a, b = (found.get((label, mode, name)) for name in ("soteriafl-sgd", "cdp-sgd"))
+                if a is not None and b is not None:
+                    # Both send the same messages, so the same rounds are equal bits.
+                    sides = [[last(result, column) for result in own] for own in (a, b)]
+                    shifted.append((f"label {label:g}", sides[0], sides[1]))
+            text = "shifted compression (SoteriaFL-SGD) is better than direct (CDP-SGD) at equal bits, by"
+            claims.append(_claim(f"{when}, {text} {measure}.", shifted))
     for count, per_round in COUNTS.items():
         for column, measure in MEASURES.items():
             compressed: Compared = []
