@@ -127,6 +127,7 @@ def consortium(disk: Path) -> Callable[..., Consortium]:
         sites: int = 3,
         records: int = 24,
         dim: int = FEATURES,
+        least: int | None = None,
         policy: dict[str, Any] | None = None,
         report: Report | None = None,
         **settings: Any,
@@ -161,7 +162,7 @@ def consortium(disk: Path) -> Callable[..., Consortium]:
         signing = {party: Ed25519PrivateKey.generate() for party in ("server", *names)}
         known = Identities.of(signing["server"], {site: signing[site] for site in names})
         crowd = shuffled or recipe.trust == "sum"
-        job = Job(recipe, names, (dim,), 2, records if crowd else None, report, known)
+        job = Job(recipe, names, (dim,), 2, (least or records) if crowd else None, report, known)
         parties = ("server", SHUFFLER, *names) if shuffled else ()
         trial = {"insecure_reproducible": job.insecure, **(policy or {})}
         policies = {site: Policy.for_job(job, site, **trial) for site in job.sites}

@@ -86,7 +86,7 @@ class Calibration:
         else:
             clients = len(self.group_of_client)
             run = self.algorithm.trust.event(self.work, clients, group.size, group.noise_multiplier, releases)
-        return run if self.also is None else events.composed([run, self.also])
+        return _with(self.also, run)
 
     def epsilon_after(self, releases: int) -> float | None:
         """The largest epsilon that any client has spent after `releases` releases."""
@@ -158,10 +158,12 @@ def calibrate(
     privacy: Privacy,
     attended: Attendance | None = None,
     also: dp_event.DpEvent | None = None,
+    exposed: dp_event.DpEvent | None = None,
 ) -> Calibration:
     """Finds the least noise that keeps every client within its own target over `releases` releases.
 
     `also` is an additional release that every client makes under the same budget; the noise leaves room for it.
+    `exposed` is what it is to adversaries who see more than the promise assumes, if that differs.
 
     Guarantee: the returned `guarantee` is computed from the algorithm's own events at the returned noise, and
     the epsilon of every client is at most its target's. With `attended`, `beside` is filled in.
@@ -186,11 +188,8 @@ def calibrate(
     trust.check(work, algorithm.uplink, algorithm.participation, federation)
     sizes = _sizes(work, federation)
 
-    def with_also(run: dp_event.DpEvent) -> dp_event.DpEvent:
-        return run if also is None else events.composed([run, also])
-
     def event(size: int, noise_multiplier: float) -> dp_event.DpEvent:
-        return with_also(trust.event(work, clients, size, noise_multiplier, releases))
+        return _with(also, trust.event(work, clients, size, noise_multiplier, releases))
 
     needs = {
         (size, target): least_noise(partial(event, size or 1), target)
@@ -228,12 +227,17 @@ def calibrate(
         seen = [trust.exposures(work, clients, group.size, group.noise_multiplier, attended) for group in groups]
         beside = tuple(
             promise(
-                tuple(with_also(seen[index][k].event) for index in members.tolist()), adversary=exposure.adversary
+                tuple(_with(exposed or also, seen[index][k].event) for index in members.tolist()),
+                adversary=exposure.adversary,
             )
             for k, exposure in enumerate(seen[0])
         )
     stds = work.noise_stds(numbers, trust.share(multipliers, 0))
     return Calibration(algorithm, multipliers, stds, groups, members, guarantee, releases, beside, also)
+
+
+def _with(also: dp_event.DpEvent | None, run: dp_event.DpEvent) -> dp_event.DpEvent:
+    return run if also is None else events.composed([run, also])
 
 
 def least_noise(make_event: Callable[[float], dp_event.DpEvent], target: Target) -> float:

@@ -17,6 +17,7 @@ from torch import Tensor
 from tacit.client.cohort import Cohort
 from tacit.deploy.frames import Request
 from tacit.deploy.guard import Terms
+from tacit.deploy.held_back import JobEvaluation
 from tacit.deploy.home import Home
 from tacit.deploy.mixing import Covers, context_of, mixing_of, point_digest
 from tacit.deploy.silo_memory import Fingerprint, Memory
@@ -24,6 +25,7 @@ from tacit.deploy.summing import SiloSums
 from tacit.engine.round import POINT, ClientState, client_round, summands
 from tacit.engine.threads import suitable_threads
 from tacit.errors import RequestError
+from tacit.federation import Federation
 from tacit.state import State
 from tacit.sums.arithmetic import Residues
 
@@ -57,11 +59,26 @@ class Computation:
 
     def evaluate(self, point: Tensor, run: str) -> list[float]:
         """The noisy sums of this silo's evaluation of a model."""
+        evaluation, held = self._evaluation()
+        model = self._terms.job.algorithm.work.model
+        return self._or_halt(lambda: evaluation.measure(model, point, held, run))
+
+    def evaluate_in_sum(self, point: Tensor, asked: Request, last: Mapping[str, Any] | None) -> list[float]:
+        """This silo's part of the sum of an evaluation: with a share of the noise, on its lattice, masked."""
+        (evaluation, held), sums, job = self._evaluation(), self._sums, self._terms.job
+        assert sums is not None, "only sums have parts"
+        client = job.sites.index(self._terms.site)
+        integers = self._or_halt(
+            lambda: evaluation.integers(job.algorithm.work.model, point, held, asked.run, client)
+        )
+        masked = sums.mask(asked.run, asked.round, hashlib.sha256(asked.body).hexdigest(), integers, last)
+        return [float(one) for one in masked]
+
+    def _evaluation(self) -> tuple[JobEvaluation, Federation]:
         evaluation, held = self._terms.job.evaluation, self._terms.held
         if evaluation is None or held is None:
             raise RequestError("the job asks for no evaluation")
-        model = self._terms.job.algorithm.work.model
-        return self._or_halt(lambda: evaluation.measure(model, point, held, run))
+        return evaluation, held
 
     def run(
         self,

@@ -96,14 +96,15 @@ def _digest(*parts: bytes | memoryview) -> bytes:
 
 @dataclass(frozen=True)
 class Request:
-    """What the server asks the sites of a round, or a shuffler ("mix"); "sum" asks them to help with a sum.
+    """What the server asks the sites of a round, or a shuffler ("mix"); "sum" asks them to help with a sum, and
+    "evaluate" for their part in that of an evaluation.
 
     `accepted` has, for every site, the last round whose message the server used (no entry: none). It tells a silo
     whether its own last message counted, whatever was lost in transit. `heads` has the newest signed head of
     every site's ledger. A request of kind "heads" asks for the heads that a silo has witnessed.
     """
 
-    kind: Literal["round", "mix", "sum", "certify", "heads"]
+    kind: Literal["round", "mix", "sum", "evaluate", "certify", "heads"]
     run: str
     """32 hexadecimal digits, drawn when the run began"""
     round: int
@@ -111,8 +112,8 @@ class Request:
     """the digest of the job that all parties agreed to"""
     accepted: Mapping[str, int] = field(default_factory=dict)
     body: bytes = b""
-    """what the server broadcasts (`state_to_bytes`); for "certify" the final model; for "mix" see `mixing`,
-    for "sum" `tacit.sums.requests`"""
+    """what the server broadcasts (`state_to_bytes`); for "certify" and "evaluate" the final model; for "mix" see
+    `mixing`, for "sum" `tacit.sums.requests`"""
     heads: Mapping[str, Head] = field(default_factory=dict)
 
     def encode(self) -> bytes:
@@ -138,7 +139,7 @@ class Request:
         if not isinstance(header, dict) or set(header) - {"heads"} != {"kind", "run", "round", "job", "accepted"}:
             raise MessageError("the header of a request must have kind, run, round, job and accepted")
         kind, accepted = header["kind"], header["accepted"]
-        if kind not in ("round", "mix", "sum", "certify", "heads") or not isinstance(accepted, dict):
+        if kind not in ("round", "mix", "sum", "evaluate", "certify", "heads") or not isinstance(accepted, dict):
             raise MessageError("not a request of a known kind")
         if not all(is_site_name(site) and _is_round(last) for site, last in accepted.items()):
             raise MessageError("the acknowledgements of a request are not rounds of sites")

@@ -68,12 +68,13 @@ class Terms:
             releases,
         )
 
-    def _with_reports(self, event: DpEvent, releases: int) -> DpEvent:
+    def _with_reports(self, event: DpEvent, releases: int, *, exposed: bool = False) -> DpEvent:
         report, parts = self.job.report, [event]
         if report is not None and report.reports(releases):
             parts.append(report.event(self.report_noise, releases, self.job.report_kind))
         if self.holding is not None and self.job.evaluation is not None:
-            parts.append(self.job.evaluation.event(self.holding.noise_multiplier))
+            asked = self.job.evaluation
+            parts.append((asked.exposed if exposed else asked.event)(self.holding.noise_multiplier))
         return event if len(parts) == 1 else events.composed(parts)
 
     def refusal(self, account: Account) -> str | None:
@@ -124,7 +125,7 @@ class Terms:
         algorithm, sites = self.job.algorithm, len(self.job.sites)
         attended = Attendance(self.job.rounds, releases)
         seen = algorithm.trust.exposures(algorithm.work, sites, self.records, self.noise_multiplier, attended)
-        return tuple(replace(one, event=self._with_reports(one.event, releases)) for one in seen)
+        return tuple(replace(one, event=self._with_reports(one.event, releases, exposed=True)) for one in seen)
 
     def opening(self, run: str) -> dict[str, Any]:
         """The ledger line that starts a run on these terms, with everything that the run may release."""

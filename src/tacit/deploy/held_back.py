@@ -1,6 +1,7 @@
 """Private evaluation in a deployment: every silo holds records back, and releases one noisy sum about them.
 
-The recipe's [evaluation] says what is asked (`tacit.engine.evaluation`). A silo answers once in a run, when it is
+The recipe's [evaluation] says what is asked (`tacit.engine.evaluation`). With secure sums, only the sum over all
+silos is opened (`tacit.deploy.evaluation_sum`). Without them, a silo answers once in a run, when it is
 asked for its certificate: at the model that the server then sends. The sum is written to the ledger before it
 leaves, and is in the certificate, signed. Whoever asks again gets the same sum.
 
@@ -9,6 +10,7 @@ Guarantee: a run is charged for its evaluation from the start, whether or not it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,15 +20,22 @@ import torch
 from dp_accounting import DpEvent
 from torch import Tensor
 
+from tacit.algorithms.secure_sum import SecureSum
+from tacit.deploy.evaluation_sum import OpenedEvaluation
+from tacit.engine.choices import secure_sum_of
 from tacit.engine.evaluation import coins_of, hold_back, scoring_of, settings_of, split_strictest
 from tacit.errors import RequestError
 from tacit.federation import Federation
 from tacit.models.model import Model
 from tacit.noise.additive import build_noise, check_size
 from tacit.privacy import Target, Unit
-from tacit.side.evaluation import evaluation_release, read_messages
+from tacit.side.evaluation import evaluation_release, read_messages, read_total, total_release
+from tacit.side.noisy_total import NoisyTotal
 from tacit.side.release import NoisyMeans
 from tacit.side.scoring import Scoring
+from tacit.sums.arithmetic import Residues
+from tacit.sums.encoding import Encoding
+from tacit.sums.group import SumGroup
 
 if TYPE_CHECKING:
     from tacit.deploy.job import Job
@@ -56,6 +65,8 @@ class JobEvaluation:
     noise: str
     coins: int
     """seed of the public coins that choose the records"""
+    trust: SecureSum | None = None
+    """if only the sum over all silos is opened: with whom"""
 
     @classmethod
     def of(cls, job: Job) -> JobEvaluation | None:
@@ -68,17 +79,45 @@ class JobEvaluation:
         asked = settings_of(recipe)
         target = split_strictest([job.target(site) for site in job.sites], asked)
         return cls(
-            scoring_of(asked, job.classes, job.schema), asked["held_back"], target, recipe.noise, coins_of(recipe)
+            scoring_of(asked, job.classes, job.schema),
+            asked["held_back"],
+            target,
+            recipe.noise,
+            coins_of(recipe),
+            secure_sum_of(recipe, len(job.sites)),
         )
 
     @cached_property
     def noise_multiplier(self) -> float:
-        """The least noise multiplier that keeps the target."""
-        return self._release(_nobody()).noise_multiplier
+        """The least noise multiplier that keeps the target; with sums, that of all honest shares together."""
+        return (self._release(_nobody()) if self.trust is None else self.total()).noise_multiplier
 
     def event(self, noise_multiplier: float) -> DpEvent:
         """What a silo releases for it."""
-        return self._release(_nobody()).event(noise_multiplier)
+        return (self._release(_nobody()) if self.trust is None else self.total()).event(noise_multiplier)
+
+    def exposed(self, noise_multiplier: float) -> DpEvent:
+        """The same if all other silos help the server."""
+        return self.event(noise_multiplier) if self.trust is None else self.total().exposed(noise_multiplier)
+
+    def total(self, run: str = "") -> NoisyTotal:
+        """With sums: the release of the sum over all silos."""
+        assert self.trust is not None, "only sums have a total"
+        return total_release(
+            self.scoring, run, self.target, self._seed, clients=self.trust.cohort, honest=self.trust.honest
+        )
+
+    @cached_property
+    def encoding(self) -> Encoding:
+        """How a silo's part becomes integers modulo 2^32: no sum of fewer than 10^8 records wraps around."""
+        total = self.total()
+        return Encoding.of_total(total.share_std, total.share_multiplier, total.noise.slack, total.dim)
+
+    def integers(self, model: Model, point: Tensor, held: Federation, run: str, client: int) -> Residues:
+        """With sums: what a silo adds, with its share of the noise."""
+        sums = self.scoring.sums(model, point, held.batch())[0]
+        total = self.total(run)
+        return self.encoding.encode(sums, total.noise, total.generators(client))
 
     def split(self, records: Federation) -> tuple[Federation, Federation]:
         """A site's records for training, and those that it holds back."""
@@ -107,16 +146,25 @@ class JobEvaluation:
         stds = [silo["evaluation"]["noise_multiplier"] * self.scoring.bound for silo in given.values()]
         sums = torch.tensor([silo["evaluated"]["sums"] for silo in given.values()], dtype=torch.float64)
         told = read_messages(self.scoring, sums, sizes, tuple(given), stds)
-        return {
-            "epsilon_alone": self.target.epsilon,
-            "loss_bound": self.scoring.loss_bound,
-            "point": common,
-            **told.to_dict(),
-        }
+        return {**self._head(common), **told.to_dict()}
+
+    def read_sum(self, opened: OpenedEvaluation, group: SumGroup) -> dict[str, Any]:
+        """The evaluation that an opened sum is; `MessageError` if it is not the sum of what its silos sent."""
+        steps = self.encoding.ring.lifted(opened.total(group))
+        records = sum(part.records for part in opened.parts.values())
+        noise_std = self.encoding.noise_std * math.sqrt(len(opened.parts))
+        told = read_total(self.scoring, self.encoding.from_steps(steps), records, noise_std)
+        return {**self._head(opened.point), **told.to_dict()}
+
+    def _head(self, point: str) -> dict[str, Any]:
+        return {"epsilon_alone": self.target.epsilon, "loss_bound": self.scoring.loss_bound, "point": point}
 
     def _release(self, held: Federation, question: str = "") -> NoisyMeans:
-        seed = None if build_noise(self.noise).secret else self.coins
-        return evaluation_release(self.scoring, held, question, self.target, seed)
+        return evaluation_release(self.scoring, held, question, self.target, self._seed)
+
+    @property
+    def _seed(self) -> int | None:
+        return None if build_noise(self.noise).secret else self.coins
 
 
 def _nobody() -> Federation:

@@ -59,6 +59,12 @@ class LedgerRun:
     """the line of the evaluation, of which a run has one at most"""
 
     @property
+    def newest(self) -> Mapping[str, Any] | None:
+        """The line of the last round that was answered. An evaluation through a sum is a round after the last."""
+        through_sum = self.evaluated is not None and "round" in self.evaluated
+        return self.evaluated if through_sum else self.last
+
+    @property
     def event(self) -> DpEvent:
         """The event of the whole planned run, which is charged however far the run got."""
         return events.from_dict(self.opened["event"])

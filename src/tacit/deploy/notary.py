@@ -49,7 +49,7 @@ class Notary:
             self._terms.site,
             job=self._terms.job.digest,
             run=run,
-            round=mine.last["round"] if mine and mine.last else 0,
+            round=mine.newest["round"] if mine and mine.newest else 0,
             lines=page.account.lines,
             hash=page.account.hash,
         )

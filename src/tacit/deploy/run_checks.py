@@ -74,6 +74,7 @@ def _check_server(body: Mapping[str, Any], basis: Basis, signed: Mapping[str, Ch
             "messages_used": {site: whole(n) for site, n in table(body["messages_used"]).items()},
             "problems": {_problem(what, body["silos"]): whole(n) for what, n in table(body["problems"]).items()},
             "rounds": whole(body["rounds"]),
+            **({"evaluation": table(body["evaluation"])} if "evaluation" in body else {}),
         }
         job, algorithm, insecure = body["job"], word(body["algorithm"]), body["insecure_reproducible"]
         run = word(body["run"])

@@ -33,6 +33,7 @@ from torch import Tensor
 
 from tacit._version import __version__
 from tacit.deploy.advice import advice
+from tacit.deploy.evaluating import SummedParts, evaluate
 from tacit.deploy.frames import Request, point_to_bytes, state_to_bytes
 from tacit.deploy.gathering import Gathering
 from tacit.deploy.guard import check_trust
@@ -230,6 +231,7 @@ class Server:
         parameters = self.job.algorithm.server.output(state.server.update).cpu()
         body = point_to_bytes(parameters)
         request = Request("certify", state.run, state.round, self.job.digest, state.accepted, body)
+        evaluated = self._evaluated(replace(request, kind="evaluate"))
         silos: dict[str, bytes | None] = dict.fromkeys(self.job.sites)
         for _ in range(self.attempts):
             missing = [site for site, silo in silos.items() if silo is None]
@@ -241,9 +243,17 @@ class Server:
             "rounds": state.round,
             "messages_used": dict(state.answered),
             "problems": dict(state.problems),
+            **evaluated,
         }
         certificate = testify_run(self.job, state.run, parameters, silos, facts, self.signer, self.directory)
         return Finished(state.run, parameters, certificate, dict(state.problems), dict(state.answered))
+
+    def _evaluated(self, request: Request) -> dict[str, Any]:
+        """What the certificate states about an evaluation through a sum, if the job asks for one."""
+        if not self.job.summed or self.job.evaluation is None:
+            return {}
+        reader = SummedParts(self.job, self.backend, self.directory, self.deadline_seconds, self.attempts)
+        return {"evaluation": evaluate(request, self._gathering, reader, self.directory / "sums")}
 
     def _certificate(self, answer: Answer, site: str, request: Request) -> bytes | None:
         read = answer_to(answer, site, request, CERTIFICATE_LIMIT)

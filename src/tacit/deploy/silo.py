@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from torch import Tensor
 
 from tacit.deploy.computation import Computation
+from tacit.deploy.evaluation_sum import part_to_bytes
 from tacit.deploy.frames import Reply, Request, point_from_bytes, state_from_bytes
 from tacit.deploy.guard import Terms, admit
 from tacit.deploy.heads import Head
@@ -173,6 +174,8 @@ class Silo:
                 return self._bore_witness(asked)
             case "sum":
                 return self._summed(asked)
+            case "evaluate":
+                return self._evaluated_in_sum(asked)
             case _:
                 return self._answered(asked)
 
@@ -235,7 +238,7 @@ class Silo:
         if refusal := terms.refusal(page.account):
             raise _RefusedError(Code.BUDGET_SPENT, refusal)
         state, secret, records = self._state(asked, account)
-        last = None if account is None else account.last
+        last = None if account is None else account.newest
         if self._sums is not None:
             with _refusing_sums():
                 self._sums.check_ready(asked.run, asked.round, last)
@@ -339,7 +342,7 @@ class Silo:
             self._notary.take(asked, page)
             mine = page.account.run(asked.run)
             known = [run for run, _ in page.account.runs]
-            answer = self._sums.answer(asked.run, asked.body, None if mine is None else mine.last, known)
+            answer = self._sums.answer(asked.run, asked.body, None if mine is None else mine.newest, known)
             return self._message(asked, 0, answer)
 
     def _bore_witness(self, asked: Request) -> Reply:
@@ -355,31 +358,60 @@ class Silo:
         job = self._terms.job
         if asked.job != job.digest:
             raise _RefusedError(Code.OTHER_JOB)
-        try:
-            parameters = point_from_bytes(asked.body, job.algorithm.work.model.dim)
-        except MessageError as error:
-            raise _RefusedError(Code.BAD_POINT) from error
+        parameters = self._model_in(asked)
         with self.ledger.page() as page:
             self._notary.take(asked, page)
             account = page.account.run(asked.run)
             if account is not None and account.opened != self._terms.opening(asked.run):
                 # It would vouch for the current noise and records, but the run had others.
                 raise _RefusedError(Code.STATE_LOST)
-            if account is not None and account.evaluated is None and job.evaluation is not None:
-                self._evaluate(asked, parameters, page)
+            if account is not None and account.evaluated is None and job.evaluation and self._sums is None:
+                if self._computation.halted:
+                    raise _RefusedError(Code.FAILED)
+                self._write_evaluation(asked, self._computation.evaluate(parameters, asked.run), page)
             certificate = self._notary.certificate(asked.run, parameters, page)
             if self._sums is not None and asked.round >= job.rounds:
                 # The run is over: whoever breaks in later finds no keys of its masks.
                 self._sums.forget(asked.run)
             return self._message(asked, account.releases if account else 0, certificate)
 
-    def _evaluate(self, asked: Request, parameters: Tensor, page: Page) -> None:
-        """Evaluate a model, once in a run: the ledger has the result, for this certificate and all later ones."""
-        if self._computation.halted:
-            raise _RefusedError(Code.FAILED)
-        sums = self._computation.evaluate(parameters, asked.run)
+    def _evaluated_in_sum(self, asked: Request) -> Reply:
+        """Send this silo's part of the sum of a run's evaluation: the same bytes to whoever asks again."""
+        job = self._terms.job
+        if asked.job != job.digest or self._sums is None or job.evaluation is None or self._terms.held is None:
+            raise _RefusedError(Code.OTHER_JOB)
+        if asked.round != job.rounds:
+            raise _RefusedError(Code.NO_SUCH_ROUND)
+        parameters, point = self._model_in(asked), hashlib.sha256(asked.body).hexdigest()
+        with self.ledger.page() as page:
+            if self._computation.halted:
+                raise _RefusedError(Code.FAILED)
+            self._notary.take(asked, page)
+            account = page.account.run(asked.run)
+            if account is None or account.opened != self._terms.opening(asked.run):
+                raise _RefusedError(Code.STATE_LOST, "it has taken no part in this run, or on other terms")
+            if account.evaluated is None:
+                with _refusing_sums():
+                    self._sums.check_ready(asked.run, asked.round, account.newest)
+                    masked = self._computation.evaluate_in_sum(parameters, asked, account.newest)
+                self._write_evaluation(asked, masked, page, round=asked.round)
+                account = page.account.run(asked.run)
+            evaluated = account.evaluated if account else None
+            if evaluated is None or evaluated["point"] != point:
+                raise _RefusedError(Code.CHANGED_POINT)
+            body = part_to_bytes(self._terms.held.records, evaluated["sums"])
+            return self._message(asked, 0, body, head=self._notary.head(asked.run, page))
+
+    def _model_in(self, asked: Request) -> Tensor:
+        try:
+            return point_from_bytes(asked.body, self._terms.job.algorithm.work.model.dim)
+        except MessageError as error:
+            raise _RefusedError(Code.BAD_POINT) from error
+
+    def _write_evaluation(self, asked: Request, sums: list[float], page: Page, **round: int) -> None:
+        """Write an evaluation to the ledger, once in a run: for this answer and all later ones."""
         point = hashlib.sha256(asked.body).hexdigest()
-        page.append({"kind": "evaluate", "run": asked.run, "point": point, "sums": sums})
+        page.append({"kind": "evaluate", "run": asked.run, **round, "point": point, "sums": sums})
         self._at("before evaluation")
         page.commit()
         self._at("after evaluation")

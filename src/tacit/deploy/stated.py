@@ -206,6 +206,9 @@ class Stated:
             raise RequestError(
                 f"noise_multiplier = {self.noise_multiplier!r} is less than a silo's share of the noise of a sum"
             )
+        asked = job.evaluation
+        if job.summed and asked and self.holding and self.holding.noise_multiplier < asked.noise_multiplier:
+            raise RequestError("the noise of its evaluation is less than a silo's share of that of a sum")
         return _StatedTerms(
             job=job,
             policy=policy,

@@ -87,4 +87,6 @@ def run_body(
         "silos": dict(silos),
         "only_stated": dict(ONLY_STATED_BY_SERVER),
         **{name: stated[name] for name in ONLY_STATED_BY_SERVER},
+        # What opens the sum of an evaluation: anybody can check it.
+        **{name: stated[name] for name in ("evaluation",) if name in stated},
     }

@@ -28,7 +28,16 @@ from tacit.errors import MessageError
 from tacit.sums.arithmetic import Residues
 from tacit.sums.group import Rounds, SumGroup
 from tacit.sums.requests import Closing
-from tacit.sums.server import Ask, Prepared, TooFewError, deliver, opened, prepare, rounds_ahead
+from tacit.sums.server import (
+    Ask,
+    Prepared,
+    TooFewError,
+    deliver,
+    opening_secrets,
+    prepare,
+    rounds_ahead,
+    unmasked,
+)
 
 _LOG = logging.getLogger("tacit.deploy.summed")
 _NUMBER = struct.Struct("<I")
@@ -89,7 +98,8 @@ class Summed:
                 self._deliver(request, prepared)
             self._prepared = run, prepared
             return
-        count = min(rounds_ahead(group.silos), self._job.rounds - round)
+        # An evaluation is a round of its own after the last.
+        count = max(1, min(rounds_ahead(group.silos), self._job.rounds - round))
         silos: Sequence[int] = range(group.silos)
         for attempt in range(self._attempts + group.silos):
             # Minutes help a server that lost its number; silos accept only higher ones.
@@ -122,6 +132,13 @@ class Summed:
 
     def total(self, request: Request, read: Mapping[str, Residues]) -> tuple[Tensor, int]:
         """The sum of the messages of these sites, and how many they are."""
+        closing, total, _ = self.opened(request, read)
+        return self._summing.vector(total, request, closing.silos), len(closing.silos)
+
+    def opened(
+        self, request: Request, read: Mapping[str, Residues]
+    ) -> tuple[Closing, Residues, dict[int, bytes]]:
+        """The list of a round, the opened sum of its messages, and the secrets that opened it."""
         assert self._prepared is not None, "prepared before anybody was asked"
         group, prepared = self._summing.group(request.run), self._prepared[1]
         closing, masked = self._opening(request, read, group)
@@ -130,7 +147,8 @@ class Summed:
             # First those whose messages arrived; if too few of them are left, everybody who has shares.
             among = None if attempt else sites
             try:
-                total = opened(group, self._ask(request, among, group.threshold), prepared, closing, masked)
+                secrets = opening_secrets(group, self._ask(request, among, group.threshold), prepared, closing)
+                return closing, unmasked(prepared.batch, closing, masked, secrets), secrets
             except TooFewError as error:
                 _LOG.warning("round %d: %s", request.round, error)
                 self._pause()
@@ -139,7 +157,6 @@ class Summed:
                 raise QuorumError(
                     f"round {request.round}: {error}; a silo broke the rules, and the sum stays closed"
                 ) from error
-            return self._summing.vector(total, request, closing.silos), len(closing.silos)
         raise QuorumError(
             f"round {request.round}: its messages arrived, but fewer than {group.threshold} silos helped to open "
             "their sum. Nothing is lost: start the server again when they are back"
@@ -161,6 +178,12 @@ class Summed:
         masked: Residues = np.sum(list(used.values()), axis=0, dtype=np.uint32)
         self._write("opening", request.run, closing.to_bytes(group) + masked.astype("<u4").tobytes())
         return closing, masked
+
+    @property
+    def batch(self) -> bytes:
+        """The keys of the batch in use."""
+        assert self._prepared is not None, "prepared before anybody was asked"
+        return self._prepared[1].batch.to_bytes()
 
     @property
     def _members(self) -> tuple[int, ...]:

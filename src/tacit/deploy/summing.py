@@ -165,8 +165,13 @@ class SiloSums:
 
         point: the digest of what the server sent. Messages of silos that were sent something else do not add up.
         """
-        _, masked = self._of(run).mask(self._state(run, last), round, bytes.fromhex(point), integers)
-        return self.summing.to_bytes(masked)
+        return self.summing.to_bytes(self.mask(run, round, point, integers, last))
+
+    def mask(
+        self, run: str, round: int, point: str, integers: Residues, last: Mapping[str, Any] | None
+    ) -> Residues:
+        """The masked integers of such a message."""
+        return self._of(run).mask(self._state(run, last), round, bytes.fromhex(point), integers)[1]
 
     def check_ready(self, run: str, round: int, last: Mapping[str, Any] | None) -> None:
         """Raise `MessageError` unless a message of this round can be masked: before anything is computed."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import safetensors.torch
 
+from tacit.deploy.evaluation_sum import OpenedEvaluation
 from tacit.deploy.frames import point_to_bytes
 from tacit.deploy.run_checks import CheckedRun, check_run
 from tacit.deploy.signatures import CertificateError, read_signed
@@ -20,7 +21,8 @@ from tacit.deploy.silo_checks import Basis, Trusted, check_silo, read_basis
 from tacit.deploy.stated import LEDGER_FILE, ONLY_STATED
 from tacit.deploy.stated_reading import heads_of
 from tacit.deploy.statements import JOB_FILE, MODEL_FILE, ONLY_STATED_BY_SERVER
-from tacit.errors import TacitError
+from tacit.deploy.summing import Summing
+from tacit.errors import MessageError, TacitError
 from tacit.models.named import flat_parameters
 
 BESIDE = (JOB_FILE, LEDGER_FILE, MODEL_FILE)
@@ -105,7 +107,8 @@ def _of_run(body: Mapping[str, Any], basis: Basis, model: bytes | None) -> Verif
         raise CertificateError(f"{MODEL_FILE} is not the file that was signed")
     else:
         checked.append(f"{MODEL_FILE} is the file that the server named")
-    evaluation = _evaluation(basis, {site: silo.body for site, silo in run.silos.items() if silo is not None})
+    bodies = {site: silo.body for site, silo in run.silos.items() if silo is not None}
+    evaluation = _opened(body, basis, bodies) if "evaluation" in body else _evaluation(basis, bodies)
     if evaluation is not None and model is not None:
         same = _parameters_digest(model, basis) == evaluation["point"]
         (checked if same else missing).append(
@@ -126,7 +129,31 @@ def _only_stated(bodies: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def _evaluation(basis: Basis, silos: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any] | None:
     asked = None if basis.job is None else basis.job.evaluation
-    return None if asked is None else asked.read(silos)
+    return None if asked is None or asked.trust is not None else asked.read(silos)
+
+
+def _opened(
+    body: Mapping[str, Any], basis: Basis, silos: Mapping[str, Mapping[str, Any]]
+) -> Mapping[str, Any] | None:
+    """The evaluation that a sum says, opened again from what the server states and the silos have signed."""
+    if (job := basis.job) is None:
+        return None
+    if job.evaluation is None or job.evaluation.trust is None or job.identities is None:
+        raise CertificateError("it has the sum of an evaluation, which its job does not ask for")
+    try:
+        opened = OpenedEvaluation.from_dict(body["evaluation"], job.sites, job.evaluation.scoring.dim)
+        if opened.round != job.rounds:
+            raise MessageError("it is not of the round after the last")
+        for number, part in opened.parts.items():
+            silo = silos.get(job.sites[number])
+            if silo is not None and (
+                silo.get("evaluated") != {"point": opened.point, "sums": [float(one) for one in part.masked]}
+                or silo["evaluation"]["records"] != part.records
+            ):
+                raise MessageError(f"{job.sites[number]} has signed another part of the sum")
+        return job.evaluation.read_sum(opened, Summing(job).group(body["run"]))
+    except MessageError as error:
+        raise CertificateError(f"the evaluation cannot be opened: {error}") from error
 
 
 def _parameters_digest(model: bytes, basis: Basis) -> str:

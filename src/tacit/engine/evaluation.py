@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,6 +29,7 @@ from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.calibrate import Privacy
+from tacit.algorithms.secure_sum import SecureSum
 from tacit.algorithms.trust import Travel
 from tacit.data.schema import Schema
 from tacit.data.schema.encode import scale, terms
@@ -38,7 +40,15 @@ from tacit.models.model import Model
 from tacit.noise.randomness import Purpose, Randomness
 from tacit.privacy import Target, Unit
 from tacit.side.budget import split_target
-from tacit.side.evaluation import PrivateEvaluation, evaluation_release, exact_evaluation, private_evaluation
+from tacit.side.evaluation import (
+    PrivateEvaluation,
+    evaluation_release,
+    exact_evaluation,
+    private_evaluation,
+    read_total,
+    total_release,
+)
+from tacit.side.noisy_total import NoisyTotal
 from tacit.side.scoring import EDGES, Groups, Scoring
 
 DEFAULTS: dict[str, Any] = {"held_back": 0.2, "epsilon_share": 0.2}
@@ -57,13 +67,29 @@ class PlannedEvaluation:
     scoring: Scoring
     target: Target | None
     """what it may cost on its own; None without privacy"""
+    trust: SecureSum | None = None
+    """if only the sum over all clients is opened: with whom"""
 
     @property
     def event(self) -> DpEvent | None:
         """What every client releases for it; None without privacy."""
         if self.target is None:
             return None
+        if self.trust is not None:
+            total = self._total("", 0, self.target, self.trust)
+            return total.event(total.noise_multiplier)
         return evaluation_release(self.scoring, self.held, "", self.target, 0).released(None).event
+
+    @property
+    def exposed(self) -> DpEvent | None:
+        """The same if all other clients help the server."""
+        if self.target is None or self.trust is None:
+            return self.event
+        total = self._total("", 0, self.target, self.trust)
+        return total.exposed(total.noise_multiplier)
+
+    def _total(self, question: str, seed: int, target: Target, trust: SecureSum) -> NoisyTotal:
+        return total_release(self.scoring, question, target, seed, clients=self.held.clients, honest=trust.honest)
 
     def evaluate(self, model: Model, parameters: Tensor, seed: int, stream: str) -> PrivateEvaluation:
         """The evaluation of trained parameters."""
@@ -72,6 +98,11 @@ class PlannedEvaluation:
         # The digest is part of the noise's address: evaluations of different models share no noise.
         digest = hashlib.sha256(parameters.numpy().tobytes()).hexdigest()
         name = f"{stream} {digest}"
+        if self.trust is not None:
+            release = self._total(name, seed, self.target, self.trust)
+            total = release.total(self.scoring.sums(model, parameters, self.held.batch()))
+            noise_std = release.share_std * math.sqrt(self.held.clients)
+            return read_total(self.scoring, total, self.held.records, noise_std)
         made = private_evaluation(
             model, parameters, self.held, self.scoring, name=name, target=self.target, seed=seed
         )
@@ -131,7 +162,8 @@ def plan_evaluation(
             f"no accountant can add an evaluation to the coins of {recipe.algorithm!r}: leave out [evaluation]"
         )
     targets = [privacy] if isinstance(privacy, Target) else list(privacy)
-    return PlannedEvaluation(held, scoring, split_strictest(targets, asked))
+    trust = algorithm.trust if isinstance(algorithm.trust, SecureSum) else None
+    return PlannedEvaluation(held, scoring, split_strictest(targets, asked), trust)
 
 
 def split_strictest(targets: Sequence[Target], asked: dict[str, Any]) -> Target:

@@ -123,6 +123,7 @@ def plan(
     clients: Target | None = None,
     attended: Attendance | None = None,
     also: DpEvent | None = None,
+    exposed: DpEvent | None = None,
 ) -> Plan:
     """Plans a run of an algorithm on a federation, with the noise that its promise needs, or refuses it.
 
@@ -137,6 +138,7 @@ def plan(
         clients: an additional target for all records of a client together.
         attended: how often clients take part, if the federation is only one of them; counted by default.
         also: what every client releases besides its messages; the noise leaves room for it.
+        exposed: what that is to adversaries who see more than the promise assumes; `also` itself by default.
     """
     algorithm = fitted(algorithm, federation)
     attended = attended or attendance(algorithm, federation.clients, rounds, Randomness(seed))
@@ -148,7 +150,9 @@ def plan(
                 "what is released besides messages is accounted per record: leave out client_epsilon"
             )
         privacy = protect_clients(algorithm, federation, releases=times, privacy=privacy, clients=clients)
-    found = calibrate(algorithm, federation, releases=times, privacy=privacy, attended=attended, also=also)
+    found = calibrate(
+        algorithm, federation, releases=times, privacy=privacy, attended=attended, also=also, exposed=exposed
+    )
     # Must come after the checks that do not depend on the records, because this uses their numbers.
     algorithm.work.sampling.check_rounds(federation.sizes, rounds * algorithm.work.batches_per_round)
     algorithm = settled(algorithm, float(found.noise_multipliers[0]))
@@ -218,6 +222,7 @@ def make_plan(recipe: Recipe, *, data_dir: Path | None = None, federation: Feder
         stream=recipe.stream or "",
         clients=client_target(recipe),
         also=None if evaluation is None else evaluation.event,
+        exposed=None if evaluation is None else evaluation.exposed,
     )
     return replace(made, recipe=recipe, evaluation=evaluation)
 

@@ -19,11 +19,16 @@ def evaluation_blocks(told: Told) -> list[Block]:
     """Pooled numbers, each client's, the groups' and their gaps, and the reliability of probabilities."""
     pooled, clients = told["all"], told["clients"]
     cost = told.get("epsilon_alone")
+    left_out = told.get("left_out")
+    sent = (
+        "Only the noisy sum over all clients was opened"
+        if left_out
+        else "Every client sent one noisy sum about them"
+    )
     paid = (
         "There is no noise: nothing is promised here."
         if cost is None
-        else "Every client sent one noisy sum about them. The promise above covers it; alone it would cost "
-        f"epsilon = {cost:.3g}."
+        else f"{sent}. The promise above covers it; alone it would cost epsilon = {cost:.3g}."
     )
     intro = (
         f"Measured on {pooled['records']:,} records that the clients held back from training. {paid} Bars are "
@@ -44,6 +49,7 @@ def evaluation_blocks(told: Told) -> list[Block]:
     meaning = (
         "calibration error: the mean predicted probability minus how often it came true; 0 is best",
         f"mean loss: each record's loss counts as at most {told['loss_bound']:g}",
+        *([f"left out: {left_out}"] if left_out else []),
     )
     return [*blocks, Paragraph(meaning)]
 

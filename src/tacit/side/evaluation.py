@@ -18,6 +18,7 @@ from tacit.models.model import Model
 from tacit.noise.additive import LatticeGaussian, check_size
 from tacit.privacy.promises.guarantee import Target
 from tacit.side.estimates import Estimate, NoisySums, auc_estimate, difference, mean_estimate
+from tacit.side.noisy_total import NoisyTotal
 from tacit.side.release import NoisyMeans, SideRelease
 from tacit.side.scoring import Scoring
 
@@ -49,11 +50,41 @@ class PrivateEvaluation:
 
     pooled: Quality
     clients: dict[str, Quality]
+    """each client's own; empty if only the sum over all of them was opened"""
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data for JSON."""
         clients = {name: scores.to_dict() for name, scores in self.clients.items()}
-        return {"all": self.pooled.to_dict(), "clients": clients}
+        left_out = {} if clients else {"left_out": ONLY_TOGETHER}
+        return {"all": self.pooled.to_dict(), "clients": clients, **left_out}
+
+
+ONLY_TOGETHER = (
+    "each client's own numbers: only the sum over all clients was opened, and one client's part of it has too "
+    "little noise to be shown"
+)
+"""Why an evaluation through a secure sum has no numbers of single clients."""
+
+
+def total_release(
+    scoring: Scoring, question: str, target: Target, seed: int | None, *, clients: int, honest: int
+) -> NoisyTotal:
+    """The release that an evaluation needs if only the sum over all clients is opened."""
+    name = f"evaluation {question} {scoring}"
+    return NoisyTotal(name, scoring.bound, target, seed, scoring.dim, clients, honest)
+
+
+def read_total(scoring: Scoring, total: Tensor, records: int, noise_std: float) -> PrivateEvaluation:
+    """What an opened sum over `records` records says: post-processing.
+
+    Args:
+        scoring: what was asked of every record.
+        total: (dim,): the noisy sum.
+        records: how many records are in it.
+        noise_std: the standard deviation of all shares of noise in it.
+    """
+    sums = (total.double() + records * scoring.centre).numpy()
+    return PrivateEvaluation(read_sums(scoring, sums, records, noise_std), {})
 
 
 def evaluation_release(

@@ -68,6 +68,12 @@ class Encoding:
         fine = lattice_exponent(dim, noise_multiplier, slack / 2) if slack and noise_std else STEP_EXPONENT
         return cls(ring, noise_std, max(fine, STEP_EXPONENT), rotation)
 
+    @classmethod
+    def of_total(cls, noise_std: float, noise_multiplier: float, slack: float, dim: int) -> Encoding:
+        """The encoding of a short vector, of which every number takes 32 bits; see `of` for the parameters."""
+        fine = lattice_exponent(dim, noise_multiplier, slack / 2) if slack else STEP_EXPONENT
+        return cls(Ring(math.ldexp(noise_std, -STEP_EXPONENT), 32), noise_std, max(fine, STEP_EXPONENT))
+
     def encode(self, vector: Tensor, noise: Noise, generators: Generators) -> Residues:
         """The integers of one silo's vector, with its share of the noise; `generators` are for seeded noise."""
         row = vector.detach().cpu().double()

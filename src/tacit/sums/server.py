@@ -110,6 +110,14 @@ def opened(group: SumGroup, ask: Ask, prepared: Prepared, closing: Closing, mask
 
     `TooFewError` if too few silos answer; `MessageError` if their answers do not open the sum.
     """
+    return unmasked(prepared.batch, closing, masked, opening_secrets(group, ask, prepared, closing))
+
+
+def opening_secrets(group: SumGroup, ask: Ask, prepared: Prepared, closing: Closing) -> dict[int, bytes]:
+    """What opens the sum over a list: every member's seed of its own mask, or its pair key if it is not in it.
+
+    With them, anybody can open the sum of these masked messages (`unmasked`), and no other.
+    """
     batch, everyone = prepared.batch, prepared.batch.members
     signatures: dict[int, bytes] = {}
     content = closing.to_bytes(group)
@@ -122,8 +130,7 @@ def opened(group: SumGroup, ask: Ask, prepared: Prepared, closing: Closing, mask
     length = SHARE_BYTES * len(everyone)
     revealed = {n: answer for n, answer in ask(request, everyone).items() if len(answer) == length}
     _need(group.threshold, revealed, "revealed their shares")
-    secrets = _secrets(batch, dict(list(revealed.items())[: group.threshold]))
-    return _unmasked(batch, closing, masked, secrets)
+    return _secrets(batch, dict(list(revealed.items())[: group.threshold]))
 
 
 def _secrets(batch: KeyBatch, revealed: Mapping[int, bytes]) -> dict[int, bytes]:
@@ -141,7 +148,10 @@ def _secrets(batch: KeyBatch, revealed: Mapping[int, bytes]) -> dict[int, bytes]
     }
 
 
-def _unmasked(batch: KeyBatch, closing: Closing, masked: Residues, secrets: Mapping[int, bytes]) -> Residues:
+def unmasked(batch: KeyBatch, closing: Closing, masked: Residues, secrets: Mapping[int, bytes]) -> Residues:
+    """The sum without its masks; `MessageError` if these are not the secrets of the batch's members."""
+    if secrets.keys() != batch.bundles.keys():
+        raise MessageError("a sum is opened with one secret of every member")
     place, round_id = batch.rounds.place(closing.round), batch.round_id(closing.round, closing.context)
     total = masked.copy()
     for member, secret in secrets.items():
