@@ -90,7 +90,7 @@ def made_shape(made: FeatureMap | None, shape: tuple[int, ...]) -> tuple[int, ..
 
 def _number(spec: str, text: str) -> float:
     try:
-        return float(text)
+        return int(text) if text.strip().isdigit() else float(text)
     except ValueError:
         raise RequestError(f"data.features = {spec!r}: {text!r} is not a number") from None
 
@@ -164,7 +164,7 @@ class _RandomFourier(nn.Module):
 
 
 def _scattering(
-    spec: str, shape: tuple[int, ...], scales: float = 2, angles: float = 8
+    spec: str, shape: tuple[int, ...], scales: int = 2, angles: int = 8
 ) -> tuple[nn.Module, float | None]:
     channels, height, width = image_shape(spec, shape)
     made = Scattering(
@@ -179,7 +179,7 @@ def _scattering(
     return nn.Sequential(_Image((channels, height, width)), _NormalisedScattering(made, groups)), 1.0
 
 
-def _downsample(spec: str, shape: tuple[int, ...], factor: float = 2) -> tuple[nn.Module, float | None]:
+def _downsample(spec: str, shape: tuple[int, ...], factor: int = 2) -> tuple[nn.Module, float | None]:
     image = image_shape(spec, shape)
     factor = count("data.features: downsample", factor)
     if factor > min(image[1:]):
@@ -188,7 +188,7 @@ def _downsample(spec: str, shape: tuple[int, ...], factor: float = 2) -> tuple[n
 
 
 def _random(
-    spec: str, shape: tuple[int, ...], number: float = 1000, width: float | None = None
+    spec: str, shape: tuple[int, ...], number: int = 1000, width: float | None = None
 ) -> tuple[nn.Module, float | None]:
     features = math.prod(shape)
     # Features of about 1/2 each differ by a distance of this order.
