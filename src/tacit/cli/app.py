@@ -34,7 +34,6 @@ app = typer.Typer(
     name="tacit",
     help="Federated learning in which nobody has to trust the server.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )

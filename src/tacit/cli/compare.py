@@ -52,7 +52,10 @@ def compare(
     ] = None,
     out: o.Out = None,
     workers: int | None = typer.Option(None, help="Number of processes. [dim]one per core[/]"),
+    log: o.Log = None,
+    log_measured: o.LogMeasured = False,
     as_json: o.Json = False,
+    quiet: o.Quiet = False,
     settings: o.Set = None,
 ) -> None:
     """Run a comparison."""
@@ -78,8 +81,8 @@ def compare(
     directory = out or _default_directory(base, [names, axes, seeds, select, at, base.to_toml()])
     there = {path.parent for ended in ENDED for path in directory.glob(f"points/*/{ended}")}
     columns = TextColumn("[bold]compare"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    quiet = as_json and not sys.stderr.isatty()
-    with Progress(*columns, console=Console(stderr=True), disable=quiet) as bar:
+    silent = quiet or (as_json and not sys.stderr.isatty())
+    with Progress(*columns, console=Console(stderr=True), disable=silent) as bar:
         task = bar.add_task("compare", total=None)
         found = [
             run_comparison(
@@ -91,6 +94,8 @@ def compare(
                 select=select,
                 data_dir=data_dir,
                 workers=workers,
+                logs=log or (),
+                log_measured=log_measured,
                 progress=lambda done, total, k=k: bar.update(  # type: ignore[misc]  # k is bound here
                     task, completed=k * total + done, total=len(bases) * total
                 ),
@@ -108,7 +113,7 @@ def compare(
     if as_json:
         sheet = {"rows": rows, "points": len(points), "points_already_there": len(points & there)}
         print(json.dumps({**sheet, "out": str(directory), "figure": str(figure), "page": str(page)}))
-    else:
+    elif not quiet:
         _show(rows, figure, page, tuned=bool(axes))
         print(f"{len(points & there)} of {len(points)} points were already there")
 

@@ -81,6 +81,17 @@ Report = Annotated[
 Out = Annotated[Path | None, typer.Option(help="The run directory. [dim]runs/... unless given[/]")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in --out from its last checkpoint.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output and nothing else.")]
+Log = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KIND:PLACE", help="Log the run: csv:FILE, tensorboard:DIRECTORY, mlflow:URI; may be repeated."
+    ),
+]
+LogMeasured = Annotated[
+    bool,
+    typer.Option("--log-measured", help="Also log loss and gradient norms, which are measured without noise."),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only; the results are in the run directory.")]
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Any other setting, such as algorithm.momentum=0.9."),

@@ -32,13 +32,16 @@ def run(
     out: o.Out = None,
     resume: o.Resume = False,
     as_json: o.Json = False,
-    quiet: bool = typer.Option(False, "--quiet", help="Print errors only; the results are in the run directory."),
+    quiet: o.Quiet = False,
+    log: o.Log = None,
+    log_measured: o.LogMeasured = False,
     settings: o.Set = None,
 ) -> None:
     """Run one recipe."""
     from tacit.cli.pages import write_run_page
     from tacit.cli.show import RunProgress, show_guarantee, show_summary
     from tacit.engine.execute import default_directory, execute, stored_recipe
+    from tacit.engine.watch import parse_watcher
 
     if resume and out is None:
         raise RequestError("--resume needs --out, the run directory to continue")
@@ -49,9 +52,16 @@ def run(
     directory = out or default_directory(recipe)
     recipes = {directory: recipe} if seeds is None else _repeated(recipe, seeds, directory)
     summaries: list[dict[str, Any]] = []
+    logs = [
+        [
+            parse_watcher(text, run=None if seeds is None else place.name, measured=log_measured)
+            for text in log or []
+        ]
+        for place in recipes
+    ]
     silent = quiet or (as_json and not sys.stderr.isatty())
     try:
-        for place, one in recipes.items():
+        for (place, one), watchers in zip(recipes.items(), logs, strict=True):
             with RunProgress(one, quiet=silent) as progress:
                 summaries.append(
                     execute(
@@ -60,6 +70,7 @@ def run(
                         resume=resume,
                         data_dir=data_dir,
                         progress=progress,
+                        watchers=watchers,
                         planned=progress.show_plan,
                     )
                 )

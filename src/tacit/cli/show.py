@@ -69,8 +69,9 @@ class RunProgress:
         self._bar.start()
         self._bar.update(self._task, completed=rounds)
         if row is not None:
+            spent = "" if row.epsilon is None else f"epsilon {round_up(row.epsilon):g}  "
             metric = "" if row.test_metric is None else f"  test {row.test_metric:.3f}"
-            self._bar.update(self._task, seen=f"loss {row.train_loss:.3f}{metric}")
+            self._bar.update(self._task, seen=f"{spent}loss {row.train_loss:.3f}{metric}")
 
 
 def show_summary(summary: dict[str, Any]) -> None:

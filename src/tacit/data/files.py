@@ -55,7 +55,8 @@ def from_files(
         schema: the public description of a table, or the path of one. A table needs it (`tacit schema draft`).
         public_schema: accept what was taken from the records of a table as public. Without a schema, this is
             everything that a draft would look at; the guarantee lists it by name.
-        task, classes: for arrays, as in `Federation.from_arrays`; of a table, the schema says both.
+        task: for arrays, as in `Federation.from_arrays`; of a table, the schema says it.
+        classes: for arrays, as in `Federation.from_arrays`; of a table, the schema says it.
         clients: if nothing says who holds the rows of a table, deal them to this many clients, for a trial.
         options: as in `Federation.from_arrays`.
     """

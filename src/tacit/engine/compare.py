@@ -25,6 +25,7 @@ from tacit.engine.identity import own_stream, result_digest
 from tacit.engine.lock import held
 from tacit.engine.recipe import Recipe
 from tacit.engine.records import names_files, unweighted
+from tacit.engine.watch import parse_watcher
 from tacit.engine.workers import Result, Workers, read_result
 from tacit.errors import DataError, DivergedError, RequestError, unknown_name
 from tacit.federation import Federation
@@ -49,6 +50,9 @@ class Point:
     place: Path
     """its run directory"""
     data_dir: Path | None = None
+    logs: tuple[str, ...] = ()
+    """as `parse_watcher` reads them; the run's directory names its log"""
+    log_measured: bool = False
 
     def stored(self) -> Result | None:
         """The summary of a finished point, or {"diverged": why}; None if it has not ended."""
@@ -62,7 +66,11 @@ class Point:
             if not names_files(recipe):
                 settings = json.dumps(recipe.data_settings)
                 federation = _records(recipe.data, recipe.clients, recipe.partition, settings, self.data_dir)
-            return execute(recipe, self.place, resume=True, data_dir=self.data_dir, federation=federation)
+            name = self.place.name
+            watchers = [parse_watcher(log, run=name, measured=self.log_measured) for log in self.logs]
+            return execute(
+                recipe, self.place, resume=True, data_dir=self.data_dir, federation=federation, watchers=watchers
+            )
         except DivergedError as error:
             result = {"diverged": str(error)}
             write_atomically(self.place / "diverged.json", json.dumps(result).encode())
@@ -122,6 +130,8 @@ def compare(
     data_dir: Path | None = None,
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
+    logs: Sequence[str] = (),
+    log_measured: bool = False,
 ) -> list[Outcome]:
     """Runs every algorithm at every grid point (first seed only), then at its best point with all seeds.
 
@@ -139,6 +149,8 @@ def compare(
         data_dir: where data sets are stored; by default the user's cache directory.
         workers: maximum number of processes; by default one per core.
         progress: called with the number of finished runs and the total.
+        logs: a log for each run: "csv:FILE", "tensorboard:DIRECTORY" or "mlflow:URI".
+        log_measured: whether logs also hold what was measured without noise, which no promise covers.
     """
     if select not in SELECTORS:
         raise unknown_name("select", select, SELECTORS)
@@ -148,12 +160,15 @@ def compare(
     tried = points(base, algorithms, grid, seed_numbers[:1], out, data_dir)
     runs = len({point.place for point in tried}) + len(algorithms) * (seeds - 1)
     report = None if progress is None else lambda ended, _: progress(ended, runs)
+    for log in logs:
+        parse_watcher(log)
     alone = held(out, "another comparison is running there: wait for it, or choose another --out")
     with alone, Workers(workers, report) as run_all:
+        tried = [replace(p, logs=tuple(logs), log_measured=log_measured) for p in tried]
         done = dict(zip((p.place for p in tried), run_all(tried), strict=True))
         best = {name: _best([p for p in tried if p.algorithm == name], done, select) for name in algorithms}
         repeats = [
-            point
+            replace(point, logs=tuple(logs), log_measured=log_measured)
             for point in points(base, algorithms, grid, seed_numbers[1:], out, data_dir)
             if (found := best[point.algorithm]) is not None and point.tuned == found.tuned
         ]

@@ -1,13 +1,14 @@
 """The private evaluation of a simulated run: what is held back, what it may cost, and what came out.
 
     [evaluation]
-    held_back = 0.2         # the share of every client's records that training does not see
+    held_back = 0.2         # share of every client's records that training does not see, at most 0.5
     epsilon_share = 0.2     # what the evaluation alone would cost, as a share of epsilon
-    loss_bound = 4.0        # each record's loss is clipped to it
-    group = "sex"           # compare groups of records: by a column of the schema, or "region = north";
-    group_edges = [40, 65]  # a column of numbers needs limits, in its own unit
-    group_feature = 3       # without a schema: by this feature (from 0), with limits and
-    group_names = ["women", "men"]
+    loss_bound = 4.0        # each record's loss is clipped to it; needed for a regression
+    edges = [0.1, 0.2]      # limits between which predicted probabilities are counted, for calibration
+    group = "sex"           # compare groups of records: by a column of the schema, or by "region = north"
+    group_edges = [40, 65]  # limits of the groups, in the unit of the column or feature; for numbers
+    group_feature = 3       # without a schema, compare groups by this feature (from 0)
+    group_names = ["women", "men"]  # names of the groups
 
 The evaluation's event is composed with training's, and the noise of training leaves room for it. So the printed
 promise covers both, for every record, wherever it was used.

@@ -7,7 +7,7 @@ history.csv, model.safetensors and summary.json (written last, so a directory wi
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from tacit.engine.plan import Plan, make_plan
 from tacit.engine.recipe import Recipe
 from tacit.engine.run import Run
 from tacit.engine.simulate import Progress, simulate
+from tacit.engine.watch import Watcher
 from tacit.engine.workers import read_result
 from tacit.errors import RequestError
 from tacit.federation import Federation
@@ -29,6 +30,7 @@ def execute(
     data_dir: Path | None = None,
     federation: Federation | None = None,
     progress: Progress | None = None,
+    watchers: Sequence[Watcher] = (),
     planned: Callable[[Plan], None] | None = None,
 ) -> dict[str, Any]:
     """Runs a recipe in a directory and returns its summary.
@@ -57,12 +59,14 @@ def execute(
         return finished
     if planned is not None:
         planned(plan)
-    run = run_plan(plan, out=out, progress=progress)
+    run = run_plan(plan, out=out, progress=progress, watchers=watchers)
     run.save(out)
     return run.summary(out)
 
 
-def run_plan(plan: Plan, *, out: Path | None = None, progress: Progress | None = None) -> Run:
+def run_plan(
+    plan: Plan, *, out: Path | None = None, progress: Progress | None = None, watchers: Sequence[Watcher] = ()
+) -> Run:
     """Simulates the plan of a recipe, with the evaluation interval and memory limit of that recipe."""
     recipe = plan.recipe or Recipe()
     return simulate(
@@ -73,6 +77,7 @@ def run_plan(plan: Plan, *, out: Path | None = None, progress: Progress | None =
         device=recipe.device,
         out=out,
         progress=progress,
+        watchers=watchers,
     )
 
 

@@ -47,17 +47,25 @@ class Recipe:
 
     # what and on what
     algorithm: str = "soteriafl-svrg"
+    """the name of an algorithm (`tacit list`)"""
     data: str = "digits"
+    """the name of a data set (`tacit list`), or your own files, joined by commas"""
     clients: int | None = None
+    """how many clients the records of a named data set are dealt to; 10 unless the partition says"""
     partition: str = "iid"
+    """how the records of a named data set are dealt: "iid", "dirichlet:0.5", "sorted", ..."""
     model: str | None = None
+    """the name of a model (`tacit list`), or "module:PACKAGE:FACTORY"; by default the linear model for the
+    task"""
     # the promise
     privacy: str | None = None
     """unit of privacy: "record" or "client", as the algorithm defines it; "none" turns privacy off"""
     epsilon: float | list[float] | dict[str, float] | None = 8.0
     """one value for all clients, a list with one per client in order, or a table with one per name"""
     delta: float | list[float] | dict[str, float] | None = 1e-5
+    """delta of the promise, for all clients or for each, as epsilon"""
     adjacency: str = "replace-one"
+    """which data sets the promise compares: "replace-one" record for another, or "add-remove" one"""
     trust: str | None = None
     """"sum" if the server can open only sums over clients, by masks; by default as the algorithm says"""
     quorum: int | None = None
@@ -82,18 +90,23 @@ class Recipe:
     as the paper's theorems prescribe"""
     # the run
     rounds: int | None = None
+    """number of communication rounds"""
     cohort: int | str | None = None
     """how many clients take part in a round, or "FEWEST-MOST"; all of them by default"""
     seed: int = 0
+    """seed of all randomness; whoever knows it can subtract seeded noise"""
     stream: str | None = None
     """the stream of the seed that noise, batches and secret coins come from; runs with the same seed and stream
     share them. `tacit compare` gives every run its own"""
     evaluate_every: int | None = None
+    """rounds between two rows of the history; by default there are about fifty"""
     checkpoint_every: int | None = None
+    """rounds between two checkpoints; by default there is one every few seconds"""
     memory_limit_mb: int = 1024
     """approximate memory for the part of a cohort that is processed at a time; 0 for one client after the other,
     which rounds exactly as a deployed silo does"""
     device: str = "cpu"
+    """where tensors are kept, such as "cuda:0" on a machine with a GPU"""
     algorithm_settings: dict[str, Any] = field(default_factory=dict)
     """the parameters of the algorithm's function (`tacit.algorithms.settings`)"""
     model_settings: dict[str, Any] = field(default_factory=dict)

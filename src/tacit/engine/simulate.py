@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from tacit.engine.plan import Plan
 from tacit.engine.run import Run
 from tacit.engine.simulation import Simulation, SimulationState
 from tacit.engine.threads import suitable_threads
+from tacit.engine.watch import Watch, Watcher
 from tacit.errors import DataError, RequestError, count
 
 Progress = Callable[[int, HistoryRow | None], None]
@@ -37,6 +39,7 @@ def simulate(
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
+    watchers: Sequence[Watcher] = (),
 ) -> Run:
     """Runs a plan (`tacit.plan`): trains with the plan's noise and records the history.
 
@@ -54,6 +57,7 @@ def simulate(
         device: where tensors are kept, such as "cuda".
         progress: called after every round with the number of finished rounds, and with a history row if there was
             an evaluation.
+        watchers: are told what happens: logs such as `CsvLog`, or your own `Watcher`.
     """
     if plan.evaluation is not None and plan.evaluation.target is not None and plan.algorithm.work.noise.secret:
         raise RequestError(
@@ -69,17 +73,32 @@ def simulate(
 
     store = None if out is None else _Store(simulation, Path(out), checkpoint_every)
     with suitable_threads(simulation.operations_per_round()):
-        return _train(simulation, store, every, progress)
+        watch = Watch(plan, watchers)
+        try:
+            run = _train(simulation, store, every, progress, watch)
+        except BaseException as error:
+            # What stopped the run matters more than a log that cannot be closed.
+            with contextlib.suppress(Exception):
+                watch.end("stopped" if isinstance(error, KeyboardInterrupt) else "failed")
+            raise
+        watch.end("finished")
+        return run
 
 
-def _train(simulation: Simulation, store: _Store | None, every: int, progress: Progress | None) -> Run:
+def _train(
+    simulation: Simulation, store: _Store | None, every: int, progress: Progress | None, watch: Watch
+) -> Run:
     plan, rounds = simulation.plan, simulation.plan.rounds
+    resumed = store is not None and store.ledger.exists()
     state = (store.load() if store else None) or simulation.start()
+    watch.start(state.round, resumed=resumed)
     clock, charged = time.perf_counter() - state.seconds, list[Tensor]()
     while True:
         due = state.round % every == 0 or state.round == rounds
         if due and not (len(state.history) and state.history[-1].round == state.round):
             state = simulation.evaluated(state, time.perf_counter() - clock)
+        if due:
+            watch.row(state.history[-1])
         if progress:
             progress(state.round, state.history[-1] if due else None)
         if store:

@@ -123,38 +123,77 @@ def _ridge(strength: float) -> Penalty | None:
 
 
 def softmax_regression(*, features: int, classes: int, intercept: bool = True, ridge: float = 0.0) -> LinearModel:
-    """Multi-class linear classification by cross-entropy."""
+    """Multi-class linear classification by cross-entropy.
+
+    Args:
+        features: number of features.
+        classes: number of classes.
+        intercept: whether scores have an offset that does not depend on the features.
+        ridge: strength of the penalty ridge/2 ||x||^2; it is public, so it costs no privacy.
+    """
     return LinearModel(features, count("classes", classes, at_least=2), CrossEntropy(), intercept, _ridge(ridge))
 
 
 def logistic_regression(*, features: int, intercept: bool = True, ridge: float = 0.0) -> LinearModel:
-    """Two-class linear classification; targets are 0 and 1."""
+    """Two-class linear classification; targets are 0 and 1.
+
+    Args:
+        features: number of features.
+        intercept: whether scores have an offset that does not depend on the features.
+        ridge: strength of the penalty ridge/2 ||x||^2; it is public, so it costs no privacy.
+    """
     return LinearModel(features, 1, Logistic(), intercept, _ridge(ridge))
 
 
 def nonconvex_logistic_regression(
     *, features: int, intercept: bool = False, strength: float = 0.2
 ) -> LinearModel:
-    """Logistic regression with a nonconvex penalty and no intercept: SoteriaFL (Li et al. 2022), appendix A.1."""
+    """Logistic regression with a nonconvex penalty and no intercept: SoteriaFL (Li et al. 2022), appendix A.1.
+
+    Args:
+        features: number of features.
+        intercept: whether scores have an offset that does not depend on the features.
+        strength: lambda of the penalty lambda sum_j x_j^2 / (1 + x_j^2).
+    """
     return LinearModel(features, 1, Logistic(), intercept, NonconvexPenalty(positive("strength", strength)))
 
 
 def least_squares(*, features: int, intercept: bool = True, ridge: float = 0.0) -> LinearModel:
-    """Linear regression by squared error."""
+    """Linear regression by squared error.
+
+    Args:
+        features: number of features.
+        intercept: whether scores have an offset that does not depend on the features.
+        ridge: strength of the penalty ridge/2 ||x||^2; it is public, so it costs no privacy.
+    """
     return LinearModel(features, 1, Squared(), intercept, _ridge(ridge))
 
 
 def support_vector_machine(
     *, features: int, intercept: bool = True, ridge: float = 0.0, smoothing: float | None = None
 ) -> LinearModel:
-    """Two-class linear classification by the hinge loss; targets are 0 and 1."""
+    """Two-class linear classification by the hinge loss; targets are 0 and 1.
+
+    Args:
+        features: number of features.
+        intercept: whether scores have an offset that does not depend on the features.
+        ridge: strength of the penalty ridge/2 ||x||^2; it is public, so it costs no privacy.
+        smoothing: curvature to which the kink of the loss is smoothed (Moreau envelope); by default none.
+    """
     return LinearModel(features, 1, Hinge(), intercept, _ridge(ridge), smoothing)
 
 
 def absolute_regression(
     *, features: int, intercept: bool = True, ridge: float = 0.0, smoothing: float | None = None
 ) -> LinearModel:
-    """Linear regression by absolute error: the conditional median, which is robust to outliers."""
+    """Linear regression by absolute error: the conditional median, which is robust to outliers.
+
+    Args:
+        features: number of features.
+        intercept: whether scores have an offset that does not depend on the features.
+        ridge: strength of the penalty ridge/2 ||x||^2; it is public, so it costs no privacy.
+        smoothing: curvature to which the kink of the loss is smoothed (Moreau envelope); by default none.
+    """
     return LinearModel(features, 1, Absolute(), intercept, _ridge(ridge), smoothing)
 
 
@@ -166,5 +205,13 @@ def quantile_regression(
     ridge: float = 0.0,
     smoothing: float | None = None,
 ) -> LinearModel:
-    """Linear regression of a quantile by the pinball loss."""
+    """Linear regression of a quantile by the pinball loss.
+
+    Args:
+        features: number of features.
+        quantile: the quantile that is predicted, above 0 and below 1.
+        intercept: whether scores have an offset that does not depend on the features.
+        ridge: strength of the penalty ridge/2 ||x||^2; it is public, so it costs no privacy.
+        smoothing: curvature to which the kink of the loss is smoothed (Moreau envelope); by default none.
+    """
     return LinearModel(features, 1, Pinball(quantile), intercept, _ridge(ridge), smoothing)

@@ -31,6 +31,7 @@ class SigmoidNetwork:
 
     features: int
     hidden: int = 64
+    """units of the hidden layer"""
     classes: int = 10
     loss: ScoreLoss = field(default_factory=CrossEntropy)
     penalty: Penalty | None = None

@@ -59,6 +59,12 @@ class Quadratic:
 def quadratic_federation(*, clients: int = 100, dim: int = 200, rank: int = 20, seed: int = 0) -> Federation:
     """Draw the problem: w_i* from N(0, I), the entries of A_i from N(0, 1/rank^2).
 
+    Args:
+        clients: number of clients, each with one quadratic.
+        dim: number of parameters.
+        rank: columns of each A_i.
+        seed: seed of the problem.
+
     >>> quadratic_federation(clients=3, dim=5, rank=2).features.shape
     torch.Size([3, 5, 3])
     """

@@ -68,6 +68,9 @@ MODELS: dict[str, ModelEntry] = {
     "quadratic": ModelEntry(_quadratic, "synthetic quadratics (DP-NormFedAvg, F)", "synthetic"),
 }
 
+GIVEN_BY_THE_DATA = ("features", "classes", "loss", "penalty", "federation")
+"""Parameters of functions that make models which are no settings of the model."""
+
 ENTRY_POINT = "module:"
 
 
@@ -103,8 +106,8 @@ def _of_rows(name: str, federation: Federation, settings: dict[str, Any]) -> Mod
     _check_task(name, entry, federation)
     accepted = inspect.signature(entry.make).parameters
     for setting in settings:
-        if setting not in accepted or setting in ("features", "classes", "loss", "penalty", "federation"):
-            own = [p for p in accepted if p not in ("features", "classes", "loss", "penalty", "federation")]
+        if setting not in accepted or setting in GIVEN_BY_THE_DATA:
+            own = [p for p in accepted if p not in GIVEN_BY_THE_DATA]
             raise unknown_name(f"setting of model {name!r}", setting, own)
     known = {
         "features": federation.inputs,

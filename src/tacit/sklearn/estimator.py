@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from tacit.engine.execute import run_plan
 from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
 from tacit.engine.run import Run
+from tacit.engine.watch import Watcher
 from tacit.errors import RequestError, unknown_name
 from tacit.federation import Batch, Federation
 from tacit.sklearn.federated import Federated
@@ -58,7 +59,7 @@ class FederatedEstimator(Federated):
     task : "classification" or "regression".
     model : a model's name (see `tacit list models`), or "module:package:factory"; by default the linear one.
     algorithm : an algorithm's name (see `tacit list algorithms`).
-    epsilon, delta, random_state, schema : as in `FederatedLogisticRegression`.
+    epsilon, delta, random_state, schema, watchers : as in `FederatedLogisticRegression`.
     privacy : unit of privacy, "record" or "client", as the algorithm defines it; "none" turns privacy off.
     settings : any other settings of a recipe, such as "rounds". "algorithm.step", "algorithm.batch" and so on
         belong to the algorithm, "model.ridge" to the model, "data.features" to the data. Open settings are
@@ -81,6 +82,7 @@ class FederatedEstimator(Federated):
         settings: Mapping[str, Any] | None = None,
         random_state: int | np.random.RandomState | None = None,
         schema: Schema | Path | str | None = None,
+        watchers: Sequence[Watcher] | None = None,
     ) -> None:
         self.task = task
         self.model = model
@@ -91,6 +93,7 @@ class FederatedEstimator(Federated):
         self.settings = settings
         self.random_state = random_state
         self.schema = schema
+        self.watchers = watchers
 
     def _train(self, federation: Federation) -> Run:
         if self.task not in TASKS:
@@ -114,7 +117,8 @@ class FederatedEstimator(Federated):
             elsewhere = name.startswith("data") and name != "data.features"
             if name.replace("-", "_") in DECIDED_ELSEWHERE or elsewhere:
                 raise RequestError(f"settings holds {name!r}, which is an argument of the estimator or of fit")
-        return run_plan(make_plan(recipe.with_settings(settings), federation=federation))
+        made = make_plan(recipe.with_settings(settings), federation=federation)
+        return run_plan(made, watchers=self.watchers or ())
 
     def _keep(self, run: Run) -> None:
         self.model_ = replace(run.model, parameters=run.parameters.double())

@@ -18,6 +18,7 @@ from tacit.engine.plan import make_plan, plan
 from tacit.engine.recipe import Recipe
 from tacit.engine.run import Run
 from tacit.engine.simulate import simulate
+from tacit.engine.watch import Watcher
 from tacit.errors import count, unknown_name
 from tacit.federation import Federation
 from tacit.models.linear import LinearModel
@@ -54,6 +55,7 @@ class FederatedLinear(Federated):
         colluding: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         schema: Schema | Path | str | None = None,
+        watchers: Sequence[Watcher] | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -69,6 +71,7 @@ class FederatedLinear(Federated):
         self.colluding = colluding
         self.random_state = random_state
         self.schema = schema
+        self.watchers = watchers
 
     def _train(self, federation: Federation) -> Run:
         if self.privacy not in ("record", "none"):
@@ -94,7 +97,8 @@ class FederatedLinear(Federated):
             colluding=self.colluding,
             model_settings=settings,
         ).with_algorithm_settings(clip_norm=self.clip_norm)
-        return simulate(make_plan(recipe, federation=federation.weighted(self.weights)))
+        made = make_plan(recipe, federation=federation.weighted(self.weights))
+        return simulate(made, watchers=self.watchers or ())
 
     def _without_noise(self, federation: Federation, settings: dict[str, Any], seed: int) -> Run:
         """Accelerated descent with the step that the largest record allows: nothing is promised."""
@@ -110,7 +114,8 @@ class FederatedLinear(Federated):
             sampling=Full(),
             strong_convexity=float(self.alpha),
         )
-        return simulate(plan(algorithm, federation, rounds=rounds, privacy="none", seed=seed))
+        made = plan(algorithm, federation, rounds=rounds, privacy="none", seed=seed)
+        return simulate(made, watchers=self.watchers or ())
 
     def _keep(self, run: Run) -> None:
         model = _of_rows(run.algorithm.work.model)

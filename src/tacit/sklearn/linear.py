@@ -59,6 +59,7 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinear):  # type: ig
         with the same number share their noise, including those of a grid search: together they are not private.
     schema : the public description of a table (`tacit.Schema`), or the path of one. X is then a pandas frame with
         the columns that it describes, prepared by it alone; y has the target's own values, and predictions too.
+    watchers : logs such as `tacit.CsvLog`, or other `tacit.Watcher`s, that are told what happens in a fit.
 
     Attributes
     ----------

@@ -1,0 +1,139 @@
+"""The tutorials: the scripts of examples/, run when the site is built, with what they print and draw.
+
+Comments at the beginning of a line are the text of a page, in Markdown. What stands between them is code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import os
+import re
+import shlex
+import string
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = ("compare_algorithms.py", "five_hospitals.sh", "own_pytorch_model.py")
+QUICK = "TACIT_DOCS_QUICK"
+"""Set to leave out what starts real parties, which takes half a minute."""
+DEPLOYS = "tacit deploy"
+
+
+def navigation() -> list[Any]:
+    """The entries of the navigation."""
+    return [f"tutorials/{Path(name).stem}.md" for name in SCRIPTS]
+
+
+def pages() -> dict[str, str | bytes]:
+    """Place and content of each page and picture."""
+    made: dict[str, str | bytes] = {}
+    for name in SCRIPTS:
+        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+            steps = _python(name) if name.endswith(".py") else _shell(name)
+            text = [*steps, f"The whole script: `examples/{name}`."]
+            made[f"tutorials/{Path(name).stem}.md"] = "\n\n".join(text) + "\n"
+            made |= {f"tutorials/{path.name}": path.read_bytes() for path in Path().glob("*.png")}
+    return made
+
+
+def _python(name: str) -> Iterator[str]:
+    """A Python script as a page; every block of code is followed by its output and pictures."""
+    source = (ROOT / "examples" / name).read_text()
+    _, about, source = source.split('"""', 2)
+    title, _, introduction = about.partition("\n\n")
+    yield f"# {title.strip().removesuffix('.')}"
+    yield introduction.strip()
+    names: dict[str, Any] = {"__name__": Path(name).stem}
+    for prose, block in _blocks(source):
+        if prose:
+            yield block
+            continue
+        shown = re.sub(r"  # noqa: \w+$", "", block, flags=re.M)
+        yield f"```python\n{shown}\n```"
+        with _told() as output:
+            exec(compile(block, f"examples/{name}", "exec"), names)
+        yield from output
+
+
+def _shell(name: str) -> Iterator[str]:
+    """A shell script as a page. Commands of tacit run in this process, which spares them the time to start."""
+    head, _, source = (ROOT / "examples" / name).read_text().partition("\n\n")
+    title, *introduction = (line[2:] for line in head.splitlines()[1:] if line.startswith("# "))
+    yield f"# {title.strip().removesuffix('.')}"
+    yield "\n".join(introduction)
+    known = {"here": str(ROOT / "examples")}
+    known |= dict(re.findall(r"^(\w+)=(\S+)$", head, re.M))
+    left_out = False
+    for prose, block in _blocks(source):
+        if prose:
+            yield block
+            continue
+        yield f"```sh\n{block}\n```"
+        left_out = left_out or (DEPLOYS in block and bool(os.environ.get(QUICK)))
+        if left_out:
+            yield "*Not run for this copy of the site; the tests run it.*"
+            continue
+        with _told() as output:
+            for line in block.splitlines():
+                _command(line, known)
+        yield from output
+
+
+def _command(line: str, known: dict[str, str]) -> None:
+    """One line of a shell script."""
+    words = shlex.split(string.Template(line).safe_substitute(known))
+    if words[0] == "tacit" and DEPLOYS not in line:
+        from tacit.cli.app import app
+
+        with mock.patch.object(sys, "argv", words), contextlib.redirect_stderr(io.StringIO()):
+            app(words[1:], standalone_mode=False)
+        if words[1] == "run":
+            _draw(Path(words[words.index("--out") + 1]))
+        return
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euc", line],
+        env={**os.environ, **known, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    print(done.stdout)
+
+
+def _draw(run: Path) -> None:
+    """The curves of a run, as a picture."""
+    from tacit.engine.compare import read_history
+    from tacit.report.curves import plot_histories
+
+    plot_histories({run.name: [read_history(run / "history.csv")]}, "accuracy").savefig(f"{run.name}.png", dpi=70)
+
+
+def _blocks(source: str) -> Iterator[tuple[bool, str]]:
+    """Blocks of text (True) and of code (False), in order."""
+    for prose, lines in itertools.groupby(source.splitlines(), lambda line: line.startswith("#")):
+        block = "\n".join(line[2:] if prose else line for line in lines).strip("\n")
+        if block:
+            yield prose, block
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[list[str]]:
+    """What a block prints, and the pictures that it makes, as blocks of a page."""
+    blocks: list[str] = []
+    before, said = set(Path().glob("*.png")), io.StringIO()
+    with contextlib.redirect_stdout(said):
+        yield blocks
+    if said.getvalue().strip():
+        blocks.append(f"```text\n{said.getvalue().rstrip()}\n```")
+    blocks += [
+        f"![{path.stem.replace('_', ' ')}]({path.name})" for path in sorted({*Path().glob("*.png")} - before)
+    ]
