@@ -22,6 +22,9 @@ from tacit.data.scattering import IMAGES_AT_A_TIME, Scattering
 from tacit.data.sources import cache_dir
 from tacit.errors import RequestError, count, positive, unknown_name
 
+LEAST_VARIANCE = 1e-9
+"""Added to a group's variance: far below that of second-layer paths, and far above what rounding makes."""
+
 JOIN = "+"
 """Between two maps that are applied one after the other."""
 
@@ -139,7 +142,7 @@ class _NormalisedScattering(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         paths = self.scattering(images.float())
-        flat = nn.functional.group_norm(paths.flatten(1, 2), self.groups).flatten(1)
+        flat = nn.functional.group_norm(paths.flatten(1, 2), self.groups, eps=LEAST_VARIANCE).flatten(1)
         return (flat / math.sqrt(flat.shape[1])).to(images.dtype)
 
 

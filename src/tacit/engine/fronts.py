@@ -64,7 +64,8 @@ def _check_fixed(features: FeatureMap, federation: Federation) -> None:
     """Refuse a front that draws random numbers: a record's features must be fixed."""
     record = torch.zeros(1, *federation.feature_shape, dtype=federation.features.dtype)
     with torch.random.fork_rng(devices=[]):
-        if not torch.equal(features(record), features(record)):
+        once, again = features(record).nan_to_num(), features(record).nan_to_num()
+        if not torch.equal(once, again):
             raise RequestError("the network's frozen part draws random numbers: call module.eval() first")
 
 
