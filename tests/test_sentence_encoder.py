@@ -90,7 +90,12 @@ def test_the_real_encoder_understands_other_words(example: ModuleType) -> None:
         example.WordPieces(example.model_folder()),
     )
     # The example on the model's public page, and the similarities that it shows.
-    texts = ["That is a happy person", "That is a happy dog", "That is a very happy person", "Today is a sunny day"]
+    texts = [
+        "That is a happy person",
+        "That is a happy dog",
+        "That is a very happy person",
+        "Today is a sunny day",
+    ]
     with torch.no_grad():
         source, *others = encoder(pieces(texts))
     found = [round(float(source @ other), 3) for other in others]
