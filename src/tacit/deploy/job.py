@@ -415,7 +415,8 @@ class Job:
         if records.records < (self.min_records or 1):
             raise RequestError(f"the job counts on {self.min_records} records per site, not {records.records}")
         shape, classes = as_given(records)[0], records.classes
-        if shape != self.feature_shape or classes != self.classes:
+        mapped = "features" in self.recipe.data_settings and math.prod(shape) == math.prod(self.feature_shape)
+        if (shape != self.feature_shape and not mapped) or classes != self.classes:
             raise RequestError(
                 f"the job is about records of shape {list(self.feature_shape)} with classes = {self.classes}; "
                 f"these have shape {list(shape)} and classes = {classes}"

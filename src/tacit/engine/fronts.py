@@ -5,6 +5,7 @@ Both are public, so they are applied once before training, and only what follows
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ FRONT = "front"
 """The name of the map that a network's frozen part makes."""
 
 
-def with_features(federation: Federation, spec: str | None) -> Federation:
+def with_features(federation: Federation, spec: str | None, device: str = "cpu") -> Federation:
     """The federation with the features that `data.features` names, unless it has them already."""
     has = None if federation.features_by is None else federation.features_by.spec
     if spec is None or (has is not None and (has == spec or has.startswith(spec + JOIN))):
@@ -32,11 +33,15 @@ def with_features(federation: Federation, spec: str | None) -> Federation:
         raise RequestError(
             f"data.features = {spec!r} is for arrays and images; a schema says how a table is prepared"
         )
-    return federation.mapped(build_features(spec, federation.feature_shape))
+    return federation.mapped(replace(build_features(spec, federation.feature_shape), device=device))
 
 
 def model_and_records(
-    name: str, settings: dict[str, Any], federation: Federation, model: Model | None = None
+    name: str,
+    settings: dict[str, Any],
+    federation: Federation,
+    model: Model | None = None,
+    device: str = "cpu",
 ) -> tuple[Model, Federation]:
     """A model, and the records as it takes them: mapped by its frozen front if it has one.
 
@@ -44,6 +49,7 @@ def model_and_records(
         name, settings: the model as a recipe names it.
         federation: the records, without that front.
         model: the model itself, if it is one of the user's own.
+        device: where its frozen front is computed.
     """
     model = build_model(name, federation, settings) if model is None else model
     if not isinstance(model, ModuleModel) or not model.public:
@@ -53,9 +59,8 @@ def model_and_records(
     if split is None:
         return model, federation
     front, rest = split
-    fixed = FeatureMap(
-        FRONT, federation.feature_shape, RecordByRecord(front), None, (frozen_weights(front.state_dict()),)
-    )
+    said = (frozen_weights(front.state_dict()),)
+    fixed = FeatureMap(FRONT, federation.feature_shape, RecordByRecord(front), None, said, device)
     _check_fixed(fixed, federation)
     return rest, federation.mapped(fixed)
 
@@ -64,7 +69,8 @@ def _check_fixed(features: FeatureMap, federation: Federation) -> None:
     """Refuse a front that draws random numbers: a record's features must be fixed."""
     record = torch.zeros(1, *federation.feature_shape, dtype=federation.features.dtype)
     with torch.random.fork_rng(devices=[]):
-        if not torch.equal(features(record), features(record)):
+        once, again = features(record).nan_to_num(), features(record).nan_to_num()
+        if not torch.equal(once, again):
             raise RequestError("the network's frozen part draws random numbers: call module.eval() first")
 
 

@@ -193,9 +193,10 @@ def make_plan(
     _check_device(recipe.device)
     check_promise(recipe, algorithm_entry(recipe.algorithm).private)
     federation = unweighted(recipe, data_dir) if federation is None else federation
-    federation = with_features(federation, recipe.data_settings.get("features"))
+    federation = with_features(federation, recipe.data_settings.get("features"), recipe.device)
     recipe = replace(recipe, model=None if model else recipe.model or default_model(federation))
-    built, federation = model_and_records(recipe.model or "", recipe.model_settings, federation, model)
+    name, settings = recipe.model or "", recipe.model_settings
+    built, federation = model_and_records(name, settings, federation, model, recipe.device)
     if recipe.feature_norm is None and federation.features_by is not None:
         recipe = replace(recipe, feature_norm=federation.features_by.norm)
     held = None

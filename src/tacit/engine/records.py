@@ -36,7 +36,7 @@ def unweighted(recipe: Recipe, data_dir: Path | None) -> Federation:
     """The records without weights. They follow from the data's own settings, or else from the seed."""
     makers = {"quadratic": quadratic_federation}
     taken = inspect.signature(from_files if names_files(recipe) else makers.get(recipe.data, load)).parameters
-    known = sorted({key for key in taken if key not in NOT_SETTINGS} | {"features"})
+    known = [key for key in dict.fromkeys((*taken, "features")) if key not in NOT_SETTINGS]
     for name in recipe.data_settings:
         if name not in known:
             raise unknown_name("setting of data", f"data.{name}", [f"data.{key}" for key in known])

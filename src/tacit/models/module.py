@@ -180,8 +180,16 @@ class ModuleModel:
 
     def _called(self, state: dict[str, Tensor], features: Tensor) -> Tensor:
         """The module's outputs on a copy of the features, because in-place code must not change the records."""
-        said: Tensor = functional_call(self.module, state, (features.clone(),))
+        said: Tensor = functional_call(self.module, {**self._frozen(features), **state}, (features.clone(),))
         return said
+
+    def _frozen(self, features: Tensor) -> dict[str, Tensor]:
+        """Weights and statistics that are not trained, where the features are and as precise."""
+        frozen = {name: t for name, t in self.module.state_dict().items() if name not in self._shapes}
+        return {
+            name: t.to(features.device, features.dtype if t.is_floating_point() else t.dtype)
+            for name, t in frozen.items()
+        }
 
     def _slopes(self, outputs: Tensor, targets: Tensor) -> Tensor:
         with torch.enable_grad():

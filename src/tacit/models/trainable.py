@@ -164,6 +164,10 @@ class RecordByRecord(nn.Module):
         self.apart = keeps_records_apart(module)
 
     def forward(self, records: Tensor) -> Tensor:
+        weight = next(self.module.parameters())
+        return self._outputs(records.to(weight.dtype)).to(records.dtype)
+
+    def _outputs(self, records: Tensor) -> Tensor:
         if self.apart:
             outputs: Tensor = self.module(records.clone())
             return outputs
