@@ -50,7 +50,7 @@ class MadeUp:
         published = settings.get("mode") == PUBLISHED
         if "rehearsal" not in settings and settings.get("seed") in self.diverges_with[published]:
             return {**facts, "error": "it diverged"}
-        rounds = settings.get("rounds", 10)
+        rounds = settings.get("rounds") or 10
         draw = random.Random(cell.digest)
         history: dict[str, list[Any]] = {name: [draw.random() for _ in range(rounds + 1)] for name in KEPT}
         history["round"] = list(range(rounds + 1))
