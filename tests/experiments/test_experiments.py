@@ -25,6 +25,7 @@ from tacit.experiments import (
     isrl_runs,
     norm_quadratic,
     norm_quadratic_runs,
+    norm_theorems_runs,
     registry,
     soteriafl_claims,
     soteriafl_runs,
@@ -246,6 +247,16 @@ def test_a_measured_rate_stays_below_its_bound(algorithm: str) -> None:
         for a, b in ((0.1, 1.0), (0.1, 2.0), (0.5, 9.0), (0.5, 1.0))
     ]
     assert isrl_rates.worst(rows) == ([9.0, 1.0], 3.0)
+
+
+@pytest.mark.parametrize("bound", ["clip", "normalise"])
+def test_theorem_4_bounds_what_it_is_measured_against(bound: str) -> None:
+    asked = {"like": True, "bound": bound, "rounds": 6, "epsilon": 5.0, "seed": 0}
+    found = norm_theorems_runs.run(asked, None)
+    assert 0 < found["above"] <= found["left"] <= found["right"]
+    problem = norm_theorems_runs.problem_of(True, 0)
+    assert float(problem.losses(problem.minimum).max()) < 1e-8, "like clients share a minimum"
+    assert found["epsilon"] <= 5.0
 
 
 def test_silos_of_different_sizes_have_the_mean_that_was_asked_for() -> None:

@@ -218,4 +218,5 @@ def _share(problem: ConvexProblem) -> float:
     if problem.is_strongly_convex:
         return 1 / 48
     private = problem.lipschitz * problem.privacy_cost / math.sqrt(problem.reporting)
-    return min(1.0, max(1 / problem.records, (private / (problem.smooth * problem.diameter)) ** 0.4))
+    balanced = float((private / (problem.smooth * problem.diameter)) ** 0.4)
+    return min(1.0, max(1 / problem.records, balanced))
