@@ -130,8 +130,8 @@ def _theorems(runner: Runner, scale: Scale) -> Findings:
             Picture(
                 "bounds",
                 figure,
-                "What Theorem 4 bounds, measured, and its bound for the noise that was added. Unlike clients have "
-                "minima of their own; like clients share one.",
+                "What Theorem 4 bounds, measured, and its bound for the noise that was added. Unlike clients "
+                "have minima of their own; like clients share one.",
             ),
         ),
         (
@@ -161,10 +161,10 @@ def _theorems(runner: Runner, scale: Scale) -> Findings:
             ),
         ),
         (
-            "Not an experiment of the paper: its theorems beside measurements. The bound is that of Theorems 6 and "
-            "7, the paper's detailed versions of Theorem 4, with a correction for clients who take part by coins.",
-            "The step is half of the longest that the theorems allow, C the longest update at the start. The mean "
-            "over the rounds is what a random round's model has in expectation.",
+            "Not an experiment of the paper: its theorems beside measurements. The bound is that of Theorems 6 "
+            "and 7, the paper's detailed versions of Theorem 4, corrected for clients who take part by coins.",
+            "The step is half of the longest that the theorems allow, C the longest update at the start. The "
+            "mean over the rounds is what a random round's model has in expectation.",
             "Section 4.1 argues for like clients only; unlike clients are shown beside them.",
             *((f"Quick: {every[-1]} rounds at most, one seed.",) if scale.quick else ()),
         ),
