@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
     from tacit.data.encode import Arrays, Task
+    from tacit.data.features import FeatureMap
     from tacit.data.schema import Schema
 
 
@@ -123,6 +124,8 @@ class Federation:
     schema: Schema | None = None
     """The public description of the table that the records come from. If it names persons, a record is a person:
     a bundle of rows (`tacit.data.schema.records.bundled`)"""
+    features_by: FeatureMap | None = None
+    """The fixed function that made these features of the records as they were given; None if they are those"""
 
     def __post_init__(self) -> None:
         check_federation(self)
@@ -301,6 +304,19 @@ class Federation:
             targets=self.targets.to(device),
             test_features=None if self.test_features is None else self.test_features.to(device),
             test_targets=None if self.test_targets is None else self.test_targets.to(device),
+        )
+
+    def mapped(self, features: FeatureMap) -> Federation:
+        """The same federation with features that are a fixed function of each record (`tacit.data.features`)."""
+        if self.by_person:
+            raise RequestError("features of persons with several rows cannot be mapped: leave the map out")
+        return dataclasses.replace(
+            self,
+            features=features(self.features),
+            test_features=None if self.test_features is None else features(self.test_features),
+            features_by=features if self.features_by is None else self.features_by.then(features),
+            feature_norm=features.norm,
+            peeks=tuple(dict.fromkeys((*self.peeks, *features.public))),
         )
 
     def weighted(self, weights: Sequence[float] | str) -> Federation:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -10,6 +11,7 @@ import torch
 from tacit.data import prepare
 from tacit.data.datasets import DATASETS, DatasetEntry
 from tacit.data.encode import Vector
+from tacit.data.features import FeatureMap, build_features, cached_features
 from tacit.data.partition import Partition, parse_partition
 from tacit.data.partitioners import Indices
 from tacit.data.raw import Raw
@@ -33,6 +35,7 @@ def load(
     unit_norm: bool = False,
     image: bool = False,
     pca: int | None = None,
+    features: str | None = None,
     records_per_client: int | None = None,
 ) -> Federation:
     """Loads a named data set and deals it to clients; all randomness comes from the seed.
@@ -53,6 +56,8 @@ def load(
             gradients.
         image: records as (channels, height, width) instead of flat vectors.
         pca: keep this many principal components; this is also a peek.
+        features: a fixed function of each image, such as "scattering" (see `tacit.data.features`); it costs no
+            privacy, and is computed once and kept in the user's cache.
         records_per_client: keep exactly this many records of each client, chosen at random.
 
     >>> load("digits", clients=5, partition="dirichlet:0.5", seed=1)
@@ -65,6 +70,15 @@ def load(
         raise RequestError(f"image=True needs a data set of images and no pca; name={name!r}, pca={pca!r}")
     randomness = Randomness(count("seed", seed, at_least=0))
     raw = entry.read(find_files(name, entry.files, data_dir, entry.homepage) if entry.files else {})
+    fixed = None
+    if features is not None:
+        if image or pca is not None or (normalise and entry.peek is not None):
+            raise RequestError(
+                f"features = {features!r} is a function of records as they were published: leave out image and "
+                "pca, and set normalise = false for data sets that are standardised with their own records"
+            )
+        fixed = build_features(features, entry.image_shape or (raw.features.shape[1],))
+        raw = _mapped(raw, fixed)
     own, test = _split(raw, test_fraction, randomness.generator(Purpose.DATA))
     if isinstance(partition, str):
         partition = parse_partition(partition)
@@ -73,33 +87,34 @@ def load(
     if records_per_client is not None:
         parts = _keep(parts, count("records_per_client", records_per_client), rng)
     rows = own[np.concatenate(parts)]
-    features, test_features = _features(raw, raw.features[rows]), _features(raw, test[0])
+    inputs, test_inputs = _features(raw, raw.features[rows]), _features(raw, test[0])
     targets, test_targets, class_names = raw.targets[rows], test[1], entry.class_names
     if partition.name == "digit-pairs":
         targets, test_targets, class_names = targets % 2, test_targets % 2, ("even", "odd")
     peeks = []
     if normalise and entry.peek is not None:
-        features, test_features = prepare.standardise(features, test_features, raw.standardised)
+        inputs, test_inputs = prepare.standardise(inputs, test_inputs, raw.standardised)
         peeks.append(entry.peek)
     if pca is not None:
-        features, test_features = prepare.project(features, test_features, count("pca", pca))
+        inputs, test_inputs = prepare.project(inputs, test_inputs, count("pca", pca))
         peeks.append(f"the first {pca} principal components of the training records")
     if unit_norm:
-        features, test_features = prepare.unit_norm(features), prepare.unit_norm(test_features)
-    shape = (-1, *entry.image_shape) if image and entry.image_shape else (-1, features.shape[1])
+        inputs, test_inputs = prepare.unit_norm(inputs), prepare.unit_norm(test_inputs)
+    shape = (-1, *entry.image_shape) if image and entry.image_shape else (-1, inputs.shape[1])
     return Federation(
-        features=torch.from_numpy(features.reshape(shape)),
+        features=torch.from_numpy(inputs.reshape(shape)),
         targets=_targets(targets),
         sizes=torch.tensor([len(part) for part in parts]),
         ids=torch.arange(len(parts)),
-        test_features=torch.from_numpy(test_features.reshape(shape)) if len(test[1]) else None,
+        test_features=torch.from_numpy(test_inputs.reshape(shape)) if len(test[1]) else None,
         test_targets=_targets(test_targets) if len(test[1]) else None,
         classes=None if class_names is None else len(class_names),
         names=names,
         name=name,
         class_names=class_names,
         peeks=tuple(peeks),
-        feature_norm=1.0 if unit_norm else None,
+        feature_norm=1.0 if unit_norm else None if fixed is None else fixed.norm,
+        features_by=fixed,
     )
 
 
@@ -151,6 +166,14 @@ def _keep(parts: Indices, records: int, rng: np.random.Generator) -> Indices:
             "this partition: use at most as many"
         )
     return [rng.permutation(part)[:records] for part in parts]
+
+
+def _mapped(raw: Raw, features: FeatureMap) -> Raw:
+    """The data set with these features instead of its own."""
+    parts = [raw.features] if raw.test is None else [raw.features, raw.test[0]]
+    found = [cached_features(features, torch.from_numpy(_features(raw, part))).numpy() for part in parts]
+    test = None if raw.test is None else (found[1], raw.test[1])
+    return replace(raw, features=found[0], test=test, divisor=1.0, standardised=())
 
 
 def _features(raw: Raw, features: Vector) -> Vector:

@@ -1,0 +1,233 @@
+"""Features that are fixed before any record is seen: public preparation that costs no privacy.
+
+Noise grows with the number of trained parameters, so a linear model on good fixed features often beats a network
+that is trained privately from nothing (Tramer & Boneh 2021). Each record's features depend on that record alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tacit.data.scattering import IMAGES_AT_A_TIME, Scattering
+from tacit.data.sources import cache_dir
+from tacit.errors import RequestError, count, positive, unknown_name
+
+JOIN = "+"
+"""Between two maps that are applied one after the other."""
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureMap:
+    """A fixed function of single records, made of PyTorch's operations so that it can be exported with a model.
+
+    >>> scattering = build_features("scattering", (1, 28, 28))
+    >>> scattering(torch.rand(3, 784)).shape, scattering.norm
+    (torch.Size([3, 3969]), 1.0)
+    """
+
+    spec: str
+    """what `build_features` reads"""
+    shape: tuple[int, ...]
+    """the shape of one record as it was given"""
+    module: nn.Module = field(repr=False)
+    """maps (records, *shape), or flat records, to features"""
+    norm: float | None = None
+    """the norm of any record's features is at most this"""
+    public: tuple[str, ...] = ()
+    """what a guarantee has to take as public"""
+
+    def __call__(self, records: Tensor) -> Tensor:
+        """The features of every record."""
+        rows = records[:1] if records.stride(0) == 0 else records  # one record repeated stands in for all
+        with torch.no_grad():
+            found = torch.cat([self.module(part) for part in rows.split(64 * IMAGES_AT_A_TIME)])
+        return found.expand(len(records), *found.shape[1:]) if len(found) < len(records) else found
+
+    def then(self, other: FeatureMap) -> FeatureMap:
+        """This map, followed by another one."""
+        both = nn.Sequential(self.module, other.module)
+        public = tuple(dict.fromkeys((*self.public, *other.public)))
+        return FeatureMap(f"{self.spec}{JOIN}{other.spec}", self.shape, both, other.norm, public)
+
+
+def build_features(spec: str, shape: tuple[int, ...]) -> FeatureMap:
+    """The map that a setting names, for records of this shape.
+
+    Args:
+        spec: "scattering", or "scattering:SCALES,ANGLES" ("scattering:2,8"); "downsample:FACTOR";
+            "random:NUMBER" or "random:NUMBER,WIDTH", the width of the kernel that random features approximate.
+            Several are joined by "+", as in "downsample:2+random:500".
+        shape: of one record: (channels, height, width), (height, width), or a number of features. Flat records of
+            n * n or 3 * n * n numbers count as square images with one or three channels.
+    """
+    made: FeatureMap | None = None
+    for one in spec.split(JOIN):
+        name, _, rest = one.strip().partition(":")
+        if name not in FEATURES:
+            raise unknown_name("data.features", name, FEATURES)
+        numbers = [_number(one, text) for text in rest.split(",")] if rest else []
+        module, norm = FEATURES[name](one, made_shape(made, shape), *numbers)
+        step = FeatureMap(one.strip(), shape, module, norm)
+        made = step if made is None else made.then(step)
+    assert made is not None, "a text has at least one part"
+    return made
+
+
+def made_shape(made: FeatureMap | None, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a record after the maps so far."""
+    return shape if made is None else tuple(made(torch.zeros(1, *shape)).shape[1:])
+
+
+def _number(spec: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise RequestError(f"data.features = {spec!r}: {text!r} is not a number") from None
+
+
+def image_shape(spec: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Channels, height and width of an image; flat records count as square images of one or three channels.
+
+    >>> image_shape("scattering", (784,)), image_shape("scattering", (3072,)), image_shape("scattering", (9, 7))
+    ((1, 28, 28), (3, 32, 32), (1, 9, 7))
+    """
+    if len(shape) == 3:
+        return shape[0], shape[1], shape[2]
+    if len(shape) == 2:
+        return 1, shape[0], shape[1]
+    for channels in (1, 3):
+        side = math.isqrt(math.prod(shape) // channels)
+        if channels * side**2 == math.prod(shape):
+            return channels, side, side
+    raise RequestError(
+        f"data.features = {spec!r} is for images; {math.prod(shape)} numbers are neither n x n nor 3 x n x n: "
+        "give the records as (records, channels, height, width), or use random:NUMBER"
+    )
+
+
+class _Image(nn.Module):
+    """Records, flat or not, as images."""
+
+    def __init__(self, shape: tuple[int, int, int]) -> None:
+        super().__init__()
+        self.shape = shape
+
+    def forward(self, records: Tensor) -> Tensor:
+        return records.reshape(len(records), *self.shape)
+
+
+class _NormalisedScattering(nn.Module):
+    """Scattering features with mean 0 and equal variance in every group of paths, and norm at most 1.
+
+    Tramer & Boneh (2021) normalise over groups as well: it uses one record at a time, where a normalisation by
+    channel would need a private estimate of each channel's mean and variance.
+    """
+
+    def __init__(self, scattering: Scattering, groups: int) -> None:
+        super().__init__()
+        self.scattering, self.groups = scattering, groups
+
+    def forward(self, images: Tensor) -> Tensor:
+        paths = self.scattering(images.float())
+        flat = nn.functional.group_norm(paths.flatten(1, 2), self.groups).flatten(1)
+        return (flat / math.sqrt(flat.shape[1])).to(images.dtype)
+
+
+class _RandomFourier(nn.Module):
+    """sqrt(2 / m) cos(W x + b): their products approximate a Gaussian kernel (Rahimi & Recht 2007)."""
+
+    weight: Tensor
+    bias: Tensor
+
+    def __init__(self, features: int, number: int, width: float) -> None:
+        super().__init__()
+        # Drawn from a fixed seed: everybody has the same features.
+        generator = np.random.default_rng(0)
+        weight = generator.standard_normal((number, features)) / width
+        bias = generator.uniform(0, 2 * math.pi, number)
+        self.register_buffer("weight", torch.from_numpy(weight).float(), persistent=False)
+        self.register_buffer("bias", torch.from_numpy(bias).float(), persistent=False)
+
+    def forward(self, records: Tensor) -> Tensor:
+        scores = nn.functional.linear(records.flatten(1).to(self.weight.dtype), self.weight, self.bias)
+        return (torch.cos(scores) * math.sqrt(2 / len(self.bias))).to(records.dtype)
+
+
+def _scattering(
+    spec: str, shape: tuple[int, ...], scales: float = 2, angles: float = 8
+) -> tuple[nn.Module, float | None]:
+    channels, height, width = image_shape(spec, shape)
+    made = Scattering(
+        height=height,
+        width=width,
+        scales=count("data.features: scales", scales),
+        angles=count("data.features: angles", angles),
+    )
+    paths = channels * made.paths
+    # Three paths to a group, as in the paper, which has 27 groups of 81 paths; or fewer, if that divides evenly.
+    groups = next(paths // size for size in (3, 2, 1) if paths % size == 0)
+    return nn.Sequential(_Image((channels, height, width)), _NormalisedScattering(made, groups)), 1.0
+
+
+def _downsample(spec: str, shape: tuple[int, ...], factor: float = 2) -> tuple[nn.Module, float | None]:
+    image = image_shape(spec, shape)
+    factor = count("data.features: downsample", factor)
+    if factor > min(image[1:]):
+        raise RequestError(f"data.features = {spec!r}: images of {image[1]} x {image[2]} are smaller than that")
+    return nn.Sequential(_Image(image), nn.AvgPool2d(factor), nn.Flatten()), None
+
+
+def _random(
+    spec: str, shape: tuple[int, ...], number: float = 1000, width: float | None = None
+) -> tuple[nn.Module, float | None]:
+    features = math.prod(shape)
+    # Features of about 1/2 each differ by a distance of this order.
+    usual = math.sqrt(features) / 2 if width is None else positive("data.features: width", width)
+    return _RandomFourier(features, count("data.features: random", number), usual), math.sqrt(2)
+
+
+FEATURES: dict[str, Callable[..., tuple[nn.Module, float | None]]] = {
+    "scattering": _scattering,
+    "downsample": _downsample,
+    "random": _random,
+}
+"""Makers of maps by name: a module, and the largest norm of what it returns if there is one."""
+
+
+def cached_features(features: FeatureMap, records: Tensor) -> Tensor:
+    """The features of published records, computed once and kept in the user's cache.
+
+    Only for named data sets: a cache must not hold a copy of anyone's private records.
+    """
+    said = hashlib.sha256(f"{features.spec} {features.shape} {tuple(records.shape)} {_code()}".encode())
+    said.update(records.contiguous().numpy().reshape(-1).data)
+    path = cache_dir().parent / "features" / f"{said.hexdigest()}.npy"
+    if not path.is_file():
+        found = features(records).numpy()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as part:
+            try:
+                np.save(part, found)
+                part.close()
+                os.replace(part.name, path)
+            except BaseException:
+                os.unlink(part.name)
+                raise
+        return torch.from_numpy(found)
+    return torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False))
+
+
+def _code() -> str:
+    """A digest of the code that computes features: other code, other files."""
+    files = (Path(__file__), Path(__file__).with_name("scattering.py"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
