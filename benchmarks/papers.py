@@ -60,7 +60,9 @@ def _made_up(cell: Cell) -> dict[str, Any]:
         "scale": 1.0,
         "least": 0.0,
         "upper": 2.0,
-        "lower": 0.0,
+        "above": 0.5,
+        "left": 1.0,
+        "right": 2.0,
         "epsilon": 1.0,
         "beside": {},
     }

@@ -21,9 +21,11 @@ from tacit.experiments import (
     fed_spa_defaults,
     fed_spa_runs,
     isrl_rates,
+    isrl_rates_runs,
     isrl_runs,
     norm_quadratic,
     norm_quadratic_runs,
+    norm_theorems_runs,
     registry,
     soteriafl_claims,
     soteriafl_runs,
@@ -227,15 +229,42 @@ def test_quick_steps_are_some_of_the_papers(task: isrl_runs.IsrlTask) -> None:
         assert set(quick) < set(full)
 
 
-def test_a_measured_rate_stays_below_its_bound() -> None:
-    settings = {"records": 100, "clients": 4, "epsilon": 2.0, "most_rounds": 5, "seed": 0}
-    for signal in (0.02, 0.3, 1.0):
-        found = isrl_rates.run({**settings, "signal": signal}, None)
-        excess = found["history"]["train_loss"][-1] - found["least"]
-        assert 0 <= excess <= found["upper"]
+@pytest.mark.parametrize("algorithm", isrl_rates_runs.SERVERS)
+def test_a_measured_rate_stays_below_its_bound(algorithm: str) -> None:
+    base = {"records": 96, "clients": 4, "epsilon": 2.0, "dim": 6, "rounds": 8, "seed": 0, "algorithm": algorithm}
+    strongly = algorithm.endswith("multi-stage")
+    found = isrl_rates_runs.run(
+        {**base, "signal": 0.3, "curvature": 1.0, "heterogeneity": 0.5, "strongly_convex": strongly}, None
+    )
+    excess = found["history"]["train_loss"][-1] - found["least"]
+    assert 0 <= excess <= found["upper"]
+    if algorithm.endswith("no noise"):
+        assert found["epsilon"] is None
+    else:
         assert found["epsilon"] <= 2.0
-    rows = [{"signal": a, "excess_risk": b} for a, b in ((0.1, 1.0), (0.1, 2.0), (0.5, 9.0), (0.5, 1.0))]
-    assert isrl_rates._worst(rows) == [9.0, 1.0]
+    rows = [
+        {"signal": a, "curvature": 0.0, "excess_risk": b, "upper": 3.0}
+        for a, b in ((0.1, 1.0), (0.1, 2.0), (0.5, 9.0), (0.5, 1.0))
+    ]
+    assert isrl_rates.worst(rows) == ([9.0, 1.0], 3.0)
+
+
+@pytest.mark.parametrize("bound", ["clip", "normalise"])
+def test_theorem_4_bounds_what_it_is_measured_against(bound: str) -> None:
+    asked = {"like": True, "bound": bound, "rounds": 6, "epsilon": 5.0, "seed": 0}
+    found = norm_theorems_runs.run(asked, None)
+    assert 0 < found["above"] <= found["left"] <= found["right"]
+    problem = norm_theorems_runs.problem_of(True, 0)
+    assert float(problem.losses(problem.minimum).max()) < 1e-8, "like clients share a minimum"
+    assert found["epsilon"] <= 5.0
+
+
+def test_silos_of_different_sizes_have_the_mean_that_was_asked_for() -> None:
+    silos = isrl_rates_runs.federation_of(6, 90, 3, 0.5, 0.2, 2.0)
+    assert silos.sizes.tolist() == [60, 120] * 3
+    # Theorem H.1: 1/n becomes sqrt(mean 1/n_i^2).
+    stated = math.sqrt((60**-2 + 120**-2) / 2) * 90
+    assert isrl_rates._spread(2.0) == pytest.approx(stated)
 
 
 def test_runs_that_tell_nothing_bear_nothing_out() -> None:

@@ -107,7 +107,9 @@ def _table(folder: str, runner: Runner, scale: Scale) -> Findings:
         (accuracy_table(found, PRINTED[folder]), *cost_table(found, ("bound", "epsilon"))),
         (better(found),),
         (
-            "The features are the user's own; the paper's come from a network that is not distributed with it.",
+            "The features are the user's own; the paper's come from a network that is not distributed with it. "
+            "`benchmarks/cifar_features.py` makes a stand-in for CIFAR-10: scattering features, mapped to 512 "
+            "numbers by a fixed random matrix. They are less separable, so the paper's accuracies are no target.",
             f"The paper does not say how many rounds there were: {base['rounds']} here. Local steps are full "
             "gradients. Clients take part by secret coins.",
             "Settings are chosen by the accuracy that is shown, on the first seed.",

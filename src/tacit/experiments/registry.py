@@ -12,6 +12,7 @@ from tacit.experiments import (
     norm_features,
     norm_quadratic,
     norm_table,
+    norm_theorems,
     soteriafl,
     soteriafl_tables,
 )
@@ -22,7 +23,9 @@ EXPERIMENTS: dict[str, Experiment] = {
     for paper in (
         norm_quadratic,
         norm_table,
+        norm_theorems,
         norm_features,
+        norm_theorems,
         soteriafl,
         soteriafl_tables,
         isrl_figures,
