@@ -52,6 +52,7 @@ def compare(
     ] = None,
     out: o.Out = None,
     workers: int | None = typer.Option(None, help="Number of processes. [dim]one per core[/]"),
+    cluster: o.Cluster = None,
     as_json: o.Json = False,
     settings: o.Set = None,
 ) -> None:
@@ -91,6 +92,7 @@ def compare(
                 select=select,
                 data_dir=data_dir,
                 workers=workers,
+                cluster=cluster,
                 progress=lambda done, total, k=k: bar.update(  # type: ignore[misc]  # k is bound here
                     task, completed=k * total + done, total=len(bases) * total
                 ),
