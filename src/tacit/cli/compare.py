@@ -52,6 +52,7 @@ def compare(
     ] = None,
     out: o.Out = None,
     workers: int | None = typer.Option(None, help="Number of processes. [dim]one per core[/]"),
+    cluster: o.Cluster = None,
     log: o.Log = None,
     log_measured: o.LogMeasured = False,
     as_json: o.Json = False,
@@ -94,6 +95,7 @@ def compare(
                 select=select,
                 data_dir=data_dir,
                 workers=workers,
+                cluster=cluster,
                 logs=log or (),
                 log_measured=log_measured,
                 progress=lambda done, total, k=k: bar.update(  # type: ignore[misc]  # k is bound here

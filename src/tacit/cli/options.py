@@ -81,6 +81,13 @@ Report = Annotated[
 ]
 Out = Annotated[Path | None, typer.Option(help="The run directory. [dim]runs/... unless given[/]")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in --out from its last checkpoint.")]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Run on your own Dask cluster, such as tcp://host:8786, instead of on this machine.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output and nothing else.")]
 Log = Annotated[
     list[str] | None,

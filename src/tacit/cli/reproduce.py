@@ -37,6 +37,7 @@ def reproduce(
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds. [dim]as in the paper[/]")] = None,
     out: Annotated[Path, typer.Option(help="Where results, figures and pages go.")] = Path("reproduced"),
     workers: Annotated[int | None, typer.Option(min=1, help="Number of processes. [dim]one per core[/]")] = None,
+    cluster: o.Cluster = None,
     data_dir: o.DataDir = None,
     as_json: o.Json = False,
 ) -> None:
@@ -61,7 +62,8 @@ def reproduce(
     scale = Scale(quick, seeds, charge_tuning)
     pages = out / scale.folder
     bar = _Bar(quiet=as_json and not sys.stderr.isatty())
-    with bar, Runner(out / "cells", data_dir=data_dir, workers=workers, progress=bar.progress) as runner:
+    everywhere = Runner(out / "cells", data_dir=data_dir, workers=workers, cluster=cluster, progress=bar.progress)
+    with bar, everywhere as runner:
         done = []
         for one in chosen:
             bar.name(one.name)

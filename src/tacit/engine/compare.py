@@ -53,6 +53,15 @@ class Point:
     logs: tuple[str, ...] = ()
     """as `parse_watcher` reads them; the run's directory names its log"""
     log_measured: bool = False
+    endings = ENDED
+
+    def named(self) -> str:
+        """The name of its directory: the algorithm, and a digest of everything that the result depends on."""
+        return f"{self.algorithm}-{result_digest(self.recipe)[:16]}"
+
+    def at(self, place: Path) -> Point:
+        """The same point in another directory."""
+        return replace(self, place=place)
 
     def stored(self) -> Result | None:
         """The summary of a finished point, or {"diverged": why}; None if it has not ended."""
@@ -114,8 +123,8 @@ def points(
         # With the same seed, all runs share the start and public coins, but no noise: what two of them release
         # together is protected as two releases are.
         recipe = own_stream(recipe)
-        place = out / "points" / f"{algorithm}-{result_digest(recipe)[:16]}"
-        made.append(Point(algorithm, tuple(tuned.items()), recipe, place, data_dir))
+        point = Point(algorithm, tuple(tuned.items()), recipe, out, data_dir)
+        made.append(point.at(out / "points" / point.named()))
     return made
 
 
@@ -129,6 +138,7 @@ def compare(
     select: str = "grad_norm_sq_mean",
     data_dir: Path | None = None,
     workers: int | None = None,
+    cluster: str | None = None,
     progress: Callable[[int, int], None] | None = None,
     logs: Sequence[str] = (),
     log_measured: bool = False,
@@ -148,6 +158,7 @@ def compare(
         select: criterion for the best point: one of SELECTORS.
         data_dir: where data sets are stored; by default the user's cache directory.
         workers: maximum number of processes; by default one per core.
+        cluster: the address of a Dask scheduler, whose workers run the points instead.
         progress: called with the number of finished runs and the total.
         logs: a log for each run: "csv:FILE", "tensorboard:DIRECTORY" or "mlflow:URI".
         log_measured: whether logs also hold what was measured without noise, which no promise covers.
@@ -156,6 +167,11 @@ def compare(
         raise unknown_name("select", select, SELECTORS)
     if seeds < 1:
         raise RequestError(f"seeds must be at least 1, not {seeds}")
+    if cluster is not None and base.noise == "lattice":
+        raise RequestError(
+            "noise = 'lattice' cannot be drawn again, and a cluster starts a lost worker's task a second time, "
+            "which would be a second release: leave out --cluster, or use noise = 'gaussian'"
+        )
     grid, seed_numbers = grid or {}, range(base.seed, base.seed + seeds)
     tried = points(base, algorithms, grid, seed_numbers[:1], out, data_dir)
     runs = len({point.place for point in tried}) + len(algorithms) * (seeds - 1)
@@ -163,7 +179,7 @@ def compare(
     for log in logs:
         parse_watcher(log)
     alone = held(out, "another comparison is running there: wait for it, or choose another --out")
-    with alone, Workers(workers, report) as run_all:
+    with alone, Workers(workers, report, cluster) as run_all:
         tried = [replace(p, logs=tuple(logs), log_measured=log_measured) for p in tried]
         done = dict(zip((p.place for p in tried), run_all(tried), strict=True))
         best = {name: _best([p for p in tried if p.algorithm == name], done, select) for name in algorithms}

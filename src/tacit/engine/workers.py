@@ -6,14 +6,14 @@ import json
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
-from tacit.errors import DataError, TacitError, count
+from tacit.errors import DataError, RequestError, TacitError, count
 
 Result = dict[str, Any]
 """The result of a run, as plain data for JSON."""
@@ -27,6 +27,19 @@ class StoredRun(Protocol):
         """Where the result is stored; equal for tasks that are the same run."""
         ...
 
+    @property
+    def endings(self) -> tuple[str, ...]:
+        """The names of files that end a run: written last, so that what was cut off has no result."""
+        ...
+
+    def named(self) -> str:
+        """The name of the place, computed again from the code and the files of this machine."""
+        ...
+
+    def at(self, place: Path) -> Self:
+        """The same run, stored elsewhere."""
+        ...
+
     def stored(self) -> Result | None:
         """The result, if the run has already ended."""
         ...
@@ -36,57 +49,98 @@ class StoredRun(Protocol):
         ...
 
 
-class Workers:
-    """Processes that run tasks, but never one that has already ended.
+class TaskBackend(Protocol):
+    """Where tasks run: in this process, in processes of this machine, or on a cluster."""
 
-    They live as long as this object, so that later tasks can use the data they have loaded.
+    def results(self, tasks: Sequence[StoredRun]) -> Iterator[tuple[StoredRun, Result]]:
+        """Runs the tasks and yields each with its result, stored by then, as it ends.
+
+        If the caller stops listening, tasks that have not begun are cancelled.
+        """
+        ...
+
+    def close(self) -> None:
+        """Ends what was started. Running tasks may finish; waiting ones would only delay the user."""
+        ...
+
+
+class Workers:
+    """Runs tasks on a backend, but never one that has already ended.
+
+    The backend lives as long as this object, so that later tasks can use the data that it has loaded.
 
     Args:
         workers: maximum number of processes; by default one per core. With 1, tasks run in this process.
         progress: called with the number of finished tasks and the number requested so far.
+        cluster: the address of a Dask scheduler, whose workers run the tasks instead of processes.
     """
 
-    def __init__(self, workers: int | None = None, progress: Callable[[int, int], None] | None = None) -> None:
-        self._workers = os.cpu_count() or 1 if workers is None else count("workers", workers)
+    def __init__(
+        self,
+        workers: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
+        cluster: str | None = None,
+    ) -> None:
+        if cluster is not None and workers is not None:
+            raise RequestError("--workers is for this machine: a --cluster has as many workers as it was given")
+        self._backend = Processes(workers) if cluster is None else _cluster(cluster)
         self._progress = progress
-        self._pool: ProcessPoolExecutor | None = None
         self._asked = self._done = 0
 
     def __enter__(self) -> Workers:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
-        if self._pool is not None:
-            # Running tasks may finish, and their results are kept; waiting ones would only delay the user.
-            self._pool.shutdown(cancel_futures=True)
+        self._backend.close()
 
     def __call__(self, tasks: Sequence[StoredRun]) -> list[Result]:
         """The results of the tasks, in order. An error in one of them cancels those that are waiting."""
         named = {task.place: task for task in tasks}
-        found = {place: task.stored() for place, task in named.items()}
-        waiting = [task for place, task in named.items() if found[place] is None]
+        found = {place: result for place, task in named.items() if (result := task.stored()) is not None}
+        waiting = [task for place, task in named.items() if place not in found]
         self._asked += len(named)
-        self._note(len(named) - len(waiting))
-        if self._workers == 1 or (len(waiting) <= 1 and self._pool is None):
-            for task in waiting:
-                found[task.place] = task.run()
+        self._note(len(found))
+        if waiting:
+            for task, result in self._backend.results(waiting):
+                found[task.place] = result
                 self._note(1)
-        else:
-            found |= self._in_processes(waiting)
-        results = {place: result for place, result in found.items() if result is not None}
-        return [results[task.place] for task in tasks]
+        return [found[task.place] for task in tasks]
 
-    def _in_processes(self, waiting: Sequence[StoredRun]) -> dict[Path, Result]:
+    def _note(self, done: int) -> None:
+        self._done += done
+        if self._progress is not None:
+            self._progress(self._done, self._asked)
+
+
+def _cluster(address: str) -> TaskBackend:
+    from tacit.engine.cluster import Cluster
+
+    return Cluster.at(address)
+
+
+class Processes:
+    """Processes of this machine; or this process itself, for one worker or a single task."""
+
+    def __init__(self, workers: int | None = None) -> None:
+        self._workers = os.cpu_count() or 1 if workers is None else count("workers", workers)
+        self._pool: ProcessPoolExecutor | None = None
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def results(self, tasks: Sequence[StoredRun]) -> Iterator[tuple[StoredRun, Result]]:
+        if self._workers == 1 or (len(tasks) == 1 and self._pool is None):
+            yield from ((task, task.run()) for task in tasks)
+            return
         if self._pool is None:
             # PyTorch's threads do not survive a fork, so processes are spawned, and only as needed.
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(self._workers, mp_context=context, initializer=begin_worker)
-        found = {}
-        running = {self._pool.submit(task.run): task.place for task in waiting}
+        running = {self._pool.submit(task.run): task for task in tasks}
         try:
             for future in as_completed(running):
-                found[running[future]] = future.result()
-                self._note(1)
+                yield running[future], future.result()
         except BrokenProcessPool as error:
             raise TacitError(
                 "a process was killed, perhaps because memory ran out; finished results are kept: start it again "
@@ -95,12 +149,6 @@ class Workers:
         finally:
             for future in running:
                 future.cancel()
-        return found
-
-    def _note(self, done: int) -> None:
-        self._done += done
-        if self._progress is not None:
-            self._progress(self._done, self._asked)
 
 
 def read_result(path: Path) -> Result | None:

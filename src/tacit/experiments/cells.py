@@ -12,7 +12,7 @@ import inspect
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 
@@ -51,6 +51,16 @@ class _StoredCell:
     place: Path
     data_dir: Path | None
 
+    @property
+    def endings(self) -> tuple[str, ...]:
+        return (self.place.name,)
+
+    def named(self) -> str:
+        return f"{self.cell.digest}.json"
+
+    def at(self, place: Path) -> _StoredCell:
+        return replace(self, place=place)
+
     def stored(self) -> Result | None:
         return read_result(self.place)
 
@@ -73,11 +83,12 @@ class Runner:
         *,
         data_dir: Path | None = None,
         workers: int | None = None,
+        cluster: str | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
         self.directory = directory
         self.data_dir = data_dir
-        self._workers = Workers(workers, progress)
+        self._workers = Workers(workers, progress, cluster)
         self.costs: dict[str, float] = {}
         """CPU seconds of every requested run, by digest, including those done earlier; clear it to start a new
         count"""
