@@ -29,6 +29,9 @@ are wider than most values and categories repeat."""
 CLIENT_STEP = 10.0
 """Local steps where whole clients are protected, times the squared scale: the mean curvature is far less."""
 
+LOCAL_NOISE = 0.5
+"""How far a client's own noise may move scores during the local steps of a round, in residuals."""
+
 NETWORK_SCALE = 3.0
 """Typical change of a network's scores per unit of distance; for a linear model it is the features' norm."""
 
@@ -62,7 +65,7 @@ def settle_steps(
     if getattr(work, "step_size", 1.0) is None:
         known = prospect(replace(algorithm, work=replace(work, step_size=1.0)), federation, noise_stds,
                          noise_multiplier, rounds)  # fmt: skip
-        algorithm = replace(algorithm, work=replace(work, step_size=_local_step(algorithm, federation, known)))
+        algorithm = replace(algorithm, work=replace(work, step_size=_local_step(algorithm, federation, known, noise_stds)))
     server: Any = algorithm.server
     if not hasattr(server, "settled"):
         return algorithm
@@ -70,15 +73,22 @@ def settle_steps(
     return replace(algorithm, server=server.settled(known))
 
 
-def _local_step(algorithm: Algorithm, federation: Federation, known: Prospect) -> float:
-    """Noisy local steps cover, in total, the distance that suits the noise; none is longer than is stable."""
+def _local_step(algorithm: Algorithm, federation: Federation, known: Prospect, noise_stds: Tensor) -> float:
+    """Noisy local steps cover, in total, the distance that suits the noise, and none is longer than is stable.
+
+    Nor may a client's own noise, which no other client averages out before its last local step, move scores by
+    more than a share of a residual. Shorter local steps lose nothing: the server's are longer.
+    """
     work: Any = algorithm.work
     scale = feature_scale(work.model, federation.feature_norm)
     bound = work.bound.norm(work.bounded)
     if work.unit is not Unit.RECORD:
         return CLIENT_STEP / scale**2  # only the update as a whole is bounded
     stable = 1 / (scale * min(scale, bound))
-    return float(min(stable, known.travel() / (known.rounds * work.batches_per_round * min(scale, bound))))
+    fitting = known.travel() / (known.rounds * work.batches_per_round * min(scale, bound))
+    walk = float(noise_stds.square().mean().sqrt()) * math.sqrt(work.batches_per_round * known.dim / work.bounded)
+    steady = LOCAL_NOISE * known.distance / (known.score_range * walk) if walk > 0 else math.inf
+    return float(min(stable, fitting, steady))
 
 
 def prospect(

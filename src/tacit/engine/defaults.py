@@ -31,9 +31,9 @@ ROUNDS = 100
 MANY_ROUNDS, CHEAP = 300, 10**8
 """The most rounds of a small problem, and its most multiplications (records times parameters) a round."""
 
-FEW_ROUNDS, SCORES_PER_ROUND = 50, 6.0
-"""The fewest rounds, and how far one of them may move the scores of a record: with shorter steps, more rounds
-travel the same distance with the same total noise, and gain nothing."""
+FEW_ROUNDS, SHARE_PER_ROUND = 50, 0.1
+"""The fewest rounds, and how far one of them may travel, as a share of the distance of a good model: more rounds
+would go the same way in shorter steps, with the same noise in total, and gain nothing."""
 
 CLIP_SHARE = 0.3
 """The bound on a record's gradient, relative to its length for a model that is entirely wrong.
@@ -92,8 +92,8 @@ def good_rounds(asked: Asked, privacy: Privacy) -> int:
     # A compressor that is left open will be one that costs little.
     variance = 1.0 if asked.is_open("compressor") else 1 + asked.omega
     known = _expected(asked, most, alone * math.sqrt(variance))
-    scores = known.travel() * known.score_range / known.distance
-    return max(FEW_ROUNDS, min(most, math.ceil(variance * scores / SCORES_PER_ROUND)))
+    steps = known.travel() / (SHARE_PER_ROUND * known.distance)
+    return max(FEW_ROUNDS, min(most, math.ceil(variance * steps)))
 
 
 def good_weights(recipe: Recipe, federation: Federation) -> Weights:
