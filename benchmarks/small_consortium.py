@@ -79,7 +79,8 @@ class Small:
         """What they agreed to."""
         crowd = self.recipe.algorithm.startswith("shuffled-") or self.recipe.trust == "sum"
         known = Identities.of(self.signing["server"], {site: self.signing[site] for site in SITES})
-        return Job(self.recipe, SITES, (FEATURES,), 2, RECORDS if crowd else None, self.report, known)
+        least = RECORDS - int(RECORDS * self.recipe.evaluation_settings.get("held_back", 0))
+        return Job(self.recipe, SITES, (FEATURES,), 2, least if crowd else None, self.report, known)
 
     @cached_property
     def signing(self) -> dict[str, Ed25519PrivateKey]:

@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from small_consortium import COINS, RUN, SHUFFLED, SITES, SVRG, Small, recipe
 
 from fuzzing.hostile import NUMBERS, Target, bent_bytes, bent_text, bent_tree, strange_value
+from fuzzing.sums import sum_targets
 from tacit.compress import parse_compressor
 from tacit.compress.compressor import Compressor
 from tacit.compress.grid import WholeSteps
@@ -70,6 +71,7 @@ def message_targets(place: Path) -> list[Target]:
         *_packets(),
         *_covers(mixed),
         _silo(Small(recipe(**SVRG), place / "asked")),
+        *sum_targets(place),
         *_signed(plain, finished.certificate),
         *_kept(plain, place),
         _status(),
@@ -230,7 +232,7 @@ def _silo(plain: Small) -> Target:
 
         def shaped() -> bytes:
             changes: dict[str, Any] = {
-                "kind": rng.choice(("round", "mix", "certify", "heads")),
+                "kind": rng.choice(("round", "mix", "sum", "evaluate", "certify", "heads")),
                 "run": rng.choice((RUN, rng.randbytes(16).hex())),
                 "round": rng.choice((0, 1, 5, 6, 2**31 - 1)),
                 "job": rng.choice((plain.job.digest, "0" * 64)),

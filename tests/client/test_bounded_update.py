@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tacit.client.bounded_update import BoundedUpdate
-from tacit.client.bounds import Bound, ClipNorm, Normalise, Unbounded
+from tacit.client.bounds import Bound, ClipEachCoordinate, ClipNorm, Normalise, Unbounded
 from tacit.client.cohort import Cohort
 from tacit.client.grams import Grams
 from tacit.client.sampling import Full, Poisson, WithoutReplacement
-from tacit.client.span import span_update
+from tacit.client.span import SpanUpdates, span_updates
 from tacit.errors import RequestError
 from tacit.federation import Federation
 from tacit.models import least_squares, logistic_regression, nonconvex_logistic_regression, softmax_regression
@@ -63,8 +63,9 @@ def test_the_span_of_the_records_gives_the_same_walk(intercept: bool, ridge: flo
     else:
         model = softmax_regression(features=30, classes=3, intercept=intercept, ridge=ridge)
     point = 0.1 * torch.randn(model.dim, generator=torch.Generator().manual_seed(3))
-    fast = span_update(model, point, federation.batch(), 7, 0.05)
-    assert fast is not None
+    made = span_updates(model, point, federation.batch(), 7, 0.05)
+    assert made is not None
+    fast = made.rows(0, 3)
     torch.testing.assert_close(fast, _one_by_one(model, point, federation, 7, 0.05), atol=2e-5, rtol=2e-5)
     work = BoundedUpdate(model, Full(), Unbounded(), 7, 0.05)
     cohort = Cohort(federation, torch.arange(3), 0, Randomness(0))
@@ -73,6 +74,28 @@ def test_the_span_of_the_records_gives_the_same_walk(intercept: bool, ridge: flo
     for _ in range(2):
         torch.testing.assert_close(work.updates(point, kept), fast)
     torch.testing.assert_close(work._walk(point, cohort, 0.05), fast, atol=2e-5, rtol=2e-5)
+    torch.testing.assert_close(made.norms(), fast.double().norm(dim=1), atol=1e-6, rtol=1e-5)
+    for bound in (Normalise(2.0), ClipNorm(0.5), ClipEachCoordinate(0.01)):
+        one = replace(work, bound=bound)
+        rows, _ = one.run(point, cohort, one.init(point, federation), torch.zeros(3, dtype=torch.float64))
+        summed = one.summed(point, kept)
+        assert summed is not None
+        torch.testing.assert_close(summed, rows.sum(0), atol=1e-5, rtol=1e-5)
+
+
+def test_norms_of_updates_that_cancel_are_those_of_what_is_written_out() -> None:
+    """Two records that are nearly the same, with opposite coefficients: a Gram matrix has too few digits."""
+    model = least_squares(features=30, intercept=False)
+    first = torch.randn(1, 1, 30, generator=torch.Generator().manual_seed(0))
+    features = torch.cat([torch.cat([first, first + 1e-4], 1), torch.zeros(1, 2, 30), first.expand(1, 2, 30)])
+    features[2] *= 1e30
+    gram = features @ features.transpose(1, 2)
+    updates = SpanUpdates(model, torch.tensor([[[1.0, -1.0]]]).repeat(3, 1, 1), features, gram, torch.zeros(30))
+    written = updates.rows(0, 3)
+    torch.testing.assert_close(updates.norms()[0], written[0].double().norm(), rtol=1e-6, atol=0)
+    assert not float(updates.norms()[1])
+    total = updates.weighted_sums(torch.tensor([2.0, 1.0, 0.0]))
+    torch.testing.assert_close(total[0], 2 * written[0])
 
 
 def test_kept_products_are_those_of_the_records_whoever_asked_first() -> None:
@@ -105,8 +128,8 @@ def test_the_span_is_left_to_those_whom_it_helps() -> None:
     federation = _federation((40, 40), features=3)
     point = torch.zeros(4)
     few, curved = logistic_regression(features=3), nonconvex_logistic_regression(features=3)
-    assert span_update(few, point, federation.batch(), 5, 0.1) is None
-    assert span_update(curved, torch.zeros(3), federation.batch(), 5, 0.1) is None
+    assert span_updates(few, point, federation.batch(), 5, 0.1) is None
+    assert span_updates(curved, torch.zeros(3), federation.batch(), 5, 0.1) is None
 
 
 @settings(max_examples=60, deadline=None)

@@ -370,3 +370,18 @@ def test_a_silo_that_keeps_refusing_costs_one_new_batch(
     finished = made.server().run()
     assert len(batches) == 2
     assert finished.problems == {"site-2 sum-refused": 6}
+
+
+def test_silos_with_budgets_of_their_own_add_the_noise_of_the_strictest(consortium: Make) -> None:
+    """Each is charged what is true for it, in the deployment as in the simulation."""
+    budgets = [1.0, 2.0, 4.0, 4.0, 4.0]
+    made = consortium(**{**RECORDS, "epsilon": budgets, "compressor": "identity"})
+    terms = [made.silo(site).terms for site in made.job.sites]
+    assert len({round(one.noise_std, 12) for one in terms}) == 1
+    assert terms[0].epsilon == pytest.approx(1.0, rel=1e-3)
+    assert [one.policy.epsilon for one in terms] == budgets
+    made.verified(made.server().run().certificate)
+    targets = [made.job.target(site) for site in made.job.sites]
+    planned = plan(made.job.algorithm, made.federation, rounds=made.job.rounds, privacy=targets)
+    assert planned.guarantee is not None
+    assert planned.guarantee.epsilons == pytest.approx([one.epsilon for one in terms], rel=1e-6)

@@ -18,7 +18,7 @@ from tacit.client.bounds import Bound, Unbounded
 from tacit.client.cohort import Cohort
 from tacit.client.noising import noise_memory, with_noise
 from tacit.client.sampling import Full, Sampling
-from tacit.client.span import span_update
+from tacit.client.span import SpanUpdates, span_updates
 from tacit.client.work import CommonWork
 from tacit.errors import count, known_step, positive
 from tacit.federation import Federation
@@ -94,13 +94,25 @@ class BoundedUpdate(CommonWork):
 
     def updates(self, point: Tensor, cohort: Cohort) -> Tensor:
         """Each client's update, in units of the local step: (clients, dim), neither bounded nor private."""
-        step = known_step(self.step_size) * self.schedule.factor(cohort.round)
-        if isinstance(self.sampling, Full):
-            grams = None if cohort.grams is None else partial(cohort.grams.of, cohort.clients)
-            fast = span_update(self.model, point, cohort.everything(), self.steps, step, grams)
-            if fast is not None:
-                return fast
-        return self._walk(point, cohort, step)
+        step = self._step(cohort)
+        fast = self._in_span(point, cohort, step)
+        return self._walk(point, cohort, step) if fast is None else fast.rows(0, len(cohort.clients))
+
+    def _in_span(self, point: Tensor, cohort: Cohort, step: float) -> SpanUpdates | None:
+        if not isinstance(self.sampling, Full):
+            return None
+        grams = None if cohort.grams is None else partial(cohort.grams.of, cohort.clients)
+        return span_updates(self.model, point, cohort.everything(), self.steps, step, grams)
+
+    def summed(self, point: Tensor, cohort: Cohort) -> Tensor | None:
+        """The sum of all clients' bounded updates, if it costs less than the updates."""
+        if type(self).message is not BoundedUpdate.message or cohort.weights is not None:
+            return None
+        fast = self._in_span(point, cohort, self._step(cohort))
+        return None if fast is None else self.bound.sums(fast)[0]
+
+    def _step(self, cohort: Cohort) -> float:
+        return known_step(self.step_size) * self.schedule.factor(cohort.round)
 
     def _walk(self, point: Tensor, cohort: Cohort, step: float) -> Tensor:
         model = BoundedModel(self.model, Unbounded())

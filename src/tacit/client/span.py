@@ -2,12 +2,14 @@
 
 A gradient of a linear model is A^T s, with A the client's records and s the slopes of its losses. So after any
 number of steps W = rho W_0 - A^T c, and the scores for the next slopes are rho A W_0 - (A A^T) c. Given the Gram
-matrix A A^T, a step costs records^2 instead of records x features, and W is computed once.
+matrix A A^T, a step costs records^2 instead of records x features, and W is computed once. The norm of A^T c
+follows from the Gram matrix, too: where only the sum of bounded updates is needed, no update is written out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -18,16 +20,82 @@ from tacit.models.linear import LinearModel
 from tacit.models.model import Model, flat_features
 from tacit.models.penalty import Ridge
 
+_TRUSTED = 0.02
+"""Norms are computed from Gram matrices only if at least this part of the squared length does not cancel."""
 
-def span_update(
+
+@dataclass(frozen=True)
+class SpanUpdates:
+    """The updates of several clients, as coefficients of their records; a bound takes them for its gradients.
+
+    `weighted_sums` adds all of them up, as if one client had them all.
+    """
+
+    model: LinearModel
+    coefficients: Tensor
+    """(clients, outputs, records)"""
+    features: Tensor
+    """(clients, records, features)"""
+    gram: Tensor
+    """(clients, records, records), with the intercept"""
+    offset: Tensor
+    """(dim,): what is in every update beside the records; zero without a penalty"""
+
+    @property
+    def dim(self) -> int:
+        return self.model.dim
+
+    @property
+    def counts(self) -> Tensor:
+        return torch.tensor([len(self.coefficients)])
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """The updates of some clients, written out."""
+        return self._written(slice(start, stop))
+
+    def _written(self, which: slice | Tensor) -> Tensor:
+        model, coefficients, features = self.model, self.coefficients[which], self.features[which]
+        size = model.features * model.outputs
+        way = features.new_empty(len(features), model.dim)
+        products = torch.bmm(coefficients, features).transpose(1, 2)
+        way[:, :size].view(-1, model.features, model.outputs).copy_(products)
+        if model.intercept:
+            way[:, size:] = coefficients.sum(2)
+        return way if not bool(self.offset.any()) else way.add_(self.offset)
+
+    def norms(self) -> Tensor:
+        """||A^T c||^2 = c^T A A^T c, in double precision; from the written updates where most of it cancels."""
+        squares = torch.mul(torch.bmm(self.coefficients, self.gram), self.coefficients).sum((1, 2)).double()
+        lengths = self.gram.diagonal(dim1=1, dim2=2).sqrt()[:, None]
+        reach = torch.mul(self.coefficients.abs(), lengths).sum(2).double().square().sum(1)
+        norms = squares.clamp(min=0).sqrt()
+        poor = ~(squares >= _TRUSTED * reach) if not bool(self.offset.any()) else torch.ones_like(norms) > 0
+        if bool(poor.any()):
+            norms[poor] = torch.linalg.vector_norm(self._written(poor), dim=1, dtype=torch.float64)
+        return norms
+
+    def weighted_sums(self, weights: Tensor) -> Tensor:
+        """The sum of all updates, each times its weight: (1, dim), by one product."""
+        model = self.model
+        weights = weights.to(self.coefficients)
+        # A client with weight zero adds zero, even if its update is not finite.
+        scaled = torch.where(weights[:, None, None] != 0, self.coefficients, 0.0) * weights[:, None, None]
+        flat = scaled.transpose(0, 1).reshape(model.outputs, -1)
+        total = torch.mm(flat, self.features.reshape(-1, model.features)).T.reshape(-1)
+        if model.intercept:
+            total = torch.cat([total, flat.sum(1)])
+        return (total + self.offset * weights.sum())[None]
+
+
+def span_updates(
     model: Model,
     point: Tensor,
     batch: Batch,
     steps: int,
     step: float,
     grams: Callable[[], Tensor] | None = None,
-) -> Tensor | None:
-    """(x - x_i) / step after `steps` full gradient steps of each client from x: (clients, dim).
+) -> SpanUpdates | None:
+    """(x - x_i) / step after `steps` full gradient steps of each client from x.
 
     It equals the plain computation up to rounding; None if it does not apply or would not be faster. `grams`
     gives the clients' A A^T if they are kept (`tacit.client.grams`).
@@ -59,8 +127,4 @@ def span_update(
         coefficients.addcmul_(weights, model.loss.slopes(scores, targets))
         rho *= shrink
     coefficients /= step
-    way = point.new_empty(batch.clients, model.dim)
-    way[:, :size].view(-1, model.features, outputs).copy_(torch.bmm(coefficients, features).transpose(1, 2))
-    if model.intercept:
-        way[:, size:] = coefficients.sum(2)
-    return way if rho == 1.0 else way.add_(point, alpha=(1 - rho) / step)
+    return SpanUpdates(model, coefficients, features, gram, point * ((1 - rho) / step))

@@ -109,6 +109,10 @@ class Work(Protocol):
         """What the same records released before the first round, if anything."""
         ...
 
+    def summed(self, point: Tensor, cohort: Cohort) -> Tensor | None:
+        """The sum of what the clients' `run` returns without noise, if it is cheaper than that: (length,)."""
+        ...
+
     def with_noise(self, noise: Noise) -> Self:
         """The same work with another kind of noise."""
         ...
@@ -203,6 +207,9 @@ class CommonWork:
 
     @property
     def before(self) -> SideRelease[float] | None:
+        return None
+
+    def summed(self, point: Tensor, cohort: Cohort) -> Tensor | None:
         return None
 
     def with_noise(self, noise: Noise) -> Self:

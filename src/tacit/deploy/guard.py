@@ -251,7 +251,8 @@ def check_trust(job: Job) -> None:
         )
     if job.summed and job.algorithm.trust.quorum and len(job.cohort(0)) != len(job.sites):
         raise RequestError(
-            "in a deployment with trust = 'sum' all sites take part in every round: leave out cohort"
+            "in a deployment with trust = 'sum' all sites take part in every round, because keys, quorum and "
+            "colluding are those of all sites: leave out cohort (only a simulation can have one)"
         )
 
 

@@ -229,13 +229,13 @@ class Job:
         """The algorithm, with everything that the parties must agree on."""
         if not self.crowd and not has_open_steps(self._parts):
             return self._parts
-        targets = [self._common_target()] if self.crowd else [self.target(site) for site in self.sites]
+        targets = self._targets()
         # Steps suit the noise of sites with the least number of records that the job states.
         made = plan(
             self._parts,
             self.blank(),
             rounds=self.rounds,
-            privacy=targets[0] if self.crowd else targets,
+            privacy=targets[0] if self.shuffled else targets,
             seed=self.recipe.seed,
             stream=self.recipe.stream or "",
             attended=self.attended,
@@ -243,23 +243,32 @@ class Job:
         )
         return made.algorithm
 
-    def _common_target(self) -> Target:
-        target, *others = {self.target(site) for site in self.sites}
-        if others:
+    def _targets(self) -> list[Target]:
+        """What is promised to every site, if that can be accounted for."""
+        targets = [self.target(site) for site in self.sites]
+        if len(set(targets)) > 1 and self.shuffled:
             # If another silo adds less noise than a silo assumes, it hides that silo less than is accounted for.
             raise RequestError("a promise about a crowd is one promise: give one epsilon and delta for all sites")
-        return target
+        if len(set(targets)) > 1 and self.summed and self.report is not None:
+            raise RequestError(
+                "with trust = 'sum' all sites add the noise of the one that needs the most, which depends on the "
+                "noise of every site's reports: give one epsilon and delta for all sites, or leave out report"
+            )
+        return targets
 
     @cached_property
     def shares(self) -> Calibration:
-        """With sums: the noise of every site, if each has the least number of records that the job states."""
-        target = self._common_target()
+        """With sums: the noise of every site, if each has the least number of records that the job states.
+
+        It serves the site that needs the most; those with a larger budget spend less than they allow.
+        """
+        targets = self._targets()
         return calibrate(
             self._parts,
             self.blank(),
             releases=self.most_releases(),
-            privacy=target,
-            also=self._reports(self.report_noise(target)),
+            privacy=targets,
+            also=self._reports(self.report_noise(targets[0])),
         )
 
     @cached_property

@@ -37,6 +37,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from tacit.data.schema import Schema, record_shape
 from tacit.deploy.flare.kits import Network, write_kits
+from tacit.deploy.guard import check_trust
 from tacit.deploy.identities import SIGNING_KEY, Identities, read_signing_key
 from tacit.deploy.job import Job, blank_records
 from tacit.deploy.mixing import PublicKeys
@@ -95,6 +96,7 @@ class Consortium:
                 raise RequestError(f"{name} must be at most 65535, not {getattr(self, name)}")
         if self.port == self.admin_port:
             raise RequestError(f"port and admin_port must differ; both are {self.port}")
+        check_trust(self.job)
         sites = len(self.job.sites)
         if count("quorum", self.quorum, at_least=0) > sites:
             raise RequestError(f"quorum = {self.quorum} is more than the number of silos, {sites}")
