@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -95,7 +96,7 @@ def as_torch(run: LoadedRun) -> nn.Module:
     """Implements `LoadedRun.to_torch`."""
     schema, half, middle = run.schema, 1.0, 0.0
     if schema is not None and not schema.target.classed:
-        half, middle = schema.target.half, schema.target.middle
+        half, middle = schema.target.half, schema.target.centre
     first = [] if schema is None else [Preparation(schema)]
     scores = plain_module(run.double.model, run.double.parameters)
     return nn.Sequential(*first, scores, _Answer(run.card.classes, half, middle)).eval()
@@ -109,14 +110,17 @@ def as_onnx(run: LoadedRun, path: Path) -> Path:
     columns = len(run.schema.columns) if run.schema is not None else run.card.feature_shape[0]
     example = torch.zeros(2, columns, dtype=torch.float64)
     rows = torch.export.Dim("rows")
-    program = torch.onnx.export(
-        as_torch(run),
-        (example,),
-        input_names=["values"],
-        output_names=["answers"],
-        dynamic_shapes=({0: rows},),
-        dynamo=True,
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch's exporter warns about parts of itself
+        program = torch.onnx.export(
+            as_torch(run),
+            (example,),
+            input_names=["values"],
+            output_names=["answers"],
+            dynamic_shapes=({0: rows},),
+            dynamo=True,
+            verbose=False,
+        )
     assert program is not None, "the exporter returns a program"
     program.save(path)
     return path
@@ -154,7 +158,7 @@ def as_sklearn(run: LoadedRun) -> Pipeline:
     bias = run.double.parameters[size:].numpy().copy() if model.intercept else np.zeros(model.outputs)
     fitted: Any
     if run.classes is None:
-        half, middle = (schema.target.half, schema.target.middle) if schema is not None else (1.0, 0.0)
+        half, middle = (schema.target.half, schema.target.centre) if schema is not None else (1.0, 0.0)
         fitted = LinearRegression()
         fitted.coef_, fitted.intercept_ = weights[0] * half, float(bias[0] * half + middle)
     else:
