@@ -361,3 +361,37 @@ def test_a_million_rows(tmp_path: Path) -> None:
     assert int(records) > 790_000
     assert float(seconds) < 20
     assert float(gigabytes) < 2
+
+
+class TestTypical:
+    """A unit that fits the range but not what is typical."""
+
+    SCHEMA = Schema(
+        Predicted("weight", "regression", range=(0, 300), typical=(40, 120)),
+        (Column("glucose", "number", "mg/dl", (0, 600), typical=(70, 200)),),
+        client="site",
+        test_share=0.0,
+    )
+
+    def frame(self, factor: float = 1.0, rows: int = 30) -> pd.DataFrame:
+        site, spread = ["a", "b"] * rows, np.linspace(-20, 20, 2 * rows)
+        own = np.where(np.array(site) == "b", factor, 1.0)
+        return pd.DataFrame({"site": site, "glucose": (110 + spread) * own, "weight": 80 + spread})
+
+    def test_mmol_for_mg_is_refused_with_the_client(self) -> None:
+        assert of(self.frame(), self.SCHEMA).clients == 2
+        with pytest.raises(DataError, match=r"client b: column 'glucose'.*70 to 200 mg/dl is typical"):
+            of(self.frame(1 / 18), self.SCHEMA)
+
+    def test_the_target_has_a_unit_too(self) -> None:
+        pounds = self.frame().assign(weight=lambda frame: 2.2 * frame["weight"])
+        with pytest.raises(DataError, match=r"client a: target 'weight'"):
+            of(pounds, self.SCHEMA)
+
+    def test_few_records_say_little(self) -> None:
+        assert of(self.frame(1 / 18, rows=10), self.SCHEMA).clients == 2
+
+    def test_it_survives_the_file(self) -> None:
+        assert Schema.from_toml(self.SCHEMA.to_toml()) == self.SCHEMA
+        with pytest.raises(RequestError, match="typical must be two numbers"):
+            Column("glucose", "number", range=(0, 1), typical=(3, 2))

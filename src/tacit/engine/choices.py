@@ -125,8 +125,7 @@ def question(recipe: Recipe, model: Model, federation: Federation, privacy: Priv
         omega=compressor.omega(model.dim) if compressor.unbiased else 0.0,
         diameter=parse_projection(said.get("projection", "none")).diameter,
         feature_norm=feature_norm(recipe),
-        # With a schema, targets are scaled to -1 to 1.
-        target_bound=1.0
+        target_bound=federation.schema.target.most
         if recipe.target_bound is None and federation.schema is not None
         else recipe.target_bound,
         mean_cohort=None if who.secret else who.typical(federation.clients),

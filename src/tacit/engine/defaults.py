@@ -44,6 +44,9 @@ A shorter bound loses nothing early on, when all gradients are long, and needs l
 COMPRESSORS = ("rand-k:0.01", "rand-k:0.05", "rand-k:0.1", "rand-k:0.3", "natural")
 """Compressors to choose from, strongest first."""
 
+SHORT_MESSAGE = 256
+"""Up to this many numbers, a kilobyte, no message is compressed: that saves nothing that is worth its noise."""
+
 SUMMABLE = tuple(spec for spec in COMPRESSORS if spec.startswith("rand-k"))
 """Those whose messages can be added up under masks."""
 
@@ -111,9 +114,12 @@ def good_weights(recipe: Recipe, federation: Federation) -> Weights:
 def good_clip_norm(asked: Asked) -> float:
     """A share of the length of a record's gradient before training, from public numbers alone."""
     scale = feature_scale(asked.model, asked.feature_norm)
-    # Half of the largest target is a large residual of an untrained model.
-    residual = asked.target_bound / 2 if asked.federation.classes is None and asked.target_bound else 1.0
-    return CLIP_SHARE * scale * residual
+    if asked.federation.classes is not None or not asked.target_bound:
+        return CLIP_SHARE * scale
+    # Half of the largest target is a large residual of an untrained model. A schema scales half of a range to 1;
+    # if the usual value is near an end, the other tail is long, and clipping it would pull all predictions down.
+    largest = asked.target_bound if asked.federation.schema is None else asked.target_bound**2
+    return CLIP_SHARE * scale * largest / 2
 
 
 def _good_batch(asked: Asked, privacy: Privacy, rounds: int) -> dict[str, Any]:
@@ -131,6 +137,8 @@ def _good_compressor(asked: Asked, batch: float | None, privacy: Privacy, rounds
     if privacy == "none":
         return str(asked.usual["compressor"])
     dim = asked.model.dim
+    if dim <= SHORT_MESSAGE:
+        return "identity"
     alone = mean_noise(asked.rate(batch), _records(asked), _releases(asked, rounds), _strictest(privacy))
     plain = _expected(asked, rounds, alone)
     for spec in COMPRESSORS if asked.shares == 1 else SUMMABLE:

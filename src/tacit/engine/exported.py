@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -97,7 +98,7 @@ def as_torch(run: LoadedRun) -> nn.Module:
     """Implements `LoadedRun.to_torch`."""
     schema, half, middle = run.schema, 1.0, 0.0
     if schema is not None and not schema.target.classed:
-        half, middle = schema.target.half, schema.target.middle
+        half, middle = schema.target.half, schema.target.centre
     first: list[nn.Module] = [] if schema is None else [Preparation(schema)]
     if run.trained.features_by is not None:
         first.append(_plain(run.trained.features_by.module))
@@ -135,14 +136,17 @@ def as_onnx(run: LoadedRun, path: Path) -> Path:
     shape = (len(run.schema.columns),) if run.schema is not None else run.card.feature_shape
     example = torch.zeros(2, *shape, dtype=torch.float64)
     rows = torch.export.Dim("rows")
-    program = torch.onnx.export(
-        as_torch(run),
-        (example,),
-        input_names=["values"],
-        output_names=["answers"],
-        dynamic_shapes=({0: rows},),
-        dynamo=True,
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch's exporter warns about parts of itself
+        program = torch.onnx.export(
+            as_torch(run),
+            (example,),
+            input_names=["values"],
+            output_names=["answers"],
+            dynamic_shapes=({0: rows},),
+            dynamo=True,
+            verbose=False,
+        )
     assert program is not None, "the exporter returns a program"
     program.save(path)
     return path
@@ -182,7 +186,7 @@ def as_sklearn(run: LoadedRun) -> Pipeline:
     bias = run.double.parameters[size:].numpy().copy() if model.intercept else np.zeros(model.outputs)
     fitted: Any
     if run.classes is None:
-        half, middle = (schema.target.half, schema.target.middle) if schema is not None else (1.0, 0.0)
+        half, middle = (schema.target.half, schema.target.centre) if schema is not None else (1.0, 0.0)
         fitted = LinearRegression()
         fitted.coef_, fitted.intercept_ = weights[0] * half, float(bias[0] * half + middle)
     else:

@@ -112,7 +112,7 @@ class LoadedRun:
         if self.schema is None:
             return found
         target = self.schema.target
-        number: Vector = target.middle + target.half * found
+        number: Vector = target.centre + target.half * found
         return number
 
     def predict_proba(self, rows: pd.DataFrame | Vector | Tensor) -> Vector:
@@ -163,7 +163,7 @@ class LoadedRun:
                     weights[position] *= 2
             if self.classes is None:
                 target = self.schema.target
-                weights, bias = weights * target.half, bias * target.half + target.middle
+                weights, bias = weights * target.half, bias * target.half + target.centre
         labels = ["coefficient"] if model.outputs == 1 else [str(name) for name in self.classes or ()]
         table = pd.DataFrame(np.vstack([weights, bias]), index=[*names, "intercept"], columns=labels)
         table.insert(0, "unit", [*units, ""])

@@ -50,7 +50,8 @@ def outlook(plan: Plan) -> Outlook | None:
     )
     ratio = 1 / (known.unit_noise * math.sqrt(known.dim))
     recipe = plan.recipe
-    if plan.federation.classes is None and recipe is not None and recipe.target_bound is None:
+    unknown = plan.federation.classes is None and plan.federation.schema is None
+    if unknown and recipe is not None and recipe.target_bound is None:
         said = (
             "The size of the targets is not known; bound and steps assume about "
             f"{plan.algorithm.work.bound.norm(known.dim) / feature_scale(plan.algorithm.work.model):.2g}. Set "

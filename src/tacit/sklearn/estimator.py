@@ -131,7 +131,7 @@ class FederatedEstimator(Federated):
             return self.classes_[predicted]
         if self.schema is None:
             return predicted
-        return np.asarray(self.schema_.target.middle + self.schema_.target.half * predicted)
+        return np.asarray(self.schema_.target.centre + self.schema_.target.half * predicted)
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> AnyArray:

@@ -125,7 +125,7 @@ class FederatedLinear(Federated):
         self.intercept_: Any = rows[model.features].copy() if model.intercept else np.zeros(model.outputs)
         if self.schema is not None and not self.schema_.target.classed:
             target = self.schema_.target
-            self.coef_, self.intercept_ = self.coef_ * target.half, self.intercept_ * target.half + target.middle
+            self.coef_, self.intercept_ = self.coef_ * target.half, self.intercept_ * target.half + target.centre
 
     def _scores(self, X: Any) -> AnyArray:
         rows = self._checked(X)

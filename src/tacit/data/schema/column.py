@@ -47,6 +47,8 @@ class Column:
     range : the public range of a number, or of a date as days since 1970. Values outside count as its ends.
     middle : a usual value of a number, publicly known; by default the middle of the range. It becomes 0, and gaps
         count as it.
+    typical : the public interval in which the median of every client lies. A client whose median lies elsewhere
+        is refused: it has another unit (mmol/l for mg/dl, cm for m), even if its values are within the range.
     scale : "linear", or "log" for positive numbers that spread over orders of magnitude.
     categories : every value of a category, as text.
     other : whether any other value is allowed and counts as one more category, called "other".
@@ -62,6 +64,7 @@ class Column:
     unit: str = ""
     range: tuple[float, float] | None = None
     middle: float | None = None
+    typical: tuple[float, float] | None = None
     scale: str = "linear"
     categories: tuple[str, ...] = ()
     other: bool = False
@@ -94,6 +97,7 @@ class Column:
             raise RequestError(f"{where}: range must be two numbers, the smaller one first, not {self.range!r}")
         if self.middle is not None and not low <= self.middle <= high:
             raise RequestError(f"{where}: middle = {self.middle!r} must lie in its range, {low:g} to {high:g}")
+        _check_typical(where, self.typical)
         if self.scale == "log" and low <= 0:
             raise RequestError(f"{where}: a logarithmic scale needs a range above 0, not {self.range!r}")
 
@@ -124,6 +128,10 @@ class Predicted:
     task: str
     classes: tuple[str, ...] = ()
     range: tuple[float, float] | None = None
+    middle: float | None = None
+    """a usual value of a number, publicly known: 0 for the model, which starts there"""
+    typical: tuple[float, float] | None = None
+    """the public interval in which the median of every client lies; others are refused as in another unit"""
     unit: str = ""
     missing: str = "refuse"
     """"refuse" a table in which the target has gaps, or "leave-out" such rows, whose number is then public"""
@@ -148,6 +156,9 @@ class Predicted:
                 f"{where}: task = {self.task!r} needs the target's public range, such as range = [0, 1000], not "
                 f"{self.range!r}. It must not be taken from the records: the largest one is somebody's"
             )
+        if self.middle is not None and not self.range[0] <= self.middle <= self.range[1]:
+            raise RequestError(f"{where}: middle = {self.middle!r} must lie in its range, {list(self.range)}")
+        _check_typical(where, self.typical)
 
     @property
     def classed(self) -> bool:
@@ -155,16 +166,27 @@ class Predicted:
         return self.task in ("binary", "multiclass")
 
     @property
-    def middle(self) -> float:
-        """The middle of the range of a number: 0 for the model."""
+    def centre(self) -> float:
+        """What becomes 0 for the model: a usual value, or the middle of the range."""
         low, high = self.range or (0.0, 0.0)
-        return (low + high) / 2
+        return (low + high) / 2 if self.middle is None else self.middle
 
     @property
     def half(self) -> float:
         """Half of the range of a number: 1 for the model."""
         low, high = self.range or (-1.0, 1.0)
         return (high - low) / 2
+
+    @property
+    def most(self) -> float:
+        """The largest absolute number that the model is given: 1 without a middle of its own, at most 2."""
+        low, high = self.range or (-1.0, 1.0)
+        return max(high - self.centre, self.centre - low) / self.half
+
+
+def _check_typical(where: str, typical: tuple[float, float] | None) -> None:
+    if typical is not None and not typical[0] < typical[1]:
+        raise RequestError(f"{where}: typical must be two numbers, the smaller one first, not {typical!r}")
 
 
 def _check_categories(where: str, values: tuple[str, ...], setting: str, least: int) -> None:

@@ -6,7 +6,6 @@ records and listed under `looked_at`; a run refuses it until somebody confirms t
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +24,9 @@ from tacit.data.schema.guess import (
     distinct,
     is_number,
     known_range,
+    nice_middle,
     nice_range,
+    within_reach,
     without_gaps,
 )
 from tacit.data.schema.plain import as_text
@@ -47,9 +48,6 @@ RARE = 0.01
 """If a column has many categories, those below this share of the rows become "other"."""
 
 LOOKED = "looked at: taken from the records. Is it public?"
-CENTRAL = (0.4, 0.6)
-"""If the median lies elsewhere in the range, it is proposed as the column's middle."""
-
 SKEWED = 20.0
 """From this ratio of the 99th percentile to the median on, a logarithmic scale is proposed."""
 
@@ -169,10 +167,14 @@ def _predicted(column: pd.Series[Any], task: str | None, comments: dict[str, str
         return Predicted(name, task, classes=tuple(values), missing=missing, gaps=gaps)
     if not numeric:
         raise RequestError(f"target {name!r} must hold numbers for task = {task!r}")
-    low, high = nice_range(known.to_numpy(dtype=np.float64), share=0.0)
+    numbers = known.to_numpy(dtype=np.float64)
+    low, high = nice_range(within_reach(numbers), share=0.0)
+    low = max(low, 0.0) if task == "count" else low
     comments["target.range"] = LOOKED
-    range = (max(low, 0.0) if task == "count" else low, high)
-    return Predicted(name, task, range=range, missing=missing, gaps=gaps)
+    middle = nice_middle(numbers, low, high)
+    if middle is not None:
+        comments["target.middle"] = LOOKED
+    return Predicted(name, task, range=(low, high), middle=middle, missing=missing, gaps=gaps)
 
 
 def _column(name: str, column: pd.Series[Any], comments: dict[str, str]) -> Column | str:
@@ -240,13 +242,10 @@ def _number(name: str, known: pd.Series[Any], values: int, comments: dict[str, s
         return Column(name, "number", usual[2], (usual[0], usual[1]))
     comments[f"{name}.range"] = LOOKED
     low, high = np.quantile(numbers, [0.01, 0.99])
-    middle = float(np.median(numbers))
     start, end = nice_range(numbers, 0.01)
-    if low > 0 and middle > 0 and high / middle > SKEWED:
+    if low > 0 and high > SKEWED * float(np.median(numbers)):
         return Column(name, "number", range=(start, end), scale="log")
-    if CENTRAL[0] <= (middle - start) / (end - start) <= CENTRAL[1]:
-        return Column(name, "number", range=(start, end))
-    comments[f"{name}.middle"] = LOOKED
-    unit = 10.0 ** math.floor(math.log10(end - start) - 1)
-    usual_value = float(f"{round(middle / unit) * unit:.12g}")
-    return Column(name, "number", range=(start, end), middle=min(max(usual_value, start), end))
+    middle = nice_middle(numbers, start, end)
+    if middle is not None:
+        comments[f"{name}.middle"] = LOOKED
+    return Column(name, "number", range=(start, end), middle=middle)

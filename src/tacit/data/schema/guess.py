@@ -65,6 +65,12 @@ LARGE_GAP_NUMBERS = frozenset([999, 9999, 99999])
 MOSTLY, FEW_WORDS = 0.9, 10
 """A column is one of numbers if at least this share of it is, with at most so many different words in between."""
 
+CENTRAL = (0.4, 0.6)
+"""If the median lies elsewhere in the range, it is proposed as the middle."""
+
+TAIL = 0.01
+"""The share of a target's values at each end that a range need not reach."""
+
 DAYS = (
     "%d/%m/%Y",
     "%m/%d/%Y",
@@ -168,6 +174,28 @@ def nice_range(numbers: Vector, share: float) -> tuple[float, float]:
         digit = 10.0 ** math.floor(math.log10(low))
         start = math.floor(low / digit) * digit
     return float(f"{start:.12g}"), float(f"{end:.12g}")
+
+
+def nice_middle(numbers: Vector, low: float, high: float) -> float | None:
+    """The median, rounded, as a usual value of these numbers; None if it is about the middle of their range."""
+    median = float(np.median(numbers))
+    if CENTRAL[0] <= (median - low) / (high - low) <= CENTRAL[1]:
+        return None
+    unit = 10.0 ** math.floor(math.log10(high - low) - 1)
+    return min(max(float(f"{round(median / unit) * unit:.12g}"), low), high)
+
+
+def within_reach(numbers: Vector) -> Vector:
+    """The numbers without the far ends of long tails, which would widen the range and so the noise.
+
+    >>> float(within_reach(np.array([*range(101), 4000.0])).max())
+    119.786
+    """
+    low, high = np.quantile(numbers, [TAIL, 1 - TAIL])
+    reach = (high - low) / 5
+    if reach == 0:
+        return numbers
+    return np.clip(numbers, low - reach, high + reach)
 
 
 def distinct(known: pd.Series[Any]) -> list[str]:

@@ -36,8 +36,8 @@ def built(kind: Any, where: str, own: Mapping[str, Any]) -> Any:
             if not isinstance(values[name], list):
                 raise RequestError(f"{name} of {where} must be a list, not {values[name]!r}")
             values[name] = tuple(as_text(value) for value in values[name])
-    if "range" in values:
-        values["range"] = _range(where, values["range"])
+    for name in values.keys() & {"range", "typical"}:
+        values[name] = _range(where, name, values[name])
     if "middle" in values:
         values["middle"] = _as_number(where, values["middle"])
     try:
@@ -46,9 +46,9 @@ def built(kind: Any, where: str, own: Mapping[str, Any]) -> Any:
         raise RequestError(f"{where} is not complete: {error}") from error
 
 
-def _range(where: str, value: Any) -> tuple[float, float]:
+def _range(where: str, name: str, value: Any) -> tuple[float, float]:
     if not isinstance(value, list | tuple) or len(value) != 2:
-        raise RequestError(f"range of {where} must be two numbers or two dates, not {value!r}")
+        raise RequestError(f"{name} of {where} must be two numbers or two dates, not {value!r}")
     return _as_number(where, value[0]), _as_number(where, value[1])
 
 

@@ -19,7 +19,7 @@ from tacit.data.frames import check_columns
 from tacit.data.schema.draft import draft_schema
 from tacit.data.schema.encode import encode, terms
 from tacit.data.schema.schema import Schema
-from tacit.data.schema.values import table_values, target_values, usable_rows
+from tacit.data.schema.values import check_typical, table_values, target_values, usable_rows
 from tacit.errors import DataError, RequestError
 from tacit.federation import Federation
 
@@ -128,11 +128,14 @@ class _Prepared:
         if frame.empty:
             raise DataError(f"{source.where} holds no records with a target, client and person; leave it out")
         values = table_values(frame, schema, source.where)
+        clients = None if source.client is not None else _labels(frame, schema.client, source.where, "client")
+        if schema.tells_units:
+            _check_units(frame, schema, values, clients, source.where)
         return cls(
             encode(values, schema),
             target_values(frame, schema.target, source.where),
             _labels(frame, schema.person, source.where, "person"),
-            None if source.client is not None else _labels(frame, schema.client, source.where, "client"),
+            clients,
         )
 
     @classmethod
@@ -157,6 +160,19 @@ def _labels(frame: pd.DataFrame, column: str | None, where: str, what: str) -> V
         )
     labels: Vector = frame[column].to_numpy()
     return labels
+
+
+def _check_units(frame: pd.DataFrame, schema: Schema, values: Vector, clients: Vector | None, where: str) -> None:
+    """Every client's columns, compared with what is typical."""
+    import pandas as pd
+
+    if clients is None:
+        check_typical(frame, schema, values, where)
+        return
+    codes, names = pd.factorize(clients)
+    for code, name in enumerate(names):
+        own = np.flatnonzero(codes == code)
+        check_typical(frame.iloc[own], schema, values[own], f"{where}, client {name}")
 
 
 def _dealt(rows: _Prepared, clients: int) -> Vector:

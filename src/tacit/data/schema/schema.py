@@ -95,6 +95,11 @@ class Schema:
         return len(self.target.classes) if self.target.classed else None
 
     @property
+    def tells_units(self) -> bool:
+        """Whether it says what is typical of a column, so that a client's unit can be checked."""
+        return self.target.typical is not None or any(column.typical is not None for column in self.columns)
+
+    @property
     def peeks(self) -> tuple[str, ...]:
         """What a guarantee must list as taken as public, because it came from the records."""
         if not self.looked_at:
@@ -225,4 +230,6 @@ def _column_values(column: Column) -> dict[str, Any]:
     if column.type == "date" and column.range is not None:
         first = datetime.date(1970, 1, 1)
         values["range"] = [first + datetime.timedelta(days=day) for day in column.range]
+    if column.type == "date" and column.typical is not None:
+        values["typical"] = [datetime.date(1970, 1, 1) + datetime.timedelta(days=day) for day in column.typical]
     return values

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 MOST_OUTSIDE = 0.5
 """If a larger share of a column lies outside its public range, it is taken to be in another unit."""
 
+ENOUGH_FOR_A_MEDIAN = 20
+"""With fewer known values, a client's median is not compared with what is typical."""
+
 _WRITTEN_NUMBER = r"[+-]?\s*[$€£]?\s*(?:\d+|\d{1,3}(?:,\d{3})+)(?:\.\d+)?\s*[%$€£]?"
 _DECORATION = r"[$€£%,\s]"
 
@@ -59,8 +62,28 @@ def target_values(frame: pd.DataFrame, target: Predicted, where: str) -> Vector:
     if target.task == "count" and bool(((numbers < 0) | (numbers != np.round(numbers))).any()):
         raise DataError(f"{name} is a count, but some values are not whole numbers of at least 0")
     _check_unit(numbers, low, high, name, target.unit)
-    scaled: Vector = (np.clip(numbers, low, high) - target.middle) / target.half
+    scaled: Vector = (np.clip(numbers, low, high) - target.centre) / target.half
     return scaled
+
+
+def check_typical(frame: pd.DataFrame, schema: Schema, values: Vector, where: str) -> None:
+    """Refuses a client whose median of a column lies outside the interval that the schema calls typical.
+
+    The rows are those of one client; `values` are theirs, of `table_values`. Of few values, a median says little.
+    """
+    said = [(f"column {c.name!r}", c.typical, c.unit, values[:, k]) for k, c in enumerate(schema.columns)]
+    if schema.target.typical is not None:
+        numbers = _numbers(with_gaps(frame[schema.target.column], schema.target.gaps), where)
+        said.append((f"target {schema.target.column!r}", schema.target.typical, schema.target.unit, numbers))
+    for name, typical, unit, column in said:
+        known = column[~np.isnan(column)] if typical is not None else column[:0]
+        if typical is None or len(known) < ENOUGH_FOR_A_MEDIAN:
+            continue
+        if not typical[0] <= np.median(known) <= typical[1]:
+            raise DataError(
+                f"{where}: {name}: half of the values lie above {np.median(known):g}, but {typical[0]:g} to "
+                f"{typical[1]:g}{f' {unit}' if unit else ''} is typical. Is it in another unit? Convert it"
+            )
 
 
 def usable_rows(frame: pd.DataFrame, schema: Schema, where: str) -> pd.DataFrame:
