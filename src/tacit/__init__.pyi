@@ -20,6 +20,8 @@ from tacit._version import __version__ as __version__
 from tacit.engine.plan import Plan as Plan
 from tacit.engine.plan import make_plan as make_plan
 from tacit.engine.plan import plan as plan
+from tacit.engine.private import PrivateTraining as PrivateTraining
+from tacit.engine.private import make_private as make_private
 from tacit.engine.simulate import simulate as simulate
 from tacit.engine.run import Run as Run
 from tacit.engine.history import History as History
@@ -89,6 +91,7 @@ from tacit.models import Quadratic as Quadratic
 from tacit.models import Ridge as Ridge
 from tacit.models import SigmoidNetwork as SigmoidNetwork
 from tacit.models.registry import build_model as build_model
+from tacit.models.fixes import fix as fix
 
 # What a client does: sampling, bound, estimator, noise, work.
 from tacit.client.cohort import Cohort as Cohort

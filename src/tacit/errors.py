@@ -43,7 +43,9 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> RequestError:
     unknown compressor 'rnd-k'; did you mean 'rand-k'? Known: natural, rand-k
     """
     names = sorted(known)
-    close = difflib.get_close_matches(name, [known for known in names if known != name], n=3, cutoff=0.5)
+    others = [known for known in names if known != name]
+    longer = [known for known in others if known.startswith(name)]
+    close = list(dict.fromkeys(longer + difflib.get_close_matches(name, others, n=3, cutoff=0.5)))[:3]
     if close and len(names) > _MANY_NAMES:
         return RequestError(f"unknown {kind} {name!r}; did you mean {' or '.join(repr(c) for c in close)}?")
     hint = f"; did you mean {' or '.join(repr(c) for c in close)}?" if close else "."

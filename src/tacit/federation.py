@@ -24,7 +24,6 @@ from tacit.privacy.promises.terms import RECORD_COUNTS
 
 if TYPE_CHECKING:
     import pandas as pd
-    from torch.utils.data import Dataset
 
     from tacit.data.encode import Arrays, Task
     from tacit.data.features import FeatureMap
@@ -211,12 +210,28 @@ class Federation:
 
     @classmethod
     def from_datasets(
-        cls, datasets: Sequence[Dataset[Any]], *, test: Dataset[Any] | None = None, **options: Any
+        cls,
+        datasets: Sequence[Any],
+        *,
+        test: Any = None,
+        inputs: str | None = None,
+        target: str = "label",
+        **options: Any,
     ) -> Federation:
-        """A federation from map-style PyTorch data sets of (features, label) items, one per client."""
+        """A federation from one data set per client.
+
+        Args:
+            datasets: map-style PyTorch data sets, `DataLoader`s, Hugging Face `datasets.Dataset`s, or (features,
+                targets) pairs.
+            test: test records in the same form.
+            inputs: for items that are dictionaries, and for Hugging Face: the column of features. By default the
+                only column that is not the target.
+            target: likewise, the column to predict.
+            options: as in `from_clients`.
+        """
         from tacit.data import build
 
-        return build.from_datasets(datasets, test=test, **options)
+        return build.from_datasets(datasets, test=test, inputs=inputs, target=target, **options)
 
     def __repr__(self) -> str:
         return self.describe()

@@ -212,7 +212,7 @@ def calibrate(
         deltas=deltas,
         adjacency=adjacency,
         unit=work.unit,
-        public=tuple(dict.fromkeys((*work.public, *federation.peeks))),
+        public=tuple(dict.fromkeys((*work.public, *federation.peeks, *getattr(work.model, "public", ())))),
     )
     spent = [event(group.size, group.noise_multiplier) for group in groups]
     guarantee = promise(

@@ -68,6 +68,7 @@ Compressor = Annotated[
     str | None, typer.Option(help="identity, rand-k:0.05, rand-k:128, qsgd:16, natural, joined by +.")
 ]
 Seed = Annotated[int | None, typer.Option(help="Seed of all randomness. Seeded noise is for research only.")]
+Device = Annotated[str | None, typer.Option(help="Where gradients are computed: cpu, cuda, cuda:1. [dim]cpu[/]")]
 Evaluate = Annotated[
     float | None,
     typer.Option(
@@ -109,6 +110,7 @@ OF_A_RECIPE = {
     "step": Step,
     "evaluate": Evaluate,
     "seed": Seed,
+    "device": Device,
 }
 """The options that set something in a recipe."""
 

@@ -167,7 +167,8 @@ class Unbounded:
         return math.inf
 
     def sums(self, gradients: Gradients) -> Tensor:
-        return gradients.weighted_sums(torch.ones(int(gradients.counts.sum())))
+        where = gradients.rows(0, 0).device
+        return gradients.weighted_sums(torch.ones(int(gradients.counts.sum()), device=where))
 
 
 BOUNDS: dict[str, Callable[[float], Bound]] = {

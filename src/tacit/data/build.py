@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
+from tacit.data.datasets_given import declared_classes, items_of
 from tacit.data.encode import (
     Arrays,
     Grouping,
@@ -83,11 +83,14 @@ def from_frame(
 
 
 def from_datasets(
-    datasets: Sequence[Dataset[Any]], *, test: Dataset[Any] | None = None, **options: Any
+    datasets: Sequence[Any], *, test: Any = None, inputs: str | None = None, target: str = "label", **options: Any
 ) -> Federation:
     """Implements `Federation.from_datasets`."""
-    clients = [_items(dataset, f"client {position}") for position, dataset in enumerate(datasets)]
-    return from_clients(clients, test=None if test is None else _items(test, "the test set"), **options)
+    clients = [items_of(one, f"client {place}", inputs, target) for place, one in enumerate(datasets)]
+    kept = None if test is None else items_of(test, "the test set", inputs, target)
+    if "classes" not in options and datasets and (named := declared_classes(datasets[0], target)):
+        options["classes"] = named
+    return from_clients(clients, test=kept, **options)
 
 
 def _assemble(
@@ -128,21 +131,3 @@ def _check_client(client: str, features: Vector, targets: Vector, shape: tuple[i
         raise DataError(f"client {client}: records have shape {features.shape[1:]}, those of the first {shape}")
     if targets.shape != features.shape[:1]:
         raise DataError(f"client {client}: {len(features)} records but targets of shape {targets.shape}")
-
-
-def _items(dataset: Dataset[Any], owner: str) -> tuple[Vector, Vector]:
-    """All (features, label) items of a map-style data set, as two arrays."""
-    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
-        raise DataError(f"{owner}: data sets must be map-style, with a length, not {type(dataset).__name__}")
-    if len(dataset) == 0:
-        raise DataError(f"{owner} has no records; every client needs at least one: leave it out")
-    if isinstance(dataset, TensorDataset) and len(dataset.tensors) == 2:
-        features, labels = dataset.tensors
-        return to_numpy(features, f"{owner}: features"), to_numpy(labels, f"{owner}: targets")
-    try:
-        pairs = [(torch.as_tensor(item), label) for item, label in (dataset[i] for i in range(len(dataset)))]
-        return torch.stack([item for item, _ in pairs]).numpy(), np.asarray([label for _, label in pairs])
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise DataError(
-            f"{owner}: need (tensor, label) pairs of one shape; turn images into tensors first ({error})"
-        ) from error

@@ -22,6 +22,9 @@ from tacit.data.scattering import IMAGES_AT_A_TIME, Scattering
 from tacit.data.sources import cache_dir
 from tacit.errors import RequestError, count, positive, unknown_name
 
+LEAST_VARIANCE = 1e-9
+"""Added to a group's variance: far below that of second-layer paths, and far above what rounding makes."""
+
 JOIN = "+"
 """Between two maps that are applied one after the other."""
 
@@ -45,19 +48,23 @@ class FeatureMap:
     """the norm of any record's features is at most this"""
     public: tuple[str, ...] = ()
     """what a guarantee has to take as public"""
+    device: str = "cpu"
+    """where features are computed; they stay where the records are"""
 
     def __call__(self, records: Tensor) -> Tensor:
         """The features of every record."""
         rows = records[:1] if records.stride(0) == 0 else records  # one record repeated stands in for all
+        module = self.module.to(self.device)
         with torch.no_grad():
-            found = torch.cat([self.module(part) for part in rows.split(64 * IMAGES_AT_A_TIME)])
+            parts = rows.split(64 * IMAGES_AT_A_TIME)
+            found = torch.cat([module(part.to(self.device)).to(part.device) for part in parts])
         return found.expand(len(records), *found.shape[1:]) if len(found) < len(records) else found
 
     def then(self, other: FeatureMap) -> FeatureMap:
         """This map, followed by another one."""
         both = nn.Sequential(self.module, other.module)
         public = tuple(dict.fromkeys((*self.public, *other.public)))
-        return FeatureMap(f"{self.spec}{JOIN}{other.spec}", self.shape, both, other.norm, public)
+        return FeatureMap(f"{self.spec}{JOIN}{other.spec}", self.shape, both, other.norm, public, self.device)
 
 
 def build_features(spec: str, shape: tuple[int, ...]) -> FeatureMap:
@@ -90,7 +97,7 @@ def made_shape(made: FeatureMap | None, shape: tuple[int, ...]) -> tuple[int, ..
 
 def _number(spec: str, text: str) -> float:
     try:
-        return float(text)
+        return int(text) if text.strip().isdigit() else float(text)
     except ValueError:
         raise RequestError(f"data.features = {spec!r}: {text!r} is not a number") from None
 
@@ -139,7 +146,7 @@ class _NormalisedScattering(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         paths = self.scattering(images.float())
-        flat = nn.functional.group_norm(paths.flatten(1, 2), self.groups).flatten(1)
+        flat = nn.functional.group_norm(paths.flatten(1, 2), self.groups, eps=LEAST_VARIANCE).flatten(1)
         return (flat / math.sqrt(flat.shape[1])).to(images.dtype)
 
 
@@ -164,7 +171,7 @@ class _RandomFourier(nn.Module):
 
 
 def _scattering(
-    spec: str, shape: tuple[int, ...], scales: float = 2, angles: float = 8
+    spec: str, shape: tuple[int, ...], scales: int = 2, angles: int = 8
 ) -> tuple[nn.Module, float | None]:
     channels, height, width = image_shape(spec, shape)
     made = Scattering(
@@ -179,7 +186,7 @@ def _scattering(
     return nn.Sequential(_Image((channels, height, width)), _NormalisedScattering(made, groups)), 1.0
 
 
-def _downsample(spec: str, shape: tuple[int, ...], factor: float = 2) -> tuple[nn.Module, float | None]:
+def _downsample(spec: str, shape: tuple[int, ...], factor: int = 2) -> tuple[nn.Module, float | None]:
     image = image_shape(spec, shape)
     factor = count("data.features: downsample", factor)
     if factor > min(image[1:]):
@@ -188,7 +195,7 @@ def _downsample(spec: str, shape: tuple[int, ...], factor: float = 2) -> tuple[n
 
 
 def _random(
-    spec: str, shape: tuple[int, ...], number: float = 1000, width: float | None = None
+    spec: str, shape: tuple[int, ...], number: int = 1000, width: float | None = None
 ) -> tuple[nn.Module, float | None]:
     features = math.prod(shape)
     # Features of about 1/2 each differ by a distance of this order.

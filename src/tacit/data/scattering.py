@@ -67,7 +67,8 @@ class Scattering(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """The features of every image."""
         parts = [self._paths(part) for part in images.flatten(0, 1).split(IMAGES_AT_A_TIME)]
-        return torch.cat(parts).unflatten(0, images.shape[:2])
+        together: Tensor = torch.cat(parts).unflatten(0, images.shape[:2])
+        return together
 
     def _paths(self, images: Tensor) -> Tensor:
         """(images, height, width) to (images, paths, rows, columns)."""
@@ -98,7 +99,8 @@ class Scattering(nn.Module):
         total = products[0][..., 0, :, :] * products[1][..., 0, :, :]
         for alias in range(1, factor**2):
             total = total + products[0][..., alias, :, :] * products[1][..., alias, :, :]
-        return torch.fft.ifft2(total / factor**2).abs()
+        moduli: Tensor = torch.fft.ifft2(total / factor**2).abs()
+        return moduli
 
     def _means(self, moduli: Tensor, level: int) -> Tensor:
         """Averages over Gaussian windows at every 2^scales-th pixel of the image itself, without the margin."""
@@ -110,7 +112,8 @@ def _aliases(spectrum: Tensor, factor: int) -> Tensor:
     """The parts of a spectrum that become one if only every factor-th pixel is kept: (..., parts, y, x)."""
     rows, columns = (size // factor for size in spectrum.shape[-2:])
     parts = spectrum.unflatten(-1, (factor, columns)).unflatten(-3, (factor, rows))
-    return parts.transpose(-3, -2).flatten(-4, -3)
+    together: Tensor = parts.transpose(-3, -2).flatten(-4, -3)
+    return together
 
 
 def morlet(rows: int, columns: int, scale: int, angle: float, slant: float) -> Tensor:
@@ -128,7 +131,8 @@ def morlet(rows: int, columns: int, scale: int, angle: float, slant: float) -> T
     wavelet = wave - window * (wave.sum() / window.sum())
     norm = 2 * math.pi * sigma**2 / slant
     # The spectrum of a wave that is symmetric about the origin is real.
-    return torch.fft.fft2(wavelet / norm).real.float()
+    spectrum: Tensor = torch.fft.fft2(wavelet / norm).real.float()
+    return spectrum
 
 
 def _centred(size: int) -> Tensor:

@@ -171,7 +171,9 @@ class Terms:
         elif not sizes_are_public(work) and (least := max(policy.min_records, self.job.min_records or 1)) > 1:
             # A site with fewer records would not take part.
             sizes = (f"that the site has at least {least} records",)
-        return tuple(dict.fromkeys((*work.public, *sizes, *self.federation.peeks)))
+        return tuple(
+            dict.fromkeys((*work.public, *sizes, *self.federation.peeks, *getattr(work.model, "public", ())))
+        )
 
     def _report_facts(self, report: Report) -> dict[str, Any]:
         return {**vars(report), "noise_multiplier": self.report_noise}

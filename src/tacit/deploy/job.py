@@ -46,6 +46,7 @@ from tacit.deploy.identities import Identities
 from tacit.deploy.report import Report, report_values
 from tacit.engine.choices import feature_norm, with_defaults
 from tacit.engine.files import toml_values
+from tacit.engine.fronts import as_given, model_and_records, with_features, without_front
 from tacit.engine.plan import Plan, algorithm_of, plan
 from tacit.engine.recipe import Recipe
 from tacit.engine.round import broadcast, server_start
@@ -53,7 +54,6 @@ from tacit.engine.targets import client_target, for_each_client
 from tacit.errors import RequestError, count, unknown_name
 from tacit.federation import Federation
 from tacit.models.model import Model
-from tacit.models.registry import build_model
 from tacit.noise.additive import Noise, build_noise
 from tacit.noise.randomness import Purpose, Randomness
 from tacit.privacy import Adjacency, Adversary, Target, Unit, events
@@ -150,7 +150,7 @@ class Job:
         return found + [f"algorithm.{name}" for name in sorted(settings)]
 
     def _model(self) -> Model:
-        model = build_model(self.recipe.model or "", self.blank(), self.recipe.model_settings)
+        model = self._agreed[0]
         if model.dim > MOST_PARAMETERS:
             raise RequestError(
                 f"model {self.recipe.model!r} has {model.dim} parameters here; a message can hold at most "
@@ -169,7 +169,7 @@ class Job:
         if recipe.weights == "records" and federation.weights is not None:
             # All parties read the job: it has the numbers.
             recipe = replace(recipe, weights=federation.weights.tolist())
-        shape, classes = federation.feature_shape, federation.classes
+        shape, classes = as_given(federation)[0], federation.classes
         return cls(recipe, tuple(sites), shape, classes, smallest, schema=federation.schema)
 
     @cached_property
@@ -414,24 +414,37 @@ class Job:
             raise RequestError(f"a silo holds the records of one client, not of {records.clients}")
         if records.records < (self.min_records or 1):
             raise RequestError(f"the job counts on {self.min_records} records per site, not {records.records}")
-        shape, classes = records.feature_shape, records.classes
-        if shape != self.feature_shape or classes != self.classes:
+        shape, classes = as_given(records)[0], records.classes
+        mapped = "features" in self.recipe.data_settings and math.prod(shape) == math.prod(self.feature_shape)
+        if (shape != self.feature_shape and not mapped) or classes != self.classes:
             raise RequestError(
                 f"the job is about records of shape {list(self.feature_shape)} with classes = {self.classes}; "
                 f"these have shape {list(shape)} and classes = {classes}"
             )
+        records = self.prepared(records)
         place = self.blank().client(self.sites.index(site))
         also = (*self.schema.peeks, *self.schema.units) if self.schema is not None else ()
         peeks = tuple(dict.fromkeys((*records.peeks, *also)))
         return replace(records, ids=place.ids, weights=place.weights, schema=self.schema, peeks=peeks)
 
+    def prepared(self, records: Federation) -> Federation:
+        """Records with the features that the recipe names, mapped by the frozen part of its model."""
+        records = with_features(records, self.recipe.data_settings.get("features"))
+        if not without_front(records):
+            return records
+        return model_and_records(self.recipe.model or "", self.recipe.model_settings, records)[1]
+
+    @cached_property
+    def _agreed(self) -> tuple[Model, Federation]:
+        """The model, and records of zeros as it takes them."""
+        each = self.min_records or 1
+        blank = blank_records(self.sites, each, self.feature_shape, self.classes, self.schema)
+        blank = with_features(blank, self.recipe.data_settings.get("features"))
+        return model_and_records(self.recipe.model or "", self.recipe.model_settings, blank)
+
     def blank(self) -> Federation:
         """A stand-in for the sites that holds only public facts: records of zeros, as many as the job states."""
-        blank = replace(
-            blank_records(self.sites, self.min_records or 1, self.feature_shape, self.classes, self.schema),
-            name=self.recipe.data,
-            feature_norm=feature_norm(self.recipe),
-        )
+        blank = replace(self._agreed[1], name=self.recipe.data, feature_norm=feature_norm(self.recipe))
         weights = self.recipe.weights
         if weights is None or weights == "equal":
             return blank

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -22,6 +23,7 @@ from tacit.errors import RequestError
 from tacit.models.linear import LinearModel
 from tacit.models.losses import CrossEntropy, Logistic, Squared
 from tacit.models.named import plain_module
+from tacit.models.trainable import RecordByRecord
 
 if TYPE_CHECKING:
     from tacit.engine.loaded import LoadedRun
@@ -96,9 +98,33 @@ def as_torch(run: LoadedRun) -> nn.Module:
     schema, half, middle = run.schema, 1.0, 0.0
     if schema is not None and not schema.target.classed:
         half, middle = schema.target.half, schema.target.middle
-    first = [] if schema is None else [Preparation(schema)]
+    first: list[nn.Module] = [] if schema is None else [Preparation(schema)]
+    if run.trained.features_by is not None:
+        first.append(_plain(run.trained.features_by.module))
     scores = plain_module(run.double.model, run.double.parameters)
     return nn.Sequential(*first, scores, _Answer(run.card.classes, half, middle)).eval()
+
+
+def _plain(module: nn.Module) -> nn.Module:
+    """A copy of a fixed map whose networks take all rows at once, as exported programs do."""
+    if isinstance(module, RecordByRecord):
+        return _InItsOwnPrecision(copy.deepcopy(module.module).cpu())
+    if type(module) is nn.Sequential:
+        return nn.Sequential(*map(_plain, module))
+    return copy.deepcopy(module).cpu()
+
+
+class _InItsOwnPrecision(nn.Module):
+    """A frozen network computes as precisely as in training, whatever comes before and after."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        self.dtype = next(module.parameters()).dtype
+
+    def forward(self, rows: Tensor) -> Tensor:
+        outputs: Tensor = self.module(rows.to(self.dtype))
+        return outputs.to(rows.dtype)
 
 
 def as_onnx(run: LoadedRun, path: Path) -> Path:
@@ -106,8 +132,8 @@ def as_onnx(run: LoadedRun, path: Path) -> Path:
     for package in ("onnx", "onnxscript"):
         if importlib.util.find_spec(package) is None:
             raise RequestError(f"exporting to ONNX needs {package}: pip install 'tacit[onnx]'")
-    columns = len(run.schema.columns) if run.schema is not None else run.card.feature_shape[0]
-    example = torch.zeros(2, columns, dtype=torch.float64)
+    shape = (len(run.schema.columns),) if run.schema is not None else run.card.feature_shape
+    example = torch.zeros(2, *shape, dtype=torch.float64)
     rows = torch.export.Dim("rows")
     program = torch.onnx.export(
         as_torch(run),
@@ -147,6 +173,8 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 def as_sklearn(run: LoadedRun) -> Pipeline:
     """Implements `LoadedRun.to_sklearn`."""
     model, schema = run.double.model, run.schema
+    if run.trained.features_by is not None:
+        raise RequestError(f"scikit-learn has no counterpart of {run.trained.features_by.spec!r}; use to_torch")
     if not isinstance(model, LinearModel) or type(model.loss) not in (Logistic, CrossEntropy, Squared):
         raise RequestError(f"scikit-learn has no counterpart of model {run.card.model!r}; use to_torch")
     size = model.features * model.outputs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -119,7 +119,7 @@ class LoadedRun:
         """The probability of every class, in the order of `classes`: (rows, classes)."""
         if self.classes is None or self.card.model in NO_PROBABILITIES:
             raise RequestError(f"model {self.card.model!r} predicts no probabilities; use predict")
-        features = self.features(rows)
+        features = self.double.mapped(self.features(rows))
         counts = torch.tensor([len(features)])
         losses = [
             self.double.model.losses(
@@ -172,7 +172,7 @@ class LoadedRun:
     @cached_property
     def double(self) -> Trained:
         """The trained model in double precision."""
-        return Trained(self.trained.model, self.trained.parameters.double())
+        return replace(self.trained, parameters=self.trained.parameters.double())
 
     def to_torch(self) -> nn.Module:
         """A PyTorch module with the preparation inside, made of PyTorch's own operations.

@@ -11,6 +11,7 @@ import torch
 
 from tacit.data.schema import Schema, feature_names
 from tacit.engine.files import write_atomically
+from tacit.engine.fronts import as_given, model_and_records, with_features
 from tacit.engine.recipe import Recipe
 from tacit.engine.trained import Trained
 from tacit.errors import DataError
@@ -20,7 +21,6 @@ from tacit.models.losses import CrossEntropy, Logistic, Squared
 from tacit.models.model import Model
 from tacit.models.nonsmooth import Absolute, Hinge
 from tacit.models.persons import PersonModel
-from tacit.models.registry import build_model
 
 MODEL, CARD, SCHEMA = "model.safetensors", "model.json", "schema.toml"
 
@@ -41,12 +41,16 @@ class ModelCard:
     """the name in the registry; None for one of the user's own, which `load_run` must be given"""
     settings: dict[str, Any]
     feature_shape: tuple[int, ...]
-    """of one row"""
+    """of one row, as it was given"""
     classes: int | None
     class_names: tuple[str, ...] | None = None
     features: tuple[str, ...] | None = None
     """the names of the features, in the order of the weights; None if they have none"""
     schema: Schema | None = field(default=None, repr=False)
+    prepared_by: str | None = None
+    """the setting `data.features`, if there was one"""
+    public: tuple[str, ...] = ()
+    """what is frozen in the model, with a digest"""
 
     @classmethod
     def of(cls, federation: Federation, model: Model, recipe: Recipe | None) -> ModelCard:
@@ -59,14 +63,21 @@ class ModelCard:
         elif isinstance(model, LinearModel) and type(model.loss) in _LINEAR:
             name, settings = _LINEAR[type(model.loss)], {"intercept": model.intercept}
         schema = federation.schema
+        shape, prepared_by = as_given(federation)
+        frozen = (
+            *(federation.features_by.public if federation.features_by else ()),
+            *getattr(model, "public", ()),
+        )
         return cls(
             name,
             settings,
-            (federation.inputs,) if federation.by_person else federation.feature_shape,
+            (federation.inputs,) if federation.by_person else shape,
             federation.classes,
             federation.class_names,
             None if schema is None else feature_names(schema),
             schema,
+            prepared_by,
+            frozen,
         )
 
     def save(self, directory: Path, trained: Trained) -> None:
@@ -82,10 +93,10 @@ class ModelCard:
         """The inverse of `save`."""
         try:
             values = json.loads((directory / CARD).read_text())
-            for name in ("feature_shape", "class_names", "features"):
-                values[name] = None if values[name] is None else tuple(values[name])
+            for name in ("feature_shape", "class_names", "features", "public"):
+                values[name] = None if values.get(name) is None else tuple(values[name])
             schema = Schema.read(directory / SCHEMA) if (directory / SCHEMA).is_file() else None
-            return cls(**values, schema=schema)
+            return cls(**{**values, "public": values["public"] or ()}, schema=schema)
         except (OSError, ValueError, KeyError, TypeError) as error:
             if isinstance(error, DataError):
                 raise
@@ -93,11 +104,17 @@ class ModelCard:
 
     def trained(self, directory: Path, model: Model | None = None) -> Trained:
         """The trained model of a directory; `model` is needed only for one that has no name."""
-        if model is None:
-            if self.model is None:
-                raise DataError(f"the model of {directory} is one of your own: give it as model=...")
-            model = build_model(self.model, self._blank(), self.settings)
-        return Trained.load(model, directory / MODEL)
+        if model is None and self.model is None:
+            raise DataError(f"the model of {directory} is one of your own: give it as model=...")
+        blank = with_features(self._blank(), self.prepared_by)
+        model, blank = model_and_records(self.model or "", self.settings, blank, model)
+        by = blank.features_by
+        frozen = (*(by.public if by else ()), *getattr(model, "public", ()))
+        if frozen != self.public:
+            raise DataError(
+                f"the model's frozen weights are not those of {directory}: {frozen}, not {self.public}"
+            )
+        return Trained.load(model, directory / MODEL, by)
 
     def _blank(self) -> Federation:
         """A federation of one empty record, which says how large a model is."""

@@ -29,6 +29,7 @@ from tacit.engine.bound_source import find_bound
 from tacit.engine.choices import feature_norm, participation_of, resolved, secure_sum_of, with_theory_smoothing
 from tacit.engine.defaults import good_weights
 from tacit.engine.evaluation import PlannedEvaluation, coins_of, hold_back, plan_evaluation, settings_of
+from tacit.engine.fronts import model_and_records, with_features
 from tacit.engine.recipe import Recipe
 from tacit.engine.records import unweighted, weighted
 from tacit.engine.targets import check_promise, client_target, privacy_of
@@ -169,18 +170,31 @@ def encoding_of(plan: Plan) -> Encoding:
     )
 
 
-def make_plan(recipe: Recipe, *, data_dir: Path | None = None, federation: Federation | None = None) -> Plan:
+def make_plan(
+    recipe: Recipe,
+    *,
+    data_dir: Path | None = None,
+    federation: Federation | None = None,
+    model: Model | None = None,
+) -> Plan:
     """Plans a recipe: loads the data (unless given), fills in open settings and builds the parts.
 
     Args:
         recipe: what to run, on which data, with which promise.
         data_dir: where data sets are looked for first.
         federation: the recipe's records, if they have already been read.
+        model: the model, if it is one of your own that has no name.
     """
     count("memory_limit_mb", recipe.memory_limit_mb, at_least=0)
     _check_device(recipe.device)
     check_promise(recipe, algorithm_entry(recipe.algorithm).private)
     federation = unweighted(recipe, data_dir) if federation is None else federation
+    federation = with_features(federation, recipe.data_settings.get("features"), recipe.device)
+    recipe = replace(recipe, model=None if model else recipe.model or default_model(federation))
+    name, settings = recipe.model or "", recipe.model_settings
+    built, federation = model_and_records(name, settings, federation, model, recipe.device)
+    if recipe.feature_norm is None and federation.features_by is not None:
+        recipe = replace(recipe, feature_norm=federation.features_by.norm)
     held = None
     if recipe.evaluation_settings:
         recipe = replace(recipe, evaluation_settings=settings_of(recipe))
@@ -190,10 +204,11 @@ def make_plan(recipe: Recipe, *, data_dir: Path | None = None, federation: Feder
     if federation.feature_norm is None and feature_norm(recipe) is not None:
         federation = replace(federation, feature_norm=feature_norm(recipe))
     privacy = privacy_of(recipe, federation)
-    recipe = replace(recipe, model=recipe.model or default_model(federation), clients=federation.clients)
+    recipe = replace(recipe, clients=federation.clients)
 
     def make_model(settings: dict[str, Any]) -> Model:
-        return build_model(recipe.model or "", federation, settings)
+        same = settings == recipe.model_settings
+        return built if same else build_model(recipe.model or "", federation, settings)
 
     recipe = with_theory_smoothing(recipe, make_model, federation, privacy)
     model = make_model(recipe.model_settings)

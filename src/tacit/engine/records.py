@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.data import from_files, load
+from tacit.engine.fronts import with_features
 from tacit.engine.recipe import Recipe
 from tacit.engine.targets import for_each_client
 from tacit.errors import RequestError, unknown_name
@@ -35,7 +36,7 @@ def unweighted(recipe: Recipe, data_dir: Path | None) -> Federation:
     """The records without weights. They follow from the data's own settings, or else from the seed."""
     makers = {"quadratic": quadratic_federation}
     taken = inspect.signature(from_files if names_files(recipe) else makers.get(recipe.data, load)).parameters
-    known = [key for key in taken if key not in _NOT_SETTINGS]
+    known = [key for key in dict.fromkeys((*taken, "features")) if key not in _NOT_SETTINGS]
     for name in recipe.data_settings:
         if name not in known:
             raise unknown_name("setting of data", f"data.{name}", [f"data.{key}" for key in known])
@@ -60,7 +61,8 @@ def _own_files(recipe: Recipe) -> Federation:
         )
     paths = recipe.data.split(",")
     name = Path(paths[0]).stem if len(paths) == 1 else "custom"
-    federation = from_files(paths, clients=recipe.clients, name=name, **recipe.data_settings)
+    settings = {key: value for key, value in recipe.data_settings.items() if key != "features"}
+    federation = from_files(paths, clients=recipe.clients, name=name, **settings)
     if recipe.clients not in (None, federation.clients):
         raise RequestError(f"clients = {recipe.clients}, but the files hold {federation.clients}; leave it out")
-    return federation
+    return with_features(federation, recipe.data_settings.get("features"))

@@ -47,15 +47,12 @@ def client_start(
 ) -> ClientState:
     """The state of all clients before the first round; `zeros` allocates room for their shifts."""
     uplink = algorithm.uplink.init(federation.clients, algorithm.length, zeros)
-    on_device = {name: tensor.to(point.device) for name, tensor in uplink.items()}
-    return ClientState(algorithm.work.init(point, federation), on_device)
+    return ClientState(algorithm.work.init(point, federation), uplink)
 
 
 def server_start(algorithm: Algorithm, point: Tensor) -> ServerState:
     """The state of the server before the first round."""
-    uplink = algorithm.uplink.server_init(algorithm.length)
-    on_device = {name: tensor.to(point.device) for name, tensor in uplink.items()}
-    return ServerState(algorithm.server.init(point), on_device)
+    return ServerState(algorithm.server.init(point), algorithm.uplink.server_init(algorithm.length))
 
 
 def broadcast(algorithm: Algorithm, state: ServerState, round: int) -> State:
@@ -73,7 +70,9 @@ def client_round(
     (ISRL-DP (Lowy & Razaviyayn 2023), appendix H).
     """
     point = received[POINT]
+    # Messages, and what is remembered of them, stay on the processor wherever gradients are computed.
     told = {**received, **algorithm.uplink.told(state.uplink, cohort.clients)}
+    told = {name: tensor.to(point.device) for name, tensor in told.items()}
     cohort = replace(cohort, told=told)
     shared = algorithm.uplink.shared
     generators, choice = cohort.generators(Purpose.COMPRESS), None
@@ -88,7 +87,8 @@ def client_round(
     if not shared:
         # What is summed keeps the precision of its noise until it is on a lattice.
         rows = rows.to(point.dtype)
-    elif choice is not None and cohort.at is None:
+    rows = rows.cpu()
+    if shared and choice is not None and cohort.at is None:
         rows = rows.gather(1, choice.indices)
     if cohort.weights is not None:
         rows = rows * cohort.weights.to(rows.device, rows.dtype)[:, None]
@@ -162,6 +162,7 @@ def server_round(
     The server's update gets every part of the message by its name. `at` are the round's `shared_coordinates`.
     """
     divisor = algorithm.participation.divisor(cohort)
-    mean, uplink = algorithm.uplink.receive(total, state.uplink, cohort=divisor, clients=clients, at=at)
+    mean, uplink = algorithm.uplink.receive(total.cpu(), state.uplink, cohort=divisor, clients=clients, at=at)
+    mean = mean.to(algorithm.server.broadcast(state.update, round)[POINT].device)
     parts = dict(zip(algorithm.work.parts, mean.split(list(algorithm.work.parts.values())), strict=True))
     return ServerState(algorithm.server.step(state.update, round=round, **parts), uplink)

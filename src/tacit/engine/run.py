@@ -66,7 +66,7 @@ class Run:
     @property
     def model(self) -> Trained:
         """The trained model."""
-        return Trained(self.algorithm.work.model, self.parameters)
+        return Trained(self.algorithm.work.model, self.parameters, self.federation.features_by)
 
     @property
     def guarantee(self) -> Guarantee | None:

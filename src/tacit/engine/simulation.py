@@ -124,7 +124,7 @@ class Simulation:
     def advance(self, state: SimulationState, cohort: Tensor, *, measure: bool = False) -> SimulationState:
         """One round of a cohort; `state` is consumed. With `measure`, also measures the signal-to-noise ratio."""
         sent = broadcast(self.algorithm, state.server, state.round)
-        total = torch.zeros(self.algorithm.length, dtype=sent[POINT].dtype, device=sent[POINT].device)
+        total = torch.zeros(self.algorithm.length, dtype=sent[POINT].dtype)
         trust, work = self.algorithm.trust, self.algorithm.work
         clients, bits, evaluations = state.clients, 0, 0.0
         multipliers = trust.share(self.calibration.noise_multipliers, len(cohort))
@@ -240,7 +240,7 @@ class Simulation:
             rows, _ = self.algorithm.work.run(
                 point, part, self.algorithm.work.init(point, self.federation), quiet
             )
-            signal += rows.sum(0)
+            signal += rows.sum(0).to(signal)
             start += len(members)
         return float(signal.double().norm() / (total - signal).double().norm())
 
@@ -333,9 +333,11 @@ class Simulation:
             name: {} for name in ("work", "uplink", "update", "server_uplink", "run")
         }
         on_cpu = ("keys", "releases")
+        of_messages = ("uplink", "server_uplink")
         for full_name, tensor in saved.tensors.items():
             part, _, name = full_name.partition(".")
-            parts[part][name] = tensor if name.endswith(on_cpu) else tensor.to(device)
+            stays = name.endswith(on_cpu) or part in of_messages
+            parts[part][name] = tensor if stays else tensor.to(device)
         return SimulationState(
             round=saved.round,
             clients=ClientState(parts["work"], parts["uplink"]),

@@ -10,6 +10,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from tacit.data.features import FeatureMap
 from tacit.engine.files import write_atomically
 from tacit.errors import DataError
 from tacit.federation import Batch
@@ -23,6 +24,8 @@ class Trained:
 
     model: Model
     parameters: Tensor
+    features_by: FeatureMap | None = None
+    """the fixed function of records that comes before the model"""
 
     def predict(self, features: Tensor | np.ndarray) -> Tensor:
         """The predicted target of every record."""
@@ -30,10 +33,14 @@ class Trained:
             # PyTorch warns about read-only arrays, such as mapped ones.
             features = np.require(features, requirements="W")
         rows = torch.as_tensor(features, dtype=self.parameters.dtype, device=self.parameters.device)
-        return self.model.predict(self.parameters, rows)
+        return self.model.predict(self.parameters, self.mapped(rows))
+
+    def mapped(self, records: Tensor) -> Tensor:
+        """Records as they were given, as the model takes them."""
+        return records if self.features_by is None else self.features_by(records)
 
     def metric(self, batch: Batch) -> float:
-        """How well it does on a batch (see `model.metric_name`)."""
+        """How well it does on a batch of the federation (see `model.metric_name`)."""
         return self.model.metric(self.parameters, batch)
 
     def save(self, path: Path) -> None:
@@ -43,13 +50,13 @@ class Trained:
         write_atomically(path, safetensors.torch.save(tensors, {"format": "tacit-model-2"}))
 
     @classmethod
-    def load(cls, model: Model, path: Path) -> Trained:
+    def load(cls, model: Model, path: Path, features_by: FeatureMap | None = None) -> Trained:
         """Read parameters back and check that they fit the model."""
         try:
             named = safetensors.torch.load_file(path)
         except (safetensors.SafetensorError, OSError) as error:
             raise DataError(f"{path} holds no parameters: {error}") from error
         try:
-            return cls(model, flat_parameters(model, named))
+            return cls(model, flat_parameters(model, named), features_by)
         except DataError as error:
             raise DataError(f"{path}: {error}") from error

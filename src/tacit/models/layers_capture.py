@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.func import vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tacit.federation import Batch
 from tacit.models.layers import Owners
@@ -87,7 +88,8 @@ class Capture:
         def one(features: Tensor, target: Tensor, own: dict[str, Tensor]) -> Tensor:
             return self.losses({**stand_ins, **own}, features[None], target[None])[0]
 
-        with torch.enable_grad(), tape:
+        # PyTorch's other kernels for attention cannot run inside vmap.
+        with torch.enable_grad(), tape, sdpa_kernel(SDPBackend.MATH):
             total = vmap(one)(batch.features, batch.targets, copies).sum()
         if in_layers - tape.seen():
             raise UsedOtherwiseError(in_layers - tape.seen())

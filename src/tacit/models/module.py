@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -20,10 +21,9 @@ from tacit.models.layers_chain import LayerChain
 from tacit.models.losses import CrossEntropy, ScoreLoss, Squared
 from tacit.models.model import check_point
 from tacit.models.penalty import Penalty
+from tacit.models.record_loss import RecordLoss
 from tacit.models.shares import LayeredGradients
-
-RecordLoss = Callable[[Tensor, Tensor], Tensor]
-"""Maps outputs (records, ...) and targets (records,) to losses (records,)."""
+from tacit.models.trainable import Trainable, fine_tuned, split_front
 
 LOSSES: dict[str, tuple[RecordLoss, ScoreLoss]] = {
     "cross-entropy": (
@@ -56,10 +56,13 @@ class ModuleModel:
     penalty: Penalty | None = None
     start: Callable[[np.random.Generator], Tensor] | None = field(default=None, repr=False)
     """draws the point at which training starts"""
+    trainable: Trainable = "all"
+    """what is trained, see `tacit.models.trainable.fine_tuned`"""
     _shapes: dict[str, torch.Size] = field(init=False, repr=False)
     _capture: Capture = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "module", fine_tuned(self.module, self.trainable))
         _refuse_mixing_layers(self.module)
         if isinstance(self.loss, str) and self.loss not in LOSSES:
             raise unknown_name("loss", self.loss, LOSSES)
@@ -85,6 +88,19 @@ class ModuleModel:
     def shapes(self) -> Mapping[str, torch.Size]:
         """The shapes of the trained parameters by name, in their order in a point."""
         return self._shapes
+
+    @property
+    def public(self) -> tuple[str, ...]:
+        """What a guarantee takes as public: weights and statistics that are not trained."""
+        frozen = {name: t for name, t in self.module.state_dict().items() if name not in self._shapes}
+        return (frozen_weights(frozen),) if frozen else ()
+
+    def split(self, record: Tensor) -> tuple[nn.Module, ModuleModel] | None:
+        """The frozen front of the network and a model of the rest (`tacit.models.trainable.split_front`)."""
+        parts = split_front(self.module, record)
+        if parts is None:
+            return None
+        return parts[0], replace(self, module=parts[1], start=self.start or self.init, trainable="all")
 
     def copied(self) -> nn.Module:
         """A copy of the module."""
@@ -164,8 +180,16 @@ class ModuleModel:
 
     def _called(self, state: dict[str, Tensor], features: Tensor) -> Tensor:
         """The module's outputs on a copy of the features, because in-place code must not change the records."""
-        said: Tensor = functional_call(self.module, state, (features.clone(),))
+        said: Tensor = functional_call(self.module, {**self._frozen(features), **state}, (features.clone(),))
         return said
+
+    def _frozen(self, features: Tensor) -> dict[str, Tensor]:
+        """Weights and statistics that are not trained, where the features are and as precise."""
+        frozen = {name: t for name, t in self.module.state_dict().items() if name not in self._shapes}
+        return {
+            name: t.to(features.device, features.dtype if t.is_floating_point() else t.dtype)
+            for name, t in frozen.items()
+        }
 
     def _slopes(self, outputs: Tensor, targets: Tensor) -> Tensor:
         with torch.enable_grad():
@@ -184,6 +208,18 @@ class ModuleModel:
         if score_loss is None:
             return float(self.losses(point, batch).double().mean())
         return float(score_loss.metric(self.outputs(point, batch.features), batch.targets))
+
+
+def frozen_weights(tensors: Mapping[str, Tensor]) -> str:
+    """The statement that frozen weights are public, with a digest that says which they are."""
+    digest = hashlib.sha256()
+    for name, tensor in tensors.items():
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return (
+        f"the network's frozen weights (SHA-256 {digest.hexdigest()[:16]}...), which must not have been trained "
+        "on these records"
+    )
 
 
 def _part(batch: Batch, start: int, stop: int) -> Batch:
@@ -233,19 +269,21 @@ def _refuse_mixing_layers(module: nn.Module) -> None:
     for name, layer in module.named_modules():
         where = f"layer {name or '(the module itself)'!r} ({type(layer).__name__})"
         if isinstance(layer, nn.modules.batchnorm._BatchNorm):
-            raise RequestError(
-                f"{where} mixes the records of a batch, so no bound on one record can hold; "
-                "use torch.nn.GroupNorm or torch.nn.LayerNorm instead"
-            )
-        if isinstance(layer, nn.modules.instancenorm._InstanceNorm) and layer.track_running_stats:
+            if layer.training or layer.running_mean is None:
+                raise RequestError(
+                    f"{where} mixes the records of a batch, so no bound on one record can hold; "
+                    "tacit.fix(module) replaces it by torch.nn.GroupNorm. If its statistics come from other "
+                    "records, call module.eval() to keep them as they are"
+                )
+        elif isinstance(layer, nn.modules.instancenorm._InstanceNorm) and layer.track_running_stats:
             raise RequestError(f"{where} keeps statistics over records; set track_running_stats=False")
-        if isinstance(layer, nn.RNNBase | nn.LSTMCell):
+        if isinstance(layer, nn.RNNBase | nn.LSTMCell) and any(p.requires_grad for p in layer.parameters()):
             raise RequestError(
                 f"{where} has no gradients per record: PyTorch runs it as one operation that cannot be taken "
-                "apart. Use torch.nn.GRUCell in a loop, a cell made of torch.nn.Linear layers, or a convolution"
+                "apart. tacit.fix(module) replaces it by an equal layer made of linear layers"
             )
         if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0 and layer.training:
             raise RequestError(
                 f"{where} draws from PyTorch's global generator, so a run could not be repeated; "
-                "remove it (the privacy noise already regularises) or call module.eval() first"
+                "tacit.fix(module) removes it (the privacy noise already regularises), or call module.eval()"
             )

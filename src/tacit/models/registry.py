@@ -33,6 +33,7 @@ from tacit.models.module import ModuleModel
 from tacit.models.network import SigmoidNetwork
 from tacit.models.persons import PersonModel
 from tacit.models.quadratic import Quadratic
+from tacit.models.trainable import fine_tuned
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,8 @@ def build_model(name: str, federation: Federation, settings: dict[str, Any] | No
         name: see `MODELS`; or `module:package.module:factory`, your own function that returns a
             `torch.nn.Module`.
         federation: determines the numbers of features and classes.
-        settings: settings of the model, such as `hidden` or `ridge`.
+        settings: settings of the model, such as `hidden` or `ridge`. Those of your own function are its
+            arguments; `trainable` says what of the network is trained (`tacit.models.trainable.fine_tuned`).
     """
     model = _of_rows(name, federation, dict(settings or {}))
     return PersonModel(model) if federation.by_person else model
@@ -145,22 +147,32 @@ def _from_entry_point(path: str, federation: Federation, settings: dict[str, Any
         factory = getattr(_imported(module_name), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise RequestError(f"model 'module:{path}' cannot be loaded: {error}") from error
-    with torch.random.fork_rng(devices=[]):
-        try:
+    settings = dict(settings)
+    trainable = settings.pop("trainable", "all")
+
+    def make(seed: int) -> nn.Module:
+        # The factory draws from PyTorch's generator. A fixed seed gives every process the same frozen weights.
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
             made = factory(**settings)
-        except Exception as error:
-            raise RequestError(f"model 'module:{path}' cannot be built: {error!r}") from error
-    if not isinstance(made, nn.Module):
-        raise RequestError(f"model 'module:{path}' must return a torch.nn.Module, not {type(made).__name__}")
+        if not isinstance(made, nn.Module):
+            raise RequestError(f"model 'module:{path}' must return a torch.nn.Module, not {type(made).__name__}")
+        return made
 
     def start(generator: np.random.Generator) -> Tensor:
-        # The factory draws from PyTorch's generator; the run's generator seeds it, so that runs can be repeated.
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(generator.integers(2**63)))
-            return parameters_to_vector(p.detach() for p in factory(**settings).parameters() if p.requires_grad)
+        # Where training starts depends on the run's generator, so that runs can be repeated.
+        drawn = fine_tuned(make(int(generator.integers(2**63))), trainable)
+        return parameters_to_vector(p.detach() for p in drawn.parameters() if p.requires_grad)
 
-    model = ModuleModel(made, "squared" if federation.classes is None else "cross-entropy", start=start)
-    _check_outputs(f"module:{path}", made, federation)
+    try:
+        made = make(0)
+    except RequestError:
+        raise
+    except Exception as error:
+        raise RequestError(f"model 'module:{path}' cannot be built: {error!r}") from error
+    loss = "squared" if federation.classes is None else "cross-entropy"
+    model = ModuleModel(made, loss, start=start, trainable=trainable)
+    _check_outputs(f"module:{path}", model.module, federation)
     return model
 
 

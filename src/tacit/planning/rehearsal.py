@@ -47,4 +47,5 @@ def synthetic_like(
         ids=federation.ids,
         classes=federation.classes,
         name=f"synthetic, like {federation.name}",
+        features_by=federation.features_by,
     )

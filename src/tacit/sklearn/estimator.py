@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from tacit.engine.execute import run_plan
 from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
 from tacit.engine.run import Run
-from tacit.engine.trained import Trained
 from tacit.errors import RequestError, unknown_name
 from tacit.federation import Batch, Federation
 from tacit.sklearn.federated import Federated
@@ -61,7 +61,8 @@ class FederatedEstimator(Federated):
     epsilon, delta, random_state, schema : as in `FederatedLogisticRegression`.
     privacy : unit of privacy, "record" or "client", as the algorithm defines it; "none" turns privacy off.
     settings : any other settings of a recipe, such as "rounds". "algorithm.step", "algorithm.batch" and so on
-        belong to the algorithm, "model.ridge" to the model. Open settings are chosen as in `tacit run`.
+        belong to the algorithm, "model.ridge" to the model, "data.features" to the data. Open settings are
+        chosen as in `tacit run`.
 
     Attributes
     ----------
@@ -110,12 +111,13 @@ class FederatedEstimator(Federated):
         )
         settings = dict(self.settings or {})
         for name in settings:
-            if name.replace("-", "_") in DECIDED_ELSEWHERE or name.startswith("data"):
+            elsewhere = name.startswith("data") and name != "data.features"
+            if name.replace("-", "_") in DECIDED_ELSEWHERE or elsewhere:
                 raise RequestError(f"settings holds {name!r}, which is an argument of the estimator or of fit")
         return run_plan(make_plan(recipe.with_settings(settings), federation=federation))
 
     def _keep(self, run: Run) -> None:
-        self.model_ = Trained(run.algorithm.work.model, run.parameters.double())
+        self.model_ = replace(run.model, parameters=run.parameters.double())
 
     def predict(self, X: Any) -> AnyArray:
         """The predicted target of every record."""
@@ -130,7 +132,7 @@ class FederatedEstimator(Federated):
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> AnyArray:
         """The probability of every class, (records, classes): the loss of a class is its negative logarithm."""
-        rows = torch.from_numpy(self._checked(X))
+        rows = self.model_.mapped(torch.from_numpy(self._checked(X)))
         counts = torch.tensor([len(rows)])
         losses = [
             self.model_.model.losses(self.model_.parameters, Batch(rows, torch.full((len(rows),), k), counts))

@@ -1,0 +1,88 @@
+"""Fixed functions of records: those that the data's settings name, and the frozen part of a network.
+
+Both are public, so they are applied once before training, and only what follows is trained.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from tacit.data.features import JOIN, FeatureMap, build_features
+from tacit.errors import RequestError
+from tacit.federation import Federation
+from tacit.models.model import Model
+from tacit.models.module import ModuleModel, frozen_weights
+from tacit.models.registry import build_model
+from tacit.models.trainable import RecordByRecord
+
+FRONT = "front"
+"""The name of the map that a network's frozen part makes."""
+
+
+def with_features(federation: Federation, spec: str | None, device: str = "cpu") -> Federation:
+    """The federation with the features that `data.features` names, unless it has them already."""
+    has = None if federation.features_by is None else federation.features_by.spec
+    if spec is None or (has is not None and (has == spec or has.startswith(spec + JOIN))):
+        return federation
+    if has is not None:
+        raise RequestError(f"data.features = {spec!r}, but these records have the features {has!r} already")
+    if federation.schema is not None:
+        raise RequestError(
+            f"data.features = {spec!r} is for arrays and images; a schema says how a table is prepared"
+        )
+    return federation.mapped(replace(build_features(spec, federation.feature_shape), device=device))
+
+
+def model_and_records(
+    name: str,
+    settings: dict[str, Any],
+    federation: Federation,
+    model: Model | None = None,
+    device: str = "cpu",
+) -> tuple[Model, Federation]:
+    """A model, and the records as it takes them: mapped by its frozen front if it has one.
+
+    Args:
+        name, settings: the model as a recipe names it.
+        federation: the records, without that front.
+        model: the model itself, if it is one of the user's own.
+        device: where its frozen front is computed.
+    """
+    model = build_model(name, federation, settings) if model is None else model
+    if not isinstance(model, ModuleModel) or not model.public:
+        return model, federation
+    record = torch.zeros(federation.feature_shape, dtype=federation.features.dtype)
+    split = model.split(record.to(next(model.module.parameters()).device))
+    if split is None:
+        return model, federation
+    front, rest = split
+    said = (frozen_weights(front.state_dict()),)
+    fixed = FeatureMap(FRONT, federation.feature_shape, RecordByRecord(front), None, said, device)
+    _check_fixed(fixed, federation)
+    return rest, federation.mapped(fixed)
+
+
+def _check_fixed(features: FeatureMap, federation: Federation) -> None:
+    """Refuse a front that draws random numbers: a record's features must be fixed."""
+    record = torch.zeros(1, *federation.feature_shape, dtype=federation.features.dtype)
+    with torch.random.fork_rng(devices=[]):
+        once, again = features(record).nan_to_num(), features(record).nan_to_num()
+        if not torch.equal(once, again):
+            raise RequestError("the network's frozen part draws random numbers: call module.eval() first")
+
+
+def as_given(federation: Federation) -> tuple[tuple[int, ...], str | None]:
+    """The shape of records as they were given, and the setting `data.features` that was applied to them."""
+    by = federation.features_by
+    if by is None:
+        return federation.feature_shape, None
+    named = [part for part in by.spec.split(JOIN) if part != FRONT]
+    return by.shape, JOIN.join(named) or None
+
+
+def without_front(federation: Federation) -> bool:
+    """Whether the records have not been mapped by the frozen part of a network."""
+    return federation.features_by is None or FRONT not in federation.features_by.spec.split(JOIN)

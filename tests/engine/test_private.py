@@ -1,0 +1,148 @@
+"""The entrance for users of PyTorch and Opacus: a network, its clients, a promise."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import tacit
+from tacit.errors import DataError, RequestError
+from tacit.federation import Federation
+from tacit.models.record_loss import per_record_loss
+
+
+def hospitals(number: int = 3) -> list[DataLoader[tuple[Tensor, ...]]]:
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(240, 5, generator=generator)
+    labels = (rows[:, 0] > 0).long()
+    return [DataLoader(TensorDataset(rows[k::number], labels[k::number]), batch_size=16) for k in range(number)]
+
+
+def test_two_lines_train_a_network_with_a_promise() -> None:
+    module = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 2))
+    before = [p.clone() for p in module.parameters()]
+    private = tacit.make_private(module, nn.CrossEntropyLoss(), hospitals(), epsilon=8, rounds=30, seed=1)
+    trained = private.fit()
+    assert private.guarantee is not None
+    assert private.guarantee.epsilon <= 8
+    assert private.plan.recipe is not None
+    assert all(torch.equal(one, other) for one, other in zip(before, module.parameters(), strict=True))
+    loaded = hospitals()[0].dataset
+    assert isinstance(loaded, TensorDataset)
+    rows, labels = loaded.tensors
+    assert float((trained(rows).argmax(1) == labels).double().mean()) > 0.8
+    assert torch.equal(trained(rows).argmax(1), private.run.model.predict(rows))
+
+
+def test_a_fine_tuned_network_comes_back_whole_and_only_its_head_has_changed() -> None:
+    module = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 2))
+    private = tacit.make_private(
+        module, "cross-entropy", hospitals(), epsilon=8, rounds=5, seed=1, trainable="head", clip_norm=0.5
+    )
+    trained = private.fit()
+    assert isinstance(trained, nn.Sequential)
+    assert torch.equal(trained[0].weight, module[0].weight)
+    assert not torch.equal(trained[2].weight, module[2].weight)
+    assert private.plan.federation.feature_shape == (8,)
+    assert private.plan.recipe is not None
+    assert private.plan.recipe.algorithm_settings["clip_norm"] == 0.5
+    assert private.guarantee is not None
+    assert any("frozen weights" in said for said in private.guarantee.public)
+
+
+def test_without_a_seed_noise_comes_from_the_operating_system() -> None:
+    private = tacit.make_private(nn.Linear(5, 2), "cross-entropy", hospitals(), epsilon=8, rounds=2)
+    assert private.plan.algorithm.work.noise.secret
+    assert private.plan.recipe is not None
+    assert private.plan.recipe.noise == "lattice"
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        nn.BCEWithLogitsLoss(),
+        nn.L1Loss(),
+        nn.HuberLoss(),
+        nn.PoissonNLLLoss(),
+        nn.BCEWithLogitsLoss(pos_weight=torch.tensor([2.0])),
+        lambda outputs, targets: (outputs[:, 0] - targets).abs().pow(1.5),
+    ],
+)
+def test_other_losses_train_and_their_gradients_are_per_record(loss: object) -> None:
+    found = per_record_loss(loss)  # type: ignore[arg-type]
+    assert callable(found)
+    outputs, targets = torch.randn(6, 1, requires_grad=True), torch.tensor([0.0, 1, 1, 0, 1, 0])
+    together = found(outputs, targets)
+    assert together.shape == (6,)
+    for place in range(6):
+        alone = found(outputs[place : place + 1], targets[place : place + 1])
+        torch.testing.assert_close(alone[0], together[place])
+    (slopes,) = torch.autograd.grad(together[2], outputs)
+    assert bool((slopes[[0, 1, 3, 4, 5]] == 0).all())
+    private = tacit.make_private(nn.Linear(5, 1), found, hospitals(), epsilon=8, rounds=3, seed=0)
+    assert private.run.last.train_loss < private.run.history[0].train_loss * 1.5
+
+
+def test_a_loss_that_compares_records_sees_one_at_a_time() -> None:
+    found = per_record_loss(lambda outputs, targets: (outputs - outputs.mean(0)).square().sum())
+    assert callable(found)
+    assert torch.equal(found(torch.randn(4, 2), torch.zeros(4)), torch.zeros(4))
+
+
+class Table:
+    """What a Hugging Face data set looks like to us."""
+
+    def __init__(self, **columns: list[object]) -> None:
+        self.columns = columns
+        self.column_names = list(columns)
+        self.features: dict[str, object] = {}
+
+    def __len__(self) -> int:
+        return len(self.columns[self.column_names[0]])
+
+    def __getitem__(self, key: str | int) -> object:
+        return self.columns[key] if isinstance(key, str) else {k: v[key] for k, v in self.columns.items()}
+
+
+class Declared:
+    num_classes = 4
+
+
+def test_hugging_face_data_sets_are_clients() -> None:
+    first = Table(embedding=[[0.0, 1.0], [2.0, 3.0]], label=[0, 1])
+    first.features = {"label": Declared()}
+    federation = Federation.from_datasets([first, Table(embedding=[[4.0, 5.0]], label=[2])])
+    assert (federation.clients, federation.classes) == (2, 4)
+    assert federation.features.tolist() == [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]
+    two = Table(text=["a", "b"], embedding=[[0.0], [1.0]], label=[0, 1])
+    assert Federation.from_datasets([two], inputs="embedding").records == 2
+    with pytest.raises(DataError, match="inputs="):
+        Federation.from_datasets([two])
+    with pytest.raises(DataError, match=r"holds str, not numbers.*dataset\.map"):
+        Federation.from_datasets([two], inputs="text")
+    with pytest.raises(ValueError, match="did you mean 'label'"):
+        Federation.from_datasets([two], target="labels")
+
+
+def test_loaders_with_their_own_batches_are_read_batch_by_batch() -> None:
+    rows, labels = torch.arange(10.0)[:, None], torch.arange(10) % 2
+    pairs = TensorDataset(rows, labels)
+
+    def doubled(items: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        return torch.stack([row for row, _ in items]) * 2, torch.stack([label for _, label in items])
+
+    loader = DataLoader(pairs, batch_size=4, collate_fn=doubled)
+    assert Federation.from_datasets([loader]).features.flatten().tolist() == (rows * 2).flatten().tolist()
+    shuffled = DataLoader(pairs, batch_size=4, shuffle=True, drop_last=True)
+    assert Federation.from_datasets([shuffled]).records == 10, "no record is left out, and their order is fixed"
+    with pytest.raises(DataError, match="drop_last=False"):
+        Federation.from_datasets([DataLoader(pairs, batch_size=4, drop_last=True, collate_fn=doubled)])
+
+
+def test_mistakes_name_the_layer_and_the_fix() -> None:
+    with pytest.raises(RequestError, match=r"layer '1' \(BatchNorm1d\).*tacit\.fix"):
+        tacit.make_private(
+            nn.Sequential(nn.Linear(5, 2), nn.BatchNorm1d(2)), "cross-entropy", hospitals(), epsilon=8
+        )
