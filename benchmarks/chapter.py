@@ -23,6 +23,8 @@ from tacit.theory.published import papers, schemes
 PAPERS = {"soteriafl": "SoteriaFL", "isrl": "ISRL-DP", "fed-spa": "Fed-SPA", "norm": "DP-NormFedAvg"}
 PROMISE = "At the epsilon that the paper claims"
 COLOURS = 64
+REPLACED = {"fed-spa-table1": "fed-spa-mnist.md", "norm-table2a": "norm-fashion-mnist.md"}
+"""Pages about earlier, partial runs, which go when the experiment has been run in full."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,8 @@ def publish(name: str, runs: Path, results: Path) -> None:
     # The figures come before the claims.
     text = summary.replace("## Claims\n", "\n".join([*shown, "## Claims\n"]), 1)
     (results / "full" / f"{name}.md").write_text(text)
-    (results / "quick" / f"{name}.md").unlink(missing_ok=True)
+    for old in (f"quick/{name}.md", REPLACED.get(name, f"quick/{name}.md")):
+        (results / old).unlink(missing_ok=True)
 
 
 def pages_of(results: Path) -> list[Page]:
@@ -183,6 +186,9 @@ def index(pages: Sequence[Page], results: Path, current: Set[str]) -> str:
             f"Another {len(quick)} have only been run in their quick versions (one or two seeds, fewer rounds),",
             f"whose verdicts say little: {_counted(quick)}.",
         ]
+    older = [f"[{old}]({old})" for old in REPLACED.values() if (results / old).is_file()]
+    if older:
+        told.append(f"Pages about earlier, partial runs: {', '.join(older)}.")
     parts = [INTRODUCTION, *told, "", *_table(pages, results, current), "", NOT_PRIVATE, *not_private(), ""]
     for prefix, title in PAPERS.items():
         own = [page for page in full if page.experiment.name.startswith(prefix)]

@@ -22,6 +22,7 @@ from tacit.experiments import (
     fed_spa_runs,
     isrl_rates,
     isrl_rates_runs,
+    isrl_rates_studies,
     isrl_runs,
     norm_quadratic,
     norm_quadratic_runs,
@@ -264,7 +265,7 @@ def test_silos_of_different_sizes_have_the_mean_that_was_asked_for() -> None:
     assert silos.sizes.tolist() == [60, 120] * 3
     # Theorem H.1: 1/n becomes sqrt(mean 1/n_i^2).
     stated = math.sqrt((60**-2 + 120**-2) / 2) * 90
-    assert isrl_rates._spread(2.0) == pytest.approx(stated)
+    assert isrl_rates_studies.spread(2.0) == pytest.approx(stated)
 
 
 def test_runs_that_tell_nothing_bear_nothing_out() -> None:

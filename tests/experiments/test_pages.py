@@ -20,7 +20,7 @@ from tacit.experiments.simulated import KEPT
 from tacit.privacy import calibrate_noise
 from tacit.privacy.events import gaussian, repeated, to_dict
 
-MAY_DIVERGE = ("soteriafl-fig1", "isrl-fig5", "norm-table2a", "fed-spa-table1", "fed-spa-fig1")
+MAY_DIVERGE = ("soteriafl-fig1", "soteriafl-fig2", "isrl-fig5", "norm-table2a", "fed-spa-table1", "fed-spa-fig1")
 CANNOT_DIVERGE = ("norm-fig1", "norm-fig2", "norm-theorems", "soteriafl-tables", "isrl-fig3-table", "isrl-rates")
 """Bounded steps on quadratics, in a ball, or no runs at all."""
 
@@ -127,6 +127,16 @@ def test_the_real_epsilon_stands_beside_the_label_in_the_figure() -> None:
         (picture,) = found(name, MadeUp(), Scale(quick=True)).pictures
         ticks = [label.get_text().split("\n") for label in picture.figure.axes[0].get_xticklabels()]
         assert all(len(lines) == 3 and set(lines[1:]) == {"43"} for lines in ticks), "a line for each method"
+
+
+def test_on_the_network_svrg_takes_the_step_of_sgd_and_another_stands_for_ldp_svrg() -> None:
+    findings = found("soteriafl-fig2", MadeUp(), Scale(seeds=1))
+    steps = {(row["mode"], row["algorithm"]): row["step"] for row in findings.rows}
+    for mode in ("true", "summed"):
+        assert steps[mode, "soteriafl-svrg"] == steps[mode, "soteriafl-sgd"]
+        assert (mode, "ldp-svrg") not in steps
+    assert "no run at the label" not in findings.claims[0].evidence
+    assert "label 1, ldp-svrg" in findings.claims[0].evidence
 
 
 def test_soteriafl_shows_utility_loss_and_accuracy_against_rounds_and_bits() -> None:

@@ -93,6 +93,12 @@ SATURATED = (
 )
 
 
+NOT_SEARCHED = (
+    " SoteriaFL-SVRG takes the step that was tuned for SoteriaFL-SGD in the same mode. LDP-SVRG, whose runs take "
+    "longest, is not run at a true epsilon: LDP-SGD stands for it."
+)
+
+
 def _departures(task: SoteriaTask, scale: Scale) -> tuple[str, ...]:
     shrink = 10 if task is NETWORK else 2
     return (
@@ -128,7 +134,7 @@ def _departures(task: SoteriaTask, scale: Scale) -> tuple[str, ...]:
         "True and summed: every algorithm runs with its own estimator, SVRG and SAGA too, on batches of the same "
         "expected size (GD: all records). What one record can do to a SVRG or SAGA message is counted by the "
         "accountant, which costs them up to a fifth more noise than SGD."
-        + (" SVRG takes the step that was tuned for SGD in the same mode." if task is NETWORK else ""),
+        + (NOT_SEARCHED if task is NETWORK else ""),
         "The penalty stays outside the estimators of SVRG and SAGA: its gradient is known, and added as it is. "
         "In the paper it is part of every record's loss. Both are unbiased.",
         "The snapshot probability has the caps of Corollary 2 here; the default of `tacit run` has none.",
@@ -217,7 +223,7 @@ def _figure(task: SoteriaTask, labels: tuple[float, ...], runner: Runner, scale:
         score=lambda result: -float(result["history"]["test_metric"][-1]),
         final=final,
     )
-    claims = claims_of(found, labels)
+    claims = claims_of(found, labels, task.stand_ins)
     found = finished(found)
     rows = [
         {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 
 from tacit.engine.workers import Result
@@ -76,16 +76,18 @@ Compared = list[tuple[str, Sequence[float], Sequence[float]]]
 """Where, and the measurements of both sides, seed by seed."""
 
 
-def claims_of(found: ResultsByCell, labels: Sequence[float]) -> tuple[Claim, ...]:
+def claims_of(
+    found: ResultsByCell, labels: Sequence[float], stand_ins: Mapping[str, str] | None = None
+) -> tuple[Claim, ...]:
     """The promise of tacit, what sums buy, and the paper's orders by both counts of bits and both measures."""
     ended = {key: results for key, results in found.items() if any("error" not in r for r in results)}
     return (
-        *_promises(ended, labels),
+        *_promises(ended, labels, stand_ins or {}),
         *_orders(ended, labels),
     )
 
 
-def _promises(found: ResultsByCell, labels: Sequence[float]) -> tuple[Claim, ...]:
+def _promises(found: ResultsByCell, labels: Sequence[float], stand_ins: Mapping[str, str]) -> tuple[Claim, ...]:
     promise: Compared = []
     frugal: Compared = []
     trust: Compared = []
@@ -95,7 +97,8 @@ def _promises(found: ResultsByCell, labels: Sequence[float]) -> tuple[Claim, ...
             if theirs is None:
                 continue
             rounds, real = theirs[0]["settings"]["rounds"], _epsilon(theirs)
-            ours = [(mode, found[label, mode, name]) for mode in (TRUE, SUMMED) if (label, mode, name) in found]
+            own = stand_ins.get(name, name)
+            ours = [(mode, found[label, mode, own]) for mode in (TRUE, SUMMED) if (label, mode, own) in found]
             if not ours:
                 where = f"label {label:g}, {name}, of which no run at the label came to its end"
                 promise.append((where, [math.inf], utilities(theirs)))
