@@ -26,7 +26,14 @@ from tacit.algorithms.shuffled import fitted, settled
 from tacit.compress import SharedCoordinates
 from tacit.compress.uplink import Uplink
 from tacit.engine.bound_source import find_bound
-from tacit.engine.choices import feature_norm, participation_of, resolved, secure_sum_of, with_theory_smoothing
+from tacit.engine.choices import (
+    THEORY,
+    feature_norm,
+    participation_of,
+    resolved,
+    secure_sum_of,
+    with_theory_smoothing,
+)
 from tacit.engine.defaults import good_weights
 from tacit.engine.evaluation import PlannedEvaluation, coins_of, hold_back, plan_evaluation, settings_of
 from tacit.engine.fronts import model_and_records, with_features
@@ -195,8 +202,8 @@ def make_plan(
     federation = unweighted(recipe, data_dir) if federation is None else federation
     federation = with_features(federation, recipe.data_settings.get("features"), recipe.device)
     recipe = replace(recipe, model=None if model else recipe.model or default_model(federation))
-    name, settings = recipe.model or "", recipe.model_settings
-    built, federation = model_and_records(name, settings, federation, model, recipe.device)
+    name, known = recipe.model or "", {k: v for k, v in recipe.model_settings.items() if v != THEORY}
+    built, federation = model_and_records(name, known, federation, model, recipe.device)
     if recipe.feature_norm is None and federation.features_by is not None:
         recipe = replace(recipe, feature_norm=federation.features_by.norm)
     held = None
@@ -211,8 +218,7 @@ def make_plan(
     recipe = replace(recipe, clients=federation.clients)
 
     def make_model(settings: dict[str, Any]) -> Model:
-        same = settings == recipe.model_settings
-        return built if same else build_model(recipe.model or "", federation, settings)
+        return built if settings == known else build_model(recipe.model or "", federation, settings)
 
     recipe = with_theory_smoothing(recipe, make_model, federation, privacy)
     model = make_model(recipe.model_settings)

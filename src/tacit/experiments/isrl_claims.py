@@ -17,7 +17,7 @@ Panel = tuple[int, int]
 """Number of silos, and how many take part in a round."""
 Found = dict[Any, list[Result]]
 """The runs by label, mode and method."""
-Compared = list[tuple[str, Sequence[float], Sequence[float]]]
+ErrorPairs = list[tuple[str, Sequence[float], Sequence[float]]]
 """Where, and the errors of both sides, trial by trial."""
 Compare = Callable[[Found, float], Sequence[tuple[str, Sequence[float], Sequence[float]]]]
 
@@ -57,7 +57,7 @@ def claims_of(data: str, panels: dict[Panel, Found], in_most: bool) -> tuple[Cla
         Claim(f"{beats} in most settings, by means." if in_most else f"{beats}.", held, told),
     ]
     if data in LEAD:
-        shrunk: Compared = [(where, a, [(1 - LEAD[data]) * b for b in other]) for where, a, other in orders]
+        shrunk: ErrorPairs = [(where, a, [(1 - LEAD[data]) * b for b in other]) for where, a, other in orders]
         claims.append(_claim(f"{beats}, by at least {LEAD[data]:.0%} at every label.", shrunk))
     if data in BESIDE_NO_PRIVACY:
         first, slack, words = BESIDE_NO_PRIVACY[data]
@@ -71,7 +71,7 @@ def claims_of(data: str, panels: dict[Panel, Found], in_most: bool) -> tuple[Cla
     return tuple(claims)
 
 
-def _compared(panels: dict[Panel, Found], pairs: Compare, first: float = 0.0) -> Compared:
+def _compared(panels: dict[Panel, Found], pairs: Compare, first: float = 0.0) -> ErrorPairs:
     """What `pairs` compares at every label from the first on, in all panels."""
     return [
         (f"N {n}, M {m}, label {label:g}{where}", ours, theirs)
@@ -82,7 +82,7 @@ def _compared(panels: dict[Panel, Found], pairs: Compare, first: float = 0.0) ->
     ]
 
 
-def _methods(found: Found, label: float) -> Compared:
+def _methods(found: Found, label: float) -> ErrorPairs:
     both = [found.get((label, PUBLISHED, method)) for method in (MB, LOCAL)]
     return [("", errors_of(both[0]), errors_of(both[1]))] if both[0] and both[1] else []
 
@@ -93,8 +93,8 @@ def _best(found: Found, label: float, modes: Sequence[str], method: str) -> tupl
     return min(own.items(), key=lambda one: fmean(one[1]))
 
 
-def _promises(found: Found, label: float) -> Compared:
-    compared: Compared = []
+def _promises(found: Found, label: float) -> ErrorPairs:
+    compared: ErrorPairs = []
     for (at, mode, method), results in found.items():
         if (at, mode) == (label, PUBLISHED):
             best, ours = _best(found, label, (TRUE, SUMMED), method)
@@ -103,7 +103,7 @@ def _promises(found: Found, label: float) -> Compared:
     return compared
 
 
-def _references(modes: Sequence[str], found: Found, label: float) -> Compared:
+def _references(modes: Sequence[str], found: Found, label: float) -> ErrorPairs:
     mode, ours = _best(found, label, modes, MB)
     # The true mode may take other rounds than the paper; then the reference has these.
     kinds = (NO_PRIVACY,) if mode == PUBLISHED else (AS_LONG, NO_PRIVACY)
@@ -111,10 +111,10 @@ def _references(modes: Sequence[str], found: Found, label: float) -> Compared:
     return [] if theirs is None else [(f", {mode}", ours, errors_of(theirs))]
 
 
-def _told(compared: Compared) -> str:
+def _told(compared: ErrorPairs) -> str:
     return "; ".join(f"{where}: {against(a, b, '.3f')}" for where, a, b in compared)
 
 
-def _claim(text: str, compared: Compared, *, slack: float = 0.0, promise: bool = False) -> Claim:
+def _claim(text: str, compared: ErrorPairs, *, slack: float = 0.0, promise: bool = False) -> Claim:
     held = at_most([(a, b) for _, a, b in compared], slack=slack)
     return Claim(text, held, _told(compared), promise)

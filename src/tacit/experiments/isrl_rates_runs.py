@@ -53,7 +53,7 @@ BALL = Ball(RADIUS)
 
 
 @dataclass(frozen=True)
-class Problem:
+class RateProblem:
     """A problem of the family, and who holds it."""
 
     clients: int
@@ -107,7 +107,7 @@ def federation_of(
     return Federation.from_arrays(features, np.ones(len(features), int), owners, classes=2, name="linear")
 
 
-Server = Callable[[ConvexProblem, int, float], tuple[ServerUpdate, float]]
+MakeServer = Callable[[ConvexProblem, int, float], tuple[ServerUpdate, float]]
 """From the problem, the rounds and the noise's standard deviation: the server's update and the proved bound."""
 
 
@@ -145,7 +145,7 @@ def _quiet_acceleration(problem: ConvexProblem, rounds: int, noise_std: float) -
     return Accelerated((Stage(rounds, 2 * problem.smooth),), 0.0, BALL), bound
 
 
-SERVERS: dict[str, Server] = {
+SERVERS: dict[str, MakeServer] = {
     "MB-SGD": _descent,
     "accelerated": _regularised,
     "multi-stage": _staged,
@@ -159,8 +159,8 @@ SERVERS: dict[str, Server] = {
 
 def run(settings: Settings, data_dir: Path | None) -> Result:
     """One run of one algorithm, with the steps that the paper's lemmas prescribe for the noise of the run."""
-    names = {one.name for one in fields(Problem)}
-    problem = Problem(**{name: value for name, value in settings.items() if name in names})
+    names = {one.name for one in fields(RateProblem)}
+    problem = RateProblem(**{name: value for name, value in settings.items() if name in names})
     name, posed = settings["algorithm"], problem.posed(settings["strongly_convex"])
     federation = federation_of(
         problem.clients,
@@ -199,7 +199,7 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
     return simulated(SimulatedRun(planned.with_server(server), rounds, facts))
 
 
-def _draft(name: str, problem: Problem, sampling: Sampling) -> Algorithm:
+def _draft(name: str, problem: RateProblem, sampling: Sampling) -> Algorithm:
     model = support_vector_machine(features=problem.dim, intercept=False, ridge=problem.curvature)
     if name.endswith("no noise"):
         return mb_sgd(model, sampling=sampling, step=0.1, projection=BALL)

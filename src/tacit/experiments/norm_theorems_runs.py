@@ -29,7 +29,7 @@ from tacit.theory.norm_fedavg import LocalRuns, clipping_terms, normalising_term
 CLIENTS, DIM, RANK, LOCAL_STEPS, DELTA = 100, 50, 5, 5, 1e-6
 
 
-class Problem:
+class QuadraticClients:
     """The quadratics of one seed, in double precision."""
 
     def __init__(self, like: bool, seed: int) -> None:
@@ -61,9 +61,9 @@ class Problem:
 
 
 @lru_cache(maxsize=4)
-def problem_of(like: bool, seed: int) -> Problem:
+def problem_of(like: bool, seed: int) -> QuadraticClients:
     """The problem of a seed."""
-    return Problem(like, seed)
+    return QuadraticClients(like, seed)
 
 
 def run(settings: Settings, data_dir: Path | None) -> Result:

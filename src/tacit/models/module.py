@@ -185,10 +185,12 @@ class ModuleModel:
 
     def _frozen(self, features: Tensor) -> dict[str, Tensor]:
         """Weights and statistics that are not trained, where the features are and as precise."""
-        frozen = {name: t for name, t in self.module.state_dict().items() if name not in self._shapes}
+        # Tied weights have one name here, and PyTorch finds their others.
+        named = (*self.module.named_parameters(), *self.module.named_buffers())
         return {
-            name: t.to(features.device, features.dtype if t.is_floating_point() else t.dtype)
-            for name, t in frozen.items()
+            name: t.detach().to(features.device, features.dtype if t.is_floating_point() else t.dtype)
+            for name, t in named
+            if name not in self._shapes
         }
 
     def _slopes(self, outputs: Tensor, targets: Tensor) -> Tensor:

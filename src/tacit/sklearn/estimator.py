@@ -136,7 +136,8 @@ class FederatedEstimator(Federated):
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> AnyArray:
         """The probability of every class, (records, classes): the loss of a class is its negative logarithm."""
-        rows = self.model_.mapped(torch.from_numpy(self._checked(X)))
+        rows = torch.from_numpy(self._checked(X))  # refuses before a fit
+        rows = self.model_.mapped(rows)
         counts = torch.tensor([len(rows)])
         losses = [
             self.model_.model.losses(self.model_.parameters, Batch(rows, torch.full((len(rows),), k), counts))
