@@ -15,7 +15,7 @@ from tacit.client.bounds import Bound, ClipEachCoordinate, ClipNorm, Normalise, 
 from tacit.client.cohort import Cohort
 from tacit.client.grams import Grams
 from tacit.client.sampling import Full, Poisson, WithoutReplacement
-from tacit.client.span import SpanUpdates, span_updates
+from tacit.client.span import RecordBlocks, SpanUpdates, span_updates
 from tacit.errors import RequestError
 from tacit.federation import Federation
 from tacit.models import least_squares, logistic_regression, nonconvex_logistic_regression, softmax_regression
@@ -54,7 +54,9 @@ def _one_by_one(model: Model, point: Tensor, federation: Federation, steps: int,
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("ridge", [0.0, 0.3])
 @pytest.mark.parametrize("outputs", [1, 3])
-def test_the_span_of_the_records_gives_the_same_walk(intercept: bool, ridge: float, outputs: int) -> None:
+def test_the_span_of_the_records_gives_the_same_walk(
+    intercept: bool, ridge: float, outputs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     federation = _federation()
     if outputs == 1:
         model = least_squares(features=30, intercept=intercept, ridge=ridge)
@@ -63,7 +65,7 @@ def test_the_span_of_the_records_gives_the_same_walk(intercept: bool, ridge: flo
     else:
         model = softmax_regression(features=30, classes=3, intercept=intercept, ridge=ridge)
     point = 0.1 * torch.randn(model.dim, generator=torch.Generator().manual_seed(3))
-    made = span_updates(model, point, federation.batch(), 7, 0.05)
+    made = span_updates(model, point, RecordBlocks(federation, torch.arange(3)), 7, 0.05)
     assert made is not None
     fast = made.rows(0, 3)
     torch.testing.assert_close(fast, _one_by_one(model, point, federation, 7, 0.05), atol=2e-5, rtol=2e-5)
@@ -81,6 +83,12 @@ def test_the_span_of_the_records_gives_the_same_walk(intercept: bool, ridge: flo
         summed = one.summed(point, kept)
         assert summed is not None
         torch.testing.assert_close(summed, rows.sum(0), atol=1e-5, rtol=1e-5)
+        with monkeypatch.context() as patch:
+            # One client at a time, in another order.
+            patch.setattr("tacit.client.span._BLOCK_BYTES", 1)
+            turned = one.summed(point, replace(kept, clients=torch.tensor([2, 0, 1])))
+        assert turned is not None
+        torch.testing.assert_close(turned, rows.sum(0), atol=1e-5, rtol=1e-5)
 
 
 def test_norms_of_updates_that_cancel_are_those_of_what_is_written_out() -> None:
@@ -90,7 +98,9 @@ def test_norms_of_updates_that_cancel_are_those_of_what_is_written_out() -> None
     features = torch.cat([torch.cat([first, first + 1e-4], 1), torch.zeros(1, 2, 30), first.expand(1, 2, 30)])
     features[2] *= 1e30
     gram = features @ features.transpose(1, 2)
-    updates = SpanUpdates(model, torch.tensor([[[1.0, -1.0]]]).repeat(3, 1, 1), features, gram, torch.zeros(30))
+    silos = Federation.from_arrays(features.flatten(0, 1), torch.zeros(6), [0, 0, 1, 1, 2, 2])
+    records = RecordBlocks(silos, torch.arange(3))
+    updates = SpanUpdates(model, torch.tensor([[[1.0, -1.0]]]).repeat(3, 1, 1), records, gram, torch.zeros(30))
     written = updates.rows(0, 3)
     torch.testing.assert_close(updates.norms()[0], written[0].double().norm(), rtol=1e-6, atol=0)
     assert not float(updates.norms()[1])
@@ -128,8 +138,9 @@ def test_the_span_is_left_to_those_whom_it_helps() -> None:
     federation = _federation((40, 40), features=3)
     point = torch.zeros(4)
     few, curved = logistic_regression(features=3), nonconvex_logistic_regression(features=3)
-    assert span_updates(few, point, federation.batch(), 5, 0.1) is None
-    assert span_updates(curved, torch.zeros(3), federation.batch(), 5, 0.1) is None
+    records = RecordBlocks(federation, torch.arange(2))
+    assert span_updates(few, point, records, 5, 0.1) is None
+    assert span_updates(curved, torch.zeros(3), records, 5, 0.1) is None
 
 
 @settings(max_examples=60, deadline=None)

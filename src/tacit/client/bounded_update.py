@@ -18,7 +18,7 @@ from tacit.client.bounds import Bound, Unbounded
 from tacit.client.cohort import Cohort
 from tacit.client.noising import noise_memory, with_noise
 from tacit.client.sampling import Full, Sampling
-from tacit.client.span import SpanUpdates, span_updates
+from tacit.client.span import RecordBlocks, SpanUpdates, span_updates
 from tacit.client.work import CommonWork
 from tacit.errors import count, known_step, positive
 from tacit.federation import Federation
@@ -102,7 +102,8 @@ class BoundedUpdate(CommonWork):
         if not isinstance(self.sampling, Full):
             return None
         grams = None if cohort.grams is None else partial(cohort.grams.of, cohort.clients)
-        return span_updates(self.model, point, cohort.everything(), self.steps, step, grams)
+        records = RecordBlocks(cohort.federation, cohort.clients)
+        return span_updates(self.model, point, records, self.steps, step, grams)
 
     def summed(self, point: Tensor, cohort: Cohort) -> Tensor | None:
         """The sum of all clients' bounded updates, if it costs less than the updates."""

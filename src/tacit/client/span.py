@@ -8,13 +8,13 @@ follows from the Gram matrix, too: where only the sum of bounded updates is need
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from tacit.federation import Batch
+from tacit.federation import Batch, Federation
 from tacit.models.gradients import padded
 from tacit.models.linear import LinearModel
 from tacit.models.model import Model, flat_features
@@ -22,6 +22,48 @@ from tacit.models.penalty import Ridge
 
 _TRUSTED = 0.02
 """Norms are computed from Gram matrices only if at least this part of the squared length does not cancel."""
+
+
+_BLOCK_BYTES = 4 * 2**20
+"""Records are copied this many bytes at a time. Fresh memory costs several times what copying into it does."""
+
+
+@dataclass(frozen=True)
+class RecordBlocks:
+    """The records of some clients, a few clients at a time."""
+
+    federation: Federation
+    clients: Tensor
+    """positions in the federation"""
+
+    @property
+    def longest(self) -> int:
+        """The most records of a client."""
+        return int(self.federation.sizes[self.clients].max()) if len(self.clients) else 0
+
+    def targets(self) -> Tensor:
+        """(clients, longest): the targets, padded with zeros."""
+        federation = self.federation
+        rows = federation.records_of(self.clients).to(federation.targets.device)
+        return padded(federation.targets.index_select(0, rows), federation.sizes[self.clients])
+
+    def blocks(self, which: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+        """Places among the clients (by default of all of them), and their records, padded with zeros."""
+        federation = self.federation
+        record_bytes = federation.features.element_size() * federation.features[0].numel()
+        places = torch.arange(len(self.clients)) if which is None else which
+        for some in places.split(max(1, _BLOCK_BYTES // max(1, self.longest * record_bytes))):
+            if not len(some):
+                return
+            clients = self.clients[some]
+            first, last = int(clients[0]), int(clients[-1])
+            if torch.equal(clients, torch.arange(first, last + 1)):
+                rows = slice(int(federation.offsets[first]), int(federation.offsets[last + 1]))
+                counts = federation.sizes[first : last + 1]
+                batch = Batch(federation.features[rows], federation.targets[rows], counts)
+            else:
+                batch = federation.batch(clients)
+            yield some, padded(flat_features(batch), batch.counts)
 
 
 @dataclass(frozen=True)
@@ -34,8 +76,7 @@ class SpanUpdates:
     model: LinearModel
     coefficients: Tensor
     """(clients, outputs, records)"""
-    features: Tensor
-    """(clients, records, features)"""
+    records: RecordBlocks
     gram: Tensor
     """(clients, records, records), with the intercept"""
     offset: Tensor
@@ -51,17 +92,24 @@ class SpanUpdates:
 
     def rows(self, start: int, stop: int) -> Tensor:
         """The updates of some clients, written out."""
-        return self._written(slice(start, stop))
+        return self._written(torch.arange(start, stop))
 
-    def _written(self, which: slice | Tensor) -> Tensor:
-        model, coefficients, features = self.model, self.coefficients[which], self.features[which]
+    def _written(self, which: Tensor) -> Tensor:
+        model, done = self.model, 0
         size = model.features * model.outputs
-        way = features.new_empty(len(features), model.dim)
-        products = torch.bmm(coefficients, features).transpose(1, 2)
-        way[:, :size].view(-1, model.features, model.outputs).copy_(products)
-        if model.intercept:
-            way[:, size:] = coefficients.sum(2)
-        return way if not bool(self.offset.any()) else way.add_(self.offset)
+        way = self.coefficients.new_empty(len(which), model.dim)
+        for some, features in self.records.blocks(which):
+            coefficients, here = self.coefficients[some], way[done : done + len(some)]
+            products = torch.bmm(coefficients[:, :, : features.shape[1]], features).transpose(1, 2)
+            here[:, :size].view(-1, model.features, model.outputs).copy_(products)
+            if model.intercept:
+                here[:, size:] = coefficients.sum(2)
+            done += len(some)
+        return way if not self._moved else way.add_(self.offset)
+
+    @property
+    def _moved(self) -> bool:
+        return bool(self.offset.any())
 
     def norms(self) -> Tensor:
         """||A^T c||^2 = c^T A A^T c, in double precision; from the written updates where most of it cancels."""
@@ -69,28 +117,31 @@ class SpanUpdates:
         lengths = self.gram.diagonal(dim1=1, dim2=2).sqrt()[:, None]
         reach = torch.mul(self.coefficients.abs(), lengths).sum(2).double().square().sum(1)
         norms = squares.clamp(min=0).sqrt()
-        poor = ~(squares >= _TRUSTED * reach) if not bool(self.offset.any()) else torch.ones_like(norms) > 0
+        poor = torch.ones_like(norms) > 0 if self._moved else ~(squares >= _TRUSTED * reach)
         if bool(poor.any()):
-            norms[poor] = torch.linalg.vector_norm(self._written(poor), dim=1, dtype=torch.float64)
+            written = self._written(poor.nonzero()[:, 0].cpu())
+            norms[poor] = torch.linalg.vector_norm(written, dim=1, dtype=torch.float64)
         return norms
 
     def weighted_sums(self, weights: Tensor) -> Tensor:
-        """The sum of all updates, each times its weight: (1, dim), by one product."""
-        model = self.model
-        weights = weights.to(self.coefficients)
+        """The sum of all updates, each times its weight: (1, dim), by one product for each block."""
+        model, weights = self.model, weights.to(self.coefficients)
         # A client with weight zero adds zero, even if its update is not finite.
         scaled = torch.where(weights[:, None, None] != 0, self.coefficients, 0.0) * weights[:, None, None]
-        flat = scaled.transpose(0, 1).reshape(model.outputs, -1)
-        total = torch.mm(flat, self.features.reshape(-1, model.features)).T.reshape(-1)
+        total = scaled.new_zeros(model.outputs, model.features)
+        for some, features in self.records.blocks():
+            flat = scaled[some, :, : features.shape[1]].transpose(0, 1).reshape(model.outputs, -1)
+            total.addmm_(flat, features.reshape(-1, model.features))
+        whole = total.T.reshape(-1)
         if model.intercept:
-            total = torch.cat([total, flat.sum(1)])
-        return (total + self.offset * weights.sum())[None]
+            whole = torch.cat([whole, scaled.sum((0, 2))])
+        return (whole + self.offset * weights.sum())[None]
 
 
 def span_updates(
     model: Model,
     point: Tensor,
-    batch: Batch,
+    records: RecordBlocks,
     steps: int,
     step: float,
     grams: Callable[[], Tensor] | None = None,
@@ -103,20 +154,26 @@ def span_updates(
     plain = isinstance(model, LinearModel) and model.smoothing is None
     if not isinstance(model, LinearModel) or not plain or not isinstance(model.penalty, Ridge | None):
         return None
-    longest = int(batch.counts.max()) if batch.clients else 0
+    longest, clients = records.longest, len(records.clients)
     outputs, size = model.outputs, model.features * model.outputs
     gram_cost = longest * (longest * model.features + steps * longest * outputs)
     if longest == 0 or gram_cost > 2 * steps * longest * model.features * outputs:
         return None
-    records, counts = flat_features(batch), batch.counts
-    features, targets = padded(records, counts), padded(batch.targets, counts)
-    gram = grams()[:, :longest, :longest] if grams else torch.bmm(features, features.transpose(1, 2))
+    counts, targets = records.federation.sizes[records.clients], records.targets()
+    gram = grams()[:, :longest, :longest] if grams else point.new_zeros(clients, longest, longest)
     # Outputs before records: products, softmax and the backward pass are two to three times as fast.
-    start = torch.matmul(point[:size].view(model.features, outputs).T.contiguous(), features.transpose(1, 2))
+    start = point.new_zeros(clients, outputs, longest)
+    weight = point[:size].view(model.features, outputs).T.contiguous()
+    for some, features in records.blocks():
+        here, width = slice(int(some[0]), int(some[-1]) + 1), features.shape[1]
+        if grams is None:
+            gram[here, :width, :width] = torch.bmm(features, features.transpose(1, 2))
+        scores = torch.mm(weight, features.reshape(-1, model.features).T)
+        start[here, :, :width] = scores.view(outputs, -1, width).transpose(0, 1)
     if model.intercept:
         gram, start = gram + 1.0, start.add_(point[size:, None])
     # Padding records have weight zero.
-    per_record = padded(torch.repeat_interleave(1 / counts.to(records.dtype), counts).to(records.device), counts)
+    per_record = padded(torch.repeat_interleave(1 / counts.to(point.dtype), counts).to(point.device), counts)
     weights = step * per_record[:, None]
     shrink = 1 - step * (model.penalty.strength if model.penalty else 0.0)
     rho, coefficients = 1.0, torch.zeros_like(start)
@@ -127,4 +184,4 @@ def span_updates(
         coefficients.addcmul_(weights, model.loss.slopes(scores, targets))
         rho *= shrink
     coefficients /= step
-    return SpanUpdates(model, coefficients, features, gram, point * ((1 - rho) / step))
+    return SpanUpdates(model, coefficients, records, gram, point * ((1 - rho) / step))
