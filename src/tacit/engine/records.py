@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from tacit.data import from_files, load
+from tacit.engine.ranges import learner
 from tacit.engine.recipe import Recipe
 from tacit.engine.targets import for_each_client
 from tacit.errors import RequestError, unknown_name
 from tacit.federation import Federation
 from tacit.models.quadratic import quadratic_federation
 
-_NOT_SETTINGS = ("name", "clients", "partition", "data_dir", "paths", "options")
+_NOT_SETTINGS = ("name", "clients", "partition", "data_dir", "paths", "learn", "options")
 """Parameters of functions that read records which are no settings of the data."""
 
 
@@ -60,7 +61,9 @@ def _own_files(recipe: Recipe) -> Federation:
         )
     paths = recipe.data.split(",")
     name = Path(paths[0]).stem if len(paths) == 1 else "custom"
-    federation = from_files(paths, clients=recipe.clients, name=name, **recipe.data_settings)
+    federation = from_files(
+        paths, clients=recipe.clients, name=name, learn=learner(recipe), **recipe.data_settings
+    )
     if recipe.clients not in (None, federation.clients):
         raise RequestError(f"clients = {recipe.clients}, but the files hold {federation.clients}; leave it out")
     return federation
