@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from dp_accounting import DpEvent
 from torch import Tensor
 
 from tacit.errors import DataError, RequestError
@@ -114,6 +115,9 @@ class Federation:
     peeks: tuple[str, ...] = ()
     """What was computed from private data without being accounted for. A guarantee for a run on these data must
     list these quantities as treated as public"""
+
+    charged: DpEvent | None = None
+    """What every client has released to prepare its records, such as ranges; every promise includes it"""
 
     weights: Tensor | None = None
     """(clients,) double on the CPU: each client's weight, p_i times the number of clients, so 1 on average over

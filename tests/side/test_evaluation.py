@@ -145,14 +145,52 @@ def test_without_noise_the_numbers_are_those_of_scikit_learn() -> None:
     assert share.value == pytest.approx(labels[inside].mean())
 
 
-def test_several_classes_have_confidence_instead_of_auc() -> None:
+def three_classes(seed: int, records: int = 900) -> tuple[Federation, Tensor, float]:
+    """Silos with labels of a softmax model, the model's point, and the exact macro AUC, one against the rest."""
+    draw = np.random.default_rng(seed)
+    features = draw.normal(size=(records, 2)).astype(np.float32)
+    weights = np.array([[1.5, -1.0, 0.0], [0.0, 1.2, -1.0]])
+    scores = features @ weights
+    labels = (scores + draw.gumbel(size=scores.shape)).argmax(1)
+    silos = Federation.from_arrays(features, labels, [0, 1, 2] * (records // 3), classes=3)
+    point = torch.from_numpy(np.concatenate([weights.ravel(), np.zeros(3)])).float()
+    model = softmax_regression(features=2, classes=3)
+    every = Batch(silos.features, silos.targets, torch.tensor([records]))
+    chances = torch.softmax(model.scores(point, every), 1).double().numpy()
+    chances /= chances.sum(1, keepdims=True)
+    return silos, point, float(roc_auc_score(silos.targets.numpy(), chances, multi_class="ovr"))
+
+
+def test_several_classes_have_the_mean_auc_of_one_against_the_rest() -> None:
+    model, scoring = softmax_regression(features=2, classes=3), Scoring(3, 4.0)
+    silos, point, exact = three_classes(0)
+    found = exact_evaluation(model, point, silos, scoring).pooled.estimates
+    assert set(found) == {"accuracy", "calibration", "loss", "auc"}
+    assert found["auc"].value == pytest.approx(exact, abs=0.01)
+    assert Scoring(21, 4.0).ranked == 0
+
+
+def test_several_classes_have_the_calibration_of_confidence() -> None:
     silos = Federation.from_arrays(np.eye(3, dtype=np.float32), [0, 1, 2], [0, 0, 0], classes=3)
     model = softmax_regression(features=3, classes=3, intercept=False)
     told = exact_evaluation(model, torch.eye(3).flatten() * 5, silos, Scoring(3, 4.0)).pooled.estimates
-    assert "auc" not in told
     assert told["accuracy"].value == 1.0
     confidence = math.exp(5) / (math.exp(5) + 2)
     assert told["calibration"].value == pytest.approx(confidence - 1, abs=1e-6)
+
+
+@pytest.mark.slow
+def test_bars_of_the_mean_auc_cover_it_in_95_of_100_consortia() -> None:
+    model, scoring, target = softmax_regression(features=2, classes=3), Scoring(3, 4.0), Target(2.0, 1e-5)
+    hits, widths = [], []
+    for seed in range(200):
+        silos, point, exact = three_classes(seed, 1200)
+        found = private_evaluation(model, point, silos, scoring, name="t", target=target, seed=seed).value
+        bar = found.pooled.estimates["auc"]
+        hits.append(bar.low <= exact <= bar.high)
+        widths.append(bar.high - bar.low)
+    assert np.mean(hits) >= 0.95
+    assert np.mean(widths) < 0.35
 
 
 def test_a_person_counts_once_whatever_the_number_of_rows() -> None:

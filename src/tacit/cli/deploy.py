@@ -84,6 +84,11 @@ def _provisioned(
     from tacit.engine.records import unweighted
 
     plan = make_plan(recipe, data_dir=data_dir)
+    if plan.federation.charged is not None:
+        raise RequestError(
+            "a deployment cannot learn ranges: silos prepare their tables before the first message. Give the "
+            f"range of {', '.join(plan.federation.schema.learned if plan.federation.schema else ())}"
+        )
     sites = [f"silo-{number + 1}" for number in range(plan.federation.clients)]
     port, admin_port = free_ports(2)
     consortium = Consortium(

@@ -16,7 +16,7 @@ from tacit.engine.history import HistoryRow
 from tacit.engine.plan import Plan
 from tacit.engine.recipe import Recipe
 from tacit.privacy.promises.protection import round_up
-from tacit.report.words import evaluation_words, in_bytes
+from tacit.report.words import evaluation_words, in_bytes, learned_words
 
 _MOST_SILOS = 50
 
@@ -96,6 +96,7 @@ def show_summary(summary: dict[str, Any]) -> None:
         else "none",
         "result": f"training loss {summary['train_loss']:.4f}"
         + ("" if metric is None else f", [bold]test {summary['test_metric_name']} {metric:.4g}[/]"),
+        **({} if (found := summary.get("learned")) is None else {"learned": learned_words(found)}),
         **({} if (told := summary.get("evaluation")) is None else {"held back": evaluation_words(told)}),
         "sent": f"{in_bytes(summary['uplink_bits_per_client'])} per client, "
         f"{in_bytes(summary['uplink_bits_total'])} in total ({summary['compressor']})",

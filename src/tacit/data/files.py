@@ -15,7 +15,7 @@ from tacit.data import build
 from tacit.data.encode import Task, Vector
 from tacit.data.frames import check_columns, read_csv
 from tacit.data.schema import Schema
-from tacit.data.schema.records import TableSource, federate, schema_for
+from tacit.data.schema.records import Learn, TableSource, federate, schema_for
 from tacit.data.svmlight import read_svmlight
 from tacit.errors import DataError, RequestError
 from tacit.federation import Federation
@@ -43,6 +43,7 @@ def from_files(
     task: Task | None = None,
     classes: int | Sequence[object] | None = None,
     clients: int | None = None,
+    learn: Learn | None = None,
     **options: Any,
 ) -> Federation:
     """A federation from files of one kind: one file per client, or files with a client column.
@@ -58,6 +59,7 @@ def from_files(
         task: for arrays, as in `Federation.from_arrays`; of a table, the schema says it.
         classes: for arrays, as in `Federation.from_arrays`; of a table, the schema says it.
         clients: if nothing says who holds the rows of a table, deal them to this many clients, for a trial.
+        learn: how ranges that a schema leaves open are learned; by default it must leave none open.
         options: as in `Federation.from_arrays`.
     """
     if isinstance(paths, str | os.PathLike) or not paths:
@@ -80,6 +82,7 @@ def from_files(
             client=client,
             public_schema=public_schema,
             clients=clients,
+            learn=learn,
             **options,
         )
     if schema is not None:
@@ -122,6 +125,7 @@ def _from_tables(
     client: str | None,
     public_schema: bool,
     clients: int | None,
+    learn: Learn | None,
     name: str = "custom",
 ) -> Federation:
     """Tables of one client each, or with a client column, as their schema describes them."""
@@ -133,7 +137,7 @@ def _from_tables(
     names = _names(sources) if own else (None,) * len(sources)
     tables = [TableSource(frame, str(path), own) for frame, path, own in zip(frames, sources, names, strict=True)]
     kept = None if test is None else TableSource(read_table(test), str(test))
-    return federate(tables, said, test=kept, clients=clients, name=name)
+    return federate(tables, said, test=kept, clients=clients, name=name, learn=learn)
 
 
 def _together(frames: list[pd.DataFrame], sources: list[Path]) -> pd.DataFrame:

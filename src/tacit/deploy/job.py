@@ -85,6 +85,11 @@ class Job:
     """what the silos' tables look like; None if they bring prepared arrays"""
 
     def __post_init__(self) -> None:
+        if self.schema is not None and self.schema.open:
+            raise RequestError(
+                f"the range of {', '.join(self.schema.open)} is open. Silos prepare their tables before "
+                "the first message, so a consortium must know it: give the range"
+            )
         for site in self.sites:
             if not is_site_name(site):
                 raise RequestError(f"sites: {site!r} must be up to 63 letters, digits, dots, dashes, underscores")

@@ -23,6 +23,7 @@ from tacit.algorithms.registry import algorithm_entry, build_algorithm
 from tacit.algorithms.secure_sum import secured
 from tacit.algorithms.settings import About
 from tacit.algorithms.shuffled import fitted, settled
+from tacit.algorithms.trust import Travel
 from tacit.compress import SharedCoordinates
 from tacit.compress.uplink import Uplink
 from tacit.engine.bound_source import find_bound
@@ -46,7 +47,8 @@ from tacit.models.model import Model
 from tacit.models.registry import build_model, default_model
 from tacit.noise.additive import build_noise
 from tacit.noise.randomness import Randomness, fresh_secret
-from tacit.privacy import Guarantee, Target
+from tacit.privacy import Guarantee, Target, Unit
+from tacit.privacy.events import composed
 from tacit.server.participation import Attendance
 from tacit.server.update import ServerUpdate
 from tacit.side import SideRelease
@@ -149,6 +151,7 @@ def plan(
         exposed: what that is to adversaries who see more than the promise assumes; `also` itself by default.
     """
     algorithm = fitted(algorithm, federation)
+    also = _with_preparation(algorithm, federation, privacy, also)
     attended = attended or attendance(algorithm, federation.clients, rounds, Randomness(seed))
     times = releases(algorithm, attended)
     algorithm.trust.check_target(algorithm.work, privacy)
@@ -171,6 +174,20 @@ def plan(
     if not isinstance(uplink, SharedCoordinates):
         return made
     return made.with_uplink(replace(uplink, bits=encoding_of(made).ring.bits))
+
+
+def _with_preparation(
+    algorithm: Algorithm, federation: Federation, privacy: Privacy, also: DpEvent | None
+) -> DpEvent | None:
+    """What is released besides messages, with what was released to prepare the records."""
+    if federation.charged is None or privacy == "none":
+        return also
+    if algorithm.work.unit is not Unit.RECORD or algorithm.travel is Travel.COUNTED:
+        raise RequestError(
+            f'range = "learn" is accounted per record, which messages of {algorithm.name!r} cannot be added to: '
+            "give the ranges in the schema"
+        )
+    return federation.charged if also is None else composed([federation.charged, also])
 
 
 def encoding_of(plan: Plan) -> Encoding:

@@ -8,13 +8,14 @@ from typing import Any
 
 from tacit.data import from_files, load
 from tacit.engine.fronts import with_features
+from tacit.engine.ranges import learner
 from tacit.engine.recipe import Recipe
 from tacit.engine.targets import for_each_client
 from tacit.errors import RequestError, unknown_name
 from tacit.federation import Federation
 from tacit.models.quadratic import quadratic_federation
 
-NOT_SETTINGS = ("name", "clients", "partition", "data_dir", "paths", "options")
+NOT_SETTINGS = ("name", "clients", "partition", "data_dir", "paths", "learn", "options")
 """Parameters of functions that read records which are no settings of the data."""
 
 
@@ -62,7 +63,7 @@ def _own_files(recipe: Recipe) -> Federation:
     paths = recipe.data.split(",")
     name = Path(paths[0]).stem if len(paths) == 1 else "custom"
     settings = {key: value for key, value in recipe.data_settings.items() if key != "features"}
-    federation = from_files(paths, clients=recipe.clients, name=name, **settings)
+    federation = from_files(paths, clients=recipe.clients, name=name, learn=learner(recipe), **settings)
     if recipe.clients not in (None, federation.clients):
         raise RequestError(f"clients = {recipe.clients}, but the files hold {federation.clients}; leave it out")
     return with_features(federation, recipe.data_settings.get("features"))

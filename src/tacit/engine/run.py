@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -172,6 +172,17 @@ class Run:
         alone = None if planned.target is None else planned.target.epsilon
         return {"epsilon_alone": alone, "loss_bound": planned.scoring.loss_bound, **evaluation.to_dict()}
 
+    def _learned(self) -> dict[str, Any] | None:
+        """The ranges that were learned from the records, and what that would cost alone."""
+        schema, charged, guarantee = self.federation.schema, self.federation.charged, self.guarantee
+        if schema is None or charged is None or guarantee is None:
+            return None
+        alone = replace(guarantee, events=(charged,) * len(guarantee.events)).epsilon
+        found = {column.name: column.range for column in schema.columns if column.name in schema.learned}
+        if schema.target.column in schema.learned:
+            found[schema.target.column] = schema.target.range
+        return {"epsilon_alone": alone, "ranges": {name: list(range or ()) for name, range in found.items()}}
+
     def summary(self, directory: Path | None = None) -> dict[str, Any]:
         """The run as one flat JSON object. Numbers of records are None where the promise protects them."""
         federation, work, last = self.federation, self.algorithm.work, self.last
@@ -220,6 +231,7 @@ class Run:
             "test_metric": last.test_metric,
             "test_metric_name": work.model.metric_name,
             "test_records": None if federation.test_targets is None else len(federation.test_targets),
+            "learned": self._learned(),
             "evaluation": None if self.evaluation is None else self._evaluated(self.evaluation),
             "signal_to_noise": last.signal_to_noise,
             "outlook": None if (ahead := outlook(self.plan)) is None else ahead.to_dict(),

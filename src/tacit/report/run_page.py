@@ -26,7 +26,7 @@ from tacit.report.page import (
     render_page,
 )
 from tacit.report.terms import glossary
-from tacit.report.words import in_bytes, plain_meaning, plain_promise, protected_unit, strength
+from tacit.report.words import in_bytes, learned_words, plain_meaning, plain_promise, protected_unit, strength
 
 Summary = Mapping[str, Any]
 """A run's summary.json."""
@@ -72,6 +72,10 @@ def run_page(summaries: Sequence[Summary], histories: Sequence[Rows], repeat: Re
     ]
     if first.get("evaluation"):
         sections.insert(2, Section("How good it is for new records", evaluation_blocks(first["evaluation"])))
+    if first.get("learned"):
+        sections.append(
+            Section("What was learned before training", [Paragraph((learned_words(first["learned"]),))])
+        )
     if private:
         sections.append(Section("What was taken as public", public_blocks(first)))
     if ahead := first.get("outlook"):

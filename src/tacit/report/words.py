@@ -115,3 +115,9 @@ def in_bytes(bits: int) -> str:
             return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
         size /= 1000
     raise AssertionError("unreachable")
+
+
+def learned_words(learned: dict[str, Any]) -> str:
+    """The ranges that were learned from the records, and what that would cost alone."""
+    ranges = "; ".join(f"{name} {low:g} to {high:g}" for name, (low, high) in learned["ranges"].items())
+    return f"ranges, privately (alone epsilon {learned['epsilon_alone']:.2g}; included above): {ranges}"

@@ -8,6 +8,14 @@ from tacit.side.budget import split_target
 from tacit.side.clip_norm import clip_norm_from_quantile
 from tacit.side.evaluation import private_evaluation
 from tacit.side.quantile import private_quantile
+from tacit.side.ranges import private_ranges
 from tacit.side.release import SideRelease
 
-__all__ = ["SideRelease", "clip_norm_from_quantile", "private_evaluation", "private_quantile", "split_target"]
+__all__ = [
+    "SideRelease",
+    "clip_norm_from_quantile",
+    "private_evaluation",
+    "private_quantile",
+    "private_ranges",
+    "split_target",
+]

@@ -12,6 +12,7 @@ a group is so small that noise hides its size: they then span everything that is
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
@@ -74,6 +75,19 @@ def difference(one: Estimate, other: Estimate) -> Estimate:
     below = math.hypot(one.value - one.low, other.high - other.value)
     above = math.hypot(one.high - one.value, other.value - other.low)
     return Estimate(gap, gap - below, gap + above)
+
+
+def mean_of(estimates: Sequence[Estimate]) -> Estimate:
+    """The mean of estimates that may depend on each other.
+
+    The standard deviation of a mean is at most the mean of the standard deviations, whatever the dependence, and
+    the same holds for largest errors. So the bar of the mean is the mean of the bars.
+    """
+    number = len(estimates)
+    values = [one.value for one in estimates if one.value is not None]
+    value = sum(values) / number if len(values) == number else None
+    low, high = (sum(getattr(one, end) for one in estimates) / number for end in ("low", "high"))
+    return Estimate(value, low, high)
 
 
 def on_simplex(counts: NoisySums, total: float) -> NoisySums:

@@ -17,7 +17,7 @@ from tacit.federation import Federation
 from tacit.models.model import Model
 from tacit.noise.additive import LatticeGaussian, check_size
 from tacit.privacy.promises.guarantee import Target
-from tacit.side.estimates import Estimate, NoisySums, auc_estimate, difference, mean_estimate
+from tacit.side.estimates import Estimate, NoisySums, auc_estimate, difference, mean_estimate, mean_of
 from tacit.side.noisy_total import NoisyTotal
 from tacit.side.release import NoisyMeans, SideRelease
 from tacit.side.scoring import Scoring
@@ -163,13 +163,18 @@ def read_sums(scoring: Scoring, sums: NoisySums, records: int, noise_std: float)
     estimates = {
         name: _scale(scoring, name, mean_estimate(float(own.sum()), records, (variance * len(own), 0.0)))
         for name, own in parts.items()
-        if name not in ("count", "histogram")
+        if name not in ("count", "histogram", "ranking")
     }
     reliability: tuple[tuple[float, float, Estimate], ...] = ()
     if scoring.classes is not None:
         table = parts["histogram"].reshape(-1, 2)
         if scoring.classes == 2:
             estimates["auc"] = auc_estimate(table, records, noise_std)
+        if scoring.ranked:
+            # Counts were divided by sqrt(K) on their way; undoing that multiplies their noise, too.
+            scale = math.sqrt(scoring.ranked)
+            tables = (parts["ranking"] * scale).reshape(scoring.ranked, -1, 2)
+            estimates["auc"] = mean_of([auc_estimate(one, records, noise_std * scale) for one in tables])
         limits = (0.0, *scoring.edges, 1.0)
         shares = [_share(row, variance) for row in table]
         reliability = tuple(zip(limits[:-1], limits[1:], shares, strict=True))
@@ -184,7 +189,7 @@ def _groups(
     for k, group in enumerate(scoring.group_names):
         told[group] = {}
         size = float(parts["count"][k])
-        for name in parts.keys() - {"count", "histogram"}:
+        for name in parts.keys() - {"count", "histogram", "ranking"}:
             own, everyone = parts[name], len(parts[name])
             inside = mean_estimate(float(own[k]), size, (variance, variance), noise_std)
             outside = mean_estimate(

@@ -1,21 +1,25 @@
 """What is asked of every record that is held back for evaluation, as one vector of bounded length.
 
-For a record of group g with label y, predicted with probability p, the vector has five parts:
+For a record of group g with label y, predicted with probability p, the vector has these parts:
 
     count        the one-hot vector of g, less 1/G everywhere             (only with several groups)
     accuracy     +1/2 at g if the prediction is right, else -1/2          (classifiers)
     calibration  (p - y) / 2 at g                                         (classifiers)
     histogram    the one-hot vector of (bin of p, y), less 1/(2B)         (classifiers)
+    ranking      for each class k the one-hot vector of (bin of p_k, y = k), less 1/(2B), all over sqrt(K)
+                                                                          (3 to 20 classes)
     loss         min(max(loss, 0), L) / L - 1/2 at g
 
 With two classes, p is the probability of class 1 and y is 0 or 1. With more, p is the probability of the
 predicted class, and y is 1 if the prediction is right. Probabilities are proportional to exp(-loss of each
 class), which is the softmax for the cross entropy.
 
-Guarantee: the parts have norms of at most sqrt(1 - 1/G), 1/2, 1/2, sqrt(1 - 1/(2B)) and 1/2, whatever the record
-is, so their sum of squares is at most `bound`^2. Replacing a record moves the sum of all vectors by at most
-2 `bound`, and leaving one out (as a zero vector) by at most `bound`: the Gaussian event of this bound holds for
-both adjacencies.
+The ranking has K parts of norm sqrt(1 - 1/(2B)); the division by sqrt(K) gives all of them together this norm.
+
+Guarantee: the parts have norms of at most sqrt(1 - 1/G), 1/2, 1/2, sqrt(1 - 1/(2B)), the same again and 1/2,
+whatever the record is, so their sum of squares is at most `bound`^2. Replacing a record moves the sum of all
+vectors by at most 2 `bound`, and leaving one out (as a zero vector) by at most `bound`: the Gaussian event of
+this bound holds for both adjacencies.
 """
 
 from __future__ import annotations
@@ -35,6 +39,10 @@ from tacit.models.persons import PersonModel
 
 EDGES = (0.05, 0.12, 0.22, 0.35, 0.5, 0.65, 0.78, 0.88, 0.95)
 """The usual limits between bins of probabilities: narrower near 0 and 1, where good models put most records."""
+
+
+MOST_RANKED = 20
+"""With more classes than this, no ranking is asked for: it is 2 B K counts, with sqrt(K) times the noise each."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +115,7 @@ class Scoring:
         lengths = {"count": groups} if self.groups is not None else {}
         if self.classes is not None:
             lengths |= {"accuracy": groups, "calibration": groups, "histogram": cells}
+            lengths |= {"ranking": self.ranked * cells} if self.ranked else {}
         lengths |= {"loss": groups}
         ends = list(itertools.accumulate(lengths.values(), initial=0))
         return {name: slice(*ends[k : k + 2]) for k, name in enumerate(lengths)}
@@ -123,13 +132,23 @@ class Scoring:
         for name in self._one_hot:
             part = self.parts[name]
             centre[part] = 1 / (part.stop - part.start)
+        if self.ranked:
+            centre[self.parts["ranking"]] = 1 / (2 * (len(self.edges) + 1) * math.sqrt(self.ranked))
         return centre
 
     @property
     def bound(self) -> float:
         """The most that a vector's norm can be."""
-        halves = len(self.parts.keys() - self._one_hot)
-        return math.sqrt(halves / 4 + sum(1 - float(self.centre[self.parts[n]][0]) for n in self._one_hot))
+        halves = len(self.parts.keys() - self._one_hot - {"ranking"})
+        ranking = 1 - 1 / (2 * (len(self.edges) + 1)) if self.ranked else 0.0
+        one_hot = sum(1 - float(self.centre[self.parts[n]][0]) for n in self._one_hot)
+        return math.sqrt(halves / 4 + one_hot + ranking)
+
+    @property
+    def ranked(self) -> int:
+        """How many classes are ranked one against the rest: none of two classes, whose histogram says it."""
+        classes = self.classes or 0
+        return classes if 2 < classes <= MOST_RANKED else 0
 
     @property
     def _one_hot(self) -> set[str]:
@@ -147,7 +166,7 @@ class Scoring:
         if isinstance(model, PersonModel):
             rows, _ = model.unbundled(batch)
             return sums_by_client(self.vectors(model.rows, point, rows), rows.counts) / rows.counts[:, None]
-        records, parts = batch.records, self.parts
+        records, parts, edges = batch.records, self.parts, torch.tensor(self.edges, dtype=torch.float64)
         group = torch.zeros(records, dtype=torch.int64) if self.groups is None else self.groups.of(batch.features)
         every = torch.arange(records)
         made = torch.zeros(records, self.dim, dtype=torch.float64)
@@ -157,24 +176,32 @@ class Scoring:
             made[every, parts["count"].start + group] = 1.0
         if self.classes is not None:
             right = (model.predict(point, batch.features) == batch.targets).double().cpu()
-            chance, label = self._chance(model, point, batch, right)
+            chances = self._chances(model, point, batch)
+            chance, label = self._chance(chances, batch, right)
             made[every, parts["accuracy"].start + group] = right - 0.5
             made[every, parts["calibration"].start + group] = (chance - label) / 2
-            bins = torch.bucketize(chance, torch.tensor(self.edges, dtype=torch.float64), right=True)
+            bins = torch.bucketize(chance.contiguous(), edges, right=True)
             made[every, parts["histogram"].start + 2 * bins + label.long()] = 1.0
+        for k in range(self.ranked):
+            bins = torch.bucketize(chances[:, k].contiguous(), edges, right=True)
+            place = parts["ranking"].start + 2 * (len(edges) + 1) * k
+            made[every, place + 2 * bins + (batch.targets == k).long().cpu()] = 1 / math.sqrt(self.ranked)
         return made - self.centre
 
-    def _chance(self, model: Model, point: Tensor, batch: Batch, right: Tensor) -> tuple[Tensor, Tensor]:
-        """p and y of every record, in [0, 1] whatever the model returns."""
-        classes = self.classes or 2
+    def _chances(self, model: Model, point: Tensor, batch: Batch) -> Tensor:
+        """The probability of every class: (records, classes), in [0, 1] whatever the model returns."""
         losses = [
             model.losses(point, Batch(batch.features, torch.full_like(batch.targets, k), batch.counts))
-            for k in range(classes)
+            for k in range(self.classes or 2)
         ]
-        chances = torch.softmax(-torch.stack([_finite(loss, 1e6) for loss in losses], 1).clamp(max=1e6), 1)
-        if classes == 2:
-            return chances[:, 1].clamp(0, 1), (batch.targets == 1).double().cpu()
-        return chances.amax(1).clamp(0, 1), right
+        stacked = torch.stack([_finite(loss, 1e6) for loss in losses], 1).clamp(max=1e6)
+        return torch.softmax(-stacked, 1).clamp(0, 1)
+
+    def _chance(self, chances: Tensor, batch: Batch, right: Tensor) -> tuple[Tensor, Tensor]:
+        """p and y of every record."""
+        if self.classes == 2:
+            return chances[:, 1], (batch.targets == 1).double().cpu()
+        return chances.amax(1), right
 
 
 def _finite(losses: Tensor, worst: float) -> Tensor:

@@ -45,6 +45,8 @@ class Column:
     type : "number", "category" or "date".
     unit : the unit of its values, for people.
     range : the public range of a number, or of a date as days since 1970. Values outside count as its ends.
+    within : limits in which the number surely lies, if its range is not public. The range is then learned from
+        the records, at a privacy cost (`range = "learn"` in the file).
     middle : a usual value of a number, publicly known; by default the middle of the range. It becomes 0, and gaps
         count as it.
     typical : the public interval in which the median of every client lies. A client whose median lies elsewhere
@@ -63,6 +65,7 @@ class Column:
     type: str
     unit: str = ""
     range: tuple[float, float] | None = None
+    within: tuple[float, float] | None = None
     middle: float | None = None
     typical: tuple[float, float] | None = None
     scale: str = "linear"
@@ -90,8 +93,16 @@ class Column:
         if self.type == "category":
             _check_categories(where, self.categories, "categories", least=1)
             return
+        _check_within(where, self.within, self.range)
+        if self.open:
+            if self.middle is not None:
+                raise RequestError(f'{where}: a middle needs a public range, not range = "learn"')
+            return
         if self.range is None:
-            raise RequestError(f"{where} has no range: give its public range, such as range = [0, 120]")
+            raise RequestError(
+                f"{where} has no range: give its public range, such as range = [0, 120], or learn one from the "
+                'records at a privacy cost: range = "learn" and within = [0, 10000], where it surely lies'
+            )
         low, high = self.range
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise RequestError(f"{where}: range must be two numbers, the smaller one first, not {self.range!r}")
@@ -100,6 +111,11 @@ class Column:
         _check_typical(where, self.typical)
         if self.scale == "log" and low <= 0:
             raise RequestError(f"{where}: a logarithmic scale needs a range above 0, not {self.range!r}")
+
+    @property
+    def open(self) -> bool:
+        """Whether its range is still to be learned."""
+        return self.range is None and self.within is not None
 
     @property
     def centre(self) -> float:
@@ -128,6 +144,8 @@ class Predicted:
     task: str
     classes: tuple[str, ...] = ()
     range: tuple[float, float] | None = None
+    within: tuple[float, float] | None = None
+    """limits in which a number surely lies, if its range is to be learned"""
     middle: float | None = None
     """a usual value of a number, publicly known: 0 for the model, which starts there"""
     typical: tuple[float, float] | None = None
@@ -149,6 +167,11 @@ class Predicted:
             if self.task == "binary" and len(self.classes) != 2:
                 raise RequestError(f"{where}: a binary target has two classes, not {list(self.classes)}")
             return
+        _check_within(where, self.within, self.range)
+        if self.open:
+            if self.middle is not None:
+                raise RequestError(f'{where}: a middle needs a public range, not range = "learn"')
+            return
         if self.range is None or not (
             math.isfinite(self.range[1] - self.range[0]) and self.range[0] < self.range[1]
         ):
@@ -159,6 +182,11 @@ class Predicted:
         if self.middle is not None and not self.range[0] <= self.middle <= self.range[1]:
             raise RequestError(f"{where}: middle = {self.middle!r} must lie in its range, {list(self.range)}")
         _check_typical(where, self.typical)
+
+    @property
+    def open(self) -> bool:
+        """Whether its range is still to be learned."""
+        return self.range is None and self.within is not None
 
     @property
     def classed(self) -> bool:
@@ -182,6 +210,13 @@ class Predicted:
         """The largest absolute number that the model is given: 1 without a middle of its own, at most 2."""
         low, high = self.range or (-1.0, 1.0)
         return max(high - self.centre, self.centre - low) / self.half
+
+
+def _check_within(where: str, within: tuple[float, float] | None, range: tuple[float, float] | None) -> None:
+    if within is not None and not (math.isfinite(within[1] - within[0]) and within[0] < within[1]):
+        raise RequestError(f"{where}: within must be two numbers, the smaller one first, not {within!r}")
+    if within is not None and range is not None and not within[0] <= range[0] < range[1] <= within[1]:
+        raise RequestError(f"{where}: range = {list(range)} does not lie within {list(within)}")
 
 
 def _check_typical(where: str, typical: tuple[float, float] | None) -> None:

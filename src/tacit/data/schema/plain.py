@@ -12,6 +12,9 @@ import tomli_w
 
 from tacit.errors import RequestError, unknown_name
 
+LEARN = "learn"
+"""In place of a range: learn it from the records, at a privacy cost."""
+
 
 def as_text(value: Any) -> str:
     """A category's value as text: whole numbers without a point, truth values in lower case, no space around it.
@@ -36,7 +39,11 @@ def built(kind: Any, where: str, own: Mapping[str, Any]) -> Any:
             if not isinstance(values[name], list):
                 raise RequestError(f"{name} of {where} must be a list, not {values[name]!r}")
             values[name] = tuple(as_text(value) for value in values[name])
-    for name in values.keys() & {"range", "typical"}:
+    if values.get("range") == LEARN:
+        if "within" not in values:
+            raise RequestError(f'{where}: range = "learn" needs limits where it surely lies: within = [0, 10000]')
+        del values["range"]
+    for name in values.keys() & {"range", "typical", "within"}:
         values[name] = _range(where, name, values[name])
     if "middle" in values:
         values["middle"] = _as_number(where, values["middle"])
@@ -66,6 +73,8 @@ def without_defaults(part: Any, kind: Any) -> dict[str, Any]:
     defaults = {name: f.default for name, f in kind.__dataclass_fields__.items()}
     said = {name: getattr(part, name) for name in defaults}
     plain = {name: value for name, value in said.items() if value != defaults[name]}
+    if part.open:
+        plain = {"range": LEARN} | plain
     return {name: _plain(value) for name, value in plain.items()}
 
 

@@ -6,13 +6,14 @@ or does not contribute, leaves all others where they were, as both adjacencies r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from dp_accounting import DpEvent
 
 from tacit.data.encode import Vector, group_records
 from tacit.data.frames import check_columns
@@ -25,6 +26,13 @@ from tacit.federation import Federation
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+Learned = tuple[dict[str, tuple[float, float]], DpEvent | None]
+"""Ranges by column, and what every client released for them."""
+
+Learn = Callable[[Federation, Vector, Schema], Learned]
+"""Learns the open ranges of a schema from the numbers of the records: (records, open columns), NaN for gaps."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +82,13 @@ def federate(
     test: TableSource | None = None,
     clients: int | None = None,
     name: str = "custom",
+    learn: Learn | None = None,
 ) -> Federation:
     """The records of tables that their schema describes, prepared by it alone.
 
-    If nothing says who holds the rows, they are dealt to `clients` clients by their place, for a trial.
+    If nothing says who holds the rows, they are dealt to `clients` clients by their place, for a trial. Ranges
+    that the schema leaves open are learned from the training records by `learn`; the federation then says what
+    that released.
     """
     parts = [_Prepared.read(source, schema) for source in sources]
     rows = _Prepared.joined(parts)
@@ -89,6 +100,10 @@ def federate(
         members, names = _clients(labels, sources[0].where)
     share = 0.0 if test is not None else schema.test_share
     train, held_back = _split(members, rows.persons, share, schema.test_seed)
+    if schema.open:
+        ranges, charged = _learned(rows, train, schema, learn)
+        made = federate(sources, schema.closed(ranges), test=test, clients=clients, name=name)
+        return replace(made, charged=charged, peeks=(*schema.peeks, *schema.units))
     features, targets, counts = _records(rows, train, schema)
     if test is not None:
         extra = _Prepared.read(test, schema)
@@ -119,6 +134,8 @@ class _Prepared:
     targets: Vector
     persons: Vector | None
     clients: Vector | None
+    open: Vector | None = None
+    """the numbers whose ranges are still to be learned, NaN for gaps"""
 
     @classmethod
     def read(cls, source: TableSource, schema: Schema) -> _Prepared:
@@ -127,15 +144,18 @@ class _Prepared:
         frame = usable_rows(source.frame, schema, source.where)
         if frame.empty:
             raise DataError(f"{source.where} holds no records with a target, client and person; leave it out")
+        open, schema = schema.open, schema.wide if schema.open else schema
         values = table_values(frame, schema, source.where)
+        targets = target_values(frame, schema.target, source.where)
         clients = None if source.client is not None else _labels(frame, schema.client, source.where, "client")
         if schema.tells_units:
             _check_units(frame, schema, values, clients, source.where)
         return cls(
             encode(values, schema),
-            target_values(frame, schema.target, source.where),
+            targets,
             _labels(frame, schema.person, source.where, "person"),
             clients,
+            _open_numbers(open, schema, values, targets) if open else None,
         )
 
     @classmethod
@@ -143,9 +163,39 @@ class _Prepared:
         if len(parts) == 1:
             return parts[0]
         columns = (
-            [getattr(part, name) for part in parts] for name in ("features", "targets", "persons", "clients")
+            [getattr(part, name) for part in parts]
+            for name in ("features", "targets", "persons", "clients", "open")
         )
         return cls(*(None if one[0] is None else np.concatenate(one) for one in columns))  # type: ignore[arg-type]
+
+
+def _open_numbers(open: tuple[str, ...], schema: Schema, values: Vector, targets: Vector) -> Vector:
+    places = {column.name: place for place, column in enumerate(schema.columns)}
+    target = schema.target
+    columns = [values[:, places[n]] if n in places else target.centre + target.half * targets for n in open]
+    return np.stack(columns, axis=1)
+
+
+def _learned(rows: _Prepared, train: Sequence[Vector], schema: Schema, learn: Learn | None) -> Learned:
+    """The open ranges. A person's number is the median of their rows."""
+    import pandas as pd
+
+    if learn is None:
+        raise RequestError(
+            f"the range of {', '.join(schema.open)} is open. Learning it privately must be charged to "
+            "a promise, as `tacit run` and `tacit compare` do. Here, all parties must know it before anything is "
+            "sent: give the range"
+        )
+    assert rows.open is not None, "an open schema has open numbers"
+    numbers = [rows.open[part] for part in train]
+    if rows.persons is not None:
+        people = [pd.factorize(rows.persons[part])[0] for part in train]
+        each = zip(numbers, people, strict=True)
+        numbers = [pd.DataFrame(own).groupby(person).median().to_numpy() for own, person in each]
+    sizes = [len(own) for own in numbers]
+    blank = torch.zeros(sum(sizes), 1)
+    who = Federation(blank, blank[:, 0], torch.tensor(sizes), torch.arange(len(sizes)))
+    return learn(who, np.concatenate(numbers), schema)
 
 
 def _labels(frame: pd.DataFrame, column: str | None, where: str, what: str) -> Vector | None:

@@ -44,7 +44,7 @@ import datetime
 import hashlib
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,8 @@ class Schema:
     client_missing: str = "refuse"
     person_missing: str = "refuse"
     """"refuse" a table in which some rows name no client (person), or "leave-out" such rows"""
+    learned: tuple[str, ...] = ()
+    """columns whose ranges a private run has learned; its promise covers that"""
     looked_at: tuple[str, ...] = ()
     """what was taken from records and not yet confirmed as public, as "column.setting" """
 
@@ -95,6 +97,31 @@ class Schema:
         return len(self.target.classes) if self.target.classed else None
 
     @property
+    def open(self) -> tuple[str, ...]:
+        """The columns whose ranges are still to be learned."""
+        return tuple(name for name, part in self._parts.items() if part.open)
+
+    @property
+    def wide(self) -> Schema:
+        """The schema with the limits of open ranges in their place."""
+        limits = {
+            name: part.within for name, part in self._parts.items() if part.open and part.within is not None
+        }
+        return self.closed(limits)
+
+    @property
+    def _parts(self) -> dict[str, Column | Predicted]:
+        return {self.target.column: self.target, **{column.name: column for column in self.columns}}
+
+    def closed(self, ranges: Mapping[str, tuple[float, float]]) -> Schema:
+        """The schema with these ranges in place of those that were open."""
+        target = self.target
+        if target.column in ranges:
+            target = replace(target, range=ranges[target.column])
+        columns = (replace(c, range=ranges[c.name]) if c.name in ranges else c for c in self.columns)
+        return replace(self, target=target, columns=tuple(columns), learned=(*self.learned, *ranges))
+
+    @property
     def tells_units(self) -> bool:
         """Whether it says what is typical of a column, so that a client's unit can be checked."""
         return self.target.typical is not None or any(column.typical is not None for column in self.columns)
@@ -102,14 +129,16 @@ class Schema:
     @property
     def peeks(self) -> tuple[str, ...]:
         """What a guarantee must list as taken as public, because it came from the records."""
+        names = ", ".join(self.learned)
+        learned = (f"ranges that a private run has learned ({names})",) if names else ()
         if not self.looked_at:
-            return ()
+            return learned
         kinds: dict[str, list[str]] = {}
         for entry in self.looked_at:
             name, _, setting = entry.rpartition(".")
             kinds.setdefault(setting, []).append(name)
         said = "; ".join(f"{setting} of {', '.join(names)}" for setting, names in kinds.items())
-        return (f"what a schema took from the records ({said})",)
+        return (f"what a schema took from the records ({said})", *learned)
 
     @property
     def units(self) -> tuple[str, ...]:
@@ -134,6 +163,8 @@ class Schema:
     def to_values(self) -> dict[str, Any]:
         """As plain values."""
         values: dict[str, Any] = {"looked_at": list(self.looked_at)} if self.looked_at else {}
+        if self.learned:
+            values["learned"] = list(self.learned)
         values["target"] = without_defaults(self.target, Predicted)
         if self.client is not None:
             values["client"] = {"column": self.client} | _unusual(self.client_missing)
@@ -178,7 +209,7 @@ class Schema:
     def from_values(cls, values: Mapping[str, Any]) -> Schema:
         """The inverse of `to_values`."""
         tables = ["target", "client", "person", "test", "columns", "left_out"]
-        check_names("setting", values, [*tables, "looked_at"])
+        check_names("setting", values, [*tables, "looked_at", "learned"])
         for name in tables:
             if not isinstance(values.get(name, {}), dict):
                 raise RequestError(f"{name} must be a table, not {values[name]!r}")
@@ -200,6 +231,7 @@ class Schema:
             client_missing=client.get("missing", "refuse"),
             person_missing=person.get("missing", "refuse"),
             left_out={name: str(why) for name, why in values.get("left_out", {}).items()},
+            learned=tuple(values.get("learned", ())),
             looked_at=tuple(values.get("looked_at", ())),
         )
 
@@ -230,6 +262,9 @@ def _column_values(column: Column) -> dict[str, Any]:
     if column.type == "date" and column.range is not None:
         first = datetime.date(1970, 1, 1)
         values["range"] = [first + datetime.timedelta(days=day) for day in column.range]
-    if column.type == "date" and column.typical is not None:
-        values["typical"] = [datetime.date(1970, 1, 1) + datetime.timedelta(days=day) for day in column.typical]
+    for name in ("typical", "within"):
+        if column.type == "date" and name in values:
+            values[name] = [
+                datetime.date(1970, 1, 1) + datetime.timedelta(days=day) for day in getattr(column, name)
+            ]
     return values
