@@ -128,6 +128,16 @@ def test_the_real_epsilon_stands_beside_the_label_in_the_figure() -> None:
         assert all(len(lines) == 3 and set(lines[1:]) == {"43"} for lines in ticks), "a line for each method"
 
 
+@pytest.mark.parametrize("name", ["norm-fig1", "norm-fig2", "isrl-fig5", "fed-spa-fig1", "soteriafl-fig1"])
+def test_every_axis_has_a_label(name: str) -> None:
+    """Panels of one row share the label of the first."""
+    for picture in found(name, MadeUp(), Scale(quick=True)).pictures:
+        for ax in picture.figure.axes:
+            assert ax.get_xlabel(), (name, picture.name)
+            first = ax.get_subplotspec().is_first_col()
+            assert ax.get_ylabel() or not first, (name, picture.name)
+
+
 def test_soteriafl_shows_utility_loss_and_accuracy_against_rounds_and_bits() -> None:
     pictures = found("soteriafl-fig3", MadeUp(), Scale(quick=True)).pictures
     assert [picture.name for picture in pictures] == [f"curves-label-{label}" for label in (1, 5, 10)]
