@@ -13,7 +13,7 @@ import tacit
 
 SOURCE = Path(tacit.__file__).parent
 PAGE = SOURCE.parents[1] / "docs" / "architecture.md"
-EVERYONES = {"errors", "state", "_version"}
+EVERYONES = {"errors", "state", "_deferred", "_version"}
 PARTS = {"federation_checks": "federation"}
 """Files beside the rooms that belong to one of them."""
 

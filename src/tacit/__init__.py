@@ -16,6 +16,8 @@ from __future__ import annotations
 import importlib
 import os
 
+from tacit._deferred import defer
+
 
 def _homes() -> dict[str, str]:
     """Map each public name to its module, read from `__init__.pyi`, which editors and type checkers use, too."""
@@ -25,6 +27,7 @@ def _homes() -> dict[str, str]:
 
 
 _HOMES = _homes()
+defer()
 
 __all__ = [*_HOMES]
 

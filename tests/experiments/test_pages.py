@@ -139,6 +139,16 @@ def test_on_the_network_svrg_takes_the_step_of_sgd_and_another_stands_for_ldp_sv
     assert "label 1, ldp-svrg" in findings.claims[0].evidence
 
 
+@pytest.mark.parametrize("name", ["norm-fig1", "norm-fig2", "isrl-fig5", "fed-spa-fig1", "soteriafl-fig1"])
+def test_every_axis_has_a_label(name: str) -> None:
+    """Panels of one row share the label of the first."""
+    for picture in found(name, MadeUp(), Scale(quick=True)).pictures:
+        for ax in picture.figure.axes:
+            assert ax.get_xlabel(), (name, picture.name)
+            first = ax.get_subplotspec().is_first_col()
+            assert ax.get_ylabel() or not first, (name, picture.name)
+
+
 def test_soteriafl_shows_utility_loss_and_accuracy_against_rounds_and_bits() -> None:
     pictures = found("soteriafl-fig3", MadeUp(), Scale(quick=True)).pictures
     assert [picture.name for picture in pictures] == [f"curves-label-{label}" for label in (1, 5, 10)]

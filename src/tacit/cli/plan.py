@@ -257,23 +257,25 @@ def _show(needs: Needs) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from tacit.cli.tables import show_table
     from tacit.planning.needs import Need, Refused
 
     recipe, console = needs.recipe, Console()
-    planned = Table(
-        title=f"noise for epsilon {_number(recipe.epsilon)} at delta {_number(recipe.delta)}, {recipe.adjacency}",
-        title_justify="left",
-    )
-    for heading in ("algorithm", "rounds", "sampling", "batch", "noise multiplier", "noise std", "kB per client"):
-        left = heading in ("algorithm", "sampling")
-        planned.add_column(heading, justify="left" if left else "right", no_wrap=heading == "algorithm")
-    for row in needs.planned:
-        if isinstance(row, Need):
-            planned.add_row(
-                row.algorithm, str(row.rounds), row.sampling, "" if row.batch is None else f"{row.batch:g}",
-                f"{row.noise_multiplier:.4g}", f"{row.noise_std:.4g}", f"{row.uplink_bits_per_client / 8000:.1f}",
-            )  # fmt: skip
-    console.print(planned)
+    rows = [
+        {
+            "algorithm": row.algorithm,
+            "noise multiplier": f"{row.noise_multiplier:.4g}",
+            "noise std": f"{row.noise_std:.4g}",
+            "rounds": str(row.rounds),
+            "batch": "" if row.batch is None else f"{row.batch:g}",
+            "kB per client": f"{row.uplink_bits_per_client / 8000:.1f}",
+            "sampling": row.sampling,
+        }
+        for row in needs.planned
+        if isinstance(row, Need)
+    ]
+    title = f"noise for epsilon {_number(recipe.epsilon)} at delta {_number(recipe.delta)}, {recipe.adjacency}"
+    show_table(rows, title=title, words=("algorithm", "sampling"), console=console)
     for row in needs.planned:
         if isinstance(row, Refused):
             console.print(f"[yellow]{row.algorithm}[/]: {row.why}")

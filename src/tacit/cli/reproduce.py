@@ -152,30 +152,31 @@ def _list(experiments: list[Experiment], as_json: bool) -> None:
             )
         )
         return
-    table = Table()
-    for heading in ("name", "what", "paper", "data"):
-        table.add_column(heading)
-    for experiment in experiments:
-        table.add_row(experiment.name, experiment.title, experiment.paper, experiment.data or "synthetic")
-    Console().print(table)
+    papers: dict[str, list[tuple[str, str]]] = {}
+    for one in experiments:
+        paper, _, place = one.paper.rpartition("), ")
+        about = f"{one.title} ({place}; {one.data or 'synthetic'})"
+        papers.setdefault(f"{paper})" if paper else one.paper, []).append((one.name, about))
+    console = Console()
+    for paper, rows in papers.items():
+        table = Table(title=paper, title_justify="left", title_style="bold", box=None, show_header=False)
+        table.add_column(style="cyan", no_wrap=True, min_width=max(len(one.name) for one in experiments) + 1)
+        table.add_column()
+        for row in rows:
+            table.add_row(*row)
+        console.print(table, "")
 
 
 def _status(experiments: list[Experiment], pages: Path, as_json: bool) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
+    from tacit.cli.tables import show_table
     from tacit.experiments.status import COLUMNS, status
 
     rows = status(experiments, pages)
     if as_json:
         print(json.dumps(rows))
         return
-    table = Table()
-    for heading in COLUMNS:
-        table.add_column(heading, no_wrap=heading == "experiment")
-    for row in rows:
-        table.add_row(*("" if row.get(name) is None else str(row[name]) for name in COLUMNS))
-    Console().print(table)
+    cells = [{name: "" if row.get(name) is None else str(row[name]) for name in COLUMNS} for row in rows]
+    show_table(cells, title="experiments", words=("experiment", "run", "promise"))
     ran = [row for row in rows if row["run"] != "no"]
     print(f"{len(ran)} of {len(rows)} experiments have been run: {pages}")
 

@@ -14,7 +14,7 @@ from tacit.engine.workers import read_result
 from tacit.experiments.experiment import VERDICTS, Experiment, Findings
 
 FILE = "status.json"
-COLUMNS = ("experiment", "run", "seeds", "processor minutes", *VERDICTS.values(), "promise")
+COLUMNS = ("experiment", "run", "promise", *VERDICTS.values(), "seeds", "processor minutes")
 
 
 def write_status(findings: Findings, facts: dict[str, Any], directory: Path) -> Path:

@@ -22,9 +22,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from scipy import fft, stats
+from scipy import fft
 from scipy.special import ndtr
 
+from tacit._deferred import stats
 from tacit.privacy.accountant.pairs import Array
 
 NEGLIGIBLE = 1e-17

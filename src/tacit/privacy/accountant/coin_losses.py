@@ -29,7 +29,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
+
+from tacit._deferred import stats
 
 _SAFE_SIDE = 1 + 1e-9
 """Relative allowance for floating point, orders of magnitude above its errors."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import dp_accounting
 import numpy as np
 from dp_accounting import DpEvent
-from scipy import stats
 
+from tacit._deferred import stats
 from tacit.errors import RequestError
 from tacit.privacy import events
 from tacit.privacy.accountant.averages import LARGEST_SHIFT, Against, AveragePair

@@ -13,8 +13,8 @@ from typing import Any
 import dp_accounting
 import numpy as np
 from dp_accounting import DpEvent
-from scipy import stats
 
+from tacit._deferred import stats
 from tacit.errors import RequestError, count
 from tacit.privacy import events
 from tacit.privacy.accountant.accounting import check_delta, epsilon, log_delta, separate

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy import stats
 
+from tacit._deferred import stats
 from tacit.errors import count, positive
 from tacit.privacy import Adjacency, calibrate_noise, epsilon
 from tacit.privacy.accountant.accounting import check_delta

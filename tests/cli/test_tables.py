@@ -1,0 +1,57 @@
+"""Lists and tables in a terminal of 80 columns: nothing is cut, and sentences are not squeezed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tacit.algorithms.registry import ALGORITHMS
+from tacit.cli.app import app
+from tacit.cli.plan import _show
+from tacit.engine.recipe import Recipe
+from tacit.experiments.registry import EXPERIMENTS
+from tacit.planning.needs import Need, Needs
+
+
+def _call(*words: str) -> str:
+    done = CliRunner().invoke(app, list(words), env={"COLUMNS": "80"})
+    assert done.exit_code == 0, done.output
+    assert "…" not in done.output
+    assert max(map(len, done.output.splitlines())) <= 80
+    return done.output
+
+
+def test_the_experiments_are_a_list_that_can_be_read() -> None:
+    said = _call("reproduce", "--list")
+    lines = said.splitlines()
+    assert len(lines) < 2.5 * len(EXPERIMENTS)
+    for name, experiment in EXPERIMENTS.items():
+        line = next(line for line in lines if line.split()[:1] == [name])
+        assert line.split(maxsplit=1)[1].startswith(experiment.title[:20])
+
+
+def test_the_status_of_experiments_has_whole_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = _call("reproduce", "--status", "--out", "here")
+    assert all(name in said for name in EXPERIMENTS)
+    assert "promise" in said
+
+
+def test_names_of_everything() -> None:
+    said = _call("list")
+    assert all(name in said for name in ALGORITHMS)
+
+
+def test_a_plan_has_whole_columns(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    need = Need(
+        "shuffled-accelerated", 300, 300, "without-replacement", 14.25, 0.1, 20.79, 0.1799, 8.0, 13_590_400
+    )
+    _show(Needs(Recipe(), (need,), ((0.01, need), (1.0, need))))
+    said = capsys.readouterr().out
+    assert "…" not in said
+    assert max(map(len, said.splitlines())) <= 80
+    assert "20.79" in said
+    assert "1698.8" in said
