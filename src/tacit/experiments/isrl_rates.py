@@ -111,6 +111,8 @@ def _picture(found: Mapping[str, Sequence[Measured]]) -> Picture:
         ax.errorbar(one.values, one.means, halves, marker="o", markersize=3, color=COLOURS[0], capsize=2)
         ax.plot(one.values, one.uppers, "--", color=COLOURS[1])
         ax.set_xscale("log")
+        ax.set_xticks(one.values, [f"{value:g}" for value in one.values], fontsize=8)
+        ax.set_xticks([], minor=True)
         ax.set_yscale("log")
         ax.set_title(name, fontsize=9)
         ax.set_xlabel(one.axis)

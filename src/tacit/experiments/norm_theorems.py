@@ -110,6 +110,8 @@ def _theorems(runner: Runner, scale: Scale) -> Findings:
                 for line in zip(every, means["left"], means["right"], means["above"], strict=True)
             ]
         ax.set_xscale("log")
+        ax.set_xticks(every, [f"{rounds}" for rounds in every])
+        ax.set_xticks([], minor=True)
         ax.set_yscale("log")
         ax.set_title(words, fontsize=10)
         ax.set_xlabel("communication rounds")
