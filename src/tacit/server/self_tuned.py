@@ -26,7 +26,7 @@ _MEMORY = 0.3
 _GREED, _LEAST_SHARE = 10.0, 0.1
 """The curvature is an upper estimate: steps may be ten times what it allows, and at least a tenth of the plan."""
 
-_START = 0.1
+_START = 0.3
 """The first steps of distance over gradients, as a share of the distance of a good model."""
 
 _FAR = 5.0
@@ -34,6 +34,9 @@ _FAR = 5.0
 
 _REACH, _POWER = 0.7, 1.2
 """How far to travel with noise s: reach / s^power, in units in which scores change by about 1."""
+
+_MOMENTUM = 0.8
+"""Along stiff coordinates, long steps jump to and fro. The mean of recent directions cancels that."""
 
 _AVERAGE_POWER = 3
 """Round t has weight (t + 1)^3 in the average: half of the weight is on the last sixth of the rounds."""
@@ -108,13 +111,14 @@ class Prospect:
 
 @dataclass(frozen=True)
 class SelfTuned:
-    """x^{t+1} = x^t - step_t v^t with a step derived from the directions v so far; the model is an average.
+    """x^{t+1} = x^t - step_t m^t with a step derived from the directions v so far; the model is an average.
 
-    The step is the shortest of three lengths; sigma is the noise on a coordinate, d the dimension:
+    m^t = 0.8 m^{t-1} + 0.2 v^t is the movement. The step is the shortest of three lengths; sigma is the noise on
+    a coordinate, d the dimension:
 
     - distance over gradients, r / sqrt(G) (DoG; Ivgi, Hinder & Carmon 2023), with the noise's contribution to
-      both subtracted: G is the sum of ||v||^2 - d sigma^2, and r^2 the largest ||x - x^0||^2 - d sigma^2 (sum of
-      step^2);
+      both subtracted: G is the sum of ||m||^2 less d sigma^2 / 9 or so, the noise left in m, and r^2 the largest
+      ||x - x^0||^2 - d sigma^2 (sum of step^2);
     - the travel S that suits the noise (`Prospect.travel`), spread over all T rounds;
     - the signal left in the directions: a step h gains h g^2 and noise costs h^2 sigma^2 c / 2 with curvature c,
       so steps beyond a few g^2 / (sigma^2 c) lose. g is the length of the mean of recent directions, but at least
@@ -146,6 +150,7 @@ class SelfTuned:
             "start": point,
             "average": point.double(),
             "mean_direction": torch.zeros_like(point, dtype=torch.float64),
+            "movement": torch.zeros_like(point),
             "distance_squared": nearest,
             **sums,
         }
@@ -159,9 +164,12 @@ class SelfTuned:
         variance = known.noise_std**2
         noise = known.dim * variance
         point, exact = state["point"], direction.double()
+        movement = torch.lerp(direction, state["movement"], _MOMENTUM)
+        # The share of a direction's noise variance that is left in the movement.
+        share = (1 - _MOMENTUM) / (1 + _MOMENTUM) * (1 - _MOMENTUM ** (2 * (round + 1)))
         gone = float((point - state["start"]).double().square().sum()) - noise * float(state["wander"])
         distance_squared = max(float(state["distance_squared"]), gone)
-        signal = float(state["signal"]) + float(exact.square().sum()) - noise
+        signal = float(state["signal"]) + float(movement.double().square().sum()) - noise * share
         newest = 1 / (1 + _MEMORY * round)
         mean = torch.lerp(state["mean_direction"], exact, newest)
         mean_share = (1 - newest) ** 2 * float(state["mean_share"]) + newest**2
@@ -169,13 +177,13 @@ class SelfTuned:
         hidden = 2 * math.sqrt(2 * known.dim) * variance * mean_share
 
         distance = math.sqrt(distance_squared)
-        least = max(_LEAST_SIGNAL * math.sqrt(round + 1) * noise, 1e-12 * known.length**2)
+        least = max(_LEAST_SIGNAL * math.sqrt(round + 1) * noise * share, 1e-12 * known.length**2)
         spread = known.travel() / (known.rounds * known.length)
         step = min(distance / math.sqrt(max(signal, least)), spread)
         if variance > 0:
             step = min(step, max(_GREED * (left + hidden) / (variance * known.curvature), _LEAST_SHARE * spread))
 
-        moved = self.projection.nearest(point - step * direction)
+        moved = self.projection.nearest(point - step * movement)
         numbers = {
             "distance_squared": distance_squared,
             "signal": signal,
@@ -188,6 +196,7 @@ class SelfTuned:
             "average": average_in(state["average"], moved, round),
             "mean_direction": mean,
             **{name: torch.tensor(value, dtype=torch.float64) for name, value in numbers.items()},
+            "movement": movement,
         }
 
     def output(self, state: State) -> Tensor:
