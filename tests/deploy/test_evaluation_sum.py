@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from tacit.deploy.seam import Code
 from tacit.deploy.signatures import CertificateError, sign
 from tacit.engine.audit.promises import curve_of
 from tacit.engine.evaluation import hold_back
+from tacit.errors import RequestError
 from tacit.federation import Federation
 from tacit.privacy import Adjacency, events
 from tacit.privacy.accountant import accounting
@@ -56,6 +58,7 @@ def test_a_run_with_a_vanished_silo_and_what_every_reader_finds(consortium: Call
     found = made.verified(finished.certificate, model_file)
     assert found.evaluation is not None
     assert "the evaluation is about model.safetensors" in found.checked
+    assert "the evaluation is the opened sum of the parts that silos signed" in found.checked
     pooled = found.evaluation["all"]
     assert pooled["records"] == 4 * 20
     assert found.evaluation["clients"] == {}
@@ -79,9 +82,30 @@ def test_a_run_with_a_vanished_silo_and_what_every_reader_finds(consortium: Call
     def other_mask(body: dict[str, Any]) -> None:
         body["evaluation"]["secrets"]["site-1"] = "00" * 32
 
-    for change in (other_sum, other_records, fewer, other_mask):
+    def other_keys(body: dict[str, Any]) -> None:
+        body["evaluation"]["batch"] = body["evaluation"]["batch"].replace("0", "1", 1)
+
+    def other_run(body: dict[str, Any]) -> None:
+        body["silos"] = dict.fromkeys(body["silos"])
+        body |= {"run": "no number", "messages_used": {}, "problems": {}, "largest_epsilon": None}
+
+    for change in (other_sum, other_records, fewer, other_mask, other_keys, other_run):
         with pytest.raises(CertificateError, match="cannot be opened"):
             made.verified(resigned(made, finished.certificate, change))
+
+    def a_silo_left(body: dict[str, Any]) -> None:
+        body["silos"]["site-3"] = None
+
+    told = made.verified(resigned(made, finished.certificate, a_silo_left))
+    assert "the part of site-3 in the evaluation: only the server states it" in told.not_checked
+
+
+def test_too_many_records_for_the_numbers_are_refused(consortium: Callable[..., Any]) -> None:
+    asked = evaluated(consortium).job.evaluation
+    wide = replace(asked.encoding, ring=replace(asked.encoding.ring, step=1e-9))
+    asked.__dict__["encoding"] = wide
+    with pytest.raises(RequestError, match=r"lower evaluation\.held_back"):
+        asked.split(Federation.from_arrays(torch.zeros(8, FEATURES), [0, 1] * 4, [0] * 8, classes=2))
 
 
 def test_the_charge_is_that_of_the_sum_and_the_second_line_that_of_a_share(

@@ -109,7 +109,7 @@ class JobEvaluation:
 
     @cached_property
     def encoding(self) -> Encoding:
-        """How a silo's part becomes integers modulo 2^32: no sum of fewer than 10^8 records wraps around."""
+        """How a silo's part becomes integers modulo 2^32."""
         total = self.total()
         return Encoding.of_total(total.share_std, total.share_multiplier, total.noise.slack, total.dim)
 
@@ -122,7 +122,13 @@ class JobEvaluation:
     def split(self, records: Federation) -> tuple[Federation, Federation]:
         """A site's records for training, and those that it holds back."""
         check_size(build_noise(self.noise), records.records)
-        return hold_back(records, self.share, self.coins)
+        kept, held = hold_back(records, self.share, self.coins)
+        if self.trust is not None and held.records * self.trust.cohort > 2**30 * self.encoding.ring.step:
+            raise RequestError(
+                f"{held.records} records held back at each of {self.trust.cohort} sites could make the sum of "
+                "the evaluation wrap around: lower evaluation.held_back"
+            )
+        return kept, held
 
     def measure(self, model: Model, point: Tensor, held: Federation, run: str) -> list[float]:
         """The noisy sum of a silo, at a point."""

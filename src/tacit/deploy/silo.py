@@ -392,9 +392,9 @@ class Silo:
                 raise _RefusedError(Code.STATE_LOST, "it has taken no part in this run, or on other terms")
             if account.evaluated is None:
                 with _refusing_sums():
-                    self._sums.check_ready(asked.run, asked.round, account.newest)
+                    batch = self._sums.check_ready(asked.run, asked.round, account.newest)
                     masked = self._computation.evaluate_in_sum(parameters, asked, account.newest)
-                self._write_evaluation(asked, masked, page, round=asked.round)
+                self._write_evaluation(asked, masked, page, round=asked.round, batch=batch)
                 account = page.account.run(asked.run)
             evaluated = account.evaluated if account else None
             if evaluated is None or evaluated["point"] != point:
@@ -408,10 +408,10 @@ class Silo:
         except MessageError as error:
             raise _RefusedError(Code.BAD_POINT) from error
 
-    def _write_evaluation(self, asked: Request, sums: list[float], page: Page, **round: int) -> None:
+    def _write_evaluation(self, asked: Request, sums: list[float], page: Page, **in_sum: int | str) -> None:
         """Write an evaluation to the ledger, once in a run: for this answer and all later ones."""
         point = hashlib.sha256(asked.body).hexdigest()
-        page.append({"kind": "evaluate", "run": asked.run, **round, "point": point, "sums": sums})
+        page.append({"kind": "evaluate", "run": asked.run, **in_sum, "point": point, "sums": sums})
         self._at("before evaluation")
         page.commit()
         self._at("after evaluation")

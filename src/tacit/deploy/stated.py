@@ -260,9 +260,10 @@ class Stated:
 
 
 def evaluated_in(exported: bytes, run: str) -> dict[str, Any] | None:
-    """Point and sums of a run's evaluation in an exported ledger; None if there is none."""
+    """Point and sums of a run's evaluation in an exported ledger, and the keys that mask them, if any."""
     mine = read_export(exported).run(run)
-    return None if mine is None or mine.evaluated is None else {n: mine.evaluated[n] for n in ("point", "sums")}
+    told = None if mine is None else mine.evaluated
+    return None if told is None else {name: told[name] for name in ("point", "sums", "batch") if name in told}
 
 
 def claims(

@@ -87,7 +87,10 @@ def _evaluated(body: Mapping[str, Any], job: Job | None) -> dict[str, Any] | Non
         raise TypeError("the sums of an evaluation are not finite numbers")
     if job is not None and job.evaluation is not None and len(sums) != job.evaluation.scoring.dim:
         raise ValueError(f"an evaluation has {job.evaluation.scoring.dim} sums, not {len(sums)}")
-    return {"point": digest(said["point"]), "sums": sums}
+    if job is not None and job.summed != ("batch" in said):
+        raise ValueError("the sums of an evaluation are masked if, and only if, the job has secure sums")
+    masked_with = {"batch": digest(said["batch"])} if "batch" in said else {}
+    return {"point": digest(said["point"]), "sums": sums, **masked_with}
 
 
 def heads_of(stated: Stated) -> dict[str, dict[str, list[Head]]]:

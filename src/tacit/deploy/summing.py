@@ -173,9 +173,12 @@ class SiloSums:
         """The masked integers of such a message."""
         return self._of(run).mask(self._state(run, last), round, bytes.fromhex(point), integers)[1]
 
-    def check_ready(self, run: str, round: int, last: Mapping[str, Any] | None) -> None:
-        """Raise `MessageError` unless a message of this round can be masked: before anything is computed."""
-        self._of(run).check_ready(self._state(run, last), round)
+    def check_ready(self, run: str, round: int, last: Mapping[str, Any] | None) -> str:
+        """The digest of the batch whose keys mask a message of this round; `MessageError` if there is none.
+
+        Asked before anything is computed.
+        """
+        return self._of(run).check_ready(self._state(run, last), round).digest.hex()
 
     def forget(self, run: str) -> None:
         """Remove the secrets of a run that is over."""

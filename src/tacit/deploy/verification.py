@@ -114,6 +114,12 @@ def _of_run(body: Mapping[str, Any], basis: Basis, model: bytes | None) -> Verif
         (checked if same else missing).append(
             f"the evaluation is about {'' if same else 'other parameters than '}{MODEL_FILE}"
         )
+    if evaluation is not None and "evaluation" in body:
+        checked.append("the evaluation is the opened sum of the parts that silos signed")
+        missing += [
+            f"the part of {site} in the evaluation: only the server states it"
+            for site in evaluation.get("unsigned", ())
+        ]
     says = [f"the server: {what}" for what in ONLY_STATED_BY_SERVER.values()]
     says += [f"every silo: {what}" for what in _only_stated(silo.body for silo in run.silos.values() if silo)]
     return Verified(
@@ -144,15 +150,19 @@ def _opened(
         opened = OpenedEvaluation.from_dict(body["evaluation"], job.sites, job.evaluation.scoring.dim)
         if opened.round != job.rounds:
             raise MessageError("it is not of the round after the last")
+        common = {"point": opened.point, "batch": hashlib.sha256(opened.batch).hexdigest()}
         for number, part in opened.parts.items():
             silo = silos.get(job.sites[number])
-            if silo is not None and (
-                silo.get("evaluated") != {"point": opened.point, "sums": [float(one) for one in part.masked]}
-                or silo["evaluation"]["records"] != part.records
+            signed = {**common, "sums": [float(one) for one in part.masked]}
+            if silo is not None and (silo.get("evaluated"), silo["evaluation"]["records"]) != (
+                signed,
+                part.records,
             ):
                 raise MessageError(f"{job.sites[number]} has signed another part of the sum")
-        return job.evaluation.read_sum(opened, Summing(job).group(body["run"]))
-    except MessageError as error:
+        unsigned = [job.sites[number] for number in opened.parts if job.sites[number] not in silos]
+        told = job.evaluation.read_sum(opened, Summing(job).group(body["run"]))
+        return {**told, **({"unsigned": unsigned} if unsigned else {})}
+    except (MessageError, ValueError) as error:
         raise CertificateError(f"the evaluation cannot be opened: {error}") from error
 
 

@@ -77,7 +77,7 @@ class SiloState:
                 for name, value in json.loads(content).items()
             }
             return cls(**values)
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise DataError(f"a silo's memory of its sums is corrupted: {error}") from error
 
 
