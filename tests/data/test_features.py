@@ -62,7 +62,7 @@ def test_a_record_s_features_depend_on_it_alone_and_keep_the_stated_norm(spec: s
     torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(together, features(records.flatten(1)))
     assert together.dim() == 2
-    assert features.norm is None or float(together.norm(dim=1).max()) <= features.norm * (1 + 1e-6)
+    assert features.norm is None or float(together.norm(dim=1).max()) <= features.norm * (1 + 1e-5)
 
 
 def test_colour_images_have_three_times_the_paths() -> None:
@@ -102,6 +102,7 @@ def test_a_federation_keeps_the_map_and_its_norm() -> None:
 
 def test_features_of_published_records_are_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "cache_dir", lambda: tmp_path / "data")
+    monkeypatch.setattr(module, "WORTH_KEEPING", 4)
     records = torch.rand(4, 64)
     features = build_features("random:5", (64,))
     first = cached_features(features, records)

@@ -69,7 +69,8 @@ def make_private(
             outputs and targets. It is applied to one record at a time.
         clients: one `DataLoader`, data set, `datasets.Dataset` or (features, targets) pair for each client; or a
             `Federation`.
-        epsilon, delta: the promise. Noise is derived from it.
+        epsilon: the promise. Noise is derived from it.
+        delta: the promise's delta.
         test: test records, in the same form as a client's.
         trainable: what is trained: "all", "head", "bias", "lora:8", or names.
         algorithm: an algorithm's name (`tacit list algorithms`).
