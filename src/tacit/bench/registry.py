@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tacit.bench import calibration, cross_device, cross_silo, local_cnn, scaling, sweep
+from tacit.bench import calibration, cross_device, cross_silo, local_cnn, processes, scaling, sweep
 from tacit.bench.measure import BenchReport, one_thread
 from tacit.errors import unknown_name
 
@@ -13,6 +13,7 @@ BENCHES = {
     "T2": cross_silo.bench,
     "T3": local_cnn.bench,
     "scaling": scaling.bench,
+    "processes": processes.bench,
     "sweep": sweep.bench,
     "calibration": calibration.bench,
 }

@@ -47,9 +47,11 @@ def _version(show: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
 ) -> None:
-    pass
+    if "TORCHELASTIC_RUN_ID" in os.environ and context.invoked_subcommand != "run":
+        raise RequestError("torchrun divides one simulation, with `tacit run`; other commands run without it")
 
 
 app.command("run", help=run.HELP)(run.run)
@@ -95,4 +97,7 @@ def _say(message: str) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    Console(stderr=True).print(Text.assemble(("error: ", "bold red"), message))
+    # Of torchrun's processes, the first one is the one that people read.
+    process = os.environ.get("RANK", "0") if "TORCHELASTIC_RUN_ID" in os.environ else "0"
+    where = "" if process == "0" else f"process {process}: "
+    Console(stderr=True).print(Text.assemble((f"{where}error: ", "bold red"), message))

@@ -16,6 +16,7 @@ from tacit.errors import RequestError
 
 if TYPE_CHECKING:
     from tacit.engine.recipe import Recipe
+    from tacit.engine.together import Together
 
 HELP = """Train one model over many clients, with differentially private and compressed messages.
 
@@ -40,43 +41,43 @@ def run(
     """Run one recipe."""
     from tacit.cli.pages import write_run_page
     from tacit.cli.show import RunProgress, show_guarantee, show_summary
-    from tacit.engine.execute import default_directory, execute, stored_recipe
+    from tacit.engine.execute import execute
+    from tacit.engine.together import joined
     from tacit.engine.watch import parse_watcher
 
-    if resume and out is None:
-        raise RequestError("--resume needs --out, the run directory to continue")
-    stored = stored_recipe(out) if resume and out is not None else None
-    if resume and stored is None and not (seeds is not None and out is not None and out.is_dir()):
-        raise RequestError(f"--resume: there is no run in {out}; leave out --resume to start one")
-    recipe = o.recipe_from(recipe_file, given, settings, base=stored if recipe_file is None else None)
-    directory = out or default_directory(recipe)
-    recipes = {directory: recipe} if seeds is None else _repeated(recipe, seeds, directory)
-    summaries: list[dict[str, Any]] = []
-    logs = [
-        [
-            parse_watcher(text, run=None if seeds is None else place.name, measured=log_measured)
-            for text in log or []
-        ]
-        for place in recipes
-    ]
     silent = quiet or (as_json and not sys.stderr.isatty())
-    try:
-        for (place, one), watchers in zip(recipes.items(), logs, strict=True):
-            with RunProgress(one, quiet=silent) as progress:
-                summaries.append(
-                    execute(
-                        one,
-                        place,
-                        resume=resume,
-                        data_dir=data_dir,
-                        progress=progress,
-                        watchers=watchers,
-                        planned=progress.show_plan,
+    with joined() as together:
+        asked = _asked(recipe_file, given, settings, seeds, out, resume, together) if together.leads else None
+        directory, recipes = _shared(together, asked)
+        named = {place: None if seeds is None else place.name for place in recipes}
+        logs = {
+            place: [parse_watcher(text, run=name, measured=log_measured) for text in log or [] if together.leads]
+            for place, name in named.items()
+        }
+        summaries: list[dict[str, Any]] = []
+        try:
+            for place, one in recipes.items():
+                with RunProgress(one, quiet=silent or not together.leads) as progress:
+                    summaries.append(
+                        execute(
+                            one,
+                            place,
+                            resume=resume,
+                            data_dir=data_dir,
+                            progress=progress,
+                            watchers=logs[place],
+                            planned=progress.show_plan,
+                            together=together,
+                        )
                     )
+        except KeyboardInterrupt:
+            if together.leads:
+                typer.echo(
+                    f"Stopped. To continue from the last checkpoint: {_continued(out, directory)}", err=True
                 )
-    except KeyboardInterrupt:
-        typer.echo(f"Stopped. To continue from the last checkpoint: {_continued(out, directory)}", err=True)
-        raise typer.Exit(130) from None
+            raise typer.Exit(130) from None
+        if not together.leads:
+            return
     write_run_page(directory, list(recipes), summaries)
     if as_json:
         print(json.dumps(summaries[0] if seeds is None else {"runs": summaries}))
@@ -88,6 +89,44 @@ def run(
     show_guarantee(summaries[0])
     if len(summaries) > 1:
         print(f"This promise is for each of the {len(summaries)} runs alone; together they cost more.")
+
+
+Asked = tuple[Path, dict[Path, "Recipe"]]
+"""The run directory, and the recipe of every run in it."""
+
+
+def _asked(
+    recipe_file: Path | None,
+    given: dict[str, Any],
+    settings: list[str] | None,
+    seeds: int | None,
+    out: Path | None,
+    resume: bool,
+    together: Together,
+) -> Asked:
+    from tacit.engine.execute import default_directory, stored_recipe
+
+    if resume and out is None:
+        raise RequestError("--resume needs --out, the run directory to continue")
+    stored = stored_recipe(out) if resume and out is not None else None
+    if resume and stored is None and not (seeds is not None and out is not None and out.is_dir()):
+        raise RequestError(f"--resume: there is no run in {out}; leave out --resume to start one")
+    recipe = o.recipe_from(recipe_file, given, settings, base=stored if recipe_file is None else None)
+    if together.by_torchrun and stored is not None and stored.client_groups is None:
+        raise RequestError(f"{out} was begun without torchrun, which rounds differently: resume it without")
+    directory = out or default_directory(recipe)
+    return directory, {directory: recipe} if seeds is None else _repeated(recipe, seeds, directory)
+
+
+def _shared(together: Together, asked: Asked | None) -> Asked:
+    """What the first process was asked to do: the others need neither the recipe's file nor the run directory."""
+    from tacit.engine.recipe import Recipe
+
+    if asked is not None:
+        together.told([str(asked[0]), {str(place): recipe.to_toml() for place, recipe in asked[1].items()}])
+        return asked
+    directory, recipes = together.told(None)
+    return Path(directory), {Path(place): Recipe.from_toml(text) for place, text in recipes.items()}
 
 
 def _continued(out: Path | None, directory: Path) -> str:

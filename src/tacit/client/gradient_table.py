@@ -34,6 +34,11 @@ def no_past(point: Tensor) -> State:
     return {"past_points": torch.zeros(4, len(point)).to(point), "past_keys": torch.full((4,), -1)}
 
 
+def has_past(state: State) -> bool:
+    """Whether a state holds past points, which several clients share."""
+    return "past_keys" in state
+
+
 def recall(state: State, key: int) -> Tensor:
     """The point stored under a key."""
     slot = torch.nonzero(state["past_keys"] == key).flatten()

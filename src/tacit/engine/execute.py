@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tacit.engine.plan import Plan, make_plan
 from tacit.engine.recipe import Recipe
 from tacit.engine.run import Run
 from tacit.engine.simulate import Progress, simulate
+from tacit.engine.together import ALONE, Together, usual_groups
 from tacit.engine.watch import Watcher
 from tacit.engine.workers import read_result
 from tacit.errors import RequestError
@@ -32,6 +34,7 @@ def execute(
     progress: Progress | None = None,
     watchers: Sequence[Watcher] = (),
     planned: Callable[[Plan], None] | None = None,
+    together: Together = ALONE,
 ) -> dict[str, Any]:
     """Runs a recipe in a directory and returns its summary.
 
@@ -40,32 +43,54 @@ def execute(
     `federation` holds the recipe's records (unweighted), if the caller has read them already.
 
     With `resume`, a killed run continues from its last checkpoint and a finished one is left as it is.
+
+    Of several processes that compute `together`, only the first uses the directory; the others return nothing.
     """
+    if not together.leads:
+        plan = _planned(recipe, data_dir, federation, together)
+        finished_already = together.told(None)
+        if not finished_already:
+            run_plan(plan, out=out, together=together)
+        return {}
     if out.exists() and not out.is_dir():
         raise RequestError(f"--out {out} is a file, not a directory")
     if out.is_dir() and any(out.iterdir()):
         if not resume:
             raise RequestError(f"--out {out} is not empty; add --resume to continue, or choose another directory")
         remove_leftovers(out)
-    plan = make_plan(recipe, data_dir=data_dir, federation=federation)
-    resolved, stored = plan.recipe, stored_recipe(out)
+    plan, stored = _planned(recipe, data_dir, federation, together), stored_recipe(out)
+    resolved = plan.recipe
     assert resolved is not None, "a plan of a recipe has one"
     if stored is None:
         write_atomically(out / "recipe.toml", resolved.to_toml().encode())
     elif stored != resolved:
         raise RequestError(f"{out} holds another run ({_differences(stored, resolved)}); choose another --out")
     finished = stored_summary(out)
+    together.told(finished is not None)
     if finished is not None:
         return finished
     if planned is not None:
         planned(plan)
-    run = run_plan(plan, out=out, progress=progress, watchers=watchers)
+    run = run_plan(plan, out=out, progress=progress, watchers=watchers, together=together)
     run.save(out)
     return run.summary(out)
 
 
+def _planned(recipe: Recipe, data_dir: Path | None, federation: Federation | None, together: Together) -> Plan:
+    """The plan of a recipe, which says how many groups of clients the processes of torchrun share."""
+    plan = make_plan(recipe, data_dir=data_dir, federation=federation)
+    if not together.by_torchrun or plan.recipe is None or plan.recipe.client_groups is not None:
+        return plan
+    return replace(plan, recipe=replace(plan.recipe, client_groups=usual_groups(plan.federation.clients)))
+
+
 def run_plan(
-    plan: Plan, *, out: Path | None = None, progress: Progress | None = None, watchers: Sequence[Watcher] = ()
+    plan: Plan,
+    *,
+    out: Path | None = None,
+    progress: Progress | None = None,
+    watchers: Sequence[Watcher] = (),
+    together: Together = ALONE,
 ) -> Run:
     """Simulates the plan of a recipe, with the evaluation interval and memory limit of that recipe."""
     recipe = plan.recipe or Recipe()
@@ -74,6 +99,8 @@ def run_plan(
         evaluate_every=recipe.evaluate_every,
         checkpoint_every=recipe.checkpoint_every,
         memory_limit_bytes=recipe.memory_limit_bytes,
+        client_groups=recipe.client_groups or 1,
+        together=together,
         device=recipe.device,
         out=out,
         progress=progress,

@@ -21,7 +21,7 @@ ABOVE = frozenset(["bench", "cli", "deploy", "experiments", "report", "sklearn"]
 """Rooms above the engine: their code cannot change the result of a run."""
 
 
-EXECUTION = ("evaluate_every", "checkpoint_every", "memory_limit_mb", "device")
+EXECUTION = ("evaluate_every", "checkpoint_every", "memory_limit_mb", "client_groups", "device")
 """Settings that do not change what clients release, except by rounding."""
 
 LIBRARIES = ("dp-accounting", "numpy", "scipy", "torch")

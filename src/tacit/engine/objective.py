@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tacit.engine.together import WHOLE, Division
 from tacit.federation import Batch, Federation
 from tacit.models.model import Model, penalty_gradient
 from tacit.models.module import ModuleModel
@@ -30,12 +31,19 @@ class Evaluation:
 
 
 def evaluate(
-    model: Model, point: Tensor, federation: Federation, memory_limit_bytes: int = CHUNK_BYTES
+    model: Model,
+    point: Tensor,
+    federation: Federation,
+    memory_limit_bytes: int = CHUNK_BYTES,
+    division: Division = WHOLE,
 ) -> Evaluation:
-    """Loss and squared gradient norm of the full objective, and the metric on the test records."""
-    loss, gradient = objective(model, point, federation, memory_limit_bytes)
+    """Loss and squared gradient norm of the full objective, and the metric on the test records.
+
+    Of several processes, only the first measures the metric.
+    """
+    loss, gradient = objective(model, point, federation, memory_limit_bytes, division)
     metric = None
-    if federation.test_features is not None:
+    if federation.test_features is not None and division.together.leads:
         metric = model.metric(point.to(federation.features.dtype), federation.test_batch())
         if federation.classes is None:
             # Errors of regressions are proportional to the unit of the targets.
@@ -44,26 +52,31 @@ def evaluate(
 
 
 def objective(
-    model: Model, point: Tensor, federation: Federation, memory_limit_bytes: int = CHUNK_BYTES
+    model: Model,
+    point: Tensor,
+    federation: Federation,
+    memory_limit_bytes: int = CHUNK_BYTES,
+    division: Division = WHOLE,
 ) -> tuple[Tensor, Tensor]:
     """The value (double) and the gradient of f at a point."""
     point = point.to(federation.features.dtype)
-    loss = torch.zeros((), dtype=torch.float64)
-    gradient = torch.zeros(model.dim, dtype=torch.float64)
-    chunks = _chunks(federation, min(memory_limit_bytes, CHUNK_BYTES))
-    for clients in chunks:
-        # All clients at once need no copy of their records.
-        batch = federation.batch(clients if len(chunks) > 1 else None)
-        per_client = 1 / federation.sizes[clients].double()
-        if federation.weights is not None:
-            per_client = per_client * federation.weights[clients]
-        weights = per_client[batch.owners().cpu()]
-        # Treated as weighted records of one big client, because sums per client are not needed.
-        pooled = Batch(batch.features, batch.targets, torch.tensor([batch.records]))
-        value, slope = _weighted(model, point, pooled, weights.to(point.device))
-        loss += value.cpu()
-        gradient += slope.double().cpu()
-    loss, gradient = loss / federation.clients, gradient / federation.clients
+    own = division.own(torch.arange(federation.clients))
+    sums = torch.zeros(len(own), 1 + model.dim, dtype=torch.float64)
+    for row, group in zip(sums, own, strict=True):
+        for clients in _chunks(federation, group, min(memory_limit_bytes, CHUNK_BYTES)):
+            # All clients at once need no copy of their records.
+            batch = federation.batch(None if len(clients) == federation.clients else clients)
+            per_client = 1 / federation.sizes[clients].double()
+            if federation.weights is not None:
+                per_client = per_client * federation.weights[clients]
+            weights = per_client[batch.owners().cpu()]
+            # Treated as weighted records of one big client, because sums per client are not needed.
+            pooled = Batch(batch.features, batch.targets, torch.tensor([batch.records]))
+            value, slope = _weighted(model, point, pooled, weights.to(point.device))
+            row[0] += value.cpu()
+            row[1:] += slope.double().cpu()
+    mean = division.added(sums) / federation.clients
+    loss, gradient = mean[0], mean[1:]
     if model.penalty is not None:
         loss = loss + model.penalty.value(point).double().cpu()
     penalty = penalty_gradient(model, point)
@@ -80,8 +93,8 @@ def _weighted(model: Model, point: Tensor, batch: Batch, weights: Tensor) -> tup
     return loss, model.gradients(point, batch).weighted_sums(weights.to(point.dtype))[0]
 
 
-def _chunks(federation: Federation, most_bytes: int) -> list[Tensor]:
+def _chunks(federation: Federation, clients: Tensor, most_bytes: int) -> list[Tensor]:
     """Consecutive clients in chunks that are small enough for copies of their records to fit into memory."""
     record = federation.features[0].numel() * federation.features.element_size()
-    group = torch.cumsum(federation.sizes, 0) // max(1, most_bytes // (3 * record))
-    return list(torch.arange(federation.clients).split(torch.unique(group, return_counts=True)[1].tolist()))
+    group = torch.cumsum(federation.sizes[clients], 0) // max(1, most_bytes // (3 * record))
+    return list(clients.split(torch.unique(group, return_counts=True)[1].tolist()))

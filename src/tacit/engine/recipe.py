@@ -105,6 +105,9 @@ class Recipe:
     memory_limit_mb: int = 1024
     """approximate memory for the part of a cohort that is processed at a time; 0 for one client after the other,
     which rounds exactly as a deployed silo does"""
+    client_groups: int | None = None
+    """number of groups of clients whose sums are added one after the other; processes started by torchrun share
+    the groups, and then there are two to twelve unless given. It changes results by rounding only"""
     device: str = "cpu"
     """where tensors are kept, such as "cuda:0" on a machine with a GPU"""
     algorithm_settings: dict[str, Any] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The simulator: all clients in one process, cohort by cohort."""
+"""The simulator: all clients in one process, or divided between several, cohort by cohort."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ import torch
 from torch import Tensor
 
 from tacit.engine import checkpoint as checkpoints
+from tacit.engine.checkpoint import Checkpoint
 from tacit.engine.history import HistoryRow
+from tacit.engine.identity import engine_digest, libraries
 from tacit.engine.ledger import RunLedger
 from tacit.engine.peak_memory import forget_peak, peak_memory_mb
 from tacit.engine.plan import Plan
 from tacit.engine.run import Run
 from tacit.engine.simulation import Simulation, SimulationState
 from tacit.engine.threads import suitable_threads
+from tacit.engine.together import ALONE, Division, Together
 from tacit.engine.watch import Watch, Watcher
 from tacit.errors import DataError, RequestError, count
 
@@ -37,6 +40,8 @@ def simulate(
     out: Path | str | None = None,
     checkpoint_every: int | None = None,
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    client_groups: int = 1,
+    together: Together = ALONE,
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
     watchers: Sequence[Watcher] = (),
@@ -54,6 +59,9 @@ def simulate(
             checkpoint, and the result is the same, bit for bit.
         checkpoint_every: rounds between two checkpoints; by default there is one every few seconds.
         memory_limit_bytes: cohorts are processed in chunks of about this size.
+        client_groups: number of groups of clients whose sums are added one after the other. It changes results by
+            rounding only, and the number of processes that share the groups changes nothing.
+        together: this process among those that compute the run together (`tacit.engine.together`).
         device: where tensors are kept, such as "cuda".
         progress: called after every round with the number of finished rounds, and with a history row if there was
             an evaluation.
@@ -68,8 +76,13 @@ def simulate(
     usual = max(1, plan.rounds // EVALUATIONS)
     every = usual if evaluate_every is None else count("evaluate_every", evaluate_every)
     plan = replace(plan, federation=plan.federation.to(device))
-    scratch = None if out is None else Path(out)
-    simulation = Simulation(plan, plan.randomness(), memory_limit_bytes, scratch)
+    scratch = Path(out) if out is not None and together.leads else None
+    loads = plan.algorithm.work.records_in_memory(plan.federation.sizes)
+    division = Division.of(loads, client_groups, together)
+    simulation = Simulation(plan, plan.randomness(), memory_limit_bytes, scratch, division)
+    if together.size > 1:
+        mine = [simulation.fingerprint(), engine_digest(), *libraries()]
+        together.check_same("data, recipe, code and libraries", " ".join(mine))
 
     store = None if out is None else _Store(simulation, Path(out), checkpoint_every)
     with suitable_threads(simulation.operations_per_round()):
@@ -91,6 +104,8 @@ def _train(
     plan, rounds = simulation.plan, simulation.plan.rounds
     resumed = store is not None and store.ledger.exists()
     state = (store.load() if store else None) or simulation.start()
+    if simulation.division.together.size > 1:
+        simulation.check_divided(state)
     watch.start(state.round, resumed=resumed)
     clock, charged = time.perf_counter() - state.seconds, list[Tensor]()
     while True:
@@ -132,7 +147,9 @@ class _Store:
         self._every = None if every is None else count("checkpoint_every", every)
         self._saved_at, self._pause = 0.0, SECONDS_BETWEEN_CHECKPOINTS
         self._simulation = simulation
-        directory.mkdir(parents=True, exist_ok=True)
+        self._together = simulation.division.together
+        if self._together.leads:
+            directory.mkdir(parents=True, exist_ok=True)
         self.ledger = RunLedger(directory / "ledger.jsonl")
 
     @property
@@ -141,6 +158,8 @@ class _Store:
 
     def note(self, round: int, cohort: Tensor) -> None:
         """Notes who is about to release something."""
+        if not self._together.leads:
+            return
         federation = self._simulation.federation
         self.ledger.append(round, federation.ids[cohort], federation.clients)
         if self._secret:
@@ -148,6 +167,20 @@ class _Store:
             self.ledger.sync()
 
     def load(self) -> SimulationState | None:
+        """The state of the newest checkpoint, which only the first of several processes reads."""
+        saved = self._read() if self._together.leads else None
+        known = self._together.told(None if saved is None else [saved.round, saved.fingerprint, saved.facts])
+        if known is None:
+            return None
+        round, fingerprint, facts = known
+        tensors = self._together.told_tensors({} if saved is None else saved.tensors)
+        if saved is None:
+            saved = Checkpoint(
+                round, fingerprint, {n: self._simulation.placed(t) for n, t in tensors.items()}, facts
+            )
+        return self._simulation.from_checkpoint(saved)
+
+    def _read(self) -> Checkpoint | None:
         if self._secret and self.ledger.exists():
             raise RequestError(
                 f"{self._checkpoints.parent} cannot be resumed: its noise cannot be drawn again, so its rounds "
@@ -159,16 +192,18 @@ class _Store:
             raise DataError(f"{error}; use another --out, or remove the run directory") from error
         except checkpoints.DamagedError as error:
             raise DataError(f"{error}; remove it to start again from the beginning") from error
-        state = None if saved is None else self._simulation.from_checkpoint(saved)
-        self.ledger.begin(self._simulation.ledger_header(), keep_rounds=state.round if state else 0)
-        return state
+        self.ledger.begin(self._simulation.ledger_header(), keep_rounds=saved.round if saved else 0)
+        return saved
 
     def save_if_due(self, state: SimulationState) -> None:
         if self._every is not None:
             due = state.round % self._every == 0
         else:
-            due = time.monotonic() - self._saved_at > self._pause
+            due = self._together.told(time.monotonic() - self._saved_at > self._pause)
         if due or state.round == self._rounds:
+            self._simulation.collect(state)
+            if not self._together.leads:
+                return
             self.ledger.sync()
             if self._secret:
                 return

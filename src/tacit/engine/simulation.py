@@ -19,6 +19,7 @@ from tacit.algorithms.calibrate import Calibration
 from tacit.algorithms.secure_sum import SecureSum
 from tacit.algorithms.trust import Travel
 from tacit.client.cohort import Cohort
+from tacit.client.gradient_table import has_past
 from tacit.client.grams import Grams
 from tacit.compress import Identity
 from tacit.engine.checkpoint import Checkpoint
@@ -39,7 +40,8 @@ from tacit.engine.round import (
     shared_coordinates,
     summands,
 )
-from tacit.errors import DivergedError
+from tacit.engine.together import WHOLE, Division
+from tacit.errors import DivergedError, RequestError
 from tacit.federation import Federation
 from tacit.noise.gaussian import gaussian_rows
 from tacit.noise.randomness import Generators, Purpose, Randomness
@@ -77,6 +79,8 @@ class Simulation:
     memory_limit_bytes: int
     scratch: Path | None = None
     """directory for files that hold what does not fit into memory; the system's default if None"""
+    division: Division = WHOLE
+    """which clients this process computes"""
 
     @property
     def algorithm(self) -> Algorithm:
@@ -125,31 +129,32 @@ class Simulation:
     def advance(self, state: SimulationState, cohort: Tensor, *, measure: bool = False) -> SimulationState:
         """One round of a cohort; `state` is consumed. With `measure`, also measures the signal-to-noise ratio."""
         sent = broadcast(self.algorithm, state.server, state.round)
-        total = torch.zeros(self.algorithm.length, dtype=sent[POINT].dtype)
-        trust, work = self.algorithm.trust, self.algorithm.work
-        clients, bits, evaluations = state.clients, 0, 0.0
+        trust, work, length = self.algorithm.trust, self.algorithm.work, self.algorithm.length
+        clients = state.clients
+        bits = 8 * self.algorithm.uplink.message_bytes(length) * len(cohort)
+        evaluations = work.evaluations(self._part(cohort, state.round))
         multipliers = trust.share(self.calibration.noise_multipliers, len(cohort))
         pooled = self._pooled_std(cohort, multipliers)
         if pooled is not None:
             multipliers = torch.zeros_like(multipliers)
-        at = shared_coordinates(self.algorithm, len(total), state.round, self.randomness)
-        plain = isinstance(getattr(self.algorithm.uplink, "compressor", None), Identity)
+        at = shared_coordinates(self.algorithm, length, state.round, self.randomness)
+        # Without noise of their own, and sent as they are, messages need not be written out.
+        plain = pooled is not None and isinstance(getattr(self.algorithm.uplink, "compressor", None), Identity)
         if self._encoding is not None:
             total, clients = self._encoded_sum(sent, cohort, clients, state.round, at)
-            bits = 8 * self.algorithm.uplink.message_bytes(len(total)) * len(cohort)
-            evaluations = work.evaluations(self._part(cohort, state.round))
-        for members in self._chunks(cohort) if self._encoding is None else ():
-            part = self._part(members, state.round)
-            evaluations += work.evaluations(part)
-            # Without noise of their own, and sent as they are, messages need not be written out.
-            quick = work.summed(sent[POINT], replace(part, told=sent)) if pooled is not None and plain else None
-            if quick is not None:
-                total += quick
-                bits += 8 * self.algorithm.uplink.message_bytes(len(total)) * len(members)
-                continue
-            packets, clients = client_round(self.algorithm, sent, part, clients, multipliers[members])
-            packets.add_sum_to(total)
-            bits += packets.bits * packets.clients
+        else:
+            own = self.division.own(cohort)
+            sums = torch.zeros(len(own), length, dtype=sent[POINT].dtype)
+            for row, group in zip(sums, own, strict=True):
+                for members in self._chunks(group):
+                    part = self._part(members, state.round)
+                    quick = work.summed(sent[POINT], replace(part, told=sent)) if plain else None
+                    if quick is not None:
+                        row += quick
+                        continue
+                    packets, clients = client_round(self.algorithm, sent, part, clients, multipliers[members])
+                    packets.add_sum_to(row)
+            total = self.division.added(sums)
         if trust.charges_everyone:
             # How many clients took part is secret, so the expected number is reported.
             bits, evaluations = self._expected(len(cohort))
@@ -239,18 +244,16 @@ class Simulation:
         """
         if self.algorithm.work.unit is not Unit.CLIENT or self.calibration.guarantee is None:
             return None
-        point = sent[POINT]
-        signal, silent = torch.zeros_like(total), torch.zeros(len(cohort), dtype=torch.float64)
-        start = 0
-        for members in self._chunks(cohort):
-            part = replace(self._part(members, round), told=sent)
-            quiet = silent[start : start + len(members)]
-            rows, _ = self.algorithm.work.run(
-                point, part, self.algorithm.work.init(point, self.federation), quiet
-            )
-            signal += rows.sum(0).to(signal)
-            start += len(members)
-        return float(signal.double().norm() / (total - signal).double().norm())
+        point, own = sent[POINT], self.division.own(cohort)
+        signals = total.new_zeros(len(own), len(total))
+        for signal, group in zip(signals, own, strict=True):
+            for members in self._chunks(group):
+                part = replace(self._part(members, round), told=sent)
+                silent = torch.zeros(len(members), dtype=torch.float64)
+                start = self.algorithm.work.init(point, self.federation)
+                signal += self.algorithm.work.run(point, part, start, silent)[0].sum(0).to(signal)
+        whole = self.division.added(signals)
+        return float(whole.double().norm() / (total - whole).double().norm())
 
     @cached_property
     def _grams(self) -> Grams | None:
@@ -284,7 +287,8 @@ class Simulation:
         point = self.algorithm.server.output(state.server.update)
         if not bool(torch.isfinite(point).all()):
             raise DivergedError(f"after round {state.round} the model is no longer finite; use a smaller step")
-        seen = evaluate(self.algorithm.work.model, point, self.federation, self.memory_limit_bytes)
+        model = self.algorithm.work.model
+        seen = evaluate(model, point, self.federation, self.memory_limit_bytes, self.division)
         so_far = [row.grad_norm_sq for row in state.history] + [seen.grad_norm_sq]
         row = HistoryRow(
             round=state.round,
@@ -300,6 +304,33 @@ class Simulation:
             seconds=seconds,
         )
         return replace(state, history=state.history.with_row(row), seconds=seconds)
+
+    def check_divided(self, state: SimulationState) -> None:
+        """Refuses what several processes cannot compute together."""
+        if self._encoding is not None or self.algorithm.work.noise.secret:
+            raise RequestError(
+                "processes compute together only what all of them can draw: masks, and noise from the operating "
+                "system, are drawn in one place; use noise = 'gaussian' with memory_limit_mb above 0, or leave "
+                "out torchrun"
+            )
+        if has_past(state.clients.work):
+            raise RequestError(
+                f"with this model, {self.algorithm.name} remembers past points that several clients share, and "
+                "they cannot be divided between processes: choose a linear model or another algorithm, or leave "
+                "out torchrun"
+            )
+
+    def collect(self, state: SimulationState) -> None:
+        """Copies what all clients remember to the first process, in place.
+
+        A tensor of their memory has a row for each client, or for each record.
+        """
+        if self.division.together.size == 1:
+            return
+        clients = self.division.first_clients
+        records = self.federation.offsets[torch.tensor(clients)].tolist()
+        for tensor in (*state.clients.work.values(), *state.clients.uplink.values()):
+            self.division.together.collect(tensor, clients if len(tensor) == self.federation.clients else records)
 
     def fingerprint(self) -> str:
         """A digest of everything that determines the run: data, parts, noise, seed, version."""
