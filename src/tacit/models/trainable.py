@@ -164,7 +164,7 @@ class RecordByRecord(nn.Module):
         self.apart = keeps_records_apart(module)
 
     def forward(self, records: Tensor) -> Tensor:
-        weight = next(self.module.parameters())
+        weight = next(self.module.parameters(), records)
         return self._outputs(records.to(weight.dtype)).to(records.dtype)
 
     def _outputs(self, records: Tensor) -> Tensor:
