@@ -141,6 +141,29 @@ def test_loaders_with_their_own_batches_are_read_batch_by_batch() -> None:
         Federation.from_datasets([DataLoader(pairs, batch_size=4, drop_last=True, collate_fn=doubled)])
 
 
+class Tokens(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(9, 4), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        said: Tensor = self.head(self.words(x).mean(1))
+        return said
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        (Tokens(), r"layer 'words' \(Embedding\) takes whole ones: write self\.words\(x\.long\(\)\)"),
+        (nn.Sequential(nn.Linear(5, 3), nn.Linear(4, 2)), r"a record with 5 features: in layer '1' \(Linear\)"),
+        (nn.Linear(5, 1), "has 1 outputs, but 'custom' has 2 classes"),
+    ],
+)
+def test_networks_that_do_not_fit_are_refused_before_training(module: nn.Module, said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        tacit.make_private(module, "cross-entropy", hospitals(), epsilon=8)
+
+
 def test_mistakes_name_the_layer_and_the_fix() -> None:
     with pytest.raises(RequestError, match=r"layer '1' \(BatchNorm1d\).*tacit\.fix"):
         tacit.make_private(

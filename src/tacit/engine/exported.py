@@ -121,7 +121,7 @@ class _InItsOwnPrecision(nn.Module):
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = module
-        self.dtype = next(module.parameters()).dtype
+        self.dtype = next(module.parameters(), torch.zeros(())).dtype
 
     def forward(self, rows: Tensor) -> Tensor:
         outputs: Tensor = self.module(rows.to(self.dtype))

@@ -19,6 +19,7 @@ from tacit.models.module import ModuleModel
 from tacit.models.named import plain_module
 from tacit.models.record_loss import RecordLoss, per_record_loss
 from tacit.models.trainable import Trainable
+from tacit.models.trial import check_outputs
 from tacit.privacy import Guarantee
 
 
@@ -89,6 +90,8 @@ def make_private(
     """
     federation = clients if isinstance(clients, Federation) else Federation.from_datasets(clients, test=test)
     model = ModuleModel(module, per_record_loss(loss), trainable=trainable)
+    named = type(module).__name__
+    check_outputs(named, model.module, federation, scores=model.loss == "cross-entropy")
     recipe = Recipe(
         algorithm=algorithm,
         data="custom",

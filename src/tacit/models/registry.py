@@ -34,6 +34,7 @@ from tacit.models.network import SigmoidNetwork
 from tacit.models.persons import PersonModel
 from tacit.models.quadratic import Quadratic
 from tacit.models.trainable import fine_tuned
+from tacit.models.trial import check_outputs
 
 
 @dataclass(frozen=True)
@@ -175,22 +176,5 @@ def _from_entry_point(path: str, federation: Federation, settings: dict[str, Any
         raise RequestError(f"model 'module:{path}' cannot be built: {error!r}") from error
     loss = "squared" if federation.classes is None else "cross-entropy"
     model = ModuleModel(made, loss, start=start, trainable=trainable)
-    _check_outputs(f"module:{path}", model.module, federation)
+    check_outputs(f"module:{path}", model.module, federation)
     return model
-
-
-def _check_outputs(name: str, module: nn.Module, federation: Federation) -> None:
-    """Try one record of zeros: an output for every class, or one number for a regression."""
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            said = module(torch.zeros(1, *federation.feature_shape, dtype=federation.features.dtype))
-    except Exception as error:
-        shape = " x ".join(map(str, federation.feature_shape))
-        raise RequestError(f"model {name!r} does not take a record with {shape} features: {error}") from error
-    classes = federation.classes
-    if classes is not None and (said.dim() != 2 or said.shape[1] < classes):
-        got = said.shape[1] if said.dim() == 2 else f"shape {tuple(said.shape)}"
-        raise RequestError(
-            f"model {name!r} has {got} outputs, but {federation.name!r} has {classes} classes: give its last "
-            f"layer {classes} outputs"
-        )

@@ -1,0 +1,57 @@
+"""Tries a network on one record of zeros, so that what does not fit is refused before anything is trained."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from tacit.errors import RequestError
+from tacit.federation import Federation
+
+
+def check_outputs(name: str, module: nn.Module, federation: Federation, *, scores: bool = True) -> None:
+    """Refuse a network that does not take these records or, if it gives scores, has too few of them.
+
+    Args:
+        name: how the network is called in an error.
+        module: the network.
+        federation: the records.
+        scores: whether its outputs are one score for each class, as for cross-entropy.
+    """
+    entered: list[str] = []
+    handles = [
+        layer.register_forward_pre_hook(lambda _, inputs, place=place: entered.append(place))
+        for place, layer in module.named_modules()
+    ]
+    record = torch.zeros(1, *federation.feature_shape, dtype=federation.features.dtype)
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            said = module(record.to(next(module.parameters(), record).device))
+    except Exception as error:
+        raise RequestError(_failed(name, module, federation, entered, error)) from error
+    finally:
+        for handle in handles:
+            handle.remove()
+    classes = federation.classes
+    if scores and classes is not None and (said.dim() != 2 or said.shape[1] < classes):
+        got: object = (
+            said.shape[1] if isinstance(said, Tensor) and said.dim() == 2 else f"shape {tuple(said.shape)}"
+        )
+        raise RequestError(
+            f"model {name!r} has {got} outputs, but {federation.name!r} has {classes} classes: give its last "
+            f"layer {classes} outputs"
+        )
+
+
+def _failed(name: str, module: nn.Module, federation: Federation, entered: list[str], error: Exception) -> str:
+    shape = " x ".join(map(str, federation.feature_shape))
+    where = ""
+    if entered and entered[-1]:
+        layer = module.get_submodule(entered[-1])
+        where = f" in layer {entered[-1]!r} ({type(layer).__name__})"
+        if isinstance(layer, nn.Embedding) and "Long" in str(error):
+            return (
+                f"model {name!r}: records are floating numbers, and{where[3:]} takes whole ones: write "
+                f"self.{entered[-1]}(x.long())"
+            )
+    return f"model {name!r} does not take a record with {shape} features:{where} {error}"
