@@ -89,8 +89,9 @@ def test_the_number_of_workers_is_checked(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_several_processes_give_the_same(tmp_path: Path) -> None:
-    settings = {"records": 50, "clients": 4, "epsilon": 2.0, "most_rounds": 3, "signal": 0.3, "seed": 0}
-    from tacit.experiments.isrl_rates import run
+    problem = {"records": 50, "clients": 4, "epsilon": 2.0, "dim": 5, "signal": 0.3, "strongly_convex": False}
+    settings = {**problem, "algorithm": "MB-SGD", "rounds": 3, "seed": 0}
+    from tacit.experiments.isrl_rates_runs import run
 
     points = [Cell(run, {**settings, "seed": seed}) for seed in range(3)]
     with Runner(tmp_path / "alone", workers=1) as runner:

@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -20,6 +21,7 @@ from tacit.errors import DataError, RequestError
 from tacit.experiments import (
     fed_spa_defaults,
     fed_spa_runs,
+    isrl_claims,
     isrl_rates,
     isrl_rates_runs,
     isrl_rates_studies,
@@ -266,6 +268,36 @@ def test_silos_of_different_sizes_have_the_mean_that_was_asked_for() -> None:
     # Theorem H.1: 1/n becomes sqrt(mean 1/n_i^2).
     stated = math.sqrt((60**-2 + 120**-2) / 2) * 90
     assert isrl_rates_studies.spread(2.0) == pytest.approx(stated)
+
+
+def test_references_without_privacy_have_the_rounds_of_what_they_are_compared_with() -> None:
+    def runs(error: float) -> list[dict[str, Any]]:
+        history = {"test_metric": [1 - error]}
+        return [{"settings": {"data": "mnist"}, "history": history, "scale": 1.0, "epsilon": 1.0}]
+
+    mb, local = isrl_runs.MB, isrl_runs.LOCAL
+    found = {
+        (12.0, PUBLISHED, mb): runs(0.1),
+        (12.0, isrl_runs.NO_PRIVACY, local): runs(0.2),
+        (12.0, TRUE, mb): runs(0.15),
+        (12.0, isrl_runs.AS_LONG, local): runs(0.12),
+        # Below the epsilon that the paper names, nothing is claimed.
+        (6.0, PUBLISHED, mb): runs(0.9),
+        (6.0, isrl_runs.NO_PRIVACY, local): runs(0.2),
+    }
+    claims = isrl_claims.claims_of("mnist", {(25, 25): found}, in_most=False)
+    as_published, true = (claim for claim in claims if "without privacy" in claim.text)
+    assert as_published.held is True
+    assert true.held is False, "in as many rounds the reference is better"
+    # "In line with" allows a tenth.
+    insurance = {(2.0, mode, method): runs for (_, mode, method), runs in found.items()}
+    insurance[2.0, PUBLISHED, mb] = runs(0.21)
+    (close, _) = (
+        claim
+        for claim in isrl_claims.claims_of("insurance", {(10, 10): insurance}, in_most=False)
+        if "without privacy" in claim.text
+    )
+    assert close.held is True
 
 
 def test_runs_that_tell_nothing_bear_nothing_out() -> None:

@@ -57,7 +57,10 @@ def claims_of(data: str, panels: dict[Panel, Found], in_most: bool) -> tuple[Cla
         Claim(f"{beats} in most settings, by means." if in_most else f"{beats}.", held, told),
     ]
     if data in LEAD:
-        shrunk: ErrorPairs = [(where, a, [(1 - LEAD[data]) * b for b in other]) for where, a, other in orders]
+        shrunk: ErrorPairs = [
+            (f"{where}, against {1 - LEAD[data]:g} of Local SGD's", a, [(1 - LEAD[data]) * b for b in other])
+            for where, a, other in orders
+        ]
         claims.append(_claim(f"{beats}, by at least {LEAD[data]:.0%} at every label.", shrunk))
     if data in BESIDE_NO_PRIVACY:
         first, slack, words = BESIDE_NO_PRIVACY[data]
