@@ -23,17 +23,16 @@ from torch import Tensor
 
 from tacit.errors import RequestError, TacitError, count
 
-LEAST_CLIENTS = 5
-"""Fewer clients than this in a group are much slower together than many."""
-
 
 def usual_groups(clients: int) -> int:
-    """Twelve groups, which many numbers of processes can share equally; fewer for few clients.
+    """A number of groups that 2, 3 or 6 processes (12 for very many clients) can share equally.
 
-    >>> usual_groups(600), usual_groups(30), usual_groups(10)
+    Few, because clients of the same group are computed at once, which is faster.
+
+    >>> usual_groups(100_000), usual_groups(600), usual_groups(10)
     (12, 6, 2)
     """
-    return next((groups for groups in (12, 6, 4) if clients >= LEAST_CLIENTS * groups), min(2, clients))
+    return 12 if clients >= 10_000 else 6 if clients >= 30 else min(2, clients)
 
 
 @dataclass(frozen=True)
@@ -115,7 +114,7 @@ class Together:
         try:
             yield
         except RuntimeError as error:
-            reason = str(error).partition(". ")[0]
+            reason = str(error).partition("] ")[2].partition(". ")[0] or str(error)
             raise TacitError(f"process {self.rank} of {self.size} lost the others: {reason}") from error
 
 
