@@ -39,6 +39,7 @@ MAY_CALIBRATE = {
     "engine/batches.py": "compares sampling rates, and returns a rate",
     "engine/audit/promises.py": "says which promise a measured leak would have been",
     "deploy/report.py": "noise of reported losses, a release of its own",
+    "side/noisy_total.py": "noise of one sum over all clients, a release of its own",
     "bench/calibration.py": "measures how long it takes",
     "experiments/norm_theorems.py": "puts the noise beside what a theorem says about it, and adds none",
 }
