@@ -133,6 +133,21 @@ def test_a_comparison_page_marks_who_is_not_private() -> None:
     assert "Tuning is not paid for" in page
 
 
+def test_a_comparison_page_shows_evaluations_and_a_run_page_what_was_learned() -> None:
+    bar = {"value": 0.8125, "low": 0.7, "high": 0.9}
+    told = {"all": {"records": 50, "auc": bar, "loss": bar}, "clients": {}}
+    entries = [
+        (EVIL, [summary(evaluation=told, seed=0), summary(evaluation=told, seed=1)], [rows(1.0, 0.5)] * 2),
+        ("b", [summary(evaluation=told)], [rows(1.0, 0.4)]),
+    ]
+    page = checked(comparison_page(entries, [], REPEAT, tuned=False, diverged=[]))
+    assert "How good it is for new records" in page
+    assert page.count("AUC") >= 1
+    learned = {"epsilon_alone": 0.3, "ranges": {EVIL: [0.0, 5.0]}}
+    page = checked(run_page([summary(learned=learned)], [rows(1.0, 0.5)], REPEAT))
+    assert "alone epsilon 0.3; included above" in page
+
+
 def test_client_level_pages_do_not_tell_numbers_of_records() -> None:
     """The record counts of these clients appear nowhere, in no number and in no sentence."""
     data = load("breast-cancer", clients=3, partition="dirichlet:0.5", seed=1)

@@ -41,6 +41,9 @@ CLIP_SHARE = 0.3
 A shorter bound loses nothing early on, when all gradients are long, and needs less noise later.
 """
 
+LONG_TAIL = 1.6
+"""Targets that reach farther than this from their usual value, in halves of their range, have a long tail."""
+
 COMPRESSORS = ("rand-k:0.01", "rand-k:0.05", "rand-k:0.1", "rand-k:0.3", "natural")
 """Compressors to choose from, strongest first."""
 
@@ -116,10 +119,13 @@ def good_clip_norm(asked: Asked) -> float:
     scale = feature_scale(asked.model, asked.feature_norm)
     if asked.federation.classes is not None or not asked.target_bound:
         return CLIP_SHARE * scale
-    # Half of the largest target is a large residual of an untrained model. A schema scales half of a range to 1;
-    # if the usual value is near an end, the other tail is long, and clipping it would pull all predictions down.
-    largest = asked.target_bound if asked.federation.schema is None else asked.target_bound**2
-    return CLIP_SHARE * scale * largest / 2
+    # Half of the largest target is a large residual of an untrained model.
+    if asked.federation.schema is None:
+        return CLIP_SHARE * scale * asked.target_bound / 2
+    # A schema scales half of a range to 1. If the usual value is close to one end, the tail at the other is long,
+    # and clipping it would pull all predictions towards that end: up to four times the bound.
+    tail = max(0.0, asked.target_bound - LONG_TAIL) / (2 - LONG_TAIL)
+    return CLIP_SHARE * scale * (1 + 3 * tail) / 2
 
 
 def _good_batch(asked: Asked, privacy: Privacy, rounds: int) -> dict[str, Any]:

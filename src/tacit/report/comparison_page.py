@@ -7,6 +7,7 @@ from typing import Any
 
 from tacit.privacy.promises.protection import round_up
 from tacit.report.chart import interval_chart, line_chart
+from tacit.report.evaluation_blocks import compared_blocks
 from tacit.report.intervals import mean_interval, mean_line
 from tacit.report.page import Block, Charts, Marked, Section, SortableTable, Verdict, render_page
 from tacit.report.run_page import (
@@ -52,6 +53,14 @@ def comparison_page(
         Section("What was sent, and what it gave", [_table(table, name)]),
         Section("Only for the researcher who simulates", _measured(finished), covered=False),
     ]
+    evaluations = [
+        (name if len(summaries) == 1 else f"{name}, seed {one['seed']}", one["evaluation"])
+        for name, summaries, _ in finished
+        for one in summaries
+        if one.get("evaluation")
+    ]
+    if evaluations:
+        sections.insert(2, Section("How good it is for new records", compared_blocks(evaluations)))
     if diverged:
         sections.append(
             Section("What diverged", [Marked(tuple(("bad", "Diverged:", what) for what in diverged))])

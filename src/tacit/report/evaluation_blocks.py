@@ -54,6 +54,20 @@ def evaluation_blocks(told: Told) -> list[Block]:
     return [*blocks, Paragraph(meaning)]
 
 
+def compared_blocks(evaluations: Sequence[tuple[str, Told]]) -> list[Block]:
+    """The pooled numbers of several evaluations, by the name of what was evaluated."""
+    intro = (
+        "Measured on records that the clients held back from training. Bars are 95% intervals for noise and "
+        "sampling together. Each promise above covers the evaluation of its own run."
+    )
+    pooled = [(label, told["all"]) for label, told in evaluations]
+    charts = []
+    for name in (name for name in NAMES if all(name in own for _, own in pooled)):
+        bars = [_interval(label, own[name]) for label, own in pooled]
+        charts.append((interval_chart(bars, NAMES[name], fixed=_RANGES.get(name)), NAMES[name]))
+    return [Paragraph((intro,)), Charts(tuple(charts))]
+
+
 def _chart(name: str, pooled: Told, clients: Mapping[str, Told]) -> tuple[str, str]:
     rows = [_interval("all together", pooled[name])]
     if len(clients) > 1:
