@@ -43,12 +43,12 @@ def network() -> nn.Sequential:
 
 
 def trained(module: nn.Module) -> tacit.Run:
-    """The module after 60 private rounds at epsilon 4."""
+    """The module after 40 private rounds at epsilon 2."""
     model = tacit.models.ModuleModel(module)
     natural = tacit.parse_compressor("natural")
     algorithm = tacit.soteriafl_gd(model, bound=tacit.ClipNorm(1.0), compressor=natural)
-    promise = tacit.Target(epsilon=4, delta=1e-5)
-    return tacit.simulate(tacit.plan(algorithm, federation, rounds=60, privacy=promise), evaluate_every=6)
+    promise = tacit.Target(epsilon=2, delta=1e-5)
+    return tacit.simulate(tacit.plan(algorithm, federation, rounds=40, privacy=promise), evaluate_every=8)
 
 
 whole = trained(network())
@@ -88,7 +88,7 @@ figure = Figure(figsize=(7, 3.2), layout="constrained")
 axes = figure.subplots()
 for name, run in {"all parameters": whole, "the last layer, public features": head}.items():
     axes.plot(run.history.frame["round"], run.history.frame["test_metric"], marker=".", label=name)
-axes.set(xlabel="communication rounds", ylabel="test accuracy", title="epsilon 4, five clients")
+axes.set(xlabel="communication rounds", ylabel="test accuracy", title="epsilon 2, five clients")
 axes.legend()
 figure.savefig("fine_tuning.png", dpi=80)
 

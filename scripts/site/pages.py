@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import api
+import charts
 import settings
 import tutorials
 from mkdocs.config.defaults import MkDocsConfig
@@ -43,7 +44,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """In the repository, folders of results are links; a site needs the page that lists them."""
+    """Links to folders of results lead to the page that lists them; results get their charts."""
+    if page.file.src_uri.startswith(tuple(f"results/{folder}/" for folder in SCALES)):
+        markdown = charts.with_charts(markdown)
     return re.sub(rf"\]\(((?:results/)?(?:{'|'.join(SCALES)}))\)", r"](\1/index.md)", markdown)
 
 

@@ -110,11 +110,17 @@ def _command(line: str, known: dict[str, str]) -> None:
 
 
 def _draw(run: Path) -> None:
-    """The curves of a run, as a picture."""
-    from tacit.engine.compare import read_history
-    from tacit.report.curves import plot_histories
+    """The test accuracy of a run, as a picture."""
+    from matplotlib.figure import Figure
 
-    plot_histories({run.name: [read_history(run / "history.csv")]}, "accuracy").savefig(f"{run.name}.png", dpi=70)
+    from tacit.engine.compare import read_history
+
+    rows = list(read_history(run / "history.csv"))
+    figure = Figure(figsize=(7, 3.2), layout="constrained")
+    axes = figure.subplots()
+    axes.plot([row.round for row in rows], [row.test_metric for row in rows], marker=".")
+    axes.set(xlabel="communication rounds", ylabel="test accuracy", title=run.name)
+    figure.savefig(f"{run.name}.png", dpi=80)
 
 
 def _blocks(source: str) -> Iterator[tuple[bool, str]]:

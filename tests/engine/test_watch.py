@@ -201,6 +201,18 @@ def test_mlflow_gets_parameters_metrics_and_a_status(plan: tacit.Plan, monkeypat
     assert calls[-1] == ("end", "7", "FINISHED")
 
 
+def test_a_server_that_cannot_be_reached_is_named(plan: tacit.Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(tracking_uri: str) -> None:
+        raise OSError("connection refused")
+
+    module = ModuleType("mlflow.tracking")
+    module.MlflowClient = refuse  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "mlflow", ModuleType("mlflow"))
+    monkeypatch.setitem(sys.modules, "mlflow.tracking", module)
+    with pytest.raises(RequestError, match="cannot log to mlflow:http://nowhere: connection refused"):
+        tacit.simulate(plan, watchers=[tacit.MlflowLog("http://nowhere")])
+
+
 @pytest.mark.parametrize(
     ("log", "package", "extra"),
     [

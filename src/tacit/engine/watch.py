@@ -185,10 +185,10 @@ class TensorBoardLog:
 
 @dataclass
 class MlflowLog:
-    """Logs to an MLflow tracking server or folder. Needs `pip install 'tacit[mlflow]'`.
+    """Logs to an MLflow tracking server. Needs `pip install 'tacit[mlflow]'`.
 
     Args:
-        uri: the tracking URI, such as "http://localhost:5000" or "sqlite:///mlflow.db".
+        uri: the address of the tracking server, such as "http://localhost:5000", or another tracking URI.
         run: the name of the run; MLflow makes one up unless it is given.
         experiment: the experiment that the run belongs to; it is created if it does not exist.
         measured: also log what was measured without noise.
@@ -207,10 +207,13 @@ class MlflowLog:
             from mlflow.tracking import MlflowClient
         except ImportError as error:
             raise RequestError("an MLflow log needs the extra: pip install 'tacit[mlflow]'") from error
-        self._client = MlflowClient(tracking_uri=self.uri)
-        found = self._client.get_experiment_by_name(self.experiment)
-        place = self._client.create_experiment(self.experiment) if found is None else found.experiment_id
-        self._id = self._client.create_run(place, run_name=self.run).info.run_id
+        try:
+            self._client = MlflowClient(tracking_uri=self.uri)
+            found = self._client.get_experiment_by_name(self.experiment)
+            place = self._client.create_experiment(self.experiment) if found is None else found.experiment_id
+            self._id = self._client.create_run(place, run_name=self.run).info.run_id
+        except Exception as error:
+            raise RequestError(f"cannot log to mlflow:{self.uri}: {error}") from error
         for name, value in facts.items():
             if name == "promise":
                 self._client.set_tag(self._id, name, value)
