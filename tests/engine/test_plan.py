@@ -35,7 +35,6 @@ SOURCE = Path(tacit.__file__).parent
 MAY_CALIBRATE = {
     "algorithms/calibrate.py": "the door: noise of training, and nothing else does that",
     "side/release.py": "noise of what is released beside training, which has a price of its own",
-    "side/noisy_total.py": "the same, if only sums are seen",
     "engine/batches.py": "compares sampling rates, and returns a rate",
     "engine/audit/promises.py": "says which promise a measured leak would have been",
     "deploy/report.py": "noise of reported losses, a release of its own",

@@ -139,6 +139,17 @@ def test_frozen_weights_in_the_middle_are_named_as_public() -> None:
     )
 
 
+def test_a_weight_that_two_layers_share_is_trained_once() -> None:
+    module = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 3))
+    module[1].weight = module[0].weight
+    model, federation = ModuleModel(module), records()
+    assert model.public == ()
+    point = model.init(np.random.default_rng(0)).requires_grad_()
+    (expected,) = torch.autograd.grad(model.losses(point, federation.batch()).sum(), point)
+    found = model.gradients(point.detach(), federation.batch()).rows(0, federation.records).sum(0)
+    torch.testing.assert_close(found, expected)
+
+
 class Mixing(nn.Module):
     """A front that subtracts the mean of the batch: one record's features would depend on the others."""
 

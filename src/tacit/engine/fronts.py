@@ -14,7 +14,7 @@ from tacit.data.features import JOIN, FeatureMap, build_features
 from tacit.errors import RequestError
 from tacit.federation import Federation
 from tacit.models.model import Model
-from tacit.models.module import ModuleModel, frozen_weights
+from tacit.models.module import ModuleModel, frozen_tensors, frozen_weights
 from tacit.models.registry import build_model
 from tacit.models.trainable import RecordByRecord
 
@@ -59,7 +59,7 @@ def model_and_records(
     if split is None:
         return model, federation
     front, rest = split
-    said = (frozen_weights(front.state_dict()),)
+    said = (frozen_weights(frozen_tensors(front)),)
     fixed = FeatureMap(FRONT, federation.feature_shape, RecordByRecord(front), None, said, device)
     _check_fixed(fixed, federation)
     return rest, federation.mapped(fixed)

@@ -92,7 +92,7 @@ class ModuleModel:
     @property
     def public(self) -> tuple[str, ...]:
         """What a guarantee takes as public: weights and statistics that are not trained."""
-        frozen = {name: t for name, t in self.module.state_dict().items() if name not in self._shapes}
+        frozen = frozen_tensors(self.module)
         return (frozen_weights(frozen),) if frozen else ()
 
     def split(self, record: Tensor) -> tuple[nn.Module, ModuleModel] | None:
@@ -185,12 +185,10 @@ class ModuleModel:
 
     def _frozen(self, features: Tensor) -> dict[str, Tensor]:
         """Weights and statistics that are not trained, where the features are and as precise."""
-        # Tied weights have one name here, and PyTorch finds their others.
-        named = (*self.module.named_parameters(), *self.module.named_buffers())
+        frozen = frozen_tensors(self.module)
         return {
-            name: t.detach().to(features.device, features.dtype if t.is_floating_point() else t.dtype)
-            for name, t in named
-            if name not in self._shapes
+            name: t.to(features.device, features.dtype if t.is_floating_point() else t.dtype)
+            for name, t in frozen.items()
         }
 
     def _slopes(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -210,6 +208,12 @@ class ModuleModel:
         if score_loss is None:
             return float(self.losses(point, batch).double().mean())
         return float(score_loss.metric(self.outputs(point, batch.features), batch.targets))
+
+
+def frozen_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Weights that need no gradient, and statistics, by name."""
+    weights = {name: p.detach() for name, p in module.named_parameters() if not p.requires_grad}
+    return {**weights, **dict(module.named_buffers())}
 
 
 def frozen_weights(tensors: Mapping[str, Tensor]) -> str:
