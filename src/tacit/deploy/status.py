@@ -157,7 +157,7 @@ class Board:
 def serving(board: Board, port: int = 0) -> Iterator[str]:
     """Serve the board as a read-only page on loopback. Yields the address."""
 
-    class Page(BaseHTTPRequestHandler):
+    class Answers(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             # A page of another site, open in a local browser, may send requests under its own host name: refuse.
             host = self.headers.get("Host", "").rpartition(":")[0]
@@ -179,7 +179,7 @@ def serving(board: Board, port: int = 0) -> Iterator[str]:
         def log_message(self, format: str, *arguments: Any) -> None:
             """Do not log who looks at the page."""
 
-    with ThreadingHTTPServer(("127.0.0.1", port), Page) as server:
+    with ThreadingHTTPServer(("127.0.0.1", port), Answers) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:
