@@ -91,7 +91,7 @@ def run(
         print(f"This promise is for each of the {len(summaries)} runs alone; together they cost more.")
 
 
-Asked = tuple[Path, dict[Path, "Recipe"]]
+AskedRuns = tuple[Path, dict[Path, "Recipe"]]
 """The run directory, and the recipe of every run in it."""
 
 
@@ -103,7 +103,7 @@ def _asked(
     out: Path | None,
     resume: bool,
     together: Together,
-) -> Asked:
+) -> AskedRuns:
     from tacit.engine.execute import default_directory, stored_recipe
 
     if resume and out is None:
@@ -118,7 +118,7 @@ def _asked(
     return directory, {directory: recipe} if seeds is None else _repeated(recipe, seeds, directory)
 
 
-def _shared(together: Together, asked: Asked | None) -> Asked:
+def _shared(together: Together, asked: AskedRuns | None) -> AskedRuns:
     """What the first process was asked to do: the others need neither the recipe's file nor the run directory."""
     from tacit.engine.recipe import Recipe
 
