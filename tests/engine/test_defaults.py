@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import tacit
-from tacit.engine.defaults import FEW_ROUNDS, MANY_ROUNDS
+from tacit.engine.defaults import MANY_ROUNDS, ROUNDS
 from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
 from tacit.engine.records import load_federation
@@ -70,7 +70,7 @@ def test_little_noise_asks_for_more_rounds() -> None:
         for epsilon, partition in ((1.0, "iid"), (4.0, "iid"), (4.0, "dirichlet:0.5"), (1000.0, "iid"))
     ]
     few, some, unequal, many = (plan.rounds for plan in plans)
-    assert few == FEW_ROUNDS < some < many == MANY_ROUNDS
+    assert few == ROUNDS < some < many == MANY_ROUNDS
     assert unequal == pytest.approx(some, rel=0.1)
     summed = Recipe(algorithm="noisy-mb-sgd", data="digits", clients=10, epsilon=4.0, trust="sum")
     assert make_plan(summed).rounds > some

@@ -65,7 +65,9 @@ def settle_steps(
     if getattr(work, "step_size", 1.0) is None:
         known = prospect(replace(algorithm, work=replace(work, step_size=1.0)), federation, noise_stds,
                          noise_multiplier, rounds)  # fmt: skip
-        algorithm = replace(algorithm, work=replace(work, step_size=_local_step(algorithm, federation, known, noise_stds)))
+        algorithm = replace(
+            algorithm, work=replace(work, step_size=_local_step(algorithm, federation, known, noise_stds))
+        )
     server: Any = algorithm.server
     if not hasattr(server, "settled"):
         return algorithm

@@ -26,14 +26,14 @@ Weights = str | list[float] | dict[str, float] | None
 """As in a recipe."""
 
 ROUNDS = 100
-"""The most rounds of a large problem, and the rounds with local steps."""
+"""The fewest rounds, which large problems and local steps get: batches of fewer would be too small a sample."""
 
 MANY_ROUNDS, CHEAP = 300, 10**8
 """The most rounds of a small problem, and its most multiplications (records times parameters) a round."""
 
-FEW_ROUNDS, SHARE_PER_ROUND = 50, 0.1
-"""The fewest rounds, and how far one of them may travel, as a share of the distance of a good model: more rounds
-would go the same way in shorter steps, with the same noise in total, and gain nothing."""
+SHARE_PER_ROUND = 0.1
+"""How far a round may travel, as a share of the distance of a good model: more rounds would go the same way in
+shorter steps, with the same noise in total, and gain nothing."""
 
 CLIP_SHARE = 0.3
 """The bound on a record's gradient, relative to its length for a model that is entirely wrong.
@@ -93,7 +93,7 @@ def good_rounds(asked: Asked, privacy: Privacy) -> int:
     variance = 1.0 if asked.is_open("compressor") else 1 + asked.omega
     known = _expected(asked, most, alone * math.sqrt(variance))
     steps = known.travel() / (SHARE_PER_ROUND * known.distance)
-    return max(FEW_ROUNDS, min(most, math.ceil(variance * steps)))
+    return max(ROUNDS, min(most, math.ceil(variance * steps)))
 
 
 def good_weights(recipe: Recipe, federation: Federation) -> Weights:
