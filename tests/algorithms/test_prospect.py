@@ -16,6 +16,7 @@ from tacit.engine.recipe import Recipe
 from tacit.engine.simulation import Simulation
 from tacit.federation import Federation
 from tacit.models import logistic_regression, softmax_regression
+from tacit.server.self_tuned import Prospect
 from tacit.server.update import Descent
 
 BLANK = Federation.from_clients(
@@ -111,3 +112,18 @@ def test_the_scale_of_features_is_public() -> None:
     assert feature_scale(model) == pytest.approx((64 / 4 + 1) ** 0.5)
     assert feature_scale(model, feature_norm=1.0) == pytest.approx(2**0.5)
     assert feature_scale(replace(logistic_regression(features=9), intercept=False)) == pytest.approx(1.5)
+
+
+def test_only_long_steps_get_momentum() -> None:
+    """Much noise leaves short steps, which momentum would only delay."""
+    little, much = (Prospect(100, 100, 1.0, noise, 5.0, 30.0) for noise in (0.001, 0.2))
+    assert little.momentum == 0.8
+    assert much.momentum == 0.0
+
+
+def test_shared_noise_shortens_local_steps() -> None:
+    """A client's own noise moves scores by at most half a residual during its local steps."""
+    plan = make_plan(Recipe(algorithm="dp-fed", data="breast-cancer", clients=20, epsilon=1.0, rounds=20))
+    work = plan.algorithm.work
+    walk = float(plan.calibration.noise_stds.mean()) * work.step_size * work.steps**0.5  # type: ignore[attr-defined]
+    assert walk <= 0.51 / feature_scale(work.model)

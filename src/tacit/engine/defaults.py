@@ -26,14 +26,10 @@ Weights = str | list[float] | dict[str, float] | None
 """As in a recipe."""
 
 ROUNDS = 100
-"""The most rounds of a large problem, and the rounds with local steps."""
+"""Rounds of a large problem, or with local steps: more need more noise each, and only their distance counts."""
 
 MANY_ROUNDS, CHEAP = 300, 10**8
-"""The most rounds of a small problem, and its most multiplications (records times parameters) a round."""
-
-FEW_ROUNDS, SHARE_PER_ROUND = 50, 0.1
-"""The fewest rounds, and how far one of them may travel, as a share of the distance of a good model: more rounds
-would go the same way in shorter steps, with the same noise in total, and gain nothing."""
+"""Rounds of a small problem, and its most multiplications a round: shorter steps gain a point or two."""
 
 CLIP_SHARE = 0.3
 """The bound on a record's gradient, relative to its length for a model that is entirely wrong.
@@ -63,7 +59,7 @@ WORTH = 0.1
 def good_settings(asked: Asked, privacy: Privacy) -> dict[str, Any]:
     """A value for every important setting that a recipe leaves open, including "rounds"."""
     entry = algorithm_entry(asked.algorithm)
-    rounds = asked.given.get("rounds") or good_rounds(asked, privacy)
+    rounds = asked.given.get("rounds") or good_rounds(asked)
     chosen: dict[str, Any] = {"rounds": rounds}
     if "clip_norm" in entry.settings and entry.private:
         chosen["clip_norm"] = good_clip_norm(asked)
@@ -79,27 +75,13 @@ def good_settings(asked: Asked, privacy: Privacy) -> dict[str, Any]:
     return chosen
 
 
-def good_rounds(asked: Asked, privacy: Privacy) -> int:
-    """As many rounds as still help at this noise, within a budget; in one pass, no more than there are batches.
-
-    The noise on the mean of all directions hardly depends on the number of rounds, and it determines how far to
-    travel. More rounds only make shorter steps of the same way.
-    """
+def good_rounds(asked: Asked) -> int:
+    """As many rounds as still help, where they cost little; in one pass, no more than there are batches."""
     local_steps = asked.value("local_steps")
     if asked.one_pass:
         return int(max(1, min(ROUNDS, asked.disjoint_batches(asked.batch()) // (local_steps or 1))))
     cheap = asked.federation.records * asked.model.dim <= CHEAP and not local_steps
-    most = MANY_ROUNDS if cheap else ROUNDS
-    if privacy == "none" or local_steps:
-        return most
-    weights = 1.0 if asked.federation.weights is None else asked.federation.weights.double()
-    shares = float((weights / asked.federation.sizes).square().mean().sqrt())
-    alone = shares * mean_noise(1.0, 1, _releases(asked, most), _strictest(privacy))
-    # A compressor that is left open will be one that costs little.
-    variance = 1.0 if asked.is_open("compressor") else 1 + asked.omega
-    known = _expected(asked, most, alone * math.sqrt(variance))
-    steps = known.travel() / (SHARE_PER_ROUND * known.distance)
-    return max(FEW_ROUNDS, min(most, math.ceil(variance * steps)))
+    return MANY_ROUNDS if cheap else ROUNDS
 
 
 def good_weights(recipe: Recipe, federation: Federation) -> Weights:
@@ -145,20 +127,15 @@ def _good_compressor(asked: Asked, batch: float | None, privacy: Privacy, rounds
     dim = asked.model.dim
     if dim <= SHORT_MESSAGE:
         return "identity"
+    cohort = asked.mean_cohort or asked.federation.clients
     alone = mean_noise(asked.rate(batch), _records(asked), _releases(asked, rounds), _strictest(privacy))
-    plain = _expected(asked, rounds, alone)
+    distance, scores = public_guess(asked.model, asked.federation, asked.feature_norm, asked.gradient_bound)
+    plain = Prospect(dim, rounds, 1.0, alone / math.sqrt(cohort * asked.shares), distance, scores)
     for spec in COMPRESSORS if asked.shares == 1 else SUMMABLE:
         factor = Shifted(parse_compressor(spec)).noise_factor(dim)
         if replace(plain, noise_std=plain.noise_std * math.sqrt(factor)).excess() - plain.excess() <= WORTH:
             return spec
     return "identity"
-
-
-def _expected(asked: Asked, rounds: int, alone: float) -> Prospect:
-    """The prospect of a run in which each client's mean gradient, of length 1, has this noise alone."""
-    distance, scores = public_guess(asked.model, asked.federation, asked.feature_norm, asked.gradient_bound)
-    cohort = asked.mean_cohort or asked.federation.clients
-    return Prospect(asked.model.dim, rounds, 1.0, alone / math.sqrt(cohort * asked.shares), distance, scores)
 
 
 def _records(asked: Asked) -> int:

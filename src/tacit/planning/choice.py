@@ -47,6 +47,9 @@ OPTIONS = (
 )  # fmt: skip
 """Settings that are options of `tacit run`; others are written as --set NAME=VALUE."""
 
+ABOUT_EQUAL = 0.01
+"""Scores this far behind the best, a point of accuracy or a hundredth of an error, are no reason to choose."""
+
 REPEATS = 3
 """Seeds of a trial, if a round costs little."""
 
@@ -100,6 +103,8 @@ def choose(
     data_dir: Path | None = None,
 ) -> list[Candidate]:
     """All candidates, best first: those that were tried by their score, then the others by their prediction.
+
+    Of those whose scores are about equal, one without local steps comes first, with the least predicted excess.
 
     Guarantee: nothing depends on a record. Only sizes, features, classes and public bounds are used.
 
@@ -225,5 +230,16 @@ def _tried(candidates: Sequence[Candidate], synthetic: Federation) -> list[Candi
         scored.append(replace(candidate, score=mean(metrics)))
     if not scored:
         raise RequestError("all candidates that were tried diverged on synthetic records; allow others")
-    sign = 1 if synthetic.classes is None else -1
-    return sorted(scored, key=lambda candidate: sign * (candidate.score or 0.0))
+    return _ranked(scored, smaller_is_better=synthetic.classes is None)
+
+
+def _ranked(scored: Sequence[Candidate], *, smaller_is_better: bool) -> list[Candidate]:
+    """By score; those about as good as the best by predicted excess, since few trials cannot tell them apart."""
+    sign = 1 if smaller_is_better else -1
+    ordered = sorted(scored, key=lambda candidate: sign * (candidate.score or 0.0))
+    best = ordered[0].score or 0.0
+    near = ABOUT_EQUAL * (abs(best) if smaller_is_better else 1.0)
+    alike = [candidate for candidate in ordered if abs((candidate.score or 0.0) - best) <= near]
+    # What a client's own noise does to its local steps is in no prediction.
+    alike.sort(key=lambda candidate: ("local_steps" in candidate.recipe.algorithm_settings, candidate.excess))
+    return [*alike, *ordered[len(alike) :]]

@@ -35,8 +35,8 @@ _FAR = 5.0
 _REACH, _POWER = 0.7, 1.2
 """How far to travel with noise s: reach / s^power, in units in which scores change by about 1."""
 
-_MOMENTUM = 0.8
-"""Along stiff coordinates, long steps jump to and fro. The mean of recent directions cancels that."""
+_MOMENTUM, _LONG = 0.8, 0.15
+"""Along stiff coordinates, steps beyond this share of the distance jump to and fro; momentum cancels that."""
 
 _AVERAGE_POWER = 3
 """Round t has weight (t + 1)^3 in the average: half of the weight is on the last sixth of the rounds."""
@@ -100,6 +100,11 @@ class Prospect:
             return farthest
         return min(farthest, _REACH * self.distance / (self.score_range * math.pow(self.unit_noise, _POWER)))
 
+    @property
+    def momentum(self) -> float:
+        """The share of the last movement in the next one: none where steps are short, since it delays them."""
+        return _MOMENTUM if self.travel() > _LONG * self.rounds * self.distance else 0.0
+
     def excess(self) -> float:
         """The approximate excess loss that noise causes, in units of a typical residual.
 
@@ -113,11 +118,11 @@ class Prospect:
 class SelfTuned:
     """x^{t+1} = x^t - step_t m^t with a step derived from the directions v so far; the model is an average.
 
-    m^t = 0.8 m^{t-1} + 0.2 v^t is the movement. The step is the shortest of three lengths; sigma is the noise on
-    a coordinate, d the dimension:
+    m^t = a m^{t-1} + (1-a) v^t is the movement, with a = 0.8 if steps are long and a = 0 otherwise. The step is
+    the shortest of three lengths; sigma is the noise on a coordinate, d the dimension:
 
     - distance over gradients, r / sqrt(G) (DoG; Ivgi, Hinder & Carmon 2023), with the noise's contribution to
-      both subtracted: G is the sum of ||m||^2 less d sigma^2 / 9 or so, the noise left in m, and r^2 the largest
+      both subtracted: G is the sum of ||m||^2 less the energy of its noise, and r^2 the largest
       ||x - x^0||^2 - d sigma^2 (sum of step^2);
     - the travel S that suits the noise (`Prospect.travel`), spread over all T rounds;
     - the signal left in the directions: a step h gains h g^2 and noise costs h^2 sigma^2 c / 2 with curvature c,
@@ -164,9 +169,10 @@ class SelfTuned:
         variance = known.noise_std**2
         noise = known.dim * variance
         point, exact = state["point"], direction.double()
-        movement = torch.lerp(direction, state["movement"], _MOMENTUM)
+        keep = known.momentum
+        movement = torch.lerp(direction, state["movement"], keep)
         # The share of a direction's noise variance that is left in the movement.
-        share = (1 - _MOMENTUM) / (1 + _MOMENTUM) * (1 - _MOMENTUM ** (2 * (round + 1)))
+        share = (1 - keep) / (1 + keep) * (1 - keep ** (2 * (round + 1)))
         gone = float((point - state["start"]).double().square().sum()) - noise * float(state["wander"])
         distance_squared = max(float(state["distance_squared"]), gone)
         signal = float(state["signal"]) + float(movement.double().square().sum()) - noise * share
