@@ -95,6 +95,12 @@ def test_the_tutorials_were_run_and_have_their_pictures(site: Path) -> None:
         assert (site / "tutorials" / f"{picture}.png").stat().st_size > 10_000
 
 
+def test_results_have_charts_and_evidence_below_its_claim(site: Path) -> None:
+    page = (site / "results" / "full" / "isrl-fig5.html").read_text()
+    assert page.count("<figcaption>") == 2
+    assert re.search(r"<li>[^<]*Not decided[^<]*<ul>", page)
+
+
 def test_a_setting_without_a_meaning_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(HOOKS)
     import settings
