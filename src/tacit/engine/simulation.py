@@ -150,7 +150,7 @@ class Simulation:
                     part = self._part(members, state.round)
                     quick = work.summed(sent[POINT], replace(part, told=sent)) if plain else None
                     if quick is not None:
-                        row += quick
+                        row += quick.to(row)
                         continue
                     packets, clients = client_round(self.algorithm, sent, part, clients, multipliers[members])
                     packets.add_sum_to(row)
