@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,11 @@ from hypothesis import settings
 settings.register_profile("tacit", deadline=None, database=None)
 settings.load_profile("tacit")
 
-# Answers of the accountant are computed, not looked up, and the user's cache is left alone.
-os.environ["TACIT_CACHE"] = ""
+# The user's cache is left alone. All processes of one run of the tests share the accountant's answers, so that each
+# is computed once; the accountant's own tests compute them all.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    _ANSWERS = tempfile.TemporaryDirectory(prefix="tacit-tests-")
+    os.environ["TACIT_CACHE"] = _ANSWERS.name
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -6,6 +6,7 @@ import ast
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -52,14 +53,20 @@ RECIPE = Recipe(
 def _calls(name: str) -> dict[str, int]:
     """How often a function or class is called by that name, by file."""
     found: dict[str, int] = {}
-    for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call):
-                called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-                if called == name:
-                    place = path.relative_to(SOURCE).as_posix()
-                    found[place] = found.get(place, 0) + 1
+    for place, called in _all_calls():
+        if called == name:
+            found[place] = found.get(place, 0) + 1
     return found
+
+
+@cache
+def _all_calls() -> list[tuple[str, str]]:
+    return [
+        (path.relative_to(SOURCE).as_posix(), getattr(node.func, "attr", getattr(node.func, "id", "")))
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+    ]
 
 
 def test_only_one_module_derives_the_noise_of_training() -> None:
