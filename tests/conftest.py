@@ -13,8 +13,8 @@ from hypothesis import settings
 settings.register_profile("tacit", deadline=None, database=None)
 settings.load_profile("tacit")
 
-# The user's cache is left alone. All processes of one run of the tests share the accountant's answers, so that each
-# is computed once; the accountant's own tests compute them all.
+# The user's cache is left alone. All processes of one run of the tests share the accountant's answers, so that
+# each is computed once; the accountant's own tests compute them all.
 if "PYTEST_XDIST_WORKER" not in os.environ:
     _ANSWERS = tempfile.TemporaryDirectory(prefix="tacit-tests-")
     os.environ["TACIT_CACHE"] = _ANSWERS.name
