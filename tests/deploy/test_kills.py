@@ -69,6 +69,6 @@ def test_a_ledger_that_forgets_is_found_out(kills: ModuleType, monkeypatch: pyte
 
 def test_a_second_draw_is_found_out(kills: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(silos.Silo, "_again", _drawing_again(silos.Silo._again))
-    wrong = kills.in_process(40, seed=1, chance=0.1)["wrong"]
+    wrong = kills.in_process(20, seed=1, chance=0.1)["wrong"]
     assert wrong["charged twice"] > 0
     assert wrong["uncharged"] > 0
