@@ -174,8 +174,8 @@ def _rates(runner: Runner, scale: Scale) -> Findings:
             "the privacy term (records are all equal, so there is no sampling error), or of the rounds.",
             "Steps, stages and batches are those of the paper's lemmas for the noise that is really added. The "
             "last stage takes the rounds that are left over. Multi-stage one-pass runs have 48 rounds.",
-            "On a single easy problem (logistic regression with one hidden model) exponents were about a third of "
-            "the stated ones, far below the bound: the families and ranges were chosen after seeing that, and "
+            "On a single easy problem (logistic regression with one hidden model) exponents were about a third "
+            "of the stated ones, far below the bound: the families and ranges were chosen after seeing that, and "
             "adjusted after first probes with one seed.",
             "The noise behind a shuffler is the least that can be proved here (Feldman et al. 2021, composed by "
             "the exact accountant); the paper's proof has a larger constant and the same form. Among 50 to 400 "
