@@ -23,7 +23,10 @@ from tacit.theory.published import papers, schemes
 PAPERS = {"soteriafl": "SoteriaFL", "isrl": "ISRL-DP", "fed-spa": "Fed-SPA", "norm": "DP-NormFedAvg"}
 PROMISE = "At the epsilon that the paper claims"
 COLOURS = 64
-REPLACED = {"fed-spa-table1": "fed-spa-mnist.md", "norm-table2a": "norm-fashion-mnist.md"}
+REPLACED = {
+    "fed-spa-table1": ("fed-spa-mnist.md", "Fed-SPA on MNIST"),
+    "norm-table2a": ("norm-fashion-mnist.md", "DP-NormFedAvg on Fashion-MNIST"),
+}
 """Pages about earlier, partial runs, which go when the experiment has been run in full."""
 
 
@@ -71,7 +74,10 @@ class Page:
 def publish(name: str, runs: Path, results: Path) -> None:
     """Copies one finished page with its figures, and removes what it replaces."""
     summary = (runs / name / "summary.md").read_text()
+    if "\n- mode: full\n" not in summary:
+        raise SystemExit(f"{runs / name} is not a run in full, which belongs into {results / 'full'}")
     shown = []
+    (results / "full").mkdir(parents=True, exist_ok=True)
     for figure in sorted((runs / name).glob("*.png")):
         target = results / "full" / f"{name}-{figure.name}"
         with Image.open(figure) as image:
@@ -80,7 +86,7 @@ def publish(name: str, runs: Path, results: Path) -> None:
     # The figures come before the claims.
     text = summary.replace("## Claims\n", "\n".join([*shown, "## Claims\n"]), 1)
     (results / "full" / f"{name}.md").write_text(text)
-    for old in (f"quick/{name}.md", REPLACED.get(name, f"quick/{name}.md")):
+    for old in (f"quick/{name}.md", *REPLACED.get(name, ())[:1]):
         (results / old).unlink(missing_ok=True)
 
 
@@ -154,9 +160,9 @@ def _section(page: Page) -> list[str]:
 
 INTRODUCTION = """# The papers' tables and figures: what came out
 
-Every table and figure was run by `tacit reproduce NAME`. [../reproduce.md](../reproduce.md) explains the three
-modes (as published, true, summed) and when a claim counts as borne out. The page of an experiment has all its
-numbers, the evidence for each verdict, its seeds and every departure from the paper.
+Every table and figure was run by `tacit reproduce NAME`. [Reproduce the papers](../reproduce.md) explains the
+three modes (as published, true, summed) and when a claim counts as borne out. The page of an experiment has all
+its numbers, the evidence for each verdict, its seeds and every departure from the paper.
 """
 NOT_PRIVATE = """## What is not private as printed
 
@@ -186,7 +192,7 @@ def index(pages: Sequence[Page], results: Path, current: Set[str]) -> str:
             f"Another {len(quick)} have only been run in their quick versions (one or two seeds, fewer rounds),",
             f"whose verdicts say little: {_counted(quick)}.",
         ]
-    older = [f"[{old}]({old})" for old in REPLACED.values() if (results / old).is_file()]
+    older = [f"[{title}]({old})" for old, title in REPLACED.values() if (results / old).is_file()]
     if older:
         told.append(f"Pages about earlier, partial runs: {', '.join(older)}.")
     parts = [INTRODUCTION, *told, "", *_table(pages, results, current), "", NOT_PRIVATE, *not_private(), ""]

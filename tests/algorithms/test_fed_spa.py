@@ -36,6 +36,7 @@ from tacit.privacy import Adversary, Target, Unit
 from tacit.schedules import Constant, InverseSqrt
 from tacit.server.adaptive import Adaptive
 from tacit.server.participation import FixedNumber
+from tacit.server.self_tuned import SelfTuned
 from tacit.server.update import Descent
 
 MODEL = softmax_regression(features=8, classes=3)
@@ -96,6 +97,13 @@ def test_compositions() -> None:
     assert (fed.uplink, fed.server) == (Direct(Identity()), Descent(1.0)), "FedAvg has no global step to shrink"
     assert isinstance(coins.work, BinomialGradient)
     assert (coins.uplink, coins.work.noise.bits) == (Direct(WholeSteps(12)), 12)
+
+
+def test_without_a_step_the_server_tunes_itself() -> None:
+    """The adaptive server has no rule for its step, so its other settings are refused rather than ignored."""
+    assert _fed_spa(ClipNorm(1.0), "rand-k:0.3", step=None).server == SelfTuned()
+    with pytest.raises(RequestError, match="needs a `step`"):
+        _fed_spa(ClipNorm(1.0), "rand-k:0.3", step=None, kappa=0.1)
 
 
 def test_bounds_shrink_with_the_share_of_coordinates() -> None:

@@ -21,6 +21,7 @@ from tacit.compress import Direct, Natural, RandK, SharedCoordinates, Shifted
 from tacit.compress.shared import Summands
 from tacit.engine.account import account_run
 from tacit.engine.execute import execute
+from tacit.engine.pooled import with_pooled_noise
 from tacit.engine.round import client_round, client_start, shared_coordinates
 from tacit.engine.simulation import Simulation
 from tacit.errors import RequestError
@@ -101,7 +102,7 @@ def test_noise_drawn_at_once_has_the_law_of_shares(compressor: Any) -> None:
     for t in range(400):
         zero = torch.zeros(plan.algorithm.work.model.dim)
         at = None if compressor == tacit.Identity() else torch.tensor([0, 3])
-        at_once.append(simulation._with_pooled_noise(zero, expected, at, t)[[0, 3]])
+        at_once.append(with_pooled_noise(zero, expected, at, t, simulation.randomness)[[0, 3]])
     trust = plan.algorithm.trust
     state = client_start(plan.algorithm, torch.zeros(4), records)
     for t in range(400):

@@ -46,7 +46,9 @@ def test_files_and_options_say_the_same(tmp_path: Path) -> None:
 
 
 def test_mechanisms_and_what_they_need_are_listed() -> None:
-    assert "SVTPrivacy  needs --parameters, --rounds" in _call().output
+    listed = _call().output
+    assert "SVTPrivacy\n  needs --parameters, --rounds\n  may have" in listed
+    assert "--clip" in listed.partition("gaussian\n")[2], "what is optional can be found, too"
     assert json.loads(_call("--json").output)["SVTPrivacy"]["parameters"] is True
 
 

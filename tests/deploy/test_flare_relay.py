@@ -21,7 +21,7 @@ pytest.importorskip("nvflare", reason="deployment over FLARE needs the extra: pi
 
 from tacit.deploy.flare.backend import START_SECONDS, EngineError, FlareBackend
 from tacit.deploy.flare.parties import _narrated
-from tacit.deploy.flare.processes import Keeper, kept_running, running
+from tacit.deploy.flare.processes import QUICK_DEATHS, Keeper, kept_running, running
 from tacit.deploy.flare.relay import (
     FRAME_LIMIT_BYTES,
     SOCKET_VARIABLE,
@@ -147,6 +147,16 @@ def test_a_process_that_dies_is_started_again_and_counted(tmp_path: Path) -> Non
         assert twice.wait(30)
         assert keeper.quick_deaths >= 1
     assert set(heard) == {"born\n"}
+
+
+def test_a_file_in_the_current_directory_does_not_shadow_a_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "random.py").write_text("raise RuntimeError('a user's notes')")
+    command = [sys.executable, "-c", "import random"]
+    with running(command, relay=tmp_path, log=tmp_path / "log") as process:
+        assert process.wait(30) == 0, (tmp_path / "log").read_text()
 
 
 def test_a_process_that_ignores_the_request_to_end_is_killed(
@@ -317,6 +327,28 @@ def test_an_engine_that_starts_no_job_for_silos_that_are_there_is_an_error(
         10,
         f"waiting for FLARE to start a job{'; its last error: no session' * ('trouble' in sighting)}",
     )
+
+
+def test_an_engine_that_cannot_start_is_an_error_at_once_with_its_last_words(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    backend, _, clock = _without_a_job(monkeypatch, {})
+    (tmp_path / "log.txt").write_text("Traceback\n" * 20 + "ImportError: no grpc\n")
+    backend._keepers = [Keeper([], Path(), tmp_path / "log.txt", quick_deaths=QUICK_DEATHS)]
+    with pytest.raises(EngineError, match=r"(?s)right after its start.*log.txt.*ImportError: no grpc"):
+        backend.run_round(b"x", sites=["berlin", "lyon"], quorum=2, deadline_seconds=20)
+    assert clock.now <= 1
+
+
+def test_nobody_waits_for_parties_whose_processes_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend, _, clock = _without_a_job(monkeypatch, {"connected": []}, starts=1)
+    backend.ended = lambda: {"lyon": "killed"}
+    backend.run_round(b"x", sites=["berlin", "porto"], quorum=2, deadline_seconds=20)
+    assert clock.now == START_SECONDS + 20, "two of three are enough"
+    backend.ended = lambda: {"lyon": "killed", "porto": "The last lines: no records"}
+    with pytest.raises(EngineError, match=r"(?s)needs 2 of 3 parties. lyon has ended.*porto.*no records"):
+        backend.run_round(b"x", sites=["berlin", "porto"], quorum=2, deadline_seconds=20)
+    assert clock.now <= START_SECONDS + 21
 
 
 def test_a_silo_that_is_connected_and_silent_is_named(

@@ -18,7 +18,9 @@ import torch
 pytest.importorskip("nvflare", reason="deployment over FLARE needs the extra: pip install 'tacit[deploy]'")
 
 import psutil
+from typer.testing import CliRunner
 
+from tacit.cli.app import app
 from tacit.deploy.flare.backend import flare_backend
 from tacit.deploy.flare.kits import Network, write_kits
 from tacit.deploy.flare.parties import free_ports
@@ -80,8 +82,8 @@ def test_a_deployed_trial_equals_the_simulator_and_leaves_no_process(tmp_path: P
     assert loaded.guarantee["silos"].keys() == summary["silos"].keys()
     assert len(loaded.history) == ROUNDS
 
-    verify = [sys.executable, "-m", "tacit", "verify", summary["certificate"]]
-    assert subprocess.run(verify, capture_output=True, timeout=120, check=False).returncode == 0
+    verified = CliRunner().invoke(app, ["verify", summary["certificate"]])
+    assert verified.exit_code == 0, verified.output
     planted = plan.federation.features.numpy()[:4].tobytes()
     for path in (out / "server").rglob("*"):
         assert not path.is_file() or planted not in path.read_bytes()

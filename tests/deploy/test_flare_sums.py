@@ -126,7 +126,7 @@ def test_a_silo_is_killed_and_the_server_knows_no_more_than_sums(
 
     told = SiloState(told.rounds, told.seed, told.batch, told.shares)
     kept = _Kept(log, helper.job, told, helper, state)
-    share = helper.job.share_std
+    share = helper.job.noise.share_std
     for round in range(ROUNDS):
         honest, noise = kept.noise(round, records)
         assert honest == (2 if round in without else 3)

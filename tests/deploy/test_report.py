@@ -78,7 +78,7 @@ def test_the_budget_is_set_aside_and_everything_is_charged(
     assert terms.epsilon <= 4.0
     job = made.job
     # The reports alone cost what was agreed on, and one step less noise on the training would cost too much.
-    reports = REPORT.event(terms.report_noise, 6, job.report_kind)
+    reports = REPORT.event(terms.report_noise, 6, job.noise.kind)
     assert 0.4 < accounting.epsilon(reports, 1e-4) <= 0.5
     less = replace(terms, noise_multiplier=terms.noise_multiplier * 0.99)
     assert accounting.epsilon(less.event(6), 1e-4) > 4.0

@@ -12,17 +12,21 @@ import pandas as pd
 import pytest
 import tomli_w
 import torch
+from typer.testing import CliRunner
 
+from tacit.cli.app import app
 from tacit.data.schema import Column, Predicted, Schema
 from tacit.data.schema.records import TableSource, federate
 from tacit.deploy.frames import Reply, Request
 from tacit.deploy.guard import admit
+from tacit.deploy.home import LEDGER
 from tacit.deploy.job import Job
 from tacit.deploy.policy import Policy
-from tacit.deploy.provision import Consortium
+from tacit.deploy.provision import Consortium, provision
 from tacit.deploy.records import own_records
 from tacit.deploy.refusing import Refusing
 from tacit.deploy.seam import Code
+from tacit.deploy.spending import spending_in
 from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
 from tacit.errors import DataError, RequestError
@@ -151,3 +155,38 @@ def test_a_plan_of_a_table_becomes_a_job_that_its_silos_admit() -> None:
     terms = admit(job, Policy.for_job(job, "y"), "y", replace(federation.client(1), schema=None, peeks=()))
     assert terms.noise_multiplier == pytest.approx(float(made.calibration.noise_multipliers[1]))
     assert any("all rows of one person" in one for one in terms.public)
+
+
+def test_a_silo_with_another_unit_is_refused_before_any_release(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Heights in inches lie within the range in centimetres; only what is typical tells them apart."""
+    tall = replace(SCHEMA.columns[1], typical=(150.0, 190.0))
+    agreed = replace(job, schema=replace(SCHEMA, columns=(SCHEMA.columns[0], tall, SCHEMA.columns[2])))
+    assert Job.from_text(agreed.text).schema == agreed.schema, "silos read it in the job"
+    folder = provision(Consortium("heart", agreed), tmp_path / "parties")["porto"]
+    inches = table().assign(height=lambda own: (own["height"] / 2.54).round())
+    table().to_csv(tmp_path / "cm.csv", index=False)
+    inches.to_csv(tmp_path / "inches.csv", index=False)
+    assert brought(inches, job, tmp_path).records == 48, "without it, the range lets them pass"
+
+    answered: list[Any] = []
+    monkeypatch.setattr("tacit.deploy.flare.parties.run_silo", lambda party, records, say: answered.append("ran"))
+    monkeypatch.setattr(
+        "tacit.deploy.flare.parties._answer_until_stopped", lambda party, who, say: answered.append(who)
+    )
+    told = CliRunner().invoke(app, ["silo", str(folder), "--data", str(tmp_path / "inches.csv")])
+    assert answered == [Refusing("porto", Code.OTHER_SCHEMA)]
+    assert "column 'height'" in told.output
+    assert "150 to 190 cm is typical" in told.output
+    assert not (folder / "state" / LEDGER).exists(), "no ledger was opened, so nothing is spent"
+    assert spending_in(folder).runs == ()
+    request = Request("round", "0" * 32, 0, agreed.digest, {}, b"")
+    sent = Reply.decode(answered[0].step(request.encode()), body_limit=0)
+    assert (sent.code, sent.body, sent.releases, sent.epsilon) == (Code.OTHER_SCHEMA, b"", 0, 0.0)
+
+    checked = CliRunner().invoke(app, ["silo", str(folder), "--data", str(tmp_path / "inches.csv"), "--check"])
+    assert checked.exit_code != 0
+    fits = CliRunner().invoke(app, ["silo", str(folder), "--data", str(tmp_path / "cm.csv"), "--check"])
+    assert "fits the job" in fits.output
+    assert not (folder / "state" / LEDGER).exists()

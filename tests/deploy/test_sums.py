@@ -328,7 +328,7 @@ def test_sites_of_different_sizes_add_the_same_noise(consortium: Make) -> None:
         small.features.repeat(3, 1), small.targets.repeat(3), [0] * (3 * small.records), classes=2
     )
     terms = [admit(made.job, policy, "site-0", records) for records in (small, large)]
-    assert terms[0].noise_std == pytest.approx(terms[1].noise_std) == pytest.approx(made.job.share_std)
+    assert terms[0].noise_std == pytest.approx(terms[1].noise_std) == pytest.approx(made.job.noise.share_std)
     assert terms[1].noise_multiplier == pytest.approx(3 * terms[0].noise_multiplier)
     assert terms[1].epsilon < terms[0].epsilon <= 4.0
 

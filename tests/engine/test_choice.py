@@ -12,7 +12,7 @@ from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError
 from tacit.planning import choice
-from tacit.planning.choice import choose, command
+from tacit.planning.choice import Candidate, _ranked, choose, command
 from tacit.planning.rehearsal import synthetic_like
 from tacit.planning.shape import records_of_shape
 
@@ -99,3 +99,15 @@ def test_synthetic_records_have_the_same_shape() -> None:
     assert made.feature_shape == real.feature_shape
     assert made.classes == real.classes
     assert float((made.features.norm(dim=1) - 1).abs().max()) < 1e-5
+
+
+def test_trials_that_chance_may_explain_leave_the_order_to_predictions() -> None:
+    recipe = Recipe(algorithm="noisy-mb-sgd")
+    noisier, quieter, local = (
+        Candidate(recipe, 2.0, 1, score=0.80),
+        Candidate(recipe, 1.0, 1, score=0.77),
+        Candidate(recipe.with_algorithm_settings(local_steps=5), 0.5, 1, score=0.79),
+    )
+    scored = [quieter, local, noisier]
+    assert _ranked(scored, 0.04, smaller_is_better=False) == [quieter, noisier, local]
+    assert _ranked(scored, 0.0, smaller_is_better=False) == [noisier, local, quieter]

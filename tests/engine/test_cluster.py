@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pickle
 import sys
@@ -47,11 +48,13 @@ class Client:
         there = {name: {"packages": {**here, **Client.versions.get(name, {})}} for name in Client.workers}
         return {"client": {"packages": here}, "workers": there}
 
-    def submit(self, function: Callable[..., Any], task: Any, pure: bool) -> Any:
-        function, task = pickle.loads(pickle.dumps((function, task)))
+    def submit(self, function: Callable[..., Any], *given: Any, pure: bool) -> Any:
+        function, given = pickle.loads(pickle.dumps((function, given)))
         future: Future[Any] = Future()
         try:
-            future.set_result(pickle.loads(pickle.dumps(function(task))))
+            # A worker has been started in a directory of its own.
+            with contextlib.chdir("/"):
+                future.set_result(pickle.loads(pickle.dumps(function(*given))))
         except BaseException as error:
             future.set_exception(error)
         future.key, future.release = id(future), lambda: None  # type: ignore[attr-defined]
@@ -141,8 +144,21 @@ def test_what_a_worker_cannot_do_is_told_with_its_name_and_cancels_the_rest(tmp_
 
 def test_a_worker_with_other_code_or_files_refuses(tmp_path: Path) -> None:
     (point,) = points(BASE, ["ldp-sgd"], {}, [0], tmp_path)
-    with pytest.raises(DataError, match=r"tcp://b:2.*copy the files to the same paths"):
-        run_elsewhere(point.at(tmp_path / "ldp-sgd-0123456789abcdef"))
+    told = rf"tcp://b:2.*copy the files to the same paths. Relative paths count from {Path.cwd()} there"
+    with pytest.raises(DataError, match=told):
+        run_elsewhere(point.at(tmp_path / "ldp-sgd-0123456789abcdef"), "/a/folder/that/only/the/caller/has")
+
+
+def noted(settings: Any, data_dir: Path | None) -> Result:
+    return {"note": Path("note.txt").read_text()}
+
+
+def test_relative_paths_count_from_the_callers_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "note.txt").write_text("here")
+    with Runner(tmp_path / "cells", cluster=ADDRESS) as runner:
+        (result,) = runner([Cell(noted, {})])
+    assert result["note"] == "here"
 
 
 KilledWorker = type("KilledWorker", (Exception,), {"__module__": "distributed.scheduler"})

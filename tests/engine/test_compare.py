@@ -309,7 +309,7 @@ def test_a_result_is_that_of_its_code_its_libraries_and_its_files(
     seen.append(identity.result_digest(recipe))
     model.write_text("one = 10\n")
     seen.append(identity.result_digest(recipe))
-    monkeypatch.setattr(identity, "version", lambda name: "another")
+    monkeypatch.setattr(identity, "libraries", lambda: ("another",))
     seen.append(identity.result_digest(recipe))
     monkeypatch.setattr(identity, "engine_digest", lambda: "another")
     seen.append(identity.result_digest(recipe))

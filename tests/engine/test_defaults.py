@@ -60,6 +60,20 @@ def test_the_batch_is_the_cheapest_whose_noise_is_next_to_the_least() -> None:
     assert std <= 1.03 * least * settings["clip_norm"] / records
 
 
+def test_rounds_are_many_where_a_batch_is_cheap() -> None:
+    """A round of all records would take 10^8 multiplications here, and one of a batch a fraction of it."""
+    recipe = Recipe(
+        algorithm="ldp-sgd",
+        data="digits",
+        clients=5,
+        epsilon=4.0,
+        model="network",
+        model_settings={"hidden": 1000},
+    )
+    assert make_plan(recipe).rounds == 300
+    assert make_plan(recipe.with_algorithm_settings(sampling="full")).rounds == 100
+
+
 def test_a_compressor_is_chosen_where_noise_leaves_room() -> None:
     few, many = (
         make_plan(Recipe(algorithm="soteriafl-gd", data="digits", clients=clients, epsilon=epsilon))
@@ -67,6 +81,14 @@ def test_a_compressor_is_chosen_where_noise_leaves_room() -> None:
     )
     assert few.recipe.algorithm_settings["compressor"] == "identity"  # type: ignore[union-attr]
     assert many.recipe.algorithm_settings["compressor"] != "identity"  # type: ignore[union-attr]
+
+
+def test_local_steps_are_sparse_only_where_messages_are_long() -> None:
+    compressors = [
+        make_plan(Recipe(algorithm="fed-spa", data=data, clients=5)).recipe.algorithm_settings["compressor"]  # type: ignore[union-attr]
+        for data in ("breast-cancer", "digits")
+    ]
+    assert compressors == ["rand-k:1.0", "rand-k:0.3"]
 
 
 def test_every_record_counts_the_same_where_sizes_are_public() -> None:
@@ -106,3 +128,16 @@ def test_public_norms_of_features_shorten_steps() -> None:
     recipe = Recipe(algorithm="ldp-sgd", data="breast-cancer", clients=5)
     small, large = (make_plan(replace(recipe, feature_norm=norm)).algorithm.server for norm in (1.0, 10.0))
     assert small.prospect.distance > 5 * large.prospect.distance  # type: ignore[attr-defined]
+
+
+def test_a_regression_needs_no_bound_on_its_targets() -> None:
+    """Targets of about 20,000, of which the defaults know nothing: better than their mean, in any unit."""
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(2000, 4, generator=generator) / 2
+    targets = 20_000 + 8000 * features[:, 0] + 500 * torch.randn(2000, generator=generator)
+    parts = [(features[i : i + 300], targets[i : i + 300]) for i in range(0, 1500, 300)]
+    federation = tacit.Federation.from_clients(parts, test=(features[1500:], targets[1500:]))
+    plan = make_plan(Recipe(algorithm="noisy-mb-sgd", epsilon=8.0), federation=federation)
+    error = tacit.simulate(plan, evaluate_every=plan.rounds).last.test_metric
+    assert error is not None
+    assert error < 0.5 * float(targets[1500:].std())

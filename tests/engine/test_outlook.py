@@ -90,7 +90,8 @@ def test_a_regression_without_a_public_bound_on_its_target_is_told() -> None:
     errors = [tacit.simulate(plan, evaluate_every=100).last.test_metric for plan in (unknown, known)]
     assert errors[0] is not None
     assert errors[1] is not None
-    assert errors[1] < 0.6 * errors[0]
+    # The steps find the size by themselves, and targets deviate by 77 from their mean.
+    assert errors[0] < 1.1 * errors[1] < 70
 
 
 def test_features_of_an_unknown_size_are_named_before_and_after() -> None:

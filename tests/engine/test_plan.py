@@ -80,11 +80,13 @@ def test_only_one_module_derives_the_noise_of_training() -> None:
 
 def test_only_plans_go_through_the_door() -> None:
     """Others ask what a plan would need: a theorem that chooses a step, a silo that compares job and policy."""
-    assert _calls("calibrate").keys() == {"engine/plan.py", "engine/choices.py", "deploy/job.py"}
+    assert _calls("calibrate").keys() == {"engine/plan.py", "engine/choices.py", "deploy/job_noise.py"}
     assert _calls("Plan") == {"engine/plan.py": 1}
     assert _calls("least_noise").keys() == {"algorithms/calibrate.py", "algorithms/hybrid.py"}
-    noisy = {"engine/simulation.py", "engine/round.py", "engine/audit/game.py", "deploy/computation.py"}
+    games = {"engine/audit/game.py", "engine/audit/pooled.py"}
+    noisy = {"engine/pooled.py", "engine/round.py", "deploy/computation.py"} | games
     assert {place for place in _calls("client_round") if not place.startswith("bench/")} == noisy
+    assert _calls("add_messages").keys() == {"engine/simulation.py", "engine/audit/pooled.py"}
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -81,6 +83,7 @@ def test_other_losses_train_and_their_gradients_are_per_record(loss: object) -> 
         torch.testing.assert_close(alone[0], together[place])
     (slopes,) = torch.autograd.grad(together[2], outputs)
     assert bool((slopes[[0, 1, 3, 4, 5]] == 0).all())
+    torch.manual_seed(0)
     private = tacit.make_private(nn.Linear(5, 1), found, hospitals(), epsilon=8, rounds=3, seed=0)
     assert private.run.last.train_loss < private.run.history[0].train_loss * 1.5
 
@@ -169,3 +172,22 @@ def test_mistakes_name_the_layer_and_the_fix() -> None:
         tacit.make_private(
             nn.Sequential(nn.Linear(5, 2), nn.BatchNorm1d(2)), "cross-entropy", hospitals(), epsilon=8
         )
+
+
+def test_a_saved_network_is_loaded_with_the_network_itself(tmp_path: Path) -> None:
+    private = tacit.make_private(nn.Linear(5, 2), "cross-entropy", hospitals(), epsilon=8, rounds=2, seed=0)
+    trained = private.fit()
+    private.run.save(tmp_path)
+    with pytest.raises(DataError, match="give the network as model="):
+        tacit.load_run(tmp_path)
+    rows = torch.randn(4, 5)
+    loaded = tacit.load_run(tmp_path, model=nn.Linear(5, 2))
+    assert loaded.predict(rows.numpy()).tolist() == trained(rows).argmax(1).tolist()
+
+
+def test_classes_that_were_found_in_records_are_taken_as_public() -> None:
+    found = tacit.make_private(nn.Linear(5, 2), "cross-entropy", hospitals(), epsilon=8, rounds=2)
+    assert "which class labels occur" in found.guarantee.public
+    told = tacit.Federation.from_datasets(hospitals(), classes=2)
+    given = tacit.make_private(nn.Linear(5, 2), "cross-entropy", told, epsilon=8, rounds=2)
+    assert "which class labels occur" not in given.guarantee.public

@@ -26,7 +26,7 @@ import tacit
 from tacit.cli.app import main
 from tacit.cli.show import show_guarantee, show_summary
 from tacit.data.schema import Column, Predicted, Schema
-from tacit.engine import simulation
+from tacit.engine import pooled
 from tacit.engine.history import MEASURED
 from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe, parse_setting
@@ -88,7 +88,7 @@ def replayed(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         kept.append(packets)
         return packets, after
 
-    monkeypatch.setattr(simulation, "client_round", noted)
+    monkeypatch.setattr(pooled, "client_round", noted)
     return lambda: waiting.extend(kept)
 
 
@@ -249,7 +249,7 @@ def messages(federation: Federation, weights: Any, **own: Any) -> Tensor:
         return packets, state
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(simulation, "client_round", noted)
+        patch.setattr(pooled, "client_round", noted)
         tacit.simulate(plan)
     return torch.cat(seen)
 

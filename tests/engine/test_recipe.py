@@ -148,6 +148,7 @@ clip_norm = 0.5
 local_steps = 2
 kappa = 0.01
 shift_step = 0.1
+step = 0.1
 step_schedule = "constant"
 noise = "gaussian"
 
@@ -164,7 +165,14 @@ def test_an_old_recipe_is_told_what_to_write_instead() -> None:
         Recipe.from_toml(OLD, "old.toml")
     recipe = Recipe.from_toml(str(refused.value).partition("Write instead:\n")[2])
     # The shift step was never one of this algorithm's settings.
-    own = {"bound": "clip-norm", "clip_norm": 0.5, "local_steps": 2, "kappa": 0.01, "schedule": "constant"}
+    own = {
+        "bound": "clip-norm",
+        "clip_norm": 0.5,
+        "local_steps": 2,
+        "kappa": 0.01,
+        "step": 0.1,
+        "schedule": "constant",
+    }
     assert (recipe.algorithm, recipe.algorithm_settings) == ("fed-spa", own)
     assert (recipe.model, recipe.model_settings) == ("softmax", {"ridge": 0.1})
     assert (recipe.data, recipe.data_settings) == ("digits", {"unit_norm": True})

@@ -63,3 +63,33 @@ def test_persons_and_refusals() -> None:
         FederatedRidge(schema=ILL).fit(X, y)
     with pytest.raises(DataError, match="column 'sex' holds 'd'"):
         FederatedLogisticRegression(schema=ILL).fit(X.assign(sex="d"), y)
+
+
+OPEN = (Column("age", "number", within=(0, 1000), missing="indicate"), COLUMNS[1])
+
+
+@pytest.mark.parametrize(("seed", "epsilon"), [(0, 8), (None, 80)])
+def test_open_ranges_are_learned_and_charged(seed: int | None, epsilon: float) -> None:
+    """With noise from the operating system, too: a fit prepares the records once. (There, with little noise.)"""
+    X = table()
+    y = 200 + 5 * X["age"]
+    schema = Schema(Predicted("cost", "regression", within=(0, 5000)), OPEN, client="site")
+    budgets = {"x": epsilon, "y": 2 * epsilon}
+    model = FederatedRidge(epsilon=budgets, random_state=seed, rounds=10, schema=schema).fit(X, y)
+    assert model.schema_.learned == ("cost", "age")
+    assert model.schema_.target.range[1] < 2000
+    assert model.score(X, y) > 0.7
+    learned = model.run_.summary()["learned"]
+    # Of the strictest budget, a fifth.
+    assert learned["epsilon_alone"] == pytest.approx(0.2 * epsilon, rel=1e-2)
+    assert model.guarantee_.epsilons[0] <= epsilon
+    assert model.run_.federation.charged in model.guarantee_.events[0].events
+
+
+def test_open_ranges_without_a_promise_and_where_they_are_refused() -> None:
+    X, y = table(), table()["age"] > 50
+    open = Schema(Predicted("ill", "binary", classes=("false", "true")), OPEN)
+    free = FederatedLogisticRegression(privacy="none", schema=open).fit(X, y)
+    assert free.schema_.columns[0].range == pytest.approx(np.quantile(X["age"], [0.02, 0.98]))
+    with pytest.raises(RequestError, match="accounted per record"):
+        FederatedEstimator(algorithm="dp-fedavg", privacy="client", random_state=0, schema=open).fit(X, y)

@@ -97,7 +97,7 @@ def test_a_run_page_is_complete_and_nothing_in_it_is_markup() -> None:
         assert re.search(f"<h2>[^<]*{heading}", page), heading
     assert "40 bytes" in page
     assert "0.9 (0.826 to 0.945)" in page, "Wilson's interval"
-    assert "nothing promised" in page
+    assert "no protection" in page
     assert page.index("Not covered by the promise") < page.index("training loss")
 
 

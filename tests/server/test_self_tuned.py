@@ -35,6 +35,18 @@ def test_it_comes_close_without_a_setting_wherever_the_optimum_is() -> None:
         assert end < 0.4 * start + 0.3, (far, end)
 
 
+def test_a_model_that_is_much_farther_away_than_expected_is_reached_if_that_is_possible() -> None:
+    """Where the size of targets is not known, directions of full length lead ever farther."""
+    optimum = torch.full((20,), 5000 / math.sqrt(20))
+    known = replace(KNOWN, rounds=300)
+    ends = [
+        float((_walk(replace(known, open_ended=is_open), optimum, unit=0.001) - optimum).norm())
+        for is_open in (False, True)
+    ]
+    assert ends[0] > 2500
+    assert ends[1] < 500
+
+
 def test_units_do_not_matter() -> None:
     """Directions, their bound and their noise a thousand times larger give the same points."""
     optimum = torch.full((20,), 0.5)

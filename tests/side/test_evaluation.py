@@ -269,14 +269,16 @@ def test_bars_are_worth_having() -> None:
 def test_what_noise_hides_is_said_to_be_unknown() -> None:
     hidden = mean_estimate(3.0, 5.0, (100.0, 100.0), 10.0)
     assert (hidden.value, hidden.low, hidden.high) == (None, -0.5, 0.5)
+    # A bar that spans everything leaves nothing to say, however many records there are.
+    assert mean_estimate(40.0, 90, (10_000.0, 0.0)) == Estimate(None, -0.5, 0.5)
     assert difference(hidden, Estimate(0.1, 0.0, 0.2)) == Estimate(None, -0.7, 0.5)
     assert auc_estimate(np.full((10, 2), 3.0), 60, 20.0) == Estimate(None, 0.0, 1.0)
 
 
 @pytest.mark.parametrize("sign", [-1, 1])
 def test_noise_far_beyond_what_is_possible_leaves_a_bar(sign: int) -> None:
-    """20 records, noise of 10, and a sum of 45: every record was probably right, but nobody knows that."""
-    bar = mean_estimate(sign * 45.0, 20, (100.0, 0.0))
+    """20 records, noise of 5, and a sum of 45: every record was probably right, but nobody knows that."""
+    bar = mean_estimate(sign * 45.0, 20, (25.0, 0.0))
     assert bar.value == sign * 0.5
     assert bar.high - bar.low > 0.5
 

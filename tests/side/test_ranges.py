@@ -16,7 +16,6 @@ import torch
 import tacit
 from tacit.data.schema import Column, Predicted, Schema
 from tacit.data.schema.records import TableSource, federate
-from tacit.deploy.job import Job
 from tacit.engine.account import account_run
 from tacit.errors import RequestError
 from tacit.federation import Federation
@@ -61,9 +60,9 @@ def test_no_record_moves_a_message_farther_than_its_noise_is_made_for(monkeypatc
 
     def exact(self: ranges.NoisyMeans, own: torch.Tensor, release: int = 0) -> torch.Tensor:
         sums[-1].append(own)
-        return torch.zeros(own.shape[1], dtype=torch.float64)  # so thresholds do not depend on the records
+        return torch.zeros_like(own)  # so thresholds do not depend on the records
 
-    monkeypatch.setattr(ranges.NoisyMeans, "means", exact)
+    monkeypatch.setattr(ranges.NoisyMeans, "messages", exact)
     base = numbers(400)
     for row in ([np.nan, np.nan], [0.0, 1e6], [1000.0, 1e-3], [np.nan, 5.0]):
         other = base.copy()
@@ -120,6 +119,19 @@ def test_a_run_learns_charges_and_accounts(tmp_path: Path, person: str | None) -
     assert summary["epsilon"] <= 4.0
 
 
+def test_adversaries_who_see_more_see_the_ranges_too(tmp_path: Path) -> None:
+    """What others are promised beside the main promise has the evaluation in it, and the ranges."""
+    settings = {"trust": "sum", "evaluation.held_back": 0.2}
+    made = tacit.make_plan(recipe(tmp_path).with_settings(settings))
+    assert made.evaluation is not None
+    assert made.calibration.beside
+    for promise in made.calibration.beside:
+        parts = [part for event in promise.events for part in event.events]  # type: ignore[attr-defined]
+        flat = [leaf for part in parts for leaf in getattr(part, "events", [part])]
+        assert flat.count(made.federation.charged) == made.federation.clients
+        assert flat.count(made.evaluation.exposed) == made.federation.clients
+
+
 def test_refused_where_it_cannot_be_charged(tmp_path: Path) -> None:
     source = TableSource(table(), "t.csv")
     with pytest.raises(RequestError, match="must be charged to a promise"):
@@ -130,5 +142,3 @@ def test_refused_where_it_cannot_be_charged(tmp_path: Path) -> None:
         tacit.make_plan(recipe(tmp_path, algorithm="dp-fedavg"))
     with pytest.raises(RequestError, match="needs limits where it surely lies"):
         Schema.from_toml(SCHEMA.to_toml().replace("within = [0, 1000]\n", ""))
-    with pytest.raises(RequestError, match="a consortium must know it"):
-        Job(tacit.Recipe(), ("a", "b"), (3,), classes=2, schema=SCHEMA)

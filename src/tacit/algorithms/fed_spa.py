@@ -22,6 +22,7 @@ from tacit.compress.compressor import Compressor
 from tacit.compress.grid import WholeSteps
 from tacit.compress.rotation import RotatedBack, Rotation
 from tacit.compress.support import MessageSupport
+from tacit.errors import RequestError
 from tacit.models.model import Model
 from tacit.noise.binomial import Binomial
 from tacit.schedules import Constant, Schedule
@@ -58,9 +59,10 @@ def fed_spa(
         compressor: rand-k, alone or with a quantiser; local steps work only on the coordinates it keeps.
         local_steps: steps that a client takes in a round.
         local_step: length of a local step; by default that of `step`.
-        step: length of the server's steps.
+        step: length of the server's steps. Without one, the server is not the paper's: its steps follow from the
+            messages and their noise, one length for all coordinates (`SelfTuned`).
         schedule: how both steps change from round to round.
-        beta_1: decay rate of the server's first moment, see `Adaptive`.
+        beta_1: decay rate of the adaptive server's first moment, see `Adaptive`. Needs a `step`.
         beta_2: decay rate of its second moment.
         kappa: the size above which a coordinate is scaled.
         before: the private statistic that the bound was derived from, if any; it is charged together with
@@ -78,7 +80,9 @@ def fed_spa(
         schedule,
         before=before,
     )
-    server = Adaptive(step, beta_1, beta_2, kappa, schedule)
+    if step is None and Adaptive(1.0, beta_1, beta_2, kappa) != Adaptive(1.0):
+        raise RequestError("beta_1, beta_2 and kappa belong to the adaptive server, which needs a `step`")
+    server = SelfTuned() if step is None else Adaptive(step, beta_1, beta_2, kappa, schedule)
     return Algorithm("fed-spa", work, Direct(compressor), server)
 
 

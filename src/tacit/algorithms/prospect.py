@@ -36,6 +36,10 @@ NETWORK_SCALE = 3.0
 """Typical change of a network's scores per unit of distance; for a linear model it is the features' norm."""
 
 
+IN_TARGETS_UNIT = ("rmse", "mae", "pinball loss")
+"""Metrics of losses whose scores are predicted targets, in a unit of any size."""
+
+
 def feature_scale(model: Model, feature_norm: float | None = None) -> float:
     """Typical change of scores per unit of distance in parameters; for linear models, the features' norm.
 
@@ -113,7 +117,7 @@ def prospect(
     gradients, noise = work.pace
     length, std = length * gradients, std * noise
     distance, scores = public_guess(model, federation, federation.feature_norm, bound)
-    return Prospect(dim, rounds, length, std, distance, scores)
+    return Prospect(dim, rounds, length, std, distance, scores, model.metric_name in IN_TARGETS_UNIT)
 
 
 def public_guess(

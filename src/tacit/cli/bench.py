@@ -16,7 +16,7 @@ HELP = """Measure how fast private training is, next to the same rounds without 
 
 T1: many small clients. T2: a few large clients, compressed. T3: local steps of a convolutional network. Also:
 scaling, processes, sweep, calibration. The contenders take turns on one thread. Ratios are medians of CPU time,
-with their range."""
+to the first, with their range."""
 
 
 def bench(
@@ -43,14 +43,15 @@ def _show(report: BenchReport) -> None:
 
     console = Console()
     table = Table(title=f"{report.task}: {report.title}", title_justify="left")
-    table.add_column("")
-    for heading in ("CPU", "wall", "CPU relative to tacit", "range"):
+    table.add_column("", no_wrap=True)
+    for heading in ("CPU", "wall", "CPU ratio", "range"):
         table.add_column(heading, justify="right")
     for timing in report.timings:
         table.add_row(timing.name, *_numbers(timing))
     console.print(table)
     for name, fact in report.facts.items():
-        console.print(f"{name}: {fact}")
+        told = "; ".join(f"{key} {value}" for key, value in fact.items()) if isinstance(fact, dict) else fact
+        console.print(f"{name}: {told}")
     for note in report.notes:
         console.print(f"[dim]{note}[/]")
     machine = report.machine

@@ -40,8 +40,11 @@ def check_label(
             print(json.dumps({known: settings_of(known) for known in MECHANISMS}))
             return
         for known in MECHANISMS:
-            needed = [f"--{key.replace('_', '-')}" for key, is_needed in settings_of(known).items() if is_needed]
-            typer.echo(f"{known}  needs {', '.join(needed) or 'nothing'}")
+            options = {f"--{key.replace('_', '-')}": needed for key, needed in settings_of(known).items()}
+            needs = [key for key, needed in options.items() if needed]
+            typer.echo(f"{known}\n  needs {', '.join(needs) or 'nothing'}")
+            if takes := [key for key in options if key not in needs]:
+                typer.echo(f"  may have {', '.join(takes)}")
         return
     configuration = {**_start(name), **_options(context.args)}
     verdict = checked(configuration)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tacit.cli import complete
 from tacit.cli import options as o
 
 if TYPE_CHECKING:
@@ -32,7 +33,10 @@ def compare(
     recipe_file: o.RecipeFile = None,
     algorithm: Annotated[
         list[str] | None,
-        typer.Option(help="Names, repeated or separated by commas. [dim]all that protect records[/]"),
+        typer.Option(
+            help="Names, repeated or separated by commas. [dim]all that protect records[/]",
+            autocompletion=complete.algorithms,
+        ),
     ] = None,
     given: dict[str, Any],
     data_dir: o.DataDir = None,

@@ -68,32 +68,30 @@ def deploy(
         place = out or default_directory(recipe)
         party, shards = _provisioned(recipe, place, data_dir, quorum, report)
     folders = {client: party.folder.parent / client for client in party.clients}
-    with stopping_in_order(), local_parties(folders, shards):
-        finished = watched(party, status_port, quiet=as_json)
+    with stopping_in_order(), local_parties(folders, shards) as ended:
+        finished = watched(party, status_port, quiet=as_json, ended=ended)
     show_finished(party, finished, as_json)
 
 
 def _provisioned(
     recipe: Recipe, out: Path, data_dir: Path | None, quorum: int, report: str | None
 ) -> tuple[PartyFolder, dict[str, Path]]:
-    from tacit.deploy.flare.parties import free_ports, write_shards
+    from tacit.deploy.flare.parties import free_ports, write_shards, write_tables
     from tacit.deploy.job import Job
     from tacit.deploy.provision import Consortium, PartyFolder, provision
+    from tacit.deploy.records import open_tables
     from tacit.deploy.report import Report
     from tacit.engine.plan import make_plan
     from tacit.engine.records import unweighted
 
-    plan = make_plan(recipe, data_dir=data_dir)
-    if plan.federation.charged is not None:
-        raise RequestError(
-            "a deployment cannot learn ranges: silos prepare their tables before the first message. Give the "
-            f"range of {', '.join(plan.federation.schema.learned if plan.federation.schema else ())}"
-        )
+    tables = open_tables(recipe)
+    plan = make_plan(recipe, data_dir=data_dir, federation=None if tables is None else tables.wide)
     sites = [f"silo-{number + 1}" for number in range(plan.federation.clients)]
     port, admin_port = free_ports(2)
+    job = replace(Job.from_plan(plan, sites), report=None if report is None else Report.parse(report))
     consortium = Consortium(
         "local",
-        replace(Job.from_plan(plan, sites), report=None if report is None else Report.parse(report)),
+        job if tables is None else replace(job, schema=tables.schema),
         port=port,
         admin_port=admin_port,
         quorum=quorum,
@@ -101,6 +99,8 @@ def _provisioned(
     )
     folders = provision(consortium, out)
     silos = {site: folders[site] for site in sites}
+    if tables is not None:
+        return PartyFolder.open(folders["server"]), write_tables(tables, silos)
     # Silos hold records back for an evaluation themselves.
     records = plan.federation if plan.evaluation is None else unweighted(recipe, data_dir)
     return PartyFolder.open(folders["server"]), write_shards(records, silos)
@@ -110,4 +110,5 @@ def _stored(out: Path) -> tuple[PartyFolder, dict[str, Path]]:
     from tacit.deploy.provision import PartyFolder
 
     party = PartyFolder.open(out / "server")
-    return party, {site: out / site / "records.npz" for site in party.job.sites}
+    kind = "npz" if party.job.ranges is None else "csv"
+    return party, {site: out / site / f"records.{kind}" for site in party.job.sites}

@@ -9,16 +9,23 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from tacit.cli import complete
 from tacit.errors import RequestError
 
 if TYPE_CHECKING:
     from tacit.engine.recipe import Recipe
 
 RecipeFile = Annotated[Path | None, typer.Argument(help="A recipe in TOML. Options override it.")]
-Algorithm = Annotated[str | None, typer.Option(help="The algorithm's name; see [bold]tacit list[/].")]
+Algorithm = Annotated[
+    str | None,
+    typer.Option(help="The algorithm's name; see [bold]tacit list[/].", autocompletion=complete.algorithms),
+]
 Data = Annotated[
     str | None,
-    typer.Option(help="A data set's name (see [bold]tacit list[/]), or your own files, separated by commas."),
+    typer.Option(
+        help="A data set's name (see [bold]tacit list[/]), or your own files, separated by commas.",
+        autocompletion=complete.data,
+    ),
 ]
 SchemaFile = Annotated[
     Path | None,
@@ -34,17 +41,38 @@ DataDir = Annotated[
     Path | None, typer.Option(help="The folder with data files. [dim]TACIT_DATA, the cache or a download[/]")
 ]
 Clients = Annotated[int | None, typer.Option(help="How many clients hold the records.")]
-Partition = Annotated[str | None, typer.Option(help="How records are split: iid, dirichlet:0.5, sorted, ...")]
-Model = Annotated[str | None, typer.Option(help="softmax, logistic, network, ...; see [bold]tacit list[/].")]
+Partition = Annotated[
+    str | None,
+    typer.Option(
+        help="How records are split: iid, dirichlet:0.5, sorted, ...", autocompletion=complete.partitions
+    ),
+]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        help="softmax, logistic, network, ...; see [bold]tacit list[/].", autocompletion=complete.models
+    ),
+]
 Privacy = Annotated[
     str | None,
-    typer.Option(help="record or client (whichever the algorithm protects), or none for no privacy at all."),
+    typer.Option(
+        help="record or client (whichever the algorithm protects), or none for no privacy at all.",
+        autocompletion=complete.words("record", "client", "none"),
+    ),
 ]
 Adversary = Annotated[
-    str | None, typer.Option(help="For client-level algorithms: sum (sees only sums) or server (sees messages).")
+    str | None,
+    typer.Option(
+        help="For client-level algorithms: sum (sees only sums) or server (sees messages).",
+        autocompletion=complete.words("sum", "server"),
+    ),
 ]
 Trust = Annotated[
-    str | None, typer.Option(help="sum: the server opens only sums over clients. [dim]as the algorithm says[/]")
+    str | None,
+    typer.Option(
+        help="sum: the server opens only sums over clients. [dim]as the algorithm says[/]",
+        autocompletion=complete.words("sum"),
+    ),
 ]
 Quorum = Annotated[
     int | None, typer.Option(help="With --trust sum: the fewest clients in a sum. [dim]4/5 of them[/]")
@@ -65,7 +93,11 @@ Batch = Annotated[
 ]
 ClipNorm = Annotated[float | None, typer.Option(help="The bound on the norm of each record's gradient.")]
 Compressor = Annotated[
-    str | None, typer.Option(help="identity, rand-k:0.05, rand-k:128, qsgd:16, natural, joined by +.")
+    str | None,
+    typer.Option(
+        help="identity, rand-k:0.05, rand-k:128, qsgd:16, natural, joined by +.",
+        autocompletion=complete.compressors,
+    ),
 ]
 Seed = Annotated[int | None, typer.Option(help="Seed of all randomness. Seeded noise is for research only.")]
 Device = Annotated[str | None, typer.Option(help="Where gradients are computed: cpu, cuda, cuda:1. [dim]cpu[/]")]

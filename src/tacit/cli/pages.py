@@ -13,7 +13,7 @@ from tacit._version import __version__
 from tacit.engine.compare import Outcome, read_history
 from tacit.engine.files import write_atomically
 from tacit.engine.identity import LIBRARIES, engine_digest
-from tacit.report.comparison_page import comparison_page
+from tacit.report.comparison_page import comparison_page, label
 from tacit.report.dossier import dossier, refused
 from tacit.report.run_page import Repeat, run_page
 
@@ -25,7 +25,8 @@ def write_run_page(directory: Path, places: Sequence[Path], summaries: Sequence[
     histories = [read_history(place / "history.csv").to_list() for place in places]
     seeds = "" if len(places) == 1 else f" --seeds {len(places)}"
     where = "" if places[0] == directory else f"{places[0].name}/"
-    files = {f"{where}{name}": places[0] / name for name in ("recipe.toml", "model.safetensors")}
+    kept = ("recipe.toml", "schema.toml", "model.safetensors")
+    files = {f"{where}{name}": places[0] / name for name in kept if (places[0] / name).exists()}
     repeat = Repeat(
         f"tacit run {where}recipe.toml{seeds} --out a-new-directory",
         {
@@ -46,7 +47,7 @@ def write_comparison_page(
     recipe: str,
 ) -> Path:
     """The page of a comparison. `found` has the outcomes at each value of the setting that is varied."""
-    names = [row["algorithm"] + "".join(f" at {value}" for value in row.get("at", {}).values()) for row in table]
+    names = [label(row) for row in table]
     outcomes = [outcome for at in found for outcome in at]
     entries = [
         (name, outcome.summaries, [history.to_list() for history in outcome.histories])

@@ -15,6 +15,7 @@ import typer
 from tacit.cli import options as o
 
 if TYPE_CHECKING:
+    from tacit.deploy.flare.backend import Ended
     from tacit.deploy.provision import PartyFolder
     from tacit.deploy.server import Finished
     from tacit.deploy.status import Board
@@ -42,7 +43,7 @@ def server(
     show_finished(party, finished, as_json)
 
 
-def watched(party: PartyFolder, status_port: int, quiet: bool) -> Finished:
+def watched(party: PartyFolder, status_port: int, quiet: bool, ended: Ended = dict) -> Finished:
     """Run a server with a status table in the terminal and a status page on loopback."""
     from tacit.deploy.flare.parties import new_board, run_server
     from tacit.deploy.status import serving
@@ -52,7 +53,7 @@ def watched(party: PartyFolder, status_port: int, quiet: bool) -> Finished:
         if not quiet:
             typer.echo(f"status page: {address}", err=True)
         with _table(board, quiet) as say:
-            return run_server(party, board, say)
+            return run_server(party, board, say, ended)
 
 
 @contextlib.contextmanager

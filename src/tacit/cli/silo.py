@@ -77,10 +77,12 @@ def check_records(party: PartyFolder, data: str, target: str | None, prepared: b
     from tacit.deploy.guard import admit
     from tacit.deploy.policy import Policy
     from tacit.deploy.records import own_records
+    from tacit.federation import Federation
 
     records = own_records(data, party.job, target=target, prepared=prepared)
     terms = admit(party.job, Policy.from_toml(party.policy_text()), party.party, records)
-    typer.echo(f"{data} fits the job: {records.describe()}")
+    federation = records if isinstance(records, Federation) else records.wide
+    typer.echo(f"{data} fits the job: {federation.describe()}")
     cost, budget = terms.epsilon, terms.policy.epsilon
     typer.echo(f"A run would cost epsilon {cost:.4g} of the policy's {budget:g}. Nothing was sent.")
 

@@ -28,7 +28,7 @@ def show_table(
     console.print(_table(rows, shown, title, words))
     left_out = headings[len(shown) :]
     if left_out:
-        console.print(f"[dim]Too narrow for {', '.join(left_out)}: widen the terminal, or use --json.[/]")
+        console.print(f"[dim]Too narrow for {'; '.join(left_out)}: widen the terminal, or use --json.[/]")
 
 
 def _width(console: Console, unlimited: ConsoleOptions, table: Table) -> int:

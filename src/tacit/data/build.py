@@ -24,6 +24,7 @@ from tacit.data.schema import Schema
 from tacit.data.schema.records import TableSource, federate, schema_for
 from tacit.errors import DataError
 from tacit.federation import Federation
+from tacit.privacy.promises.terms import CLASS_LABELS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -119,6 +120,7 @@ def _assemble(
         names=grouping.names,
         name=name,
         class_names=labels.class_names,
+        peeks=(CLASS_LABELS,) if classes is None and labels.classes is not None else (),
     )
 
 

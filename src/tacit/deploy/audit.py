@@ -13,29 +13,20 @@ from torch import Tensor
 
 from tacit.client.cohort import Cohort
 from tacit.deploy.report import Report
-from tacit.engine.audit.promises import Promise, curve_of
+from tacit.engine.audit.promises import alone
 from tacit.engine.audit.recipe import promised_to
 from tacit.engine.audit.repeated_runs import audit_promise
-from tacit.engine.audit.stage import Draws, Tactic
+from tacit.engine.audit.side import SideStage
+from tacit.engine.audit.stage import Tactic
 from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError
 from tacit.federation import Batch, Federation
 from tacit.noise.additive import Noise, SeededGaussian, build_noise
 from tacit.noise.randomness import Randomness
-from tacit.privacy import Adjacency, Adversary, Target, Unit
-from tacit.privacy.accountant import accounting
+from tacit.privacy import Target, Unit
 from tacit.privacy.accountant.pairs import Array
-from tacit.privacy.audit import (
-    Attack,
-    AuditResult,
-    ClaimedPoint,
-    Rehearsal,
-    Shifts,
-    promised_shifts,
-    rehearsed_attacks,
-)
-from tacit.privacy.audit.checks import Counts
+from tacit.privacy.audit import AuditResult
 
 TRIALS = 1000
 
@@ -52,36 +43,18 @@ class _FeatureIsLoss:
 
 
 @dataclass(frozen=True)
-class ReportStage:
+class ReportStage(SideStage):
     """Silos that report their loss. A canary's loss is huge, or hugely negative; all others are in the middle."""
 
     report: Report
     kind: Noise
-    noise: float
-    shifts: Shifts
-    adjacency: Adjacency
-    records: int
-    rounds: int
-    """the number of reports"""
-    randomness: Randomness
-    name: str = "loss report"
-    adversary: Adversary = Adversary.SERVER
-    unit: Unit = Unit.RECORD
-    clients: int = 1
-    messages: float = 1.0
-    tactics: tuple[Tactic, ...] = (Tactic(),)
-    expected_draws: Draws | None = None
-    independent_draws: bool = False
+
+    name = "loss report"
 
     @property
     def direction(self) -> Array:
         """The direction of the attack: a report is one number."""
         return np.ones(1)
-
-    @property
-    def followed(self) -> ReportStage:
-        """The stage itself, because nothing is mixed."""
-        return self
 
     def views(self, pulls: Array, first: int, tactic: Tactic) -> Array:
         """What the silos report, computed by the function that they call: (trials, reports, 1)."""
@@ -99,29 +72,10 @@ class ReportStage:
                 seen[n, t, 0] = self.report.measure(model, torch.zeros(1), cohort, self.noise, self.kind)
         return seen
 
-    bare = views
-
-    def hidden(self, views: Array, first: int) -> Array:
-        """The views unchanged, because nothing is hidden."""
-        return views
-
     def signals(self, pulls: Array, first: int, tactic: Tactic) -> Array:
         """The same reports without noise. They depend only on the canary."""
         different, which = np.unique(pulls, return_inverse=True)
         return replace(self, noise=0.0, kind=SeededGaussian()).views(different, first, tactic)[which]
-
-    def draws(self, trials: int, first: int) -> Counts:
-        """Every record counts in every report."""
-        return np.ones((trials, self.rounds), dtype=np.int64)
-
-    def allowed(self, draws: Counts, first: int) -> Array:
-        """The allowed movement: one bound, B/2, in either direction."""
-        sides = 2.0 if self.adjacency is Adjacency.REPLACE_ONE else 1.0
-        return np.asarray(sides * self.shifts.drawn * draws, dtype=np.float64)
-
-    def attacks(self, rehearsal: Rehearsal) -> dict[str, Attack]:
-        """Attacks by likelihood ratios."""
-        return rehearsed_attacks(rehearsal, self.direction)
 
 
 def audit_report(
@@ -149,20 +103,18 @@ def audit_report(
     """
     multiplier = report.noise_multiplier(messages, privacy, noise)
     make_event = partial(report.event, releases=messages, noise=noise)
-    event = make_event(multiplier)
-    claim = ClaimedPoint(accounting.epsilon(event, privacy.delta, privacy.adjacency), privacy.delta)
     stage = ReportStage(
-        report,
-        noise,
+        make_event,
         multiplier,
-        promised_shifts(event),
+        report.loss_bound / 2,
         privacy.adjacency,
         records,
         report.reports(messages),
         Randomness(seed),
+        report,
+        noise,
     )
-    promise = Promise(stage, claim, curve_of(event, claim, privacy.adjacency), make_event)
-    return audit_promise(promise, trials=trials, confidence=confidence)
+    return audit_promise(alone(stage, privacy.delta), trials=trials, confidence=confidence)
 
 
 def audit_report_of(

@@ -19,6 +19,7 @@ from tacit.deploy.frames import Request
 from tacit.deploy.guard import Terms
 from tacit.deploy.held_back import JobEvaluation
 from tacit.deploy.home import Home
+from tacit.deploy.learning import Ranges
 from tacit.deploy.mixing import Covers, context_of, mixing_of, point_digest
 from tacit.deploy.silo_memory import Fingerprint, Memory
 from tacit.deploy.summing import SiloSums
@@ -26,6 +27,7 @@ from tacit.engine.round import POINT, ClientState, client_round, summands
 from tacit.engine.threads import suitable_threads
 from tacit.errors import RequestError
 from tacit.federation import Federation
+from tacit.side.ranges import RangeSearch
 from tacit.state import State
 from tacit.sums.arithmetic import Residues
 
@@ -62,6 +64,25 @@ class Computation:
         evaluation, held = self._evaluation()
         model = self._terms.job.algorithm.work.model
         return self._or_halt(lambda: evaluation.measure(model, point, held, run))
+
+    def prepared(self, ranges: Ranges) -> Computation:
+        """The same with the records as these ranges prepare them."""
+        return self._or_halt(
+            lambda: Computation(self._terms.closed(ranges), self._home, self._covers, self._sums)
+        )
+
+    @property
+    def records(self) -> Federation:
+        """The records that are trained on."""
+        return self._terms.federation
+
+    def step_of_ranges(self, search: RangeSearch, step: int) -> list[float]:
+        """The noisy sum of this silo in one step of a search for ranges."""
+        terms, ranges, table = self._terms, self._terms.job.ranges, self._terms.table
+        if ranges is None or table is None:
+            raise RequestError("the job learns no ranges")
+        client = int(terms.federation.ids[0])
+        return self._or_halt(lambda: ranges.measure(table.numbers, search, step, client))
 
     def evaluate_in_sum(self, point: Tensor, asked: Request, last: Mapping[str, Any] | None) -> list[float]:
         """This silo's part of the sum of an evaluation: with a share of the noise, on its lattice, masked."""
@@ -133,7 +154,7 @@ class Computation:
         terms, report = self._terms, self._terms.job.report
         if report is None or not report.due(releases):
             return None
-        model, kind = terms.job.algorithm.work.model, terms.job.report_kind
+        model, kind = terms.job.algorithm.work.model, terms.job.noise.kind
         return report.measure(model, point, cohort, terms.report_noise, kind)
 
     def _covered(self, message: bytes, asked: Request) -> bytes:

@@ -47,6 +47,8 @@ _CODES = tuple(Code)
 _HAS_RUN, _INSECURE, _HAS_LOSS, _HAS_HEAD = 1, 2, 4, 8
 _RUN = re.compile(r"[0-9a-f]{32}\Z")
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
+_HEX = re.compile(r"(?:[0-9a-f]{2})*\Z")
+_KINDS = ("round", "mix", "sum", "evaluate", "certify", "heads", "range")
 _SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
 _MOST_ROUNDS = 2**31
 
@@ -96,15 +98,15 @@ def _digest(*parts: bytes | memoryview) -> bytes:
 
 @dataclass(frozen=True)
 class Request:
-    """What the server asks the sites of a round, or a shuffler ("mix"); "sum" asks them to help with a sum, and
-    "evaluate" for their part in that of an evaluation.
+    """What the server asks the sites of a round, or a shuffler ("mix"); "sum" asks them to help with a sum,
+    "evaluate" for their part in that of an evaluation, and "range" for a step of a search for ranges.
 
     `accepted` has, for every site, the last round whose message the server used (no entry: none). It tells a silo
     whether its own last message counted, whatever was lost in transit. `heads` has the newest signed head of
     every site's ledger. A request of kind "heads" asks for the heads that a silo has witnessed.
     """
 
-    kind: Literal["round", "mix", "sum", "evaluate", "certify", "heads"]
+    kind: Literal["round", "mix", "sum", "evaluate", "certify", "heads", "range"]
     run: str
     """32 hexadecimal digits, drawn when the run began"""
     round: int
@@ -113,8 +115,10 @@ class Request:
     accepted: Mapping[str, int] = field(default_factory=dict)
     body: bytes = b""
     """what the server broadcasts (`state_to_bytes`); for "certify" and "evaluate" the final model; for "mix" see
-    `mixing`, for "sum" `tacit.sums.requests`"""
+    `mixing`, for "sum" `tacit.sums.requests`, for "range" `learning`"""
     heads: Mapping[str, Head] = field(default_factory=dict)
+    learned: bytes = b""
+    """the means of a search that all ranges follow from, if the run has learned any (`learning`)"""
 
     def encode(self) -> bytes:
         """As a frame."""
@@ -125,6 +129,7 @@ class Request:
             "job": self.job,
             "accepted": dict(self.accepted),
             **({"heads": heads_to_values(self.heads)} if self.heads else {}),
+            **({"learned": self.learned.hex()} if self.learned else {}),
         }
         return pack(json.dumps(header, sort_keys=True, separators=(",", ":")).encode(), self.body)
 
@@ -136,10 +141,11 @@ class Request:
             header = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise MessageError("the header of a request is not JSON") from error
-        if not isinstance(header, dict) or set(header) - {"heads"} != {"kind", "run", "round", "job", "accepted"}:
+        needed = {"kind", "run", "round", "job", "accepted"}
+        if not isinstance(header, dict) or set(header) - {"heads", "learned"} != needed:
             raise MessageError("the header of a request must have kind, run, round, job and accepted")
         kind, accepted = header["kind"], header["accepted"]
-        if kind not in ("round", "mix", "sum", "evaluate", "certify", "heads") or not isinstance(accepted, dict):
+        if kind not in _KINDS or not isinstance(accepted, dict):
             raise MessageError("not a request of a known kind")
         if not all(is_site_name(site) and _is_round(last) for site, last in accepted.items()):
             raise MessageError("the acknowledgements of a request are not rounds of sites")
@@ -148,7 +154,12 @@ class Request:
         if not _matches(_RUN, header["run"]) or not _is_round(header["round"]):
             raise MessageError("a request has an invalid run or round")
         heads = heads_from_values(header.get("heads", {}))
-        return cls(kind, header["run"], header["round"], header["job"], accepted, body, heads)
+        learned = header.get("learned", "")
+        if not _matches(_HEX, learned):
+            raise MessageError("what a request says about ranges is not in hexadecimal digits")
+        return cls(
+            kind, header["run"], header["round"], header["job"], accepted, body, heads, bytes.fromhex(learned)
+        )
 
 
 def heads_to_values(heads: Mapping[str, Head]) -> dict[str, str]:

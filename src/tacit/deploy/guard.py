@@ -15,6 +15,7 @@ from tacit.algorithms.trust import Exposure
 from tacit.client.work import sizes_are_public
 from tacit.deploy.held_back import Holding
 from tacit.deploy.job import Job
+from tacit.deploy.learning import OpenTable, Ranges
 from tacit.deploy.ledger import Account
 from tacit.deploy.policy import TRUSTED, Policy
 from tacit.deploy.report import Report
@@ -52,11 +53,19 @@ class Terms:
     """noise and number of records of its evaluation, if the job asks for one"""
     held: Federation | None = None
     """the records that it holds back for that"""
+    table: OpenTable | None = None
+    """its table, if ranges are learned first; `federation` and `held` then have the widest ranges"""
 
     @property
     def records(self) -> int:
         """The number of records of the silo: public, unless whole sites are protected."""
         return self.federation.records
+
+    def closed(self, ranges: Ranges) -> Terms:
+        """The same terms with the records as these ranges prepare them."""
+        assert self.table is not None, "only a table can be prepared again"
+        federation, held = split(self.job, self.job.at_site(self.site, self.table.closed(ranges)))
+        return replace(self, federation=federation, held=held, table=None)
 
     def event(self, releases: int) -> DpEvent:
         """The accountant's event for this many releases of one run."""
@@ -71,10 +80,12 @@ class Terms:
     def _with_reports(self, event: DpEvent, releases: int, *, exposed: bool = False) -> DpEvent:
         report, parts = self.job.report, [event]
         if report is not None and report.reports(releases):
-            parts.append(report.event(self.report_noise, releases, self.job.report_kind))
+            parts.append(report.event(self.report_noise, releases, self.job.noise.kind))
         if self.holding is not None and self.job.evaluation is not None:
             asked = self.job.evaluation
             parts.append((asked.exposed if exposed else asked.event)(self.holding.noise_multiplier))
+        if self.job.ranges is not None:
+            parts.append(self.job.ranges.event)
         return event if len(parts) == 1 else events.composed(parts)
 
     def refusal(self, account: Account) -> str | None:
@@ -152,6 +163,7 @@ class Terms:
             "rounds_planned": self.planned,
             **({} if self.job.report is None else {"report": self._report_facts(self.job.report)}),
             **({} if self.holding is None else {"evaluation": self.holding.to_dict()}),
+            **({} if self.job.ranges is None else {"ranges": self.job.ranges.facts()}),
             "insecure_reproducible": self.job.insecure,
         }
 
@@ -180,15 +192,23 @@ class Terms:
         return {**vars(report), "noise_multiplier": self.report_noise}
 
 
-def admit(job: Job, policy: Policy, site: str, records: Federation) -> Terms:
+def split(job: Job, records: Federation) -> tuple[Federation, Federation | None]:
+    """A site's records for training, and those that it holds back for an evaluation, if any."""
+    return (records, None) if job.evaluation is None else job.evaluation.split(records)
+
+
+def admit(job: Job, policy: Policy, site: str, records: Federation | OpenTable) -> Terms:
     """The terms of a silo, or an error that says why its policy does not allow the job."""
     # Checked before anything is built: a model may be any function that is installed here.
     policy.check_names(job.recipe)
-    federation = job.at_site(site, records)
+    table = records if isinstance(records, OpenTable) else None
+    if table is None and job.ranges is not None:
+        raise RequestError("the job learns ranges from the silos' tables: give the table, not prepared records")
+    federation = job.at_site(site, table.wide if table is not None else records)  # type: ignore[arg-type]
     check_trust(job)
-    holding = held = None
-    if job.evaluation is not None:
-        federation, held = job.evaluation.split(federation)
+    holding = None
+    federation, held = split(job, federation)
+    if job.evaluation is not None and held is not None:
         holding = Holding(job.evaluation.noise_multiplier, held.records)
         if federation.records < (job.min_records or 1):
             raise RequestError(
@@ -205,11 +225,11 @@ def admit(job: Job, policy: Policy, site: str, records: Federation) -> Terms:
     if whole is not None:
         stricter = protect_clients(job.algorithm, federation, releases=planned, privacy=target, clients=whole)
         target = stricter if isinstance(stricter, Target) else target
-    report_noise = job.report_noise(target)
+    report_noise = job.noise.of_reports(target)
     if job.report is not None:
-        reports = job.report.event(report_noise, planned, job.report_kind)
+        reports = job.report.event(report_noise, planned, job.noise.kind)
         policy.check_reports(accounting.epsilon(reports, policy.delta, policy.adjacency))
-    asked, own = (job.noise_multiplier(one, federation, report_noise) for one in (target, policy.target))
+    asked, own = (job.noise.multiplier(one, federation, report_noise) for one in (target, policy.target))
     if asked < own:
         raise RequestError(
             f"the recipe asks for less noise than the policy: a noise multiplier of {asked:.6g}, but "
@@ -219,7 +239,7 @@ def admit(job: Job, policy: Policy, site: str, records: Federation) -> Terms:
     asked = asked if not job.summed else level(job, site, federation.records)
     std = noise_std(job, federation.records, asked)
     terms = Terms(job, policy, site, federation, planned, asked, std, report_noise, epsilon=math.inf)
-    terms = replace(terms, holding=holding, held=held)
+    terms = replace(terms, holding=holding, held=held, table=table)
     return replace(terms, epsilon=accounting.epsilon(terms.event(planned), policy.delta, policy.adjacency))
 
 
@@ -227,7 +247,7 @@ def level(job: Job, site: str, records: int) -> float:
     """With sums: the noise multiplier at which a site of this many records adds as much noise as all others."""
     weights = job.blank().weights
     weight = 1.0 if weights is None else float(weights[job.sites.index(site)])
-    return job.share_std / (weight * noise_std(job, records, 1.0))
+    return job.noise.share_std / (weight * noise_std(job, records, 1.0))
 
 
 def noise_std(job: Job, records: int, noise_multiplier: float) -> float:

@@ -29,7 +29,13 @@ from tacit.federation import Federation
 from tacit.models.model import Model
 from tacit.noise.additive import build_noise, check_size
 from tacit.privacy import Target, Unit
-from tacit.side.evaluation import evaluation_release, read_messages, read_total, total_release
+from tacit.side.evaluation import (
+    evaluation_messages,
+    evaluation_release,
+    read_messages,
+    read_total,
+    total_release,
+)
 from tacit.side.noisy_total import NoisyTotal
 from tacit.side.release import NoisyMeans
 from tacit.side.scoring import Scoring
@@ -132,8 +138,8 @@ class JobEvaluation:
 
     def measure(self, model: Model, point: Tensor, held: Federation, run: str) -> list[float]:
         """The noisy sum of a silo, at a point."""
-        sums = self.scoring.sums(model, point, held.batch())
-        noisy: list[float] = self._release(held, run).messages(sums)[0].tolist()
+        release = self._release(held, run)
+        noisy: list[float] = evaluation_messages(release, model, point, held, self.scoring)[0].tolist()
         return noisy
 
     def read(self, silos: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:

@@ -31,18 +31,18 @@ from typing import Any
 
 import tomli_w
 import torch
-from dp_accounting import DpEvent
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.calibrate import Calibration, attendance, calibrate
+from tacit.algorithms.calibrate import attendance
 from tacit.algorithms.prospect import has_open_steps
 from tacit.algorithms.registry import algorithm_entry
-from tacit.algorithms.trust import Travel
-from tacit.data.schema import Schema, record_shape
-from tacit.deploy.frames import BODY_LIMIT, is_site_name
+from tacit.data.schema import Schema
 from tacit.deploy.held_back import JobEvaluation
 from tacit.deploy.identities import Identities
+from tacit.deploy.job_checks import MOST_PARAMETERS, check_agreed, check_asked, sizes_matter
+from tacit.deploy.job_noise import JobNoise
+from tacit.deploy.learning import JobRanges
 from tacit.deploy.report import Report, report_values
 from tacit.engine.choices import feature_norm, with_defaults
 from tacit.engine.files import toml_values
@@ -54,15 +54,10 @@ from tacit.engine.targets import client_target, for_each_client
 from tacit.errors import RequestError, count, unknown_name
 from tacit.federation import Federation
 from tacit.models.model import Model
-from tacit.noise.additive import Noise, build_noise
 from tacit.noise.randomness import Purpose, Randomness
-from tacit.privacy import Adjacency, Adversary, Target, Unit, events
+from tacit.privacy import Adjacency, Adversary, Target, Unit
 from tacit.server.participation import Attendance
 
-MOST_PARAMETERS = BODY_LIMIT // 4
-MOST_RECORDS = 2**27
-"""The most records, of all sites together, that a job may assume."""
-MOST_ROUNDS = 10**6
 _SAID_BY_SCHEMA = ("schema", "public_schema", "target", "client")
 """Settings of the data that a job's schema replaces."""
 
@@ -85,74 +80,13 @@ class Job:
     """what the silos' tables look like; None if they bring prepared arrays"""
 
     def __post_init__(self) -> None:
-        if self.schema is not None and self.schema.open:
-            raise RequestError(
-                f"the range of {', '.join(self.schema.open)} is open. Silos prepare their tables before "
-                "the first message, so a consortium must know it: give the range"
-            )
-        for site in self.sites:
-            if not is_site_name(site):
-                raise RequestError(f"sites: {site!r} must be up to 63 letters, digits, dots, dashes, underscores")
-        if not self.sites or len(set(self.sites)) != len(self.sites):
-            raise RequestError(f"sites must name at least one site, and each only once, not {list(self.sites)}")
-        if (self.recipe.rounds or 0) > MOST_ROUNDS:
-            raise RequestError(f"rounds = {self.recipe.rounds} is more than the limit of {MOST_ROUNDS}")
-        for name in self._open_choices():
-            raise RequestError(
-                f"the recipe leaves {name} open, and in a consortium nobody sees enough to choose it: set it"
-            )
+        check_asked(self)
         # Everything that is agreed on is written in the job and covered by its digest. The schema is in the job
         # itself, not in a file of whoever provisions it.
         settings = {k: v for k, v in self.recipe.data_settings.items() if k not in _SAID_BY_SCHEMA}
         recipe = self.recipe if self.schema is None else replace(self.recipe, data_settings=settings)
         object.__setattr__(self, "recipe", with_defaults(recipe))
-        if self.recipe.clients not in (None, len(self.sites)):
-            raise RequestError(
-                f"clients = {self.recipe.clients}, but the job names {len(self.sites)} sites; leave it out"
-            )
-        if not self.feature_shape or not all(type(n) is int and n > 0 for n in self.feature_shape):
-            raise RequestError("feature_shape must be the shape of one record's features, such as [64]")
-        if self.schema is not None and (self.feature_shape, self.classes) != (
-            record_shape(self.schema),
-            self.schema.classes,
-        ):
-            raise RequestError(
-                f"the schema is about records of shape {list(record_shape(self.schema))} with classes = "
-                f"{self.schema.classes}, not {list(self.feature_shape)} and {self.classes}: leave both out"
-            )
-        outputs = 1 if self.classes is None else count("classes", self.classes)
-        if math.prod(self.feature_shape) > MOST_PARAMETERS or outputs > MOST_PARAMETERS:
-            raise RequestError(
-                f"feature_shape = {list(self.feature_shape)}, classes = {self.classes}: a model of such records "
-                f"has more parameters than the {MOST_PARAMETERS} that fit into one message"
-            )
-        if self.min_records is not None:
-            count("min_records", self.min_records)
-            if self.min_records * len(self.sites) > MOST_RECORDS:
-                raise RequestError(f"min_records = {self.min_records} per site is more than can be checked")
-        if self.identities is not None:
-            self.identities.check(self.sites)
-        if self.evaluation is not None and self._parts.travel is Travel.COUNTED:
-            raise RequestError(
-                f"no accountant can add an evaluation to the coins of {self.recipe.algorithm!r}: leave it out"
-            )
-        if self.report is not None and self.unit is not Unit.RECORD:
-            raise RequestError(
-                f"reports protect one record, but {self.recipe.algorithm!r} protects one client: leave report out"
-            )
-
-    def _open_choices(self) -> list[str]:
-        """Settings that a simulation would choose by looking at all clients, or that have no default."""
-        recipe, entry = self.recipe, algorithm_entry(self.recipe.algorithm)
-        found = [name for name in ("model", "rounds") if getattr(recipe, name) is None]
-        # Stages and their regularisation are chosen only where the step is.
-        chosen = {"batch", "snapshot_probability"} & entry.settings
-        settings = chosen - recipe.algorithm_settings.keys()
-        if with_defaults(recipe).algorithm_settings.get("sampling") == "full":
-            settings.discard("batch")
-        if self.min_records is None and _sizes_matter(recipe):
-            found.append("min_records")
-        return found + [f"algorithm.{name}" for name in sorted(settings)]
+        check_agreed(self)
 
     def _model(self) -> Model:
         model = self._agreed[0]
@@ -169,7 +103,7 @@ class Job:
         federation = plan.federation
         if plan.recipe is None:
             raise RequestError("a job needs a recipe that all parties can read: make its plan of one (make_plan)")
-        smallest = int(federation.sizes.min()) if _sizes_matter(plan.recipe) else None
+        smallest = int(federation.sizes.min()) if sizes_matter(plan.recipe) else None
         recipe = plan.recipe
         if recipe.weights == "records" and federation.weights is not None:
             # All parties read the job: it has the numbers.
@@ -222,122 +156,51 @@ class Job:
     @property
     def insecure(self) -> bool:
         """Whether the noise comes from the recipe's seed: a trial that protects nobody."""
-        return not self._parts.work.noise.secret
+        return not self.parts.work.noise.secret
 
     @cached_property
-    def _parts(self) -> Algorithm:
+    def parts(self) -> Algorithm:
         """The algorithm, built without looking at any record."""
         return algorithm_of(self.recipe, self._model(), self.blank())
 
     @cached_property
     def algorithm(self) -> Algorithm:
         """The algorithm, with everything that the parties must agree on."""
-        if not self.crowd and not has_open_steps(self._parts):
-            return self._parts
-        targets = self._targets()
+        if not self.crowd and not has_open_steps(self.parts):
+            return self.parts
+        targets = self.noise.targets()
         # Steps suit the noise of sites with the least number of records that the job states.
         made = plan(
-            self._parts,
+            self.parts,
             self.blank(),
             rounds=self.rounds,
             privacy=targets[0] if self.shuffled else targets,
             seed=self.recipe.seed,
             stream=self.recipe.stream or "",
             attended=self.attended,
-            also=self._reports(max(map(self.report_noise, targets))),
+            also=self.noise.beside(max(map(self.noise.of_reports, targets))),
         )
         return made.algorithm
 
-    def _targets(self) -> list[Target]:
-        """What is promised to every site, if that can be accounted for."""
-        targets = [self.target(site) for site in self.sites]
-        if len(set(targets)) > 1 and self.shuffled:
-            # If another silo adds less noise than a silo assumes, it hides that silo less than is accounted for.
-            raise RequestError("a promise about a crowd is one promise: give one epsilon and delta for all sites")
-        if len(set(targets)) > 1 and self.summed and self.report is not None:
-            raise RequestError(
-                "with trust = 'sum' all sites add the noise of the one that needs the most, which depends on the "
-                "noise of every site's reports: give one epsilon and delta for all sites, or leave out report"
-            )
-        return targets
-
     @cached_property
-    def shares(self) -> Calibration:
-        """With sums: the noise of every site, if each has the least number of records that the job states.
-
-        It serves the site that needs the most; those with a larger budget spend less than they allow.
-        """
-        targets = self._targets()
-        return calibrate(
-            self._parts,
-            self.blank(),
-            releases=self.most_releases(),
-            privacy=targets,
-            also=self._reports(self.report_noise(targets[0])),
-        )
-
-    @cached_property
-    def share_std(self) -> float:
-        """With sums: the standard deviation that every site adds to a coordinate of the sum.
-
-        As much as a site with the least number of records needs, so that each hides the records of all others.
-        """
-        weights = self.blank().weights
-        return float((self.shares.noise_stds * (1.0 if weights is None else weights.double())).max())
-
-    def noise_multiplier(self, target: Target, records: Federation, report_noise: float) -> float:
-        """The least noise with which all messages of a site, and its reports, keep the target.
-
-        Behind a shuffler, and with sums, this is that of the smallest site, whatever the records. The target may
-        be that of a policy, which allows for more than any job may ask.
-        """
-        found = calibrate(
-            self._parts,
-            self.blank() if self.crowd else records,
-            releases=self.most_releases(),
-            privacy=target,
-            also=self._reports(report_noise),
-        )
-        return float(found.noise_multipliers[0])
+    def noise(self) -> JobNoise:
+        """The noise that the job's promises need."""
+        return JobNoise(self)
 
     @cached_property
     def evaluation(self) -> JobEvaluation | None:
         """The evaluation that sites make at the end, if any."""
         return JobEvaluation.of(self)
 
-    def _reports(self, noise_multiplier: float) -> DpEvent | None:
-        """The event of what a site releases besides messages: loss reports and an evaluation, if any."""
-        reports, evaluation = self._loss_reports(noise_multiplier), self.evaluation
-        if evaluation is None:
-            return reports
-        evaluated = evaluation.event(evaluation.noise_multiplier)
-        return evaluated if reports is None else events.composed([reports, evaluated])
-
-    def _loss_reports(self, noise_multiplier: float) -> DpEvent | None:
-        """The event of all loss reports of a site, if it sends any."""
-        if self.report is None:
-            return None
-        if self._parts.travel is Travel.COUNTED:
-            raise RequestError(
-                f"no accountant can add reports to the coins of {self.recipe.algorithm!r}: leave report out"
-            )
-        return self.report.event(noise_multiplier, self.most_releases(), self.report_kind)
-
-    def report_noise(self, target: Target) -> float:
-        """The noise multiplier of reports; 0 if there are none."""
-        if self.report is None:
-            return 0.0
-        return self.report.noise_multiplier(self.most_releases(), target, self.report_kind)
-
-    @property
-    def report_kind(self) -> Noise:
-        """The kind of noise that reports have, which is the recipe's."""
-        return build_noise(self.recipe.noise)
+    @cached_property
+    def ranges(self) -> JobRanges | None:
+        """The ranges that sites learn before the first round, if any."""
+        return JobRanges.of(self)
 
     @property
     def unit(self) -> Unit:
         """The unit whose influence on messages is bounded: a record or a whole site."""
-        return self._parts.work.unit
+        return self.parts.work.unit
 
     @property
     def bound(self) -> tuple[str, float]:
@@ -363,7 +226,7 @@ class Job:
     @property
     def usual_quorum(self) -> int:
         """Usable answers that a round needs, unless a consortium asks for more: all, or the quorum of sums."""
-        return self._parts.trust.quorum if self.summed else len(self.sites)
+        return self.parts.trust.quorum if self.summed else len(self.sites)
 
     @property
     def crowd(self) -> bool:
@@ -373,7 +236,7 @@ class Job:
     @property
     def adversary(self) -> Adversary:
         """The adversary against whom the job makes its promise."""
-        return self._parts.trust.adversary
+        return self.parts.trust.adversary
 
     def target(self, site: str) -> Target:
         """What the recipe promises to a site."""
@@ -398,7 +261,7 @@ class Job:
 
     def start(self) -> Tensor:
         """The initial model, which is the same for every party."""
-        return self._parts.work.model.init(self.randomness().generator(Purpose.INIT))
+        return self.parts.work.model.init(self.randomness().generator(Purpose.INIT))
 
     @cached_property
     def broadcast_shapes(self) -> dict[str, torch.Size]:
@@ -408,13 +271,13 @@ class Job:
 
     def cohort(self, round: int) -> tuple[str, ...]:
         """The sites that take part in a round, by public coins, in their order."""
-        positions = self._parts.participation.cohort(len(self.sites), round, self.randomness())
+        positions = self.parts.participation.cohort(len(self.sites), round, self.randomness())
         return tuple(self.sites[position] for position in positions.tolist())
 
     @cached_property
     def attended(self) -> Attendance:
         """How often sites take part, according to the recipe's public coins."""
-        return attendance(self._parts, len(self.sites), self.rounds, self.randomness())
+        return attendance(self.parts, len(self.sites), self.rounds, self.randomness())
 
     def most_releases(self) -> int:
         """The largest number of rounds in which any one site takes part."""
@@ -483,19 +346,3 @@ def blank_records(
         class_names=None if schema is None else schema.target.classes or None,
         schema=schema,
     )
-
-
-def _sizes_matter(recipe: Recipe) -> bool:
-    """Whether a job must state the least number of records of a site."""
-    entry = algorithm_entry(recipe.algorithm)
-    summed = recipe.trust == "sum" and not entry.client_coins
-    return entry.shuffled or summed or _steps_need_sizes(recipe)
-
-
-def _steps_need_sizes(recipe: Recipe) -> bool:
-    """Whether steps are derived from the noise of the messages, and so from numbers of records.
-
-    Where whole clients are protected, noise does not depend on how many records they have.
-    """
-    entry = algorithm_entry(recipe.algorithm)
-    return "step" in entry.settings - recipe.algorithm_settings.keys() and not entry.client_coins

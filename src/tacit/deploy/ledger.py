@@ -5,7 +5,9 @@ last hash are also stored separately, so an edited, removed or inserted line is 
 starts a run. Its `event` describes the whole planned run to the accountant; it is charged at once and in full,
 however far the run gets. A line of kind "release" records what is about to leave: the next of at most
 `rounds_planned` releases of its run. A line of kind "evaluate" holds the noisy sums of the run's evaluation, and
-the digest of the model that was evaluated. `tacit.privacy.accountant.filter` computes what a ledger costs.
+the digest of the model that was evaluated. Lines of kind "range" hold the noisy sums of a search for ranges, one
+for each step that was answered, and a line of kind "ranges" what it found.
+`tacit.privacy.accountant.filter` computes what a ledger costs.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from dp_accounting import DpEvent
 
 from tacit.errors import DataError, TacitError, count
 from tacit.privacy import events
+from tacit.side.ranges import STEPS
 
 FORMAT = "tacit-ledger-2"
 _VERSION = 2
@@ -57,6 +60,10 @@ class LedgerRun:
     """the line of the newest release"""
     evaluated: Mapping[str, Any] | None = None
     """the line of the evaluation, of which a run has one at most"""
+    searched: Mapping[str, Any] | None = None
+    """the line of the last step of a search for ranges that was answered"""
+    learned: Mapping[str, Any] | None = None
+    """the line with the ranges that were found, which the run then keeps"""
 
     @property
     def newest(self) -> Mapping[str, Any] | None:
@@ -126,6 +133,10 @@ class Account:
             runs[line["run"]] = LedgerRun(line)
         elif line["kind"] == "release" and known is not None and _is_next(line["releases"], known):
             runs[line["run"]] = replace(known, releases=line["releases"], last=line)
+        elif line["kind"] == "range" and known is not None and _is_next_step(line["step"], known):
+            runs[line["run"]] = replace(known, searched=line)
+        elif line["kind"] == "ranges" and known is not None and known.learned is None and known.last is None:
+            runs[line["run"]] = replace(known, learned=line)
         elif line["kind"] == "evaluate" and known is not None and known.evaluated is None:
             runs[line["run"]] = replace(known, evaluated=line)
         else:
@@ -135,6 +146,12 @@ class Account:
 
 def _is_next(releases: int, run: LedgerRun) -> bool:
     return releases == run.releases + 1 and releases <= run.planned
+
+
+def _is_next_step(step: int, run: LedgerRun) -> bool:
+    """A step is answered once, in order, and none after the ranges were found."""
+    before = -1 if run.searched is None else int(run.searched["step"])
+    return before < step < STEPS and run.learned is None and run.last is None
 
 
 def chain_hash(before: str, body: str) -> str:

@@ -65,6 +65,8 @@ class Policy:
     """the most epsilon that reports of the mean loss may cost in a run; none by default"""
     evaluation_epsilon: float = 0.0
     """the most epsilon that an evaluation on held-back records may cost alone; none by default"""
+    ranges_epsilon: float = 0.0
+    """the most epsilon that learning ranges may cost alone; none by default"""
     insecure_reproducible: bool = False
     """whether seeded noise is accepted: only for trials on data that needs no protection"""
     target: Target = field(init=False, repr=False)
@@ -93,7 +95,7 @@ class Policy:
         for bound, largest in self.bounds.items():
             positive(f"bounds.{bound}", largest)
         count("min_records", self.min_records)
-        for name in ("report_epsilon", "evaluation_epsilon"):
+        for name in ("report_epsilon", "evaluation_epsilon", "ranges_epsilon"):
             if getattr(self, name) != 0:
                 positive(name, getattr(self, name))
         for name in ("insecure_reproducible", "public_sizes"):
@@ -115,6 +117,7 @@ class Policy:
             "public_sizes": job.public_sizes,
             "report_epsilon": 0.0 if job.report is None else job.report.epsilon,
             "evaluation_epsilon": 0.0 if job.evaluation is None else job.evaluation.target.epsilon,
+            "ranges_epsilon": 0.0 if job.ranges is None else job.ranges.target.epsilon,
             "algorithms": (recipe.algorithm,),
             "models": (recipe.model or "",),
             "bounds": {name: size for name, size in [job.bound] if math.isfinite(size)},
@@ -178,6 +181,11 @@ class Policy:
             raise RequestError(
                 f"the job asks for an evaluation that costs epsilon = {job.evaluation.target.epsilon:g}; the "
                 f"policy allows evaluation_epsilon = {self.evaluation_epsilon:g}"
+            )
+        if job.ranges is not None and job.ranges.target.epsilon > self.ranges_epsilon:
+            raise RequestError(
+                f"the job learns ranges, which costs epsilon = {job.ranges.target.epsilon:g} alone; the policy "
+                f"allows ranges_epsilon = {self.ranges_epsilon:g}"
             )
         if records < self.min_records:
             raise RequestError(

@@ -53,7 +53,7 @@ class Reader(Protocol):
         ...
 
 
-class _Reading:
+class Unprepared:
     """A reader that needs no preparation."""
 
     def prepare(self, request: Request) -> None:
@@ -79,7 +79,7 @@ def answer_to(answer: bytes | SiteError, site: str, request: Request, body_limit
 
 
 @dataclass(frozen=True)
-class OneByOne(_Reading):
+class OneByOne(Unprepared):
     """For messages that are each protected by their own noise: they are read directly, and any number will do."""
 
     job: Job
@@ -114,7 +114,7 @@ class OneByOne(_Reading):
 
 
 @dataclass(frozen=True)
-class Mixed(_Reading):
+class Mixed(Unprepared):
     """For messages that the shuffler mixes: all messages of a round, or none."""
 
     job: Job

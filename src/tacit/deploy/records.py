@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,12 @@ import pandas as pd
 from tacit.data import build, prepare
 from tacit.data.encode import Task
 from tacit.data.files import from_files, read_table
+from tacit.data.frames import check_columns
 from tacit.data.schema import Schema
 from tacit.data.schema.records import TableSource, federate
 from tacit.deploy.job import Job
+from tacit.deploy.learning import OpenTable
+from tacit.engine.recipe import Recipe
 from tacit.errors import DataError, RequestError
 from tacit.federation import Federation
 
@@ -23,8 +27,10 @@ _SHARED_LOOKS = ("normalise", "pca")
 """Preparation steps that need the records of all clients at once."""
 
 
-def own_records(source: str, job: Job, *, target: str | None = None, prepared: bool = False) -> Federation:
-    """The records of one silo, as a federation of one client.
+def own_records(
+    source: str, job: Job, *, target: str | None = None, prepared: bool = False
+) -> Federation | OpenTable:
+    """The records of one silo, as a federation of one client; or its table, if the job leaves ranges open.
 
     `source` is a file or `module:function`; the function takes nothing. If the job has a schema, it must be a
     table (.csv, .parquet, or a function that returns a pandas frame): what does not fit is refused here, by
@@ -56,7 +62,7 @@ def own_records(source: str, job: Job, *, target: str | None = None, prepared: b
     return _unit_norm(records) if settings.get("unit_norm") is True else records
 
 
-def _described(source: str, schema: Schema, target: str | None) -> Federation:
+def _described(source: str, schema: Schema, target: str | None) -> Federation | OpenTable:
     """A table that the consortium's schema describes."""
     if target not in (None, schema.target.column):
         raise RequestError(
@@ -68,7 +74,38 @@ def _described(source: str, schema: Schema, target: str | None) -> Federation:
         frame = _function(source)()
         if not isinstance(frame, pd.DataFrame):
             raise DataError(f"{source} must return a pandas frame, which the job's schema describes")
-    return federate([TableSource(frame, source, client="this silo")], schema)
+    table = TableSource(frame, source, client="this silo")
+    if not schema.open:
+        return federate([table], schema)
+    made = OpenTable((table,), schema)
+    # What does not fit is refused here, with the widest ranges.
+    assert made.wide.clients == 1, "a silo is one client"
+    return made
+
+
+def open_tables(recipe: Recipe) -> OpenTable | None:
+    """The tables of all clients of a recipe whose schema leaves ranges open; None for any other recipe."""
+    given = recipe.data_settings.get("schema")
+    if given is None:
+        return None
+    schema = given if isinstance(given, Schema) else Schema.read(given)
+    if not schema.open:
+        return None
+    schema.check_confirmed(public_schema=bool(recipe.data_settings.get("public_schema", False)))
+    paths = recipe.data.split(",")
+    frames = [read_table(Path(path)) for path in paths]
+    if schema.client is not None:
+        whole = pd.concat(frames, ignore_index=True)
+        check_columns(whole, [schema.client], recipe.data)
+        groups = whole.groupby(schema.client, sort=True)
+        paths, frames = [str(name) for name, _ in groups], [group for _, group in groups]
+    elif len(paths) == 1:
+        raise RequestError(
+            "where ranges are learned, every silo needs a table of its own: name the column in [client] of the "
+            "schema, or give one file per silo, joined by commas"
+        )
+    sources = (TableSource(frame, path, client=path) for frame, path in zip(frames, paths, strict=True))
+    return OpenTable(tuple(sources), replace(schema, client=None))
 
 
 def _is_function(source: str) -> bool:

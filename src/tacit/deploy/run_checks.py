@@ -43,6 +43,7 @@ def check_run(body: Mapping[str, Any], basis: Basis) -> CheckedRun:
     signed = {site: silo for site, silo in checked.items() if silo is not None}
     _check_server(body, basis, signed)
     rounds = _check_points(signed)
+    _check_ranges(signed)
     pairs, missing = _check_heads(signed)
     return CheckedRun(checked, rounds, pairs, missing)
 
@@ -117,6 +118,16 @@ def _check_points(signed: Mapping[str, CheckedSilo]) -> int:
                 )
             shared |= {round} if site != first else set()
     return len(shared)
+
+
+def _check_ranges(signed: Mapping[str, CheckedSilo]) -> None:
+    told = {site: silo.stated.learned for site, silo in signed.items() if silo.stated.learned is not None}
+    first = next(iter(told), None)
+    for site, ranges in told.items():
+        if first is not None and any(ranges[name] != told[first][name] for name in ("point", "ranges")):
+            raise CertificateError(
+                f"the server told {site} other ranges than {first}: their certificates state different ones"
+            )
 
 
 def _check_heads(signed: Mapping[str, CheckedSilo]) -> tuple[int, tuple[str, ...]]:

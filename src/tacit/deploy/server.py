@@ -45,6 +45,7 @@ from tacit.deploy.reading import Reader, answer_to
 from tacit.deploy.rounds import RoundLog, RoundReport
 from tacit.deploy.run_state import RunState
 from tacit.deploy.seam import Answer, Backend, Code
+from tacit.deploy.searching import learn_ranges
 from tacit.deploy.signatures import CertificateError, read_signed
 from tacit.deploy.silo_checks import Trusted, check_silo, read_basis
 from tacit.deploy.statements import testify_run
@@ -136,9 +137,10 @@ class Server:
         """Run all remaining rounds, then collect the certificates."""
         state, told = self._load(), set[tuple[str, Code]]()
         self._gathering.ask_for_heads(Request("heads", state.run, state.round, self.job.digest))
+        learned = self._learned(state)
         while state.round < self.job.rounds:
             started = time.monotonic()
-            state, report = self._advance(state)
+            state, report = self._advance(state, learned)
             self._save(state)
             report = replace(report, seconds=time.monotonic() - started)
             self._log.note(report)
@@ -147,7 +149,18 @@ class Server:
             if news:
                 self.notify(f"round {report.round} was completed without {advice(news)}")
                 told |= set(news.items())
-        return self._finish(state)
+        return self._finish(state, learned)
+
+    def _learned(self, state: RunState) -> bytes:
+        """The means of a search that all ranges follow from, if the job leaves any open."""
+        if self.job.ranges is None:
+            return b""
+        request = Request("range", state.run, 0, self.job.digest)
+        return learn_ranges(self.job.ranges, request, self._gathering, self._means)
+
+    @property
+    def _means(self) -> Path:
+        return self.directory / "ranges.json"
 
     def _load(self) -> RunState:
         try:
@@ -161,7 +174,7 @@ class Server:
             ) from error
         except DataError as error:
             raise LostRunError(f"the run cannot continue: {error}. {self._log.price_of_another_run()}") from error
-        if state is None and self._log.paid():
+        if state is None and (self._log.paid() or self._means.exists()):
             raise LostRunError(
                 f"no checkpoint is left of a run that was started. {self._log.price_of_another_run()}"
             )
@@ -190,13 +203,13 @@ class Server:
         checkpoints.save(self._checkpoints, saved, copies=_CHECKPOINT_COPIES)
         self.at("after checkpoint")
 
-    def _advance(self, state: RunState) -> tuple[RunState, RoundReport]:
+    def _advance(self, state: RunState, learned: bytes) -> tuple[RunState, RoundReport]:
         algorithm, sites = self.job.algorithm, self.job.cohort(state.round)
         sent = broadcast(algorithm, state.server, state.round)
         if not all(bool(torch.isfinite(tensor).all()) for tensor in sent.values()):
             raise DivergedError(f"before round {state.round} the model is no longer finite; use a smaller step")
         body = state_to_bytes(sent)
-        request = Request("round", state.run, state.round, self.job.digest, state.accepted, body)
+        request = Request("round", state.run, state.round, self.job.digest, state.accepted, body, learned=learned)
         self.at("before asking")
         self._reader.prepare(request)
         messages, problems = self._gathering.messages(request, sites, state.digests)
@@ -227,10 +240,12 @@ class Server:
         report = RoundReport(after.round, self.job.rounds, tuple(used), problems, uplink, used, 0.0, state.run)
         return after, report
 
-    def _finish(self, state: RunState) -> Finished:
+    def _finish(self, state: RunState, learned: bytes) -> Finished:
         parameters = self.job.algorithm.server.output(state.server.update).cpu()
         body = point_to_bytes(parameters)
-        request = Request("certify", state.run, state.round, self.job.digest, state.accepted, body)
+        request = Request(
+            "certify", state.run, state.round, self.job.digest, state.accepted, body, learned=learned
+        )
         evaluated = self._evaluated(replace(request, kind="evaluate"))
         silos: dict[str, bytes | None] = dict.fromkeys(self.job.sites)
         for _ in range(self.attempts):
@@ -245,7 +260,10 @@ class Server:
             "problems": dict(state.problems),
             **evaluated,
         }
-        certificate = testify_run(self.job, state.run, parameters, silos, facts, self.signer, self.directory)
+        ranges = self.job.ranges.found(learned) if self.job.ranges is not None else {}
+        certificate = testify_run(
+            self.job, state.run, parameters, silos, facts, self.signer, self.directory, ranges
+        )
         return Finished(state.run, parameters, certificate, dict(state.problems), dict(state.answered))
 
     def _evaluated(self, request: Request) -> dict[str, Any]:

@@ -19,8 +19,9 @@ import contextlib
 import hashlib
 import logging
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from torch import Tensor
@@ -32,12 +33,15 @@ from tacit.deploy.guard import Terms, admit
 from tacit.deploy.heads import Head
 from tacit.deploy.home import Home
 from tacit.deploy.job import Job
+from tacit.deploy.learning import OpenTable
 from tacit.deploy.ledger import Account, Ledger, LedgerBusyError, LedgerRun, Page
 from tacit.deploy.mixing import Covers
 from tacit.deploy.notary import Notary
 from tacit.deploy.policy import Policy
+from tacit.deploy.refusals import RefusedError
 from tacit.deploy.seam import Code
 from tacit.deploy.silo_memory import Fingerprint, Memory, new_secret
+from tacit.deploy.silo_ranges import SiloRanges
 from tacit.deploy.summing import SiloSums
 from tacit.deploy.witness import HeadsError
 from tacit.engine.round import ClientState, client_start
@@ -54,22 +58,13 @@ Moment = Callable[[str], None]
 """Called with a name before and after every durable write; tests stop the silo there."""
 
 
-class _RefusedError(Exception):
-    """A code for the server and, if there is more to say, a reason for the silo's operators."""
-
-    def __init__(self, code: Code, reason: str = "") -> None:
-        super().__init__(code)
-        self.code = code
-        self.reason = reason
-
-
 @contextlib.contextmanager
 def _refusing_sums() -> Iterator[None]:
     """Turn what the protocol of sums forbids into a refusal. Its texts have numbers of silos and nothing else."""
     try:
         yield
     except MessageError as error:
-        raise _RefusedError(Code.SUM_REFUSED, str(error)) from error
+        raise RefusedError(Code.SUM_REFUSED, str(error)) from error
 
 
 class Silo:
@@ -105,6 +100,7 @@ class Silo:
         self._home = Home(state_dir)
         self._sums = SiloSums(terms.job, terms.site, key, state_dir / "sums", at) if terms.job.summed else None
         self._computation = Computation(terms, self._home, covers, self._sums)
+        self._ranges = SiloRanges(terms, self._computation)
         with self.ledger.page() as page:
             terms.policy.check_past(page.account)
             self._notary.check(page)
@@ -116,7 +112,7 @@ class Silo:
         cls,
         job_text: str,
         policy_text: str,
-        records: Federation,
+        records: Federation | OpenTable,
         state_dir: Path,
         *,
         site: str,
@@ -144,6 +140,8 @@ class Silo:
             limit = 4 * sum(shape.numel() for shape in shapes.values())
             if self._sums is not None:
                 limit = max(limit, self._sums.summing.most_request_bytes)
+            if self._terms.job.ranges is not None:
+                limit = max(limit, self._terms.job.ranges.most_bytes)
             asked = Request.decode(request, body_limit=limit)
         except MessageError:
             return Reply(Code.MALFORMED, self._terms.site).encode()
@@ -151,7 +149,7 @@ class Silo:
             return self._bare(Code.MALFORMED, asked).encode()
         try:
             reply = self._replied(asked)
-        except _RefusedError as refused:
+        except RefusedError as refused:
             self._explain(refused, asked)
             reply = self._bare(refused.code, asked)
         except HeadsError as refused:
@@ -176,13 +174,15 @@ class Silo:
                 return self._summed(asked)
             case "evaluate":
                 return self._evaluated_in_sum(asked)
+            case "range":
+                return self._searched(asked)
             case _:
                 return self._answered(asked)
 
     def _bare(self, code: Code, asked: Request) -> Reply:
         return Reply(code, self._terms.site, asked.run, asked.round, insecure=self._terms.job.insecure)
 
-    def _explain(self, refused: _RefusedError, asked: Request) -> None:
+    def _explain(self, refused: RefusedError, asked: Request) -> None:
         """Tell the silo's operators why, but only once, however often the server asks again."""
         line = f"{refused.code} to run {asked.run}: {refused.reason}"
         if refused.reason and line != self._explained:
@@ -193,56 +193,71 @@ class Silo:
     def _answered(self, asked: Request) -> Reply:
         job, site = self._terms.job, self._terms.site
         if asked.job != job.digest:
-            raise _RefusedError(Code.OTHER_JOB)
+            raise RefusedError(Code.OTHER_JOB)
         if asked.round >= job.rounds or site not in job.cohort(asked.round):
-            raise _RefusedError(Code.NO_SUCH_ROUND)
+            raise RefusedError(Code.NO_SUCH_ROUND)
         try:
             received = state_from_bytes(asked.body, job.broadcast_shapes)
         except MessageError as error:
-            raise _RefusedError(Code.BAD_POINT) from error
+            raise RefusedError(Code.BAD_POINT) from error
         with self.ledger.page() as page:
-            if self._computation.halted:
-                raise _RefusedError(Code.FAILED)
+            if self._ranges.halted:
+                raise RefusedError(Code.FAILED)
             self._notary.take(asked, page)
             account = page.account.run(asked.run)
             last = None if account is None else account.last
+            learned = self._ranges.line(asked, account)
             if last is not None and asked.round <= last["round"]:
-                reply = self._again(asked, page, last["releases"], last["round"], last["point"], last["memory"])
+                reply = self._again(asked, page, last, self._ranges.prepared(learned).records)
             else:
-                reply = self._first_time(asked, received, page, account)
+                reply = self._first_time(asked, received, page, account, learned)
         self._home.mark_released()
         self._at("after mark")
         return reply
 
-    def _again(self, asked: Request, page: Page, releases: int, round: int, point: str, memory: str) -> Reply:
+    def _again(self, asked: Request, page: Page, last: Mapping[str, Any], records: Federation) -> Reply:
         """Send the same bytes again: a second draw of noise for the same round would cost twice."""
-        if asked.round < round:
-            raise _RefusedError(Code.PAST_ROUND)
-        if hashlib.sha256(asked.body).hexdigest() != point:
-            raise _RefusedError(Code.CHANGED_POINT)
-        remembered = self._remembered(asked.run, round, memory)
+        if asked.round < last["round"]:
+            raise RefusedError(Code.PAST_ROUND)
+        if hashlib.sha256(asked.body).hexdigest() != last["point"]:
+            raise RefusedError(Code.CHANGED_POINT)
+        remembered = self._remembered(asked.run, last["round"], last["memory"], records)
         head = self._notary.head(asked.run, page)
-        return self._message(asked, releases, remembered.message, remembered.loss, head)
+        return self._message(asked, last["releases"], remembered.message, remembered.loss, head)
 
-    def _first_time(self, asked: Request, received: State, page: Page, account: LedgerRun | None) -> Reply:
-        terms, releases = self._terms, 1 if account is None else account.releases + 1
-        opened = terms.opening(asked.run)
+    def _open(self, run: str, page: Page, account: LedgerRun | None) -> None:
+        """Charge a run in full, before anything of it leaves; refuse what the budget does not cover."""
+        terms, opened = self._terms, self._terms.opening(run)
         if account is None:
             page.append(opened)
         elif account.opened != opened:
             # Earlier releases of this run had other terms: no event could cover both.
-            raise _RefusedError(Code.STATE_LOST, f"it was started on other terms. {_WAYS_OUT}")
-        if releases > terms.planned:
-            raise _RefusedError(Code.BUDGET_SPENT, f"all {terms.planned} planned releases have been made")
+            raise RefusedError(Code.STATE_LOST, f"it was started on other terms. {_WAYS_OUT}")
+        if account is not None and account.releases >= terms.planned:
+            raise RefusedError(Code.BUDGET_SPENT, f"all {terms.planned} planned releases have been made")
         # The ledger page now includes this run, in full.
         if refusal := terms.refusal(page.account):
-            raise _RefusedError(Code.BUDGET_SPENT, refusal)
-        state, secret, records = self._state(asked, account)
+            raise RefusedError(Code.BUDGET_SPENT, refusal)
+
+    def _first_time(
+        self,
+        asked: Request,
+        received: State,
+        page: Page,
+        account: LedgerRun | None,
+        learned: Mapping[str, Any] | None,
+    ) -> Reply:
+        releases = 1 if account is None else account.releases + 1
+        self._open(asked.run, page, account)
+        if learned is not None and (account is None or account.learned is None):
+            page.append(learned)
+        computation = self._ranges.prepared(learned)
+        state, secret, records = self._state(asked, account, computation.records)
         last = None if account is None else account.newest
         if self._sums is not None:
             with _refusing_sums():
                 self._sums.check_ready(asked.run, asked.round, last)
-        memory = self._computation.run(asked, received, state, secret, records, releases, last)
+        memory = computation.run(asked, received, state, secret, records, releases, last)
         files = self._home.memories(asked.run)
         self._at("before memory")
         digest = files.write(asked.round, memory.to_bytes())
@@ -268,34 +283,49 @@ class Silo:
         head = self._notary.head(asked.run, page)
         return self._message(asked, releases, memory.message, memory.loss, head)
 
-    def _state(self, asked: Request, account: LedgerRun | None) -> tuple[ClientState, int | None, Fingerprint]:
+    def _searched(self, asked: Request) -> Reply:
+        """Answer a step of a search for ranges."""
+        if asked.job != self._terms.job.digest:
+            raise RefusedError(Code.OTHER_JOB)
+        with self.ledger.page() as page:
+            if self._ranges.halted:
+                raise RefusedError(Code.FAILED)
+            self._notary.take(asked, page)
+            account = page.account.run(asked.run)
+            body = self._ranges.answer(asked, page, lambda: self._open(asked.run, page, account), self._at)
+            reply = self._message(asked, 0, body, head=self._notary.head(asked.run, page))
+        self._home.mark_released()
+        return reply
+
+    def _state(
+        self, asked: Request, account: LedgerRun | None, federation: Federation
+    ) -> tuple[ClientState, int | None, Fingerprint]:
         """The state that the last round left, depending on whether the server acknowledged its message."""
         job, accepted = self._terms.job, asked.accepted.get(self._terms.site)
         last = None if account is None else account.last
         if accepted is not None and (last is None or accepted > last["round"]):
-            raise _RefusedError(
+            raise RefusedError(
                 Code.STATE_LOST,
                 "the server says that it has used a message of this run that is not in this ledger. If so, "
                 "another copy of this folder has answered, or this is an older copy: stop all copies except the "
                 "one that answered last",
             )
         if last is None:
-            records = self._terms.federation
-            start = client_start(job.algorithm, job.start(), records)
-            return start, new_secret(job.insecure), Fingerprint.of(records)
-        memory = self._remembered(asked.run, last["round"], last["memory"])
+            start = client_start(job.algorithm, job.start(), federation)
+            return start, new_secret(job.insecure), Fingerprint.of(federation)
+        memory = self._remembered(asked.run, last["round"], last["memory"], federation)
         return memory.next_state(accepted=accepted == last["round"]), memory.secret, memory.records
 
-    def _remembered(self, run: str, round: int, digest: str) -> Memory:
+    def _remembered(self, run: str, round: int, digest: str, records: Federation) -> Memory:
         """The memory of a run. Refused if it is missing or the run began with other records."""
         try:
             memory = self._home.memories(run).read(round, digest)
         except DataError as error:
-            raise _RefusedError(Code.STATE_LOST, str(error)) from error
+            raise RefusedError(Code.STATE_LOST, str(error)) from error
         if memory.records not in self._same_records:
-            self._same_records[memory.records] = memory.records.matches(self._terms.federation)
+            self._same_records[memory.records] = memory.records.matches(records)
         if not self._same_records[memory.records]:
-            raise _RefusedError(Code.STATE_LOST, f"it was started with other records. {_WAYS_OUT}")
+            raise RefusedError(Code.STATE_LOST, f"it was started with other records. {_WAYS_OUT}")
         return memory
 
     def _runs_that_cannot_go_on(self, account: Account) -> Iterator[str]:
@@ -307,8 +337,9 @@ class Silo:
                 yield f"run {run} is unfinished and was started on other terms. {_WAYS_OUT}"
             elif begun.last is not None:
                 try:
-                    self._remembered(run, begun.last["round"], begun.last["memory"])
-                except _RefusedError as refused:
+                    records = self._ranges.prepared(begun.learned).records
+                    self._remembered(run, begun.last["round"], begun.last["memory"], records)
+                except RefusedError as refused:
                     yield f"run {run} is unfinished: {refused.reason}"
 
     def _message(
@@ -337,7 +368,7 @@ class Silo:
     def _summed(self, asked: Request) -> Reply:
         """Help the server to prepare or open a sum, as far as the protocol allows it."""
         if asked.job != self._terms.job.digest or self._sums is None:
-            raise _RefusedError(Code.OTHER_JOB)
+            raise RefusedError(Code.OTHER_JOB)
         with self.ledger.page() as page, _refusing_sums():
             self._notary.take(asked, page)
             mine = page.account.run(asked.run)
@@ -348,7 +379,7 @@ class Silo:
     def _bore_witness(self, asked: Request) -> Reply:
         """Send the ledger heads of all silos that this silo has seen, including its own."""
         if asked.job != self._terms.job.digest:
-            raise _RefusedError(Code.OTHER_JOB)
+            raise RefusedError(Code.OTHER_JOB)
         with self.ledger.page() as page:
             self._notary.take(asked, page)
             return self._message(asked, 0, self._notary.heads(asked.run, page))
@@ -357,18 +388,23 @@ class Silo:
         """Send a certificate of what this silo released in a run."""
         job = self._terms.job
         if asked.job != job.digest:
-            raise _RefusedError(Code.OTHER_JOB)
+            raise RefusedError(Code.OTHER_JOB)
         parameters = self._model_in(asked)
         with self.ledger.page() as page:
             self._notary.take(asked, page)
             account = page.account.run(asked.run)
             if account is not None and account.opened != self._terms.opening(asked.run):
                 # It would vouch for the current noise and records, but the run had others.
-                raise _RefusedError(Code.STATE_LOST)
+                raise RefusedError(Code.STATE_LOST)
             if account is not None and account.evaluated is None and job.evaluation and self._sums is None:
-                if self._computation.halted:
-                    raise _RefusedError(Code.FAILED)
-                self._write_evaluation(asked, self._computation.evaluate(parameters, asked.run), page)
+                if self._ranges.halted:
+                    raise RefusedError(Code.FAILED)
+                learned = self._ranges.line(asked, account)
+                if learned is not None and account.learned is None:
+                    page.append(learned)
+                self._write_evaluation(
+                    asked, self._ranges.prepared(learned).evaluate(parameters, asked.run), page
+                )
             certificate = self._notary.certificate(asked.run, parameters, page)
             if self._sums is not None and asked.round >= job.rounds:
                 # The run is over: whoever breaks in later finds no keys of its masks.
@@ -379,17 +415,17 @@ class Silo:
         """Send this silo's part of the sum of a run's evaluation: the same bytes to whoever asks again."""
         job = self._terms.job
         if asked.job != job.digest or self._sums is None or job.evaluation is None or self._terms.held is None:
-            raise _RefusedError(Code.OTHER_JOB)
+            raise RefusedError(Code.OTHER_JOB)
         if asked.round != job.rounds:
-            raise _RefusedError(Code.NO_SUCH_ROUND)
+            raise RefusedError(Code.NO_SUCH_ROUND)
         parameters, point = self._model_in(asked), hashlib.sha256(asked.body).hexdigest()
         with self.ledger.page() as page:
-            if self._computation.halted:
-                raise _RefusedError(Code.FAILED)
+            if self._ranges.halted:
+                raise RefusedError(Code.FAILED)
             self._notary.take(asked, page)
             account = page.account.run(asked.run)
             if account is None or account.opened != self._terms.opening(asked.run):
-                raise _RefusedError(Code.STATE_LOST, "it has taken no part in this run, or on other terms")
+                raise RefusedError(Code.STATE_LOST, "it has taken no part in this run, or on other terms")
             if account.evaluated is None:
                 with _refusing_sums():
                     batch = self._sums.check_ready(asked.run, asked.round, account.newest)
@@ -398,7 +434,7 @@ class Silo:
                 account = page.account.run(asked.run)
             evaluated = account.evaluated if account else None
             if evaluated is None or evaluated["point"] != point:
-                raise _RefusedError(Code.CHANGED_POINT)
+                raise RefusedError(Code.CHANGED_POINT)
             body = part_to_bytes(self._terms.held.records, evaluated["sums"])
             return self._message(asked, 0, body, head=self._notary.head(asked.run, page))
 
@@ -406,7 +442,7 @@ class Silo:
         try:
             return point_from_bytes(asked.body, self._terms.job.algorithm.work.model.dim)
         except MessageError as error:
-            raise _RefusedError(Code.BAD_POINT) from error
+            raise RefusedError(Code.BAD_POINT) from error
 
     def _write_evaluation(self, asked: Request, sums: list[float], page: Page, **in_sum: int | str) -> None:
         """Write an evaluation to the ledger, once in a run: for this answer and all later ones."""

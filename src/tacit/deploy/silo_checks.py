@@ -19,7 +19,16 @@ from tacit.deploy.identities import Identities
 from tacit.deploy.job import Job
 from tacit.deploy.ledger import read_export
 from tacit.deploy.signatures import CertificateError
-from tacit.deploy.stated import LEDGER_FILE, Spent, Stated, accountant, claims, evaluated_in, whole_site
+from tacit.deploy.stated import (
+    LEDGER_FILE,
+    Spent,
+    Stated,
+    accountant,
+    claims,
+    evaluated_in,
+    learned_in,
+    whole_site,
+)
 from tacit.deploy.stated_reading import event, heads_of, read_stated, table
 from tacit.deploy.statements import JOB_FILE
 from tacit.errors import TacitError
@@ -245,6 +254,8 @@ def _check_ledger(body: Mapping[str, Any], stated: Stated, exported: bytes) -> N
         )
     if evaluated_in(exported, stated.run) != stated.evaluated:
         raise CertificateError("the evaluation is not that of the ledger")
+    if learned_in(exported, stated.run) != stated.learned:
+        raise CertificateError("the ranges are not those of the ledger")
     named = body.keys() & run.opened.keys() - {"kind", "adversary", "colluding"} if run else set()
     if run and any(body[name] != run.opened[name] for name in named):
         raise CertificateError("its terms are not those of the run in the ledger")

@@ -38,6 +38,7 @@ ONLY_STATED = {
     "accountant": "which software it used to compute its epsilons",
     "events.collaboration": "that no run is missing from its ledger",
     "evaluated": "that these sums are of records that it held back, with this noise",
+    "learned": "that its sums for these ranges are of its records, with this noise",
     "ledger": "that it keeps no other ledger",
     "noise_multiplier": "that it really added noise with this multiplier",
     "points": "that the server asked it at these points and no others",
@@ -129,6 +130,8 @@ class Stated:
     holding: Holding | None = None
     evaluated: Mapping[str, Any] | None = None
     """point and sums of the run's evaluation, if it was made"""
+    learned: Mapping[str, Any] | None = None
+    """the ranges that its records were prepared with, and the digest of what they follow from"""
 
     @classmethod
     def by(cls, terms: Terms, exported: bytes, run: str, witnessed: Mapping[str, Any]) -> Stated:
@@ -150,6 +153,7 @@ class Stated:
             accountant(),
             terms.holding,
             evaluated_in(exported, run),
+            learned_in(exported, run),
         )
 
     def body(self, job: Job) -> dict[str, Any]:
@@ -191,6 +195,7 @@ class Stated:
             "rounds_answered": len(points),
             "points": {str(round): digest for round, digest in points.items()},
             **({} if self.evaluated is None else {"evaluated": dict(self.evaluated)}),
+            **({} if self.learned is None else {"learned": dict(self.learned)}),
             "ledger": dict(self.spent.ledger),
             "witnessed": dict(self.witnessed),
         }
@@ -264,6 +269,20 @@ def evaluated_in(exported: bytes, run: str) -> dict[str, Any] | None:
     mine = read_export(exported).run(run)
     told = None if mine is None else mine.evaluated
     return None if told is None else {name: told[name] for name in ("point", "sums", "batch") if name in told}
+
+
+def learned_in(exported: bytes, run: str) -> dict[str, Any] | None:
+    """The ranges of a run in an exported ledger, with the digest of what they follow from, if it has any.
+
+    And the sums of every step that the silo answered, with the number of records in them.
+    """
+    mine = read_export(exported).run(run)
+    told = None if mine is None else mine.learned
+    if told is None:
+        return None
+    lines = (json.loads(json.loads(text)["body"]) for text in exported.decode().splitlines())
+    steps = {str(one["step"]): one["sums"] for one in lines if one["run"] == run and one["kind"] == "range"}
+    return {"point": told["point"], "ranges": told["ranges"], "records": told["records"], "steps": steps}
 
 
 def claims(

@@ -20,6 +20,7 @@ from tacit.privacy import Adjacency, Adversary, events
 from tacit.privacy.accountant.dominate import leaves
 from tacit.privacy.accountant.filter import MOST_RUNS
 from tacit.privacy.events.runs import ChosenRunsDpEvent
+from tacit.side.ranges import STEPS
 
 _MOST = 2**53
 _MOST_KINDS, _MOST_TIMES = 16, 10**8
@@ -62,6 +63,7 @@ def read_stated(body: Mapping[str, Any], job: Job | None) -> Stated:
             accountant=software(body["accountant"]),
             holding=_holding(body, job),
             evaluated=_evaluated(body, job),
+            learned=_learned(body, job),
         )
     except (TacitError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise CertificateError(f"it lacks what an epsilon is computed from: {error}") from error
@@ -91,6 +93,36 @@ def _evaluated(body: Mapping[str, Any], job: Job | None) -> dict[str, Any] | Non
         raise ValueError("the sums of an evaluation are masked if, and only if, the job has secure sums")
     masked_with = {"batch": digest(said["batch"])} if "batch" in said else {}
     return {"point": digest(said["point"]), "sums": sums, **masked_with}
+
+
+def _learned(body: Mapping[str, Any], job: Job | None) -> dict[str, Any] | None:
+    if "learned" not in body:
+        if job is not None and job.ranges is not None and body["points"]:
+            raise ValueError("it does not state the ranges that its records were prepared with")
+        return None
+    said = table(body["learned"])
+    ranges = {word(name): [_finite(end) for end in _list(pair)] for name, pair in table(said["ranges"]).items()}
+    if job is not None:
+        limits = {} if job.ranges is None else {one.name: one for one in job.ranges.limits}
+        inside = all(
+            len(pair) == 2 and limits[name].lower <= pair[0] < pair[1] <= limits[name].upper
+            for name, pair in ranges.items()
+            if name in limits
+        )
+        if ranges.keys() != limits.keys() or not inside:
+            raise ValueError("its ranges are not those that the job leaves open, within their limits")
+    steps = {name: [_finite(one) for one in _list(sums)] for name, sums in table(said["steps"]).items()}
+    dim = 2 * len(ranges)
+    if not all(_ROUND.match(step) and int(step) < STEPS and len(sums) == dim for step, sums in steps.items()):
+        raise ValueError("its sums are not those of steps of a search for its ranges")
+    told = {"point": digest(said["point"]), "ranges": ranges, "records": whole(said["records"], at_least=1)}
+    return {**told, "steps": steps}
+
+
+def _finite(value: object) -> float:
+    if type(value) is not float or not math.isfinite(value):
+        raise TypeError(f"{value!r:.60} is not a finite number")
+    return value
 
 
 def heads_of(stated: Stated) -> dict[str, dict[str, list[Head]]]:

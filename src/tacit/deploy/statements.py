@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from tacit.deploy.guard import Terms
 from tacit.deploy.job import Job
+from tacit.deploy.learning import Ranges
 from tacit.deploy.signatures import sign
 from tacit.deploy.stated import LEDGER_FILE, Stated, accountant
 from tacit.engine.files import write_atomically
@@ -58,10 +60,16 @@ def testify_run(
     facts: dict[str, Any],
     key: Ed25519PrivateKey,
     directory: Path,
+    ranges: Ranges,
 ) -> bytes:
-    """The run's certificate, with those of all silos inside; written with model and job beside it."""
-    model = job.algorithm.work.model
-    ModelCard.of(job.blank(), model, job.recipe).save(directory, Trained(model, parameters))
+    """The run's certificate, with those of all silos inside; written with model and job beside it.
+
+    `ranges` were learned before training; the schema that is written has them.
+    """
+    model, blank = job.algorithm.work.model, job.blank()
+    if job.schema is not None and ranges:
+        blank = replace(blank, schema=job.schema.closed(ranges))
+    ModelCard.of(blank, model, job.recipe).save(directory, Trained(model, parameters))
     write_atomically(directory / "recipe.toml", job.recipe.to_toml().encode())
     files = {MODEL_FILE: hashlib.sha256((directory / MODEL_FILE).read_bytes()).hexdigest()}
     inner = {site: None if silo is None else json.loads(silo) for site, silo in silos.items()}

@@ -67,7 +67,7 @@ class Summing:
 
         noise_multiplier: that of a silo with more records than the least; all silos have the same ring.
         """
-        shares = self.job.shares
+        shares = self.job.noise.shares
         multipliers = shares.noise_multipliers if noise_multiplier is None else torch.tensor([noise_multiplier])
         return encoding_of(self.job.algorithm, self.job.blank(), shares.noise_stds, multipliers, self.job.rounds)
 

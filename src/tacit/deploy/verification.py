@@ -24,6 +24,7 @@ from tacit.deploy.statements import JOB_FILE, MODEL_FILE, ONLY_STATED_BY_SERVER
 from tacit.deploy.summing import Summing
 from tacit.errors import MessageError, TacitError
 from tacit.models.named import flat_parameters
+from tacit.side.ranges import STEPS
 
 BESIDE = (JOB_FILE, LEDGER_FILE, MODEL_FILE)
 """Files that are used if they are next to a certificate."""
@@ -100,6 +101,8 @@ def _of_run(body: Mapping[str, Any], basis: Basis, model: bytes | None) -> Verif
     missing = [f"{site} gave no certificate" for site, silo in run.silos.items() if silo is None]
     (checked if basis.job else missing).append(f"silos: {_AGAINST_JOB if basis.job else _NO_JOB}")
     checked += _agreed(run)
+    for found, words in _ranges(run, basis):
+        (checked if found else missing).append(words)
     missing += run.not_witnessed
     if model is None:
         missing.append(f"the model: {MODEL_FILE} is not here")
@@ -178,6 +181,28 @@ def _parameters_digest(model: bytes, basis: Basis) -> str:
 
 def _signatures(whose: str, basis: Basis) -> str:
     return f"signatures of {whose}" + ("" if basis.known else ", with keys that nobody vouches for")
+
+
+def _ranges(run: CheckedRun, basis: Basis) -> list[tuple[bool, str]]:
+    """What was checked about learned ranges, and what could not be."""
+    told = [silo.stated.learned for silo in run.silos.values() if silo is not None and silo.stated.learned]
+    asked = None if basis.job is None else basis.job.ranges
+    if not told or asked is None:
+        return []
+    means = b""
+    for step in map(str, range(STEPS)):
+        parts = [(one["records"], one["steps"][step]) for one in told if step in one["steps"]]
+        means += asked.means(parts) if parts else b""
+    same = hashlib.sha256(means).hexdigest() == told[0]["point"]
+    try:
+        found = {name: list(pair) for name, pair in asked.found(means).items()} if same else told[0]["ranges"]
+    except MessageError:
+        found = {}
+    if found != told[0]["ranges"]:
+        raise CertificateError("its ranges do not follow from the sums that silos have signed")
+    words = "learned ranges: the server told all silos the same, within the limits of the job"
+    follow = "the learned ranges follow from the sums that silos signed"
+    return [(True, words), (same, follow if same else f"that {follow}: not all of these sums are here")]
 
 
 def _agreed(run: CheckedRun) -> list[str]:

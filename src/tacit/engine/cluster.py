@@ -7,6 +7,7 @@ and results as pickles: a cluster, like this machine, belongs to the user and is
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -64,7 +65,8 @@ class Cluster:
 
     def results(self, tasks: Sequence[StoredRun]) -> Iterator[tuple[StoredRun, Result]]:
         # Not `pure`: Dask would take two tasks of equal content for one and keep old results in memory.
-        running = [self._client.submit(run_elsewhere, task, pure=False) for task in tasks]
+        here = str(Path.cwd())
+        running = [self._client.submit(run_elsewhere, task, here, pure=False) for task in tasks]
         by_key = {future.key: task for future, task in zip(running, tasks, strict=True)}
         try:
             for future in self._ended(running):
@@ -123,19 +125,27 @@ def _some(names: Sequence[str], most: int = 5) -> str:
     return "; ".join(names[:most]) + more
 
 
-def run_elsewhere(task: StoredRun) -> Files:
+def run_elsewhere(task: StoredRun, directory: str) -> Files:
     """Runs a task on a worker, on one thread, and returns the files that it left, those that end it last.
 
-    The task's name is computed again first: other code or other files than at the caller are refused.
+    The task's name is computed again first: other code or other files than at the caller are refused. Relative
+    paths count from the caller's directory, if the worker has it too.
     """
     import torch
 
     torch.set_num_threads(1)
-    if task.named() != task.place.name:
-        raise DataError(
-            f"{_own_name()}: tacit {__version__} there differs in its code, or in the files that the run names "
-            "(data, schema, model): install the same code and copy the files to the same paths"
-        )
+    # The worker runs nothing else in this process.
+    with contextlib.chdir(directory if Path(directory).is_dir() else "."):
+        if task.named() != task.place.name:
+            raise DataError(
+                f"{_own_name()}: tacit {__version__} there differs in its code, or in the files that the run "
+                "names (data, schema, model): install the same code, and copy the files to the same paths. "
+                f"Relative paths count from {Path.cwd()} there"
+            )
+        return _left_files(task)
+
+
+def _left_files(task: StoredRun) -> Files:
     with tempfile.TemporaryDirectory(prefix="tacit-") as scratch:
         place = Path(scratch) / task.place.name
         try:

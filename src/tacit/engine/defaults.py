@@ -29,7 +29,7 @@ ROUNDS = 100
 """Rounds of a large problem, or with local steps: more need more noise each, and only their distance counts."""
 
 MANY_ROUNDS, CHEAP = 300, 10**8
-"""Rounds of a small problem, and its most multiplications a round: shorter steps gain a point or two."""
+"""Rounds where batches are small, and their most multiplications a round: shorter steps gain a point or two."""
 
 CLIP_SHARE = 0.3
 """The bound on a record's gradient, relative to its length for a model that is entirely wrong.
@@ -59,29 +59,32 @@ WORTH = 0.1
 def good_settings(asked: Asked, privacy: Privacy) -> dict[str, Any]:
     """A value for every important setting that a recipe leaves open, including "rounds"."""
     entry = algorithm_entry(asked.algorithm)
-    rounds = asked.given.get("rounds") or good_rounds(asked)
+    rounds = asked.given.get("rounds") or good_rounds(asked, privacy)
     chosen: dict[str, Any] = {"rounds": rounds}
     if "clip_norm" in entry.settings and entry.private:
         chosen["clip_norm"] = good_clip_norm(asked)
-    if asked.is_open("sampling", "batch") and "sampling" in entry.settings and not entry.client_coins:
-        chosen |= _good_batch(asked, privacy, rounds)
-    batch = asked.batch() if "sampling" not in chosen else chosen.get("batch")
+    chosen |= _good_batch(asked, privacy, rounds)
+    batch = _batch(asked, chosen)
     if "snapshot_probability" in entry.settings:
         # A snapshot costs a pass over all records, and a batch its share of one.
         chosen["snapshot_probability"] = max(0.1, min(0.5, asked.rate(batch)))
     if asked.is_open("compressor") and str(asked.usual.get("compressor")).startswith("rand-k"):
-        sparse = "local_steps" in entry.settings  # works only on the coordinates it sends, which costs no noise
-        chosen["compressor"] = SPARSE_STEPS if sparse else _good_compressor(asked, batch, privacy, rounds)
+        # With local steps, clients work only on the coordinates they send, which costs no noise. But clients that
+        # differ then pull different coordinates, and a short message saves nothing that is worth it.
+        sparse = "rand-k:1.0" if asked.model.dim <= SHORT_MESSAGE else SPARSE_STEPS
+        local = "local_steps" in entry.settings
+        chosen["compressor"] = sparse if local else _good_compressor(asked, batch, privacy, rounds)
     return chosen
 
 
-def good_rounds(asked: Asked) -> int:
+def good_rounds(asked: Asked, privacy: Privacy) -> int:
     """As many rounds as still help, where they cost little; in one pass, no more than there are batches."""
     local_steps = asked.value("local_steps")
     if asked.one_pass:
         return int(max(1, min(ROUNDS, asked.disjoint_batches(asked.batch()) // (local_steps or 1))))
-    cheap = asked.federation.records * asked.model.dim <= CHEAP and not local_steps
-    return MANY_ROUNDS if cheap else ROUNDS
+    batch = _batch(asked, _good_batch(asked, privacy, MANY_ROUNDS))
+    cost = asked.rate(batch) * asked.federation.records * asked.model.dim
+    return ROUNDS if local_steps or cost > CHEAP else MANY_ROUNDS
 
 
 def good_weights(recipe: Recipe, federation: Federation) -> Weights:
@@ -111,8 +114,10 @@ def good_clip_norm(asked: Asked) -> float:
 
 
 def _good_batch(asked: Asked, privacy: Privacy, rounds: int) -> dict[str, Any]:
-    """The cheapest batch whose noise is within 2% of the least possible."""
-    if asked.usual.get("sampling") != "poisson":
+    """The cheapest batch whose noise is within 2% of the least possible; nothing if it is given."""
+    entry = algorithm_entry(asked.algorithm)
+    samples = "sampling" in entry.settings and asked.usual.get("sampling") == "poisson" and not entry.client_coins
+    if not samples or not asked.is_open("sampling", "batch"):
         return {}
     if privacy == "none":
         return {"sampling": "poisson", "batch": 0.1}
@@ -136,6 +141,11 @@ def _good_compressor(asked: Asked, batch: float | None, privacy: Privacy, rounds
         if replace(plain, noise_std=plain.noise_std * math.sqrt(factor)).excess() - plain.excess() <= WORTH:
             return spec
     return "identity"
+
+
+def _batch(asked: Asked, chosen: dict[str, Any]) -> float | None:
+    """The chosen batch, or the one that was given; None for all records."""
+    return chosen.get("batch") if "sampling" in chosen else asked.batch()
 
 
 def _records(asked: Asked) -> int:

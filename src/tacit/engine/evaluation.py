@@ -206,6 +206,10 @@ def _by_column(asked: dict[str, Any], schema: Schema | None) -> Groups:
     two = column is not None and len(column.categories) == 2 and not column.other
     if column is None or (column.type == "category" and not two):
         raise unknown_name("evaluation.group", str(said), [*(c.name for c in schema.columns), *found])
+    if column.open:
+        raise RequestError(
+            f"evaluation.group = {said!r} has an open range, and silos must know where its groups lie: give it"
+        )
     position = next(n for n, term in found.values() if schema.columns[term.place] is column)
     if column.type == "category":
         first, second = column.categories

@@ -50,9 +50,10 @@ def own_stream(recipe: Recipe) -> Recipe:
     return replace(recipe, stream=hashlib.sha256(asked.to_toml().encode()).hexdigest()[:16])
 
 
-def libraries() -> list[str]:
+@lru_cache(maxsize=1)
+def libraries() -> tuple[str, ...]:
     """The versions of the libraries that a result depends on."""
-    return [version(name) for name in LIBRARIES]
+    return tuple(version(name) for name in LIBRARIES)
 
 
 @lru_cache(maxsize=1)

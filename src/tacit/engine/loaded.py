@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tacit.data.encode import Vector
 from tacit.data.schema import Schema
@@ -24,10 +24,10 @@ from tacit.errors import DataError, RequestError
 from tacit.federation import Batch
 from tacit.models.linear import LinearModel
 from tacit.models.model import Model
+from tacit.models.module import ModuleModel
 
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
-    from torch import nn
 
 NO_PROBABILITIES = frozenset(["svm"])
 """Classifiers whose loss is not the negative logarithm of a probability."""
@@ -205,15 +205,18 @@ class LoadedRun:
         return self.schema
 
 
-def load_run(directory: Path | str, *, model: Model | None = None) -> LoadedRun:
+def load_run(directory: Path | str, *, model: Model | nn.Module | None = None) -> LoadedRun:
     """A finished run from its directory, to predict with.
 
     Args:
         directory: what `tacit run`, `run.save` or a deployment's server wrote.
-        model: the model, if it is one of your own that has no name.
+        model: the model, if it is one of your own that has no name: the network that was given to `make_private`
+            (its weights are ignored), or for fine-tuning `tacit.ModuleModel(network, trainable=...)`.
     """
     place = Path(directory)
     if not place.is_dir():
         raise DataError(f"{place} is not the directory of a run")
     card = ModelCard.read(place)
+    if isinstance(model, nn.Module):
+        model = ModuleModel(model, "squared" if card.classes is None else "cross-entropy")
     return LoadedRun(place, card, card.trained(place, model))

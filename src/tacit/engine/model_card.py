@@ -105,7 +105,7 @@ class ModelCard:
     def trained(self, directory: Path, model: Model | None = None) -> Trained:
         """The trained model of a directory; `model` is needed only for one that has no name."""
         if model is None and self.model is None:
-            raise DataError(f"the model of {directory} is one of your own: give it as model=...")
+            raise DataError(f"the model of {directory} is one of your own: give the network as model=...")
         blank = with_features(self._blank(), self.prepared_by)
         model, blank = model_and_records(self.model or "", self.settings, blank, model)
         by = blank.features_by

@@ -53,9 +53,10 @@ def outlook(plan: Plan) -> Outlook | None:
     unknown = plan.federation.classes is None and plan.federation.schema is None
     if unknown and recipe is not None and recipe.target_bound is None:
         said = (
-            "The size of the targets is not known; bound and steps assume about "
-            f"{plan.algorithm.work.bound.norm(known.dim) / feature_scale(plan.algorithm.work.model):.2g}. Set "
-            "target_bound to a public bound on the absolute target, such as the largest value that it can have."
+            "The size of the targets is not known; bound and first steps assume about "
+            f"{plan.algorithm.work.bound.norm(known.dim) / feature_scale(plan.algorithm.work.model):.2g}. For a "
+            "better model, set target_bound to a public bound on the absolute target, such as the largest value "
+            "that it can have."
         )
         return Outlook(ratio, "noisy", said)
     if ratio >= CLEAR:

@@ -152,6 +152,8 @@ def plan(
     """
     algorithm = fitted(algorithm, federation)
     also = _with_preparation(algorithm, federation, privacy, also)
+    if exposed is not None:
+        exposed = _with_preparation(algorithm, federation, privacy, exposed)
     attended = attended or attendance(algorithm, federation.clients, rounds, Randomness(seed))
     times = releases(algorithm, attended)
     algorithm.trust.check_target(algorithm.work, privacy)

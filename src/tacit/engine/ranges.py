@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tacit.algorithms.calibrate import Privacy
 from tacit.data.encode import Vector
 from tacit.data.schema import Schema
 from tacit.data.schema.records import Learn, Learned
@@ -11,6 +12,7 @@ from tacit.engine.recipe import Recipe
 from tacit.engine.targets import privacy_of
 from tacit.errors import RequestError
 from tacit.federation import Federation
+from tacit.noise.additive import build_noise
 from tacit.privacy import Target
 from tacit.side.budget import split_target
 from tacit.side.ranges import ENDS, Limits, private_ranges
@@ -19,35 +21,63 @@ SHARE = 0.2
 """What learning all open ranges would cost alone, as a share of epsilon; training keeps about 98% of it."""
 
 
-def learner(recipe: Recipe) -> Learn:
-    """How the open ranges of a schema are learned in a simulation of this recipe."""
+def learner(recipe: Recipe, *, once: bool = False) -> Learn:
+    """How the open ranges of a schema are learned in a simulation of this recipe.
+
+    Args:
+        recipe: it has the promise that is charged, and the noise.
+        once: the records are prepared for one plan alone, as an estimator's `fit` does. Only then can noise come
+            from the operating system: whoever prepares them again would make another release.
+    """
 
     def learn(federation: Federation, numbers: Vector, schema: Schema) -> Learned:
-        limits = [_limits(schema, name) for name in schema.open]
+        limits = limits_of(schema)
         privacy = privacy_of(recipe, federation)
         if privacy == "none":
             ends = np.nanquantile(numbers, ENDS, axis=0).T.tolist()
             found = {one.name: (low, high) for one, (low, high) in zip(limits, ends, strict=True) if low < high}
             return {one.name: (one.lower, one.upper) for one in limits} | found, None
-        if recipe.noise != "gaussian":
+        if recipe.privacy == "client":
+            raise RequestError('range = "learn" is accounted per record, not per client: give the ranges')
+        secret = build_noise(recipe.noise).secret
+        if secret and not once:
             raise RequestError(
                 f'range = "learn" is only for simulations: with noise = {recipe.noise!r}, every plan would make '
-                "another release. Learn the ranges in a simulation, and give them in the schema"
+                "another release. Estimators and deployments learn ranges once: use these, or give public ranges"
             )
-        targets = [privacy] if isinstance(privacy, Target) else list(privacy)
-        assert all(isinstance(target, Target) for target in targets), "a private recipe has targets"
-        strictest = Target(min(t.epsilon for t in targets), min(t.delta for t in targets), targets[0].adjacency)
         release = private_ranges(
             federation,
             numbers,
             limits,
             name=recipe.stream or "",
-            target=split_target(strictest, SHARE),
-            seed=recipe.seed,
+            target=ranges_target(privacy),
+            seed=None if secret else recipe.seed,
         )
         return dict(zip(schema.open, release.value, strict=True)), release.event
 
     return learn
+
+
+def ranges_target(privacy: Privacy) -> Target:
+    """What learning all open ranges may cost alone: a share of the strictest of these targets."""
+    assert not isinstance(privacy, str), "only a promise can be shared"
+    targets = [privacy] if isinstance(privacy, Target) else list(privacy)
+    strictest = Target(min(t.epsilon for t in targets), min(t.delta for t in targets), targets[0].adjacency)
+    return split_target(strictest, SHARE)
+
+
+def open_limits(recipe: Recipe, federation: Federation) -> tuple[Limits, ...]:
+    """The limits of the ranges that were learned when the records of this recipe were prepared."""
+    if federation.charged is None:
+        return ()
+    given = recipe.data_settings["schema"]
+    schema = given if isinstance(given, Schema) else Schema.read(given)
+    return limits_of(schema)
+
+
+def limits_of(schema: Schema) -> tuple[Limits, ...]:
+    """What is public about the numbers whose ranges a schema leaves open."""
+    return tuple(_limits(schema, name) for name in schema.open)
 
 
 def _limits(schema: Schema, name: str) -> Limits:

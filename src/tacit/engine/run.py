@@ -87,17 +87,24 @@ class Run:
             self.algorithm.work.model, self.parameters, self.plan.seed, self.plan.stream
         )
 
-    def _repr_html_(self) -> str:
-        """The run in a notebook: a few lines instead of all its tensors."""
+    def _told(self) -> dict[str, str]:
+        """The run in a few lines, instead of all its tensors."""
         last, name = self.last, self.algorithm.work.model.metric_name
-        rows = {
+        return {
             "algorithm": f"{self.algorithm.name} on {self.federation.name}, {self.rounds} rounds",
             "promise": "none: this run is not private" if self.guarantee is None else self.guarantee.sentence(),
             "measured without noise": f"training loss {last.train_loss:.4g}"
             + ("" if last.test_metric is None else f", test {name} {last.test_metric:.4g}"),
         }
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{key}: {text}" for key, text in self._told().items())
+
+    def _repr_html_(self) -> str:
+        """The run in a notebook."""
         cells = (
-            f"<tr><th>{html.escape(key)}</th><td>{html.escape(text)}</td></tr>" for key, text in rows.items()
+            f"<tr><th>{html.escape(key)}</th><td>{html.escape(text)}</td></tr>"
+            for key, text in self._told().items()
         )
         return f"<table>{''.join(cells)}</table>"
 
@@ -231,6 +238,7 @@ class Run:
             "test_metric": last.test_metric,
             "test_metric_name": work.model.metric_name,
             "test_records": None if federation.test_targets is None else len(federation.test_targets),
+            "schema": federation.schema is not None,
             "learned": self._learned(),
             "evaluation": None if self.evaluation is None else self._evaluated(self.evaluation),
             "signal_to_noise": last.signal_to_noise,

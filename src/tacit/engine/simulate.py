@@ -19,7 +19,8 @@ from tacit.engine.ledger import RunLedger
 from tacit.engine.peak_memory import forget_peak, peak_memory_mb
 from tacit.engine.plan import Plan
 from tacit.engine.run import Run
-from tacit.engine.simulation import Simulation, SimulationState
+from tacit.engine.simulation import Simulation
+from tacit.engine.simulation_state import SimulationState
 from tacit.engine.threads import suitable_threads
 from tacit.engine.together import ALONE, Division, Together
 from tacit.engine.watch import Watch, Watcher
@@ -178,7 +179,7 @@ class _Store:
             saved = Checkpoint(
                 round, fingerprint, {n: self._simulation.placed(t) for n, t in tensors.items()}, facts
             )
-        return self._simulation.from_checkpoint(saved)
+        return SimulationState.from_checkpoint(saved, self._simulation.federation.features.device)
 
     def _read(self) -> Checkpoint | None:
         if self._secret and self.ledger.exists():
@@ -208,7 +209,7 @@ class _Store:
             if self._secret:
                 return
             began = time.monotonic()
-            checkpoints.save(self._checkpoints, self._simulation.to_checkpoint(state, self._fingerprint))
+            checkpoints.save(self._checkpoints, state.to_checkpoint(self._fingerprint))
             self._saved_at = time.monotonic()
             # Large states take long to write; most of the time should go to training.
             self._pause = max(SECONDS_BETWEEN_CHECKPOINTS, 10 * (self._saved_at - began))

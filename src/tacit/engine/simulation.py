@@ -1,11 +1,11 @@
-"""The state of a simulated run, and how one round turns it into the next."""
+"""How one round turns the state of a simulated run into the next."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,18 +21,15 @@ from tacit.algorithms.trust import Travel
 from tacit.client.cohort import Cohort
 from tacit.client.gradient_table import has_past
 from tacit.client.grams import Grams
-from tacit.compress import Identity
-from tacit.engine.checkpoint import Checkpoint
-from tacit.engine.history import History, HistoryRow
+from tacit.engine.history import HistoryRow
 from tacit.engine.mapped_memory import mapped_zeros
 from tacit.engine.objective import evaluate
 from tacit.engine.plan import Plan, encoding_of
+from tacit.engine.pooled import add_messages, pooled_std, sent_as_they_are, with_pooled_noise
 from tacit.engine.round import (
     POINT,
     ClientState,
-    ServerState,
     broadcast,
-    client_round,
     client_start,
     opened_sum,
     server_round,
@@ -40,34 +37,17 @@ from tacit.engine.round import (
     shared_coordinates,
     summands,
 )
+from tacit.engine.simulation_state import SimulationState
 from tacit.engine.together import WHOLE, Division
 from tacit.errors import DivergedError, RequestError
 from tacit.federation import Federation
-from tacit.noise.gaussian import gaussian_rows
-from tacit.noise.randomness import Generators, Purpose, Randomness
+from tacit.noise.randomness import Purpose, Randomness
 from tacit.privacy.promises.terms import Unit
 from tacit.state import State
 from tacit.sums.encoding import Encoding
 
 CHUNK_BYTES = 2**27
 """Largest chunk, however much memory there is: larger chunks are no faster."""
-
-
-@dataclass(frozen=True)
-class SimulationState:
-    """The whole state of a run after `round` rounds."""
-
-    round: int
-    clients: ClientState
-    server: ServerState
-    releases: Tensor
-    """(clients,) int64: the number of rounds in which each client took part"""
-    uplink_bits: int = 0
-    evaluations: float = 0.0
-    signal_to_noise: float | None = None
-    """signal-to-noise ratio of the newest round, if it was measured"""
-    history: History = field(default_factory=History)
-    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -138,8 +118,7 @@ class Simulation:
         if pooled is not None:
             multipliers = torch.zeros_like(multipliers)
         at = shared_coordinates(self.algorithm, length, state.round, self.randomness)
-        # Without noise of their own, and sent as they are, messages need not be written out.
-        plain = pooled is not None and isinstance(getattr(self.algorithm.uplink, "compressor", None), Identity)
+        quick = pooled is not None and sent_as_they_are(self.algorithm.uplink)
         if self._encoding is not None:
             total, clients = self._encoded_sum(sent, cohort, clients, state.round, at)
         else:
@@ -148,12 +127,9 @@ class Simulation:
             for row, group in zip(sums, own, strict=True):
                 for members in self._chunks(group):
                     part = self._part(members, state.round)
-                    quick = work.summed(sent[POINT], replace(part, told=sent)) if plain else None
-                    if quick is not None:
-                        row += quick.to(row)
-                        continue
-                    packets, clients = client_round(self.algorithm, sent, part, clients, multipliers[members])
-                    packets.add_sum_to(row)
+                    clients = add_messages(
+                        self.algorithm, sent, part, clients, multipliers[members], row, quick=quick
+                    )
             total = self.division.added(sums)
         if trust.charges_everyone:
             # How many clients took part is secret, so the expected number is reported.
@@ -162,7 +138,7 @@ class Simulation:
             multiplier, bound = float(self.calibration.noise_multipliers[0]), work.bound.norm(work.model.dim)
             total = trust.top_up(total, multiplier, bound, len(cohort), state.round, self.randomness)
         if pooled:
-            total = self._with_pooled_noise(total, pooled, at, state.round)
+            total = with_pooled_noise(total, pooled, at, state.round, self.randomness)
         if not bool(torch.isfinite(total).all()):
             raise DivergedError(f"round {state.round}: the messages are no longer finite; use a smaller step")
         server = server_round(
@@ -189,15 +165,13 @@ class Simulation:
     def _pooled_std(self, cohort: Tensor, multipliers: Tensor) -> float | None:
         """The noise of the sum, if only sums are seen: it is then drawn at once, instead of share by share.
 
-        A sum of independent Gaussian shares is one Gaussian of their total variance, and nothing between the
-        noise and the sum depends on single shares. Shares on a lattice are drawn one by one.
+        Shares on a lattice are drawn one by one.
         """
         work = self.algorithm.work
         if self.algorithm.travel is not Travel.SUMMED or work.noise.secret or self._encoding is not None:
             return None
-        weights, sizes = self.federation.weights, self.federation.sizes[cohort]
-        stds = work.noise_stds(sizes, multipliers[cohort]).double()
-        return float(torch.linalg.vector_norm(stds if weights is None else stds * weights[cohort].double()))
+        weights = None if self.federation.weights is None else self.federation.weights[cohort]
+        return pooled_std(work, self.federation.sizes[cohort], multipliers[cohort], weights)
 
     @cached_property
     def _encoding(self) -> Encoding | None:
@@ -222,12 +196,6 @@ class Simulation:
         assert total is not None, "a sum has at least two clients"
         weight = len(cohort) if federation.weights is None else float(federation.weights[cohort].sum())
         return opened_sum(self.algorithm, sent, encoding.decode(total), weight, at), clients
-
-    def _with_pooled_noise(self, total: Tensor, std: float, at: Tensor | None, round: int) -> Tensor:
-        number = len(total) if at is None else len(at)
-        generators = Generators(self.randomness, Purpose.NOISE, round=round)
-        noise = gaussian_rows(torch.tensor([std], dtype=torch.float64), number, generators)[0].to(total.device)
-        return total + noise if at is None else total.index_add(0, at.to(total.device), noise)
 
     def _expected(self, cohort: int) -> tuple[int, float]:
         """Bits and record gradients of a round in expectation over secret coins."""
@@ -345,46 +313,3 @@ class Simulation:
     def ledger_header(self) -> dict[str, Any]:
         """The header of the ledger: who releases what, with which noise."""
         return {"version": __version__, **self.calibration.facts(self.federation)}
-
-    def to_checkpoint(self, state: SimulationState, fingerprint: str) -> Checkpoint:
-        """The whole state, as named tensors and plain values."""
-        parts = {
-            "work": state.clients.work,
-            "uplink": state.clients.uplink,
-            "update": state.server.update,
-            "server_uplink": state.server.uplink,
-            "run": {"releases": state.releases},
-        }
-        tensors = {f"{part}.{name}": t for part, named in parts.items() for name, t in named.items()}
-        facts = {
-            "uplink_bits": state.uplink_bits,
-            "evaluations": state.evaluations,
-            "signal_to_noise": state.signal_to_noise,
-            "history": state.history.to_list(),
-            "seconds": state.seconds,
-        }
-        return Checkpoint(state.round, fingerprint, tensors, facts)
-
-    def from_checkpoint(self, saved: Checkpoint) -> SimulationState:
-        """The inverse of `to_checkpoint`."""
-        device = self.federation.features.device
-        parts: dict[str, dict[str, Tensor]] = {
-            name: {} for name in ("work", "uplink", "update", "server_uplink", "run")
-        }
-        on_cpu = ("keys", "releases")
-        of_messages = ("uplink", "server_uplink")
-        for full_name, tensor in saved.tensors.items():
-            part, _, name = full_name.partition(".")
-            stays = name.endswith(on_cpu) or part in of_messages
-            parts[part][name] = tensor if stays else tensor.to(device)
-        return SimulationState(
-            round=saved.round,
-            clients=ClientState(parts["work"], parts["uplink"]),
-            server=ServerState(parts["update"], parts["server_uplink"]),
-            releases=parts["run"]["releases"],
-            uplink_bits=saved.facts["uplink_bits"],
-            evaluations=saved.facts["evaluations"],
-            signal_to_noise=saved.facts["signal_to_noise"],
-            history=History.from_list(saved.facts["history"]),
-            seconds=saved.facts["seconds"],
-        )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -133,14 +133,16 @@ def _check_task(name: str, entry: ModelEntry, federation: Federation) -> None:
         )
 
 
-def _imported(name: str) -> ModuleType:
-    """A module by name. The current directory counts, as for `python -m`: installed commands do not add it."""
+@contextlib.contextmanager
+def _current_directory_importable() -> Iterator[None]:
+    """Modules in the current directory can be imported, after all others: installed commands do not add it."""
     here = str(Path.cwd())
     if here in sys.path or "" in sys.path:
-        return importlib.import_module(name)
+        yield
+        return
     sys.path.append(here)
     try:
-        return importlib.import_module(name)
+        yield
     finally:
         sys.path.remove(here)
 
@@ -148,7 +150,8 @@ def _imported(name: str) -> ModuleType:
 def _from_entry_point(path: str, federation: Federation, settings: dict[str, Any]) -> Model:
     module_name, _, attribute = path.partition(":")
     try:
-        factory = getattr(_imported(module_name), attribute)
+        with _current_directory_importable():
+            factory = getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise RequestError(f"model 'module:{path}' cannot be loaded: {error}") from error
     settings = dict(settings)
@@ -156,7 +159,7 @@ def _from_entry_point(path: str, federation: Federation, settings: dict[str, Any
 
     def make(seed: int) -> nn.Module:
         # The factory draws from PyTorch's generator. A fixed seed gives every process the same frozen weights.
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), _current_directory_importable():
             torch.manual_seed(seed)
             made = factory(**settings)
         if not isinstance(made, nn.Module):

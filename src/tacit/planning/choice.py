@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from statistics import mean
+from statistics import mean, variance
 from typing import Any
 
 from tacit.algorithms.prospect import prospect
@@ -49,6 +49,9 @@ OPTIONS = (
 
 ABOUT_EQUAL = 0.01
 """Scores this far behind the best, a point of accuracy or a hundredth of an error, are no reason to choose."""
+
+CHANCE = 2.0
+"""Nor are scores closer than this many standard errors of their difference, as seen in the trials themselves."""
 
 REPEATS = 3
 """Seeds of a trial, if a round costs little."""
@@ -216,7 +219,7 @@ def _synthetic(recipe: Recipe, real: Federation) -> Federation:
 
 def _tried(candidates: Sequence[Candidate], synthetic: Federation) -> list[Candidate]:
     """The candidates with their mean metrics on synthetic records, best first."""
-    scored = []
+    scored, variances = [], []
     for candidate in candidates:
         plan = make_plan(candidate.recipe, federation=synthetic)
         cheap = synthetic.records * plan.algorithm.work.model.dim <= CHEAP
@@ -228,17 +231,22 @@ def _tried(candidates: Sequence[Candidate], synthetic: Federation) -> list[Candi
         except DivergedError:
             continue
         scored.append(replace(candidate, score=mean(metrics)))
+        variances.append(variance(metrics) / len(metrics) if len(metrics) > 1 else 0.0)
     if not scored:
         raise RequestError("all candidates that were tried diverged on synthetic records; allow others")
-    return _ranked(scored, smaller_is_better=synthetic.classes is None)
+    chance = CHANCE * math.sqrt(2 * mean(variances))
+    return _ranked(scored, chance, smaller_is_better=synthetic.classes is None)
 
 
-def _ranked(scored: Sequence[Candidate], *, smaller_is_better: bool) -> list[Candidate]:
-    """By score; those about as good as the best by predicted excess, since few trials cannot tell them apart."""
+def _ranked(scored: Sequence[Candidate], chance: float, *, smaller_is_better: bool) -> list[Candidate]:
+    """By score; those about as good as the best by predicted excess, since few trials cannot tell them apart.
+
+    `chance` is how far apart the scores of two equally good candidates may well be.
+    """
     sign = 1 if smaller_is_better else -1
     ordered = sorted(scored, key=lambda candidate: sign * (candidate.score or 0.0))
     best = ordered[0].score or 0.0
-    near = ABOUT_EQUAL * (abs(best) if smaller_is_better else 1.0)
+    near = max(ABOUT_EQUAL * (abs(best) if smaller_is_better else 1.0), chance)
     alike = [candidate for candidate in ordered if abs((candidate.score or 0.0) - best) <= near]
     # What a client's own noise does to its local steps is in no prediction.
     alike.sort(key=lambda candidate: ("local_steps" in candidate.recipe.algorithm_settings, candidate.excess))

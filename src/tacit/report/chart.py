@@ -12,6 +12,8 @@ _WIDTH, _HEIGHT = 360, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 48, 10, 22, 40
 _DASHES = ("", "6 3", "2 3", "8 3 2 3")
 _COLOURS = 6
+_LINE_CHARACTERS = 52
+"""What fits on one line of a chart."""
 MOST_ROWS = 60
 """The most rows of a chart of intervals."""
 
@@ -104,11 +106,11 @@ def interval_chart(rows: Sequence[Interval], label: str, *, fixed: tuple[float, 
         parts.append(_text_at(x, height - 16, _number(tick), anchor))
     for index, row in enumerate(rows):
         y = 40 * index + 16
-        parts.append(_text_at(8, y, row.name if len(row.name) <= 22 else f"{row.name[:21]}…", "start"))
         shown = "unknown" if row.value is None else f"{row.value:.4g}"
         if row.low is not None and row.high is not None:
             shown += f" ({row.low:.3g} to {row.high:.3g})"
             parts.append(f'<path class="whisker" d="M{place(row.low):.1f} {y + 13}H{place(row.high):.1f}"/>')
+        parts.append(_text_at(8, y, _fitted(row.name, _LINE_CHARACTERS - len(shown)), "start"))
         parts.append(_text_at(_WIDTH - 8, y, shown, "end"))
         if row.value is not None:
             parts.append(f'<circle cx="{place(row.value):.1f}" cy="{y + 13}" r="4.5"/>')
@@ -138,6 +140,15 @@ def _ticks(values: Sequence[float]) -> list[float]:
     step = next(s * power for s in (1, 2, 5, 10) if s * power >= rough * (1 - 1e-9))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [round(k * step, 12) for k in range(first, last + 1)]
+
+
+def _fitted(name: str, room: int) -> str:
+    """A name in so many characters: both ends, because the end often tells names apart.
+
+    >>> _fitted("accelerated-mb-sgd, epsilon 0.5", 26)
+    'accelerated-mb-s…silon 0.5'
+    """
+    return name if len(name) <= room else f"{name[: room - 10]}…{name[-9:]}"
 
 
 def _number(value: float) -> str:

@@ -69,12 +69,22 @@ def comparison_page(
         sections.append(Section("What was taken as public", public_blocks(public)))
     sections.append(Section("How to repeat it", repeat_blocks(repeat)))
     seeds = max(len(summaries) for _, summaries, _ in finished)
+    algorithms = len({row["algorithm"] for row in table})
     return render_page(
-        f"{len(entries)} algorithms on {first['data']}" if len(entries) > 1 else f"Comparison on {first['data']}",
+        f"{algorithms} algorithms on {first['data']}" if algorithms > 1 else f"Comparison on {first['data']}",
         f"A simulation of {first['clients']} clients, {seeds} seed{'s' if seeds > 1 else ''} each. Made by "
         "tacit.",
         sections,
     )
+
+
+def label(row: Mapping[str, Any]) -> str:
+    """What a row of the table is called: the algorithm, and the value of the setting that is varied.
+
+    >>> label({"algorithm": "cdp-sgd", "at": {"epsilon": 1}})
+    'cdp-sgd, epsilon 1'
+    """
+    return str(row["algorithm"]) + "".join(f", {_last(key)} {value}" for key, value in row.get("at", {}).items())
 
 
 def _promises(entries: Sequence[Entry], *, tuned: bool) -> list[Block]:
@@ -85,7 +95,7 @@ def _promises(entries: Sequence[Entry], *, tuned: bool) -> list[Block]:
             promise = plain_promise(first["epsilon"], first["delta"], unit_of(first), first["adversary"])
             said = (*strength(first["epsilon"]), promise)
         alike.setdefault(said, []).append(name)
-    lines = [(tone, f"{', '.join(names)}: {word}.", promise) for (tone, word, promise), names in alike.items()]
+    lines = [(tone, f"{'; '.join(names)}: {word}.", promise) for (tone, word, promise), names in alike.items()]
     together = (
         "Each promise is that of one run alone. All runs used the same records, so together they cost more. "
         "Compare algorithms on public records, not on those that you want to protect."
@@ -118,16 +128,18 @@ def _result(entries: Sequence[Entry], metric: str) -> list[Block]:
 
 
 def _table(rows: Sequence[Mapping[str, Any]], metric: str) -> SortableTable:
-    columns = ("algorithm", "seeds", "epsilon", f"test {metric}", "sent per client", "rounds", "tuned to")
+    tuned = any(row["tuned"] for row in rows)
+    last = ("tuned to",) if tuned else ()
+    columns = ("algorithm", "seeds", "epsilon", f"test {metric}", "sent per client", "rounds", *last)
     told = tuple(
         (
-            row["algorithm"] + "".join(f", {_last(key)} {value}" for key, value in row.get("at", {}).items()),
+            label(row),
             row["seeds"],
             "not private" if row["privacy"] == "none" else None if (e := row["epsilon"]) is None else round_up(e),
             row["test_metric"],
             None if (bits := row["uplink_bits_per_client"]) is None else in_bytes(bits),
             row["rounds"],
-            ", ".join(f"{_last(key)} {value}" for key, value in row["tuned"].items()) or None,
+            *([", ".join(f"{_last(key)} {value}" for key, value in row["tuned"].items())] if tuned else []),
         )
         for row in rows
     )

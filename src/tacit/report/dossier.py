@@ -229,7 +229,11 @@ def _terms(silo: Mapping[str, Any], signed: Mapping[str, Mapping[str, Any]]) -> 
 
 def _public(signed: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
     named = dict.fromkeys(what for silo in signed.values() for what in silo["public"])
-    return (*named, "the job: all settings, the names of the silos and their keys", "who took part, and when")
+    return (
+        *named,
+        "the job: all settings, the schema (columns, ranges, categories) if any, the silos' names and keys",
+        "who took part, and when",
+    )
 
 
 def _not_protected(silo: Mapping[str, Any]) -> tuple[str, ...]:

@@ -41,9 +41,12 @@ def evaluation_blocks(told: Told) -> list[Block]:
         blocks += [_gaps(pooled["groups"]), Charts(tuple(_group_charts(pooled["groups"], asked)))]
     if shown := [bin for bin in pooled["reliability"] if bin[2]["value"] is not None]:
         words = (
-            "how often the label was 1 (with more than two classes: the prediction was right) among records "
-            "whose predicted probability was in the range at the left. It should be in that range, too."
+            "Are the probabilities right? Each row: among records whose predicted probability (of the second "
+            "class; with more than two classes, of the prediction) was in the range at the left, how often it "
+            "came true. The share should lie in that range, too."
         )
+        if hidden := len(pooled["reliability"]) - len(shown):
+            words += f" Noise hides {hidden} of {len(pooled['reliability'])} ranges; they are not shown."
         rows = [_interval(f"{low:g} to {high:g}", one) for low, high, one in shown]
         blocks.append(Charts(((interval_chart(rows, "reliability", fixed=(0.0, 1.0)), words),)))
     meaning = (

@@ -38,6 +38,8 @@ NOT_COVERED = (
     "measured on them without noise. The promise above does not cover them. Leave this section out of what you "
     "pass on if the records are real."
 )
+NO_PROTECTION = 50
+"""From this epsilon on, pages call a promise none: exp(50) rules nothing out."""
 _OUTLOOKS = {"clear": ("good", "Enough signal"), "noisy": ("fair", "Noisy"), "hidden": ("bad", "Hidden by noise")}
 
 
@@ -135,19 +137,24 @@ def unit_of(summary: Summary) -> str:
     return protected_unit(summary["unit"], summary.get("public", ()))
 
 
-def shown_epsilon(epsilon: float | None) -> float | int | str:
-    """An epsilon rounded up to three digits, or words if nothing is promised."""
+def shown_epsilon(epsilon: float | None) -> float | str:
+    """An epsilon rounded up to three digits, or words if it promises nothing.
+
+    >>> shown_epsilon(3.9991), shown_epsilon(803_911.8), shown_epsilon(None)
+    (4.0, 'no protection (804,000)', 'no protection')
+    """
     if epsilon is None:
-        return "nothing promised"
+        return "no protection"
     up = round_up(epsilon)
-    return int(up) if up >= 1000 else up
+    return f"no protection ({up:,.0f})" if up >= NO_PROTECTION else up
 
 
 def public_blocks(summary: Summary) -> list[Block]:
     """What the promise takes as known to everybody."""
+    described = ", and the schema: columns, ranges, categories and classes" if summary.get("schema") else ""
     return [
         Paragraph(("The promise does not protect these; it takes them as known to everybody:",)),
-        Paragraph((*summary.get("public", ()), "the recipe, which is every setting of the run")),
+        Paragraph((*summary.get("public", ()), f"the recipe, which is every setting of the run{described}")),
     ]
 
 
@@ -228,8 +235,8 @@ def _sent(first: Summary) -> tuple[tuple[str, Any], ...]:
         ("by each client, in all", in_bytes(each)),
         ("by each client, per round", in_bytes(each // max(1, first["rounds"]))),
         ("by all clients", in_bytes(total)),
-        ("compressed by", first["compressor"]),
-        ("without compression, per message", in_bytes(32 * first["dim"])),
+        ("compressed by", "nothing" if first["compressor"] == "identity" else first["compressor"]),
+        ("the model as it is, for comparison", in_bytes(32 * first["dim"])),
     )
 
 

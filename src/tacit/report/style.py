@@ -20,10 +20,16 @@ figure{margin:1rem 0}figure img{max-width:100%;height:auto;background:#fff;borde
 @media (max-width:40rem){figure img{max-width:none}}
 summary{max-width:46rem;cursor:pointer}
 figcaption,caption{color:var(--soft);font-size:.9rem;text-align:left}caption{padding:.3rem 0}
-.wide{overflow-x:auto;margin:1rem 0}
+/* A shadow at the edge says that there is more to scroll to. */
+.wide{overflow-x:auto;margin:1rem 0;background:
+linear-gradient(to right,var(--paper) 40%,transparent) 0 0/2.5rem 100% no-repeat local,
+linear-gradient(to left,var(--paper) 40%,transparent) 100% 0/2.5rem 100% no-repeat local,
+linear-gradient(to right,var(--line),transparent) 0 0/.8rem 100% no-repeat scroll,
+linear-gradient(to left,var(--line),transparent) 100% 0/.8rem 100% no-repeat scroll}
 table{border-collapse:collapse;font-size:.88rem;font-variant-numeric:tabular-nums}
 th,td{border-bottom:1px solid var(--line);padding:.25rem .6rem;text-align:left;white-space:nowrap}
-td.number{text-align:right}td.long{white-space:normal;min-width:16rem}
+td.number{text-align:right}td.long{white-space:normal;min-width:16rem;overflow-wrap:anywhere}
+@media (max-width:40rem){th,td{white-space:normal;padding:.25rem .35rem}td.long{min-width:11rem}}
 a{color:var(--mark)}
 th button{font:inherit;font-weight:600;color:inherit;background:none;border:0;padding:.2rem 0;cursor:pointer}
 th button::after{content:" \\2195";color:var(--soft)}
@@ -37,11 +43,14 @@ dt{color:var(--soft)}dd{margin:0 0 .35rem;overflow-wrap:anywhere}
 @media (max-width:40rem){dl{display:block}dd{margin-bottom:.7rem}}
 .field{border-bottom:1px solid var(--soft);min-height:1.9em;padding:.1rem .2rem}
 ul.marked{list-style:none;padding:0}ul.marked li{margin:.35rem 0}
-pre{background:var(--box);padding:.7rem .9rem;overflow-x:auto;font-size:.85rem;border-radius:4px;max-width:100%}
+pre{background:var(--box);padding:.7rem .9rem;font-size:.85rem;border-radius:4px;max-width:100%;
+white-space:pre-wrap;overflow-wrap:anywhere}
 .charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,20rem),1fr));gap:1rem 2rem}
 .charts figure{margin:.5rem 0;max-width:30rem}
 svg.chart{display:block;width:100%;height:auto}
-svg.chart text{font:12px system-ui,sans-serif;fill:var(--ink)}
+/* The outline keeps grid lines from striking words through. */
+svg.chart text{font:12px system-ui,sans-serif;fill:var(--ink);
+paint-order:stroke;stroke:var(--paper);stroke-width:5px;stroke-linejoin:round}
 svg.chart .grid{stroke:var(--line);fill:none}
 svg.chart polyline{fill:none;stroke:currentColor;stroke-width:2}
 svg.chart polygon{fill:currentColor;fill-opacity:.18}
@@ -52,10 +61,9 @@ svg.chart .whisker{stroke:var(--c0);stroke-width:3;fill:none;stroke-linecap:roun
 @media print{:root{--ink:#000;--soft:#444;--line:#bbb;--paper:#fff;--box:#fff;--mark:#000;
 --good:#0b6b3a;--fair:#8a5a00;--bad:#b3261e;
 --c0:#0072b2;--c1:#b84a00;--c2:#007a58;--c3:#a8447f;--c4:#8a6d00;--c5:#000}
-body{font-size:10.5pt}main{max-width:none;padding:0}.wide{overflow:visible}
+body{font-size:10.5pt}main{max-width:none;padding:0}.wide{overflow:visible;background:none}
 .verdict{border:1px solid var(--line);border-left:.4rem solid var(--tone)}
 th,td{white-space:normal}th button::after{content:""!important}
-pre{white-space:pre-wrap;overflow-wrap:anywhere}
 figure,.verdict,tr,dd,li{break-inside:avoid}h2{break-after:avoid}}
 """
 

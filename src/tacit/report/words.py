@@ -71,8 +71,8 @@ def plain_meaning(epsilon: float, delta: float, unit: str) -> str:
 
     >>> print(plain_meaning(1.0, 1e-5, "record"))
     Suppose that somebody knows everything except which of two equally likely versions of one record was
-    used. After seeing everything that was sent, they guess right at most 74% of the time; a coin would be
-    right half the time.
+    used. After seeing everything that was sent, they guess right at most 74% of the time, even in the worst
+    case; a coin would be right half the time.
     """
     odds = math.exp(-epsilon)
     share = min(1.0, (1 + delta * odds) / (1 + odds))
@@ -81,8 +81,8 @@ def plain_meaning(epsilon: float, delta: float, unit: str) -> str:
     shown = f"{100 - 100 * _rounded_down(wrong):.12g}" if wrong > 1e-9 else "100"
     return (
         f"Suppose that somebody knows everything except which of two equally likely versions of {_THING[unit]} "
-        f"was used. After seeing everything that was sent, they guess right at most {shown}% of the time; a coin "
-        "would be right half the time."
+        f"was used. After seeing everything that was sent, they guess right at most {shown}% of the time, even "
+        "in the worst case; a coin would be right half the time."
     )
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field, replace
-from typing import Self
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from tacit.errors import RequestError, known_step, positive
+from tacit.errors import RequestError, positive
 from tacit.schedules import Constant, Schedule
-from tacit.server.self_tuned import Prospect, average_in
 from tacit.state import State
 
 
@@ -31,40 +28,18 @@ class Adaptive:
     tensor([-0.1000,  0.1000])
     """
 
-    step_size: float | None
-    """None if it is derived from the noise; `tacit.plan` then fills it in"""
+    step_size: float
     beta_1: float = 0.9
     beta_2: float = 0.99
     kappa: float = 1e-3
     schedule: Schedule = field(default_factory=Constant)
-    averaged: bool = False
-    """whether the model is an average of all points, with more weight on later ones, instead of the last point"""
 
     def __post_init__(self) -> None:
-        if self.step_size is not None:
-            positive("step", self.step_size)
+        positive("step", self.step_size)
         positive("kappa", self.kappa)
         for name, value in (("beta_1", self.beta_1), ("beta_2", self.beta_2)):
             if not 0 <= value < 1:
                 raise RequestError(f"{name} must be at least 0 and below 1, not {value!r}")
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the step is still to be derived from the noise."""
-        return self.step_size is None
-
-    def settled(self, prospect: Prospect) -> Self:
-        """The same update; without a step, it gets one whose total travel over all rounds suits the noise.
-
-        `kappa` is raised to the noise that remains in u, so that coordinates with noise only are not amplified.
-        """
-        if self.step_size is not None:
-            return self
-        momentum_noise = prospect.noise_std * math.sqrt((1 - self.beta_1) / (1 + self.beta_1))
-        kappa = max(self.kappa, 3 * momentum_noise)
-        factors = sum(self.schedule.factor(t) for t in range(prospect.rounds))
-        pace = min(prospect.travel(), prospect.distance * prospect.score_range) / (factors * prospect.length)
-        return replace(self, step_size=2 * kappa * pace, kappa=kappa, averaged=True)
 
     def init(self, point: Tensor) -> State:
         """The point, u_{-1} and v_{-1}."""
@@ -72,7 +47,6 @@ class Adaptive:
             "point": point,
             "movement": torch.zeros_like(point),
             "squares": torch.full_like(point, self.kappa**2),
-            **({"average": point.double()} if self.averaged else {}),
         }
 
     def broadcast(self, state: State, round: int) -> State:
@@ -82,10 +56,9 @@ class Adaptive:
         """One move, with a separate step size for each coordinate."""
         movement = self.beta_1 * state["movement"] + (1 - self.beta_1) * direction
         squares = self.beta_2 * state["squares"] + (1 - self.beta_2) * movement.square()
-        step = known_step(self.step_size) * self.schedule.factor(round)
+        step = self.step_size * self.schedule.factor(round)
         point = state["point"] - step * movement / (squares.sqrt() + self.kappa)
-        moved = {"point": point, "movement": movement, "squares": squares}
-        return {**moved, "average": average_in(state["average"], point, round)} if self.averaged else moved
+        return {"point": point, "movement": movement, "squares": squares}
 
     def output(self, state: State) -> Tensor:
-        return state["average"].to(state["point"].dtype) if self.averaged else state["point"]
+        return state["point"]

@@ -60,6 +60,7 @@ class Prospect:
     distance : a public guess at the distance of a good model from the start, D.
     score_range : the range of the scores of a good model, in units of a typical residual. The curvature of the
         loss, for directions of length 1, is about score_range / distance.
+    open_ended : whether a good model may be much farther away, because the size of targets is not known.
     """
 
     dim: int
@@ -68,6 +69,7 @@ class Prospect:
     noise_std: float
     distance: float
     score_range: float
+    open_ended: bool = False
 
     def __post_init__(self) -> None:
         count("dim", self.dim)
@@ -183,11 +185,15 @@ class SelfTuned:
         hidden = 2 * math.sqrt(2 * known.dim) * variance * mean_share
 
         distance = math.sqrt(distance_squared)
+        # Directions that lead beyond the expected distance say that everything is larger: the travel, and the
+        # range over which the loss bends.
+        larger = max(1.0, distance / known.distance) if known.open_ended else 1.0
         least = max(_LEAST_SIGNAL * math.sqrt(round + 1) * noise * share, 1e-12 * known.length**2)
-        spread = known.travel() / (known.rounds * known.length)
+        spread = larger * known.travel() / (known.rounds * known.length)
         step = min(distance / math.sqrt(max(signal, least)), spread)
         if variance > 0:
-            step = min(step, max(_GREED * (left + hidden) / (variance * known.curvature), _LEAST_SHARE * spread))
+            greedy = _GREED * (left + hidden) * larger / (variance * known.curvature)
+            step = min(step, max(greedy, _LEAST_SHARE * spread))
 
         moved = self.projection.nearest(point - step * movement)
         numbers = {

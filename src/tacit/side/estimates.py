@@ -64,7 +64,8 @@ def mean_estimate(total: float, records: float, noise: tuple[float, float], reco
     value = total / records
     root = math.sqrt(max(0.0, (total * records) ** 2 - square * constant))
     low, high = ((total * records + sign * root) / square for sign in (-1, 1))
-    return Estimate(value, max(-0.5, min(low, value)), min(0.5, max(high, value)))
+    low, high = max(-0.5, min(low, value)), min(0.5, max(high, value))
+    return Estimate(value if high - low < 1 else None, low, high)
 
 
 def difference(one: Estimate, other: Estimate) -> Estimate:

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from tacit.federation import Federation
 from tacit.models.model import Model
-from tacit.noise.additive import LatticeGaussian, check_size
 from tacit.privacy.promises.guarantee import Target
 from tacit.side.estimates import Estimate, NoisySums, auc_estimate, difference, mean_estimate, mean_of
 from tacit.side.noisy_total import NoisyTotal
@@ -94,6 +93,13 @@ def evaluation_release(
     return NoisyMeans(held, f"evaluation {question} {scoring}", scoring.bound, 1, target, seed, scoring.dim)
 
 
+def evaluation_messages(
+    release: NoisyMeans, model: Model, point: Tensor, held: Federation, scoring: Scoring
+) -> Tensor:
+    """What every client sends about its records: (clients, dim) double."""
+    return release.messages(scoring.sums(model, point, held.batch()))
+
+
 def private_evaluation(
     model: Model,
     point: Tensor,
@@ -120,10 +126,7 @@ def private_evaluation(
         seed: for research; by default the noise is lattice noise from the operating system's entropy.
     """
     release = evaluation_release(scoring, held, name, target, seed)
-    if seed is None:
-        for records in held.sizes.tolist():
-            check_size(LatticeGaussian(), records)
-    messages = release.messages(scoring.sums(model, point, held.batch()))
+    messages = evaluation_messages(release, model, point, held, scoring)
     noise_std = release.noise_multiplier * release.bound
     return release.released(_read(scoring, messages, held, noise_std), "the limits between bins and groups")
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from tacit.errors import DataError, RequestError, count, positive
 from tacit.federation import Federation
 from tacit.federation_checks import describe_client
-from tacit.noise.additive import LatticeGaussian, Noise, SeededGaussian
+from tacit.noise.additive import LatticeGaussian, Noise, SeededGaussian, check_size
 from tacit.noise.randomness import Generators, Purpose, Randomness
 from tacit.privacy.accountant.calibrate import calibrate_noise
 from tacit.privacy.events import gaussian, repeated
@@ -116,6 +116,7 @@ class NoisyMeans:
 
         if sums.shape != (self.federation.clients, self.dim):
             raise RequestError(f"sums must have {self.dim} numbers for each client, not {tuple(sums.shape)}")
+        check_size(self._noise, int(self.federation.sizes.max()))
         clients = tuple(self.federation.ids.tolist())
         generators = Generators(self._randomness, Purpose.NOISE, clients, round=release)
         multipliers = torch.full((self.federation.clients,), self.noise_multiplier, dtype=torch.float64)

@@ -22,7 +22,7 @@ from tacit.engine.watch import Watcher
 from tacit.errors import RequestError, unknown_name
 from tacit.federation import Batch, Federation
 from tacit.sklearn.federated import Federated
-from tacit.sklearn.requests import AnyArray, budgets, default_delta, seed_and_noise
+from tacit.sklearn.requests import AnyArray, budgets, default_delta
 
 TASKS = ("classification", "regression")
 
@@ -95,20 +95,19 @@ class FederatedEstimator(Federated):
         self.schema = schema
         self.watchers = watchers
 
-    def _train(self, federation: Federation) -> Run:
+    def _recipe(self, labels: AnyArray, sizes: Sequence[int], seed: int, noise: str) -> Recipe:
         if self.task not in TASKS:
             raise unknown_name("task", str(self.task), TASKS)
         private = self.privacy != "none"
         # A promise to whole clients also protects how many records a client has.
-        sizes = [federation.clients] if self.privacy == "client" else federation.sizes.tolist()
-        seed, noise = seed_and_noise(self.random_state, private)
+        protected = [len(labels)] if self.privacy == "client" else sizes
         recipe = Recipe(
             algorithm=self.algorithm,
             data="custom",
             model=self.model,
             privacy=self.privacy,
-            epsilon=budgets(self.epsilon, self.clients_) if private else None,
-            delta=default_delta(self.delta, sizes) if private else None,
+            epsilon=budgets(self.epsilon, labels) if private else None,
+            delta=default_delta(self.delta, protected) if private else None,
             noise=noise,
             seed=seed,
         )
@@ -117,8 +116,10 @@ class FederatedEstimator(Federated):
             elsewhere = name.startswith("data") and name != "data.features"
             if name.replace("-", "_") in DECIDED_ELSEWHERE or elsewhere:
                 raise RequestError(f"settings holds {name!r}, which is an argument of the estimator or of fit")
-        made = make_plan(recipe.with_settings(settings), federation=federation)
-        return run_plan(made, watchers=self.watchers or ())
+        return recipe.with_settings(settings)
+
+    def _train(self, federation: Federation, recipe: Recipe) -> Run:
+        return run_plan(make_plan(recipe, federation=federation), watchers=self.watchers or ())
 
     def _keep(self, run: Run) -> None:
         self.model_ = replace(run.model, parameters=run.parameters.double())

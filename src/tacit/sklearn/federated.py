@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,13 +13,17 @@ from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from tacit.data.encode import Vector
 from tacit.data.schema import Schema
 from tacit.data.schema.encode import encode
+from tacit.data.schema.records import Learned
 from tacit.data.schema.values import table_values
+from tacit.engine.ranges import learner
+from tacit.engine.recipe import Recipe
 from tacit.engine.run import Run
 from tacit.errors import DataError, RequestError
 from tacit.federation import Federation
-from tacit.sklearn.requests import AnyArray, described, federate, federate_table, group
+from tacit.sklearn.requests import AnyArray, described, federate, federate_table, group, seed_and_noise
 
 UNPROTECTED = ("run_", "history_")
 """Attributes that contain records, or were computed from them without noise."""
@@ -35,7 +39,11 @@ class Federated(BaseEstimator):  # type: ignore[misc]
     schema: Schema | Path | str | None
 
     @abstractmethod
-    def _train(self, federation: Federation) -> Run:
+    def _recipe(self, labels: AnyArray, sizes: Sequence[int], seed: int, noise: str) -> Recipe:
+        """What is run, and the promise: for clients with these labels and numbers of records."""
+
+    @abstractmethod
+    def _train(self, federation: Federation, recipe: Recipe) -> Run:
         """Trains on these records."""
 
     @abstractmethod
@@ -59,23 +67,32 @@ class Federated(BaseEstimator):  # type: ignore[misc]
                 raise DataError(f"y must hold at least two classes, not one class: {self.classes_[0]!r}")
         self.clients_, positions = group(clients, len(X))
         classes = len(self.classes_) if classifies else None
-        return self._fitted(federate(X, y, self.clients_, positions, classes=classes))
+        drawn = seed_and_noise(self.random_state, self.privacy != "none")
+        return self._fitted(federate(X, y, self.clients_, positions, classes=classes), *drawn)
 
     def _fit_table(self, schema: Schema, X: Any, y: Any, clients: Any) -> Self:
         """Trains on a pandas frame that the schema describes; it may have a column for `clients`."""
         if schema.target.classed != is_classifier(self):
             raise RequestError(f"the schema's target is for task = {schema.target.task!r}; use another estimator")
-        federation, self.schema_ = federate_table(X, y, clients, schema)
+        seed, noise = seed_and_noise(self.random_state, self.privacy != "none")
+
+        def learn(who: Federation, numbers: Vector, schema: Schema) -> Learned:
+            promised = self._recipe(np.array(who.names), who.sizes.tolist(), seed, noise)
+            return learner(promised, once=True)(who, numbers, schema)
+
+        federation = federate_table(X, y, clients, schema, learn)
+        assert federation.schema is not None, "records of a table have its schema"
+        self.schema_ = federation.schema
         self.clients_ = np.array(federation.names)
         if schema.target.classed:
             names = np.array(schema.target.classes)
             kind = np.asarray(y).dtype
             self.classes_ = names.astype(kind) if kind.kind in "iuf" else names
         self.n_features_in_, self.feature_names_in_ = X.shape[1], np.array(X.columns, dtype=object)
-        return self._fitted(federation)
+        return self._fitted(federation, seed, noise)
 
-    def _fitted(self, federation: Federation) -> Self:
-        run = self._train(federation)
+    def _fitted(self, federation: Federation, seed: int, noise: str) -> Self:
+        run = self._train(federation, self._recipe(self.clients_, federation.sizes.tolist(), seed, noise))
         self.run_, self.history_, self.guarantee_ = run, run.history.frame, run.guarantee
         self.n_iter_ = run.rounds
         self._keep(run)

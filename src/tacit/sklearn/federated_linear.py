@@ -27,7 +27,7 @@ from tacit.models.persons import PersonModel
 from tacit.models.registry import build_model, default_model
 from tacit.server.accelerated import Stage
 from tacit.sklearn.federated import Federated
-from tacit.sklearn.requests import AnyArray, budgets, default_delta, seed_and_noise
+from tacit.sklearn.requests import AnyArray, budgets, default_delta
 
 
 class FederatedLinear(Federated):
@@ -73,21 +73,18 @@ class FederatedLinear(Federated):
         self.schema = schema
         self.watchers = watchers
 
-    def _train(self, federation: Federation) -> Run:
+    def _recipe(self, labels: AnyArray, sizes: Sequence[int], seed: int, noise: str) -> Recipe:
         if self.privacy not in ("record", "none"):
             raise unknown_name("privacy", str(self.privacy), ["record", "none"])
         if self.rounds is not None:
             count("rounds", self.rounds)
-        settings = {"ridge": float(self.alpha), "intercept": bool(self.fit_intercept)}
         private = self.privacy == "record"
-        seed, noise = seed_and_noise(self.random_state, private)
-        if not private:
-            return self._without_noise(federation.weighted(self.weights), settings, seed)
-        recipe = Recipe(
+        return Recipe(
             algorithm="noisy-mb-sgd",
             data="custom",
-            epsilon=budgets(self.epsilon, self.clients_),
-            delta=default_delta(self.delta, federation.sizes.tolist()),
+            privacy=self.privacy,
+            epsilon=budgets(self.epsilon, labels) if private else None,
+            delta=default_delta(self.delta, sizes) if private else None,
             noise=noise,
             seed=seed,
             rounds=self.rounds,
@@ -95,10 +92,14 @@ class FederatedLinear(Federated):
             trust=self.trust,
             quorum=self.quorum,
             colluding=self.colluding,
-            model_settings=settings,
+            model_settings={"ridge": float(self.alpha), "intercept": bool(self.fit_intercept)},
         ).with_algorithm_settings(clip_norm=self.clip_norm)
-        made = make_plan(recipe, federation=federation.weighted(self.weights))
-        return simulate(made, watchers=self.watchers or ())
+
+    def _train(self, federation: Federation, recipe: Recipe) -> Run:
+        federation = federation.weighted(self.weights)
+        if recipe.privacy == "none":
+            return self._without_noise(federation, recipe.model_settings, recipe.seed)
+        return simulate(make_plan(recipe, federation=federation), watchers=self.watchers or ())
 
     def _without_noise(self, federation: Federation, settings: dict[str, Any], seed: int) -> Run:
         """Accelerated descent with the step that the largest record allows: nothing is promised."""

@@ -59,6 +59,8 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinear):  # type: ig
         with the same number share their noise, including those of a grid search: together they are not private.
     schema : the public description of a table (`tacit.Schema`), or the path of one. X is then a pandas frame with
         the columns that it describes, prepared by it alone; y has the target's own values, and predictions too.
+        Ranges that it leaves open (`range = "learn"`) are learned privately in `fit` and charged to the promise;
+        `schema_` has them.
     watchers : logs such as `tacit.CsvLog`, or other `tacit.Watcher`s, that are told what happens in a fit.
 
     Attributes

@@ -15,10 +15,11 @@ import pandas as pd
 from sklearn.utils import check_random_state
 
 from tacit.data.schema import Schema
-from tacit.data.schema.records import TableSource
+from tacit.data.schema.records import Learn, TableSource
 from tacit.data.schema.records import federate as federate_tables
 from tacit.errors import DataError, RequestError, positive
 from tacit.federation import Federation
+from tacit.privacy.promises.terms import CLASS_LABELS
 
 AnyArray = npt.NDArray[Any]
 
@@ -55,7 +56,7 @@ def federate(
     federation = Federation.from_arrays(
         X, y, positions, classes=classes, task="regression" if classes is None else "classification"
     )
-    peeks = () if classes is None else ("which class labels occur",)
+    peeks = () if classes is None else (CLASS_LABELS,)
     return dataclasses.replace(federation, names=tuple(map(str, labels)), peeks=peeks)
 
 
@@ -66,8 +67,8 @@ def described(schema: Schema | Path | str) -> Schema:
     return said
 
 
-def federate_table(X: Any, y: Any, clients: Any, schema: Schema) -> tuple[Federation, Schema]:
-    """The records of a frame that its schema describes, and the schema as it was used; nothing is held back."""
+def federate_table(X: Any, y: Any, clients: Any, schema: Schema, learn: Learn) -> Federation:
+    """The records of a frame that its schema describes; nothing is held back. `learn` finds open ranges."""
     if not isinstance(X, pd.DataFrame):
         raise DataError("with a schema, X must be a pandas frame with the columns that it describes")
     frame = X.assign(**{schema.target.column: np.asarray(y)})
@@ -77,7 +78,7 @@ def federate_table(X: Any, y: Any, clients: Any, schema: Schema) -> tuple[Federa
         frame = frame.assign(**{CLIENT: labels[positions]})
         schema = dataclasses.replace(schema, client=CLIENT)
     alone = ONE_SILO if schema.client is None else None
-    return federate_tables([TableSource(frame, "X", alone)], schema), schema
+    return federate_tables([TableSource(frame, "X", alone)], schema, learn=learn)
 
 
 def budgets(epsilon: float | Mapping[Any, float] | None, labels: AnyArray) -> float | list[float]:

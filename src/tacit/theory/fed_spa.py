@@ -211,7 +211,7 @@ def longest_local_step(training: Training) -> float:
 def _differences(run: PlannedRun) -> tuple[str, ...]:
     """How the run differs from the assumptions of the theorem."""
     asked, gaps = run.asked, []
-    if asked.value("beta_1"):
+    if asked.value("beta_1") and asked.value("step") is not None:
         gaps.append(f"beta_1 = {asked.value('beta_1'):g}, but the theorem assumes beta_1 = 0, no momentum")
     if asked.value("schedule") != "constant":
         gaps.append(f"schedule = {asked.value('schedule')!r}, but the theorem assumes constant steps")

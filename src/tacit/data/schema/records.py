@@ -101,7 +101,7 @@ def federate(
     share = 0.0 if test is not None else schema.test_share
     train, held_back = _split(members, rows.persons, share, schema.test_seed)
     if schema.open:
-        ranges, charged = _learned(rows, train, schema, learn)
+        ranges, charged = _learned(rows, train, names, schema, learn)
         made = federate(sources, schema.closed(ranges), test=test, clients=clients, name=name)
         return replace(made, charged=charged, peeks=(*schema.peeks, *schema.units))
     features, targets, counts = _records(rows, train, schema)
@@ -176,15 +176,16 @@ def _open_numbers(open: tuple[str, ...], schema: Schema, values: Vector, targets
     return np.stack(columns, axis=1)
 
 
-def _learned(rows: _Prepared, train: Sequence[Vector], schema: Schema, learn: Learn | None) -> Learned:
+def _learned(
+    rows: _Prepared, train: Sequence[Vector], names: tuple[str, ...], schema: Schema, learn: Learn | None
+) -> Learned:
     """The open ranges. A person's number is the median of their rows."""
     import pandas as pd
 
     if learn is None:
         raise RequestError(
             f"the range of {', '.join(schema.open)} is open. Learning it privately must be charged to "
-            "a promise, as `tacit run` and `tacit compare` do. Here, all parties must know it before anything is "
-            "sent: give the range"
+            "a promise, as runs, comparisons, estimators and deployments do. Here there is none: give the range"
         )
     assert rows.open is not None, "an open schema has open numbers"
     numbers = [rows.open[part] for part in train]
@@ -194,7 +195,7 @@ def _learned(rows: _Prepared, train: Sequence[Vector], schema: Schema, learn: Le
         numbers = [pd.DataFrame(own).groupby(person).median().to_numpy() for own, person in each]
     sizes = [len(own) for own in numbers]
     blank = torch.zeros(sum(sizes), 1)
-    who = Federation(blank, blank[:, 0], torch.tensor(sizes), torch.arange(len(sizes)))
+    who = Federation(blank, blank[:, 0], torch.tensor(sizes), torch.arange(len(sizes)), names=names)
     return learn(who, np.concatenate(numbers), schema)
 
 

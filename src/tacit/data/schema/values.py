@@ -61,7 +61,7 @@ def target_values(frame: pd.DataFrame, target: Predicted, where: str) -> Vector:
     low, high = target.range or (0.0, 0.0)
     if target.task == "count" and bool(((numbers < 0) | (numbers != np.round(numbers))).any()):
         raise DataError(f"{name} is a count, but some values are not whole numbers of at least 0")
-    _check_unit(numbers, low, high, name, target.unit)
+    _check_unit(numbers, *(target.within or (low, high)), name, target.unit)
     scaled: Vector = (np.clip(numbers, low, high) - target.centre) / target.half
     return scaled
 
@@ -113,8 +113,10 @@ def _values(column: pd.Series[Any], said: Column, where: str, strict: bool) -> V
         raise DataError(
             f'{name} has a gap, first in row {row}: fill it, or set missing = "indicate" for this column'
         )
-    if strict and said.range is not None:
-        _check_unit(values, *said.range, name, said.unit)
+    # A learned range says nothing about units, and whoever chose it must not be told how many values lie outside:
+    # only its public limits are compared.
+    if strict and (public := said.within or said.range) is not None:
+        _check_unit(values, *public, name, said.unit)
     return values
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.deploy.flare.kits import settle_server
-from tacit.deploy.flare.processes import Keeper, kept_running, server_command, steward_command
+from tacit.deploy.flare.processes import Keeper, kept_running, last_lines, server_command, steward_command
 from tacit.deploy.flare.relay import listening, receive_frame, send_frame
 from tacit.deploy.notices import Notices
 from tacit.deploy.seam import Answer, Code, SiteError
@@ -31,9 +31,6 @@ FIRST_NOTICE_SECONDS = 10.0
 GRACE_SECONDS = 1
 """How long to wait for the slower silos of a round once a quorum has answered."""
 
-QUICK_DEATHS = 4
-"""How many times in a row a FLARE process may fail to start."""
-
 _SLACK_SECONDS = 10.0
 _PAUSE_SECONDS = 0.5
 _LOOK_SECONDS = 1.0
@@ -41,6 +38,10 @@ _LOOK_SECONDS = 1.0
 
 Seen = Callable[[tuple[str, ...]], None]
 """Called about every second with the silos that are connected."""
+
+
+Ended = Callable[[], Mapping[str, str]]
+"""Returns the parties of this machine whose processes have ended, each with the end of its output."""
 
 
 class EngineError(TacitError):
@@ -58,6 +59,8 @@ class FlareBackend:
     start_seconds: float = START_SECONDS
     notify: Callable[[str], None] = lambda text: None
     """called with who is missing, early and then at regular intervals"""
+    ended: Ended = dict
+    """parties that will not come back"""
     _sighting: dict[str, Any] = field(default_factory=dict)
     _controller: socket.socket | None = None
     _keepers: list[Keeper] = field(default_factory=list)
@@ -130,11 +133,24 @@ class FlareBackend:
                     engine += passed
                 if starved >= left:
                     return None, starved
-                hopeless = any(keeper.quick_deaths >= QUICK_DEATHS for keeper in self._keepers)
-                if hopeless or engine >= self.start_seconds:
+                self._raise_if_something_died()
+                if engine >= self.start_seconds:
                     raise EngineError(self._no_job(engine))
                 notices.tell(self._who_is_missing())
             return self._controller, starved
+
+    def _raise_if_something_died(self) -> None:
+        """There is no use in waiting for a process that cannot start, or for silos that are gone."""
+        for keeper in self._keepers:
+            if keeper.hopeless:
+                raise EngineError(
+                    f"a process of FLARE ended {keeper.quick_deaths} times right after its start. "
+                    f"{last_lines(keeper.log)}"
+                )
+        ended = self.ended()
+        if len(self.parties) - len(ended) < self.needed:
+            said = "\n".join(f"{party} has ended. {lines}" for party, lines in ended.items())
+            raise EngineError(f"a round needs {self.needed} of {len(self.parties)} parties. {said}")
 
     @property
     def _starved(self) -> bool:
@@ -231,10 +247,11 @@ def flare_backend(
     listen: str = "127.0.0.1",
     seen: Seen = lambda connected: None,
     notify: Callable[[str], None] = lambda text: None,
+    ended: Ended = dict,
 ) -> Iterator[FlareBackend]:
     """Runs FLARE's server in a provisioned folder, with a steward for the job, until the block ends."""
     settle_server(folder / "engine")
-    backend = FlareBackend(tuple(sites), quorum, notify=notify)
+    backend = FlareBackend(tuple(sites), quorum, notify=notify, ended=ended)
     with contextlib.ExitStack() as stack:
         relay = stack.enter_context(listening(backend._greeted, folder))
 

@@ -17,11 +17,12 @@ from types import FrameType
 
 import numpy as np
 
-from tacit.deploy.flare.backend import flare_backend
+from tacit.deploy.flare.backend import Ended, EngineError, flare_backend
 from tacit.deploy.flare.namesake import WARNING, LogWatch
-from tacit.deploy.flare.processes import kept_running, running, site_command
-from tacit.deploy.flare.relay import answering, listening
+from tacit.deploy.flare.processes import kept_running, last_lines, running, site_command
+from tacit.deploy.flare.relay import SOCKET_VARIABLE, answering, listening
 from tacit.deploy.frames import Reply
+from tacit.deploy.learning import OpenTable
 from tacit.deploy.mixing import Covers
 from tacit.deploy.provision import PartyFolder
 from tacit.deploy.refusing import Refusing
@@ -31,6 +32,7 @@ from tacit.deploy.shuffler import SHUFFLER, ShufflerParty
 from tacit.deploy.silo import Silo
 from tacit.deploy.spending import standing
 from tacit.deploy.status import Board, SiloStatus
+from tacit.engine.files import write_atomically
 from tacit.engine.lock import held
 from tacit.errors import MessageError, RequestError
 from tacit.federation import Federation
@@ -57,10 +59,11 @@ def new_board(party: PartyFolder) -> Board:
     return Board(title, job.rounds, silos, insecure=job.insecure, reports=job.report is not None)
 
 
-def run_server(party: PartyFolder, board: Board, say: Callable[[str], None]) -> Finished:
+def run_server(party: PartyFolder, board: Board, say: Callable[[str], None], ended: Ended = dict) -> Finished:
     """Run the job, or continue it, until it is done. The results are in `state/`.
 
-    Messages about who is missing and what else is wrong go to `say`, the board and the log.
+    Messages about who is missing and what else is wrong go to `say`, the board and the log. `ended` names parties
+    that will not come back: without enough others the run ends with an error.
     """
     if party.party != "server":
         raise RequestError(
@@ -82,6 +85,7 @@ def run_server(party: PartyFolder, board: Board, say: Callable[[str], None]) -> 
             listen=party.address(),
             seen=board.saw,
             notify=notify,
+            ended=ended,
         ) as backend,
     ):
         sealing = party.sealing()
@@ -99,7 +103,7 @@ def run_server(party: PartyFolder, board: Board, say: Callable[[str], None]) -> 
         return server.run()
 
 
-def run_silo(party: PartyFolder, records: Federation, say: Callable[[str], None]) -> None:
+def run_silo(party: PartyFolder, records: Federation | OpenTable, say: Callable[[str], None]) -> None:
     """Answer the server until stopped."""
     if party.party not in party.job.sites:
         raise RequestError(f"{party.folder} is not a silo's folder: use tacit {_verb(party)} {party.folder}")
@@ -168,8 +172,11 @@ def _answer_until_stopped(party: PartyFolder, answerer: Party, say: Callable[[st
             if watch.sees_namesake() and time.monotonic() > quiet_until:
                 say(f"{party.party}: {WARNING}")
                 quiet_until = time.monotonic() + QUIET_SECONDS
+            if keeper.hopeless and SOCKET_VARIABLE in os.environ:
+                # A rehearsal on one machine: whoever started it is told now instead of waiting.
+                raise EngineError(f"FLARE's client cannot start. {last_lines(log)}")
             if keeper.quick_deaths > deaths:
-                say(f"{party.party}: cannot connect; see {log}. Trying again")
+                say(f"{party.party}: FLARE's client ended right after its start; trying again. {last_lines(log)}")
             deaths = keeper.quick_deaths
 
 
@@ -191,31 +198,40 @@ def _narrated(answerer: Party, say: Callable[[str], None]) -> Callable[[bytes], 
 
 
 @contextlib.contextmanager
-def local_parties(folders: dict[str, Path], shards: dict[str, Path]) -> Iterator[None]:
-    """Runs every silo on its own shard, and the shuffler, as processes that end with the block or with us."""
+def local_parties(folders: dict[str, Path], shards: dict[str, Path]) -> Iterator[Ended]:
+    """Runs every silo on its own shard, and the shuffler, as processes that end with the block or with us.
+
+    Yields a function that says which of them have ended before.
+    """
     with contextlib.ExitStack() as stack:
         home = next(iter(folders.values())).parent
         lifeline = stack.enter_context(listening(lambda connection: None, home))
-        processes = [
-            stack.enter_context(
-                running(party_command(folder, shards.get(party)), relay=lifeline, log=folder / "output.txt")
+        outputs = {party: folder / "output.txt" for party, folder in folders.items()}
+        processes = {
+            party: stack.enter_context(
+                running(party_command(folder, shards.get(party)), relay=lifeline, log=outputs[party])
             )
             for party, folder in folders.items()
-        ]
+        }
         try:
-            yield
+            yield lambda: {
+                party: last_lines(outputs[party])
+                for party, process in processes.items()
+                if process.poll() is not None
+            }
         finally:
             # Terminate all of them before waiting for any.
-            for process in processes:
+            for process in processes.values():
                 process.terminate()
 
 
 def party_command(folder: Path, records: Path | None) -> list[str]:
-    """The command for a silo with prepared records or, without records, for the shuffler."""
+    """The command for a silo with prepared records or a table or, without records, for the shuffler."""
     command = [sys.executable, "-m", "tacit"]
     if records is None:
         return [*command, "shuffler", str(folder)]
-    return [*command, "silo", str(folder), "--data", str(records), "--prepared"]
+    prepared = ["--prepared"] if records.suffix == ".npz" else []
+    return [*command, "silo", str(folder), "--data", str(records), *prepared]
 
 
 def write_shards(federation: Federation, folders: dict[str, Path]) -> dict[str, Path]:
@@ -227,6 +243,15 @@ def write_shards(federation: Federation, folders: dict[str, Path]) -> dict[str, 
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             np.savez(file, X=one.features.numpy(), y=one.targets.numpy())
         shards[site] = path
+    return shards
+
+
+def write_tables(tables: OpenTable, folders: dict[str, Path]) -> dict[str, Path]:
+    """Write every silo's table into its own folder, for a trial on one machine."""
+    shards = {}
+    for (site, folder), source in zip(folders.items(), tables.sources, strict=True):
+        shards[site] = folder / "records.csv"
+        write_atomically(shards[site], source.frame.to_csv(index=False).encode(), mode=0o600)
     return shards
 
 

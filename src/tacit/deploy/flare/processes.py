@@ -23,6 +23,12 @@ PATIENCE_SECONDS = 3.0
 QUICK_SECONDS = 15.0
 """A process that ends sooner than this counts as failed to start."""
 
+QUICK_DEATHS = 4
+"""How many times in a row a FLARE process may fail to start."""
+
+LAST_LINES = 8
+"""How much of a dead process's output an error quotes."""
+
 _MODULES = "tacit.deploy.flare"
 
 
@@ -97,6 +103,11 @@ class Keeper:
             self.quick_deaths = self.quick_deaths + 1 if lived < QUICK_SECONDS else 0
             self._over.wait(min(30.0, 2.0**self.quick_deaths))
 
+    @property
+    def hopeless(self) -> bool:
+        """Whether it has failed to start too often."""
+        return self.quick_deaths >= QUICK_DEATHS
+
     def stop(self) -> None:
         """Ends it without a restart."""
         self._over.set()
@@ -121,7 +132,14 @@ def kept_running(
 
 
 def _start(command: Sequence[str], relay: Path, log: Path, read_output: bool) -> subprocess.Popen[str]:
-    environment = {**os.environ, SOCKET_VARIABLE: str(relay), "PYTHONUNBUFFERED": "1"}
+    environment = {
+        **os.environ,
+        SOCKET_VARIABLE: str(relay),
+        "PYTHONUNBUFFERED": "1",
+        # A random.py in the current directory must not take the place of the standard module. Models of the
+        # user's own are still found there (`tacit.models.registry`).
+        "PYTHONSAFEPATH": "1",
+    }
     with _open_log(log) as file:
         return subprocess.Popen(
             command,
@@ -145,6 +163,15 @@ def stop(process: subprocess.Popen[str]) -> None:
                 process.wait(PATIENCE_SECONDS)
     if process.stdout is not None:
         process.stdout.close()
+
+
+def last_lines(log: Path) -> str:
+    """The end of a process's output, for an error message."""
+    with contextlib.suppress(OSError), log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - 4096))
+        if lines := file.read().decode(errors="replace").strip().splitlines():
+            return "\n".join([f"The last lines of {log}:", *lines[-LAST_LINES:]])
+    return f"{log} is empty"
 
 
 def _open_log(path: Path) -> IO[str]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from tacit.engine.audit.joint import JointStage
 from tacit.engine.audit.stage import AuditStage, Tactic, coins_of, pulls_of
 from tacit.privacy.accountant.pairs import Array
 from tacit.privacy.audit import Check, draws_check, freshness_check, law_check, noise_check, others_check
@@ -23,7 +24,9 @@ _HUGE = 1e33
 
 
 def check_trials(stage: AuditStage) -> int:
-    """Number of trials that the checks take."""
+    """Number of trials that the checks take. Releases beside a game's rounds are also checked alone."""
+    if isinstance(stage, JointStage):
+        stage = stage.game
     numbers = len(stage.direction) * stage.rounds * max(1.0, stage.messages / 4)
     return int(np.clip(_NUMBERS / numbers, _FEWEST_TRIALS, _MOST_TRIALS))
 
@@ -48,7 +51,8 @@ def measured(stage: AuditStage, first: int) -> tuple[Check, ...]:
     ]
     expected = stage.expected_draws
     if expected is not None:
-        checks.append(draws_check(draws, chance=expected.chance, most=expected.most, unit=str(stage.unit)))
+        drawn = draws[:, : expected.rounds]
+        checks.append(draws_check(drawn, chance=expected.chance, most=expected.most, unit=str(stage.unit)))
     if stage.independent_draws:
         base = stage.signals(np.zeros(trials), first, Tactic(others=1.0)) @ stage.direction
         checks.append(others_check(base, draws))

@@ -8,14 +8,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
-from dp_accounting import DpEvent
+from dp_accounting import ComposedDpEvent, DpEvent
 
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.trust import Travel
 from tacit.client.work import sizes_are_public
 from tacit.engine.audit.game import Game, with_game
+from tacit.engine.audit.joint import JointStage
 from tacit.engine.audit.model import clients_with
+from tacit.engine.audit.pooled import MOST_ROUNDS, MOST_TRIALS, PooledGame, adds_up_unwritten
 from tacit.engine.audit.seats import MixedSeat, OneClient, Seat, Sums, small_crowd
+from tacit.engine.audit.side import SideStage
 from tacit.engine.audit.stage import AuditStage
 from tacit.engine.plan import plan
 from tacit.errors import RequestError, count
@@ -26,6 +29,7 @@ from tacit.privacy.accountant import accounting
 from tacit.privacy.accountant.composition import CannotAnswerError
 from tacit.privacy.accountant.groups import group_epsilon
 from tacit.privacy.audit import ClaimedPoint, promised_shifts
+from tacit.privacy.events import composed
 from tacit.server.participation import Everyone
 
 _CURVE = (0.01, 0.125, 0.25, 0.5, 0.75, 1.0)
@@ -51,6 +55,8 @@ class Promise:
     make_event: Callable[[float], DpEvent] | None = None
     """the event as a function of the noise, where it is known"""
     notes: tuple[str, ...] = ()
+    most_trials: int | None = None
+    """limit on the trials, for stages that take long"""
 
     def equivalent(self, epsilon: float, delta: float) -> float | None:
         """The epsilon that a run would promise with noise that gives away exactly this delta at this epsilon."""
@@ -76,8 +82,15 @@ def promises_of(
     whole_clients: Target | None,
     dim: int,
     seed: int,
+    sides: tuple[SideStage, ...] = (),
+    pooled: bool = False,
 ) -> list[Promise]:
-    """The main promise, then those beside it. As in a run, the noise is calibrated to the first."""
+    """The main promise, then those beside it. As in a run, the noise is calibrated to the first.
+
+    With `pooled`, the main promise is also played as the simulator keeps it: with the noise of a sum drawn at
+    once. Each promise covers what clients release beside their messages (`sides`), too; these alone come last.
+    """
+    unwritten = adds_up_unwritten(algorithm)
     if not isinstance(privacy, Target):
         raise RequestError(
             f"privacy must be a Target(epsilon, delta), not {privacy!r}: there is nothing to audit"
@@ -86,11 +99,13 @@ def promises_of(
     travel = algorithm.travel
     if not algorithm.trust.charges_everyone:
         # Who takes part is public, so play a client that does so in every round, among those mixed with it.
-        alone = travel is Travel.ALONE
-        clients = 1 if alone else len(algorithm.participation.cohort(clients, 0, Randomness(seed)))
+        clients = (
+            1 if travel is Travel.ALONE else len(algorithm.participation.cohort(clients, 0, Randomness(seed)))
+        )
         algorithm = replace(algorithm, participation=Everyone())
     crowd = _blank(clients, records if sizes_are_public(algorithm.work) else 1, dim)
-    planned = plan(algorithm, crowd, rounds=rounds, privacy=privacy, seed=seed)
+    also = composed([side.event for side in sides]) if sides else None
+    planned = plan(algorithm, crowd, rounds=rounds, privacy=privacy, seed=seed, also=also)
     noise, algorithm = float(planned.calibration.noise_multipliers[0]), planned.algorithm
     guarantee = planned.guarantee
     assert guarantee is not None, "a target gives a guarantee"
@@ -110,29 +125,56 @@ def promises_of(
     game = partial(
         Game, unit=algorithm.work.unit, adjacency=privacy.adjacency, records=records, randomness=Randomness(seed)
     )
-    make_event = partial(algorithm.trust.event, algorithm.work, clients, records, releases=rounds)
-    found = [replace(_promise(guarantee, partial(game, few, seat, noise), rounds), make_event=make_event)]
+
+    def make_event(noise_multiplier: float) -> DpEvent:
+        own = algorithm.trust.event(algorithm.work, clients, records, noise_multiplier, releases=rounds)
+        return own if also is None else composed([own, also])
+
+    promised = partial(_promise, rounds=rounds, sides=sides)
+    found = [replace(promised(guarantee, partial(game, few, seat, noise)), make_event=make_event)]
     for other in planned.calibration.beside:
         if math.isinf(other.epsilon):
             continue
         if other.adversary is Adversary.COHORT:
             known = Sums(number, other.adversary, rate, known=True)
-            found.append(_promise(other, partial(game, few, known, noise), rounds))
+            found.append(promised(other, partial(game, few, known, noise)))
         elif other.adversary is Adversary.SERVER:
             crowded = clients if travel is Travel.SUMMED else 1
             one = OneClient(crowd=crowded, rate=rate if crowded > 1 else 1.0)
-            found.append(_promise(other, partial(game, algorithm, one, noise), rounds))
+            found.append(promised(other, partial(game, algorithm, one, noise)))
     if whole_clients is not None:
         whole = partial(game, algorithm, OneClient(), noise, unit=Unit.CLIENT)
         found.append(_to_whole_clients(guarantee, whole, whole_clients, records, rounds))
-    return found
+    if pooled:
+        at_once = partial(PooledGame, few, seat, noise, **game.keywords, linear=unwritten)
+        found.append(promised(guarantee, at_once))
+    return found + [alone(side, privacy.delta) for side in sides]
 
 
-def _promise(guarantee: Guarantee, make_game: Callable[..., Game], rounds: int) -> Promise:
+def alone(side: SideStage, delta: float) -> Promise:
+    """What releases beside the messages cost on their own."""
+    claim = ClaimedPoint(accounting.epsilon(side.event, delta, side.adjacency), delta)
+    return Promise(side, claim, curve_of(side.event, claim, side.adjacency), side.make_event)
+
+
+def _promise(
+    guarantee: Guarantee, make_game: Callable[..., Game], *, rounds: int, sides: tuple[SideStage, ...]
+) -> Promise:
     """One line of what a run prints."""
     event = guarantee.events[0]
     claim = ClaimedPoint(guarantee.epsilon, guarantee.delta)
-    return _played(event, make_game, rounds, curve_of(event, claim, guarantee.adjacency))
+    curve = curve_of(event, claim, guarantee.adjacency)
+    # A calibration puts the messages first, then all else.
+    messages = event.events[0] if sides and isinstance(event, ComposedDpEvent) else event
+    promise = _played(messages, make_game, rounds, curve)
+    game = promise.stage
+    if not sides or not isinstance(game, Game):
+        return promise
+    if isinstance(game.seat, MixedSeat):
+        return replace(promise, notes=(*promise.notes, "mixed messages were attacked without what else is seen"))
+    said = ", ".join(f"{side.rounds} of {side.name}" for side in sides)
+    notes = (*promise.notes, f"{game.rounds} rounds, and releases beside them: {said}")
+    return replace(promise, stage=JointStage(game, sides), notes=notes)
 
 
 def _to_whole_clients(
@@ -152,9 +194,13 @@ def _played(
     game = make_game(shifts=promised_shifts(event), rounds=rounds)
     if game.algorithm.work.unit is Unit.CLIENT:
         game = replace(game, records=min(game.records, _RECORDS_OF_A_CLIENT))
-    played = max(1, min(rounds, int(MESSAGES / 1000 / game.messages)))
+    pooled = isinstance(game, PooledGame)
+    played = max(1, min(rounds, MOST_ROUNDS if pooled else int(MESSAGES / 1000 / game.messages)))
     notes = () if played == rounds else (f"the first {played} of {rounds} rounds were played",)
-    return Promise(replace(game, rounds=played).placed(), curve[0], curve, notes=notes)
+    if pooled:
+        notes = ("sums as the simulator makes them, with all shares of their noise drawn at once", *notes)
+    most_trials = MOST_TRIALS if pooled else None
+    return Promise(replace(game, rounds=played).placed(), curve[0], curve, notes=notes, most_trials=most_trials)
 
 
 def curve_of(event: DpEvent, claim: ClaimedPoint, adjacency: Adjacency) -> tuple[ClaimedPoint, ...]:

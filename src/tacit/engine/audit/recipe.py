@@ -6,11 +6,14 @@ from pathlib import Path
 
 from tacit.engine.audit.final_model import audit_final_model
 from tacit.engine.audit.one_run import CANARIES, audit_one_run
+from tacit.engine.audit.pooled import draws_at_once
+from tacit.engine.audit.releases import releases_beside
 from tacit.engine.audit.repeated_runs import DIM, TRIALS, audit
 from tacit.engine.plan import Plan, make_plan
 from tacit.engine.recipe import Recipe
 from tacit.engine.targets import client_target
 from tacit.errors import RequestError, unknown_name
+from tacit.noise.randomness import Randomness
 from tacit.privacy import Target
 from tacit.privacy.audit import AuditResult
 
@@ -43,12 +46,16 @@ def audit_recipe(
     """
     if method not in METHODS:
         raise unknown_name("method", method, METHODS)
-    if recipe.evaluation_settings:
-        raise RequestError("audits attack the messages of training: leave out [evaluation]")
     plan = make_plan(recipe, data_dir=data_dir)
     smallest = int(plan.federation.sizes.argmin())
     privacy = promised_to(plan, smallest)
     seed, times = plan.seed, plan.releases
+    sides = releases_beside(plan, int(plan.federation.sizes[smallest]), Randomness(seed))
+    if sides and method != "repeated-runs":
+        raise RequestError(
+            f"method = {method!r} plays the messages of training alone, and this recipe also releases "
+            f"{' and '.join(side.name for side in sides)}: use repeated-runs"
+        )
     if method == "final-model":
         return audit_final_model(
             plan.algorithm, plan.federation, rounds=plan.rounds, privacy=privacy, confidence=confidence, seed=seed
@@ -74,6 +81,8 @@ def audit_recipe(
         confidence=confidence,
         seed=seed,
         dim=dim,
+        sides=sides,
+        pooled=draws_at_once(plan.algorithm),
     )
 
 

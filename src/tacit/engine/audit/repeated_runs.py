@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from tacit.algorithms.algorithm import Algorithm
 from tacit.engine.audit.measured import measured
 from tacit.engine.audit.promises import Promise, promises_of
+from tacit.engine.audit.side import SideStage
 from tacit.engine.audit.stage import AuditStage, Tactic, rehearse
 from tacit.errors import count
 from tacit.privacy import Target
@@ -39,6 +40,8 @@ def audit(
     confidence: float = 0.95,
     seed: int = 0,
     dim: int = DIM,
+    sides: tuple[SideStage, ...] = (),
+    pooled: bool = False,
 ) -> AuditResult:
     """A lower bound on the epsilon of every promise that a run makes, and checks of what the promises rely on.
 
@@ -53,6 +56,8 @@ def audit(
         confidence: confidence of the lower bound.
         seed: seed of all randomness.
         dim: number of coordinates in the game; 1 ignores sparse compressors.
+        sides: what clients release beside their messages, which the promises cover and the adversary sees.
+        pooled: whether to play a promise about sums also as the simulator keeps it, with all noise drawn at once.
 
     In every trial a coin decides whether a client holds the canary or its replacement (for add/remove: one that
     adds nothing). For promises to whole clients, all records of the client are canaries. The adversary is the one
@@ -75,6 +80,8 @@ def audit(
         whole_clients=whole_clients,
         dim=dim,
         seed=seed,
+        sides=sides,
+        pooled=pooled,
     )
     results = [audit_promise(promise, trials=trials, confidence=confidence) for promise in promises]
     return replace(results[0], beside=tuple(results[1:]))
@@ -82,6 +89,7 @@ def audit(
 
 def audit_promise(promise: Promise, *, trials: int, confidence: float) -> AuditResult:
     """Audits one promise: guesses first, then the measured checks."""
+    trials = min(trials, promise.most_trials or trials)
     stage = promise.stage
     practised = int(_PRACTISED * trials)
     rehearsed = _rehearse_all(promise, trials, confidence)

@@ -28,6 +28,8 @@ class Tactic:
     reverses all gradients whenever that helps"""
     size: float = 1.0
     """size of the canary, on top of what already exceeds the bound"""
+    gaps: bool = False
+    """whether the canary's neighbour has gaps, where a release asks which numbers are known"""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class Draws:
     """probability that a message depends on the canary"""
     most: int | None = None
     """limit for a whole run, if there is one"""
+    rounds: int | None = None
+    """the first rounds, which this is about; None for all"""
 
 
 class AuditStage(Protocol):

@@ -71,7 +71,8 @@ def noise_check(movements: Array, allowed: Array, noise: Array, groups: Counts, 
     needed = np.divide(movements, allowed, out=np.zeros_like(movements), where=allowed > 0).max(0)
     half = len(noise) // 2
     # Rounds without any noise are the worst of all.
-    tightness = needed / np.maximum(_deviations(noise[:half]), np.finfo(float).tiny)
+    with np.errstate(over="ignore"):
+        tightness = needed / np.maximum(_deviations(noise[:half]), np.finfo(float).tiny)
     worst = tightness >= _NEARLY * tightness.max()
     scaled, kinds = noise[half:, worst] / needed[worst, None], groups[half:, worst]
     present = np.unique(kinds)

@@ -85,7 +85,7 @@ def privacy_engine(
         findings.append(
             Flaw(
                 f"A PrivacyEngine that is made anew in every round counts that round alone, not all {rounds}.",
-                "Keep one engine per client over all rounds, or quote the epsilon below.",
+                "Keep one engine per client over all rounds, or quote the epsilon of all rounds, as here.",
             )
         )
     if flag("poisson_sampling", poisson_sampling):
@@ -112,4 +112,4 @@ def _batches(rate: float | None, batch: int | None, records: int | None) -> int:
     if rate is not None and batch is None and records is None:
         # Opacus draws with 1/len(data_loader); a rate that is no such number is rounded up, to the safe side.
         return max(1, math.floor(1 / probability("sample_rate", rate) + 1e-9))
-    raise RequestError("give sample_rate, or batch_size and records, not both")
+    raise RequestError("give either sample_rate, or batch_size and records: one of the two, not both")

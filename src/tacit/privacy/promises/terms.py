@@ -9,6 +9,9 @@ from tacit.errors import unknown_name
 RECORD_COUNTS = "the number of records of every client"
 """Record-level promises treat this as public. Promises to whole clients protect it, unless they also name it."""
 
+CLASS_LABELS = "which class labels occur"
+"""Listed where the classes were found in the records instead of given."""
+
 PERSONS = "that all rows of one person at a client are one record"
 """Listed where the promise is to persons who may have several rows."""
 

@@ -1,0 +1,180 @@
+"""The releases of a recipe beside its messages, as an audit plays them: private evaluation and learned ranges.
+
+Only the records and the model are the auditor's. Every trial is a client of its own, so one call of the code that
+runs use plays all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tacit.engine.audit.model import BEYOND
+from tacit.engine.audit.side import SideStage
+from tacit.engine.audit.stage import Tactic
+from tacit.engine.plan import Plan
+from tacit.engine.ranges import open_limits, ranges_target
+from tacit.engine.recipe import Recipe
+from tacit.errors import RequestError
+from tacit.federation import Batch, Federation
+from tacit.noise.randomness import Randomness
+from tacit.privacy import Target
+from tacit.privacy.accountant.pairs import Array
+from tacit.side.evaluation import evaluation_messages, evaluation_release
+from tacit.side.ranges import Limits, RangeSearch, ranges_release, search_ranges
+from tacit.side.release import NoisyMeans
+from tacit.side.scoring import Scoring
+
+
+@dataclass(frozen=True)
+class ReleaseStage(SideStage):
+    """Releases by `NoisyMeans` of clients that hold a canary, or its neighbour, and one other record."""
+
+    target: Target
+    seed: int | None
+
+    def _rows(self, pulls: Array, canary: Array, neighbour: Array, other: Array) -> tuple[Array, Tensor]:
+        """The rows of all trials, one client each, and how many each has; a pull of 0 is no canary at all."""
+        first = np.where((pulls > 0)[:, None], canary, neighbour)
+        there = np.stack([pulls != 0, np.ones(len(pulls), dtype=bool)], axis=1)
+        both = np.stack([first, np.broadcast_to(other, first.shape)], axis=1)
+        return both[there], torch.from_numpy(there.sum(1))
+
+
+@dataclass(frozen=True)
+class _LossesAreFeatures:
+    """A model in which a record's last features are its losses, so the auditor chooses what is predicted."""
+
+    columns: int
+    """number of classes, or 1"""
+
+    def losses(self, point: Tensor, batch: Batch) -> Tensor:
+        """The loss of each record's class."""
+        return batch.features[:, -self.columns :].gather(1, batch.targets[:, None])[:, 0]
+
+    def predict(self, point: Tensor, features: Tensor) -> Tensor:
+        """The class with the least loss."""
+        return features[:, -self.columns :].argmin(1)
+
+
+@dataclass(frozen=True)
+class EvaluationStage(ReleaseStage):
+    """The evaluation of a model that is right about the canary, and wrong about its neighbour in another group.
+
+    The two differ in every metric, as far as their limits allow.
+    """
+
+    scoring: Scoring
+
+    name = "private evaluation"
+
+    @property
+    def direction(self) -> Array:
+        """From the neighbour to the canary."""
+        one, other = self.signals(np.array([1.0, -1.0]), 0, Tactic())[:, 0]
+        return np.asarray((one - other) / np.linalg.norm(one - other))
+
+    def views(self, pulls: Array, first: int, tactic: Tactic) -> Array:
+        held, model = self._held(pulls, first, tactic)
+        release = evaluation_release(self.scoring, held, "audit", self.target, self.seed)
+        return evaluation_messages(release, model, torch.zeros(1), held, self.scoring).numpy()[:, None]
+
+    def signals(self, pulls: Array, first: int, tactic: Tactic) -> Array:
+        held, model = self._held(pulls, first, tactic)
+        return self.scoring.sums(model, torch.zeros(1), held.batch()).numpy()[:, None]
+
+    def _held(self, pulls: Array, first: int, tactic: Tactic) -> tuple[Federation, Any]:
+        groups, columns, far = self.scoring.groups, self.scoring.classes or 1, BEYOND * tactic.size
+        width = 0 if groups is None else groups.feature + 1
+        ends = (0.0, 0.0) if groups is None else (groups.edges[0] - 1, groups.edges[-1] + 1)
+
+        def record(group: float, target: int, predicted: int) -> Array:
+            """Its class; the feature by which groups are told, if any; its losses."""
+            return np.array([target, *[group] * width, *np.where(np.arange(columns) == predicted, -far, far)])
+
+        known = min(1, columns - 1)
+        canary, neighbour = record(ends[0], known, known), record(ends[1], 0, 1 if columns <= 2 else 2)
+        rows, sizes = self._rows(pulls, canary, neighbour, record(ends[0], 0, 0))
+        features, targets = torch.from_numpy(rows[:, 1:]), torch.from_numpy(rows[:, 0]).long()
+        ids = torch.arange(first, first + len(pulls))
+        held = Federation(features, targets, sizes, ids, classes=max(2, columns))
+        return held, _LossesAreFeatures(columns)
+
+
+@dataclass(frozen=True)
+class RangesStage(ReleaseStage):
+    """The search for ranges. The canary lies at the lower end of every limit, its neighbour at the upper end.
+
+    So the answer to every threshold is the same, whatever the thresholds are. A second tactic has a neighbour
+    whose numbers are missing.
+    """
+
+    limits: tuple[Limits, ...]
+
+    name = "learned ranges"
+    tactics = (Tactic(), Tactic(gaps=True))
+
+    @property
+    def direction(self) -> Array:
+        """All numbers alike."""
+        return np.full(2 * len(self.limits), (2 * len(self.limits)) ** -0.5)
+
+    def views(self, pulls: Array, first: int, tactic: Tactic) -> Array:
+        return self._played(pulls, first, tactic, noisy=True)
+
+    def signals(self, pulls: Array, first: int, tactic: Tactic) -> Array:
+        return self._played(pulls, first, tactic, noisy=False)
+
+    def _played(self, pulls: Array, first: int, tactic: Tactic, *, noisy: bool) -> Array:
+        width = BEYOND * tactic.size * np.array([one.upper - one.lower for one in self.limits])
+        low = np.array([one.lower for one in self.limits]) - width
+        high = np.array([one.upper for one in self.limits]) + width
+        gaps = np.full(len(self.limits), np.nan)
+        numbers, sizes = self._rows(pulls, low, gaps if tactic.gaps else high, gaps)
+        blank = torch.zeros(len(numbers), 1)
+        who = Federation(blank, blank[:, 0], sizes, torch.arange(first, first + len(pulls)))
+        search = RangeSearch.start(self.limits)
+        release = ranges_release(search, who, "audit", self.target, self.seed)
+        answer = release.messages if noisy else lambda sums, step: sums
+        _, messages = search_ranges(search, numbers, who, answer)
+        return torch.stack(messages, 1).numpy()
+
+
+def releases_beside(plan: Plan, records: int, randomness: Randomness) -> tuple[SideStage, ...]:
+    """What a client of this plan releases beside its messages; an error where that cannot be played."""
+    found: list[SideStage] = []
+    seed = None if plan.algorithm.work.noise.secret else randomness.seed
+    limits = open_limits(plan.recipe or Recipe(), plan.federation)
+    blank = Federation(torch.zeros(1, 1), torch.zeros(1), torch.ones(1, dtype=torch.int64), torch.zeros(1).long())
+
+    def parts(release: NoisyMeans) -> dict[str, Any]:
+        return {
+            "make_event": release.event,
+            "noise": release.noise_multiplier,
+            "bound": release.bound,
+            "adjacency": release.target.adjacency,
+            "records": records,
+            "rounds": release.releases,
+            "randomness": randomness,
+            "target": release.target,
+            "seed": seed,
+        }
+
+    if limits:
+        target = ranges_target(plan.privacy)
+        release = ranges_release(RangeSearch.start(limits), blank, "", target, seed)
+        found.append(RangesStage(**parts(release), limits=limits))
+    asked = plan.evaluation
+    if asked is not None and asked.target is not None:
+        if asked.trust is not None:
+            raise RequestError(
+                "an audit plays the evaluation of silos whose messages are seen, not one through a secure sum: "
+                "leave out [evaluation] or trust = 'sum'"
+            )
+        release = evaluation_release(asked.scoring, blank, "", asked.target, seed)
+        found.append(EvaluationStage(**parts(release), scoring=asked.scoring))
+    return tuple(found)

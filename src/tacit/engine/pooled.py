@@ -1,0 +1,72 @@
+"""Simulated sums of messages whose noise is drawn at once, where nobody sees a single message.
+
+A sum of independent Gaussian shares is one Gaussian of their total variance, and nothing between the noise and
+the sum depends on single shares.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from tacit.algorithms.algorithm import Algorithm
+from tacit.client.cohort import Cohort
+from tacit.client.work import Work
+from tacit.compress import Identity
+from tacit.compress.uplink import Uplink
+from tacit.engine.round import POINT, ClientState, client_round
+from tacit.noise.gaussian import gaussian_rows
+from tacit.noise.randomness import Generators, Purpose, Randomness
+from tacit.state import State
+
+
+def pooled_std(work: Work, sizes: Tensor, shares: Tensor, weights: Tensor | None) -> float:
+    """The standard deviation of all shares of noise in a sum, on every coordinate.
+
+    Args:
+        work: what the clients do.
+        sizes: the number of records of each client in the sum.
+        shares: the noise multiplier of each client's share.
+        weights: the weight of each client; None for 1 each.
+    """
+    stds = work.noise_stds(sizes, shares).double()
+    return float(torch.linalg.vector_norm(stds if weights is None else stds * weights.double()))
+
+
+def sent_as_they_are(uplink: Uplink) -> bool:
+    """Whether messages are not compressed: without noise of their own, they need not be written out."""
+    return isinstance(getattr(uplink, "compressor", None), Identity)
+
+
+def add_messages(
+    algorithm: Algorithm,
+    sent: State,
+    part: Cohort,
+    state: ClientState,
+    noise_multipliers: Tensor,
+    total: Tensor,
+    *,
+    quick: bool,
+) -> ClientState:
+    """Add the messages of some clients to `total`, in place, and return the clients' new state.
+
+    With `quick`, messages have no noise of their own and are sent as they are. Then a work that has a cheaper way
+    to their sum takes it (`Work.summed`).
+    """
+    whole = algorithm.work.summed(sent[POINT], replace(part, told=sent)) if quick else None
+    if whole is not None:
+        total += whole.to(total)
+        return state
+    packets, state = client_round(algorithm, sent, part, state, noise_multipliers)
+    packets.add_sum_to(total)
+    return state
+
+
+def with_pooled_noise(total: Tensor, std: float, at: Tensor | None, round: int, randomness: Randomness) -> Tensor:
+    """The sum with the noise of all shares, on the coordinates that were sent (`at`; None for all)."""
+    number = len(total) if at is None else len(at)
+    generators = Generators(randomness, Purpose.NOISE, round=round)
+    noise = gaussian_rows(torch.tensor([std], dtype=torch.float64), number, generators)[0].to(total.device)
+    return total + noise if at is None else total.index_add(0, at.to(total.device), noise)

@@ -1,0 +1,56 @@
+"""What the Tab key offers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tacit.algorithms.registry import ALGORITHMS
+from tacit.cli import complete
+from tacit.cli.list_names import _groups
+from tacit.compress.parse import parse_compressor
+from tacit.models.registry import MODELS
+
+
+def test_everything_that_tacit_list_knows_is_offered() -> None:
+    groups = _groups()
+    assert complete.algorithms("") == list(ALGORITHMS)
+    assert complete.models("") == [*MODELS, "module:"]
+    assert set(groups["data"]) <= set(complete.data(""))
+    spelled = [name.partition(":")[0] + ":" * (":" in name) for name in groups["partitions"]]
+    assert complete.partitions("") == spelled
+    assert {parse_compressor(name).spec() for name in complete.compressors("")} == set(complete.compressors(""))
+    assert {name.partition(":")[0] for name in groups["compressors"]} == {
+        name.partition(":")[0] for name in complete.compressors("")
+    }
+
+
+def test_lists_go_on_after_their_separator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert complete.algorithms("cdp-sgd,ldp-s") == ["cdp-sgd,ldp-sgd", "cdp-sgd,ldp-svrg"]
+    assert complete.compressors("rand-k:0.1+qs") == ["rand-k:0.1+qsgd:16"]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tables").mkdir()
+    for name in ("tables/a.csv", "tables/b.csv", "tables/notes.txt", "digits.csv"):
+        (tmp_path / name).touch()
+    assert complete.data("dig") == ["digits", "digits.csv"]
+    assert complete.data("ta") == ["tables/"]
+    assert complete.data("tables/a.csv,tables/") == ["tables/a.csv,tables/a.csv", "tables/a.csv,tables/b.csv"]
+    assert complete.data("nowhere/") == []
+
+
+def test_a_shell_gets_names_and_does_not_wait_for_pytorch() -> None:
+    asked = {"_TACIT_COMPLETE": "complete_bash", "COMP_WORDS": "tacit run --algorithm cdp", "COMP_CWORD": "3"}
+    code = (
+        "import sys\n"
+        "from tacit.cli.app import app\n"
+        "try:\n    app(prog_name='tacit')\n"
+        "finally:\n    print('torch' in sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **asked}, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == ["cdp-sgd", "False"], done.stderr

@@ -1,0 +1,249 @@
+"""Audits play what clients release beside their messages: correct releases pass, sabotage is found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from tests.engine.audited import ALGORITHMS, promises
+from torch import Tensor
+
+from tacit.data.schema import Column, Predicted, Schema
+from tacit.engine.audit import audit_recipe
+from tacit.engine.audit.joint import JointStage
+from tacit.engine.audit.measured import measured
+from tacit.engine.audit.promises import Promise
+from tacit.engine.audit.releases import EvaluationStage, RangesStage
+from tacit.engine.audit.side import SideStage
+from tacit.engine.audit.stage import AuditStage, Tactic
+from tacit.engine.plan import make_plan
+from tacit.engine.recipe import Recipe
+from tacit.errors import RequestError
+from tacit.federation import Federation
+from tacit.noise.randomness import Randomness
+from tacit.privacy import Adjacency, Target
+from tacit.privacy.accountant import accounting
+from tacit.side.evaluation import evaluation_release
+from tacit.side.ranges import Limits, RangeSearch, ranges_release
+from tacit.side.release import NoisyMeans
+from tacit.side.scoring import Groups, Scoring
+
+TARGET = Target(0.8, 1e-5)
+BLANK = Federation(torch.zeros(1, 1), torch.zeros(1), torch.ones(1, dtype=torch.int64), torch.zeros(1).long())
+LIMITS = (Limits("dose", 0, 1000), Limits("load", 1e-3, 1e6, logarithmic=True))
+TWO_GROUPS = Groups(2, (40.0,), ("young", "old"))
+SCORINGS = {
+    "two classes": Scoring(2, 4.0),
+    "four classes, groups": Scoring(4, 4.0, groups=TWO_GROUPS),
+    "regression": Scoring(None, 1.0, groups=TWO_GROUPS),
+}
+
+
+def parts(release: NoisyMeans) -> dict[str, Any]:
+    return {
+        "make_event": release.event,
+        "noise": release.noise_multiplier,
+        "bound": release.bound,
+        "adjacency": release.target.adjacency,
+        "records": 2,
+        "rounds": release.releases,
+        "randomness": Randomness(3),
+        "target": release.target,
+        "seed": 3,
+    }
+
+
+def evaluation(scoring: Scoring, target: Target = TARGET) -> EvaluationStage:
+    release = evaluation_release(scoring, BLANK, "", target, 3)
+    return EvaluationStage(**parts(release), scoring=scoring)
+
+
+def ranges(target: Target = TARGET) -> RangesStage:
+    release = ranges_release(RangeSearch.start(LIMITS), BLANK, "", target, 3)
+    return RangesStage(**parts(release), limits=LIMITS)
+
+
+def together(*sides: SideStage) -> Promise:
+    """Minibatch gradients with these releases beside them."""
+    return promises(ALGORITHMS["sgd"], sides=sides)[0]
+
+
+STAGES: dict[str, Callable[[Target], SideStage]] = {
+    **{name: lambda target, scoring=scoring: evaluation(scoring, target) for name, scoring in SCORINGS.items()},
+    "ranges": ranges,
+}
+
+
+@pytest.mark.parametrize("adjacency", Adjacency)
+@pytest.mark.parametrize("name", STAGES)
+def test_correct_releases_pass_and_reach_far(name: str, adjacency: Adjacency) -> None:
+    """The canary moves them by most of what is charged: by all of it where that is possible."""
+    stage = STAGES[name](replace(TARGET, adjacency=adjacency))
+    checks = measured(stage, 0)
+    assert [check for check in checks if check.violated] == []
+    assert checks[0].measured > (0.95 if name == "ranges" else 0.6) * checks[0].promised
+
+
+def test_vectors_of_the_canary_are_those_of_the_scoring() -> None:
+    """By hand, for two classes: right and sure against wrong and sure."""
+    stage = evaluation(SCORINGS["two classes"])
+    one, other = stage.signals(np.array([1.0, -1.0]), 0, Tactic())[:, 0]
+    # Accuracy and loss by 1, calibration by 1/2, one cell of the histogram for another.
+    assert np.linalg.norm(one - other) == pytest.approx(math.sqrt(1 + 1 + 0.25 + 2))
+
+
+# Sabotage
+
+
+def _halve(patch: pytest.MonkeyPatch, word: str) -> None:
+    """Half of the noise in releases about this question."""
+    whole = NoisyMeans.messages
+
+    def half(self: NoisyMeans, sums: Tensor, release: int = 0) -> Tensor:
+        noise = whole(self, sums, release) - sums
+        return sums + (noise / 2 if self.question.startswith(word) else noise)
+
+    patch.setattr(NoisyMeans, "messages", half)
+
+
+def _silence(patch: pytest.MonkeyPatch, word: str) -> None:
+    whole = NoisyMeans.messages
+    patch.setattr(
+        NoisyMeans,
+        "messages",
+        lambda self, s, r=0: s.clone() if self.question.startswith(word) else whole(self, s, r),
+    )
+
+
+def _same_noise(patch: pytest.MonkeyPatch, word: str) -> None:
+    """The noise of the first step in all steps."""
+    whole = NoisyMeans.messages
+    patch.setattr(NoisyMeans, "messages", lambda self, s, r=0: whole(self, s, 0))
+
+
+def _count_twice(patch: pytest.MonkeyPatch, word: str) -> None:
+    """The loss also counts where accuracy does, and nobody pays for it."""
+    whole = Scoring.vectors
+
+    def twice(self: Scoring, *args: Any) -> Tensor:
+        made = whole(self, *args)
+        made[:, self.parts["accuracy"]] -= 2 * made[:, self.parts["loss"]]
+        return made
+
+    patch.setattr(Scoring, "vectors", twice)
+
+
+def _leave_out_of_the_bound(patch: pytest.MonkeyPatch, word: str) -> None:
+    """The histogram is released, and the bound forgets it."""
+    whole = Scoring.bound.fget  # type: ignore[attr-defined]
+    patch.setattr(Scoring, "bound", property(lambda self: math.sqrt(whole(self) ** 2 - 0.95)))
+
+
+def _no_clip(patch: pytest.MonkeyPatch, word: str) -> None:
+    """Losses below zero and above the bound count in full."""
+    clamp = Tensor.clamp
+    patch.setattr(Tensor, "clamp", lambda self, *a, **k: self / 1e2 if a == (0, 4.0) else clamp(self, *a, **k))
+
+
+def _beyond_the_limits(patch: pytest.MonkeyPatch, word: str) -> None:
+    """A number counts by how far it lies beyond the limits."""
+    whole = RangeSearch.contributions
+
+    def longer(self: RangeSearch, numbers: Any) -> Any:
+        return whole(self, numbers) * np.where(np.nan_to_num(np.abs(numbers[:, :1])) > 1e4, 2.0, 1.0)
+
+    patch.setattr(RangeSearch, "contributions", longer)
+
+
+SABOTAGED: dict[str, tuple[Callable[[pytest.MonkeyPatch, str], None], str]] = {
+    "half of the evaluation's noise": (_halve, "evaluation"),
+    "half of the ranges' noise": (_halve, "ranges"),
+    "an evaluation without noise": (_silence, "evaluation"),
+    "ranges without noise": (_silence, "ranges"),
+    "the same noise in all steps": (_same_noise, "ranges"),
+    "a record in two metrics": (_count_twice, "evaluation"),
+    "a metric that the bound forgets": (_leave_out_of_the_bound, "evaluation"),
+    "losses that are not clipped": (_no_clip, "evaluation"),
+    "numbers that are not clipped": (_beyond_the_limits, "ranges"),
+}
+
+
+SEEN_BESIDE = ("half of the evaluation's noise", "a record in two metrics", "ranges without noise")
+
+
+def test_a_correct_run_with_both_passes() -> None:
+    checks = measured(together(ranges(), evaluation(SCORINGS["two classes"])).stage, 0)
+    assert {check.name for check in checks} == {"noise", "law", "freshness", "draws", "others"}
+    assert [check for check in checks if check.violated] == []
+
+
+@pytest.mark.parametrize("name", SABOTAGED)
+def test_sabotage_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alone, and in the game whose adversary sees training as well."""
+    sabotage, word = SABOTAGED[name]
+    scoring = SCORINGS["two classes"]
+    sabotage(monkeypatch, word)
+    stages = ranges(), evaluation(scoring)
+    played: list[AuditStage] = [stages[word == "evaluation"]]
+    played += [together(*stages).stage] if name in SEEN_BESIDE else []
+    for stage in played:
+        assert any(check.violated for check in measured(stage, 0)), stage.name
+
+
+def test_the_promise_of_a_run_covers_all_that_is_seen() -> None:
+    """It is the printed one: training leaves room for the releases, and guesses use all of them."""
+    stages = ranges(Target(2.0, 1e-5)), evaluation(SCORINGS["two classes"], Target(2.0, 1e-5))
+    found = promises(ALGORITHMS["sgd"], sides=stages)
+    main, alone = found[0], found[1:]
+    assert isinstance(main.stage, JointStage)
+    assert 3.9 < main.claim.epsilon <= 4.0
+    assert [promise.claim.epsilon for promise in alone] == pytest.approx([2.0, 2.0], rel=1e-2)
+    assert main.stage.noise > promises(ALGORITHMS["sgd"])[0].stage.noise
+    assert main.make_event is not None
+    event = main.make_event(main.stage.noise)
+    assert accounting.epsilon(event, 1e-5) == pytest.approx(main.claim.epsilon, rel=1e-6)
+    views = main.stage.views(np.ones(3), 0, Tactic())
+    assert np.isfinite(views).sum(2)[0].tolist() == [16] * 3 + [4] * 17 + [SCORINGS["two classes"].dim]
+
+
+# Recipes
+
+OPEN = Schema(
+    Predicted("ill", "binary", classes=("no", "yes")),
+    (Column("dose", "number", within=(0, 1000)),),
+    client="site",
+)
+
+
+def recipe(folder: Path) -> Recipe:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"dose": rng.normal(200, 20, 400), "site": np.arange(400) % 4})
+    table["ill"] = np.where(table["dose"] > 200, "yes", "no")
+    table.to_csv(folder / "t.csv", index=False)
+    (folder / "schema.toml").write_text(OPEN.to_toml())
+    data = {"schema": str(folder / "schema.toml")}
+    settings = {"batch": 0.5, "step": 0.1}
+    made = Recipe(algorithm="cdp-sgd", data=str(folder / "t.csv"), data_settings=data, rounds=2, epsilon=4.0)
+    return replace(made, algorithm_settings=settings).with_settings({"evaluation.held_back": 0.2})
+
+
+def test_a_recipe_with_both_is_audited(tmp_path: Path) -> None:
+    asked = recipe(tmp_path)
+    result = audit_recipe(asked, trials=500)
+    assert not result.violated
+    guarantee = make_plan(asked).guarantee
+    assert guarantee is not None
+    assert result.claimed == pytest.approx(guarantee.epsilon, rel=1e-3)
+    assert [one.algorithm for one in result.beside] == ["learned ranges", "private evaluation"]
+    for method in ("one-run", "final-model"):
+        with pytest.raises(RequestError, match="use repeated-runs"):
+            audit_recipe(asked, method=method)
+    with pytest.raises(RequestError, match="not one through a secure sum"):
+        audit_recipe(asked.with_settings({"trust": "sum"}))
