@@ -218,7 +218,7 @@ def test_the_guessing_game_on_evaluations(
         drawn = encodings.lattice_steps
         monkeypatch.setattr(encodings, "lattice_steps", lambda row, std, *rest: drawn(2 * row, std, *rest) // 2)
     guesses, rule = _guessed(evaluated(consortium, epsilon=4.0), trials=6000)
-    # Noise comes from the operating system, so no seed makes this repeatable. Both lines fail by chance less than once
-    # in a million runs: with 6,000 trials the second is 6 standard deviations away (with 1,500 it was 2.8).
+    # Noise comes from the operating system, so no seed makes this repeatable. Each line fails by chance less than
+    # once in a million runs: with 6,000 trials the second is 6 standard deviations away (with 1,500 it was 2.8).
     assert rule.finding(guesses, confidence=1 - 1e-6).violated == halved
     assert guesses.delta(rule.claim.epsilon, 0.95) > rule.claim.delta / 2
