@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from tacit.deploy import ledger
-from tacit.deploy import silo as silos
+from tacit.deploy import ledger, silo_rounds
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -57,7 +56,7 @@ def _drawing_again(honest: Any) -> Any:
     """A silo that answers a round that it has answered before with other bytes."""
 
     def again(self: Any, asked: Any, *others: Any) -> Any:
-        return replace(honest(self, asked, *others), body=b"other bytes")
+        return replace(honest(self, asked, *others), message=b"other bytes")
 
     return again
 
@@ -68,7 +67,7 @@ def test_a_ledger_that_forgets_is_found_out(kills: ModuleType, monkeypatch: pyte
 
 
 def test_a_second_draw_is_found_out(kills: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(silos.Silo, "_again", _drawing_again(silos.Silo._again))
+    monkeypatch.setattr(silo_rounds.SiloRounds, "_again", _drawing_again(silo_rounds.SiloRounds._again))
     wrong = kills.in_process(20, seed=1, chance=0.1)["wrong"]
     assert wrong["charged twice"] > 0
     assert wrong["uncharged"] > 0

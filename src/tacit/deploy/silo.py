@@ -1,9 +1,9 @@
 """A silo: answers the server's requests, and keeps its own promise whatever the server asks.
 
-    request -> is it for our job, our round, a finite point? -> was it answered before? then the same bytes again
-            -> a new run: does the budget cover all of it? a known run: is this one of its planned releases?
-            -> are the records those that the run began with? -> computation (-> covered, for a shuffler)
-            -> memory to disk -> ledger to disk -> answer
+    request -> is it for our job, our round, a finite point?
+            -> a round (`silo_rounds`), a step of a search for ranges, help with a sum, an evaluation,
+               a certificate
+            -> ledger to disk -> answer
 
 Nothing leaves before its line in the ledger is on disk. If something goes wrong, the server gets only a code. The
 reason is written to the silo's own `errors.log`, and shown to its operators if they can do something about it.
@@ -15,13 +15,10 @@ in its ledger.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import logging
 import traceback
-from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from torch import Tensor
@@ -34,37 +31,20 @@ from tacit.deploy.heads import Head
 from tacit.deploy.home import Home
 from tacit.deploy.job import Job
 from tacit.deploy.learning import OpenTable
-from tacit.deploy.ledger import Account, Ledger, LedgerBusyError, LedgerRun, Page
+from tacit.deploy.ledger import Ledger, LedgerBusyError, Page
 from tacit.deploy.mixing import Covers
 from tacit.deploy.notary import Notary
 from tacit.deploy.policy import Policy
 from tacit.deploy.refusals import RefusedError
 from tacit.deploy.seam import Code
-from tacit.deploy.silo_memory import Fingerprint, Memory, new_secret
 from tacit.deploy.silo_ranges import SiloRanges
+from tacit.deploy.silo_rounds import Moment, SiloRounds, refusing_sums
 from tacit.deploy.summing import SiloSums
 from tacit.deploy.witness import HeadsError
-from tacit.engine.round import ClientState, client_start
-from tacit.errors import DataError, MessageError
+from tacit.errors import MessageError
 from tacit.federation import Federation
-from tacit.state import State
 
 _LOG = logging.getLogger("tacit.deploy.silo")
-_WAYS_OUT = (
-    "It can continue only with the records that it began with, in the same order: restore them, or let it end "
-    "without this silo. Corrected records can take part in a new run"
-)
-Moment = Callable[[str], None]
-"""Called with a name before and after every durable write; tests stop the silo there."""
-
-
-@contextlib.contextmanager
-def _refusing_sums() -> Iterator[None]:
-    """Turn what the protocol of sums forbids into a refusal. Its texts have numbers of silos and nothing else."""
-    try:
-        yield
-    except MessageError as error:
-        raise RefusedError(Code.SUM_REFUSED, str(error)) from error
 
 
 class Silo:
@@ -95,16 +75,16 @@ class Silo:
         self._terms = terms
         self._at = at
         self._explained = ""
-        self._same_records: dict[Fingerprint, bool] = {}
         self._notary = Notary(terms, key, state_dir)
         self._home = Home(state_dir)
         self._sums = SiloSums(terms.job, terms.site, key, state_dir / "sums", at) if terms.job.summed else None
         self._computation = Computation(terms, self._home, covers, self._sums)
         self._ranges = SiloRanges(terms, self._computation)
+        self._rounds = SiloRounds(terms, self._home, self._ranges, self._sums, at)
         with self.ledger.page() as page:
             terms.policy.check_past(page.account)
             self._notary.check(page)
-            for reason in self._runs_that_cannot_go_on(page.account):
+            for reason in self._rounds.that_cannot_go_on(page.account):
                 _LOG.error("%s", reason)
 
     @classmethod
@@ -204,84 +184,12 @@ class Silo:
             if self._ranges.halted:
                 raise RefusedError(Code.FAILED)
             self._notary.take(asked, page)
-            account = page.account.run(asked.run)
-            last = None if account is None else account.last
-            learned = self._ranges.line(asked, account)
-            if last is not None and asked.round <= last["round"]:
-                reply = self._again(asked, page, last, self._ranges.prepared(learned).records)
-            else:
-                reply = self._first_time(asked, received, page, account, learned)
+            release = self._rounds.release(asked, received, page)
+            head = self._notary.head(asked.run, page)
+        reply = self._message(asked, release.number, release.message, release.loss, head)
         self._home.mark_released()
         self._at("after mark")
         return reply
-
-    def _again(self, asked: Request, page: Page, last: Mapping[str, Any], records: Federation) -> Reply:
-        """Send the same bytes again: a second draw of noise for the same round would cost twice."""
-        if asked.round < last["round"]:
-            raise RefusedError(Code.PAST_ROUND)
-        if hashlib.sha256(asked.body).hexdigest() != last["point"]:
-            raise RefusedError(Code.CHANGED_POINT)
-        remembered = self._remembered(asked.run, last["round"], last["memory"], records)
-        head = self._notary.head(asked.run, page)
-        return self._message(asked, last["releases"], remembered.message, remembered.loss, head)
-
-    def _open(self, run: str, page: Page, account: LedgerRun | None) -> None:
-        """Charge a run in full, before anything of it leaves; refuse what the budget does not cover."""
-        terms, opened = self._terms, self._terms.opening(run)
-        if account is None:
-            page.append(opened)
-        elif account.opened != opened:
-            # Earlier releases of this run had other terms: no event could cover both.
-            raise RefusedError(Code.STATE_LOST, f"it was started on other terms. {_WAYS_OUT}")
-        if account is not None and account.releases >= terms.planned:
-            raise RefusedError(Code.BUDGET_SPENT, f"all {terms.planned} planned releases have been made")
-        # The ledger page now includes this run, in full.
-        if refusal := terms.refusal(page.account):
-            raise RefusedError(Code.BUDGET_SPENT, refusal)
-
-    def _first_time(
-        self,
-        asked: Request,
-        received: State,
-        page: Page,
-        account: LedgerRun | None,
-        learned: Mapping[str, Any] | None,
-    ) -> Reply:
-        releases = 1 if account is None else account.releases + 1
-        self._open(asked.run, page, account)
-        if learned is not None and (account is None or account.learned is None):
-            page.append(learned)
-        computation = self._ranges.prepared(learned)
-        state, secret, records = self._state(asked, account, computation.records)
-        last = None if account is None else account.newest
-        if self._sums is not None:
-            with _refusing_sums():
-                self._sums.check_ready(asked.run, asked.round, last)
-        memory = computation.run(asked, received, state, secret, records, releases, last)
-        files = self._home.memories(asked.run)
-        self._at("before memory")
-        digest = files.write(asked.round, memory.to_bytes())
-        self._at("after memory")
-        line = {
-            "kind": "release",
-            "run": asked.run,
-            "round": asked.round,
-            "releases": releases,
-            "point": hashlib.sha256(asked.body).hexdigest(),
-            "message": hashlib.sha256(memory.message).hexdigest(),
-            "memory": digest,
-        }
-        try:
-            page.append(line)
-            self._at("before ledger")
-            page.commit()
-        except Exception:
-            files.forget(asked.round)
-            raise
-        self._at("after ledger")
-        files.keep_only(asked.round)
-        head = self._notary.head(asked.run, page)
-        return self._message(asked, releases, memory.message, memory.loss, head)
 
     def _searched(self, asked: Request) -> Reply:
         """Answer a step of a search for ranges."""
@@ -292,55 +200,12 @@ class Silo:
                 raise RefusedError(Code.FAILED)
             self._notary.take(asked, page)
             account = page.account.run(asked.run)
-            body = self._ranges.answer(asked, page, lambda: self._open(asked.run, page, account), self._at)
+            body = self._ranges.answer(
+                asked, page, lambda: self._rounds.charge(asked.run, page, account), self._at
+            )
             reply = self._message(asked, 0, body, head=self._notary.head(asked.run, page))
         self._home.mark_released()
         return reply
-
-    def _state(
-        self, asked: Request, account: LedgerRun | None, federation: Federation
-    ) -> tuple[ClientState, int | None, Fingerprint]:
-        """The state that the last round left, depending on whether the server acknowledged its message."""
-        job, accepted = self._terms.job, asked.accepted.get(self._terms.site)
-        last = None if account is None else account.last
-        if accepted is not None and (last is None or accepted > last["round"]):
-            raise RefusedError(
-                Code.STATE_LOST,
-                "the server says that it has used a message of this run that is not in this ledger. If so, "
-                "another copy of this folder has answered, or this is an older copy: stop all copies except the "
-                "one that answered last",
-            )
-        if last is None:
-            start = client_start(job.algorithm, job.start(), federation)
-            return start, new_secret(job.insecure), Fingerprint.of(federation)
-        memory = self._remembered(asked.run, last["round"], last["memory"], federation)
-        return memory.next_state(accepted=accepted == last["round"]), memory.secret, memory.records
-
-    def _remembered(self, run: str, round: int, digest: str, records: Federation) -> Memory:
-        """The memory of a run. Refused if it is missing or the run began with other records."""
-        try:
-            memory = self._home.memories(run).read(round, digest)
-        except DataError as error:
-            raise RefusedError(Code.STATE_LOST, str(error)) from error
-        if memory.records not in self._same_records:
-            self._same_records[memory.records] = memory.records.matches(records)
-        if not self._same_records[memory.records]:
-            raise RefusedError(Code.STATE_LOST, f"it was started with other records. {_WAYS_OUT}")
-        return memory
-
-    def _runs_that_cannot_go_on(self, account: Account) -> Iterator[str]:
-        """Messages about unfinished runs of this job that were started with other records or on other terms."""
-        for run, begun in account.runs:
-            if begun.opened.get("job") != self._terms.job.digest or begun.releases >= begun.planned:
-                continue
-            if begun.opened != self._terms.opening(run):
-                yield f"run {run} is unfinished and was started on other terms. {_WAYS_OUT}"
-            elif begun.last is not None:
-                try:
-                    records = self._ranges.prepared(begun.learned).records
-                    self._remembered(run, begun.last["round"], begun.last["memory"], records)
-                except RefusedError as refused:
-                    yield f"run {run} is unfinished: {refused.reason}"
 
     def _message(
         self,
@@ -369,7 +234,7 @@ class Silo:
         """Help the server to prepare or open a sum, as far as the protocol allows it."""
         if asked.job != self._terms.job.digest or self._sums is None:
             raise RefusedError(Code.OTHER_JOB)
-        with self.ledger.page() as page, _refusing_sums():
+        with self.ledger.page() as page, refusing_sums():
             self._notary.take(asked, page)
             mine = page.account.run(asked.run)
             known = [run for run, _ in page.account.runs]
@@ -427,7 +292,7 @@ class Silo:
             if account is None or account.opened != self._terms.opening(asked.run):
                 raise RefusedError(Code.STATE_LOST, "it has taken no part in this run, or on other terms")
             if account.evaluated is None:
-                with _refusing_sums():
+                with refusing_sums():
                     batch = self._sums.check_ready(asked.run, asked.round, account.newest)
                     masked = self._computation.evaluate_in_sum(parameters, asked, account.newest)
                 self._write_evaluation(asked, masked, page, round=asked.round, batch=batch)
