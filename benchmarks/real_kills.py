@@ -18,9 +18,11 @@ from typing import Any
 import psutil
 from kills import Left, check
 
+from tacit.deploy.consortium import Consortium
 from tacit.deploy.guard import admit
+from tacit.deploy.party_folder import PartyFolder
 from tacit.deploy.policy import Policy
-from tacit.deploy.provision import Consortium, PartyFolder, provision
+from tacit.deploy.provision import provision
 from tacit.engine.recipe import Recipe
 
 ROUNDS, QUORUM, SILOS = 5000, 2, 3

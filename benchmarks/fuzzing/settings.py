@@ -29,11 +29,12 @@ from tacit.algorithms.registry import ALGORITHMS
 from tacit.compress import parse_compressor
 from tacit.data.images import read_idx
 from tacit.data.partition import parse_partition
+from tacit.deploy.consortium import Consortium
 from tacit.deploy.guard import admit
 from tacit.deploy.job import Job
 from tacit.deploy.mixing import PublicKeys
+from tacit.deploy.party_folder import PartyFolder
 from tacit.deploy.policy import Policy
-from tacit.deploy.provision import Consortium, PartyFolder
 from tacit.deploy.records import own_records
 from tacit.engine.recipe import Recipe, parse_setting
 from tacit.models.registry import MODELS

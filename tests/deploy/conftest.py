@@ -183,8 +183,8 @@ class RealParties:
         federation: Federation | None = None,
         deadline_seconds: float = 20.0,
     ) -> None:
+        from tacit.deploy.consortium import Consortium as Agreement
         from tacit.deploy.flare.parties import free_ports, party_command, write_shards
-        from tacit.deploy.provision import Consortium as Agreement
         from tacit.deploy.provision import provision
 
         plan = make_plan(recipe, federation=federation)

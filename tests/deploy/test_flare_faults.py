@@ -17,8 +17,8 @@ pytest.importorskip("nvflare", reason="deployment over FLARE needs the extra: pi
 import psutil
 
 from tacit.deploy.ledger import Ledger
+from tacit.deploy.party_folder import PartyFolder
 from tacit.deploy.policy import Policy
-from tacit.deploy.provision import PartyFolder
 from tacit.engine.recipe import Recipe
 from tacit.privacy.accountant.filter import least_epsilon
 

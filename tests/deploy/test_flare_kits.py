@@ -18,14 +18,16 @@ from nvflare.private.defs import SysCommandTopic, TrainingTopic
 from nvflare.private.fed.client.admin_commands import AdminCommands
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 
+from tacit.deploy.consortium import Consortium, deployed
 from tacit.deploy.flare.job import CLIENT_CONFIG, EXECUTOR, write_job
 from tacit.deploy.flare.kits import settle_server
 from tacit.deploy.flare.parties import run_shuffler, run_silo
 from tacit.deploy.flare.processes import server_command, site_command
 from tacit.deploy.flare.site import OBEYED_COMMANDS, OnlyOurJob, harden_job, harden_site, refusal_of_app
 from tacit.deploy.job import Job
+from tacit.deploy.party_folder import PartyFolder
 from tacit.deploy.policy import Policy
-from tacit.deploy.provision import Consortium, PartyFolder, deployed, provision
+from tacit.deploy.provision import provision
 from tacit.deploy.sealing import public_bytes
 from tacit.deploy.signatures import public_key_hex
 from tacit.engine.recipe import Recipe

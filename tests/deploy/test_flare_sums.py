@@ -16,7 +16,7 @@ pytest.importorskip("nvflare", reason="deployment over FLARE needs the extra: pi
 from tacit.client.cohort import Cohort
 from tacit.deploy.frames import Reply, Request, state_from_bytes
 from tacit.deploy.job import Job
-from tacit.deploy.provision import PartyFolder
+from tacit.deploy.party_folder import PartyFolder
 from tacit.deploy.silo_checks import Trusted
 from tacit.deploy.summing import Summing
 from tacit.deploy.verification import verify

@@ -22,8 +22,8 @@ from tacit.deploy.flare.relay import receive_frame
 from tacit.deploy.frames import Reply
 from tacit.deploy.guard import admit
 from tacit.deploy.job import Job
+from tacit.deploy.party_folder import PartyFolder
 from tacit.deploy.policy import Policy
-from tacit.deploy.provision import PartyFolder
 from tacit.deploy.rounds import RoundLog, RoundReport
 from tacit.deploy.run_state import RunState
 from tacit.deploy.seam import Code

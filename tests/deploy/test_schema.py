@@ -17,12 +17,13 @@ from typer.testing import CliRunner
 from tacit.cli.app import app
 from tacit.data.schema import Column, Predicted, Schema
 from tacit.data.schema.records import TableSource, federate
+from tacit.deploy.consortium import Consortium
 from tacit.deploy.frames import Reply, Request
 from tacit.deploy.guard import admit
 from tacit.deploy.home import LEDGER
 from tacit.deploy.job import Job
 from tacit.deploy.policy import Policy
-from tacit.deploy.provision import Consortium, provision
+from tacit.deploy.provision import provision
 from tacit.deploy.records import own_records
 from tacit.deploy.refusing import Refusing
 from tacit.deploy.seam import Code

@@ -13,7 +13,7 @@ from tacit.cli.server import StatusPort, show_finished, watched
 from tacit.errors import RequestError, count
 
 if TYPE_CHECKING:
-    from tacit.deploy.provision import PartyFolder
+    from tacit.deploy.party_folder import PartyFolder
     from tacit.engine.recipe import Recipe
 
 HELP = """Rehearse a deployment: a server and N silos as separate processes on this machine, over mutual TLS.
@@ -76,9 +76,11 @@ def deploy(
 def _provisioned(
     recipe: Recipe, out: Path, data_dir: Path | None, quorum: int, report: str | None
 ) -> tuple[PartyFolder, dict[str, Path]]:
+    from tacit.deploy.consortium import Consortium
     from tacit.deploy.flare.parties import free_ports, write_shards, write_tables
     from tacit.deploy.job import Job
-    from tacit.deploy.provision import Consortium, PartyFolder, provision
+    from tacit.deploy.party_folder import PartyFolder
+    from tacit.deploy.provision import provision
     from tacit.deploy.records import open_tables
     from tacit.deploy.report import Report
     from tacit.engine.plan import make_plan
@@ -107,7 +109,7 @@ def _provisioned(
 
 
 def _stored(out: Path) -> tuple[PartyFolder, dict[str, Path]]:
-    from tacit.deploy.provision import PartyFolder
+    from tacit.deploy.party_folder import PartyFolder
 
     party = PartyFolder.open(out / "server")
     kind = "npz" if party.job.ranges is None else "csv"

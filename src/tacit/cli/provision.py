@@ -17,8 +17,9 @@ def provision(
     out: Annotated[Path | None, typer.Option(help="Where the folders go. [dim]the consortium's name[/]")] = None,
 ) -> None:
     """Provision a consortium."""
+    from tacit.deploy.consortium import Consortium
     from tacit.deploy.flare.parties import require_flare
-    from tacit.deploy.provision import Consortium, PartyFolder
+    from tacit.deploy.party_folder import PartyFolder
     from tacit.deploy.provision import provision as write_folders
 
     require_flare()

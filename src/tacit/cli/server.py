@@ -16,7 +16,7 @@ from tacit.cli import options as o
 
 if TYPE_CHECKING:
     from tacit.deploy.flare.backend import Ended
-    from tacit.deploy.provision import PartyFolder
+    from tacit.deploy.party_folder import PartyFolder
     from tacit.deploy.server import Finished
     from tacit.deploy.status import Board
 
@@ -34,7 +34,7 @@ def server(
 ) -> None:
     """Run the server."""
     from tacit.deploy.flare.parties import require_flare, stopping_in_order
-    from tacit.deploy.provision import PartyFolder
+    from tacit.deploy.party_folder import PartyFolder
 
     require_flare()
     party = PartyFolder.open(folder)

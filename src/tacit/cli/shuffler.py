@@ -20,7 +20,7 @@ def shuffler(
     """Run the shuffler."""
     from tacit.cli.silo import end_with_owner
     from tacit.deploy.flare.parties import require_flare, run_shuffler, stopping_in_order
-    from tacit.deploy.provision import PartyFolder
+    from tacit.deploy.party_folder import PartyFolder
 
     require_flare()
     party = PartyFolder.open(folder)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from tacit.deploy.provision import PartyFolder
+    from tacit.deploy.party_folder import PartyFolder
 
 HELP = """Take part in a consortium with this silo's records, from its provisioned folder, until stopped.
 
@@ -42,7 +42,7 @@ def silo(
         show_status(folder)
         return
     from tacit.deploy.flare.parties import refuse_silo, require_flare, run_silo, stopping_in_order
-    from tacit.deploy.provision import PartyFolder
+    from tacit.deploy.party_folder import PartyFolder
     from tacit.deploy.seam import Code
     from tacit.errors import DataError, RequestError
 
@@ -90,7 +90,7 @@ def check_records(party: PartyFolder, data: str, target: str | None, prepared: b
 def show_status(folder: Path) -> None:
     """Print what a silo has spent, and what is left."""
     from tacit.cli.show_account import show_spending
-    from tacit.deploy.provision import PartyFolder
+    from tacit.deploy.party_folder import PartyFolder
     from tacit.deploy.spending import spending_in
     from tacit.errors import RequestError
 

@@ -40,6 +40,15 @@ def toml_values(text: str, source: str) -> dict[str, Any]:
         raise RequestError(f"{source} is not valid TOML: {error}") from error
 
 
+def read_toml(path: Path, what: str) -> dict[str, Any]:
+    """Reads a TOML file; error messages call it `what`."""
+    try:
+        text = path.read_text()
+    except (OSError, ValueError) as error:
+        raise RequestError(f"cannot read {what} {path}: {error}") from error
+    return toml_values(text, f"{what} {path}")
+
+
 def sync_directory(directory: Path) -> None:
     """Makes renames in a directory survive a power cut."""
     handle = os.open(directory, os.O_RDONLY)

@@ -24,7 +24,7 @@ from tacit.deploy.flare.relay import SOCKET_VARIABLE, answering, listening
 from tacit.deploy.frames import Reply
 from tacit.deploy.learning import OpenTable
 from tacit.deploy.mixing import Covers
-from tacit.deploy.provision import PartyFolder
+from tacit.deploy.party_folder import PartyFolder
 from tacit.deploy.refusing import Refusing
 from tacit.deploy.seam import Code, Party
 from tacit.deploy.server import CERTIFICATE_LIMIT, Finished, Server
