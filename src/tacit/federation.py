@@ -320,6 +320,19 @@ class Federation:
             weights=None if self.weights is None else self.weights[position : position + 1],
         )
 
+    def part(self, clients: Tensor) -> Federation:
+        """A federation of the clients at these positions, which compute the same bits in it as in `batch`."""
+        own, positions = self.batch(clients), clients.tolist()
+        return dataclasses.replace(
+            self,
+            features=own.features,
+            targets=own.targets,
+            sizes=own.counts,
+            ids=self.ids[clients],
+            names=None if self.names is None else tuple(self.names[position] for position in positions),
+            weights=None if self.weights is None else self.weights[clients],
+        )
+
     def to(self, device: str | torch.device) -> Federation:
         """The same federation with its records (not its sizes and ids) on that device."""
         return dataclasses.replace(

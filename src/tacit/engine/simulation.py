@@ -81,9 +81,10 @@ class Simulation:
         """The state before the first round."""
         model = self.algorithm.work.model
         point = model.init(self.randomness.generator(Purpose.INIT)).to(self.federation.features.device)
+        parts = list(self._chunks(torch.arange(self.federation.clients)))
         return SimulationState(
             round=0,
-            clients=client_start(self.algorithm, point, self.federation, self.zeros),
+            clients=client_start(self.algorithm, point, self.federation, self.zeros, parts),
             server=server_start(self.algorithm, point),
             releases=torch.zeros(self.federation.clients, dtype=torch.int64),
         )
