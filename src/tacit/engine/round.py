@@ -53,7 +53,7 @@ def client_start(
 ) -> ClientState:
     """The state of all clients before the first round.
 
-    `zeros` allocates room for their shifts. `parts` are the positions of clients that are computed together, as in
+    `zeros` allocates room for their shifts. `parts` are the positions of clients computed together, as in
     a round: the last bits of a product depend on who else is in it. By default all are.
     """
     uplink = algorithm.uplink.init(federation.clients, algorithm.length, zeros)

@@ -170,8 +170,13 @@ class Run:
         return rows
 
     def _own_test(self) -> tuple[str, ...]:
-        """The test metric, if it is measured on records of the clients and not on public ones."""
-        return () if self.federation.schema is None else ("test_metric",)
+        """What is known about test records, if they are records of the clients and not public ones.
+
+        Their number is a share of all records of every client.
+        """
+        if self.federation.schema is None:
+            return ()
+        return ("test_metric",) if self.calibration.shows_sizes else ("test_metric", "test_records")
 
     def _evaluated(self, evaluation: PrivateEvaluation) -> dict[str, Any]:
         planned = self.plan.evaluation
