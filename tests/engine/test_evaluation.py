@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tacit.engine.evaluation import hold_back, scoring_of
 from tacit.engine.execute import execute, run_plan
 from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
+from tacit.engine.simulate import simulate
 from tacit.errors import DataError, RequestError
 from tacit.federation import Federation
 from tacit.privacy import events
@@ -101,6 +103,18 @@ def test_evaluations_of_different_models_share_no_noise() -> None:
     assert first.records == second.records == held.records
     # The same answers for every record, and other noise on them.
     assert first.estimates["loss"] != second.estimates["loss"]
+
+
+def test_a_run_is_not_continued_with_other_records_held_back(tmp_path: Path) -> None:
+    """The model is the same, and with it the noise: two results would differ by the changed record alone."""
+    plan = make_plan(EVALUATED)
+    assert plan.evaluation is not None
+    held = plan.evaluation.held
+    simulate(plan, out=tmp_path)
+    changed = replace(held, targets=torch.cat([1 - held.targets[:1], held.targets[1:]]))
+    with pytest.raises(DataError, match="another run"):
+        simulate(replace(plan, evaluation=replace(plan.evaluation, held=changed)), out=tmp_path)
+    assert simulate(plan, out=tmp_path).rounds == 3
 
 
 def test_without_privacy_there_is_no_noise() -> None:
