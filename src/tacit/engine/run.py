@@ -141,7 +141,7 @@ class Run:
             return ()
         # The guarantee for all records of a client together takes long to compute for clients of many sizes.
         # Unless it was promised, and so computed before, it is left to `tacit account`.
-        sizes, whole = self.federation.sizes, self.plan.clients
+        sizes, whole = self.federation.most_released, self.plan.clients
         records = sizes.tolist() if whole is not None or len(sizes.unique()) <= _MOST_SIZES else None
         return protection(self.guarantee, beside=self.calibration.beside, records=records, groups=(), whole=whole)
 
