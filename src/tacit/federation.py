@@ -118,6 +118,8 @@ class Federation:
 
     charged: DpEvent | None = None
     """What every client has released to prepare its records, such as ranges; every promise includes it"""
+    held_back: Tensor | None = None
+    """(clients,) int64 on the CPU: how many more records every client has, which are kept for an evaluation"""
 
     weights: Tensor | None = None
     """(clients,) double on the CPU: each client's weight, p_i times the number of clients, so 1 on average over
@@ -251,6 +253,14 @@ class Federation:
         return self.features.shape[0]
 
     @property
+    def most_released(self) -> Tensor:
+        """(clients,) int64: the most records of every client that are in one release.
+
+        These are the ones trained on, or all of them if ranges were learned before some were held back.
+        """
+        return self.sizes if self.charged is None or self.held_back is None else self.sizes + self.held_back
+
+    @property
     def feature_shape(self) -> tuple[int, ...]:
         """The shape of one record's features: (d,) for vectors, (channels, height, width) for images."""
         return tuple(self.features.shape[1:])
@@ -318,6 +328,21 @@ class Federation:
             ids=self.ids[position : position + 1],
             names=None if self.names is None else (self.names[position],),
             weights=None if self.weights is None else self.weights[position : position + 1],
+            held_back=None if self.held_back is None else self.held_back[position : position + 1],
+        )
+
+    def part(self, clients: Tensor) -> Federation:
+        """A federation of the clients at these positions, which compute the same bits in it as in `batch`."""
+        own, positions = self.batch(clients), clients.tolist()
+        return dataclasses.replace(
+            self,
+            features=own.features,
+            targets=own.targets,
+            sizes=own.counts,
+            ids=self.ids[clients],
+            names=None if self.names is None else tuple(self.names[position] for position in positions),
+            weights=None if self.weights is None else self.weights[clients],
+            held_back=None if self.held_back is None else self.held_back[clients],
         )
 
     def to(self, device: str | torch.device) -> Federation:

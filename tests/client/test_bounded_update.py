@@ -205,3 +205,53 @@ def test_bad_settings_are_refused() -> None:
     for steps, size in ((0, 0.1), (2, 0.0)):
         with pytest.raises(RequestError, match="local_step"):
             BoundedUpdate(logistic_regression(features=2), Full(), ClipNorm(1.0), steps, size)
+
+
+def _hostile_clients() -> dict[str, tuple[Tensor, Tensor]]:
+    """Records and targets of clients whose updates are hard to bound in single precision."""
+    generator, large = torch.Generator().manual_seed(0), 1e10
+    alike = torch.randn(1, 256, generator=generator).repeat(40, 1)
+    noise = torch.randn(40, generator=generator)
+    return {
+        "records too short to be squared": (torch.eye(256)[:1] * 1e-23, torch.tensor([1e33])),
+        "one such record among others": (
+            torch.eye(256)[:2] * torch.tensor([[1.0], [1e-23]]),
+            torch.tensor([1.0, 1e33]),
+        ),
+        "records that cancel": (torch.eye(256)[[0, 0, 0]], torch.tensor([large, 500.0, -large])),
+        "records that nearly cancel": (
+            alike + 1e-6 * torch.randn(40, 256, generator=generator),
+            1e4 * (noise - noise.mean()),
+        ),
+    }
+
+
+@pytest.mark.parametrize("bound", [ClipNorm(1.0), Normalise(1.0)], ids=["clip", "normalise"])
+@pytest.mark.parametrize("case", _hostile_clients())
+def test_a_sum_of_updates_that_are_not_written_out_keeps_the_bound(case: str, bound: Bound) -> None:
+    features, targets = _hostile_clients()[case]
+    federation = Federation(features, targets, torch.tensor([len(targets)]), torch.tensor([0]))
+    work = BoundedUpdate(least_squares(features=256, intercept=False), Full(), bound, 30, 1e-12)
+    point, cohort = torch.zeros(256), Cohort(federation, torch.tensor([0]), 0, Randomness(0))
+    fast = work.summed(point, cohort)
+    assert fast is not None
+    assert float(fast.double().norm()) <= 1 - 0.5e-4
+    slow, _ = work.run(point, cohort, {}, torch.zeros(1, dtype=torch.float64))
+    torch.testing.assert_close(fast, slow[0])
+
+
+def test_norms_from_gram_matrices_are_rounded_up() -> None:
+    """Wide records whose products all round in the same direction: the sum of the squares is too small."""
+    generator = torch.Generator().manual_seed(1)
+    for size in (1_000, 30_000):
+        common, own = torch.full((1, size), 1.0), torch.rand(2, size, generator=generator) * 0.5
+        records = RecordBlocks(_federation_of(common + own), torch.tensor([0]))
+        made = span_updates(least_squares(features=size, intercept=False), torch.zeros(size), records, 30, 1e-9)
+        assert made is not None
+        exact = (made.coefficients[0].double() @ (common + own).double()).norm()
+        assert exact <= made.norms()[0] <= exact * (1 + 2 * size * 2.0**-24 / 0.02)
+
+
+def _federation_of(features: Tensor) -> Federation:
+    targets = torch.tensor([1.0, -0.5])
+    return Federation(features, targets, torch.tensor([len(features)]), torch.tensor([0]))

@@ -262,6 +262,13 @@ def test_a_silo_that_missed_the_search_still_trains(make: Callable[..., Party]) 
 def test_the_policy_decides_and_what_has_no_proof_is_refused(make: Callable[..., Party], disk: Path) -> None:
     with pytest.raises(RequestError, match="allows ranges_epsilon = 0"):
         make(policy={"ranges_epsilon": 0.0}).silo("lyon")
+    # The policy's limits are at its own delta and adjacency, whatever the job's are.
+    weaker = {"adjacency": "add-remove", "evaluation.held_back": 0.2}
+    stricter = {"adjacency": "replace-one", "epsilon": 12.0, "evaluation_epsilon": 2.0, "ranges_epsilon": 2.0}
+    assert make(policy=stricter, **weaker).silo("lyon").terms.epsilon > 4
+    for part in ("evaluation", "ranges"):
+        with pytest.raises(RequestError, match=rf"epsilon = 1\.\d+ alone; the policy allows {part}_epsilon = 1"):
+            make(policy={**stricter, f"{part}_epsilon": 1.0}, **weaker).silo("lyon")
     with pytest.raises(RequestError, match="with trust = 'sum' or a shuffler it cannot be learned"):
         make(trust="sum")
     with pytest.raises(RequestError, match="accounted per record"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,17 @@ from tacit.algorithms.calibrate import calibrate
 from tacit.data import load
 from tacit.data.schema import Schema
 from tacit.data.schema.column import Column, Predicted
+from tacit.engine.account import account_recipe, account_run
 from tacit.engine.evaluation import hold_back, scoring_of
 from tacit.engine.execute import execute, run_plan
 from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
+from tacit.engine.simulate import simulate
 from tacit.errors import DataError, RequestError
 from tacit.federation import Federation
 from tacit.privacy import events
 from tacit.privacy.accountant import accounting
+from tacit.privacy.promises.protection import protection
 
 RECIPE = Recipe(algorithm="soteriafl-gd", data="breast-cancer", clients=3, rounds=3, epsilon=2.0)
 EVALUATED = RECIPE.with_settings({"evaluation.held_back": 0.25})
@@ -101,6 +105,51 @@ def test_evaluations_of_different_models_share_no_noise() -> None:
     assert first.records == second.records == held.records
     # The same answers for every record, and other noise on them.
     assert first.estimates["loss"] != second.estimates["loss"]
+
+
+def test_a_run_is_not_continued_with_other_records_held_back(tmp_path: Path) -> None:
+    """The model is the same, and with it the noise: two results would differ by the changed record alone."""
+    plan = make_plan(EVALUATED)
+    assert plan.evaluation is not None
+    held = plan.evaluation.held
+    simulate(plan, out=tmp_path)
+    changed = replace(held, targets=torch.cat([1 - held.targets[:1], held.targets[1:]]))
+    with pytest.raises(DataError, match="another run"):
+        simulate(replace(plan, evaluation=replace(plan.evaluation, held=changed)), out=tmp_path)
+    assert simulate(plan, out=tmp_path).rounds == 3
+
+
+def test_what_is_said_about_whole_clients_covers_ranges_learned_from_held_back_records(tmp_path: Path) -> None:
+    """Ten records of a client are trained on and ten held back, but all twenty are in the search for ranges."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"dose": rng.normal(200, 20, 60), "hospital": np.repeat(["a", "b", "c"], 20)})
+    table["ill"] = np.where(table["dose"] > 200, "yes", "no")
+    table.to_csv(tmp_path / "t.csv", index=False)
+    dose = Column("dose", "number", "mg", within=(0, 10_000))
+    schema = Schema(Predicted("ill", "binary", classes=("no", "yes")), (dose,), client="hospital", test_share=0.0)
+    (tmp_path / "s.toml").write_text(schema.to_toml())
+    asked = {
+        "data.schema": str(tmp_path / "s.toml"),
+        "evaluation.held_back": 0.5,
+        "evaluation.epsilon_share": 0.05,
+    }
+    recipe = replace(RECIPE, data=str(tmp_path / "t.csv"), clients=None, epsilon=1.0).with_settings(asked)
+    plan = make_plan(recipe)
+    assert plan.guarantee is not None
+    everything: Any = plan.guarantee.events[0]
+    training, (ranges, evaluation) = everything.events[0], everything.events[1].events
+    shares = ((training, 10), (ranges, 20), (evaluation, 10))
+    shift = sum(one.count * (records / one.event.noise_multiplier) ** 2 for one, records in shares) ** 0.5
+    exact = accounting.epsilon(events.gaussian(1 / shift), 1e-5)
+    run = run_plan(plan)
+    run.save(tmp_path / "run")
+    told = [run.protection()]
+    for found in (account_recipe(recipe), account_run(tmp_path / "run")):
+        assert found.guarantee is not None
+        told.append(protection(found.guarantee, records=found.records))
+    for rows in told:
+        (whole,) = (row.epsilon for row in rows if row.protected == "all records of a client")
+        assert exact <= whole
 
 
 def test_without_privacy_there_is_no_noise() -> None:

@@ -51,8 +51,9 @@ def write_clients(directory: Path, *, neighbour: bool) -> None:
         lines = [f"{a:.4f},{b:.4f},{c:.4f},{k % 2}" for k, (a, b, c) in enumerate(rows)]
         (directory / f"{client}.csv").write_text("\n".join(["u,v,w,y", *lines]) + "\n")
     columns = tuple(Column(name, "number", range=(-2, 2)) for name in "uvw")
-    schema = Schema(Predicted("y", "binary", classes=("0", "1")), columns, test_share=0.0)
-    (directory / "schema.toml").write_text(schema.to_toml())
+    for name, share in (("schema.toml", 0.0), ("tested.toml", 0.3)):
+        schema = Schema(Predicted("y", "binary", classes=("0", "1")), columns, test_share=share)
+        (directory / name).write_text(schema.to_toml())
 
 
 @pytest.fixture
@@ -99,7 +100,7 @@ def published(directory: Path, printed: str) -> Files:
     for name in summary["not_covered"]:
         summary[name] = 1.0
     with (directory / "history.csv").open(newline="") as file:
-        rows = [{k: v for k, v in row.items() if k not in MEASURED} for row in csv.DictReader(file)]
+        rows = [{k: v for k, v in row.items() if k not in summary["not_covered"]} for row in csv.DictReader(file)]
     return {
         "recipe.toml": (directory / "recipe.toml").read_text(),
         "ledger.jsonl": (directory / "ledger.jsonl").read_text(),
@@ -144,6 +145,8 @@ CASES: list[dict[str, Any]] = [
         "weights": "[1.0, 2.0, 1.0, 3.0, 1.0]",
     },
     {"algorithm.adversary": "server", "noise": "gaussian", "epsilon": "[1.0, 2.0, 2.0, 4.0, 4.0]"},
+    # Test records that are held back from the clients: even their number says how many records a client has.
+    {"algorithm.adversary": "server", "data.schema": "tested.toml"},
 ]
 
 

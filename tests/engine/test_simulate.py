@@ -18,9 +18,11 @@ from tacit.algorithms.settings import About, takes_part
 from tacit.algorithms.shuffler import Shuffler
 from tacit.client.cohort import Cohort
 from tacit.engine.objective import objective
-from tacit.engine.plan import plan
+from tacit.engine.plan import make_plan, plan
+from tacit.engine.recipe import Recipe
 from tacit.engine.round import client_round, client_start, server_round, server_start
 from tacit.engine.simulate import simulate
+from tacit.engine.simulation import Simulation
 from tacit.errors import DataError, DivergedError, RequestError
 from tacit.federation import Federation
 from tacit.models import nonconvex_logistic_regression, softmax_regression
@@ -119,6 +121,23 @@ def test_a_client_alone_sends_what_it_sends_in_the_simulator(name: str, federati
         algorithm.uplink.compressor.decode(messages, len(point)).add_sum_to(total)
         server = server_round(algorithm, total, server, round=t, cohort=4, clients=4)
     assert torch.equal(algorithm.server.output(server.update), together.parameters)
+
+
+@pytest.mark.parametrize("clients", [2, 4])
+@pytest.mark.parametrize("name", ["soteriafl-svrg", "soteriafl-saga"])
+def test_one_client_at_a_time_starts_as_it_would_alone(name: str, clients: int) -> None:
+    """Products of several clients round differently: with no memory to spare, even the start has none of them."""
+    settings = {"batch": 20.0, "step": 0.5}
+    recipe = Recipe(name, data="digits", clients=clients, model="softmax", rounds=2, algorithm_settings=settings)
+    made = make_plan(recipe)
+    start = Simulation(made, Randomness(0), memory_limit_bytes=1).start().clients.work
+    point = made.algorithm.work.model.init(Randomness(0).generator(Purpose.INIT))
+    silos = [made.federation.client(i) for i in range(clients)]
+    silos = [replace(silo, features=silo.features.clone()) for silo in silos]
+    alone = [client_start(made.algorithm, point, silo).work for silo in silos]
+    assert start.keys() == alone[0].keys()
+    for kept, values in start.items():
+        assert torch.equal(values, torch.cat([one[kept] for one in alone])), kept
 
 
 def test_noise_is_really_added_with_the_calibrated_deviation(federation: Federation) -> None:

@@ -110,7 +110,7 @@ class Calibration:
         groups = [
             {
                 "clients": federation.ids[(self.group_of_client == index).nonzero()[:, 0]].tolist(),
-                **({} if group.records is None else {"records": group.records}),
+                **self._sizes_of(index, federation.most_released),
                 "noise_multiplier": group.noise_multiplier,
                 "delta": group.target.delta,
                 "epsilon_budget": group.target.epsilon,
@@ -128,6 +128,14 @@ class Calibration:
             "public": list(self.guarantee.public),
             "groups": groups,
         }
+
+    def _sizes_of(self, index: int, released: Tensor) -> dict[str, int]:
+        """How many records clients of a group train on, and the most that are in any release, if that is more."""
+        records = self.groups[index].records
+        if records is None:
+            return {}
+        most = int(released[self.group_of_client == index].max())
+        return {"records": records, **({"released_records": most} if most > records else {})}
 
 
 def attendance(algorithm: Algorithm, clients: int, rounds: int, randomness: Randomness) -> Attendance:

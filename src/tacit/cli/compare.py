@@ -15,6 +15,7 @@ import typer
 
 from tacit.cli import complete
 from tacit.cli import options as o
+from tacit.privacy.promises.protection import round_up
 
 if TYPE_CHECKING:
     from tacit.engine.compare import Outcome
@@ -259,7 +260,7 @@ def _equal_bits_sentence(rows: list[dict[str, Any]]) -> str:
 
 def _cells(row: dict[str, Any], metric: str, tuned: bool) -> dict[str, str]:
     bits = row["uplink_bits_per_client"]
-    epsilon = "" if row["epsilon"] is None else f"{row['epsilon']:.3g}"
+    epsilon = "" if row["epsilon"] is None else f"{round_up(row['epsilon']):g}"
     cells = {
         "algorithm": row["algorithm"],
         "epsilon": "[red]not private[/]" if row["privacy"] == "none" else epsilon,

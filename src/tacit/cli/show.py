@@ -87,7 +87,7 @@ def show_summary(summary: dict[str, Any]) -> None:
         "federation": f"{summary['clients']} clients"
         + ("" if sizes is None else f" with {sizes[0]} to {sizes[1]} records")
         + f", {summary['dim']} parameters",
-        "privacy": f"[bold green]epsilon {summary['epsilon']:.4g}[/] at delta {summary['delta']:.3g}"
+        "privacy": f"[bold green]epsilon {round_up(summary['epsilon'], 4):g}[/] at delta {summary['delta']:.3g}"
         if private
         else "[bold red]NOT PRIVATE[/] (privacy = none)",
         "noise": f"{summary['noise_multiplier']:.4g} times the clip norm {summary['clip_norm']:g}, "

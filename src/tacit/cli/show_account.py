@@ -121,4 +121,4 @@ def _pairs(points: tuple[tuple[float, float], ...]) -> str:
 
 
 def _number(value: float) -> str:
-    return "none" if math.isinf(value) else f"{value:.4g}"
+    return "none" if math.isinf(value) else f"{round_up(value, 4):g}"

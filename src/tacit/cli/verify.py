@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tacit.cli import options as o
+from tacit.privacy.promises.protection import round_up
 
 if TYPE_CHECKING:
     from tacit.deploy.verification import Verified
@@ -151,7 +152,7 @@ def _promises(body: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _rounded(epsilon: float | None) -> str:
-    return "unknown" if epsilon is None else f"{epsilon:.4g}"
+    return "unknown" if epsilon is None else f"{round_up(epsilon, 4):g}"
 
 
 def _list(title: str, lines: Iterable[str]) -> None:

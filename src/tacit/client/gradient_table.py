@@ -8,6 +8,8 @@ computed again when it is needed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -37,6 +39,15 @@ def no_past(point: Tensor) -> State:
 def has_past(state: State) -> bool:
     """Whether a state holds past points, which several clients share."""
     return "past_keys" in state
+
+
+def joined(states: Sequence[State]) -> State:
+    """The memory of several groups of clients, one after the other, all of which start at the same point."""
+    shared = no_past(torch.empty(0)).keys()
+    return {
+        name: first if name in shared else torch.cat([state[name] for state in states])
+        for name, first in states[0].items()
+    }
 
 
 def recall(state: State, key: int) -> Tensor:

@@ -10,18 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from tacit.federation import Batch, Federation
-from tacit.models.gradients import padded
+from tacit.models.gradients import double_norms, padded
+from tacit.models.gradients import scaled as scale_rows
 from tacit.models.linear import LinearModel
 from tacit.models.model import Model, flat_features
 from tacit.models.penalty import Ridge
 
 _TRUSTED = 0.02
 """Norms are computed from Gram matrices only if at least this part of the squared length does not cancel."""
+
+_LEAST_SQUARE = 1e-30
+"""The squared length of a shorter record may have lost its digits, or all of it, in single precision."""
 
 
 _BLOCK_BYTES = 4 * 2**20
@@ -111,31 +116,56 @@ class SpanUpdates:
     def _moved(self) -> bool:
         return bool(self.offset.any())
 
-    def norms(self) -> Tensor:
-        """||A^T c||^2 = c^T A A^T c, in double precision; from the written updates where most of it cancels."""
+    @cached_property
+    def _squares(self) -> tuple[Tensor, Tensor]:
+        """Bounds on the squared norms, (clients,) double, and the places of the clients for which they are poor.
+
+        For these, digits are lost because records or their coefficients are too small, or because most of the sum
+        cancels. Otherwise the bound is above the true square: rounding moves c^T A A^T c by at most 2^-24 of
+        `reach` for each number that was added up.
+        """
         squares = torch.mul(torch.bmm(self.coefficients, self.gram), self.coefficients).sum((1, 2)).double()
-        lengths = self.gram.diagonal(dim1=1, dim2=2).sqrt()[:, None]
-        reach = torch.mul(self.coefficients.abs(), lengths).sum(2).double().square().sum(1)
+        own = self.gram.diagonal(dim1=1, dim2=2)[:, None]
+        reach = torch.mul(self.coefficients.abs(), own.sqrt()).sum(2).double().square().sum(1)
+        lost = ((own < _LEAST_SQUARE) & (self.coefficients != 0)).any(2).any(1)
+        poor = torch.ones_like(lost) if self._moved else ~(squares >= _TRUSTED * reach) | lost
+        added = self.model.features + 2 * self.coefficients.shape[2] + 2
+        return squares + added * 2.0**-24 * reach, poor.nonzero()[:, 0].cpu()
+
+    @cached_property
+    def _rewritten(self) -> Tensor:
+        """The updates of the clients whose norms do not follow from their Gram matrices."""
+        return self._written(self._squares[1])
+
+    def norms(self) -> Tensor:
+        """||A^T c||^2 = c^T A A^T c, rounded up; from the written update where that would be poor."""
+        squares, poor = self._squares
         norms = squares.clamp(min=0).sqrt()
-        poor = torch.ones_like(norms) > 0 if self._moved else ~(squares >= _TRUSTED * reach)
-        if bool(poor.any()):
-            written = self._written(poor.nonzero()[:, 0].cpu())
-            norms[poor] = torch.linalg.vector_norm(written, dim=1, dtype=torch.float64)
+        if len(poor):
+            norms[poor.to(norms.device)] = double_norms(self._rewritten)
         return norms
 
     def weighted_sums(self, weights: Tensor) -> Tensor:
-        """The sum of all updates, each times its weight: (1, dim), by one product for each block."""
+        """The sum of all updates, each times its weight: (1, dim), by one product for each block.
+
+        An update whose norm was taken from its written form is added in that form: written again, it would be
+        rounded differently, and by more than its bound if its records nearly cancel each other.
+        """
         model, weights = self.model, weights.to(self.coefficients)
+        poor = self._squares[1].to(weights.device)
+        known = weights.index_fill(0, poor, 0.0)
         # A client with weight zero adds zero, even if its update is not finite.
-        scaled = torch.where(weights[:, None, None] != 0, self.coefficients, 0.0) * weights[:, None, None]
+        scaled = torch.where(known[:, None, None] != 0, self.coefficients, 0.0) * known[:, None, None]
         total = scaled.new_zeros(model.outputs, model.features)
-        for some, features in self.records.blocks():
+        for some, features in self.records.blocks() if len(poor) < len(weights) else ():
             flat = scaled[some, :, : features.shape[1]].transpose(0, 1).reshape(model.outputs, -1)
             total.addmm_(flat, features.reshape(-1, model.features))
         whole = total.T.reshape(-1)
         if model.intercept:
             whole = torch.cat([whole, scaled.sum((0, 2))])
-        return (whole + self.offset * weights.sum())[None]
+        if len(poor):
+            whole = whole + scale_rows(self._rewritten, weights[poor]).sum(0)
+        return whole[None]
 
 
 def span_updates(

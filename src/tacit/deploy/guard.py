@@ -226,9 +226,8 @@ def admit(job: Job, policy: Policy, site: str, records: Federation | OpenTable) 
         stricter = protect_clients(job.algorithm, federation, releases=planned, privacy=target, clients=whole)
         target = stricter if isinstance(stricter, Target) else target
     report_noise = job.noise.of_reports(target)
-    if job.report is not None:
-        reports = job.report.event(report_noise, planned, job.noise.kind)
-        policy.check_reports(accounting.epsilon(reports, policy.delta, policy.adjacency))
+    for part, event in _beside(job, report_noise).items():
+        policy.check_beside(part, accounting.epsilon(event, policy.delta, policy.adjacency))
     asked, own = (job.noise.multiplier(one, federation, report_noise) for one in (target, policy.target))
     if asked < own:
         raise RequestError(
@@ -241,6 +240,18 @@ def admit(job: Job, policy: Policy, site: str, records: Federation | OpenTable) 
     terms = Terms(job, policy, site, federation, planned, asked, std, report_noise, epsilon=math.inf)
     terms = replace(terms, holding=holding, held=held, table=table)
     return replace(terms, epsilon=accounting.epsilon(terms.event(planned), policy.delta, policy.adjacency))
+
+
+def _beside(job: Job, report_noise: float) -> dict[str, DpEvent]:
+    """The events of what a site releases besides its messages, by the name that policies give it."""
+    found: dict[str, DpEvent] = {}
+    if job.report is not None:
+        found["report"] = job.report.event(report_noise, job.most_releases(), job.noise.kind)
+    if job.evaluation is not None:
+        found["evaluation"] = job.evaluation.event(job.evaluation.noise_multiplier)
+    if job.ranges is not None:
+        found["ranges"] = job.ranges.event
+    return found
 
 
 def level(job: Job, site: str, records: int) -> float:

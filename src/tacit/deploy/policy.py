@@ -29,13 +29,22 @@ import tomli_w
 
 from tacit.deploy.job import Job
 from tacit.deploy.ledger import Account
+from tacit.deploy.report import Report
 from tacit.engine.files import toml_values
 from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError, count, positive, unknown_name
 from tacit.privacy import Adjacency, Adversary, Target, Unit
+from tacit.privacy.promises.protection import round_up
 
 TRUSTED = (Adversary.SERVER, Adversary.SHUFFLER, Adversary.SECURE_SUM)
 """The adversaries against whom a deployment may make a promise."""
+
+_BESIDE = {
+    "report": "asks for loss reports that cost",
+    "evaluation": "asks for an evaluation that costs",
+    "ranges": "learns ranges, which costs",
+}
+"""What a job may ask for besides messages, each with a limit of its own in the policy."""
 
 
 @dataclass(frozen=True)
@@ -175,18 +184,11 @@ class Policy:
                 f"adversary = '{self.adversary}' in the policy requires more"
             )
         self._check_sums(job)
-        if job.report is not None:
-            self.check_reports(job.report.epsilon)
-        if job.evaluation is not None and job.evaluation.target.epsilon > self.evaluation_epsilon:
-            raise RequestError(
-                f"the job asks for an evaluation that costs epsilon = {job.evaluation.target.epsilon:g}; the "
-                f"policy allows evaluation_epsilon = {self.evaluation_epsilon:g}"
-            )
-        if job.ranges is not None and job.ranges.target.epsilon > self.ranges_epsilon:
-            raise RequestError(
-                f"the job learns ranges, which costs epsilon = {job.ranges.target.epsilon:g} alone; the policy "
-                f"allows ranges_epsilon = {self.ranges_epsilon:g}"
-            )
+        # Here by what the job says; `admit` checks what it comes to at this policy's own delta and adjacency.
+        asked = {"report": job.report, "evaluation": job.evaluation, "ranges": job.ranges}
+        for part, one in asked.items():
+            if one is not None:
+                self.check_beside(part, one.epsilon if isinstance(one, Report) else one.target.epsilon)
         if records < self.min_records:
             raise RequestError(
                 f"the policy requires at least {self.min_records} records, but there are {records}"
@@ -242,12 +244,13 @@ class Policy:
                 f"{self.colluding} in the policy can no longer be kept for the whole collaboration: lower it"
             )
 
-    def check_reports(self, epsilon: float) -> None:
-        """Refuse loss reports that cost more than the policy allows."""
-        if epsilon > self.report_epsilon:
+    def check_beside(self, part: str, epsilon: float) -> None:
+        """Refuse what a job asks for besides messages (report, evaluation or ranges) if it costs too much."""
+        allowed = getattr(self, f"{part}_epsilon")
+        if epsilon > allowed:
             raise RequestError(
-                f"the job asks for loss reports that cost epsilon = {epsilon:g}; the policy allows "
-                f"report_epsilon = {self.report_epsilon:g}"
+                f"the job {_BESIDE[part]} epsilon = {round_up(epsilon):g} alone; the policy allows "
+                f"{part}_epsilon = {allowed:g}"
             )
 
     @staticmethod

@@ -18,6 +18,7 @@ from tacit.deploy.policy import Policy
 from tacit.errors import RequestError, TacitError
 from tacit.privacy.accountant.cost import finite
 from tacit.privacy.accountant.filter import least_epsilon, room
+from tacit.privacy.promises.protection import round_up
 
 
 @dataclass(frozen=True)
@@ -101,9 +102,11 @@ def standing(terms: Terms, account: Account) -> str:
     """A sentence about what is left for the job that a silo is started for."""
     policy = terms.policy
     if not account.runs:
-        return f"nothing is spent of the policy's epsilon {policy.epsilon:g}; a run costs {terms.epsilon:.4g}"
+        cost = round_up(terms.epsilon, 4)
+        return f"nothing is spent of the policy's epsilon {policy.epsilon:g}; a run costs {cost:g}"
     runs = f"{len(account.runs)} run{'s' if len(account.runs) > 1 else ''}"
-    spent = f"{runs} spent {_needed(account.events(), policy):.4g} of the policy's epsilon {policy.epsilon:g}"
+    needed = round_up(_needed(account.events(), policy), 4)
+    spent = f"{runs} spent {needed:g} of the policy's epsilon {policy.epsilon:g}"
     another = terms.refusal(account.after(json.dumps(terms.opening("another")))) is None
     unfinished = [run for run, one in account.runs if one.releases < one.planned]
     begun = f"; started but not finished: {', '.join(unfinished)}" if unfinished else ""

@@ -38,8 +38,8 @@ class RecipeAccount:
 
     @property
     def records(self) -> list[int]:
-        """The number of records of every client."""
-        return [int(size) for size in self.plan.federation.sizes]
+        """The number of records of every client that are in a release."""
+        return [int(size) for size in self.plan.federation.most_released]
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,8 @@ class ClientSpending:
     client: int
     records: int | None
     """None where the promise protects this number, so that the ledger omits it"""
+    released_records: int | None
+    """the same with those that are in another release than training, such as that of learned ranges"""
     rounds: int
     epsilon: float
     delta: float
@@ -76,8 +78,8 @@ class RunAccount:
 
     @property
     def records(self) -> list[int] | None:
-        """The number of records of every client, if the ledger contains it."""
-        told = [one.records for one in self.spent if one.records is not None]
+        """The number of records of every client that are in a release, if the ledger contains it."""
+        told = [one.released_records for one in self.spent if one.released_records is not None]
         return told if len(told) == len(self.spent) else None
 
     def to_dict(self) -> dict[str, Any]:
@@ -185,6 +187,7 @@ class _ReadLedger:
     public: tuple[str, ...]
     events: dict[int, _Cumulative]
     records: dict[int, int | None]
+    released: dict[int, int | None]
     deltas: dict[int, float]
     budgets: dict[int, float]
     taken: Counter[int]
@@ -194,6 +197,7 @@ class _ReadLedger:
         try:
             spent: dict[int, _Cumulative] = {}
             records: dict[int, int | None] = {}
+            released: dict[int, int | None] = {}
             deltas: dict[int, float] = {}
             budgets: dict[int, float] = {}
             for group in header["groups"]:
@@ -201,11 +205,12 @@ class _ReadLedger:
                     raise RequestError("it was written by an earlier version, as one release and a count")
                 cumulative = _Cumulative.read(group["events"])
                 size = count("records", group["records"]) if "records" in group else None
+                every = None if size is None else count("records", group.get("released_records", size))
                 delta, budget = check_delta(group["delta"]), positive("epsilon_budget", group["epsilon_budget"])
                 for client in group["clients"]:
                     if not isinstance(client, int) or client in spent:
                         raise RequestError(f"client {client!r} is not a number, or in two groups")
-                    spent[client], records[client] = cumulative, size
+                    spent[client], records[client], released[client] = cumulative, size, every
                     deltas[client], budgets[client] = delta, budget
             if not spent:
                 raise RequestError("there are no clients")
@@ -223,6 +228,7 @@ class _ReadLedger:
                 public=tuple(header.get("public", Guarantee.public)),
                 events=spent,
                 records=records,
+                released=released,
                 deltas=deltas,
                 budgets=budgets,
                 taken=taken,
@@ -239,7 +245,15 @@ class _ReadLedger:
         """What a client has spent."""
         delta = self.deltas[client]
         cost = epsilon(self.event(client), delta, self.adjacency)
-        return ClientSpending(client, self.records[client], self.taken[client], cost, delta, self.budgets[client])
+        return ClientSpending(
+            client,
+            self.records[client],
+            self.released[client],
+            self.taken[client],
+            cost,
+            delta,
+            self.budgets[client],
+        )
 
     def promised(self) -> float:
         """The promised epsilon: every group is charged for the most rounds that any client took part in."""

@@ -115,7 +115,7 @@ def hold_back(federation: Federation, share: float, seed: int) -> tuple[Federati
 
     Which ones is decided by coins that everybody may know; they depend on no record. Never more than half of a
     client's records are held back, so what the promise says about many records of a client together covers those
-    that were held back, too.
+    that were held back, too. (Where ranges were learned from all of them, `Federation.most_released` says so.)
     """
     if not 0 < share <= 0.5:
         raise RequestError(f"evaluation.held_back must be above 0 and at most 0.5, not {share!r}")
@@ -137,7 +137,7 @@ def hold_back(federation: Federation, share: float, seed: int) -> tuple[Federati
         parts.append(
             replace(federation, features=federation.features[rows], targets=federation.targets[rows], sizes=sizes)
         )
-    return parts[0], parts[1]
+    return replace(parts[0], held_back=counts), parts[1]
 
 
 def settings_of(recipe: Recipe) -> dict[str, Any]:

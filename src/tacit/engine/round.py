@@ -6,6 +6,7 @@ server calls `server_round`. Algorithms are not implemented anywhere else.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
 from tacit.client.cohort import Cohort
+from tacit.client.gradient_table import joined
 from tacit.compress import Packets
 from tacit.compress.shared import SharedCoordinates, Summands
 from tacit.compress.sparse import Choice
@@ -43,11 +45,21 @@ class ServerState:
 
 
 def client_start(
-    algorithm: Algorithm, point: Tensor, federation: Federation, zeros: Zeros = torch.zeros
+    algorithm: Algorithm,
+    point: Tensor,
+    federation: Federation,
+    zeros: Zeros = torch.zeros,
+    parts: Sequence[Tensor] = (),
 ) -> ClientState:
-    """The state of all clients before the first round; `zeros` allocates room for their shifts."""
+    """The state of all clients before the first round.
+
+    `zeros` allocates room for their shifts. `parts` are the positions of clients computed together, as in
+    a round: the last bits of a product depend on who else is in it. By default all are.
+    """
     uplink = algorithm.uplink.init(federation.clients, algorithm.length, zeros)
-    return ClientState(algorithm.work.init(point, federation), uplink)
+    if len(parts) < 2:
+        return ClientState(algorithm.work.init(point, federation), uplink)
+    return ClientState(joined([algorithm.work.init(point, federation.part(part)) for part in parts]), uplink)
 
 
 def server_start(algorithm: Algorithm, point: Tensor) -> ServerState:

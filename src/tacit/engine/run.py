@@ -141,7 +141,7 @@ class Run:
             return ()
         # The guarantee for all records of a client together takes long to compute for clients of many sizes.
         # Unless it was promised, and so computed before, it is left to `tacit account`.
-        sizes, whole = self.federation.sizes, self.plan.clients
+        sizes, whole = self.federation.most_released, self.plan.clients
         records = sizes.tolist() if whole is not None or len(sizes.unique()) <= _MOST_SIZES else None
         return protection(self.guarantee, beside=self.calibration.beside, records=records, groups=(), whole=whole)
 
@@ -170,8 +170,13 @@ class Run:
         return rows
 
     def _own_test(self) -> tuple[str, ...]:
-        """The test metric, if it is measured on records of the clients and not on public ones."""
-        return () if self.federation.schema is None else ("test_metric",)
+        """What is known about test records, if they are records of the clients and not public ones.
+
+        Their number is a share of all records of every client.
+        """
+        if self.federation.schema is None:
+            return ()
+        return ("test_metric",) if self.calibration.shows_sizes else ("test_metric", "test_records")
 
     def _evaluated(self, evaluation: PrivateEvaluation) -> dict[str, Any]:
         planned = self.plan.evaluation

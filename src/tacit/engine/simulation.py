@@ -81,9 +81,10 @@ class Simulation:
         """The state before the first round."""
         model = self.algorithm.work.model
         point = model.init(self.randomness.generator(Purpose.INIT)).to(self.federation.features.device)
+        parts = list(self._chunks(torch.arange(self.federation.clients)))
         return SimulationState(
             round=0,
-            clients=client_start(self.algorithm, point, self.federation, self.zeros),
+            clients=client_start(self.algorithm, point, self.federation, self.zeros, parts),
             server=server_start(self.algorithm, point),
             releases=torch.zeros(self.federation.clients, dtype=torch.int64),
         )
@@ -305,7 +306,11 @@ class Simulation:
         digest = hashlib.sha256(f"{__version__}|{self.plan.rounds}|{self.randomness}|{self.algorithm!r}".encode())
         federation = self.federation
         weights = torch.empty(0) if federation.weights is None else federation.weights
-        for tensor in (federation.features, federation.targets, federation.sizes, federation.ids, weights):
+        # Whoever evaluates the same model on other records would draw the same noise for both.
+        held = () if self.plan.evaluation is None else (self.plan.evaluation.held,)
+        tested = (tensor for one in held for tensor in (one.features, one.targets, one.sizes))
+        own = (federation.features, federation.targets, federation.sizes, federation.ids, weights)
+        for tensor in (*own, *tested):
             digest.update(tensor.cpu().contiguous().numpy().reshape(-1).data)
         digest.update(self.calibration.noise_multipliers.numpy().data)
         return digest.hexdigest()

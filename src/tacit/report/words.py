@@ -120,4 +120,6 @@ def in_bytes(bits: int) -> str:
 def learned_words(learned: dict[str, Any]) -> str:
     """The ranges that were learned from the records, and what that would cost alone."""
     ranges = "; ".join(f"{name} {low:g} to {high:g}" for name, (low, high) in learned["ranges"].items())
-    return f"ranges, privately (alone epsilon {learned['epsilon_alone']:.2g}; included above): {ranges}"
+    return (
+        f"ranges, privately (alone epsilon {round_up(learned['epsilon_alone'], 2):g}; included above): {ranges}"
+    )

@@ -224,8 +224,8 @@ def _draw(leaf: DpEvent, size: int) -> _Draw:
 
 
 def _fixed_size(records: int, batch: int, replacement: bool, size: int) -> Any:
-    if size > records:
-        raise RequestError(f"size must be at most the {records} records of the client, not {size!r}")
+    # Members beyond the records that are drawn from, such as those held back for evaluation, are in no batch.
+    size = min(size, records)
     return stats.binom(batch, size / records) if replacement else stats.hypergeom(records, size, batch)
 
 
