@@ -10,6 +10,7 @@ import json
 import queue
 import threading
 import time
+from functools import partial
 from typing import Any
 
 from nvflare.apis.client import Client
@@ -34,6 +35,9 @@ _LONGEST_PATIENCE_SECONDS = 64.0
 A silo that is still computing answers the repeated request with the same bytes."""
 
 _LOOK_SECONDS = 0.5
+
+_MOST_BYTES_AT_ONCE = 2**22
+"""Longer requests are streamed, as are their answers. A stream takes several more messages per request."""
 
 
 class RelayController(Controller):  # type: ignore[misc]  # FLARE has no types
@@ -110,16 +114,17 @@ def _ask_until_answered(
     cell: Any, site: str, address: str, request: bytes, arrived: queue.SimpleQueue[tuple[str, bytes]], over: Any
 ) -> None:
     patience = _FIRST_PATIENCE_SECONDS
+    streamed = len(request) > _MOST_BYTES_AT_ONCE
+    send = partial(cell.send_request, abort_signal=over) if streamed else cell.core_cell.send_request
     while not over.triggered:
         try:
-            reply = cell.send_request(
+            reply = send(
                 channel=CHANNEL,
                 topic=TOPIC,
                 target=address,
                 request=Message(payload=request),
                 timeout=patience,
                 optional=True,
-                abort_signal=over,
             )
             code, answer = reply.get_header(MessageHeaderKey.RETURN_CODE), reply.payload
         except Exception:  # FLARE raises whatever its network raised
