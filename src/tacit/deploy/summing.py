@@ -200,9 +200,8 @@ class SiloSums:
         self._closed(run).path.unlink(missing_ok=True)
 
     def _forget_all_but(self, runs: Collection[str]) -> None:
-        for path in self._directory.glob("*.json"):
-            if path.stem not in runs:
-                self.forget(path.stem)
+        for run in {path.stem for path in self._directory.glob("[!.]*")} - set(runs):
+            self.forget(run)
 
     def _closed(self, run: str) -> TwoSlots:
         return TwoSlots(self._directory / f"{run}.closed")
