@@ -15,6 +15,8 @@ pytest.importorskip("nvflare", reason="deployment over FLARE needs the extra: pi
 
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
+from nvflare.fuel.f3.message import Message as CellMessage
 from nvflare.fuel.sec.audit import Auditor, AuditService
 from nvflare.private.admin_defs import Message
 from nvflare.private.defs import SysCommandTopic, new_cell_message
@@ -23,7 +25,6 @@ from nvflare.private.fed.client.client_req_processors import ClientRequestProces
 
 from tacit.deploy.flare.disk import outlive_full_disks
 from tacit.deploy.flare.executor import RelayExecutor
-from tacit.deploy.flare.job import PAYLOAD, TASK
 from tacit.deploy.flare.relay import SOCKET_VARIABLE, answering
 from tacit.deploy.flare.site import harden_site
 
@@ -72,19 +73,24 @@ def test_a_file_that_stock_flare_would_hand_over_stays(
     assert SECRET not in _asked(harden_site(stock), record, tmp_path, monkeypatch)
 
 
-def test_no_exception_of_a_silos_process_reaches_the_executors_reply(monkeypatch: pytest.MonkeyPatch) -> None:
-    task = Shareable()
-    task[PAYLOAD] = b"request"
+def _request(payload: Any = b"request", origin: str | None = "server.job") -> CellMessage:
+    return CellMessage({} if origin is None else {MessageHeaderKey.ORIGIN: origin}, payload)
 
+
+def _code(reply: CellMessage) -> str:
+    return str(reply.get_header(MessageHeaderKey.RETURN_CODE))
+
+
+def test_no_exception_of_a_silos_process_reaches_the_executors_reply(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(request: bytes) -> bytes:
         # No `Silo` raises; should one ever do, its connection just ends.
         raise EOFError(SECRET)
 
     with answering(fail) as path:
         monkeypatch.setenv(SOCKET_VARIABLE, str(path))
-        reply = RelayExecutor().execute(TASK, task, FLContext(), None)
-    assert reply.get_return_code() == "EXECUTION_EXCEPTION"
-    assert SECRET not in repr(reply)
+        reply = RelayExecutor().answer(_request())
+    assert _code(reply) == "process_exception"
+    assert SECRET not in repr((reply.headers, reply.payload))
 
 
 def test_a_full_disk_keeps_no_request_from_being_carried(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,12 +109,21 @@ def test_a_full_disk_keeps_no_request_from_being_carried(monkeypatch: pytest.Mon
         os.dup2(os.open(os.devnull, os.O_WRONLY), full.fileno())
 
 
-def test_the_executor_answers_its_one_task_with_the_silos_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    task = Shareable()
-    task[PAYLOAD] = b"request"
+def test_the_executor_answers_the_server_with_the_silos_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     with answering(lambda request: request + b" answered") as path:
         monkeypatch.setenv(SOCKET_VARIABLE, str(path))
-        assert RelayExecutor().execute(TASK, task, FLContext(), None)[PAYLOAD] == b"request answered"
-        assert RelayExecutor().execute("train", task, FLContext(), None).get_return_code() == "BAD_TASK_DATA"
-        task[PAYLOAD] = {"not": "bytes"}
-        assert RelayExecutor().execute(TASK, task, FLContext(), None).get_return_code() == "BAD_TASK_DATA"
+        executor = RelayExecutor()
+        reply = executor.answer(_request())
+        assert (_code(reply), reply.payload) == ("ok", b"request answered")
+        assert _code(executor.answer(_request({"not": "bytes"}))) == "invalid_request"
+    assert executor.execute("train", Shareable(), FLContext(), None).get_return_code() == "TASK_UNKNOWN"
+
+
+@pytest.mark.parametrize("origin", ["silo-2.job", "silo-2", "servers.job", "", None])
+def test_another_silo_gets_no_answer(origin: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FLARE passes messages between silos, and whoever is answered has spent the silo's budget."""
+    asked: list[bytes] = []
+    with answering(lambda request: asked.append(request) or b"answered") as path:
+        monkeypatch.setenv(SOCKET_VARIABLE, str(path))
+        reply = RelayExecutor().answer(_request(origin=origin))
+    assert (_code(reply), reply.payload, asked) == ("unauthenticated", None, [])

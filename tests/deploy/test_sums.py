@@ -127,6 +127,7 @@ def test_sums_learn_what_the_simulator_learns(consortium: Make) -> None:
 
 MOMENTS = (
     "before sums",
+    "between sums",
     "after sums",
     "before memory",
     "after memory",
@@ -288,9 +289,21 @@ def test_the_secrets_of_unknown_runs_do_not_pile_up(consortium: Make) -> None:
     request = bytes([SumStep.ADVERTISE]) + Rounds(0, 0, 1).to_bytes()
     for number in range(4):
         assert asked_for(made.silo("site-0"), request, run=f"{number:032x}").code is Code.OK
-    assert len(list((made.directory / "site-0" / "sums").glob("*.json"))) == 1
+    kept = made.directory / "site-0" / "sums"
+    assert {path.stem for path in kept.iterdir()} == {f"{3:032x}"}
     made.server().run()
-    assert not list((made.directory / "site-0" / "sums").glob("*.json")), "nor those of a finished run"
+    assert not list(kept.iterdir()), "nor those of a finished run"
+
+
+def test_a_silo_without_its_file_of_lists_opens_nothing(consortium: Make) -> None:
+    """A silo that kept its shares but forgot which list it agreed to could agree to another one."""
+    made = consortium(**RECORDS)
+    request = bytes([SumStep.ADVERTISE]) + Rounds(0, 0, 1).to_bytes()
+    assert asked_for(made.silo("site-0"), request).code is Code.OK
+    (lists,) = (made.directory / "site-0" / "sums").glob("*.closed")
+    lists.unlink()
+    assert asked_for(made.silo("site-0"), request).code is Code.FAILED
+    assert "no longer knows what it has agreed to open" in (made.directory / "site-0" / "errors.log").read_text()
 
 
 def test_a_policy_names_the_least_quorum_and_the_colluders_it_fears(consortium: Make) -> None:

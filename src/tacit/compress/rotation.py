@@ -7,6 +7,7 @@ d) coordinates, one from the front and one from the back, cover all d of them, w
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -70,10 +71,15 @@ class Rotation:
         return rows
 
     def _transforms(self, rows: Tensor) -> list[tuple[slice, Tensor]]:
-        coins = np.random.Generator(np.random.Philox(key=_KEY)).integers(0, 2, (2, self.block))
-        signs = torch.from_numpy(2 * coins - 1).to(rows)
         parts = (slice(0, self.block), slice(self.dim - self.block, self.dim))
-        return list(zip(parts, signs, strict=True))
+        return list(zip(parts, _signs(self.block).to(rows), strict=True))
+
+
+@functools.lru_cache(maxsize=2)
+def _signs(block: int) -> Tensor:
+    """The signs of both transforms, (2, block)."""
+    coins = np.random.Generator(np.random.Philox(key=_KEY)).integers(0, 2, (2, block))
+    return torch.from_numpy((2 * coins - 1).astype(np.int8))
 
 
 def _hadamard(rows: Tensor) -> Tensor:

@@ -24,6 +24,7 @@ from tacit.deploy.reading import QuorumError, answer_to
 from tacit.deploy.seam import Backend, Code, SiteError
 from tacit.deploy.summing import Summing
 from tacit.engine.files import write_atomically
+from tacit.engine.slots import TwoSlots
 from tacit.errors import MessageError
 from tacit.sums.arithmetic import Residues
 from tacit.sums.group import Rounds, SumGroup
@@ -167,7 +168,7 @@ class Summed:
     ) -> tuple[Closing, Residues]:
         """The list of the round and the sum of its masked messages; the same after a restart."""
         length, context = Closing.length(group), hashlib.sha256(request.body).digest()
-        stored = self._read("opening", request.run)
+        stored = self._opened_last(request.run)
         if len(stored) > length:
             closing = Closing.from_bytes(stored[:length], group)
             if (closing.round, closing.context) == (request.round, context):
@@ -176,7 +177,7 @@ class Summed:
         used = {self._job.sites.index(site): message for site, message in read.items() if site in members}
         closing = Closing(request.round, context, frozenset(used))
         masked: Residues = np.sum(list(used.values()), axis=0, dtype=np.uint32)
-        self._write("opening", request.run, closing.to_bytes(group) + masked.astype("<u4").tobytes())
+        self._slots.write(bytes.fromhex(request.run) + closing.to_bytes(group) + masked.astype("<u4").tobytes())
         return closing, masked
 
     @property
@@ -194,7 +195,7 @@ class Summed:
         rounds = prepared.batch.rounds
         if not rounds.first <= round < rounds.first + rounds.count:
             return False
-        started = self._read("opening", run)
+        started = self._opened_last(run)
         begun = len(started) > 4 and int.from_bytes(started[:4], "little") == round
         return begun or not self._newcomers
 
@@ -241,5 +242,16 @@ class Summed:
     def _read(self, name: str, run: str) -> bytes:
         """What was written for this run; empty if nothing was."""
         path = self._directory / name
-        content = path.read_bytes() if path.exists() else b""
-        return content[_RUN_BYTES:] if content[:_RUN_BYTES] == bytes.fromhex(run) else b""
+        return _of_run(run, path.read_bytes() if path.exists() else b"")
+
+    @property
+    def _slots(self) -> TwoSlots:
+        return TwoSlots(self._directory / "opening")
+
+    def _opened_last(self, run: str) -> bytes:
+        """The list and masked sum of the last round of this run that was being opened; empty if there is none."""
+        return _of_run(run, self._slots.read())
+
+
+def _of_run(run: str, content: bytes) -> bytes:
+    return content[_RUN_BYTES:] if content[:_RUN_BYTES] == bytes.fromhex(run) else b""

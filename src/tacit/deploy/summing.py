@@ -27,11 +27,13 @@ from tacit.deploy.frames import Request, state_from_bytes
 from tacit.deploy.job import Job
 from tacit.engine.files import write_atomically
 from tacit.engine.round import opened_sum, shared_coordinates
+from tacit.engine.slots import TwoSlots
 from tacit.errors import DataError
 from tacit.noise.randomness import Purpose
 from tacit.sums.arithmetic import Residues
 from tacit.sums.encoding import Encoding
 from tacit.sums.group import SumGroup
+from tacit.sums.requests import Closing
 from tacit.sums.server import most_request_bytes
 from tacit.sums.silo import SiloState, SumSilo
 
@@ -67,9 +69,18 @@ class Summing:
 
         noise_multiplier: that of a silo with more records than the least; all silos have the same ring.
         """
-        shares = self.job.noise.shares
-        multipliers = shares.noise_multipliers if noise_multiplier is None else torch.tensor([noise_multiplier])
-        return encoding_of(self.job.algorithm, self.job.blank(), shares.noise_stds, multipliers, self.job.rounds)
+        if noise_multiplier not in self._encodings:
+            job, shares = self.job, self.job.noise.shares
+            least = noise_multiplier is None
+            multipliers = shares.noise_multipliers if least else torch.tensor([noise_multiplier])
+            encoding = encoding_of(job.algorithm, job.blank(), shares.noise_stds, multipliers, job.rounds)
+            self._encodings[noise_multiplier] = encoding
+        return self._encodings[noise_multiplier]
+
+    @cached_property
+    def _encodings(self) -> dict[float | None, Encoding]:
+        """Those that were needed so far, by noise multiplier."""
+        return {}
 
     @cached_property
     def format(self) -> Format:
@@ -113,9 +124,10 @@ class Summing:
 class SiloSums:
     """A silo's part in the sums of its runs.
 
-    What it must not forget of a run is in one file: its secrets, its shares of other silos' secrets, and the list
-    that it committed itself to. The last round that it masked is in the ledger. A silo that lost the file has no
-    shares either, so it can open nothing; it takes part again from the next batch on.
+    What it must not forget of a run: in `RUN.json`, its secrets and its shares of other silos' secrets; in
+    `RUN.closed`, the list that it committed itself to, which changes every round; in the ledger, the last round
+    that it masked. A silo that lost its files has no shares, so it can open nothing; it takes part again from the
+    next batch on. Shares without a file of lists are refused.
     """
 
     def __init__(
@@ -141,11 +153,13 @@ class SiloSums:
         before = self._state(run, last)
         after, answer = self._of(run).answer(before, request)
         if after != before:
-            for path in self._directory.glob("*.json"):
-                if path.stem not in {run, *known}:
-                    path.unlink(missing_ok=True)
             self._at("before sums")
-            write_atomically(self._directory / f"{run}.json", after.to_bytes(), mode=0o600)
+            if after.closing != before.closing or not self._closed(run).path.exists():
+                self._closed(run).write(after.closing)
+            if after != dataclasses.replace(before, closed=after.closed, closing=after.closing):
+                self._at("between sums")
+                write_atomically(self._directory / f"{run}.json", after.to_bytes(), mode=0o600)
+                self._forget_all_but({run, *known})
             self._at("after sums")
         return answer
 
@@ -183,6 +197,14 @@ class SiloSums:
     def forget(self, run: str) -> None:
         """Remove the secrets of a run that is over."""
         (self._directory / f"{run}.json").unlink(missing_ok=True)
+        self._closed(run).path.unlink(missing_ok=True)
+
+    def _forget_all_but(self, runs: Collection[str]) -> None:
+        for run in {path.stem for path in self._directory.glob("[!.]*")} - set(runs):
+            self.forget(run)
+
+    def _closed(self, run: str) -> TwoSlots:
+        return TwoSlots(self._directory / f"{run}.closed")
 
     def _of(self, run: str) -> SumSilo:
         if self._silo is None or self._silo[0] != run:
@@ -190,8 +212,13 @@ class SiloSums:
         return self._silo[1]
 
     def _state(self, run: str, last: Mapping[str, Any] | None) -> SiloState:
-        path = self._directory / f"{run}.json"
+        path, closed = self._directory / f"{run}.json", self._closed(run)
         state = SiloState.from_bytes(path.read_bytes()) if path.exists() else SiloState()
+        if path.exists() and not closed.path.exists():
+            raise DataError(f"{closed.path} is missing: this silo no longer knows what it has agreed to open")
+        if closing := closed.read():
+            round = Closing.from_bytes(closing, self.summing.group(run)).round
+            state = dataclasses.replace(state, closed=round, closing=closing)
         if last is None:
             return state
         return dataclasses.replace(state, masked=last["round"], context=bytes.fromhex(last["point"]))

@@ -6,11 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-TASK = "tacit_round"
-"""The only task that the controller sends and the executor answers."""
+CHANNEL = "tacit"
+TOPIC = "request"
+"""Where the executor listens for requests of the controller, in FLARE's network."""
 
-PAYLOAD = "tacit"
-"""The key of the bytes in a task and in its result."""
+_TASK = "tacit_none"
+"""FLARE wants the name of a task. None is ever sent."""
 
 CONTROLLER = "tacit.deploy.flare.controller.RelayController"
 EXECUTOR = "tacit.deploy.flare.executor.RelayExecutor"
@@ -19,7 +20,7 @@ _APP = "app"
 
 CLIENT_CONFIG: dict[str, Any] = {
     "format_version": 2,
-    "executors": [{"tasks": [TASK], "executor": {"path": EXECUTOR, "args": {}}}],
+    "executors": [{"tasks": [_TASK], "executor": {"path": EXECUTOR, "args": {}}}],
     "task_data_filters": [],
     "task_result_filters": [],
     "components": [],
@@ -28,8 +29,8 @@ CLIENT_CONFIG: dict[str, Any] = {
 
 SERVER_CONFIG: dict[str, Any] = {
     "format_version": 2,
-    # Silos poll for work, so this interval is the latency of a round; FLARE's default is two seconds.
-    "server": {"heart_beat_timeout": 600, "task_request_interval": 0.05},
+    # Silos poll only to learn that the job has ended.
+    "server": {"heart_beat_timeout": 600, "task_request_interval": 1.0},
     "workflows": [{"id": "rounds", "path": CONTROLLER, "args": {}}],
     "task_data_filters": [],
     "task_result_filters": [],
