@@ -267,7 +267,7 @@ class TestFromArrays:
             ([0, 1, 2], {"task": "regression", "classes": 3}, "has no classes"),
             ([0, 1, 2], {"classes": [0, 1, 1]}, "every label once"),
             ([0, 1], {}, "3 records but 2 targets"),
-            ([[0], [1], [2]], {}, "one value per record"),
+            ([[0, 1], [1, 0], [2, 2]], {}, "one value per record"),
         ],
     )
     def test_bad_targets(self, targets: object, options: dict[str, object], message: str) -> None:
