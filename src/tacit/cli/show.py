@@ -71,7 +71,8 @@ class RunProgress:
         if row is not None:
             spent = "" if row.epsilon is None else f"epsilon {round_up(row.epsilon):g}  "
             metric = "" if row.test_metric is None else f"  test {row.test_metric:.3f}"
-            self._bar.update(self._task, seen=f"{spent}loss {row.train_loss:.3f}{metric}")
+            # Evaluated rounds are some rounds apart, and more has been spent since the last one.
+            self._bar.update(self._task, seen=f"at {row.round}: {spent}loss {row.train_loss:.3f}{metric}")
 
 
 def show_summary(summary: dict[str, Any]) -> None:
