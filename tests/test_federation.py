@@ -267,7 +267,7 @@ class TestFromArrays:
             ([0, 1, 2], {"task": "regression", "classes": 3}, "has no classes"),
             ([0, 1, 2], {"classes": [0, 1, 1]}, "every label once"),
             ([0, 1], {}, "3 records but 2 targets"),
-            ([[0], [1], [2]], {}, "one value per record"),
+            ([[0, 1], [1, 0], [2, 2]], {}, "one value per record"),
         ],
     )
     def test_bad_targets(self, targets: object, options: dict[str, object], message: str) -> None:
@@ -319,6 +319,17 @@ class TestFromClients:
         assert federation.sizes.tolist() == [1, 2]
         assert federation.targets.tolist() == [1, 0, 2]
 
+    def test_a_column_of_targets_is_one_target_for_each_record(self) -> None:
+        """PyTorch's losses of numbers want targets of shape (records, 1)."""
+        column = torch.tensor([[0.5], [1.5]])
+        federation = Federation.from_clients(
+            [(torch.zeros(2, 1), column)], test=(torch.zeros(2, 1), 2 * column), name="doses"
+        )
+        assert federation.targets.tolist() == [0.5, 1.5]
+        assert federation.test_targets is not None
+        assert federation.test_targets.tolist() == [1.0, 3.0]
+        assert Federation.from_arrays([[0.0], [1.0]], [["a"], ["b"]], [0, 0]).class_names == ("a", "b")
+
     @pytest.mark.parametrize(
         ("clients", "message"),
         [
@@ -326,6 +337,7 @@ class TestFromClients:
             ([([[1.0]], [0]), ([], [])], "client 1 has no records"),
             ([([[1.0]], [0]), ([[1.0, 2.0]], [0])], r"client 1: records have shape \(2,\)"),
             ([([[1.0]], [0, 1])], "client 0: 1 records but targets of shape"),
+            ([([[1.0]], [[0, 1]])], "give one target per record"),
             ([([[1.0]], [0]), ([[float("nan")]], [0])], "client 1, record 0"),
         ],
     )

@@ -43,13 +43,29 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> RequestError:
     unknown compressor 'rnd-k'; did you mean 'rand-k'? Known: natural, rand-k
     """
     names = sorted(known)
-    others = [known for known in names if known != name]
-    longer = [known for known in others if known.startswith(name)]
-    close = list(dict.fromkeys(longer + difflib.get_close_matches(name, others, n=3, cutoff=0.5)))[:3]
-    if close and len(names) > _MANY_NAMES:
-        return RequestError(f"unknown {kind} {name!r}; did you mean {' or '.join(repr(c) for c in close)}?")
+    close = similar_names(name, names)
     hint = f"; did you mean {' or '.join(repr(c) for c in close)}?" if close else "."
+    if close and len(names) > _MANY_NAMES:
+        return RequestError(f"unknown {kind} {name!r}{hint}")
     return RequestError(f"unknown {kind} {name!r}{hint} Known: {', '.join(names)}")
+
+
+def similar_names(name: str, known: Iterable[str]) -> list[str]:
+    """Up to three known names that are like a mistyped one, the most similar first.
+
+    What all of them begin with, such as the name of a table, makes no two of them similar.
+
+    >>> similar_names("data.test", ["data.test_fraction", "data.seed", "data.pca", "data.image"])
+    ['data.test_fraction']
+    """
+    others = [one for one in known if one != name]
+    table = name[: name.rfind(".") + 1]
+    table = table if all(one.startswith(table) for one in others) else ""
+    ends = [one.removeprefix(table) for one in others]
+    typed = name.removeprefix(table)
+    longer = [one for one in ends if one.startswith(typed)]
+    close = dict.fromkeys(longer + difflib.get_close_matches(typed, ends, n=3, cutoff=0.55))
+    return [table + one for one in close][:3]
 
 
 def _is_number(value: object) -> bool:

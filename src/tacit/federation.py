@@ -174,15 +174,21 @@ class Federation:
         clients: Sequence[tuple[Arrays, Arrays]],
         *,
         test: tuple[Arrays, Arrays] | None = None,
-        **options: Any,
+        names: Sequence[str] | None = None,
+        classes: int | Sequence[object] | None = None,
+        task: Task | None = None,
+        dtype: torch.dtype = torch.float32,
+        name: str = "custom",
     ) -> Federation:
-        """A federation from one (features, targets) pair per client; other options as in `from_arrays`.
+        """A federation from one (features, targets) pair per client; `names` are the clients'.
 
-        `names=` gives the clients names.
+        Everything else is as in `from_arrays`.
         """
         from tacit.data import build
 
-        return build.from_clients(clients, test=test, **options)
+        return build.from_clients(
+            clients, test=test, names=names, classes=classes, task=task, dtype=dtype, name=name
+        )
 
     @classmethod
     def from_frame(
@@ -222,7 +228,11 @@ class Federation:
         test: Any = None,
         inputs: str | None = None,
         target: str = "label",
-        **options: Any,
+        names: Sequence[str] | None = None,
+        classes: int | Sequence[object] | None = None,
+        task: Task | None = None,
+        dtype: torch.dtype = torch.float32,
+        name: str = "custom",
     ) -> Federation:
         """A federation from one data set per client.
 
@@ -233,11 +243,25 @@ class Federation:
             inputs: for items that are dictionaries, and for Hugging Face: the column of features. By default the
                 only column that is not the target.
             target: likewise, the column to predict.
-            options: as in `from_clients`.
+            names: the clients' names.
+            classes: the classes, or how many there are; see `from_arrays`.
+            task: "classification" or "regression", if the targets do not show it.
+            dtype: the type of the features.
+            name: the data set's name.
         """
         from tacit.data import build
 
-        return build.from_datasets(datasets, test=test, inputs=inputs, target=target, **options)
+        return build.from_datasets(
+            datasets,
+            test=test,
+            inputs=inputs,
+            target=target,
+            names=names,
+            classes=classes,
+            task=task,
+            dtype=dtype,
+            name=name,
+        )
 
     def __repr__(self) -> str:
         return self.describe()

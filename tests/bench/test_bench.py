@@ -15,7 +15,7 @@ from tacit.cli.app import app
 from tacit.client.cohort import Cohort
 
 
-@pytest.mark.parametrize("task", ["T2", "sweep", "calibration"])
+@pytest.mark.parametrize("task", ["T2", "sweep", "calibration", "start"])
 def test_a_quick_benchmark_prints_one_json_object(task: str) -> None:
     result = CliRunner().invoke(app, ["bench", task, "--quick", "--json"])
     assert result.exit_code == 0, result.output

@@ -13,6 +13,8 @@ from typer.testing import CliRunner, Result
 from tacit.cli.app import app
 from tacit.cli.show import RunProgress
 from tacit.cli.tables import show_table
+from tacit.engine.history import HistoryRow
+from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError, unknown_name
 
 MODELS = """
@@ -67,12 +69,14 @@ def _refused(*arguments: str) -> str:
         (["--batch=few"], "a count of records or a fraction below 1, not 'few'"),
         (["--batch=-3", "--algorithm=soteriafl-sgd"], "batch must be a whole number of records"),
         (["--batch=-3"], "takes no batch"),
-        (["--set=data.test=0.2"], "did you mean 'data.test_fraction'"),
+        (["--set=data.test=0.2"], "did you mean 'data.test_fraction'? Known"),
+        (["--set=algorithm.clip_nrm=3"], "takes no clip_nrm; did you mean clip_norm? It takes bound, clip_norm"),
         (["--data=nowhere.csv"], "nowhere.csv does not exist"),
         (["--data=nowhere.parquet"], "nowhere.parquet does not exist"),
         (["--resume", "--out=nowhere"], "there is no run in nowhere"),
         (["--resume"], "--resume needs --out"),
         (["--model=module:absent:make"], "No module named 'absent'"),
+        (["--model=module:absent.py:make"], "Write 'module:absent:make'"),
     ],
 )
 def test_wrong_requests_to_run(here: Path, arguments: list[str], message: str) -> None:
@@ -126,7 +130,7 @@ def test_a_narrow_table_has_whole_names_and_fewer_columns(capsys: pytest.Capture
     said = capsys.readouterr().out
     assert "soteriafl-sgd" in said
     assert "…" not in said
-    assert "Too narrow for" in said
+    assert '"a long heading 4"; "a long heading 5": widen' in " ".join(said.split())
     assert max(map(len, said.splitlines())) <= 80
     show_table(rows, title="table", words=("algorithm",), console=Console(width=160))
     assert "Too narrow" not in capsys.readouterr().out
@@ -180,3 +184,29 @@ def test_an_interrupted_run_names_the_command_that_continues_it(
 def _interrupt(self: RunProgress, rounds: int, row: object) -> None:
     if rounds == 4:
         raise KeyboardInterrupt
+
+
+def test_a_log_that_cannot_be_written_is_refused_before_anything_is(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "log.csv").write_text("round\n")
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    assert "log.csv exists" in _refused("run", "--rounds=1", "--log=csv:log.csv", "--out=new")
+    assert "tacit[tensorboard]" in _refused("run", "--rounds=1", "--log=tensorboard:boards", "--out=new")
+    assert "tacit[mlflow]" in _refused("compare", "--rounds=1", "--log=mlflow:http://localhost:1", "--out=new")
+    assert [path.name for path in here.iterdir()] == ["log.csv"]
+
+
+def test_names_of_one_kind_can_be_listed() -> None:
+    said = _call("list", "compressors").stdout
+    assert "natural" in said
+    assert "soteriafl-gd" not in said
+    assert "did you mean 'compressors'" in _refused("list", "compressor")
+
+
+def test_progress_says_when_its_epsilon_was_spent(capsys: pytest.CaptureFixture[str]) -> None:
+    with RunProgress(Recipe(rounds=600), quiet=False) as progress:
+        progress(12, HistoryRow(0, 1.0, 0.5, 0.5, 0.1, 0, 0, 0, 0.0, 0.0))
+        progress(77, None)
+    assert "77/600 at 0: epsilon 0" in capsys.readouterr().err

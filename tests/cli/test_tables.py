@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,9 +12,11 @@ from typer.testing import CliRunner
 from tacit.algorithms.registry import ALGORITHMS
 from tacit.cli.app import app
 from tacit.cli.plan import _show
+from tacit.cli.show import show_guarantee
 from tacit.engine.recipe import Recipe
 from tacit.experiments.registry import EXPERIMENTS
 from tacit.planning.needs import Need, Needs
+from tacit.report.run_page import shown_epsilon
 
 
 def _call(*words: str) -> str:
@@ -55,3 +59,42 @@ def test_a_plan_has_whole_columns(capsys: pytest.CaptureFixture[str], monkeypatc
     assert max(map(len, said.splitlines())) <= 80
     assert "20.79" in said
     assert "1698.8" in said
+
+
+def test_epsilons_that_protect_nobody_read_so(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the words of the pages, and without squeezing the adversaries."""
+    monkeypatch.setenv("COLUMNS", "80")
+    rows = [
+        {
+            "adversary": "the server and all other parties",
+            "protected": "all records of a client",
+            "epsilon": 29800.0,
+        },
+        {"adversary": "the client that holds the records", "protected": "one record", "epsilon": None},
+        {"adversary": "another client", "protected": "whether a record is used", "epsilon": 3.549},
+    ]
+    show_guarantee({"protection": rows, "promise": "A promise.", "privacy": "none"})
+    said = capsys.readouterr().out
+    lines = [line.strip("│ ") for line in said.splitlines()]
+    assert [line.split("  ")[-1].strip() for line in lines[2:5]] == ["no protection", "no protection", "3.55"]
+    assert all(line.startswith(row["adversary"]) for line, row in zip(lines[2:5], rows, strict=True))
+    assert shown_epsilon(29800.0) == "no protection (29,800)"
+    assert "29800" not in said
+
+
+def test_what_exists_before_a_run_is_not_searched_for_garbage() -> None:
+    code = (
+        "import gc, sys\n"
+        "from tacit.cli.imports import imports\n"
+        "with imports():\n"
+        "    print(gc.isenabled())\n"
+        "print(gc.isenabled(), gc.get_freeze_count() > 1000)\n"
+        "gc.unfreeze()\n"
+        "sys.modules['torch'] = sys\n"
+        "with imports():\n"
+        "    print(gc.isenabled(), gc.get_freeze_count())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True", "True", "True", "0"]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import torch
+from torch import nn
+
 import tacit
 
 
@@ -20,3 +23,16 @@ def test_a_run_shows_its_promise_and_its_result() -> None:
         tacit.make_plan(tacit.Recipe(**settings, privacy="none", epsilon=None, delta=None))
     )._repr_html_()
     assert "this run is not private" in open_
+
+
+def test_a_plan_and_a_network_to_be_trained_show_a_few_lines() -> None:
+    rows, labels = torch.randn(40, 4), torch.arange(40) % 2
+    clients = [(rows[:20], labels[:20]), (rows[20:], labels[20:])]
+    private = tacit.make_private(nn.Linear(4, 2), "cross-entropy", clients, epsilon=3, rounds=1, seed=0)
+    assert repr(private.plan).startswith("algorithm: soteriafl-sgd on custom, 1 rounds\npromise: Against")
+    before = repr(private)
+    assert before.startswith("network: Linear, 10 trained numbers\nalgorithm: soteriafl-sgd on custom")
+    assert before.endswith("training: not started: .fit() trains")
+    private.fit()
+    assert repr(private).endswith("training: finished, see .run")
+    assert "epsilon = 3" in private._repr_html_()

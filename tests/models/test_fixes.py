@@ -124,3 +124,18 @@ def test_fix_says_what_it_replaces_and_keeps_the_weights_and_the_original() -> N
 
 def test_fix_is_silent_about_a_network_that_is_fine() -> None:
     assert isinstance(tacit.fix(nn.Linear(2, 2)), nn.Linear)
+
+
+@pytest.mark.parametrize("channels", [2, 6, 8, 20, 64, 96])
+def test_a_normalisation_after_a_linear_layer_keeps_what_it_normalises(channels: int) -> None:
+    """There is one number in each channel: in a group of one, it minus its mean is zero for every record."""
+    torch.manual_seed(0)
+    with pytest.warns(UserWarning, match="BatchNorm1d by GroupNorm"):
+        fixed = tacit.fix(nn.Sequential(nn.Linear(4, channels), nn.BatchNorm1d(channels), nn.Linear(channels, 3)))
+    assert channels // fixed[1].num_groups >= min(channels, 8)
+    outputs = fixed(torch.randn(5, 4))
+    assert outputs.std(0).min() > 0.01, "records differ behind it"
+    ModuleModel(fixed).losses(
+        torch.cat([p.detach().flatten() for p in fixed.parameters()]),
+        Batch(torch.randn(5, 4), torch.zeros(5, dtype=torch.int64), torch.tensor([5])),
+    )

@@ -21,7 +21,7 @@ from tacit.algorithms.trust import Aggregator, Nobody, Trust
 from tacit.client.bounds import Bound, build_bound, describe_bound
 from tacit.client.sampling import Sampling, build_sampling
 from tacit.compress import Compressor, parse_compressor
-from tacit.errors import RequestError, positive
+from tacit.errors import RequestError, positive, similar_names
 from tacit.federation import Federation
 from tacit.noise.randomness import Randomness
 from tacit.schedules import Schedule, parse_schedule
@@ -191,7 +191,9 @@ def checked_settings(algorithm: str, make: Make, settings: Settings) -> dict[str
         if value is None:
             continue
         if name not in taken:
-            raise RequestError(f"algorithm {algorithm!r} takes no {name}; it takes {', '.join(sorted(taken))}")
+            close = similar_names(name, taken)
+            meant = f"; did you mean {' or '.join(close)}? It" if close else "; it"
+            raise RequestError(f"algorithm {algorithm!r} takes no {name}{meant} takes {', '.join(sorted(taken))}")
         found[name] = plain_value(name, taken[name], value)
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tacit.bench import calibration, cross_device, cross_silo, local_cnn, processes, scaling, sweep
+from tacit.bench import calibration, cross_device, cross_silo, local_cnn, processes, scaling, start, sweep
 from tacit.bench.measure import BenchReport, one_thread
 from tacit.errors import unknown_name
 
@@ -16,6 +16,7 @@ BENCHES = {
     "processes": processes.bench,
     "sweep": sweep.bench,
     "calibration": calibration.bench,
+    "start": start.bench,
 }
 
 

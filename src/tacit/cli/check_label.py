@@ -119,7 +119,7 @@ def _show(verdict: LabelVerdict) -> None:
     table.add_column()
     for view in verdict.views:
         private = math.isfinite(view.epsilon)
-        epsilon = f"[bold]{round_up(view.epsilon):g}[/]" if private else "[bold red]none[/]"
+        epsilon = f"[bold]{round_up(view.epsilon):g}[/]" if private else "[bold red]no protection[/]"
         terms = f"per {view.unit}, {view.adjacency}, delta {view.delta:g}; " if private else ""
         table.add_row(epsilon, f"against {view.against}\n[dim]{terms}{escape(view.because)}[/]")
     console.print(f"[bold]{verdict.mechanism}[/]: epsilon")

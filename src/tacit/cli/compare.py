@@ -231,7 +231,8 @@ def _show(rows: list[dict[str, Any]], figure: Path, page: Path, *, tuned: bool) 
 
     metric, console = _metric_name(rows), Console()
     cells = [_cells(row, metric, tuned) for row in rows]
-    title = f"mean of {max(row['seeds'] for row in rows)} seed(s)"
+    seeds = max(row["seeds"] for row in rows)
+    title = f"mean of {seeds} seeds" if seeds > 1 else "one seed"
     show_table(cells, title=title, words=("algorithm", "at", "tuned to"), console=console)
     console.print(
         f"[dim]utility: mean squared gradient norm over the evaluated rounds; figure: {figure}; page: {page}[/]"

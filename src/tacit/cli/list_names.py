@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import json
 
+import typer
+
 from tacit.cli import options as o
+from tacit.errors import unknown_name
 
 HELP = "List the available algorithms, models, data sets, partitions, compressors and samplings."
 
 
-def list_names(as_json: o.Json = False) -> None:
+def list_names(
+    kind: str | None = typer.Argument(None, help="Only these: algorithms, models, data, ...", show_default=False),
+    as_json: o.Json = False,
+) -> None:
     """List everything that can be chosen by name."""
     from rich.console import Console
     from rich.table import Table
 
     groups = _groups()
+    if kind is not None:
+        if kind not in groups:
+            raise unknown_name("kind of names", kind, groups)
+        groups = {kind: groups[kind]}
     if as_json:
         print(json.dumps(groups))
         return

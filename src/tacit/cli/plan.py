@@ -237,8 +237,8 @@ def _show_candidates(ranked: list[Candidate]) -> None:
     console.print(table)
     console.print(
         f"[dim]{len(ranked)} candidates, all at the promised epsilon, with steps derived from their noise. loss: "
-        "what noise is predicted to add, roughly. trial: the metric on synthetic records. Only the order counts. "
-        "No private data was read.[/]",
+        "what noise is predicted to add, roughly. trial: the metric on synthetic records; candidates that "
+        "chance may have put into this order count as equal, and the loss decides. No private data was read.[/]",
         highlight=False,
     )
 

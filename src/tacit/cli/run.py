@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from tacit.cli import options as o
+from tacit.cli.imports import imports
 from tacit.errors import RequestError
 
 if TYPE_CHECKING:
@@ -39,11 +40,12 @@ def run(
     settings: o.Set = None,
 ) -> None:
     """Run one recipe."""
-    from tacit.cli.pages import write_run_page
-    from tacit.cli.show import RunProgress, show_guarantee, show_summary
-    from tacit.engine.execute import execute
-    from tacit.engine.together import joined
-    from tacit.engine.watch import parse_watcher
+    with imports():
+        from tacit.cli.pages import write_run_page
+        from tacit.cli.show import RunProgress, show_guarantee, show_summary
+        from tacit.engine.execute import execute
+        from tacit.engine.together import joined
+        from tacit.engine.watch import parse_watcher
 
     silent = quiet or (as_json and not sys.stderr.isatty())
     with joined() as together:
@@ -54,6 +56,9 @@ def run(
             place: [parse_watcher(text, run=name, measured=log_measured) for text in log or [] if together.leads]
             for place, name in named.items()
         }
+        for some in logs.values():
+            for each in some:
+                each.check(resumed=resume)
         summaries: list[dict[str, Any]] = []
         try:
             for place, one in recipes.items():

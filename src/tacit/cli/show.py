@@ -15,7 +15,7 @@ from rich.text import Text
 from tacit.engine.history import HistoryRow
 from tacit.engine.plan import Plan
 from tacit.engine.recipe import Recipe
-from tacit.privacy.promises.protection import round_up
+from tacit.privacy.promises.protection import in_words, round_up
 from tacit.report.words import evaluation_words, in_bytes, learned_words
 
 _MOST_SILOS = 50
@@ -71,7 +71,8 @@ class RunProgress:
         if row is not None:
             spent = "" if row.epsilon is None else f"epsilon {round_up(row.epsilon):g}  "
             metric = "" if row.test_metric is None else f"  test {row.test_metric:.3f}"
-            self._bar.update(self._task, seen=f"{spent}loss {row.train_loss:.3f}{metric}")
+            # Evaluated rounds are some rounds apart, and more has been spent since the last one.
+            self._bar.update(self._task, seen=f"at {row.round}: {spent}loss {row.train_loss:.3f}{metric}")
 
 
 def show_summary(summary: dict[str, Any]) -> None:
@@ -122,12 +123,11 @@ def show_summary(summary: dict[str, Any]) -> None:
 
 def show_guarantee(summary: dict[str, Any]) -> None:
     """Print who is protected against whom: a row for each adversary, and the sentence an auditor can quote."""
-    table = Table(box=None, padding=(0, 2), show_edge=False)
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for heading in ("against", "protected", "epsilon"):
         table.add_column(heading, justify="right" if heading == "epsilon" else "left", header_style="dim")
     for row in summary["protection"]:
-        epsilon = "none" if row["epsilon"] is None else f"{round_up(row['epsilon']):g}"
-        table.add_row(row["adversary"], row["protected"], epsilon)
+        table.add_row(row["adversary"], row["protected"], in_words(row["epsilon"]))
     parts: list[RenderableType] = [table, ""] if summary["protection"] else []
     if summary.get("clients_own"):
         parts += [_own_budgets(summary["clients_own"]), ""]

@@ -11,7 +11,7 @@ from tacit.cli.tables import show_table
 from tacit.deploy.spending import Spending
 from tacit.engine.account import RunAccount
 from tacit.privacy.accountant.cost import Cost
-from tacit.privacy.promises.protection import Protection, round_up
+from tacit.privacy.promises.protection import NO_PROTECTION, Protection, in_words
 from tacit.theory.published import Row
 
 
@@ -92,8 +92,11 @@ def show_protection(rows: tuple[Protection, ...]) -> None:
     table.add_column()
     table.add_row("[dim]epsilon[/]", "[dim]who is protected against whom[/]")
     for row in rows:
-        epsilon = "[red]none[/]" if math.isinf(row.epsilon) else f"[bold]{round_up(row.epsilon):g}[/]"
-        table.add_row(epsilon, f"[bold]{row.protected}[/], against {row.adversary}\n{row.sentence}")
+        style = "red" if row.epsilon >= NO_PROTECTION else "bold"
+        table.add_row(
+            f"[{style}]{in_words(row.epsilon)}[/]",
+            f"[bold]{row.protected}[/], against {row.adversary}\n{row.sentence}",
+        )
     Console().print(table)
 
 

@@ -28,7 +28,8 @@ def show_table(
     console.print(_table(rows, shown, title, words))
     left_out = headings[len(shown) :]
     if left_out:
-        console.print(f"[dim]Too narrow for {'; '.join(left_out)}: widen the terminal, or use --json.[/]")
+        named = "; ".join(f'"{heading}"' for heading in left_out)
+        console.print(f"[dim]Too narrow for {named}: widen the terminal, or use --json.[/]")
 
 
 def _width(console: Console, unlimited: ConsoleOptions, table: Table) -> int:

@@ -18,6 +18,7 @@ from tacit.data.encode import (
     encode_features,
     encode_targets,
     group_records,
+    target_values,
     to_numpy,
 )
 from tacit.data.schema import Schema
@@ -60,7 +61,7 @@ def from_clients(
     features, targets = [], []
     for client, (records, labels) in zip(called, clients, strict=True):
         features.append(to_numpy(records, f"client {client}: features"))
-        targets.append(to_numpy(labels, f"client {client}: targets"))
+        targets.append(target_values(labels, f"client {client}: targets"))
         _check_client(client, features[-1], targets[-1], features[0].shape[1:])
     sizes = np.array([len(part) for part in features], dtype=np.int64)
     everything = Grouping(np.arange(sizes.sum()), sizes, None if names is None else tuple(called))
@@ -84,14 +85,20 @@ def from_frame(
 
 
 def from_datasets(
-    datasets: Sequence[Any], *, test: Any = None, inputs: str | None = None, target: str = "label", **options: Any
+    datasets: Sequence[Any],
+    *,
+    test: Any = None,
+    inputs: str | None = None,
+    target: str = "label",
+    classes: int | Sequence[object] | None = None,
+    **options: Any,
 ) -> Federation:
     """Implements `Federation.from_datasets`."""
     clients = [items_of(one, f"client {place}", inputs, target) for place, one in enumerate(datasets)]
     kept = None if test is None else items_of(test, "the test set", inputs, target)
-    if "classes" not in options and datasets and (named := declared_classes(datasets[0], target)):
-        options["classes"] = named
-    return from_clients(clients, test=kept, **options)
+    if classes is None and datasets:
+        classes = declared_classes(datasets[0], target)
+    return from_clients(clients, test=kept, classes=classes, **options)
 
 
 def _assemble(
@@ -132,4 +139,7 @@ def _check_client(client: str, features: Vector, targets: Vector, shape: tuple[i
     if features.shape[1:] != shape:
         raise DataError(f"client {client}: records have shape {features.shape[1:]}, those of the first {shape}")
     if targets.shape != features.shape[:1]:
-        raise DataError(f"client {client}: {len(features)} records but targets of shape {targets.shape}")
+        raise DataError(
+            f"client {client}: {len(features)} records but targets of shape {targets.shape}: give one target per "
+            "record"
+        )

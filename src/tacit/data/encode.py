@@ -39,6 +39,16 @@ def to_numpy(values: Arrays, what: str) -> Vector:
         raise DataError(f"{what} do not form an array: {error}") from error
 
 
+def target_values(values: Arrays, what: str) -> Vector:
+    """Targets as one number for each record. A column of them, as PyTorch's losses want it, counts as that.
+
+    >>> target_values([[1.0], [2.0]], "targets")
+    array([1., 2.])
+    """
+    found = to_numpy(values, what)
+    return found[:, 0] if found.ndim == 2 and found.shape[1] == 1 else found
+
+
 def encode_features(values: Arrays, dtype: torch.dtype, what: str = "features") -> Vector:
     """The features as a float32 or float64 array. Refuses words, because nothing says how to number them."""
     if dtype not in (torch.float32, torch.float64):
@@ -83,7 +93,7 @@ def encode_targets(
     >>> encode_targets([-1, 1, 1], [-1], task=None, classes=None, dtype=torch.float32)
     Targets(train=array([0, 1, 1]), test=array([0]), classes=2, class_names=None)
     """
-    parts = [to_numpy(train, "targets"), to_numpy(test, "test targets")]
+    parts = [target_values(train, "targets"), target_values(test, "test targets")]
     if parts[1].size == 0:
         parts[1] = np.empty(0, dtype=parts[0].dtype)
     for part in parts:

@@ -177,7 +177,7 @@ def compare(
     runs = len({point.place for point in tried}) + len(algorithms) * (seeds - 1)
     report = None if progress is None else lambda ended, _: progress(ended, runs)
     for log in logs:
-        parse_watcher(log)
+        parse_watcher(log).check(resumed=True)
     alone = held(out, "another comparison is running there: wait for it, or choose another --out")
     with alone, Workers(workers, report, cluster) as run_all:
         tried = [replace(p, logs=tuple(logs), log_measured=log_measured) for p in tried]

@@ -41,6 +41,7 @@ from tacit.engine.fronts import model_and_records, with_features
 from tacit.engine.recipe import Recipe
 from tacit.engine.records import unweighted, weighted
 from tacit.engine.targets import check_promise, client_target, privacy_of
+from tacit.engine.told import Told
 from tacit.errors import RequestError, count
 from tacit.federation import Federation
 from tacit.models.model import Model
@@ -55,8 +56,8 @@ from tacit.side import SideRelease
 from tacit.sums.encoding import Encoding
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, repr=False)
+class Plan(Told):
     """A run that is ready to start. Made by `plan` or `make_plan`.
 
     Guarantee: `calibration` holds the least noise that keeps `privacy` for this algorithm, these records and
@@ -101,6 +102,12 @@ class Plan:
     def releases(self) -> int:
         """The number of rounds that a client is charged for."""
         return self.calibration.releases
+
+    def told(self) -> dict[str, str]:
+        """The plan in a few lines."""
+        promise = "none: this run is not private" if self.guarantee is None else self.guarantee.sentence()
+        facts = f"{self.algorithm.name} on {self.federation.name}, {self.rounds} rounds"
+        return {"algorithm": facts, "promise": promise}
 
     def randomness(self) -> Randomness:
         """Randomness from the seed. With secret noise, clients' own draws do not come from it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import math
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from tacit.engine.ledger import RunLedger
 from tacit.engine.model_card import ModelCard
 from tacit.engine.outlook import findings, outlook
 from tacit.engine.plan import Plan
+from tacit.engine.told import Told
 from tacit.engine.trained import Trained
 from tacit.federation import Federation
 from tacit.privacy import Guarantee, Target
@@ -30,8 +30,8 @@ from tacit.side.evaluation import PrivateEvaluation
 _MOST_SIZES = 4
 
 
-@dataclass(frozen=True)
-class Run:
+@dataclass(frozen=True, repr=False)
+class Run(Told):
     """A finished run."""
 
     plan: Plan
@@ -87,26 +87,14 @@ class Run:
             self.algorithm.work.model, self.parameters, self.plan.seed, self.plan.stream
         )
 
-    def _told(self) -> dict[str, str]:
-        """The run in a few lines, instead of all its tensors."""
+    def told(self) -> dict[str, str]:
+        """The run in a few lines: its plan, and what came out."""
         last, name = self.last, self.algorithm.work.model.metric_name
         return {
-            "algorithm": f"{self.algorithm.name} on {self.federation.name}, {self.rounds} rounds",
-            "promise": "none: this run is not private" if self.guarantee is None else self.guarantee.sentence(),
+            **self.plan.told(),
             "measured without noise": f"training loss {last.train_loss:.4g}"
             + ("" if last.test_metric is None else f", test {name} {last.test_metric:.4g}"),
         }
-
-    def __repr__(self) -> str:
-        return "\n".join(f"{key}: {text}" for key, text in self._told().items())
-
-    def _repr_html_(self) -> str:
-        """The run in a notebook."""
-        cells = (
-            f"<tr><th>{html.escape(key)}</th><td>{html.escape(text)}</td></tr>"
-            for key, text in self._told().items()
-        )
-        return f"<table>{''.join(cells)}</table>"
 
     def save(self, directory: Path | str) -> Path:
         """Writes everything that is needed to use the run (`tacit.load_run`) and to account for it.

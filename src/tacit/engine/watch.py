@@ -117,13 +117,19 @@ class CsvLog:
     measured: bool = False
     _columns: list[str] = field(default_factory=list, init=False, repr=False)
 
-    def on_start(self, facts: Mapping[str, Any]) -> None:
+    def check(self, *, resumed: bool) -> None:
         """Refuses a file of another run."""
+        if Path(self.path).exists() and not resumed:
+            raise RequestError(
+                f"log {self.path} exists and is not overwritten: choose another file, or remove it"
+            )
+
+    def on_start(self, facts: Mapping[str, Any]) -> None:
+        """Keeps the lines of a resumed run."""
+        self.check(resumed=facts["resumed"])
         place, self._columns = Path(self.path), []
         if not place.exists():
             return
-        if not facts["resumed"]:
-            raise RequestError(f"log {place} exists and is not overwritten: choose another file, or remove it")
         header, *lines = place.read_text().splitlines() or [""]
         self._columns = header.split(",") if header else []
         if header and self._columns[0] != "round":
@@ -161,12 +167,18 @@ class TensorBoardLog:
     measured: bool = False
     _writer: Any = field(default=None, init=False, repr=False)
 
-    def on_start(self, facts: Mapping[str, Any]) -> None:
-        """Opens the file and writes the promise."""
+    def check(self, *, resumed: bool) -> None:
+        """Refuses if TensorBoard is not installed."""
         try:
-            from torch.utils.tensorboard import SummaryWriter
+            import torch.utils.tensorboard  # noqa: F401
         except ImportError as error:
             raise RequestError("a TensorBoard log needs the extra: pip install 'tacit[tensorboard]'") from error
+
+    def on_start(self, facts: Mapping[str, Any]) -> None:
+        """Opens the file and writes the promise."""
+        self.check(resumed=facts["resumed"])
+        from torch.utils.tensorboard import SummaryWriter
+
         # Rounds that are repeated after a crash replace those that were written before it.
         purge = facts["round"] if facts["resumed"] else None
         self._writer = SummaryWriter(str(self.directory), purge_step=purge)
@@ -201,12 +213,18 @@ class MlflowLog:
     _client: Any = field(default=None, init=False, repr=False)
     _id: str = field(default="", init=False, repr=False)
 
-    def on_start(self, facts: Mapping[str, Any]) -> None:
-        """Creates the run, with the facts as parameters and the promise as a tag."""
+    def check(self, *, resumed: bool) -> None:
+        """Refuses if MLflow is not installed."""
         try:
-            from mlflow.tracking import MlflowClient
+            import mlflow.tracking  # noqa: F401
         except ImportError as error:
             raise RequestError("an MLflow log needs the extra: pip install 'tacit[mlflow]'") from error
+
+    def on_start(self, facts: Mapping[str, Any]) -> None:
+        """Creates the run, with the facts as parameters and the promise as a tag."""
+        self.check(resumed=facts["resumed"])
+        from mlflow.tracking import MlflowClient
+
         try:
             self._client = MlflowClient(tracking_uri=self.uri)
             found = self._client.get_experiment_by_name(self.experiment)
@@ -235,8 +253,13 @@ class MlflowLog:
 KINDS = ("csv:FILE", "tensorboard:DIRECTORY", "mlflow:URI")
 
 
-def parse_watcher(text: str, *, run: str | None = None, measured: bool = False) -> Watcher:
+Log = CsvLog | TensorBoardLog | MlflowLog
+
+
+def parse_watcher(text: str, *, run: str | None = None, measured: bool = False) -> Log:
     """A watcher as `--log` names it. With `run`, the name of one of several runs, each has a log of its own.
+
+    Its `check` says before a run starts whether the log can be written.
 
     >>> parse_watcher("csv:logs/all.csv", run="seed-3")
     CsvLog(path=PosixPath('logs/all-seed-3.csv'), measured=False)

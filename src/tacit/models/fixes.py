@@ -14,8 +14,9 @@ def fix(module: nn.Module) -> nn.Module:
     """A copy of a network in which every record has a gradient of its own; a warning lists what was replaced.
 
     - Batch normalisation, which mixes records, becomes group normalisation with the same weights (32 groups, or
-      the next smaller number that divides the channels). This is another function: train it again. In eval mode,
-      batch normalisation mixes nothing and is left alone.
+      the next smaller number that divides the channels; at least 8 channels in a group where there may be one
+      number in each, as after a linear layer). This is another function: train it again. In eval mode, batch
+      normalisation mixes nothing and is left alone.
     - LSTM, GRU and RNN layers become equal layers made of linear maps: the same function, only slower.
     - Dropout, which makes runs that cannot be repeated, is taken out.
     - Instance normalisation forgets its statistics over records.
@@ -64,7 +65,10 @@ def _instead_of(layer: nn.Module) -> nn.Module | None:
 def group_norm(layer: nn.modules.batchnorm._BatchNorm) -> nn.GroupNorm:
     """Normalises one record over groups of channels, with the weights of a batch normalisation."""
     channels = layer.num_features
-    groups = next(number for number in range(min(32, channels), 0, -1) if channels % number == 0)
+    # A group of one number is that number minus itself. Images have many numbers in a channel; after a linear
+    # layer there is one, so groups need several channels.
+    most = max(1, channels // 8) if isinstance(layer, nn.BatchNorm1d) else channels
+    groups = next(number for number in range(min(32, most), 0, -1) if channels % number == 0)
     made = nn.GroupNorm(groups, channels, eps=layer.eps, affine=layer.affine)
     if layer.affine:
         made.load_state_dict({"weight": layer.weight, "bias": layer.bias})

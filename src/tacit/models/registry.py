@@ -153,7 +153,9 @@ def _from_entry_point(path: str, federation: Federation, settings: dict[str, Any
         with _current_directory_importable():
             factory = getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        raise RequestError(f"model 'module:{path}' cannot be loaded: {error}") from error
+        plain = module_name.removesuffix(".py").replace("/", ".")
+        meant = "" if plain == module_name else f". Write 'module:{plain}:{attribute}', without the file's ending"
+        raise RequestError(f"model 'module:{path}' cannot be loaded: {error}{meant}") from error
     settings = dict(settings)
     trainable = settings.pop("trainable", "all")
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tacit.privacy.promises.protection import round_up
+from tacit.privacy.promises.protection import NO_PROTECTION, in_words, round_up
 from tacit.report.chart import Interval, interval_chart, line_chart
 from tacit.report.evaluation_blocks import evaluation_blocks
 from tacit.report.intervals import joint_interval, mean_interval, mean_line, share_interval
@@ -38,8 +38,6 @@ NOT_COVERED = (
     "measured on them without noise. The promise above does not cover them. Leave this section out of what you "
     "pass on if the records are real."
 )
-NO_PROTECTION = 50
-"""From this epsilon on, pages call a promise none: exp(50) rules nothing out."""
 _OUTLOOKS = {"clear": ("good", "Enough signal"), "noisy": ("fair", "Noisy"), "hidden": ("bad", "Hidden by noise")}
 
 
@@ -144,9 +142,9 @@ def shown_epsilon(epsilon: float | None) -> float | str:
     (4.0, 'no protection (804,000)', 'no protection')
     """
     if epsilon is None:
-        return "no protection"
+        return in_words(None)
     up = round_up(epsilon)
-    return f"no protection ({up:,.0f})" if up >= NO_PROTECTION else up
+    return f"{in_words(epsilon)} ({up:,.0f})" if epsilon >= NO_PROTECTION else up
 
 
 def public_blocks(summary: Summary) -> list[Block]:

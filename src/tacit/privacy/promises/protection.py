@@ -15,9 +15,8 @@ from tacit.privacy.events.crowds import alone
 from tacit.privacy.promises.guarantee import ClientGroup, Guarantee, Target
 from tacit.privacy.promises.terms import Adjacency, Adversary, Unit
 
-_PRACTICALLY_NOTHING = 20.0
-"""From this epsilon on, the factor exp(epsilon) is too large to mean anything."""
-
+NO_PROTECTION = 20.0
+"""From this epsilon on, tables and pages say "no protection": the factor exp(epsilon) rules nothing out."""
 
 _NO_GAIN = 1.01
 """Epsilons that differ by less than this factor are treated as equal."""
@@ -98,6 +97,17 @@ def round_up(value: float, digits: int = 3) -> float:
     context = decimal.Context(prec=digits, rounding=decimal.ROUND_CEILING)
     # A little slack, so that the last bit of the double 0.3 does not make it 0.301.
     return float(context.create_decimal_from_float(value * (1 - 1e-12)))
+
+
+def in_words(epsilon: float | None) -> str:
+    """An epsilon as tables print it: rounded up to three digits, or words if it protects nobody.
+
+    >>> in_words(3.9991), in_words(29_800.0), in_words(None)
+    ('4', 'no protection', 'no protection')
+    """
+    if epsilon is None or epsilon >= NO_PROTECTION:
+        return "no protection"
+    return f"{round_up(epsilon):g}"
 
 
 _ADVERSARIES = {
@@ -257,6 +267,6 @@ def _told(epsilon: float, delta: float) -> str:
     if math.isinf(epsilon):
         return "what anybody can: nothing is promised"
     worst = round_up(epsilon)
-    if worst >= _PRACTICALLY_NOTHING:
+    if worst >= NO_PROTECTION:
         return f"epsilon = {worst:g} at delta = {delta:g}, which is practically no protection"
     return f"epsilon = {worst:g} at delta = {delta:g}"
