@@ -6,11 +6,12 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+import torch
 from torch import Tensor
 
 from tacit.errors import RequestError, count, known_step, positive
 from tacit.server.projection import Everywhere, Projection
-from tacit.server.self_tuned import Prospect
+from tacit.server.self_tuned import Prospect, average_in
 from tacit.state import State
 
 
@@ -47,12 +48,20 @@ class Accelerated:
     is the point of W nearest to the centre c. (As printed, line 9 lacks the factor a before mu/2; the lemmas that
     the paper relies on, from Ghadimi & Lan 2012, have it.) With a `regularisation` lambda the objective is
     F(w) + (lambda/2) ||w - w_0||^2, whose second part is public: the convex case of Lemma E.1.
+
+    If the curvature follows from the noise (`settled`), the final model is an average of all w_ag instead. Steps
+    that grow with r forget noise slowly: along a direction of curvature c, w_ag swings about its goal with a
+    variance of about step sigma^2 / c. Plain steps do too, and their average does not; nor does that of w_ag.
     """
 
     stages: tuple[Stage, ...]
     strong_convexity: float = 0.0
     projection: Projection = field(default_factory=Everywhere)
     regularisation: float = 0.0
+    averaged: bool = False
+    """whether the model is the average of all w_ag, with more weight on later ones"""
+    expected_distance: float | None = None
+    """where a good model is expected, if it may be much farther away: then steps grow with the distance gone"""
 
     def __post_init__(self) -> None:
         if not self.stages:
@@ -76,20 +85,34 @@ class Accelerated:
         return any(stage.rounds is None or stage.curvature is None for stage in self.stages)
 
     def settled(self, prospect: Prospect) -> Self:
-        """The same update; an open stage gets the rounds that are left, and a curvature that suits the noise.
+        """The same update; open stages get the rounds that are left, and a curvature that suits the noise.
 
-        T rounds of curvature b travel about T^2/(4 b) directions, and the averaged point half of it. It should go
-        as far as the average of self-tuned steps, 0.8 of the travel that suits the noise. b cannot be less than
-        the curvature of the loss.
+        Stages of m rounds and curvature b take w_ag about (m+1)^2 / (8 b) directions each. b makes T rounds of
+        them cover the travel S that suits the noise. A single open stage is divided into stages as short as they
+        can be without b falling below the curvature c of the loss: (m+1)^2 / m = 8 c S / (T length). With much
+        noise S is so short that m = 1, which is plain descent: acceleration would only sum up noise. With little
+        noise there is one stage. Without bounds on targets, steps grow with the distance of w_ag from the start.
         """
+        total, travel = prospect.rounds, prospect.travel() / prospect.length
         least = max(prospect.curvature, 2 * self._mu)
+        stages = self.stages
+        if len(stages) == 1 and stages[0].curvature is None:
+            length = min(total, max(1, round(8 * least * travel / total - 2)))
+            stages = (Stage(length),) * (total // length) + ((Stage(),) if total % length else ())
+        left = total - sum(stage.rounds or 0 for stage in stages)
 
         def filled(stage: Stage) -> Stage:
-            rounds = prospect.rounds - self.rounds if stage.rounds is None else stage.rounds
-            fitting = max(least, rounds**2 * prospect.length / (6.4 * prospect.travel()))
+            rounds = left if stage.rounds is None else stage.rounds
+            fitting = max(least, total * (rounds + 1) ** 2 / (8 * rounds * travel))
             return Stage(rounds, fitting if stage.curvature is None else stage.curvature)
 
-        return replace(self, stages=tuple(filled(stage) for stage in self.stages))
+        derived = any(stage.curvature is None for stage in stages)
+        return replace(
+            self,
+            stages=tuple(filled(stage) for stage in stages),
+            averaged=derived,
+            expected_distance=prospect.distance if derived and prospect.open_ended else None,
+        )
 
     @property
     def _mu(self) -> float:
@@ -101,27 +124,32 @@ class Accelerated:
         """The total number of rounds of all stages that have one."""
         return sum(stage.rounds or 0 for stage in self.stages)
 
-    def _coefficients(self, round: int) -> tuple[float, float, bool]:
-        """alpha_r, eta_r, and whether the stage ends with this round."""
+    def _coefficients(self, round: int, larger: float = 1.0) -> tuple[float, float, bool]:
+        """alpha_r, eta_r for steps that are `larger`, and whether the stage ends with this round."""
         left = round
         for stage in self.stages:
             rounds = stage.rounds or 0
             if left < rounds:
                 r = left + 1
-                return 2 / (r + 1), 4 * known_step(stage.curvature) / (r * (r + 1)), r == rounds
+                return 2 / (r + 1), 4 * known_step(stage.curvature) / (r * (r + 1) * larger), r == rounds
             left -= rounds
         raise RequestError(f"round {round}, but the stages have only {self.rounds} rounds in total")
 
     def init(self, point: Tensor) -> State:
         """Start at w_0 = w_0^ag."""
         self.projection.check_start(point)
-        return {"point": point, "aggregate": point, **({"start": point} if self.regularisation else {})}
+        state = {"point": point, "aggregate": point}
+        if self.regularisation or self.expected_distance is not None:
+            state["start"] = point
+        if self.expected_distance is not None:
+            state["larger"] = torch.ones((), dtype=torch.float64)
+        return state | ({"average": point.double()} if self.averaged else {})
 
     def broadcast(self, state: State, round: int) -> State:
         return {"point": self._middle(state, round)}
 
     def _middle(self, state: State, round: int) -> Tensor:
-        a, e, _ = self._coefficients(round)
+        a, e, _ = self._coefficients(round, _larger(state))
         mu = self._mu
         total = e + (1 - a * a) * mu
         old = (1 - a) * (mu + e) / total
@@ -129,7 +157,7 @@ class Accelerated:
 
     def step(self, state: State, direction: Tensor, round: int) -> State:
         """Lines 9 and 10; at the end of a stage, w restarts at w_ag."""
-        a, e, last = self._coefficients(round)
+        a, e, last = self._coefficients(round, _larger(state))
         mu = self._mu
         middle = self._middle(state, round)
         if self.regularisation:
@@ -137,7 +165,19 @@ class Accelerated:
         centre = (a * mu * middle + ((1 - a) * mu + e) * state["point"] - a * direction) / (mu + e)
         point = self.projection.nearest(centre)
         aggregate = a * point + (1 - a) * state["aggregate"]
-        return {**state, "point": aggregate if last else point, "aggregate": aggregate}
+        moved = {**state, "point": aggregate if last else point, "aggregate": aggregate}
+        if self.averaged:
+            moved["average"] = average_in(state["average"], aggregate, round)
+        if self.expected_distance is not None:
+            gone = (aggregate - state["start"]).double().norm() / self.expected_distance
+            moved["larger"] = torch.maximum(state["larger"], gone.cpu())
+        return moved
 
     def output(self, state: State) -> Tensor:
-        return state["aggregate"]
+        """w_ag, or the average of all w_ag if the steps follow from the noise."""
+        return state["average"].to(state["point"].dtype) if self.averaged else state["aggregate"]
+
+
+def _larger(state: State) -> float:
+    """How many times the expected distance w_ag has gone, at least 1; 1 where that plays no part."""
+    return float(state["larger"]) if "larger" in state else 1.0
