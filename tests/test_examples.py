@@ -4,24 +4,61 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from tacit.cli.app import main
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
+# A function in the place of the command: it passes its words on, and waits for an exit code.
+SHELL = """
+tacit() { local code; printf '%s\\0' tacit "$@" > "$PIPES/words"; read -r code < "$PIPES/code"; return "$code"; }
+export -f tacit
+bash "$0" "$PIPES"
+printf '%s\\0' end "$?" > "$PIPES/words"
+"""
 
-def run(name: str, folder: Path) -> str:
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "ROUNDS": "3"}
-    # The accountant's answers are kept from one command to the next.
-    environment["TACIT_CACHE"] = str(folder / "cache")
-    words = ["bash", str(EXAMPLES / name), str(folder)]
-    done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=300, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
+
+@pytest.fixture
+def run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[[str], str]:
+    """Runs a script, and every `tacit` of it in this process: PyTorch is imported once."""
+
+    def tacit(*words: str) -> str:
+        monkeypatch.setattr(sys, "argv", list(words))
+        with pytest.raises(SystemExit) as ended:
+            main()
+        (tmp_path / "code").write_text(f"{ended.value.code or 0}\n")
+        return "".join(capsys.readouterr())
+
+    def call(name: str) -> str:
+        monkeypatch.chdir(tmp_path)
+        os.mkfifo(tmp_path / "words")
+        os.mkfifo(tmp_path / "code")
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        environment = {**os.environ, "PATH": path, "ROUNDS": "3", "PIPES": str(tmp_path)}
+        said = ""
+        shell = ["bash", "-c", SHELL, str(EXAMPLES / name)]
+        with subprocess.Popen(shell, env=environment, start_new_session=True) as script:
+            try:
+                while (words := (tmp_path / "words").read_text().split("\0")[:-1])[0] == "tacit":
+                    said += tacit(*words)
+            except BaseException:
+                # It waits for an answer.
+                os.killpg(script.pid, signal.SIGKILL)
+                raise
+        assert words == ["end", "0"], said
+        return said
+
+    return call
 
 
 def commands(name: str) -> int:
@@ -31,10 +68,12 @@ def commands(name: str) -> int:
 
 
 @pytest.mark.slow
-def test_five_hospitals_from_tables_to_a_certificate_to_predictions(tmp_path: Path) -> None:
+def test_five_hospitals_from_tables_to_a_certificate_to_predictions(
+    tmp_path: Path, run: Callable[[str], str]
+) -> None:
     pytest.importorskip("nvflare", reason="deployment over FLARE needs the extra: pip install 'tacit[deploy]'")
     assert commands("five_hospitals.sh") <= 10
-    said = run("five_hospitals.sh", tmp_path)
+    said = run("five_hospitals.sh")
     assert "5 of 5 silos" in said
     assert "The certificate is valid" in said
     assert re.search(r"^predicted readmitted,probability of no,probability of yes$", said, re.MULTILINE)
@@ -42,9 +81,9 @@ def test_five_hospitals_from_tables_to_a_certificate_to_predictions(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_persons_with_several_visits(tmp_path: Path) -> None:
+def test_persons_with_several_visits(tmp_path: Path, run: Callable[[str], str]) -> None:
     assert commands("visits_of_persons.sh") <= 10
-    said = run("visits_of_persons.sh", tmp_path)
+    said = run("visits_of_persons.sh")
     assert "per person" in " ".join(said.split())
     costs = pd.read_csv(tmp_path / "visits.csv")["cost"]
     predicted = pd.read_csv(tmp_path / "predictions.csv")["predicted cost"]

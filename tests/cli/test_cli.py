@@ -1,9 +1,8 @@
-"""The command line as a user meets it: in a process of its own."""
+"""The command line as a user meets it."""
 
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
 import shlex
@@ -84,13 +83,8 @@ def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 Inside = Callable[..., Done]
 
 
-def tacit(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tacit", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
-
-
 def test_run_prints_one_json_object_and_leaves_a_run_directory(inside: Inside, tmp_path: Path) -> None:
-    done = tacit("run", *SMALL, "--epsilon=2", "--json", "--out=here", cwd=tmp_path)
+    done = inside("run", *SMALL, "--epsilon=2", "--json", "--out=here")
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
     assert not set(KEYS) - set(summary)
@@ -275,7 +269,7 @@ def test_what_diverged_has_a_row_without_numbers(inside: Inside) -> None:
 def test_a_plan_without_data_says_so_and_its_recipe_waits_for_them(inside: Inside, tmp_path: Path) -> None:
     arguments = [
         "plan", "--clients=3", "--records=100", "--dim=5", "--model=logistic", "--epsilon=2",
-        "--algorithm=ldp-sgd",
+        "--algorithm=ldp-sgd", "--rounds=10",
     ]  # fmt: skip
     said = "no data was read: 3 clients with 100 records each, 5 features"
     assert said in " ".join(inside(*arguments).stdout.split())
@@ -379,27 +373,24 @@ def test_help_does_not_wait_for_torch(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_killed_at_any_moment_it_resumes_bit_for_bit(tmp_path: Path) -> None:
-    """Three kills at random moments, checkpoints after every round, then the same parameters."""
-    arguments = [*SMALL[:2], "--rounds=150", *SMALL[3:], "--set=checkpoint_every=1", "--set=evaluate_every=10"]
-    assert tacit("run", *arguments, "--out=whole", cwd=tmp_path).returncode == 0
-    moments = random.Random(0)
-    kills, killed = 0, 0
+def test_killed_at_any_moment_it_resumes_bit_for_bit(inside: Inside, tmp_path: Path) -> None:
+    """Kills of real processes at random moments, checkpoints after every round, then the same parameters."""
+    arguments = [*SMALL[:2], "--rounds=70", *SMALL[3:], "--set=checkpoint_every=1", "--set=evaluate_every=10"]
+    assert inside("run", *arguments, "--out=whole").returncode == 0
+    moments, checkpoints = random.Random(0), tmp_path / "killed" / "checkpoints"
     command = [sys.executable, "-m", "tacit", "run", *arguments, "--out=killed"]
-    while kills < 3:
-        begun = ["--resume"] if (tmp_path / "killed" / "recipe.toml").exists() else []
+    for begun, first in (([], 1), (["--resume"], 30)):
         process = subprocess.Popen(
             [*command, *begun], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        time.sleep(moments.uniform(1.5, 3.0))
-        killed += process.poll() is None
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-        kills += 1
-    begun = ["--resume"] if (tmp_path / "killed" / "recipe.toml").exists() else []
-    last = tacit("run", *arguments, "--out=killed", *begun, cwd=tmp_path)
+        # Somewhere in some round; never while PyTorch is still being imported.
+        reached = f"round-{moments.randrange(first, first + 20):08d}"
+        while process.poll() is None and not any(path.name >= reached for path in checkpoints.glob("round-*")):
+            time.sleep(0.01)
+        process.kill()
+        assert process.wait() == -signal.SIGKILL, "it was over before it was killed"
+    last = inside("run", *arguments, "--out=killed", "--resume")
     assert last.returncode == 0, last.stderr
     whole, resumed = (tmp_path / d / "model.safetensors" for d in ("whole", "killed"))
     assert whole.read_bytes() == resumed.read_bytes()
-    assert killed > 0
     assert not list((tmp_path / "killed").rglob("*.part"))

@@ -1,6 +1,7 @@
 """`python meddling.py VERB ...`: a party of tacit's that kills itself, or spoils its own messages, as told.
 
-TACIT_TEST_DIE = "MOMENT:N" kills the process, as kill -9 does, when it reaches a moment for the N-th time.
+TACIT_TEST_DIE = "MOMENT:N" kills the process, as kill -9 does, when it reaches a moment for the N-th time; with a
+path in the place of N, when it reaches that moment and the file is there.
 TACIT_TEST_RAISE = "WORDS" has the computation fail with these words and a record from the second round on.
 TACIT_TEST_KEEP = "FILE" has a server write down every request and answer, as lines of hexadecimal numbers.
 TACIT_TEST_SPOIL = "SEED" damages, repeats, delays and duplicates what a silo answers, about every second time.
@@ -25,17 +26,20 @@ COLLECTING = "collecting"
 
 
 def _dying(order: str) -> Callable[[str], None]:
-    moment, _, number = order.rpartition(":")
+    moment, _, when = order.rpartition(":")
     reached: Counter[str] = Counter()
+
+    def due(here: str) -> bool:
+        return reached[here] == int(when) if when.isdigit() else os.path.exists(when)
 
     def die() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     def at(here: str) -> None:
         reached[here] += 1
-        if here == moment and reached[here] == int(number):
+        if here == moment and due(here):
             die()
-        if here == "before asking" and moment == COLLECTING and reached[here] == int(number):
+        if here == "before asking" and moment == COLLECTING and due(here):
             threading.Timer(0.05, die).start()
 
     return at

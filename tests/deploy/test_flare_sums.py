@@ -130,5 +130,5 @@ def test_a_silo_is_killed_and_the_server_knows_no_more_than_sums(
     for round in range(ROUNDS):
         honest, noise = kept.noise(round, records)
         assert honest == (2 if round in without else 3)
-        # 401 numbers: their mean square is within 5 deviations of the noise of the honest shares.
-        assert float(noise.square().mean()) == pytest.approx(honest * share**2, rel=5 * (2 / len(noise)) ** 0.5)
+        # 401 numbers: their mean square is within 6 deviations of the noise of the honest shares.
+        assert float(noise.square().mean()) == pytest.approx(honest * share**2, rel=6 * (2 / len(noise)) ** 0.5)

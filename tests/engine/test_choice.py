@@ -22,7 +22,7 @@ TWO = ("noisy-mb-sgd", "soteriafl-gd")
 
 
 def test_every_candidate_is_written_out_and_keeps_the_promise() -> None:
-    found = choose(RECIPE, algorithms=TWO, trials=3)
+    found = choose(replace(RECIPE, rounds=40), algorithms=TWO, trials=3)
     assert [c.score is not None for c in found[:4]] == [True, True, True, False]
     scores = [c.score for c in found if c.score is not None]
     behind = [score for score in scores if score < max(scores) - choice.ABOUT_EQUAL]
