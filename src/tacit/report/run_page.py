@@ -40,7 +40,12 @@ NOT_COVERED = (
 )
 NO_PROTECTION = 50
 """From this epsilon on, pages call a promise none: exp(50) rules nothing out."""
-_OUTLOOKS = {"clear": ("good", "Enough signal"), "noisy": ("fair", "Noisy"), "hidden": ("bad", "Hidden by noise")}
+_OUTLOOKS = {
+    "clear": ("good", "Enough signal"),
+    "fair": ("fair", "Enough signal for the main effects"),
+    "noisy": ("fair", "Noisy"),
+    "hidden": ("bad", "Hidden by noise"),
+}
 
 
 @dataclass(frozen=True)
