@@ -35,6 +35,8 @@ from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError
 from tacit.privacy import events
 from tacit.privacy.accountant import accounting
+from tacit.report.dossier import dossier
+from tacit.report.run_page import Repeat
 from tacit.side.ranges import STEPS
 
 SCHEMA = Schema(
@@ -128,6 +130,12 @@ def test_a_run_learns_charges_and_certifies(make: Callable[..., Party]) -> None:
     low, high = stated["learned"]["ranges"]["dose"]
     assert 120 < low < 170
     assert 230 < high < 280
+    told = {"identified": True, "keys_checked_against": "job", "not_checked": [], "held_against_others": []}
+    told |= {"checked": checked.checked, "only_stated": checked.only_stated, "certificate": checked.body}
+    page = dossier(told, Repeat("tacit verify", {}, {}, ""), own_job=True)
+    assert "Ranges that were learned" in page
+    assert "<td>dose</td>" in page
+    assert f"porto {STEPS}" in page
 
     both = pd.concat([table(n).assign(site=site) for n, site in enumerate(SITES)])
     both.to_csv(party.directory / "all.csv", index=False)

@@ -107,3 +107,26 @@ def test_features_of_an_unknown_size_are_named_before_and_after() -> None:
     assert "size 1 each" not in bounded.sentence
     run = tacit.simulate(make_plan(recipe, federation=large), evaluate_every=20)
     assert any("Scale features" in limit.change for limit in findings(run))
+
+
+def test_the_ratio_that_sums_would_give_is_told_beforehand() -> None:
+    """What is predicted without sums is what a plan with sums has; there, nothing is advised."""
+    recipe = replace(RECIPE, algorithm="noisy-mb-sgd", clients=12, epsilon=20.0)
+    alone, summed = outlook(make_plan(recipe)), outlook(make_plan(replace(recipe, trust="sum")))
+    assert alone is not None
+    assert summed is not None
+    assert alone.with_sums == pytest.approx(summed.signal_to_noise, rel=0.05)
+    assert alone.verdict == "fair"
+    assert "--trust sum" in alone.sentence
+    assert summed.with_sums is None
+    assert "--trust sum" not in summed.sentence
+
+
+def test_clients_of_different_sizes_would_all_add_the_noise_of_the_neediest() -> None:
+    recipe = replace(RECIPE, algorithm="noisy-mb-sgd", clients=12, partition="dirichlet:0.5", weights="equal")
+    federation = load_federation(recipe, None)
+    assert int(federation.sizes.max()) > 2 * int(federation.sizes.min())
+    alone, summed = outlook(make_plan(recipe)), outlook(make_plan(replace(recipe, trust="sum")))
+    assert alone is not None
+    assert summed is not None
+    assert alone.with_sums == pytest.approx(summed.signal_to_noise, rel=0.05)

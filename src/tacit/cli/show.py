@@ -61,7 +61,7 @@ class RunProgress:
         free = "" if "step" in settings else ", step sizes computed from the messages"
         self._console.print(f"[dim]Chosen: {escape(chosen)}{free}.[/]")
         if ahead is not None:
-            colour = {"clear": "green", "noisy": "yellow", "hidden": "red"}[ahead.verdict]
+            colour = {"clear": "green", "fair": "yellow", "noisy": "yellow", "hidden": "red"}[ahead.verdict]
             self._console.print(f"[{colour}]{escape(ahead.sentence)}[/]")
 
     def __call__(self, rounds: int, row: HistoryRow | None) -> None:

@@ -102,10 +102,12 @@ def _learned(body: Mapping[str, Any], job: Job | None) -> dict[str, Any] | None:
         return None
     said = table(body["learned"])
     ranges = {word(name): [_finite(end) for end in _list(pair)] for name, pair in table(said["ranges"]).items()}
+    if not all(len(pair) == 2 for pair in ranges.values()):
+        raise ValueError("a range of it has not two ends")
     if job is not None:
         limits = {} if job.ranges is None else {one.name: one for one in job.ranges.limits}
         inside = all(
-            len(pair) == 2 and limits[name].lower <= pair[0] < pair[1] <= limits[name].upper
+            limits[name].lower <= pair[0] < pair[1] <= limits[name].upper
             for name, pair in ranges.items()
             if name in limits
         )

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tacit.algorithms.prospect import feature_scale, prospect
+from tacit.algorithms.secure_sum import SecureSum
+from tacit.algorithms.trust import Travel
 from tacit.engine.plan import Plan
 from tacit.models.linear import LinearModel
 from tacit.privacy import Unit
@@ -17,7 +19,10 @@ if TYPE_CHECKING:
     from tacit.engine.run import Run
 
 CLEAR = 10.0
-"""From this signal-to-noise ratio on, a run is about as good as its model and its rounds allow."""
+"""From this signal-to-noise ratio on, main effects stand out from the noise."""
+
+SHARP = 150.0
+"""From this ratio on, noise cost real tables about a point at most; below, up to 30 (docs/results/tables.md)."""
 
 
 @dataclass(frozen=True)
@@ -27,13 +32,16 @@ class Outlook:
     Parameters
     ----------
     signal_to_noise : the length of the longest possible mean of all directions, over that of their noise.
-    verdict : "clear", "noisy" (the noise costs accuracy) or "hidden" (the noise hides everything).
+    verdict : "clear", "fair" (the noise may hide rare classes and small effects), "noisy" (it costs accuracy) or
+        "hidden" (it hides everything).
     sentence : the verdict in words, with what would have to change.
+    with_sums : the ratio if the server saw only sums of messages; None if it does so already, or cannot.
     """
 
     signal_to_noise: float
     verdict: str
     sentence: str
+    with_sums: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data for JSON."""
@@ -59,24 +67,47 @@ def outlook(plan: Plan) -> Outlook | None:
             "that it can have."
         )
         return Outlook(ratio, "noisy", said)
+    gain = _gain_of_sums(plan)
+    summed = None if gain is None else ratio * gain
+    advice = "" if summed is None else f" With --trust sum it would be about {_rounded(summed)} times."
     if ratio >= CLEAR:
-        said = (
-            f"Over {plan.rounds} rounds the signal can reach {ratio:.3g} times the noise: enough to learn from"
-            + (", if features are of about size 1 each." if _guesses_scale(plan) else ".")
-        )
-        return Outlook(ratio, "clear", said)
+        sized = ", if features are of about size 1 each" if _guesses_scale(plan) else ""
+        said = f"Over {plan.rounds} rounds the signal can reach {ratio:.3g} times the noise: enough to learn from"
+        if ratio >= SHARP:
+            return Outlook(ratio, "clear", f"{said}{sized}.", summed)
+        said += f"{sized}. Rare classes and small effects may be lost below about {SHARP:g} times.{advice}"
+        return Outlook(ratio, "fair", said, summed)
     needs = _needs(plan, CLEAR / ratio)
     if ratio >= 1:
         said = (
             f"Noise will cost accuracy: over {plan.rounds} rounds the signal reaches at most {ratio:.2g} times "
-            f"the noise. {CLEAR:g} times would take {needs}, or a model with fewer parameters."
+            f"the noise. {CLEAR:g} times would take {needs}, or a model with fewer parameters.{advice}"
         )
-        return Outlook(ratio, "noisy", said)
+        return Outlook(ratio, "noisy", said, summed)
     said = (
         f"Little can be learned: even over {plan.rounds} rounds the noise is {1 / ratio:.2g} times as long as "
         f"the signal can be. A clear signal would take {needs}, or a model with fewer parameters."
     )
-    return Outlook(ratio, "hidden", said)
+    advice = "" if summed is None else f" With --trust sum the signal would be {summed:.2g} times the noise."
+    return Outlook(ratio, "hidden", said + advice, summed)
+
+
+def _gain_of_sums(plan: Plan) -> float | None:
+    """How many times the ratio would be if the server opened only sums; None if it does already, or cannot.
+
+    All clients then add the same noise to the sum: as much as the one that needs the most, divided by the root of
+    the number of honest clients in the smallest sum.
+    """
+    algorithm, federation = plan.algorithm, plan.federation
+    cohort = algorithm.participation.number_of(federation.clients) or federation.clients
+    apart = algorithm.travel is Travel.ALONE and not algorithm.participation.secret
+    if not apart or not algorithm.work.adds_up or cohort < 2:
+        return None
+    stds = plan.calibration.noise_stds
+    if federation.weights is not None:
+        stds = stds * federation.weights.double()
+    squares = stds.square()
+    return math.sqrt(SecureSum.of(cohort).honest * float(squares.mean() / squares.max()))
 
 
 def _guesses_scale(plan: Plan) -> bool:
@@ -146,7 +177,9 @@ def findings(run: Run) -> list[Limit]:
                 "See below." if ahead is not None and ahead.verdict != "clear" else "Try another model.",
             )
         )
-    if ahead is not None and ahead.verdict != "clear":
+    if ahead is not None and ahead.verdict == "fair":
+        found.append(Limit("Noise may limit the result.", ahead.sentence))
+    elif ahead is not None and ahead.verdict != "clear":
         found.append(Limit("Noise limits the result.", ahead.sentence))
     factor = plan.algorithm.uplink.noise_factor(run.algorithm.work.model.dim)
     if ahead is not None and ahead.verdict != "clear" and factor > 1.5 and "local_steps" not in settings:

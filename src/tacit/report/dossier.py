@@ -58,6 +58,7 @@ def dossier(told: Mapping[str, Any], repeat: Repeat, *, own_job: bool) -> str:
         Section("Purpose and responsibility, to be filled in", [_FORM_NOTE, Form(FIELDS)]),
         Section("Parties and signatures", _parties(body, silos, told)),
         Section("Budgets: spent and left", _budgets(signed)),
+        *_learned(signed),
         Section("What was checked", _checks(told)),
         Section("The guarantee in the terms of NIST SP 800-226", [Facts(_terms(any_silo, signed))]),
         Section("What was taken as public", [Paragraph(_public(signed))]),
@@ -191,6 +192,25 @@ def _budgets(signed: Mapping[str, Mapping[str, Any]]) -> list[Block]:
         "what is left is a guide: before each run a silo's own ledger decides, and refuses what does not fit."
     )
     return [SortableTable("privacy loss budgets", columns, tuple(rows)), Paragraph((words,))]
+
+
+def _learned(signed: Mapping[str, Mapping[str, Any]]) -> list[Section]:
+    """The ranges that the silos learned before training, as they signed them."""
+    told = {site: silo["learned"] for site, silo in signed.items() if silo.get("learned")}
+    if not told:
+        return []
+    # The silos of a valid run all state the same ranges.
+    found = next(iter(told.values()))["ranges"]
+    table = SortableTable(
+        "learned ranges", ("column", "from", "to"), tuple((name, *pair) for name, pair in found.items())
+    )
+    sent = "; ".join(f"{site} {len(one['steps'])}" for site, one in told.items())
+    words = (
+        "Before the first round, silos sent noisy counts of their records below thresholds. These ranges follow "
+        "from the counts, and everybody who has the model knows them. Promises and budgets above include the "
+        f"counts. How often each silo sent them: {sent}.",
+    )
+    return [Section("Ranges that were learned from the records", [table, Paragraph(words)])]
 
 
 def _checks(told: Mapping[str, Any]) -> list[Block]:

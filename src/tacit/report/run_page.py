@@ -38,7 +38,12 @@ NOT_COVERED = (
     "measured on them without noise. The promise above does not cover them. Leave this section out of what you "
     "pass on if the records are real."
 )
-_OUTLOOKS = {"clear": ("good", "Enough signal"), "noisy": ("fair", "Noisy"), "hidden": ("bad", "Hidden by noise")}
+_OUTLOOKS = {
+    "clear": ("good", "Enough signal"),
+    "fair": ("fair", "Enough signal for the main effects"),
+    "noisy": ("fair", "Noisy"),
+    "hidden": ("bad", "Hidden by noise"),
+}
 
 
 @dataclass(frozen=True)
