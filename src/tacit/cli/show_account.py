@@ -11,7 +11,7 @@ from tacit.cli.tables import show_table
 from tacit.deploy.spending import Spending
 from tacit.engine.account import RunAccount
 from tacit.privacy.accountant.cost import Cost
-from tacit.privacy.promises.protection import NO_PROTECTION, Protection, in_words
+from tacit.privacy.promises.protection import NO_PROTECTION, Protection, in_words, round_up
 from tacit.theory.published import Row
 
 
