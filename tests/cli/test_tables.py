@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from tacit.algorithms.registry import ALGORITHMS
 from tacit.cli.app import app
+from tacit.cli.compare import _cells
 from tacit.cli.plan import _show
+from tacit.cli.show_account import _number
+from tacit.cli.verify import _rounded
 from tacit.engine.recipe import Recipe
 from tacit.experiments.registry import EXPERIMENTS
 from tacit.planning.needs import Need, Needs
@@ -55,3 +60,11 @@ def test_a_plan_has_whole_columns(capsys: pytest.CaptureFixture[str], monkeypatc
     assert max(map(len, said.splitlines())) <= 80
     assert "20.79" in said
     assert "1698.8" in said
+
+
+def test_epsilons_are_rounded_up() -> None:
+    """A table never promises more than was computed."""
+    row: dict[str, Any] = defaultdict(lambda: None, algorithm="a", epsilon=1.0041, privacy="record", seeds=1)
+    assert _cells(row, "accuracy", tuned=False)["epsilon"] == "1.01"
+    assert _number(1.00041) == "1.001"
+    assert _rounded(1.00041) == "1.001"
