@@ -225,6 +225,8 @@ def test_compare_tunes_each_algorithm_and_never_runs_a_point_twice(inside: Insid
     assert [row["algorithm"] for row in rows] == ["cdp-sgd", "ldp-sgd"]
     assert all(row["seeds"] == 2 and row["tuned"]["algorithm.step"] in (0.05, 0.2) for row in rows)
     assert rows[0]["epsilon"] == rows[1]["epsilon"]
+    bare = ["train_loss", "grad_norm_sq_mean"]
+    assert rows[0]["not_covered"] == [*bare, *(f"{name}_at_equal_bits" for name in reversed(bare))]
     assert rows[0]["equal_bits"] == rows[0]["uplink_bits_per_client"] < rows[1]["uplink_bits_per_client"]
     summaries = {p: p.stat().st_mtime_ns for p in (tmp_path / "here").rglob("summary.json")}
     assert len(summaries) == 2 * 2 + 2
@@ -311,7 +313,9 @@ def test_compare_at_several_epsilons_shows_twins_as_not_private(inside: Inside, 
     # What promises nothing is the same at every epsilon, and is run once.
     assert rows[0]["train_loss"] == rows[2]["train_loss"]
     assert len(list((tmp_path / "here" / "points").iterdir())) == 2 + 2 * 2
-    assert "not private" in inside(*arguments).stdout
+    printed = inside(*arguments).stdout
+    assert "not private" in printed
+    assert "Losses are measured on the clients' records without noise" in " ".join(printed.split())
 
 
 def test_list_names_everything(inside: Inside) -> None:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from tacit.algorithms.registry import ALGORITHMS
 from tacit.cli.app import app
+from tacit.cli.compare import _cells
 from tacit.cli.plan import _show
 from tacit.cli.show import show_guarantee
+from tacit.cli.show_account import _number
+from tacit.cli.verify import _rounded
 from tacit.engine.recipe import Recipe
 from tacit.experiments.registry import EXPERIMENTS
 from tacit.planning.needs import Need, Needs
@@ -98,3 +103,11 @@ def test_what_exists_before_a_run_is_not_searched_for_garbage() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "True", "True", "True", "0"]
+
+
+def test_epsilons_are_rounded_up() -> None:
+    """A table never promises more than was computed."""
+    row: dict[str, Any] = defaultdict(lambda: None, algorithm="a", epsilon=1.0041, privacy="record", seeds=1)
+    assert _cells(row, "accuracy", tuned=False)["epsilon"] == "1.01"
+    assert _number(1.00041) == "1.001"
+    assert _rounded(1.00041) == "1.001"

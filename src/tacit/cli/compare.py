@@ -15,7 +15,6 @@ import typer
 
 from tacit.cli import complete
 from tacit.cli import options as o
-from tacit.privacy.promises.protection import round_up
 
 if TYPE_CHECKING:
     from tacit.engine.compare import Outcome
@@ -165,7 +164,7 @@ def _table_row(outcome: Outcome, common: int | None) -> dict[str, Any]:
     first: dict[str, Any] = outcome.summaries[0] if outcome.summaries else {}
     same_bits = [] if common is None else [at_bits(history, common) for history in outcome.histories]
     rows = [row for row in same_bits if row is not None]
-    return {
+    told = {
         "algorithm": outcome.algorithm,
         "tuned": outcome.tuned,
         "seeds": len(outcome.summaries),
@@ -185,6 +184,8 @@ def _table_row(outcome: Outcome, common: int | None) -> dict[str, Any]:
             for name in ("grad_norm_sq_mean", "train_loss", "test_metric")
         },
     }
+    bare = first.get("not_covered", [])
+    return {**told, "not_covered": [name for name in told if name.removesuffix("_at_equal_bits") in bare]}
 
 
 def _mean_or_none(values: list[Any]) -> float | None:
@@ -241,6 +242,12 @@ def _show(rows: list[dict[str, Any]], figure: Path, page: Path, *, tuned: bool) 
     )
     if "at" not in rows[0]:
         console.print(f"[dim]{_equal_bits_sentence(rows)}[/]", highlight=False)
+    if bare := {name for row in rows for name in row["not_covered"]}:
+        tested = " and test results" if "test_metric" in bare else ""
+        console.print(
+            f"[dim]Losses{tested} are measured on the clients' records without noise, for the researcher; no "
+            "promise covers them.[/]"
+        )
     for row in rows:
         for point in row["diverged"]:
             where = ", ".join(f"{_short(key)} {value}" for key, value in {**row.get("at", {}), **point}.items())
@@ -262,6 +269,8 @@ def _equal_bits_sentence(rows: list[dict[str, Any]]) -> str:
 
 
 def _cells(row: dict[str, Any], metric: str, tuned: bool) -> dict[str, str]:
+    from tacit.privacy.promises.protection import round_up
+
     bits = row["uplink_bits_per_client"]
     epsilon = "" if row["epsilon"] is None else f"{round_up(row['epsilon']):g}"
     cells = {

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tacit.cli import options as o
-from tacit.privacy.promises.protection import round_up
 
 if TYPE_CHECKING:
     from tacit.deploy.verification import Verified
@@ -152,6 +151,8 @@ def _promises(body: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _rounded(epsilon: float | None) -> str:
+    from tacit.privacy.promises.protection import round_up
+
     return "unknown" if epsilon is None else f"{round_up(epsilon, 4):g}"
 
 

@@ -59,7 +59,10 @@ def client_start(
     uplink = algorithm.uplink.init(federation.clients, algorithm.length, zeros)
     if len(parts) < 2:
         return ClientState(algorithm.work.init(point, federation), uplink)
-    return ClientState(joined([algorithm.work.init(point, federation.part(part)) for part in parts]), uplink)
+    first = algorithm.work.init(point, federation.part(parts[0]))
+    # Most works remember nothing, and need not look at the others.
+    others = [algorithm.work.init(point, federation.part(part)) for part in parts[1:]] if first else []
+    return ClientState(joined([first, *others]), uplink)
 
 
 def server_start(algorithm: Algorithm, point: Tensor) -> ServerState:
