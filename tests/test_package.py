@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+import tacit
+
 ROOT = Path(__file__).parents[1]
 TAKEN = ("src", "tests", "docs", "README.md", "LICENSE", "pyproject.toml", "MANIFEST.in", "SECURITY.md",
          "CITATION.cff", "CHANGELOG.md", "CONTRIBUTING.md", "constraints.txt", "conftest.py")  # fmt: skip
@@ -48,3 +50,7 @@ def test_what_is_built_holds_everything_and_runs(tmp_path: Path) -> None:
         check=True,
     )
     assert '"epsilon"' in done.stdout
+
+
+def test_the_citation_names_this_version() -> None:
+    assert f'version: "{tacit.__version__}"' in (ROOT / "CITATION.cff").read_text()
