@@ -5,7 +5,7 @@
 # deployment needs `pip install 'tacit[deploy]'`.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-mkdir -p "$1" && cd "$1"
+mkdir -p "${1:?name a new folder}" && cd "$1"
 files=north.csv,south.csv,east.csv,west.csv,coast.csv
 
 # ## 1. The hospitals' tables

@@ -3,7 +3,7 @@
 # Usage: bash examples/visits_of_persons.sh NEW_FOLDER
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-mkdir -p "$1" && cd "$1"
+mkdir -p "${1:?name a new folder}" && cd "$1"
 
 # 1. One table with a column for the patient and one for the hospital; the target is a whole number.
 python "$here/hospital_tables.py" .

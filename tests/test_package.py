@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+import tacit
+
 ROOT = Path(__file__).parents[1]
 TAKEN = ("src", "tests", "docs", "README.md", "LICENSE", "pyproject.toml", "MANIFEST.in", "SECURITY.md",
          "CITATION.cff", "CHANGELOG.md", "CONTRIBUTING.md", "constraints.txt", "conftest.py")  # fmt: skip
@@ -49,3 +51,7 @@ def test_what_is_built_holds_everything_and_runs(tmp_path: Path) -> None:
         check=True,
     )
     assert 0 < json.loads(done.stdout)["epsilon"] <= 8
+
+
+def test_the_citation_names_this_version() -> None:
+    assert f'version: "{tacit.__version__}"' in (ROOT / "CITATION.cff").read_text()

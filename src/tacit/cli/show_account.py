@@ -46,9 +46,11 @@ def show_run(found: RunAccount) -> None:
         console.print(f"{nothing} no round has been released in {found.directory} yet")
     else:
         counts = [one.rounds for one in found.spent]
+        least, most = min(counts), max(counts)
+        each = f"{most}" if least == most else f"{least} to {most}"
         facts = {
             "ledger": f"{found.directory}, {found.rounds} rounds, {state}",
-            "clients": f"{len(found.spent)}, each in {min(counts)} to {max(counts)} rounds; the largest is shown",
+            "clients": f"{len(found.spent)}, each in {each} rounds; the largest cost is shown",
         }
         show_cost(found.cost, facts)
     if found.finished and not found.differences:
@@ -120,7 +122,7 @@ def _judged(true: float, label: float) -> str:
 
 
 def _pairs(points: tuple[tuple[float, float], ...]) -> str:
-    return "  ".join(f"[dim]{x:g}[/] {_number(y)}" for x, y in points)
+    return ", ".join(f"[dim]{x:g}:[/] {_number(y)}" for x, y in points)
 
 
 def _number(value: float) -> str:
