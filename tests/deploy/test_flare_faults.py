@@ -96,8 +96,8 @@ def test_a_run_outlives_whatever_happens_to_its_parties(real_parties: Callable[.
     # The disk is full: the silo goes on saying so, and goes on when there is room.
     _fill_disk(parties, killed, full=True)
     full = len(parties.rounds()) + 1
-    parties.wait(lambda rounds: len(rounds) > full + 6)
-    assert {line["problems"].get(killed) for line in parties.rounds()[full : full + 6]} == {"failed"}
+    parties.wait(lambda rounds: len(rounds) > full + 3)
+    assert {line["problems"].get(killed) for line in parties.rounds()[full : full + 3]} == {"failed"}
     _fill_disk(parties, killed, full=False)
     stopped = _cut_off(parties, frozen)
     before = len(parties.rounds())
