@@ -213,7 +213,10 @@ def test_lattice_noise_on_the_kept_coordinates(federation: Federation) -> None:
     work = _work(ClipNorm(0.1), 4, steps=2).with_noise(LatticeGaussian())
     rows, _ = work.run(torch.zeros(DIM), _cohort(federation), {}, torch.ones(3, dtype=torch.float64))
     assert rows.dtype == torch.float32
-    assert (rows != 0).sum(1).tolist() == [4, 4, 4]
+    kept = (rows != 0).sum(1)
+    assert int(kept.max()) == 4
+    # Noise from the system may cancel exactly: three of twelve hardly ever do.
+    assert int(kept.sum()) > 9
 
 
 def test_a_cohort_walks_as_its_clients_would_alone(federation: Federation) -> None:

@@ -46,7 +46,7 @@ def _processes(words: str) -> list[psutil.Process]:
 
 
 def _until_gone(words: str) -> list[psutil.Process]:
-    for _ in range(40):
+    for _ in range(240):
         left = _processes(words)
         if not left:
             return []

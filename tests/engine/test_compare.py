@@ -211,10 +211,14 @@ def test_workers_end_with_a_parent_that_was_killed(tmp_path: Path) -> None:
         assert beat.is_file()
         os.kill(parent.pid, signal.SIGKILL)
         parent.wait()
-        time.sleep(0.5)
-        last = beat.stat().st_mtime_ns
-        time.sleep(0.5)
-        assert beat.stat().st_mtime_ns == last, "the worker still works"
+        # On a busy machine it takes a while.
+        for _ in range(60):
+            last = beat.stat().st_mtime_ns
+            time.sleep(0.5)
+            if beat.stat().st_mtime_ns == last:
+                break
+        else:
+            pytest.fail("the worker still works")
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(parent.pid, signal.SIGKILL)

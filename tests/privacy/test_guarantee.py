@@ -22,11 +22,12 @@ def test_the_worst_client_counts_and_every_client_can_look_up_its_own() -> None:
 
 
 def test_a_hundred_thousand_clients_cost_one_computation() -> None:
-    started = time.perf_counter()
+    began = time.process_time()
     promise = Guarantee((events.repeated(events.poisson(0.0371, 3.3), 70),) * 100_000, delta=1e-5)
     assert len(promise.groups) == 1
     assert promise.groups[0].clients == 100_000
-    assert time.perf_counter() - started < 20
+    # One takes a second; a hundred thousand would take a day.
+    assert time.process_time() - began < 60
 
 
 def test_compositions_are_recognised_as_equal() -> None:

@@ -47,7 +47,8 @@ def test_the_sum_of_integers_is_the_sum_of_vectors_plus_their_shares(rotated: bo
         modulo = (np.asarray(total) % 2**made.ring.bits).astype(np.uint32)
         errors.append((made.decode(modulo) - vectors.double().sum(0)).numpy())
     std = math.sqrt(5 * (0.01**2 + made.ring.step**2 / 12))
-    assert stats.kstest(np.concatenate(errors) / std, "norm").pvalue > 1e-3
+    # On a lattice the shares are drawn from the system; half or twice the noise has 1e-100.
+    assert stats.kstest(np.concatenate(errors) / std, "norm").pvalue > 1e-8
 
 
 def test_without_noise_only_rounding_is_lost() -> None:
