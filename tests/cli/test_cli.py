@@ -353,7 +353,7 @@ def test_a_users_own_file_is_a_data_set(inside: Inside, tmp_path: Path) -> None:
     (tmp_path / "patients.csv").write_text("age,stage,hospital,ill\n" + "\n".join(rows) + "\n")
     refused = inside("run", "--data=patients.csv")
     assert refused.returncode == 2
-    assert "ill.classes" in " ".join(refused.stderr.split())
+    assert "ill (task, classes)" in " ".join(refused.stderr.split())
     drafted = inside("schema", "draft", "patients.csv", "--out=schema.toml")
     assert drafted.returncode == 0, drafted.stderr
     run = ["run", "--data=patients.csv", "--schema=schema.toml", "--rounds=2", "--json"]

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from tacit.data.schema import Column, Predicted, Schema, draft_schema, feature_names
+from tacit.data.schema.encode import encode, terms
 from tacit.data.schema.records import TableSource, bundled, federate
 from tacit.errors import DataError, RequestError
 from tacit.federation import Federation
@@ -197,6 +198,21 @@ class TestFile:
         odd = replace(HEART, columns=(Column("a b.c", "number", range=(0, 1)),), looked_at=("a b.c.range",))
         assert Schema.from_toml(odd.to_toml({"a b.c.range": "why"})) == odd
 
+    def test_the_ends_of_ranges_are_said_once(self) -> None:
+        """Features of numbers, and of nothing else, become twice as long; the file says so in one line."""
+        wide = replace(HEART, ends=2)
+        assert wide.to_toml().count("ends = ") == 1
+        assert Schema.from_toml(wide.to_toml().replace("ends = 2.0", "ends = 2")) == wide
+        assert wide.digest != HEART.digest
+        values = np.ones((1, len(HEART.columns)))
+        factors = [2 if term.kind == "number" else 1 for term in terms(HEART)]
+        assert {1, 2} == set(factors)
+        assert np.allclose(encode(values, wide), encode(values, HEART) * factors)
+        with pytest.raises(RequestError, match="once for all columns"):
+            Schema.from_toml(TARGET + COUNT + X + "ends = 2\n")
+        with pytest.raises(RequestError, match="ends must be"):
+            Schema.from_toml("ends = 0\n" + TARGET + COUNT + X)
+
     @pytest.mark.parametrize(
         ("text", "message"),
         [
@@ -262,7 +278,7 @@ class TestDraft:
         schema = draft_schema(self.frame).schema
         with pytest.raises(RequestError, match=r"looked_at.*--public-schema"):
             Federation.from_frame(self.frame, schema)
-        with pytest.raises(RequestError, match=r"no schema.*would take these from the records.*dose.range"):
+        with pytest.raises(RequestError, match=r"no schema.*would take these from the records.*dose .range"):
             Federation.from_frame(self.frame)
         accepted = Federation.from_frame(self.frame, schema, public_schema=True)
         assert "categories of ward" in accepted.peeks[0]

@@ -57,7 +57,10 @@ def draft(
         f"{len(schema.left_out)} left out."
     )
     if schema.looked_at:
-        typer.echo(f"Confirm as public, or replace ({len(schema.looked_at)}): {', '.join(schema.looked_at)}")
+        typer.echo(
+            "Marked values come from the records. Replace those that are not public, then delete the line "
+            f"looked_at to confirm the rest. It names {schema.unconfirmed_words}."
+        )
     if schema.client is None:
         typer.echo("No column names the clients: add [client], or give one file per client.")
 

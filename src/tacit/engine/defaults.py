@@ -40,6 +40,9 @@ A shorter bound loses nothing early on, when all gradients are long, and needs l
 LONG_TAIL = 1.6
 """Targets that reach farther than this from their usual value, in halves of their range, have a long tail."""
 
+ROOM_FROM, MOST_ROOM = 500.0, 4.0
+"""From this signal-to-noise ratio on, the bound for a long tail grows with the ratio, up to so many times."""
+
 COMPRESSORS = ("rand-k:0.01", "rand-k:0.05", "rand-k:0.1", "rand-k:0.3", "natural")
 """Compressors to choose from, strongest first."""
 
@@ -61,10 +64,10 @@ def good_settings(asked: Asked, privacy: Privacy) -> dict[str, Any]:
     entry = algorithm_entry(asked.algorithm)
     rounds = asked.given.get("rounds") or good_rounds(asked, privacy)
     chosen: dict[str, Any] = {"rounds": rounds}
-    if "clip_norm" in entry.settings and entry.private:
-        chosen["clip_norm"] = good_clip_norm(asked)
     chosen |= _good_batch(asked, privacy, rounds)
     batch = _batch(asked, chosen)
+    if "clip_norm" in entry.settings and entry.private:
+        chosen["clip_norm"] = good_clip_norm(asked, batch, privacy, rounds)
     if "snapshot_probability" in entry.settings:
         # A snapshot costs a pass over all records, and a batch its share of one.
         chosen["snapshot_probability"] = max(0.1, min(0.5, asked.rate(batch)))
@@ -99,7 +102,7 @@ def good_weights(recipe: Recipe, federation: Federation) -> Weights:
     return recipe.weights if said or alike else "records"
 
 
-def good_clip_norm(asked: Asked) -> float:
+def good_clip_norm(asked: Asked, batch: float | None, privacy: Privacy, rounds: int) -> float:
     """A share of the length of a record's gradient before training, from public numbers alone."""
     scale = feature_scale(asked.model, asked.feature_norm)
     if asked.federation.classes is not None or not asked.target_bound:
@@ -108,9 +111,28 @@ def good_clip_norm(asked: Asked) -> float:
     if asked.federation.schema is None:
         return CLIP_SHARE * scale * asked.target_bound / 2
     # A schema scales half of a range to 1. If the usual value is close to one end, the tail at the other is long,
-    # and clipping it would pull all predictions towards that end: up to four times the bound.
+    # and clipping it would pull all predictions towards that end: up to four times the bound. Where there is
+    # little noise, several times as much is still little, and clipping is what costs most.
     tail = max(0.0, asked.target_bound - LONG_TAIL) / (2 - LONG_TAIL)
-    return CLIP_SHARE * scale * (1 + 3 * tail) / 2
+    if tail == 0:
+        return CLIP_SHARE * scale / 2
+    room = min(max(1.0, _signal_to_noise(asked, batch, privacy, rounds) / ROOM_FROM), MOST_ROOM)
+    return CLIP_SHARE * scale * (1 + 3 * tail * room) / 2
+
+
+def _signal_to_noise(asked: Asked, batch: float | None, privacy: Privacy, rounds: int) -> float:
+    """About how many times the noise the mean of all directions can be; 0 where it is not records' noise."""
+    if privacy == "none":
+        return math.inf
+    entry, federation, least = algorithm_entry(asked.algorithm), asked.federation, _records(asked)
+    if entry.client_coins or entry.shuffled:
+        return 0.0
+    alone = mean_noise(asked.rate(batch), least, _releases(asked, rounds), _strictest(privacy))
+    weights = 1.0 if federation.weights is None else federation.weights.double()
+    stds = alone * weights * least / federation.sizes.double()
+    cohort = asked.mean_cohort or federation.clients
+    mean = math.sqrt(float(stds.square().mean()) / (cohort * asked.shares))
+    return math.sqrt(rounds / asked.model.dim) / mean
 
 
 def _good_batch(asked: Asked, privacy: Privacy, rounds: int) -> dict[str, Any]:

@@ -58,6 +58,7 @@ class Column:
     missing : "refuse" a table with gaps, or "indicate" them: a gap counts as the middle (no category), and one
         more feature says that there was one.
     format : how dates are written, as in `strptime`; ISO 8601 by default.
+    ends : what half of the range becomes as a feature; its schema sets it for all columns.
     identifier : false says that a column with a name like "acid_id" does not identify anybody.
     """
 
@@ -75,6 +76,7 @@ class Column:
     missing: str = "refuse"
     format: str = ""
     identifier: bool | None = None
+    ends: float = 1.0
 
     def __post_init__(self) -> None:
         where = f"column {self.name!r} of the schema"
@@ -124,8 +126,8 @@ class Column:
 
     @property
     def half(self) -> float:
-        """Half of the range on the column's scale, which becomes 1."""
-        return (self._ends[1] - self._ends[0]) / 2
+        """What becomes 1 as a feature, on the column's scale: half of the range, over `ends`."""
+        return (self._ends[1] - self._ends[0]) / (2 * self.ends)
 
     @property
     def _ends(self) -> tuple[float, float]:

@@ -48,6 +48,9 @@ RARE = 0.01
 """If a column has many categories, those below this share of the rows become "other"."""
 
 LOOKED = "looked at: taken from the records. Is it public?"
+ENDS = 2.0
+"""What the ends of ranges become: most numbers lie far inside theirs, and would count less than categories."""
+
 SKEWED = 20.0
 """From this ratio of the 99th percentile to the median on, a logarithmic scale is proposed."""
 
@@ -62,8 +65,8 @@ class Draft:
     def to_toml(self) -> str:
         """The file to edit: what to do first, then the schema with its comments."""
         looked = (
-            "# Values under looked_at were taken from the records. Replace them by what is publicly known, or\n"
-            "# confirm that they are public, and delete them from the list. Units are for you to fill in.\n"
+            "# What looked_at names was taken from the records, and is marked below. Replace what is not\n"
+            "# public. Then delete the line looked_at, which confirms the rest. Units are for you to fill in.\n"
         )
         return (looked if self.schema.looked_at else "") + self.schema.to_toml(self.comments)
 
@@ -91,7 +94,7 @@ def draft_schema(
     frame = frame.rename(columns=str).replace([np.inf, -np.inf], np.nan)
     names = list(frame.columns)
     check_columns(frame, [name for name in (target, client, person) if name is not None], "the table")
-    comments: dict[str, str] = {}
+    comments: dict[str, str] = {"ends": "what the ends of a number's range become for the model: -2 and 2"}
     if target is None:
         target = next((name for name in names if name.lower() in TARGETS), names[-1])
         comments["target.column"] = "a guess: which column is to be predicted?"
@@ -128,6 +131,7 @@ def draft_schema(
         client_missing="leave-out" if without["client"] else "refuse",
         person_missing="leave-out" if without["person"] else "refuse",
         left_out=left_out,
+        ends=ENDS,
         looked_at=named + tuple(f"{role}.missing" for role, found in without.items() if found),
     )
     return Draft(schema, comments)

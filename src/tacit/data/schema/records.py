@@ -66,11 +66,11 @@ def schema_for(
         return said
     drafted = draft_schema(source.frame, target=target, client=client).schema
     if not public_schema:
+        taken = drafted.unconfirmed_words if drafted.looked_at else "nothing"
         raise RequestError(
             f"{source.where} has no schema. Without one, tacit would take these from the records, as if they "
-            f"were public: {', '.join(drafted.looked_at) or 'nothing'}. Write one with `tacit schema draft "
-            f"{source.where}`, and give it as --schema (data.schema); or accept all of this by name with "
-            "--public-schema (public_schema=True)"
+            f"were public: {taken}. Write one with `tacit schema draft {source.where}`, and give it as --schema "
+            "(data.schema); or accept all of this by name with --public-schema (public_schema=True)"
         )
     return drafted
 

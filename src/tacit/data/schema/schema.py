@@ -1,5 +1,7 @@
 """What is publicly known about a table, as a file that all parties can read and agree on (`schema.toml`).
 
+    ends = 2                         # the ends of numbers' ranges become -2 and 2 for the model; by default 1
+
     [target]
     column = "ill"
     task = "binary"                  # binary, multiclass, regression or count
@@ -50,7 +52,7 @@ from typing import Any
 
 from tacit.data.schema.column import ROWS_WITHOUT, Column, Predicted
 from tacit.data.schema.plain import behind, built, check_names, toml_key, toml_line, without_defaults
-from tacit.errors import DataError, RequestError, count, unknown_name
+from tacit.errors import DataError, RequestError, count, positive, unknown_name
 from tacit.privacy.promises.terms import PERSONS
 
 
@@ -70,6 +72,9 @@ class Schema:
     client_missing: str = "refuse"
     person_missing: str = "refuse"
     """"refuse" a table in which some rows name no client (person), or "leave-out" such rows"""
+    ends: float = 1.0
+    """the ends of a number's range become -ends and ends as features. Drafts say 2: most values lie far inside
+    their range, and noise is the same on all features"""
     learned: tuple[str, ...] = ()
     """columns whose ranges a private run has learned; its promise covers that"""
     looked_at: tuple[str, ...] = ()
@@ -90,6 +95,8 @@ class Schema:
         if not 0 <= self.test_share <= 0.9:
             raise RequestError(f"share of [test] must be between 0 and 0.9, not {self.test_share!r}")
         count("seed of [test]", self.test_seed, at_least=0)
+        object.__setattr__(self, "ends", float(positive("ends", self.ends)))
+        object.__setattr__(self, "columns", tuple(replace(column, ends=self.ends) for column in self.columns))
 
     @property
     def classes(self) -> int | None:
@@ -134,11 +141,26 @@ class Schema:
         if not self.looked_at:
             return learned
         kinds: dict[str, list[str]] = {}
-        for entry in self.looked_at:
-            name, _, setting = entry.rpartition(".")
-            kinds.setdefault(setting, []).append(name)
+        for name, settings in self.unconfirmed.items():
+            for setting in settings:
+                kinds.setdefault(setting, []).append(name)
         said = "; ".join(f"{setting} of {', '.join(names)}" for setting, names in kinds.items())
         return (f"what a schema took from the records ({said})", *learned)
+
+    @property
+    def unconfirmed(self) -> dict[str, list[str]]:
+        """What was taken from records and is not yet confirmed: the settings by column."""
+        found: dict[str, list[str]] = {}
+        for entry in self.looked_at:
+            name, _, setting = entry.rpartition(".")
+            found.setdefault(name, []).append(setting)
+        return found
+
+    @property
+    def unconfirmed_words(self) -> str:
+        """The same for people: "2 columns: age (range), ward (categories, missing)"."""
+        each = [f"{name} ({', '.join(settings)})" for name, settings in self.unconfirmed.items()]
+        return f"{len(each)} column{'' if len(each) == 1 else 's'}: {', '.join(each)}"
 
     @property
     def units(self) -> tuple[str, ...]:
@@ -154,15 +176,16 @@ class Schema:
         """Refuse a schema with values that came from records and that nobody has confirmed."""
         if self.looked_at and not public_schema:
             raise RequestError(
-                f"the schema takes {len(self.looked_at)} values from the records: {', '.join(self.looked_at)}. "
-                "Replace them by public knowledge, or confirm that they are public, and delete them from "
-                "looked_at; or accept them all by name with --public-schema (public_schema=True), and the "
-                "guarantee will list them as taken as public"
+                f"the schema was drafted from the records of {self.unconfirmed_words}. Replace what is not "
+                "public, and delete the line looked_at: this confirms all of it. Or accept it by name with "
+                "--public-schema (public_schema=True), and the guarantee will list it as taken as public"
             )
 
     def to_values(self) -> dict[str, Any]:
         """As plain values."""
         values: dict[str, Any] = {"looked_at": list(self.looked_at)} if self.looked_at else {}
+        if self.ends != 1:
+            values["ends"] = self.ends
         if self.learned:
             values["learned"] = list(self.learned)
         values["target"] = without_defaults(self.target, Predicted)
@@ -209,7 +232,7 @@ class Schema:
     def from_values(cls, values: Mapping[str, Any]) -> Schema:
         """The inverse of `to_values`."""
         tables = ["target", "client", "person", "test", "columns", "left_out"]
-        check_names("setting", values, [*tables, "looked_at", "learned"])
+        check_names("setting", values, [*tables, "ends", "looked_at", "learned"])
         for name in tables:
             if not isinstance(values.get(name, {}), dict):
                 raise RequestError(f"{name} must be a table, not {values[name]!r}")
@@ -231,6 +254,7 @@ class Schema:
             client_missing=client.get("missing", "refuse"),
             person_missing=person.get("missing", "refuse"),
             left_out={name: str(why) for name, why in values.get("left_out", {}).items()},
+            ends=values.get("ends", 1.0),
             learned=tuple(values.get("learned", ())),
             looked_at=tuple(values.get("looked_at", ())),
         )
@@ -252,6 +276,8 @@ def _unusual(missing: str) -> dict[str, str]:
 def _column(name: str, own: Any) -> Column:
     if not isinstance(own, dict):
         raise RequestError(f"columns.{name} must be a table, such as [columns.{name}], not {own!r}")
+    if "ends" in own:
+        raise RequestError(f"ends = {own['ends']!r} is said once for all columns, at the top, not for {name}")
     column: Column = built(Column, f"[columns.{name}]", {"name": name, **own})
     return column
 
@@ -259,6 +285,7 @@ def _column(name: str, own: Any) -> Column:
 def _column_values(column: Column) -> dict[str, Any]:
     values = without_defaults(column, Column)
     del values["name"]
+    values.pop("ends", None)
     if column.type == "date" and column.range is not None:
         first = datetime.date(1970, 1, 1)
         values["range"] = [first + datetime.timedelta(days=day) for day in column.range]
