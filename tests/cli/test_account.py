@@ -149,7 +149,9 @@ def test_a_recipe_and_its_run_have_the_same_account(inside: Inside, tmp_path: Pa
     assert len(recipe["protection"]) == len(ledger["protection"]) == 8
     stricter = json.loads(inside("account", "here/recipe.toml", "--set=epsilon=1", "--json").stdout)
     assert stricter["epsilon"] <= 1
-    assert "agrees with the ledger" in inside("account", "here").stdout
+    said = inside("account", "here").stdout
+    assert "agrees with the ledger" in said
+    assert "3, each in 4 rounds; the largest cost is shown" in said
     assert "all records of a client" in inside("account", "here/recipe.toml").stdout
 
 
