@@ -11,6 +11,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from tacit.engine.loaded import load_run
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
@@ -38,6 +40,16 @@ def test_five_hospitals_from_tables_to_a_certificate_to_predictions(tmp_path: Pa
     assert "5 of 5 silos" in said
     assert "The certificate is valid" in said
     assert re.search(r"^predicted readmitted,probability of no,probability of yes$", said, re.MULTILINE)
+    # The range of the blood pressure was learned over the network, and everybody can read what it became.
+    schema = load_run(tmp_path / "consortium" / "server" / "state").schema
+    assert schema is not None
+    assert schema.learned == ("pressure",)
+    low, high = schema.columns[1].range or (0.0, 0.0)
+    assert 60 < low < 115
+    assert 155 < high < 230
+    assert (
+        "Ranges that were learned" in (tmp_path / "consortium" / "server" / "state" / "report.html").read_text()
+    )
     assert "patient_id" in (tmp_path / "schema.toml").read_text().partition("[left_out]")[2]
 
 
