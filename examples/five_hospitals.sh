@@ -20,8 +20,10 @@ tacit schema draft north.csv --target readmitted --out schema.toml
 # ## 3. Confirm it
 #
 # Somebody reads the draft, confirms that the marked values are public, and deletes the list of them. A run refuses a
-# schema that still has the list.
-sed -i.draft '/^looked_at/d' schema.toml
+# schema that still has the list. What range the blood pressure has is nobody's public knowledge here: it is to be
+# learned from the records, at a privacy cost that all promises below include.
+sed -i.draft -e '/^looked_at/d' -e '/columns.pressure/,/^$/s/^range = .*/range = "learn"\
+within = [40, 300]/' schema.toml
 # ## 4. Check
 #
 # Every hospital can check that its own table fits.

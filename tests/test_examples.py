@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 from tacit.cli.app import main
+from tacit.engine.loaded import load_run
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -77,6 +78,17 @@ def test_five_hospitals_from_tables_to_a_certificate_to_predictions(
     assert "5 of 5 silos" in said
     assert "The certificate is valid" in said
     assert re.search(r"^predicted readmitted,probability of no,probability of yes$", said, re.MULTILINE)
+    # The range of the blood pressure was learned over the network, and everybody can read what it became.
+    schema = load_run(tmp_path / "consortium" / "server" / "state").schema
+    assert schema is not None
+    assert schema.learned == ("pressure",)
+    low, high = schema.columns[1].range or (0.0, 0.0)
+    # Half of all pressures are above 135, and the noise on a share of records is about 2%.
+    assert 40 <= low < 120
+    assert 150 < high <= 300
+    assert (
+        "Ranges that were learned" in (tmp_path / "consortium" / "server" / "state" / "report.html").read_text()
+    )
     assert "patient_id" in (tmp_path / "schema.toml").read_text().partition("[left_out]")[2]
 
 

@@ -8,6 +8,8 @@ import pytest
 import torch
 
 import tacit
+from tacit.data.schema import Column, Predicted, Schema
+from tacit.engine.outlook import outlook
 from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
 from tacit.engine.records import load_federation
@@ -141,3 +143,28 @@ def test_a_regression_needs_no_bound_on_its_targets() -> None:
     error = tacit.simulate(plan, evaluate_every=plan.rounds).last.test_metric
     assert error is not None
     assert error < 0.5 * float(targets[1500:].std())
+
+
+def test_the_bound_for_a_long_tail_grows_where_there_is_little_noise() -> None:
+    """Clipping a long tail pulls predictions to its other end; a larger bound needs more noise."""
+    schema = Schema(Predicted("visits", "count", range=(0, 10), middle=0), (Column("x", "number", range=(0, 1)),))
+    recipe = Recipe(algorithm="noisy-mb-sgd", data="visits.csv", epsilon=4.0)
+    bounds, ratios = [], []
+    for records, target in (
+        (50, schema.target),
+        (20_000, schema.target),
+        (20_000, Predicted("v", "count", range=(0, 10))),
+    ):
+        federation = tacit.Federation(
+            features=torch.zeros(2 * records, 1),
+            targets=torch.zeros(2 * records),
+            sizes=torch.tensor([records, records]),
+            ids=torch.arange(2),
+            schema=replace(schema, target=target),
+        )
+        plan = make_plan(recipe, federation=federation)
+        bounds.append(plan.recipe.algorithm_settings["clip_norm"])  # type: ignore[union-attr]
+        ratios.append(outlook(plan).signal_to_noise)  # type: ignore[union-attr]
+    assert ratios[0] < 500 < 2000 < ratios[1]
+    assert bounds[0] == pytest.approx(4 * bounds[2])
+    assert bounds[1] == pytest.approx(13 * bounds[2])

@@ -79,7 +79,7 @@ def strange() -> pd.DataFrame:
 @pytest.fixture(scope="module", params=["binary", "multiclass", "regression", "network"])
 def loaded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> LoadedRun:
     task = "multiclass" if request.param == "network" else request.param
-    schema = Schema(TARGETS[task], COLUMNS, client="site")
+    schema = Schema(TARGETS[task], COLUMNS, client="site", ends=2.0)
     federation = Federation.from_frame(table(task), schema)
     model = "network" if request.param == "network" else None
     recipe = Recipe(algorithm="soteriafl-gd", data="custom", epsilon=20.0, rounds=8, model=model)

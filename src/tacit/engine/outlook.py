@@ -69,7 +69,7 @@ def outlook(plan: Plan) -> Outlook | None:
         return Outlook(ratio, "noisy", said)
     gain = _gain_of_sums(plan)
     summed = None if gain is None else ratio * gain
-    advice = "" if summed is None else f" With --trust sum it would be about {_rounded(summed)} times."
+    advice = "" if summed is None else f" With --trust sum it would be about {float(f'{summed:.2g}'):,g} times."
     if ratio >= CLEAR:
         sized = ", if features are of about size 1 each" if _guesses_scale(plan) else ""
         said = f"Over {plan.rounds} rounds the signal can reach {ratio:.3g} times the noise: enough to learn from"
