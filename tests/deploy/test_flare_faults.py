@@ -84,7 +84,7 @@ def test_a_run_outlives_whatever_happens_to_its_parties(real_parties: Callable[.
     parties.start(killed)
     parties.start(frozen)
     parties.start(spoilt, TACIT_TEST_SPOIL="1")
-    parties.start("server", TACIT_TEST_DIE="collecting:25")
+    parties.start("server", TACIT_TEST_DIE="collecting:40")
 
     parties.wait(lambda rounds: len(rounds) > 1)
     (job,) = _children(parties, killed, "site_job_process")
