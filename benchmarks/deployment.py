@@ -97,7 +97,9 @@ def _kits(place: Path) -> Network:
 
 def ours(place: Path) -> tuple[dict[str, list[float]], dict[str, float]]:
     """Seconds of every round through tacit's backend, and bytes that a silo sent per round, by size."""
-    network, times, sent = _kits(place), {}, {}
+    network = _kits(place)
+    times: dict[str, list[float]] = {}
+    sent: dict[str, float] = {}
     with contextlib.ExitStack() as stack:
         backend = stack.enter_context(flare_backend(place / "server", SITES, quorum=len(SITES)))
         for site in SITES:

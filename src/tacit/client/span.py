@@ -15,11 +15,11 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from tacit.federation import Batch, Federation
+from tacit.federation import Federation
 from tacit.models.gradients import double_norms, padded
 from tacit.models.gradients import scaled as scale_rows
 from tacit.models.linear import LinearModel
-from tacit.models.model import Model, flat_features
+from tacit.models.model import Model
 from tacit.models.penalty import Ridge
 
 _TRUSTED = 0.02
@@ -29,8 +29,8 @@ _LEAST_SQUARE = 1e-30
 """The squared length of a shorter record may have lost its digits, or all of it, in single precision."""
 
 
-_BLOCK_BYTES = 4 * 2**20
-"""Records are copied this many bytes at a time. Fresh memory costs several times what copying into it does."""
+_BLOCK_BYTES = 2 * 2**20
+"""Records are copied this many bytes at a time: they are still in the cache when they are multiplied."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class RecordBlocks:
     clients: Tensor
     """positions in the federation"""
 
-    @property
+    @cached_property
     def longest(self) -> int:
         """The most records of a client."""
         return int(self.federation.sizes[self.clients].max()) if len(self.clients) else 0
@@ -52,23 +52,39 @@ class RecordBlocks:
         rows = federation.records_of(self.clients).to(federation.targets.device)
         return padded(federation.targets.index_select(0, rows), federation.sizes[self.clients])
 
-    def blocks(self, which: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
-        """Places among the clients (by default of all of them), and their records, padded with zeros."""
-        federation = self.federation
-        record_bytes = federation.features.element_size() * federation.features[0].numel()
-        places = torch.arange(len(self.clients)) if which is None else which
-        for some in places.split(max(1, _BLOCK_BYTES // max(1, self.longest * record_bytes))):
-            if not len(some):
-                return
-            clients = self.clients[some]
-            first, last = int(clients[0]), int(clients[-1])
-            if torch.equal(clients, torch.arange(first, last + 1)):
-                rows = slice(int(federation.offsets[first]), int(federation.offsets[last + 1]))
-                counts = federation.sizes[first : last + 1]
-                batch = Batch(federation.features[rows], federation.targets[rows], counts)
-            else:
-                batch = federation.batch(clients)
-            yield some, padded(flat_features(batch), batch.counts)
+    def blocks(self, which: Tensor | None = None) -> Iterator[tuple[slice, Tensor]]:
+        """Parts of the clients at these places (by default of all), and their records, padded with zeros.
+
+        The records of a part are overwritten by those of the next one.
+        """
+        features, sizes = self.federation.features.flatten(1), self.federation.sizes
+        clients = self.clients if which is None else self.clients[which]
+        counts, rows = sizes[clients], self.federation.records_of(clients)
+        ends = [0, *torch.cumsum(counts, 0).tolist()]
+        for start in range(0, len(clients), self._clients_per_block):
+            here = slice(start, min(start + self._clients_per_block, len(clients)))
+            own = rows[ends[here.start] : ends[here.stop]]
+            yield here, padded(self._taken(features, own), counts[here])
+
+    def _taken(self, features: Tensor, rows: Tensor) -> Tensor:
+        """These rows; not copied if they lie one after the other."""
+        if not len(rows):
+            return features[:0]
+        first, last = int(rows[0]), int(rows[-1])
+        if last - first == len(rows) - 1 and bool((rows.diff() == 1).all()):
+            return features[first : last + 1]
+        return torch.index_select(features, 0, rows.to(features.device), out=self._room[: len(rows)])
+
+    @property
+    def _clients_per_block(self) -> int:
+        record_bytes = self.federation.features.element_size() * self.federation.features[0].numel()
+        return max(1, _BLOCK_BYTES // max(1, self.longest * record_bytes))
+
+    @cached_property
+    def _room(self) -> Tensor:
+        """Memory for the records of one block, used again for the next: fresh memory costs more than copying."""
+        rows = min(self._clients_per_block, len(self.clients)) * self.longest
+        return self.federation.features.new_empty(rows, self.federation.features[0].numel())
 
 
 @dataclass(frozen=True)
@@ -100,16 +116,14 @@ class SpanUpdates:
         return self._written(torch.arange(start, stop))
 
     def _written(self, which: Tensor) -> Tensor:
-        model, done = self.model, 0
-        size = model.features * model.outputs
+        model, size = self.model, self.model.features * self.model.outputs
         way = self.coefficients.new_empty(len(which), model.dim)
-        for some, features in self.records.blocks(which):
-            coefficients, here = self.coefficients[some], way[done : done + len(some)]
+        for here, features in self.records.blocks(which):
+            coefficients, rows = self.coefficients[which[here]], way[here]
             products = torch.bmm(coefficients[:, :, : features.shape[1]], features).transpose(1, 2)
-            here[:, :size].view(-1, model.features, model.outputs).copy_(products)
+            rows[:, :size].view(-1, model.features, model.outputs).copy_(products)
             if model.intercept:
-                here[:, size:] = coefficients.sum(2)
-            done += len(some)
+                rows[:, size:] = coefficients.sum(2)
         return way if not self._moved else way.add_(self.offset)
 
     @property
@@ -157,8 +171,8 @@ class SpanUpdates:
         # A client with weight zero adds zero, even if its update is not finite.
         scaled = torch.where(known[:, None, None] != 0, self.coefficients, 0.0) * known[:, None, None]
         total = scaled.new_zeros(model.outputs, model.features)
-        for some, features in self.records.blocks() if len(poor) < len(weights) else ():
-            flat = scaled[some, :, : features.shape[1]].transpose(0, 1).reshape(model.outputs, -1)
+        for here, features in self.records.blocks() if len(poor) < len(weights) else ():
+            flat = scaled[here, :, : features.shape[1]].transpose(0, 1).reshape(model.outputs, -1)
             total.addmm_(flat, features.reshape(-1, model.features))
         whole = total.T.reshape(-1)
         if model.intercept:
@@ -194,8 +208,8 @@ def span_updates(
     # Outputs before records: products, softmax and the backward pass are two to three times as fast.
     start = point.new_zeros(clients, outputs, longest)
     weight = point[:size].view(model.features, outputs).T.contiguous()
-    for some, features in records.blocks():
-        here, width = slice(int(some[0]), int(some[-1]) + 1), features.shape[1]
+    for here, features in records.blocks():
+        width = features.shape[1]
         if grams is None:
             gram[here, :width, :width] = torch.bmm(features, features.transpose(1, 2))
         scores = torch.mm(weight, features.reshape(-1, model.features).T)
