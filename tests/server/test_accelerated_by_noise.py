@@ -13,8 +13,8 @@ from tacit.server.self_tuned import Prospect
 QUIET = Prospect(dim=20, rounds=300, length=1.0, noise_std=1e-4, distance=15.0, score_range=30.0)
 
 
-def _settled(noise_std: float, **changed: bool) -> Accelerated:
-    return Accelerated((Stage(),)).settled(replace(QUIET, noise_std=noise_std, **changed))
+def _settled(noise_std: float) -> Accelerated:
+    return Accelerated((Stage(),)).settled(replace(QUIET, noise_std=noise_std))
 
 
 @pytest.mark.parametrize("noise_std", [0.01, 0.03, 0.1, 0.3, 3.0])
@@ -54,14 +54,3 @@ def test_the_average_is_closer_than_the_last_point_of_a_noisy_quadratic() -> Non
         state = averaged.step(state, averaged.broadcast(state, r)["point"] - goal + noise, r)
     error, last = (float((point - goal).square().sum()) for point in (averaged.output(state), state["aggregate"]))
     assert error < last / 3
-
-
-def test_a_goal_that_is_much_farther_away_than_expected_is_reached_if_that_is_possible() -> None:
-    goal = torch.full((20,), 1000.0)
-    for open_ended in (True, False):
-        update = _settled(0.03, open_ended=open_ended)
-        state = update.init(torch.zeros(20))
-        for r in range(QUIET.rounds):
-            gap = update.broadcast(state, r)["point"] - goal
-            state = update.step(state, gap / max(1.0, float(gap.norm())), r)
-        assert (float((update.output(state) - goal).norm()) < 0.1 * float(goal.norm())) is open_ended

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-import torch
 from torch import Tensor
 
 from tacit.errors import RequestError, count, known_step, positive
@@ -60,8 +59,6 @@ class Accelerated:
     regularisation: float = 0.0
     averaged: bool = False
     """whether the model is the average of all w_ag, with more weight on later ones"""
-    expected_distance: float | None = None
-    """where a good model is expected, if it may be much farther away: then steps grow with the distance gone"""
 
     def __post_init__(self) -> None:
         if not self.stages:
@@ -91,7 +88,7 @@ class Accelerated:
         them cover the travel S that suits the noise. A single open stage is divided into stages as short as they
         can be without b falling below the curvature c of the loss: (m+1)^2 / m = 8 c S / (T length). With much
         noise S is so short that m = 1, which is plain descent: acceleration would only sum up noise. With little
-        noise there is one stage. Without bounds on targets, steps grow with the distance of w_ag from the start.
+        noise there is one stage.
         """
         total, travel = prospect.rounds, prospect.travel() / prospect.length
         least = max(prospect.curvature, 2 * self._mu)
@@ -111,7 +108,6 @@ class Accelerated:
             self,
             stages=tuple(filled(stage) for stage in stages),
             averaged=derived,
-            expected_distance=prospect.distance if derived and prospect.open_ended else None,
         )
 
     @property
@@ -124,14 +120,14 @@ class Accelerated:
         """The total number of rounds of all stages that have one."""
         return sum(stage.rounds or 0 for stage in self.stages)
 
-    def _coefficients(self, round: int, larger: float = 1.0) -> tuple[float, float, bool]:
-        """alpha_r, eta_r for steps that are `larger`, and whether the stage ends with this round."""
+    def _coefficients(self, round: int) -> tuple[float, float, bool]:
+        """alpha_r, eta_r, and whether the stage ends with this round."""
         left = round
         for stage in self.stages:
             rounds = stage.rounds or 0
             if left < rounds:
                 r = left + 1
-                return 2 / (r + 1), 4 * known_step(stage.curvature) / (r * (r + 1) * larger), r == rounds
+                return 2 / (r + 1), 4 * known_step(stage.curvature) / (r * (r + 1)), r == rounds
             left -= rounds
         raise RequestError(f"round {round}, but the stages have only {self.rounds} rounds in total")
 
@@ -139,17 +135,15 @@ class Accelerated:
         """Start at w_0 = w_0^ag."""
         self.projection.check_start(point)
         state = {"point": point, "aggregate": point}
-        if self.regularisation or self.expected_distance is not None:
+        if self.regularisation:
             state["start"] = point
-        if self.expected_distance is not None:
-            state["larger"] = torch.ones((), dtype=torch.float64)
         return state | ({"average": point.double()} if self.averaged else {})
 
     def broadcast(self, state: State, round: int) -> State:
         return {"point": self._middle(state, round)}
 
     def _middle(self, state: State, round: int) -> Tensor:
-        a, e, _ = self._coefficients(round, _larger(state))
+        a, e, _ = self._coefficients(round)
         mu = self._mu
         total = e + (1 - a * a) * mu
         old = (1 - a) * (mu + e) / total
@@ -157,7 +151,7 @@ class Accelerated:
 
     def step(self, state: State, direction: Tensor, round: int) -> State:
         """Lines 9 and 10; at the end of a stage, w restarts at w_ag."""
-        a, e, last = self._coefficients(round, _larger(state))
+        a, e, last = self._coefficients(round)
         mu = self._mu
         middle = self._middle(state, round)
         if self.regularisation:
@@ -168,16 +162,8 @@ class Accelerated:
         moved = {**state, "point": aggregate if last else point, "aggregate": aggregate}
         if self.averaged:
             moved["average"] = average_in(state["average"], aggregate, round)
-        if self.expected_distance is not None:
-            gone = (aggregate - state["start"]).double().norm() / self.expected_distance
-            moved["larger"] = torch.maximum(state["larger"], gone.cpu())
         return moved
 
     def output(self, state: State) -> Tensor:
         """w_ag, or the average of all w_ag if the steps follow from the noise."""
         return state["average"].to(state["point"].dtype) if self.averaged else state["aggregate"]
-
-
-def _larger(state: State) -> float:
-    """How many times the expected distance w_ag has gone, at least 1; 1 where that plays no part."""
-    return float(state["larger"]) if "larger" in state else 1.0
