@@ -82,15 +82,28 @@ def _shell(name: str) -> Iterator[str]:
             yield "*Not run for this copy of the site; the tests run it.*"
             continue
         with _told() as output:
-            for line in block.splitlines():
-                _command(line, known)
+            for command in _commands(block):
+                _run(command, known)
         yield from output
 
 
-def _command(line: str, known: dict[str, str]) -> None:
-    """One line of a shell script."""
-    words = shlex.split(string.Template(line).safe_substitute(known))
-    if words[0] == "tacit" and DEPLOYS not in line:
+def _commands(block: str) -> Iterator[str]:
+    """The commands of a script, one on each line unless a quotation goes on in the next."""
+    command = ""
+    for line in block.splitlines():
+        command += line
+        try:
+            shlex.split(command)
+        except ValueError:
+            command += "\n"
+        else:
+            yield command
+            command = ""
+
+
+def _run(command: str, known: dict[str, str]) -> None:
+    words = shlex.split(string.Template(command).safe_substitute(known))
+    if words[0] == "tacit" and DEPLOYS not in command:
         from tacit.cli.app import app
 
         with mock.patch.object(sys, "argv", words), contextlib.redirect_stderr(io.StringIO()):
@@ -100,7 +113,7 @@ def _command(line: str, known: dict[str, str]) -> None:
         return
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(
-        ["bash", "-euc", line],
+        ["bash", "-euc", command],
         env={**os.environ, **known, "PATH": path},
         capture_output=True,
         text=True,

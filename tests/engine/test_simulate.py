@@ -128,8 +128,8 @@ def test_a_client_alone_sends_what_it_sends_in_the_simulator(name: str, federati
 def test_one_client_at_a_time_starts_as_it_would_alone(name: str, clients: int) -> None:
     """Products of several clients round differently: with no memory to spare, even the start has none of them."""
     settings = {"batch": 20.0, "step": 0.5}
-    recipe = Recipe(name, data="digits", clients=clients, model="softmax", rounds=2, algorithm_settings=settings)
-    made = make_plan(recipe)
+    shape = {"data": "digits", "clients": clients, "model": "softmax", "rounds": 2}
+    made = make_plan(Recipe(name, **shape, privacy="none", algorithm_settings=settings))
     start = Simulation(made, Randomness(0), memory_limit_bytes=1).start().clients.work
     point = made.algorithm.work.model.init(Randomness(0).generator(Purpose.INIT))
     silos = [made.federation.client(i) for i in range(clients)]

@@ -27,6 +27,7 @@ from tacit.algorithms.trust import Travel
 from tacit.compress import SharedCoordinates
 from tacit.compress.uplink import Uplink
 from tacit.engine.bound_source import find_bound
+from tacit.engine.brief_repr import BriefRepr
 from tacit.engine.choices import (
     THEORY,
     feature_norm,
@@ -41,7 +42,6 @@ from tacit.engine.fronts import model_and_records, with_features
 from tacit.engine.recipe import Recipe
 from tacit.engine.records import unweighted, weighted
 from tacit.engine.targets import check_promise, client_target, privacy_of
-from tacit.engine.told import Told
 from tacit.errors import RequestError, count
 from tacit.federation import Federation
 from tacit.models.model import Model
@@ -57,7 +57,7 @@ from tacit.sums.encoding import Encoding
 
 
 @dataclass(frozen=True, repr=False)
-class Plan(Told):
+class Plan(BriefRepr):
     """A run that is ready to start. Made by `plan` or `make_plan`.
 
     Guarantee: `calibration` holds the least noise that keeps `privacy` for this algorithm, these records and
@@ -103,7 +103,7 @@ class Plan(Told):
         """The number of rounds that a client is charged for."""
         return self.calibration.releases
 
-    def told(self) -> dict[str, str]:
+    def brief(self) -> dict[str, str]:
         """The plan in a few lines."""
         promise = "none: this run is not private" if self.guarantee is None else self.guarantee.sentence()
         facts = f"{self.algorithm.name} on {self.federation.name}, {self.rounds} rounds"

@@ -10,11 +10,11 @@ from typing import Any
 
 from torch import nn
 
+from tacit.engine.brief_repr import BriefRepr
 from tacit.engine.execute import run_plan
 from tacit.engine.plan import Plan, make_plan
 from tacit.engine.recipe import Recipe
 from tacit.engine.run import Run
-from tacit.engine.told import Told
 from tacit.federation import Federation
 from tacit.models.module import ModuleModel
 from tacit.models.named import plain_module
@@ -25,17 +25,17 @@ from tacit.privacy import Guarantee
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PrivateTraining(Told):
+class PrivateTraining(BriefRepr):
     """A network, its clients and the promise, ready to be trained; made by `make_private`."""
 
     model: ModuleModel
     plan: Plan
 
-    def told(self) -> dict[str, str]:
+    def brief(self) -> dict[str, str]:
         """The training in a few lines."""
         numbers = f"{type(self.model.module).__name__}, {self.model.dim:,} trained numbers"
         state = "finished, see .run" if "run" in self.__dict__ else "not started: .fit() trains"
-        return {"network": numbers, **self.plan.told(), "training": state}
+        return {"network": numbers, **self.plan.brief(), "training": state}
 
     @property
     def guarantee(self) -> Guarantee | None:

@@ -14,13 +14,13 @@ from torch import Tensor
 from tacit._version import __version__
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.calibrate import Calibration
+from tacit.engine.brief_repr import BriefRepr
 from tacit.engine.files import write_atomically
 from tacit.engine.history import MEASURED, History, HistoryRow
 from tacit.engine.ledger import RunLedger
 from tacit.engine.model_card import ModelCard
 from tacit.engine.outlook import findings, outlook
 from tacit.engine.plan import Plan
-from tacit.engine.told import Told
 from tacit.engine.trained import Trained
 from tacit.federation import Federation
 from tacit.privacy import Guarantee, Target
@@ -31,7 +31,7 @@ _MOST_SIZES = 4
 
 
 @dataclass(frozen=True, repr=False)
-class Run(Told):
+class Run(BriefRepr):
     """A finished run."""
 
     plan: Plan
@@ -87,11 +87,11 @@ class Run(Told):
             self.algorithm.work.model, self.parameters, self.plan.seed, self.plan.stream
         )
 
-    def told(self) -> dict[str, str]:
+    def brief(self) -> dict[str, str]:
         """The run in a few lines: its plan, and what came out."""
         last, name = self.last, self.algorithm.work.model.metric_name
         return {
-            **self.plan.told(),
+            **self.plan.brief(),
             "measured without noise": f"training loss {last.train_loss:.4g}"
             + ("" if last.test_metric is None else f", test {name} {last.test_metric:.4g}"),
         }
