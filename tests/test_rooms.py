@@ -14,7 +14,7 @@ import tacit
 SOURCE = Path(tacit.__file__).parent
 PAGE = SOURCE.parents[1] / "docs" / "architecture.md"
 EVERYONES = {"errors", "state", "_deferred", "_version"}
-PARTS = {"federation_checks": "federation"}
+PARTS = {"federation_checks": "federation", "federation_constructors": "federation"}
 """Files beside the rooms that belong to one of them."""
 
 
@@ -91,4 +91,5 @@ def test_no_room_depends_on_itself_through_others() -> None:
         ready = {room for room, uses in table.items() if room not in done and uses - EVERYONES <= done}
         assert ready, f"a cycle among {set(table) - done}"
         done |= ready
-    assert "data" not in set(_imports(SOURCE / "federation.py", at_the_top=True))
+    for name in ("federation.py", "federation_constructors.py"):
+        assert "data" not in set(_imports(SOURCE / name, at_the_top=True))

@@ -35,7 +35,7 @@ from tacit.deploy.frames import (
     unpack,
 )
 from tacit.deploy.heads import Head
-from tacit.deploy.ledger import FORMAT, chain_hash, read_export
+from tacit.deploy.ledger_account import FORMAT, chain_hash, read_export
 from tacit.deploy.mixing import context_of, mixing_of, point_digest
 from tacit.deploy.readers import reader_for
 from tacit.deploy.reading import answer_to

@@ -9,11 +9,10 @@ the client is taken out to run alone.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from dp_accounting import DpEvent
@@ -21,12 +20,10 @@ from torch import Tensor
 
 from tacit.errors import DataError, RequestError
 from tacit.federation_checks import check_federation, check_index
+from tacit.federation_constructors import FederationConstructors
 from tacit.privacy.promises.terms import RECORD_COUNTS
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from tacit.data.encode import Arrays, Task
     from tacit.data.features import FeatureMap
     from tacit.data.schema import Schema
 
@@ -84,7 +81,7 @@ class Batch:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Federation:
+class Federation(FederationConstructors):
     """The records of all clients. Clients may hold different numbers of records.
 
     A federation is checked when it is built: every number is finite, every client has at least one record, every
@@ -137,131 +134,6 @@ class Federation:
         object.__setattr__(self, "features", _aligned(self.features))
         if self.test_features is not None:
             object.__setattr__(self, "test_features", _aligned(self.test_features))
-
-    @classmethod
-    def from_arrays(
-        cls,
-        features: Arrays,
-        targets: Arrays,
-        clients: Sequence[Hashable] | Sequence[Arrays] | Arrays,
-        *,
-        test: tuple[Arrays, Arrays] | None = None,
-        classes: int | Sequence[object] | None = None,
-        task: Task | None = None,
-        dtype: torch.dtype = torch.float32,
-        name: str = "custom",
-    ) -> Federation:
-        """A federation from numpy arrays, tensors or lists.
-
-        `clients` assigns records to clients: one label per record (any sortable type; the sorted labels
-        become the clients' names), or one array of record indices per client. Whole-number, bool and text
-        targets mean classification and floating ones regression, unless `task` says otherwise. Labels -1/+1
-        become 0/1; text labels are numbered in sorted order, or in the order of `classes` if that lists them.
-
-        >>> sick = Federation.from_arrays([[0.0], [1.0], [2.0]], ["yes", "no", "no"], ["b", "a", "b"])
-        >>> sick.names, sick.targets.tolist(), sick.class_names
-        (('a', 'b'), [0, 1, 0], ('no', 'yes'))
-        """
-        from tacit.data import build
-
-        return build.from_arrays(
-            features, targets, clients, test=test, classes=classes, task=task, dtype=dtype, name=name
-        )
-
-    @classmethod
-    def from_clients(
-        cls,
-        clients: Sequence[tuple[Arrays, Arrays]],
-        *,
-        test: tuple[Arrays, Arrays] | None = None,
-        names: Sequence[str] | None = None,
-        classes: int | Sequence[object] | None = None,
-        task: Task | None = None,
-        dtype: torch.dtype = torch.float32,
-        name: str = "custom",
-    ) -> Federation:
-        """A federation from one (features, targets) pair per client; `names` are the clients'.
-
-        Everything else is as in `from_arrays`.
-        """
-        from tacit.data import build
-
-        return build.from_clients(
-            clients, test=test, names=names, classes=classes, task=task, dtype=dtype, name=name
-        )
-
-    @classmethod
-    def from_frame(
-        cls,
-        frame: pd.DataFrame,
-        schema: Schema | Path | str | None = None,
-        *,
-        target: str | None = None,
-        client: str | None = None,
-        test: pd.DataFrame | None = None,
-        public_schema: bool = False,
-        name: str = "custom",
-    ) -> Federation:
-        """A federation from a table and its schema, which says everything about how records are prepared.
-
-        Args:
-            frame: the table, with a column that names the client of every row.
-            schema: the public description of the table, or the path of a schema.toml.
-            target: without a schema, the column to predict.
-            client: without a schema, the column that names the client.
-            test: a table of test records, instead of the share that the schema holds back.
-            public_schema: accept as public what the schema (or, without one, a draft of it) took from the
-                records; it is recorded in `peeks` by name.
-            name: the data set's name.
-        """
-        from tacit.data import build
-
-        return build.from_frame(
-            frame, schema, target=target, client=client, test=test, public_schema=public_schema, name=name
-        )
-
-    @classmethod
-    def from_datasets(
-        cls,
-        datasets: Sequence[Any],
-        *,
-        test: Any = None,
-        inputs: str | None = None,
-        target: str = "label",
-        names: Sequence[str] | None = None,
-        classes: int | Sequence[object] | None = None,
-        task: Task | None = None,
-        dtype: torch.dtype = torch.float32,
-        name: str = "custom",
-    ) -> Federation:
-        """A federation from one data set per client.
-
-        Args:
-            datasets: map-style PyTorch data sets, `DataLoader`s, Hugging Face `datasets.Dataset`s, or (features,
-                targets) pairs.
-            test: test records in the same form.
-            inputs: for items that are dictionaries, and for Hugging Face: the column of features. By default the
-                only column that is not the target.
-            target: likewise, the column to predict.
-            names: the clients' names.
-            classes: the classes, or how many there are; see `from_arrays`.
-            task: "classification" or "regression", if the targets do not show it.
-            dtype: the type of the features.
-            name: the data set's name.
-        """
-        from tacit.data import build
-
-        return build.from_datasets(
-            datasets,
-            test=test,
-            inputs=inputs,
-            target=target,
-            names=names,
-            classes=classes,
-            task=task,
-            dtype=dtype,
-            name=name,
-        )
 
     def __repr__(self) -> str:
         return self.describe()

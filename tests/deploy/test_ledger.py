@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tacit.deploy.ledger import Ledger, LedgerBusyError, read_account, read_export
+from tacit.deploy.ledger import Ledger, LedgerBusyError, read_account
+from tacit.deploy.ledger_account import read_export
 from tacit.errors import DataError, RequestError
 from tacit.privacy.events import gaussian, repeated, to_dict
 

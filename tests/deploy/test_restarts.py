@@ -22,7 +22,8 @@ from benchmarks.in_process import Death
 
 from tacit.deploy.frames import Reply
 from tacit.deploy.guard import admit
-from tacit.deploy.ledger import Account, Ledger
+from tacit.deploy.ledger import Ledger
+from tacit.deploy.ledger_account import Account
 from tacit.deploy.seam import Code
 from tacit.deploy.silo import Silo
 from tacit.deploy.silo_memory import Fingerprint
@@ -242,7 +243,14 @@ def test_a_full_disk_at_the_first_start_leaves_nothing_behind(
     assert _code(made.silo("site-0").step(made.request(0))) is Code.OK
 
 
-WATCHED = ("deploy/silo.py", "deploy/home.py", "deploy/silo_memory.py", "deploy/ledger.py", "engine/files.py")
+WATCHED = (
+    "deploy/silo.py",
+    "deploy/home.py",
+    "deploy/silo_memory.py",
+    "deploy/ledger.py",
+    "deploy/ledger_account.py",
+    "engine/files.py",
+)
 
 
 def _killed_after(lines: int, request: bytes, made: Any) -> tuple[Reply | None, bool]:

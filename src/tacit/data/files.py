@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tacit.data import build
 from tacit.data.encode import Task, Vector
 from tacit.data.frames import check_columns, read_csv
 from tacit.data.schema import Schema
@@ -93,7 +92,7 @@ def from_files(
     every = [*sources, *([] if held_out is None else [held_out])]
     parts = _pairs(every, kind, target or "y")
     kept = None if held_out is None else parts.pop()
-    return build.from_clients(parts, names=_names(sources), test=kept, **options)
+    return Federation.from_clients(parts, names=_names(sources), test=kept, **options)
 
 
 def _pairs(sources: list[Path], kind: str, target: str) -> list[tuple[Vector, Vector]]:
@@ -113,7 +112,7 @@ def _from_arrays(
     except ValueError as error:
         raise DataError(f"the arrays of the files do not fit together: {error}") from error
     kept = None if test is None else _pairs([test], "arrays", target)[0]
-    return build.from_arrays(features, targets, labels, test=kept, **options)
+    return Federation.from_arrays(features, targets, labels, test=kept, **options)
 
 
 def _from_tables(

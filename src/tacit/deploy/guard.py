@@ -16,7 +16,7 @@ from tacit.client.work import sizes_are_public
 from tacit.deploy.held_back import Holding
 from tacit.deploy.job import Job
 from tacit.deploy.learning import OpenTable, Ranges
-from tacit.deploy.ledger import Account
+from tacit.deploy.ledger_account import Account
 from tacit.deploy.policy import TRUSTED, Policy
 from tacit.deploy.report import Report
 from tacit.errors import RequestError, TacitError

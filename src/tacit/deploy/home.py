@@ -14,7 +14,8 @@ import contextlib
 import os
 from pathlib import Path
 
-from tacit.deploy.ledger import WAY_OUT, Account, Ledger, read_account
+from tacit.deploy.ledger import Ledger, read_account
+from tacit.deploy.ledger_account import WAY_OUT, Account
 from tacit.deploy.silo_memory import MemoryFiles
 from tacit.engine.files import write_atomically
 from tacit.errors import DataError

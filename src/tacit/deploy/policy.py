@@ -28,7 +28,7 @@ from typing import Any
 import tomli_w
 
 from tacit.deploy.job import Job
-from tacit.deploy.ledger import Account
+from tacit.deploy.ledger_account import Account
 from tacit.deploy.report import Report
 from tacit.engine.files import toml_values
 from tacit.engine.recipe import Recipe

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tacit.data import build, prepare
+from tacit.data import prepare
 from tacit.data.encode import Task
 from tacit.data.files import from_files, read_table
 from tacit.data.frames import check_columns
@@ -127,7 +127,7 @@ def _called(source: str, options: dict[str, Any]) -> Federation:
         raise DataError(
             f"{source} must return (features, targets) or a Federation, not {type(records)}"
         ) from error
-    return build.from_clients([(features, targets)], **options)
+    return Federation.from_clients([(features, targets)], **options)
 
 
 def _function(source: str) -> Callable[[], Any]:
@@ -144,4 +144,4 @@ def _unit_norm(records: Federation) -> Federation:
     scaled = np.ascontiguousarray(prepare.unit_norm(flat)).reshape(tuple(records.features.shape))
     targets = records.targets.numpy()
     task: Task = "regression" if records.classes is None else "classification"
-    return build.from_clients([(scaled, targets)], classes=records.classes, task=task)
+    return Federation.from_clients([(scaled, targets)], classes=records.classes, task=task)

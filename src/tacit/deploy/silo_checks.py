@@ -15,20 +15,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tacit.deploy.claims import accountant, claims, whole_site
 from tacit.deploy.identities import Identities
 from tacit.deploy.job import Job
-from tacit.deploy.ledger import read_export
+from tacit.deploy.ledger_account import read_export
 from tacit.deploy.signatures import CertificateError
-from tacit.deploy.stated import (
-    LEDGER_FILE,
-    Spent,
-    Stated,
-    accountant,
-    claims,
-    evaluated_in,
-    learned_in,
-    whole_site,
-)
+from tacit.deploy.spent import Spent, evaluated_in, learned_in
+from tacit.deploy.stated import LEDGER_FILE, Stated
 from tacit.deploy.stated_reading import event, heads_of, read_stated, table
 from tacit.deploy.statements import JOB_FILE
 from tacit.errors import TacitError

@@ -17,7 +17,8 @@ from typing import Any
 from tacit.deploy.frames import Request
 from tacit.deploy.guard import Terms
 from tacit.deploy.home import Home
-from tacit.deploy.ledger import Account, LedgerRun, Page
+from tacit.deploy.ledger import Page
+from tacit.deploy.ledger_account import Account, LedgerRun
 from tacit.deploy.refusals import RefusedError
 from tacit.deploy.seam import Code
 from tacit.deploy.silo_memory import Fingerprint, Memory, new_secret

@@ -13,7 +13,7 @@ from dp_accounting import DpEvent
 
 from tacit.deploy.guard import Terms
 from tacit.deploy.home import LEDGER, look
-from tacit.deploy.ledger import Account
+from tacit.deploy.ledger_account import Account
 from tacit.deploy.policy import Policy
 from tacit.errors import RequestError, TacitError
 from tacit.privacy.accountant.cost import finite

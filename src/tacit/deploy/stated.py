@@ -9,29 +9,22 @@ made. Everything else in its certificate, each number and each sentence, is comp
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import metadata
 from typing import Any
 
 from dp_accounting import DpEvent
 
-from tacit._version import __version__
+from tacit.deploy.claims import accountant, claims, whole_site
 from tacit.deploy.guard import Terms, level, noise_std
 from tacit.deploy.held_back import Holding
 from tacit.deploy.job import Job
-from tacit.deploy.ledger import Account, read_export
 from tacit.deploy.policy import Policy
+from tacit.deploy.spent import WEAKEST_FIRST, Spent, evaluated_in, learned_in
 from tacit.errors import RequestError
-from tacit.privacy import Adjacency, Adversary, Guarantee, Unit, events
-from tacit.privacy.accountant import accounting
+from tacit.privacy import Adjacency, Adversary, events
 from tacit.privacy.accountant.groups import group_epsilon
-from tacit.privacy.promises.terms import RECORD_COUNTS
-
-_WEAKEST_FIRST = (str(Adversary.SECURE_SUM), str(Adversary.SHUFFLER), str(Adversary.SERVER))
-"""Several runs together keep a promise only against the adversaries against whom all of them keep theirs."""
 
 LEDGER_FILE = "ledger.jsonl"
 ONLY_STATED = {
@@ -60,50 +53,6 @@ class _StatedTerms(Terms):
     def records(self) -> int:
         """The number of records that the silo states."""
         return self.stated_records
-
-
-@dataclass(frozen=True)
-class Spent:
-    """What a silo's ledger says about one run, and about all of them together."""
-
-    run: DpEvent
-    together: DpEvent
-    adversary: Adversary | None
-    """the adversary against whom all runs together keep a promise; None without any run"""
-    points: Mapping[int, str]
-    """the digest of the point of every round that was answered"""
-    ledger: Mapping[str, Any]
-    """head of the ledger, at the end and before the run"""
-    colluding: int | None = None
-    """with sums: the fewest silos whose help to the server its runs withstand"""
-
-    @classmethod
-    def read(cls, exported: bytes, run: str, epsilon: float) -> Spent:
-        """From an exported ledger, whose chain is checked; `epsilon` is that of the policy it was kept under."""
-        account = read_export(exported)
-        mine, head = account.run(run), {"lines": account.lines, "hash": account.hash}
-        lines, hash = Account().lines, Account().hash
-        before: dict[str, Any] | None = None
-        points: dict[int, str] = {}
-        for text in exported.decode().splitlines():
-            written = json.loads(text)
-            line = json.loads(written["body"])
-            if line["run"] == run:
-                before = before or {"lines": lines, "hash": hash}
-                points |= {line["round"]: line["point"]} if line["kind"] == "release" else {}
-            lines, hash = lines + 1, written["hash"]
-        return cls(
-            mine.event if mine else events.nothing(),
-            account.event(epsilon),
-            Adversary(min(account.adversaries, key=_WEAKEST_FIRST.index)) if account.runs else None,
-            points,
-            {**head, "before_run": before or head},
-            account.colluding,
-        )
-
-    def events(self) -> dict[str, Any]:
-        """Both events as plain values."""
-        return {"run": events.to_dict(self.run), "collaboration": events.to_dict(self.together)}
 
 
 @dataclass(frozen=True)
@@ -261,66 +210,7 @@ class Stated:
         """The adversary that the promise holds against: it relies on whomever the run relied on."""
         relied_on = {job.adversary} if self.spent.points or self.spent.adversary is None else set()
         found = relied_on | ({self.spent.adversary} if self.spent.adversary else set())
-        return Adversary(min(map(str, found), key=_WEAKEST_FIRST.index))
-
-
-def evaluated_in(exported: bytes, run: str) -> dict[str, Any] | None:
-    """Point and sums of a run's evaluation in an exported ledger, and the keys that mask them, if any."""
-    mine = read_export(exported).run(run)
-    told = None if mine is None else mine.evaluated
-    return None if told is None else {name: told[name] for name in ("point", "sums", "batch") if name in told}
-
-
-def learned_in(exported: bytes, run: str) -> dict[str, Any] | None:
-    """The ranges of a run in an exported ledger, with the digest of what they follow from, if it has any.
-
-    And the sums of every step that the silo answered, with the number of records in them.
-    """
-    mine = read_export(exported).run(run)
-    told = None if mine is None else mine.learned
-    if told is None:
-        return None
-    lines = (json.loads(json.loads(text)["body"]) for text in exported.decode().splitlines())
-    steps = {str(one["step"]): one["sums"] for one in lines if one["run"] == run and one["kind"] == "range"}
-    return {"point": told["point"], "ranges": told["ranges"], "records": told["records"], "steps": steps}
-
-
-def claims(
-    run: DpEvent,
-    together: DpEvent,
-    beside: Mapping[str, DpEvent],
-    *,
-    delta: float,
-    adjacency: Adjacency,
-    unit: Unit,
-    adversary: Adversary,
-    public: tuple[str, ...],
-    insecure: bool,
-    colluding: int = 0,
-) -> dict[str, Any]:
-    """Every epsilon of a silo's certificate, and its promise in words, from the events alone."""
-
-    def promise(event: DpEvent, against: Adversary) -> Guarantee:
-        helpers = colluding if against is Adversary.SECURE_SUM else 0
-        return Guarantee((event,), delta, adjacency, unit, against, public, colluding=helpers)
-
-    whole = promise(together, adversary)
-    weaker = {name: promise(event, Adversary(name)) for name, event in beside.items()}
-    helper = "all other silos" if adversary is Adversary.SECURE_SUM else "the shuffler"
-    sentences = [whole.sentence(), *(one.sentence() for one in weaker.values())]
-    return {
-        "epsilon": {
-            "run": _finite_or_none(accounting.epsilon(run, delta, adjacency)),
-            "collaboration": _finite_or_none(whole.epsilon),
-        },
-        "run_if_others_help": {
-            name: {"event": events.to_dict(beside[name]), "epsilon": _finite_or_none(one.epsilon)}
-            for name, one in weaker.items()
-        },
-        "promise": "No privacy: the noise follows from a seed that all parties know. This was a trial."
-        if insecure
-        else f" Should {helper} help the server, of this run alone: ".join(sentences),
-    }
+        return Adversary(min(map(str, found), key=WEAKEST_FIRST.index))
 
 
 def _whole_site(terms: Terms, event: DpEvent) -> dict[str, Any]:
@@ -330,22 +220,3 @@ def _whole_site(terms: Terms, event: DpEvent) -> dict[str, Any]:
         return {}
     cost = group_epsilon(event, terms.records, whole.delta, terms.policy.adjacency)
     return {"run_for_the_whole_site": whole_site(cost, whole.delta)}
-
-
-def whole_site(cost: float, delta: float) -> dict[str, Any]:
-    """The entry of a certificate. The noise depends on the number of records, so that number counts as public."""
-    return {"epsilon": _finite_or_none(cost), "delta": delta, "public": [RECORD_COUNTS]}
-
-
-def _finite_or_none(epsilon: float) -> float | None:
-    """An epsilon for JSON: None if there is no promise."""
-    return epsilon if math.isfinite(epsilon) else None
-
-
-def accountant() -> dict[str, str]:
-    """The software that computes epsilons here."""
-    return {
-        "name": "tacit.privacy.accountant.accounting",
-        "version": __version__,
-        "dp_accounting": metadata.version("dp-accounting"),
-    }

@@ -10,11 +10,13 @@ from typing import Any
 
 from dp_accounting import DpEvent
 
+from tacit.deploy.claims import accountant
 from tacit.deploy.heads import Head, contradict
 from tacit.deploy.held_back import Holding
 from tacit.deploy.job import Job
 from tacit.deploy.signatures import CertificateError
-from tacit.deploy.stated import LEDGER_FILE, Spent, Stated, accountant
+from tacit.deploy.spent import Spent
+from tacit.deploy.stated import LEDGER_FILE, Stated
 from tacit.errors import TacitError
 from tacit.privacy import Adjacency, Adversary, events
 from tacit.privacy.accountant.dominate import leaves
