@@ -28,7 +28,7 @@ from nvflare.apis.shareable import Shareable, make_reply
 from tacit.deploy.flare import job as jobs
 from tacit.deploy.flare.backend import flare_backend
 from tacit.deploy.flare.kits import ADMIN, Network, settle_server, write_kits
-from tacit.deploy.flare.parties import free_ports
+from tacit.deploy.flare.local import free_ports
 from tacit.deploy.flare.processes import kept_running, running, server_command, site_command
 from tacit.deploy.flare.relay import answering, listening
 

@@ -39,7 +39,7 @@ class Parties:
     """A server and silos as processes that can be killed and started again."""
 
     def __init__(self, place: Path) -> None:
-        from tacit.deploy.flare.parties import free_ports, party_command, write_shards
+        from tacit.deploy.flare.local import free_ports, party_command, write_shards
         from tacit.deploy.job import Job
         from tacit.engine.plan import make_plan
 

@@ -36,6 +36,7 @@ from tacit.deploy.mixing import PublicKeys
 from tacit.deploy.party_folder import PartyFolder
 from tacit.deploy.policy import Policy
 from tacit.deploy.records import own_records
+from tacit.deploy.site_records import at_site
 from tacit.engine.recipe import Recipe, parse_setting
 from tacit.models.registry import MODELS
 from tacit.schedules import parse_schedule
@@ -238,7 +239,7 @@ def _records(place: Path, job: Job) -> list[Target]:
         def read(content: bytes) -> object:
             path = place / f"own{suffix}"
             path.write_bytes(content)
-            return job.at_site("berlin", own_records(str(path), job, target="y"))
+            return at_site(job, "berlin", own_records(str(path), job, target="y"))
 
         return read
 

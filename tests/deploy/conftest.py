@@ -184,7 +184,7 @@ class RealParties:
         deadline_seconds: float = 20.0,
     ) -> None:
         from tacit.deploy.consortium import Consortium as Agreement
-        from tacit.deploy.flare.parties import free_ports, party_command, write_shards
+        from tacit.deploy.flare.local import free_ports, party_command, write_shards
         from tacit.deploy.provision import provision
 
         plan = make_plan(recipe, federation=federation)

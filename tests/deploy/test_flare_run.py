@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 from tacit.cli.app import app
 from tacit.deploy.flare.backend import flare_backend
 from tacit.deploy.flare.kits import Network, write_kits
-from tacit.deploy.flare.parties import free_ports
+from tacit.deploy.flare.local import free_ports
 from tacit.engine.loaded import load_run
 from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe

@@ -17,6 +17,7 @@ from tacit.deploy.job import Job
 from tacit.deploy.records import own_records
 from tacit.deploy.rounds import RoundReport
 from tacit.deploy.seam import Code
+from tacit.deploy.site_records import at_site
 from tacit.deploy.status import Board, SiloStatus, serving
 from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError
@@ -94,7 +95,7 @@ def test_a_silos_file_becomes_one_client(arrays: str) -> None:
     records = own_records(arrays, _job())
     assert (records.clients, records.classes) == (1, 2)
     np.testing.assert_allclose(records.features, [[3, 4], [0.3, 0.4]])
-    assert _job().at_site("berlin", records).ids.tolist() == [0]
+    assert at_site(_job(), "berlin", records).ids.tolist() == [0]
 
 
 def test_each_records_own_scaling_is_done_at_home_once(arrays: str) -> None:

@@ -18,6 +18,7 @@ from tacit.deploy.frames import Reply, Request, state_from_bytes
 from tacit.deploy.job import Job
 from tacit.deploy.party_folder import PartyFolder
 from tacit.deploy.silo_checks import Trusted
+from tacit.deploy.site_records import at_site
 from tacit.deploy.summing import Summing
 from tacit.deploy.verification import verify
 from tacit.engine.recipe import Recipe
@@ -91,7 +92,7 @@ class _Kept:
 
     def _exact(self, number: int, round: int, point: bytes, records: Federation) -> torch.Tensor:
         job = self.job
-        own = job.at_site(job.sites[number], records.client(number))
+        own = at_site(job, job.sites[number], records.client(number))
         cohort = Cohort(own, torch.zeros(1, dtype=torch.int64), round, job.randomness())
         start = client_start(job.algorithm, job.start(), own)
         values, _ = summands(job.algorithm, state_from_bytes(point, job.broadcast_shapes), cohort, start)

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 import tacit
 from tacit.data.schema import Column, Predicted, Schema
 from tacit.deploy.consortium import Consortium
-from tacit.deploy.flare.parties import party_command, write_tables
+from tacit.deploy.flare.local import party_command, write_tables
 from tacit.deploy.frames import Reply, Request, point_to_bytes
 from tacit.deploy.guard import admit
 from tacit.deploy.identities import Identities

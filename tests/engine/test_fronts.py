@@ -13,6 +13,7 @@ from torch import nn
 import tacit
 from tacit.deploy.job import Job
 from tacit.deploy.records import own_records
+from tacit.deploy.site_records import at_site
 from tacit.engine.execute import execute
 from tacit.errors import DataError, RequestError
 from tacit.planning.choice import choose
@@ -103,7 +104,7 @@ def test_a_silo_maps_its_own_records(tmp_path: Path, network: str, front: bool) 
     job = Job.from_plan(plan, ("a", "b", "c"))
     federation = tacit.load("digits", clients=3).client(1)
     np.savez(tmp_path / "own.npz", X=federation.features.numpy(), y=federation.targets.numpy())
-    records = job.at_site("b", own_records(str(tmp_path / "own.npz"), job))
+    records = at_site(job, "b", own_records(str(tmp_path / "own.npz"), job))
     torch.testing.assert_close(records.features, plan.federation.client(1).features)
     assert job.algorithm.work.model.dim == plan.algorithm.work.model.dim
     assert set(plan.federation.peeks) <= set(records.peeks)

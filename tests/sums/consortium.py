@@ -11,7 +11,7 @@ from tacit.errors import MessageError
 from tacit.sums.arithmetic import Residues
 from tacit.sums.group import Rounds, SumGroup
 from tacit.sums.requests import Closing
-from tacit.sums.server import Prepared, deliver, prepare
+from tacit.sums.server import Ask, Prepared, deliver, opening_secrets, prepare, unmasked
 from tacit.sums.silo import SiloState, SumSilo
 
 CONTEXT = bytes(range(32))
@@ -98,3 +98,8 @@ def messages(silos: int, dim: int = 6, seed: int = 0) -> list[Residues]:
 
 def total(messages: Mapping[int, Residues] | Sequence[Residues], silos: Sequence[int]) -> Residues:
     return np.sum([messages[n] for n in silos], axis=0, dtype=np.uint32)
+
+
+def opened(group: SumGroup, ask: Ask, prepared: Prepared, closing: Closing, masked: Residues) -> Residues:
+    """The sum of the messages of the silos in a list, as the server opens it."""
+    return unmasked(prepared.batch, closing, masked, opening_secrets(group, ask, prepared, closing))

@@ -65,7 +65,7 @@ def test_coarse_steps_hardly_add_noise() -> None:
     fine = nearest_steps(np.full(draws, 0.7), std, exponent) + rounded_gaussian(
         draws, exponent, Keystream(bytes(32))
     )
-    values = ring.decode_sum(ring.residues(ring.coarsened(fine, exponent)))
+    values = ring.step * ring.lifted(ring.residues(ring.coarsened(fine, exponent)))
     assert abs(values.mean() - 0.7) < 4 * std / math.sqrt(draws)
     assert abs(values.var() / std**2 - 1) < 4 * math.sqrt(2 / draws)
     assert np.abs(values - fine * std * 2.0**-exponent).max() <= ring.step / 2 * (1 + 1e-12)

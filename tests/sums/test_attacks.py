@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from tests.sums.consortium import CONTEXT, Consortium, messages, total
+from tests.sums.consortium import CONTEXT, Consortium, messages, opened, total
 
 from tacit.errors import MessageError
 from tacit.sums import secrets as sums_secrets
@@ -18,7 +18,7 @@ from tacit.sums.group import Bundle, KeyBatch, Rounds, SumGroup
 from tacit.sums.masks import add_mask, agreed
 from tacit.sums.requests import Closing, SumStep, signatures_to_bytes
 from tacit.sums.secrets import Secrets, own_seed, pair_seed
-from tacit.sums.server import Prepared, TooFewError, opened
+from tacit.sums.server import Prepared, TooFewError
 from tacit.sums.shamir import SHARE_BYTES, restored
 from tacit.sums.silo import SiloState, SumSilo
 

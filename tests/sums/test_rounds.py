@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sums.consortium import CONTEXT, Consortium, messages, total
+from tests.sums.consortium import CONTEXT, Consortium, messages, opened, total
 
 from tacit.errors import DataError, MessageError, RequestError
 from tacit.sums.group import KeyBatch, Rounds, SumGroup, threshold_of
 from tacit.sums.requests import Closing, SumStep
-from tacit.sums.server import Prepared, TooFewError, deliver, opened, prepare
+from tacit.sums.server import Prepared, TooFewError, deliver, prepare
 from tacit.sums.shamir import PRIME, checked_share, restored, shares_of
 from tacit.sums.silo import SiloState
 

@@ -31,7 +31,7 @@ def account(
         str | None, typer.Option(help="poisson, without-replacement, with-replacement, full or one-pass.")
     ] = None,
     adjacency: Annotated[
-        str | None, typer.Option(help="replace-one or add-remove. [dim]replace-one unless given[/]")
+        str | None, typer.Option(help="replace-one or add-remove. [dim]Default: replace-one.[/]")
     ] = None,
     rate: Annotated[float | None, typer.Option(help="The chance that a record is drawn in a round.")] = None,
     records: Annotated[int | None, typer.Option(help="Records of a client; with --batch, not --rate.")] = None,
@@ -52,7 +52,8 @@ def account(
     epsilon: Annotated[float | None, typer.Option(help="The paper's label, for --published.")] = None,
     local_steps: Annotated[int | None, typer.Option(help="Steps per round, for --published fed-spa.")] = None,
     group: Annotated[
-        list[int] | None, typer.Option(help="Size of a group of records; may be repeated. [dim]2, 10[/]")
+        list[int] | None,
+        typer.Option(help="Size of a group of records; may be repeated. [dim]Default: 2, 10.[/]"),
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Save the curves as a figure (.png, .svg, .pdf).")] = None,
     data_dir: o.DataDir = None,

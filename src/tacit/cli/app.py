@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import typer
 
@@ -28,7 +30,10 @@ from tacit.cli import (
     theory,
     verify,
 )
+from tacit.cli.options import flowing
 from tacit.errors import RequestError, TacitError
+
+Verb = TypeVar("Verb", bound=Callable[..., Any])
 
 app = typer.Typer(
     name="tacit",
@@ -54,24 +59,29 @@ def _options(
         raise RequestError("torchrun divides one simulation, with `tacit run`; other commands run without it")
 
 
-app.command("run", help=run.HELP)(run.run)
-app.command("compare", help=compare.HELP)(compare.compare)
-app.command("account", help=account.HELP)(account.account)
-app.command("check-label", help=check_label.HELP, context_settings=check_label.CONTEXT)(check_label.check_label)
-app.command("plan", help=plan.HELP)(plan.plan)
-app.command("audit", help=audit.HELP)(audit.audit)
-app.command("theory", help=theory.HELP)(theory.theory)
-app.command("reproduce", help=reproduce.HELP)(reproduce.reproduce)
-app.command("predict", help=predict.HELP)(predict.predict)
+def _verb(name: str, text: str, **settings: Any) -> Callable[[Verb], Verb]:
+    """Adds a command to the application."""
+    return app.command(name, help=flowing(text), **settings)
+
+
+_verb("run", run.HELP)(run.run)
+_verb("compare", compare.HELP)(compare.compare)
+_verb("account", account.HELP)(account.account)
+_verb("check-label", check_label.HELP, context_settings=check_label.CONTEXT)(check_label.check_label)
+_verb("plan", plan.HELP)(plan.plan)
+_verb("audit", audit.HELP)(audit.audit)
+_verb("theory", theory.HELP)(theory.theory)
+_verb("reproduce", reproduce.HELP)(reproduce.reproduce)
+_verb("predict", predict.HELP)(predict.predict)
 app.add_typer(schema.app, name="schema")
-app.command("provision", help=provision.HELP)(provision.provision)
-app.command("server", help=server.HELP)(server.server)
-app.command("shuffler", help=shuffler.HELP)(shuffler.shuffler)
-app.command("silo", help=silo.HELP)(silo.silo)
-app.command("deploy", help=deploy.HELP)(deploy.deploy)
-app.command("verify", help=verify.HELP)(verify.verify)
-app.command("bench", help=bench.HELP)(bench.bench)
-app.command("list", help=list_names.HELP)(list_names.list_names)
+_verb("provision", provision.HELP)(provision.provision)
+_verb("server", server.HELP)(server.server)
+_verb("shuffler", shuffler.HELP)(shuffler.shuffler)
+_verb("silo", silo.HELP)(silo.silo)
+_verb("deploy", deploy.HELP)(deploy.deploy)
+_verb("verify", verify.HELP)(verify.verify)
+_verb("bench", bench.HELP)(bench.bench)
+_verb("list", list_names.HELP)(list_names.list_names)
 
 
 def main() -> None:

@@ -37,7 +37,7 @@ def audit(
         help="repeated-runs (strongest), one-run (many canaries at once) or final-model (a weak adversary).",
     ),
     trials: int | None = typer.Option(
-        None, help="Number of runs, or of canaries in one run. [dim]1000 to 4000 unless given[/]"
+        None, help="Number of runs, or of canaries in one run. [dim]Default: 1000 to 4000.[/]"
     ),
     confidence: float = typer.Option(0.95, help="Confidence level of the lower bound."),
     dim: int = typer.Option(4, help="Coordinates of the repeated runs' messages; 1 bypasses sparse compressors."),

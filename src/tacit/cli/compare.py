@@ -34,7 +34,7 @@ def compare(
     algorithm: Annotated[
         list[str] | None,
         typer.Option(
-            help="Names, repeated or separated by commas. [dim]all that protect records[/]",
+            help="Names, repeated or separated by commas. [dim]Default: all that protect records.[/]",
             autocompletion=complete.algorithms,
         ),
     ] = None,
@@ -55,7 +55,7 @@ def compare(
         typer.Option(metavar="KEY=A,B,...", help="Repeat the comparison at each value, such as epsilon=0.5,1,2."),
     ] = None,
     out: o.Out = None,
-    workers: int | None = typer.Option(None, help="Number of processes. [dim]one per core[/]"),
+    workers: int | None = typer.Option(None, help="Number of processes. [dim]Default: one per core.[/]"),
     cluster: o.Cluster = None,
     log: o.Log = None,
     log_measured: o.LogMeasured = False,

@@ -49,7 +49,8 @@ def deploy(
     settings: o.Set = None,
 ) -> None:
     """Run a consortium on this machine."""
-    from tacit.deploy.flare.parties import local_parties, require_flare, stopping_in_order
+    from tacit.deploy.flare.local import local_parties
+    from tacit.deploy.flare.parties import require_flare, stopping_in_order
     from tacit.engine.execute import default_directory
 
     require_flare()
@@ -77,7 +78,7 @@ def _provisioned(
     recipe: Recipe, out: Path, data_dir: Path | None, quorum: int, report: str | None
 ) -> tuple[PartyFolder, dict[str, Path]]:
     from tacit.deploy.consortium import Consortium
-    from tacit.deploy.flare.parties import free_ports, write_shards, write_tables
+    from tacit.deploy.flare.local import free_ports, write_shards, write_tables
     from tacit.deploy.job import Job
     from tacit.deploy.party_folder import PartyFolder
     from tacit.deploy.provision import provision

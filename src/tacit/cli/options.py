@@ -38,7 +38,8 @@ PublicSchema = Annotated[
     ),
 ]
 DataDir = Annotated[
-    Path | None, typer.Option(help="The folder with data files. [dim]TACIT_DATA, the cache or a download[/]")
+    Path | None,
+    typer.Option(help="The folder with data files. [dim]Default: TACIT_DATA, the cache or a download.[/]"),
 ]
 Clients = Annotated[int | None, typer.Option(help="How many clients hold the records.")]
 Partition = Annotated[
@@ -56,7 +57,7 @@ Model = Annotated[
 Privacy = Annotated[
     str | None,
     typer.Option(
-        help="record or client (whichever the algorithm protects), or none for no privacy at all.",
+        help="What one promise is about: record or client, as the algorithm has it; none turns privacy off.",
         autocompletion=complete.words("record", "client", "none"),
     ),
 ]
@@ -70,20 +71,21 @@ Adversary = Annotated[
 Trust = Annotated[
     str | None,
     typer.Option(
-        help="sum: the server opens only sums over clients. [dim]as the algorithm says[/]",
+        help="sum: the server opens only sums over clients. [dim]Default: as the algorithm says.[/]",
         autocompletion=complete.words("sum"),
     ),
 ]
 Quorum = Annotated[
-    int | None, typer.Option(help="With --trust sum: the fewest clients in a sum. [dim]4/5 of them[/]")
+    int | None, typer.Option(help="With --trust sum: the fewest clients in a sum. [dim]Default: 4/5 of them.[/]")
 ]
 Colluding = Annotated[
-    int | None, typer.Option(help="With --trust sum: how many clients may help the server. [dim]1/5 of them[/]")
+    int | None,
+    typer.Option(help="With --trust sum: how many clients may help the server. [dim]Default: 1/5 of them.[/]"),
 ]
 Epsilon = Annotated[float | None, typer.Option(help="The epsilon promised to every record or client.")]
 Delta = Annotated[float | None, typer.Option(help="The delta of the promise.")]
 Rounds = Annotated[int | None, typer.Option(help="Number of communication rounds.")]
-Step = Annotated[float | None, typer.Option(help="The step size. [dim]computed unless given[/]")]
+Step = Annotated[float | None, typer.Option(help="The step size. [dim]Default: computed from public numbers.[/]")]
 Batch = Annotated[
     str | None,
     typer.Option(
@@ -100,18 +102,23 @@ Compressor = Annotated[
     ),
 ]
 Seed = Annotated[int | None, typer.Option(help="Seed of all randomness. Seeded noise is for research only.")]
-Device = Annotated[str | None, typer.Option(help="Where gradients are computed: cpu, cuda, cuda:1. [dim]cpu[/]")]
+Device = Annotated[
+    str | None, typer.Option(help="Where gradients are computed: cpu, cuda, cuda:1. [dim]Default: cpu.[/]")
+]
 Evaluate = Annotated[
     float | None,
     typer.Option(
-        help="Hold back this share of each client's records and evaluate on them, at a privacy cost. [dim]none[/]"
+        help="Hold back this share of each client's records and evaluate on them, at a privacy cost. "
+        "[dim]Default: none.[/]"
     ),
 ]
 Report = Annotated[
     str | None,
-    typer.Option(help="Noisy loss reports, charged to the budget: EVERY,LOSS_BOUND,EPSILON. [dim]none[/]"),
+    typer.Option(
+        help="Noisy loss reports, charged to the budget: EVERY,LOSS_BOUND,EPSILON. [dim]Default: none.[/]"
+    ),
 ]
-Out = Annotated[Path | None, typer.Option(help="The run directory. [dim]runs/... unless given[/]")]
+Out = Annotated[Path | None, typer.Option(help="The run directory. [dim]Default: runs/...[/]")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in --out from its last checkpoint.")]
 Cluster = Annotated[
     str | None,
@@ -169,6 +176,15 @@ OF_THE_ALGORITHM = ("adversary", "batch", "clip_norm", "compressor", "step")
 
 OF_THE_DATA = ("schema", "public_schema")
 """Settings of the data with an option of their own."""
+
+
+def flowing(text: str) -> str:
+    """Help without the line breaks of its source, so that it fills the terminal's width.
+
+    >>> flowing("One\\nparagraph.\\n\\nAnother.")
+    'One paragraph.\\n\\nAnother.'
+    """
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 def recipe_options(*left_out: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

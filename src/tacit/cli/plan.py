@@ -38,7 +38,7 @@ def plan(
     *,
     recipe_file: o.RecipeFile = None,
     algorithm: Annotated[
-        list[str] | None, typer.Option(help="Names, repeated or separated by commas. [dim]all unless given[/]")
+        list[str] | None, typer.Option(help="Names, repeated or separated by commas. [dim]Default: all.[/]")
     ] = None,
     given: dict[str, Any],
     data_dir: o.DataDir = None,
@@ -60,9 +60,7 @@ def plan(
     ] = None,
     trials: Annotated[
         int | None,
-        typer.Option(
-            help="With --choose: how many candidates to try on synthetic records. [dim]8 unless given[/]"
-        ),
+        typer.Option(help="With --choose: how many candidates to try on synthetic records. [dim]Default: 8.[/]"),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="With --choose: write the chosen recipe to this file.")] = None,
     as_json: o.Json = False,

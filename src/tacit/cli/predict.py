@@ -15,7 +15,7 @@ The table needs the columns of the run's schema, in any order; gaps and unknown 
 def predict(
     run: Annotated[Path, typer.Argument(help="The directory of a run, or of a deployment's server.")],
     table: Annotated[Path, typer.Argument(help="A .csv file, or .parquet with tacit\\[parquet].")],
-    out: Annotated[Path | None, typer.Option(help="Write a CSV file. [dim]standard output[/]")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write a CSV file. [dim]Default: standard output.[/]")] = None,
     coefficients: Annotated[
         bool,
         typer.Option("--coefficients", help="Also show coefficients, in the columns' own units."),

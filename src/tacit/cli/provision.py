@@ -14,7 +14,9 @@ Give each folder to its party and to nobody else: it holds that party's private 
 
 def provision(
     consortium_file: Annotated[Path, typer.Argument(help="The consortium in TOML; see docs/deploy.md.")],
-    out: Annotated[Path | None, typer.Option(help="Where the folders go. [dim]the consortium's name[/]")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Where the folders go. [dim]Default: the consortium's name.[/]")
+    ] = None,
 ) -> None:
     """Provision a consortium."""
     from tacit.deploy.consortium import Consortium

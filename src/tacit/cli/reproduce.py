@@ -34,9 +34,13 @@ def reproduce(
     charge_tuning: Annotated[
         bool, typer.Option("--charge-tuning", help="Tune the true mode by private selection and charge its cost.")
     ] = False,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds. [dim]as in the paper[/]")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Number of seeds. [dim]Default: as in the paper.[/]")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Where results, figures and pages go.")] = Path("reproduced"),
-    workers: Annotated[int | None, typer.Option(min=1, help="Number of processes. [dim]one per core[/]")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Number of processes. [dim]Default: one per core.[/]")
+    ] = None,
     cluster: o.Cluster = None,
     data_dir: o.DataDir = None,
     as_json: o.Json = False,

@@ -15,7 +15,7 @@ app = typer.Typer(
 
 DRAFT = """Propose a schema for a table, from the names and types of its columns.
 
-Everything that had to be taken from the records is marked, and listed under looked_at. Replace it by what is
+Everything that had to be taken from the records is marked, and listed under looked_at. Replace it with what is
 publicly known, or confirm that it is public, and delete it from that list."""
 
 CHECK = """Check a table against a schema: columns, types, categories, classes, ranges and gaps."""
@@ -23,19 +23,17 @@ CHECK = """Check a table against a schema: columns, types, categories, classes, 
 TableFile = Annotated[Path, typer.Argument(help="A .csv file, or .parquet with tacit\\[parquet].")]
 
 
-@app.command("draft", help=DRAFT)
+@app.command("draft", help=o.flowing(DRAFT))
 def draft(
     table: TableFile,
-    target: Annotated[
-        str | None, typer.Option(help="The column to predict. [dim]a guess unless given[/]")
-    ] = None,
+    target: Annotated[str | None, typer.Option(help="The column to predict. [dim]Default: a guess.[/]")] = None,
     client: Annotated[str | None, typer.Option(help="The column that names who holds a row.")] = None,
     person: Annotated[
         str | None, typer.Option(help="The column that names the person of a row, if persons have several.")
     ] = None,
     task: Annotated[str | None, typer.Option(help="binary, multiclass, regression or count.")] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Write the schema to this file. [dim]standard output[/]")
+        Path | None, typer.Option(help="Write the schema to this file. [dim]Default: standard output.[/]")
     ] = None,
 ) -> None:
     """Draft a schema."""

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
 HELP = """Take part in a consortium with this silo's records, from its provisioned folder, until stopped.
 
-[bold]tacit silo . --data FILE --check[/] checks the file, and sends nothing.
 Whatever the server asks, nothing leaves the silo that its own policy.toml does not allow.
+
+[bold]tacit silo . --data FILE --check[/] checks the file and sends nothing.
+
 [bold]tacit silo . --status[/] shows how much of the policy's budget each run has spent, and what is left."""
 
 

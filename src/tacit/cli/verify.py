@@ -29,7 +29,9 @@ def verify(
     certificate: Annotated[Path, typer.Argument(help="The certificate.json of a silo or of a run.")],
     job: Annotated[
         Path | None,
-        typer.Option(help="Your own copy of job.toml, with the keys to trust. [dim]the one next to it[/]"),
+        typer.Option(
+            help="Your own copy of job.toml, with the keys to trust. [dim]Default: the one next to it.[/]"
+        ),
     ] = None,
     key: Annotated[
         str | None, typer.Option(help="The public key that must have signed it, 64 hexadecimal digits.")
@@ -41,7 +43,7 @@ def verify(
     page: Annotated[
         Path | None,
         typer.Option(
-            help="Where to write the page for a data protection officer. [dim]report.html next to it[/]"
+            help="Where to write the page for a data protection officer. [dim]Default: report.html next to it.[/]"
         ),
     ] = None,
     as_json: o.Json = False,

@@ -31,9 +31,10 @@ from typing import Any
 
 from tacit.data.schema import Schema, record_shape
 from tacit.deploy.guard import check_trust
-from tacit.deploy.job import Job, blank_records
+from tacit.deploy.job import Job
 from tacit.deploy.report import Report
 from tacit.deploy.shuffler import SHUFFLER
+from tacit.deploy.site_records import blank_records
 from tacit.engine.files import read_toml
 from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe

@@ -19,6 +19,7 @@ from tacit.deploy.learning import OpenTable, Ranges
 from tacit.deploy.ledger_account import Account
 from tacit.deploy.policy import TRUSTED, Policy
 from tacit.deploy.report import Report
+from tacit.deploy.site_records import at_site
 from tacit.errors import RequestError, TacitError
 from tacit.federation import Federation
 from tacit.privacy import Target, events
@@ -64,7 +65,7 @@ class Terms:
     def closed(self, ranges: Ranges) -> Terms:
         """The same terms with the records as these ranges prepare them."""
         assert self.table is not None, "only a table can be prepared again"
-        federation, held = split(self.job, self.job.at_site(self.site, self.table.closed(ranges)))
+        federation, held = split(self.job, at_site(self.job, self.site, self.table.closed(ranges)))
         return replace(self, federation=federation, held=held, table=None)
 
     def event(self, releases: int) -> DpEvent:
@@ -204,7 +205,7 @@ def admit(job: Job, policy: Policy, site: str, records: Federation | OpenTable) 
     table = records if isinstance(records, OpenTable) else None
     if table is None and job.ranges is not None:
         raise RequestError("the job learns ranges from the silos' tables: give the table, not prepared records")
-    federation = job.at_site(site, table.wide if table is not None else records)  # type: ignore[arg-type]
+    federation = at_site(job, site, table.wide if table is not None else records)  # type: ignore[arg-type]
     check_trust(job)
     holding = None
     federation, held = split(job, federation)

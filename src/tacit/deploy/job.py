@@ -44,9 +44,10 @@ from tacit.deploy.job_checks import MOST_PARAMETERS, check_agreed, check_asked, 
 from tacit.deploy.job_noise import JobNoise
 from tacit.deploy.learning import JobRanges
 from tacit.deploy.report import Report, report_values
+from tacit.deploy.site_records import blank_records
 from tacit.engine.choices import feature_norm, with_defaults
 from tacit.engine.files import toml_values
-from tacit.engine.fronts import as_given, model_and_records, with_features, without_front
+from tacit.engine.fronts import as_given, model_and_records, with_features
 from tacit.engine.plan import Plan, algorithm_of, plan
 from tacit.engine.recipe import Recipe
 from tacit.engine.round import broadcast, server_start
@@ -283,34 +284,6 @@ class Job:
         """The largest number of rounds in which any one site takes part."""
         return max(1, self.attended.most)
 
-    def at_site(self, site: str, records: Federation) -> Federation:
-        """A silo's own records, under the number and with the weight that the job gives it."""
-        if site not in self.sites:
-            raise unknown_name("site", site, self.sites)
-        if records.clients != 1:
-            raise RequestError(f"a silo holds the records of one client, not of {records.clients}")
-        if records.records < (self.min_records or 1):
-            raise RequestError(f"the job counts on {self.min_records} records per site, not {records.records}")
-        shape, classes = as_given(records)[0], records.classes
-        mapped = "features" in self.recipe.data_settings and math.prod(shape) == math.prod(self.feature_shape)
-        if (shape != self.feature_shape and not mapped) or classes != self.classes:
-            raise RequestError(
-                f"the job is about records of shape {list(self.feature_shape)} with classes = {self.classes}; "
-                f"these have shape {list(shape)} and classes = {classes}"
-            )
-        records = self.prepared(records)
-        place = self.blank().client(self.sites.index(site))
-        also = (*self.schema.peeks, *self.schema.units) if self.schema is not None else ()
-        peeks = tuple(dict.fromkeys((*records.peeks, *also)))
-        return replace(records, ids=place.ids, weights=place.weights, schema=self.schema, peeks=peeks)
-
-    def prepared(self, records: Federation) -> Federation:
-        """Records with the features that the recipe names, mapped by the frozen part of its model."""
-        records = with_features(records, self.recipe.data_settings.get("features"))
-        if not without_front(records):
-            return records
-        return model_and_records(self.recipe.model or "", self.recipe.model_settings, records)[1]
-
     @cached_property
     def _agreed(self) -> tuple[Model, Federation]:
         """The model, and records of zeros as it takes them."""
@@ -330,19 +303,3 @@ class Job:
                 f"weights = {weights!r} depends on the sites' records: give a number for each site"
             )
         return blank.weighted(for_each_client("weights", weights, blank))
-
-
-def blank_records(
-    sites: Sequence[str], each: int, shape: tuple[int, ...], classes: int | None, schema: Schema | None = None
-) -> Federation:
-    """As many records of zeros for every site, of this shape."""
-    return Federation(
-        torch.zeros(1).expand(len(sites) * each, *shape),
-        torch.zeros(1, dtype=torch.float32 if classes is None else torch.int64).expand(len(sites) * each),
-        torch.full((len(sites),), each),
-        torch.arange(len(sites)),
-        classes=classes,
-        names=tuple(sites),
-        class_names=None if schema is None else schema.target.classes or None,
-        schema=schema,
-    )

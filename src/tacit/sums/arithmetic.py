@@ -48,7 +48,7 @@ class Ring:
     >>> ring = Ring.for_sum(silos=100, bound=0.1, noise_std=0.2, dim=21_840, rounds=150)
     >>> ring.bits, ring.message_bytes(21_840)
     (12, 32760)
-    >>> ring.decode_sum(ring.encode(np.array([0.1, -0.05])) + ring.encode(np.array([0.1, 0.1])))
+    >>> ring.step * ring.lifted(ring.encode(np.array([0.1, -0.05])) + ring.encode(np.array([0.1, 0.1])))
     array([0.2 , 0.05])
     """
 
@@ -105,10 +105,6 @@ class Ring:
         """The sum of two messages."""
         total: Residues = (first + second) & np.uint32(self._mask)
         return total
-
-    def decode_sum(self, residues: Residues) -> NDArray[np.float64]:
-        """The sum that these residues stand for: the one nearest to zero."""
-        return self.lifted(residues) * np.float64(self.step)
 
     def lifted(self, residues: Residues) -> NDArray[np.int64]:
         """The whole numbers of steps nearest to zero with these residues."""

@@ -102,21 +102,11 @@ def deliver(ask: Ask, prepared: Prepared) -> Collection[int]:
     return ask(bytes([SumStep.DELIVER]) + prepared.delivery, prepared.batch.members).keys()
 
 
-def opened(group: SumGroup, ask: Ask, prepared: Prepared, closing: Closing, masked: Residues) -> Residues:
-    """The sum of the messages of the silos in a list, modulo 2^32.
-
-    closing: the list. Silos commit themselves to it, so keep it on disk and ask for no other one in this round.
-    masked: the sum of the masked messages of the silos in the list, modulo 2^32.
-
-    `TooFewError` if too few silos answer; `MessageError` if their answers do not open the sum.
-    """
-    return unmasked(prepared.batch, closing, masked, opening_secrets(group, ask, prepared, closing))
-
-
 def opening_secrets(group: SumGroup, ask: Ask, prepared: Prepared, closing: Closing) -> dict[int, bytes]:
     """What opens the sum over a list: every member's seed of its own mask, or its pair key if it is not in it.
 
-    With them, anybody can open the sum of these masked messages (`unmasked`), and no other.
+    With them, anybody can open the sum of these masked messages (`unmasked`), and no other. Silos commit
+    themselves to the list: keep it on disk, and ask for no other one in this round. `TooFewError` if too few do.
     """
     batch, everyone = prepared.batch, prepared.batch.members
     signatures: dict[int, bytes] = {}

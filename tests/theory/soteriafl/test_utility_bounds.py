@@ -27,27 +27,21 @@ RUN = Problem(
 def test_the_bounds_and_rounds_are_those_worked_by_hand() -> None:
     constants = theory.sgd_constants(records=10, batch=5, gradient_bound=2.0)
     assert constants.c_2 == pytest.approx(0.4)
-    bound = theory.utility_bound(
-        constants,
-        step=0.05,
-        rounds=50,
-        noise_std=0.3,
-        potential=3.0,
-        beta=0.5,
-        clients=8,
-        dim=4,
-        omega=1.0,
-        smoothness=2.0,
+    problem = Problem(
+        clients=8, records=10, dim=4, omega=1.0, epsilon=1.0, delta=0.1, smoothness=2.0, gradient_bound=2.0
     )
-    assert bound == pytest.approx(2 * 3 / 2.5 + 3 * 0.5 / (2 * 2 * 0.05) * (0.4 + 4 * 0.09))
+    # k = (0.05 * 2 * 2)^2, growth 4 (1 + omega): beta = k / (n - growth k), and Phi_0 = 1 + beta/L G^2.
+    beta = 0.04 / (8 - 8 * 0.04)
+    terms = theory.theorem_3_terms(constants, problem, step=0.05, rounds=50, noise_std=0.3)
+    weight = 3 * beta / (2 * 2 * 0.05)
+    assert terms["optimisation"] == pytest.approx(2 * (1 + beta / 2 * 4) / 2.5)
+    assert terms["sampling"] == pytest.approx(weight * 0.4)
+    assert terms["privacy"] == pytest.approx(weight * 4 * 0.09)
     for noise_rate, expected in [(0.001, 0.4 / 0.004), (0.1, math.sqrt(2 * 2 * 2 * 3 / (3 * 0.5 * 0.4)))]:
         rounds = theory.balancing_rounds(
             constants, noise_rate=noise_rate, potential=3.0, beta=0.5, dim=4, omega=1.0, smoothness=2.0
         )
         assert rounds == pytest.approx(expected)
-    problem = Problem(
-        clients=8, records=10, dim=4, omega=1.0, epsilon=1.0, delta=0.1, smoothness=2.0, gradient_bound=2.0
-    )
     direct = theory.cdp_terms(problem, step=0.05, rounds=50, batch_variance=0.5 / 5, noise_std=0.3)
     assert sum(direct.values()) == pytest.approx(2 / 2.5 + 2 * 0.05 / 8 * (4 + 2 * (0.5 * 4 / 5 + 4 * 0.09)))
     potential = theory.initial_potential(3.0, beta=0.5, smoothness=2.0, shift_gap_squared=4.0)
@@ -82,25 +76,10 @@ def test_the_bound_of_theorem_3_holds_for_a_run_and_is_not_idle() -> None:
     step = theory.largest_step(
         constants, beta=beta, clients=RUN.clients, omega=RUN.omega, smoothness=RUN.smoothness
     )
-    potential = theory.initial_potential(
-        RUN.loss_gap, beta=beta, smoothness=1.0, shift_gap_squared=RUN.gradient_bound**2
-    )
     measured = _run(RUN, shifted=True, step=step, rounds=300, batch=5, noise_std=0.5)
-    bound = theory.utility_bound(
-        constants,
-        step=step,
-        rounds=300,
-        noise_std=0.5,
-        potential=potential,
-        beta=beta,
-        clients=RUN.clients,
-        dim=RUN.dim,
-        omega=RUN.omega,
-        smoothness=1.0,
-    )
-    assert bound / 100 < measured < bound
     terms = theory.theorem_3_terms(constants, RUN, step=step, rounds=300, noise_std=0.5)
-    assert measured < sum(terms.values()) <= bound * (1 + 1e-9)
+    bound = sum(terms.values())
+    assert bound / 100 < measured < bound
 
 
 def test_the_bound_of_theorem_1_holds_for_a_run_and_is_not_idle() -> None:
@@ -113,18 +92,7 @@ def test_the_bound_of_theorem_1_holds_for_a_run_and_is_not_idle() -> None:
 
 def test_steps_beyond_the_theorems_are_refused() -> None:
     constants = theory.sgd_constants(records=9, batch=9, gradient_bound=1.0)
-    with pytest.raises(RequestError, match=r"at most 0\.5 for Theorem 3"):
-        theory.utility_bound(
-            constants,
-            step=0.51,
-            rounds=10,
-            noise_std=1.0,
-            potential=1.0,
-            beta=0.25,
-            clients=4,
-            dim=2,
-            omega=0.0,
-            smoothness=1.0,
-        )
+    with pytest.raises(RequestError, match="longer than Theorem 3 allows"):
+        theory.theorem_3_terms(constants, RUN, step=0.9, rounds=10, noise_std=1.0)
     with pytest.raises(RequestError, match="1/smoothness"):
         theory.cdp_terms(RUN, step=1.1, rounds=10, batch_variance=1.0, noise_std=0.0)

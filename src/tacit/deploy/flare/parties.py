@@ -1,4 +1,4 @@
-"""Runs the parties as processes: a server, a silo or a shuffler in its folder, or a consortium on one machine."""
+"""Runs one party in its folder: the server, a silo or the shuffler."""
 
 from __future__ import annotations
 
@@ -8,19 +8,15 @@ import json
 import logging
 import os
 import signal
-import socket
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
-import numpy as np
-
 from tacit.deploy.flare.backend import Ended, EngineError, flare_backend
 from tacit.deploy.flare.namesake import WARNING, LogWatch
-from tacit.deploy.flare.processes import kept_running, last_lines, running, site_command
-from tacit.deploy.flare.relay import SOCKET_VARIABLE, answering, listening
+from tacit.deploy.flare.processes import kept_running, last_lines, site_command
+from tacit.deploy.flare.relay import SOCKET_VARIABLE, answering
 from tacit.deploy.frames import Reply
 from tacit.deploy.learning import OpenTable
 from tacit.deploy.mixing import Covers
@@ -32,7 +28,6 @@ from tacit.deploy.shuffler import SHUFFLER, ShufflerParty
 from tacit.deploy.silo import Silo
 from tacit.deploy.spending import standing
 from tacit.deploy.status import Board, SiloStatus
-from tacit.engine.files import write_atomically
 from tacit.engine.lock import held
 from tacit.errors import MessageError, RequestError
 from tacit.federation import Federation
@@ -195,73 +190,6 @@ def _narrated(answerer: Party, say: Callable[[str], None]) -> Callable[[bytes], 
         return frame
 
     return answer
-
-
-@contextlib.contextmanager
-def local_parties(folders: dict[str, Path], shards: dict[str, Path]) -> Iterator[Ended]:
-    """Runs every silo on its own shard, and the shuffler, as processes that end with the block or with us.
-
-    Yields a function that says which of them have ended before.
-    """
-    with contextlib.ExitStack() as stack:
-        home = next(iter(folders.values())).parent
-        lifeline = stack.enter_context(listening(lambda connection: None, home))
-        outputs = {party: folder / "output.txt" for party, folder in folders.items()}
-        processes = {
-            party: stack.enter_context(
-                running(party_command(folder, shards.get(party)), relay=lifeline, log=outputs[party])
-            )
-            for party, folder in folders.items()
-        }
-        try:
-            yield lambda: {
-                party: last_lines(outputs[party])
-                for party, process in processes.items()
-                if process.poll() is not None
-            }
-        finally:
-            # Terminate all of them before waiting for any.
-            for process in processes.values():
-                process.terminate()
-
-
-def party_command(folder: Path, records: Path | None) -> list[str]:
-    """The command for a silo with prepared records or a table or, without records, for the shuffler."""
-    command = [sys.executable, "-m", "tacit"]
-    if records is None:
-        return [*command, "shuffler", str(folder)]
-    prepared = ["--prepared"] if records.suffix == ".npz" else []
-    return [*command, "silo", str(folder), "--data", str(records), *prepared]
-
-
-def write_shards(federation: Federation, folders: dict[str, Path]) -> dict[str, Path]:
-    """Write every silo's records into its own folder, for a trial on one machine."""
-    shards = {}
-    for position, (site, folder) in enumerate(folders.items()):
-        one = federation.client(position)
-        path = folder / "records.npz"
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            np.savez(file, X=one.features.numpy(), y=one.targets.numpy())
-        shards[site] = path
-    return shards
-
-
-def write_tables(tables: OpenTable, folders: dict[str, Path]) -> dict[str, Path]:
-    """Write every silo's table into its own folder, for a trial on one machine."""
-    shards = {}
-    for (site, folder), source in zip(folders.items(), tables.sources, strict=True):
-        shards[site] = folder / "records.csv"
-        write_atomically(shards[site], source.frame.to_csv(index=False).encode(), mode=0o600)
-    return shards
-
-
-def free_ports(number: int) -> list[int]:
-    """Free loopback ports."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
 
 
 @contextlib.contextmanager

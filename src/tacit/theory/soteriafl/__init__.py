@@ -30,7 +30,6 @@ from tacit.theory.soteriafl.theorem_3 import (
     longest_step,
     smallest_beta,
     theorem_3_terms,
-    utility_bound,
     variance_weight,
 )
 
@@ -65,6 +64,5 @@ __all__ = [
     "table_1",
     "table_2",
     "theorem_3_terms",
-    "utility_bound",
     "variance_weight",
 ]

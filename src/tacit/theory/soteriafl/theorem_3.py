@@ -59,44 +59,6 @@ def initial_potential(loss_gap: float, *, beta: float, smoothness: float, shift_
     return not_negative("loss_gap", loss_gap) + shift * not_negative("shift_gap_squared", shift_gap_squared)
 
 
-def utility_bound(
-    constants: EstimatorConstants,
-    *,
-    step: float,
-    rounds: int,
-    noise_std: float,
-    potential: float,
-    beta: float,
-    clients: int,
-    dim: int,
-    omega: float,
-    smoothness: float,
-) -> float:
-    """The bound of Theorem 3 for the noise that is really added.
-
-    2 Phi_0 / (step T) + 3 beta / ((1+w) L step) (C_2 + d s^2): eq. 26 before the paper's s^2 is inserted. It
-    needs the shift step `shift_step(omega)` and a step up to `largest_step`; a longer one is refused.
-
-    >>> from tacit.theory.soteriafl import sgd_constants
-    >>> whole = sgd_constants(records=9, batch=9, gradient_bound=1.0)
-    >>> utility_bound(whole, step=0.5, rounds=100, noise_std=0.5, potential=1.0, beta=0.25, clients=4, dim=4,
-    ...               omega=0.0, smoothness=1.0)
-    1.54
-    """
-    limit = largest_step(constants, beta=beta, clients=clients, omega=omega, smoothness=smoothness)
-    if positive("step", step) > limit * (1 + ROUND_OFF):
-        raise RequestError(
-            f"step must be at most {limit:.6g} for Theorem 3 to hold, not {step!r}: lower it or change beta"
-        )
-    noise = count("dim", dim) * not_negative("noise_std", noise_std) ** 2
-    optimisation = 2 * not_negative("potential", potential) / (step * count("rounds", rounds))
-    return optimisation + _noise_weight(beta, step, omega, smoothness) * (constants.c_2 + noise)
-
-
-def _noise_weight(beta: float, step: float, omega: float, smoothness: float) -> float:
-    return 3 * beta / ((1 + omega) * smoothness * step)
-
-
 def smallest_beta(
     constants: EstimatorConstants, *, step: float, clients: int, omega: float, smoothness: float
 ) -> float | None:
@@ -133,9 +95,11 @@ def longest_step(constants: EstimatorConstants, *, clients: int, omega: float, s
 def theorem_3_terms(
     constants: EstimatorConstants, problem: Problem, *, step: float, rounds: int, noise_std: float
 ) -> dict[str, float]:
-    """`utility_bound` by cause, at `smallest_beta`, with shifts that start at zero; no compression term yet.
+    """The bound of Theorem 3 by cause, for the noise that is really added; no compression term yet.
 
-    A step beyond `longest_step` is refused.
+    2 Phi_0 / (step T) + 3 beta / ((1+w) L step) (C_2 + d s^2): eq. 26 before the paper's s^2 is inserted, at
+    `smallest_beta`, with shifts that start at zero. It needs the shift step `shift_step(omega)`. A step beyond
+    `longest_step` is refused.
     """
     beta = smallest_beta(
         constants, step=step, clients=problem.clients, omega=problem.omega, smoothness=problem.smoothness
@@ -145,7 +109,7 @@ def theorem_3_terms(
     start = initial_potential(
         problem.loss_gap, beta=beta, smoothness=problem.smoothness, shift_gap_squared=problem.gradient_bound**2
     )
-    weight = _noise_weight(beta, step, problem.omega, problem.smoothness)
+    weight = 3 * beta / ((1 + problem.omega) * problem.smoothness * step)
     return {
         "optimisation": 2 * start / (step * count("rounds", rounds)),
         "sampling": weight * constants.c_2,
