@@ -152,7 +152,7 @@ def test_a_shift_at_the_server_is_soteriafl_with_a_shift_for_every_client() -> N
     state = uplink.server_init(dim)
     for t in range(10):
         rows = torch.randn(clients, dim, generator=generator)
-        at = uplink.coordinates(dim, np.random.default_rng(t // 4), t % 4)
+        at = uplink.coordinates(dim, t, np.random.default_rng)
         assert at is not None
         packets = Summands(rows[:, at], at, dim, 0)
         direction, state = uplink.receive(packets.sum(), state, cohort=clients, clients=clients, at=at)
@@ -165,8 +165,8 @@ def test_a_shift_at_the_server_is_soteriafl_with_a_shift_for_every_client() -> N
 
 def test_a_pass_sends_every_coordinate_and_no_pass_has_the_order_of_another() -> None:
     uplink = SharedCoordinates(RandK(count=3))
-    assert uplink.rounds_of_a_pass(10) == 4
-    passes = [[uplink.coordinates(10, np.random.default_rng(p), turn) for turn in range(4)] for p in range(2)]
+    rounds = [uplink.coordinates(10, t, np.random.default_rng) for t in range(8)]
+    passes = [rounds[:4], rounds[4:]]
     for one in passes:
         assert torch.cat([at for at in one if at is not None]).unique().tolist() == list(range(10))
     assert not all(torch.equal(a, b) for a, b in zip(*passes, strict=True) if a is not None and b is not None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,21 +11,19 @@ from dp_accounting import dp_event
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.trust import Exposure, Travel
+from tacit.algorithms.trust import CommonTrust, Exposure, Travel
 from tacit.client.work import Work
 from tacit.compress import Identity, SharedCoordinates
 from tacit.compress.uplink import Uplink
 from tacit.errors import RequestError, count
 from tacit.federation import Federation
-from tacit.noise.randomness import Randomness
-from tacit.privacy import Target
 from tacit.privacy.promises.terms import Adversary, Unit
 from tacit.server.participation import Attendance, Participation
 from tacit.sums.encoding import Encoding
 
 
 @dataclass(frozen=True)
-class SecureSum:
+class SecureSum(CommonTrust):
     """The server opens one sum a round, over at least `quorum` of `cohort` clients, and nothing else.
 
     Guarantee: any opened sum has the noise of at least `quorum - colluding` honest clients. Each of them adds a
@@ -104,11 +101,8 @@ class SecureSum:
                 f"not {participation}"
             )
 
-    def check_target(self, work: Work, privacy: Target | Sequence[Target] | str) -> None:
-        """Accepts any budgets: the noise of the sum serves the strictest, and the others get more."""
-
     def levelled(self, noise_multipliers: Tensor, stds: Tensor) -> Tensor:
-        """All clients add the same noise to the sum, as much as the one that needs the most."""
+        """All clients add the same noise to the sum, as much as the one that needs the most; others get more."""
         return noise_multipliers * (stds.max() / stds)
 
     def event(
@@ -123,18 +117,6 @@ class SecureSum:
     def share(self, noise_multipliers: Tensor, cohort: int) -> Tensor:
         """z / sqrt(honest clients of the smallest sum)."""
         return noise_multipliers / math.sqrt(self.honest)
-
-    def top_up(
-        self,
-        total: Tensor,
-        noise_multiplier: float,
-        bound: float,
-        cohort: int,
-        round: int,
-        randomness: Randomness,
-    ) -> Tensor:
-        """The total as it is: there is no party that could add noise."""
-        return total
 
     def exposures(
         self, work: Work, clients: int, records: int, noise_multiplier: float, attendance: Attendance
@@ -154,7 +136,6 @@ def encoding_of(
     """
     trust, uplink, work = algorithm.trust, algorithm.uplink, algorithm.work
     assert isinstance(trust, SecureSum), "only sums are encoded"
-    assert isinstance(uplink, SharedCoordinates), "sums need shared coordinates"
     weights = torch.ones(federation.clients) if federation.weights is None else federation.weights
     return Encoding.of(
         silos=trust.cohort,
@@ -162,7 +143,7 @@ def encoding_of(
         noise_std=float((noise_stds * weights.double()).max()),
         noise_multiplier=float(trust.share(noise_multipliers, 0).max()),
         slack=work.noise.slack,
-        dim=uplink.kept(algorithm.length),
+        dim=uplink.compressor.kept(algorithm.length),
         rotated=isinstance(uplink.compressor, Identity),
         rounds=rounds,
     )

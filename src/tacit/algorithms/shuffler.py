@@ -10,13 +10,12 @@ from typing import Self
 from dp_accounting import dp_event
 from torch import Tensor
 
-from tacit.algorithms.trust import Exposure, Travel
+from tacit.algorithms.trust import CommonTrust, Exposure, Travel
 from tacit.client.work import Work
-from tacit.compress.uplink import Direct, Uplink
+from tacit.compress.uplink import Uplink
 from tacit.errors import RequestError, count
 from tacit.federation import Federation
 from tacit.noise.additive import check_size
-from tacit.noise.randomness import Randomness
 from tacit.privacy import Target
 from tacit.privacy.promises.terms import Adversary
 from tacit.server.participation import Attendance, Participation
@@ -26,7 +25,7 @@ MOST_EPSILON_OF_COINS = 15.0
 
 
 @dataclass(frozen=True)
-class Shuffler:
+class Shuffler(CommonTrust):
     """The server receives the messages of `cohort` clients in random order, and nobody else sees them.
 
     Guarantee: all messages of a round look alike (same noise, batch size and scale, no weights, no memory), so
@@ -70,7 +69,7 @@ class Shuffler:
 
     def check(self, work: Work, uplink: Uplink, participation: Participation, federation: Federation) -> None:
         """Refuses any setting that would tell one client's message from another's."""
-        if not isinstance(uplink, Direct):
+        if not uplink.alike:
             raise RequestError(
                 "an uplink with memory would make the clients' messages distinguishable behind a shuffler"
             )
@@ -117,10 +116,6 @@ class Shuffler:
                 "does not amplify. Use a smaller one, or noisy-mb-sgd or accelerated-mb-sgd, which need none"
             )
 
-    def levelled(self, noise_multipliers: Tensor, stds: Tensor) -> Tensor:
-        """What each needs: all need the same."""
-        return noise_multipliers
-
     def event(
         self, work: Work, clients: int, records: int, noise_multiplier: float, releases: int
     ) -> dp_event.DpEvent:
@@ -135,18 +130,6 @@ class Shuffler:
                 "behind a shuffler all messages must have the same noise: one budget for all clients"
             )
         return noise_multipliers
-
-    def top_up(
-        self,
-        total: Tensor,
-        noise_multiplier: float,
-        bound: float,
-        cohort: int,
-        round: int,
-        randomness: Randomness,
-    ) -> Tensor:
-        """The total as it is: no noise is missing."""
-        return total
 
     def exposures(
         self, work: Work, clients: int, records: int, noise_multiplier: float, attendance: Attendance

@@ -125,8 +125,35 @@ class Trust(Protocol):
         ...
 
 
+class CommonTrust:
+    """What most kinds of trust answer: clients add all noise themselves, each what it needs."""
+
+    def check_target(self, work: Work, privacy: Target | Sequence[Target] | str) -> None:
+        """Accepts any budgets: every client may have its own."""
+
+    def levelled(self, noise_multipliers: Tensor, stds: Tensor) -> Tensor:
+        """What each needs."""
+        return noise_multipliers
+
+    def share(self, noise_multipliers: Tensor, cohort: int) -> Tensor:
+        """Every client adds the full noise."""
+        return noise_multipliers
+
+    def top_up(
+        self,
+        total: Tensor,
+        noise_multiplier: float,
+        bound: float,
+        cohort: int,
+        round: int,
+        randomness: Randomness,
+    ) -> Tensor:
+        """The total as it is: no noise is missing, or there is no party that could add it."""
+        return total
+
+
 @dataclass(frozen=True)
-class Nobody:
+class Nobody(CommonTrust):
     """Every message is protected by its own noise against a server that sees the message and its sender."""
 
     adversary: Adversary = Adversary.SERVER
@@ -146,34 +173,11 @@ class Nobody:
                 "not as secret coins"
             )
 
-    def check_target(self, work: Work, privacy: Target | Sequence[Target] | str) -> None:
-        """Accepts any budgets: every client may have its own."""
-
-    def levelled(self, noise_multipliers: Tensor, stds: Tensor) -> Tensor:
-        """What each needs."""
-        return noise_multipliers
-
     def event(
         self, work: Work, clients: int, records: int, noise_multiplier: float, releases: int
     ) -> dp_event.DpEvent:
         """The event of the client's work."""
         return work.event(records, noise_multiplier, releases)
-
-    def share(self, noise_multipliers: Tensor, cohort: int) -> Tensor:
-        """Every client adds the full noise."""
-        return noise_multipliers
-
-    def top_up(
-        self,
-        total: Tensor,
-        noise_multiplier: float,
-        bound: float,
-        cohort: int,
-        round: int,
-        randomness: Randomness,
-    ) -> Tensor:
-        """The total as it is: no noise is missing."""
-        return total
 
     def exposures(
         self, work: Work, clients: int, records: int, noise_multiplier: float, attendance: Attendance
@@ -183,7 +187,7 @@ class Nobody:
 
 
 @dataclass(frozen=True)
-class Aggregator:
+class Aggregator(CommonTrust):
     """A trusted party or secure aggregation shows only sums, and not who took part.
 
     Guarantee: the noise on every round's sum is z bounds, whoever takes part. With `expected` clients each adds
@@ -230,10 +234,6 @@ class Aggregator:
             raise RequestError(
                 "this promise is about all clients together: clients cannot have budgets of their own"
             )
-
-    def levelled(self, noise_multipliers: Tensor, stds: Tensor) -> Tensor:
-        """What each needs: all need the same."""
-        return noise_multipliers
 
     def event(
         self, work: Work, clients: int, records: int, noise_multiplier: float, releases: int

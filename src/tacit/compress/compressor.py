@@ -62,6 +62,9 @@ class Compressor(Protocol):
     def omega(self, dim: int) -> float:
         """The variance factor for vectors of length `dim`; refused if C is biased."""
 
+    def kept(self, dim: int) -> int:
+        """The number of the `dim` coordinates that a message carries."""
+
     def compress(self, rows: Tensor, generators: Sequence[np.random.Generator]) -> Packets:
         """C(x_i) for each row x_i of a float32 (clients, d) tensor, each with its own generator."""
 

@@ -68,6 +68,10 @@ class Quantiser(ABC):
         dim = count("dim", dim)
         return Format(self.codec, self.wire_levels, dim, dim, self.payload_bytes(dim))
 
+    def kept(self, dim: int) -> int:
+        """All of them."""
+        return dim
+
     def message_bytes(self, dim: int) -> int:
         return self.format(dim).message_bytes
 
@@ -88,8 +92,8 @@ class Quantiser(ABC):
 
 
 @dataclass(frozen=True)
-class DensePackets:
-    """Messages that carry every coordinate."""
+class CodedPackets(ABC):
+    """Messages of one wire format, with the values that they carry."""
 
     format: Format
     quantised: Quantised
@@ -106,13 +110,22 @@ class DensePackets:
     def bits(self) -> int:
         return 8 * self.format.message_bytes
 
-    def dense(self) -> Tensor:
-        return self.quantised.values
-
     def sum(self) -> Tensor:
         total = torch.zeros(self.dim)
         self.add_sum_to(total)
         return total
+
+    @abstractmethod
+    def add_sum_to(self, total: Tensor) -> None:
+        """`total += sum()`, in place, one client after another."""
+
+
+@dataclass(frozen=True)
+class DensePackets(CodedPackets):
+    """Messages that carry every coordinate."""
+
+    def dense(self) -> Tensor:
+        return self.quantised.values
 
     def add_sum_to(self, total: Tensor) -> None:
         # A sum over the client axis would add in an order that depends on the number of rows.

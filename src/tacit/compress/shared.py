@@ -6,25 +6,24 @@ if all clients send the same k coordinates, the sum of what they send is what th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.compress.compressor import Compressor, check_unbiased
 from tacit.compress.identity import Identity
 from tacit.compress.rand_k import RandK
 from tacit.compress.sparse import Choice
-from tacit.compress.uplink import Direct, Shifted, Uplink, Zeros, check_counts, prescribed_shift_step
+from tacit.compress.uplink import CommonUplink, Direct, Shifted, Uplink, check_counts, prescribed_shift_step
 from tacit.compress.wire import OVERHEAD_BYTES
 from tacit.errors import RequestError, count, probability
 from tacit.state import State
 
 
 @dataclass(frozen=True)
-class SharedCoordinates:
+class SharedCoordinates(CommonUplink):
     """Every client sends its values at the round's k coordinates, which public coins choose for all of them.
 
     The coins shuffle all coordinates, and the next d/k rounds send them in this order, k at a time. (Were they
@@ -40,15 +39,13 @@ class SharedCoordinates:
     rounds does no harm. With shift step 0 compression is direct, and without compression the direction is m.
     """
 
-    compressor: Compressor
-    """`Identity`, or `RandK`, whose coordinates are shared"""
     shift_step: float | None = None
     """gamma; by default what Theorem 3 prescribes for the compressor"""
     bits: int = 32
     """bits of a coordinate on the wire"""
 
     def __post_init__(self) -> None:
-        check_unbiased(self.compressor)
+        super().__post_init__()
         if not isinstance(self.compressor, Identity | RandK):
             raise RequestError(
                 f"compressor {self.compressor.spec()} rounds every message by itself, so a sum of its messages "
@@ -74,32 +71,23 @@ class SharedCoordinates:
 
     def kept(self, dim: int) -> int:
         """The number of coordinates of a message."""
-        return self.compressor.kept(dim) if isinstance(self.compressor, RandK) else dim
+        return self.compressor.kept(dim)
 
     def message_bytes(self, dim: int) -> int:
         """The exact length of a message: `bits` for every coordinate, and a header."""
         return OVERHEAD_BYTES + (self.kept(dim) * self.bits + 7) // 8
 
-    def init(self, clients: int, dim: int, zeros: Zeros = torch.zeros) -> State:
-        return {}
+    def coordinates(self, dim: int, round: int, coins: Callable[[int], np.random.Generator]) -> Tensor | None:
+        """The coordinates of one round of a pass; None for all of them.
 
-    def told(self, state: State, clients: Tensor) -> State:
-        return {}
-
-    def rounds_of_a_pass(self, dim: int) -> int:
-        """The number of rounds that it takes to send every coordinate."""
-        return -(-dim // self.kept(dim))
-
-    def coordinates(self, dim: int, coins: np.random.Generator, turn: int) -> Tensor | None:
-        """The coordinates of one round of a pass, in increasing order; None for all of them.
-
-        `coins` are those of the pass. Its last round is filled up with coordinates of the first.
+        The last round of a pass is filled up with coordinates of the first.
         """
         kept = self.kept(dim)
         if kept == dim:
             return None
+        number, turn = divmod(round, -(-dim // kept))
         places = np.arange(turn * kept, (turn + 1) * kept)
-        return torch.from_numpy(np.sort(coins.permutation(dim).take(places, mode="wrap")))
+        return torch.from_numpy(np.sort(coins(number).permutation(dim).take(places, mode="wrap")))
 
     def choose(self, dim: int, generators: Sequence[np.random.Generator]) -> Choice | None:
         """None: the round decides for all clients, see `coordinates`."""
@@ -130,9 +118,6 @@ class SharedCoordinates:
 
     def server_init(self, dim: int) -> State:
         return {"shift": torch.zeros(count("dim", dim))}
-
-    def broadcast(self, state: State) -> State:
-        return {}
 
     def receive(
         self, total: Tensor, state: State, *, cohort: float, clients: int, at: Tensor | None = None

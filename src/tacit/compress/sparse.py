@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tacit.compress.compressor import Packets, check_finite, check_rows
 from tacit.compress.indices import rand_k_indices
-from tacit.compress.quantiser import Quantised, Quantiser
+from tacit.compress.quantiser import CodedPackets, Quantiser
 from tacit.compress.wire import Format
 from tacit.errors import RequestError
 
@@ -84,7 +84,7 @@ class Sparsifier(ABC):
         format = self.format(choice.dim)
         values.mul_(format.dim / format.kept)
         check_finite(f"rows times d/k = {format.dim / format.kept:g}", values)
-        return SparsePackets(format, choice, self.values_as.quantise(values, generators))
+        return SparsePackets(format, self.values_as.quantise(values, generators), choice)
 
     def decode(self, messages: Sequence[bytes], dim: int) -> Packets:
         """The vectors in messages from untrusted senders; raises `MessageError` for an invalid message."""
@@ -93,7 +93,7 @@ class Sparsifier(ABC):
         # Values are checked first, because computing the positions takes longer.
         quantised = self.values_as.read(np.ascontiguousarray(bodies[:, _SEED_BYTES:]), format.kept)
         seeds = np.ascontiguousarray(bodies[:, :_SEED_BYTES]).view("<u8").reshape(-1).astype(np.uint64)
-        return SparsePackets(format, Choice.of(seeds, format.dim, format.kept), quantised)
+        return SparsePackets(format, quantised, Choice.of(seeds, format.dim, format.kept))
 
 
 @dataclass(frozen=True)
@@ -131,33 +131,14 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class SparsePackets:
+class SparsePackets(CodedPackets):
     """Messages that carry k of d coordinates."""
 
-    format: Format
     choice: Choice
-    quantised: Quantised
-
-    @property
-    def dim(self) -> int:
-        return self.format.dim
-
-    @property
-    def clients(self) -> int:
-        return self.quantised.values.shape[0]
-
-    @property
-    def bits(self) -> int:
-        return 8 * self.format.message_bytes
 
     def dense(self) -> Tensor:
         rows = torch.zeros(self.clients, self.dim)
         return rows.scatter_(1, self.choice.indices, self.quantised.values)
-
-    def sum(self) -> Tensor:
-        total = torch.zeros(self.dim)
-        self.add_sum_to(total)
-        return total
 
     def add_sum_to(self, total: Tensor) -> None:
         total.index_add_(0, self.choice.indices.reshape(-1), self.quantised.values.reshape(-1))

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from tacit.compress.compressor import Compressor
-from tacit.compress.indices import rand_k_indices
 from tacit.compress.sparse import Sparsifier
 from tacit.errors import RequestError, count
 
@@ -46,6 +44,4 @@ class MessageSupport:
 
     def indices(self, generators: Sequence[np.random.Generator], dim: int) -> Tensor:
         """Each client's coordinates, (clients, k), ascending; consumes the generators."""
-        seeds = [int(generator.bit_generator.random_raw()) for generator in generators]
-        rows = [rand_k_indices(seed, dim, self.kept(dim)) for seed in seeds]
-        return torch.from_numpy(np.stack(rows)) if rows else torch.empty(0, self.kept(dim), dtype=torch.int64)
+        return self.compressor.choose(dim, generators).indices

@@ -57,7 +57,7 @@ class TopK(KeptCoordinates):
         format = self.format(rows.shape[1])
         indices = rows.abs().topk(format.kept, dim=1, sorted=False).indices.sort(dim=1).values.cpu()
         values = Identity().quantise(rows.cpu().gather(1, indices), generators)
-        return SparsePackets(format, Listed.of(indices, format.dim), values)
+        return SparsePackets(format, values, Listed.of(indices, format.dim))
 
     def compress_difference(
         self, rows: Tensor, memory: Tensor, clients: Tensor, generators: Sequence[np.random.Generator]
@@ -71,7 +71,7 @@ class TopK(KeptCoordinates):
         bodies, split = format.open(messages), positions_bytes(format.dim, format.kept)
         values = Identity().read(np.ascontiguousarray(bodies[:, split:]), format.kept)
         positions = read_positions(np.ascontiguousarray(bodies[:, :split]), format.dim, format.kept)
-        return SparsePackets(format, Listed.of(torch.from_numpy(positions), format.dim), values)
+        return SparsePackets(format, values, Listed.of(torch.from_numpy(positions), format.dim))
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,22 @@ class Uplink(Protocol):
     def shared(self) -> bool:
         """Whether all clients of a round send the same coordinates, so that their messages can be added up."""
 
+    @property
+    def alike(self) -> bool:
+        """Whether a message depends on nothing but its vector: nobody remembers earlier ones."""
+
+    @property
+    def bits(self) -> int:
+        """The bits of a coordinate that is not quantised."""
+
     def message_bytes(self, dim: int) -> int:
         """The exact length of every message."""
+
+    def coordinates(self, dim: int, round: int, coins: Callable[[int], np.random.Generator]) -> Tensor | None:
+        """The coordinates that all messages of a round carry, in increasing order; None if not just these.
+
+        `coins` makes the public coins with a number.
+        """
 
     def init(self, clients: int, dim: int, zeros: Zeros = torch.zeros) -> State:
         """The clients' memory before the first round; row i of every tensor belongs to client i.
@@ -90,14 +104,13 @@ class Uplink(Protocol):
 
 
 @dataclass(frozen=True)
-class Direct:
-    """Compresses the vectors themselves, without memory: v_i = C(g_i), direction = mean of v_i.
-
-    SoteriaFL (Li et al. 2022), Algorithm 1, lines 6 and 8; with `Identity`, plain averaging.
-    """
+class CommonUplink:
+    """What most uplinks answer: one compressor, no memory, nothing shared."""
 
     compressor: Compressor
     shared = False
+    alike = False
+    bits = 32
 
     def __post_init__(self) -> None:
         check_unbiased(self.compressor)
@@ -105,19 +118,38 @@ class Direct:
     def message_bytes(self, dim: int) -> int:
         return self.compressor.message_bytes(dim)
 
+    def coordinates(self, dim: int, round: int, coins: Callable[[int], np.random.Generator]) -> Tensor | None:
+        return None
+
     def init(self, clients: int, dim: int, zeros: Zeros = torch.zeros) -> State:
         return {}
 
     def told(self, state: State, clients: Tensor) -> State:
         return {}
 
+    def choose(self, dim: int, generators: Sequence[np.random.Generator]) -> Choice | None:
+        return self.compressor.choose(dim, generators) if isinstance(self.compressor, Sparsifier) else None
+
+    def server_init(self, dim: int) -> State:
+        return {}
+
+    def broadcast(self, state: State) -> State:
+        return {}
+
+
+@dataclass(frozen=True)
+class Direct(CommonUplink):
+    """Compresses the vectors themselves, without memory: v_i = C(g_i), direction = mean of v_i.
+
+    SoteriaFL (Li et al. 2022), Algorithm 1, lines 6 and 8; with `Identity`, plain averaging.
+    """
+
+    alike = True
+
     def send(
         self, rows: Tensor, state: State, clients: Tensor, generators: Sequence[np.random.Generator]
     ) -> tuple[Packets, State]:
         return self.compressor.compress(rows, generators), state
-
-    def choose(self, dim: int, generators: Sequence[np.random.Generator]) -> Choice | None:
-        return _choose(self.compressor, dim, generators)
 
     def send_chosen(
         self,
@@ -132,12 +164,6 @@ class Direct:
     def noise_factor(self, dim: int) -> float:
         return 1 + self.compressor.omega(dim)
 
-    def server_init(self, dim: int) -> State:
-        return {}
-
-    def broadcast(self, state: State) -> State:
-        return {}
-
     def receive(
         self, total: Tensor, state: State, *, cohort: float, clients: int, at: Tensor | None = None
     ) -> tuple[Tensor, State]:
@@ -146,7 +172,7 @@ class Direct:
 
 
 @dataclass(frozen=True)
-class Shifted:
+class Shifted(CommonUplink):
     """Compresses only what the server does not know yet: the difference to a shift that both sides keep.
 
     SoteriaFL (Li et al. 2022), Algorithm 2, lines 5 to 10, with shift step gamma and n clients:
@@ -161,12 +187,10 @@ class Shifted:
     Without a `shift_step`, gamma is the value that Theorem 3 prescribes for the compressor's omega.
     """
 
-    compressor: Compressor
     shift_step: float | None = None
-    shared = False
 
     def __post_init__(self) -> None:
-        check_unbiased(self.compressor)
+        super().__post_init__()
         if self.shift_step is not None:
             probability("shift_step", self.shift_step)
 
@@ -174,14 +198,8 @@ class Shifted:
         """The shift step in use for vectors of length `dim`."""
         return prescribed_shift_step(self.compressor.omega(dim)) if self.shift_step is None else self.shift_step
 
-    def message_bytes(self, dim: int) -> int:
-        return self.compressor.message_bytes(dim)
-
     def init(self, clients: int, dim: int, zeros: Zeros = torch.zeros) -> State:
         return {"shift": zeros((count("clients", clients), count("dim", dim)))}
-
-    def told(self, state: State, clients: Tensor) -> State:
-        return {}
 
     def send(
         self, rows: Tensor, state: State, clients: Tensor, generators: Sequence[np.random.Generator]
@@ -193,9 +211,6 @@ class Shifted:
         packets = self.compressor.compress_difference(rows, shift, clients, generators)
         packets.add_to(shift, self.gamma(packets.dim), clients)
         return packets, {"shift": shift}
-
-    def choose(self, dim: int, generators: Sequence[np.random.Generator]) -> Choice | None:
-        return _choose(self.compressor, dim, generators)
 
     def send_chosen(
         self,
@@ -218,9 +233,6 @@ class Shifted:
 
     def server_init(self, dim: int) -> State:
         return {"shift": torch.zeros(count("dim", dim))}
-
-    def broadcast(self, state: State) -> State:
-        return {}
 
     def receive(
         self, total: Tensor, state: State, *, cohort: float, clients: int, at: Tensor | None = None
@@ -274,10 +286,6 @@ def check_counts(cohort: float, clients: int) -> None:
     """Refuse a cohort of more clients than there are."""
     if positive("cohort", cohort) > count("clients", clients):
         raise RequestError(f"cohort must be at most the number of clients, {clients}, not {cohort}")
-
-
-def _choose(compressor: Compressor, dim: int, generators: Sequence[np.random.Generator]) -> Choice | None:
-    return compressor.choose(dim, generators) if isinstance(compressor, Sparsifier) else None
 
 
 def _sparsifier(compressor: Compressor) -> Sparsifier:

@@ -21,7 +21,6 @@ from torch import Tensor
 
 from tacit.algorithms.secure_sum import SecureSum, encoding_of
 from tacit.client.cohort import Cohort
-from tacit.compress import SharedCoordinates
 from tacit.compress.wire import Format
 from tacit.deploy.frames import Request, state_from_bytes
 from tacit.deploy.job import Job
@@ -56,9 +55,7 @@ class Summing:
     @property
     def kept(self) -> int:
         """The number of coordinates of a message."""
-        uplink = self.job.algorithm.uplink
-        assert isinstance(uplink, SharedCoordinates), "sums have shared coordinates"
-        return uplink.kept(self._dim)
+        return self.job.algorithm.uplink.compressor.kept(self._dim)
 
     @property
     def _dim(self) -> int:

@@ -17,7 +17,6 @@ from tacit.algorithms.algorithm import Algorithm
 from tacit.client.cohort import Cohort
 from tacit.client.gradient_table import joined
 from tacit.compress import Packets
-from tacit.compress.shared import SharedCoordinates, Summands
 from tacit.compress.sparse import Choice
 from tacit.compress.uplink import Zeros
 from tacit.federation import Federation
@@ -123,10 +122,11 @@ def summands(
     """
     silent = torch.zeros(len(cohort.clients), dtype=torch.float64)
     packets, state = client_round(algorithm, received, cohort, state, silent)
-    assert isinstance(packets, Summands), "only shared coordinates are summed"
+    at = shared_coordinates(algorithm, packets.dim, cohort.round, cohort.randomness)
+    values = packets.dense() if at is None else packets.dense()[:, at]
     ones = torch.ones(len(silent)) if cohort.weights is None else cohort.weights
-    public = _public_part(algorithm, received[POINT], packets.at)
-    return packets.values.double() - ones.double()[:, None] * public, state
+    public = _public_part(algorithm, received[POINT], at)
+    return values.double() - ones.double()[:, None] * public, state
 
 
 def opened_sum(algorithm: Algorithm, received: State, opened: Tensor, weight: float, at: Tensor | None) -> Tensor:
@@ -147,11 +147,9 @@ def _public_part(algorithm: Algorithm, point: Tensor, at: Tensor | None) -> Tens
 
 def shared_coordinates(algorithm: Algorithm, dim: int, round: int, randomness: Randomness) -> Tensor | None:
     """The coordinates that all clients of a round send, if they share them and send only some."""
-    uplink = algorithm.uplink
-    if not isinstance(uplink, SharedCoordinates):
-        return None
-    number, turn = divmod(round, uplink.rounds_of_a_pass(dim))
-    return uplink.coordinates(dim, randomness.generator(Purpose.COORDINATES, round=number), turn)
+    return algorithm.uplink.coordinates(
+        dim, round, lambda number: randomness.generator(Purpose.COORDINATES, round=number)
+    )
 
 
 def _shared_choice(algorithm: Algorithm, cohort: Cohort) -> Choice | None:

@@ -16,7 +16,6 @@ from torch import Tensor
 from tacit._version import __version__
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.calibrate import Calibration
-from tacit.algorithms.secure_sum import SecureSum
 from tacit.algorithms.trust import Travel
 from tacit.client.cohort import Cohort
 from tacit.client.gradient_table import has_past
@@ -42,7 +41,7 @@ from tacit.engine.together import WHOLE, Division
 from tacit.errors import DivergedError, RequestError
 from tacit.federation import Federation
 from tacit.noise.randomness import Purpose, Randomness
-from tacit.privacy.promises.terms import Unit
+from tacit.privacy.promises.terms import Adversary, Unit
 from tacit.state import State
 from tacit.sums.encoding import Encoding
 
@@ -181,7 +180,8 @@ class Simulation:
         They are for noise from the operating system, and where a run must give the same bits as a deployment.
         """
         real = self.algorithm.work.noise.secret or self.memory_limit_bytes <= 1
-        return encoding_of(self.plan) if real and isinstance(self.algorithm.trust, SecureSum) else None
+        summed = self.algorithm.trust.adversary is Adversary.SECURE_SUM
+        return encoding_of(self.plan) if real and summed else None
 
     def _encoded_sum(
         self, sent: State, cohort: Tensor, clients: ClientState, round: int, at: Tensor | None

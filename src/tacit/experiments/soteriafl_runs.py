@@ -13,7 +13,6 @@ from tacit.algorithms.registry import algorithm_entry, build_algorithm
 from tacit.algorithms.secure_sum import SecureSum, secured
 from tacit.algorithms.settings import About, Settings
 from tacit.client.sampling import build_sampling
-from tacit.compress import RandK, SharedCoordinates
 from tacit.compress.uplink import Uplink
 from tacit.data import load
 from tacit.engine.batches import thrifty_rate
@@ -163,9 +162,7 @@ def run(settings: Settings, data_dir: Path | None) -> Result:
 
 def _payload_bits(uplink: Uplink, dim: int) -> float:
     """The bits of a message's values, without the seed of their coordinates and without the envelope."""
-    compressor = uplink.compressor
-    kept = compressor.kept(dim) if isinstance(compressor, RandK) else dim
-    return kept * (uplink.bits if isinstance(uplink, SharedCoordinates) else 32)
+    return uplink.compressor.kept(dim) * uplink.bits
 
 
 def _steps(task: SoteriaTask, scale: Scale) -> tuple[float, ...]:

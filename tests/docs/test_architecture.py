@@ -1,0 +1,51 @@
+"""The protocols of docs/architecture.md are those of the code: the same members with the same parameters."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import tacit
+
+SOURCE = Path(tacit.__file__).parent
+PAGE = SOURCE.parents[1] / "docs" / "architecture.md"
+Members = dict[str, tuple[str, ...]]
+"""A protocol's members, each with its parameters; none for attributes."""
+
+
+def _on_the_page() -> dict[str, Members]:
+    block = PAGE.read_text().partition("## The parts, as signatures")[2].partition("```python\n")[2]
+    block = block.partition("```")[0].partition("@dataclass")[0]
+    # Signatures are written without a body.
+    code = re.sub(r"\s*#.*$", "", block, flags=re.M)
+    code = re.sub(r"(?m)^(    def (?:[^\n]|\n            )*?-> [^\n]+)$", r"\1: ...", code)
+    return {one.name: _members(one) for one in ast.parse(code).body if isinstance(one, ast.ClassDef)}
+
+
+def _in_the_code() -> dict[str, Members]:
+    return {
+        one.name: _members(one)
+        for path in SOURCE.rglob("*.py")
+        for one in ast.parse(path.read_text()).body
+        if isinstance(one, ast.ClassDef) and any(ast.unparse(base) == "Protocol" for base in one.bases)
+    }
+
+
+def _members(protocol: ast.ClassDef) -> Members:
+    found: Members = {}
+    for one in protocol.body:
+        if isinstance(one, ast.AnnAssign):
+            found[ast.unparse(one.target)] = ()
+        elif isinstance(one, ast.FunctionDef):
+            read_only = any(ast.unparse(decorator) == "property" for decorator in one.decorator_list)
+            named = [*one.args.args, *one.args.kwonlyargs][1:]
+            found[one.name] = () if read_only else ("(", *(argument.arg for argument in named))
+    return found
+
+
+@pytest.mark.parametrize("protocol", _on_the_page())
+def test_the_page_has_the_protocol_as_it_is(protocol: str) -> None:
+    assert _on_the_page()[protocol] == _in_the_code()[protocol]
