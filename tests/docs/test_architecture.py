@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -49,3 +50,21 @@ def _members(protocol: ast.ClassDef) -> Members:
 @pytest.mark.parametrize("protocol", _on_the_page())
 def test_the_page_has_the_protocol_as_it_is(protocol: str) -> None:
     assert _on_the_page()[protocol] == _in_the_code()[protocol]
+
+
+def _imported(path: Path) -> set[str]:
+    """The modules of tacit that a file imports, anywhere in it."""
+    names = [one for one in ast.walk(ast.parse(path.read_text())) if isinstance(one, ast.ImportFrom)]
+    return {one.module or "" for one in names} | {f"{one.module}.{a.name}" for one in names for a in one.names}
+
+
+def test_from_the_command_to_the_noise_every_file_calls_the_next() -> None:
+    text = PAGE.read_text().partition("### From `tacit run` to the noise")[2].partition("\n## ")[0]
+    for line in text.split("\n- ")[1:]:
+        files = re.findall(r"`([a-z_/]+\.py)`", line)
+        assert len(files) > 4
+        for one, following in pairwise(files):
+            module = "tacit." + following.removesuffix(".py").replace("/", ".")
+            # Parts are called through their protocol, which the engine imports.
+            reached = _imported(SOURCE / one) | ({"tacit.client.work"} if one == "engine/round.py" else set())
+            assert module in reached, f"{one} does not import {following}"

@@ -21,8 +21,9 @@ from tacit.client.work import Work, sizes_are_public
 from tacit.errors import RequestError, count
 from tacit.federation import Federation
 from tacit.noise.randomness import Randomness
-from tacit.privacy import Guarantee, Target, calibrate_noise, events
+from tacit.privacy import Guarantee, Target, events
 from tacit.privacy.accountant import accounting
+from tacit.privacy.accountant.calibrate import calibrate_noise
 from tacit.privacy.accountant.cost import marks
 from tacit.privacy.promises.terms import RECORD_COUNTS
 from tacit.server.participation import Attendance

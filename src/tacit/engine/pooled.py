@@ -6,20 +6,14 @@ the sum depends on single shares.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
-from tacit.algorithms.algorithm import Algorithm
-from tacit.client.cohort import Cohort
 from tacit.client.work import Work
 from tacit.compress import Identity
 from tacit.compress.uplink import Uplink
-from tacit.engine.round import POINT, ClientState, client_round
 from tacit.noise.gaussian import gaussian_rows
 from tacit.noise.randomness import Generators, Purpose, Randomness
-from tacit.state import State
 
 
 def pooled_std(work: Work, sizes: Tensor, shares: Tensor, weights: Tensor | None) -> float:
@@ -38,30 +32,6 @@ def pooled_std(work: Work, sizes: Tensor, shares: Tensor, weights: Tensor | None
 def sent_as_they_are(uplink: Uplink) -> bool:
     """Whether messages are not compressed: without noise of their own, they need not be written out."""
     return isinstance(getattr(uplink, "compressor", None), Identity)
-
-
-def add_messages(
-    algorithm: Algorithm,
-    sent: State,
-    part: Cohort,
-    state: ClientState,
-    noise_multipliers: Tensor,
-    total: Tensor,
-    *,
-    quick: bool,
-) -> ClientState:
-    """Add the messages of some clients to `total`, in place, and return the clients' new state.
-
-    With `quick`, messages have no noise of their own and are sent as they are. Then a work that has a cheaper way
-    to their sum takes it (`Work.summed`).
-    """
-    whole = algorithm.work.summed(sent[POINT], replace(part, told=sent)) if quick else None
-    if whole is not None:
-        total += whole.to(total)
-        return state
-    packets, state = client_round(algorithm, sent, part, state, noise_multipliers)
-    packets.add_sum_to(total)
-    return state
 
 
 def with_pooled_noise(total: Tensor, std: float, at: Tensor | None, round: int, randomness: Randomness) -> Tensor:

@@ -1,4 +1,4 @@
-"""One round: the two functions that every engine calls.
+"""One round: the functions that every engine calls.
 
 The simulator calls them for whole cohorts, a deployed silo calls `client_round` for itself, and the deployed
 server calls `server_round`. Algorithms are not implemented anywhere else.
@@ -111,6 +111,30 @@ def client_round(
     else:
         packets, uplink = algorithm.uplink.send_chosen(rows, choice, state.uplink, cohort.clients, generators)
     return packets, ClientState(work, uplink)
+
+
+def add_messages(
+    algorithm: Algorithm,
+    received: State,
+    cohort: Cohort,
+    state: ClientState,
+    noise_multipliers: Tensor,
+    total: Tensor,
+    *,
+    quick: bool,
+) -> ClientState:
+    """Add the messages of some clients to `total`, in place, and return the clients' new state.
+
+    With `quick`, messages have no noise of their own and are sent as they are. Then a work that has a cheaper way
+    to their sum takes it (`Work.summed`).
+    """
+    whole = algorithm.work.summed(received[POINT], replace(cohort, told=received)) if quick else None
+    if whole is not None:
+        total += whole.to(total)
+        return state
+    packets, state = client_round(algorithm, received, cohort, state, noise_multipliers)
+    packets.add_sum_to(total)
+    return state
 
 
 def summands(

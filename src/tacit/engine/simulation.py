@@ -24,10 +24,11 @@ from tacit.engine.history import HistoryRow
 from tacit.engine.mapped_memory import mapped_zeros
 from tacit.engine.objective import evaluate
 from tacit.engine.plan import Plan, encoding_of
-from tacit.engine.pooled import add_messages, pooled_std, sent_as_they_are, with_pooled_noise
+from tacit.engine.pooled import pooled_std, sent_as_they_are, with_pooled_noise
 from tacit.engine.round import (
     POINT,
     ClientState,
+    add_messages,
     broadcast,
     client_start,
     opened_sum,

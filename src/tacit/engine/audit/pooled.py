@@ -16,8 +16,8 @@ from tacit.compress.uplink import Uplink
 from tacit.engine.audit.game import Game
 from tacit.engine.audit.model import BEYOND
 from tacit.engine.audit.stage import Tactic
-from tacit.engine.pooled import add_messages, pooled_std, sent_as_they_are, with_pooled_noise
-from tacit.engine.round import POINT, ClientState, client_round, client_start, shared_coordinates
+from tacit.engine.pooled import pooled_std, sent_as_they_are, with_pooled_noise
+from tacit.engine.round import POINT, ClientState, add_messages, client_round, client_start, shared_coordinates
 from tacit.federation import Federation
 from tacit.models.linear import LinearModel, least_squares
 from tacit.privacy import Unit
