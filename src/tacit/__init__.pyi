@@ -118,7 +118,7 @@ from tacit.noise.additive import LatticeGaussian as LatticeGaussian
 from tacit.noise.additive import Noise as Noise
 from tacit.noise.additive import SeededGaussian as SeededGaussian
 from tacit.noise.binomial import Binomial as Binomial
-from tacit.client.work import PrivateGradient as PrivateGradient
+from tacit.client.private_gradient import PrivateGradient as PrivateGradient
 from tacit.client.work import Work as Work
 from tacit.client.local_steps import NoisyLocalSteps as NoisyLocalSteps
 from tacit.algorithms.scaffold import ControlledSteps as ControlledSteps

@@ -21,8 +21,8 @@ from tacit.client.bounds import ClipNorm, Normalise, Unbounded
 from tacit.client.coin_gradient import CoinGradient
 from tacit.client.estimators import Minibatch, Saga, Svrg
 from tacit.client.local_steps import NoisyLocalSteps
+from tacit.client.private_gradient import PrivateGradient
 from tacit.client.sampling import Full, Poisson
-from tacit.client.work import PrivateGradient
 from tacit.compress import ControlVariates, Direct, ErrorFeedback, Identity, RandK, Shifted
 from tacit.compress.grid import WholeSteps
 from tacit.errors import RequestError

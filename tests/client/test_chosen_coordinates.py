@@ -14,8 +14,8 @@ from tacit.algorithms.soteriafl import soteriafl_saga, soteriafl_sgd, soteriafl_
 from tacit.client.bounds import ClipNorm
 from tacit.client.cohort import Cohort
 from tacit.client.estimators import Minibatch
+from tacit.client.private_gradient import PrivateGradient
 from tacit.client.sampling import Full, Poisson, WithoutReplacement
-from tacit.client.work import PrivateGradient
 from tacit.compress import Direct, Shifted, parse_compressor
 from tacit.engine.round import client_round, client_start
 from tacit.federation import Federation

@@ -13,8 +13,8 @@ import tacit
 from tacit.client.bounds import ClipNorm
 from tacit.client.cohort import Cohort
 from tacit.client.estimators import Minibatch
+from tacit.client.private_gradient import PrivateGradient
 from tacit.client.sampling import Full
-from tacit.client.work import PrivateGradient
 from tacit.compress import Direct, RandK
 from tacit.engine.simulate import simulate
 from tacit.federation import Federation

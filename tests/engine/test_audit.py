@@ -30,8 +30,8 @@ from tacit.client.bounded_update import BoundedUpdate
 from tacit.client.bounds import ClipNorm, Unbounded
 from tacit.client.cohort import Cohort
 from tacit.client.estimators import BoundedModel, Minibatch, Saga
+from tacit.client.private_gradient import PrivateGradient
 from tacit.client.sampling import Drawn, Full, OnePass, Poisson, WithoutReplacement
-from tacit.client.work import PrivateGradient
 from tacit.compress import Identity, parse_compressor
 from tacit.compress.qsgd import Qsgd
 from tacit.deploy.audit import audit_report

@@ -11,8 +11,8 @@ from __future__ import annotations
 from tacit.algorithms.algorithm import Algorithm
 from tacit.client.bounds import Bound, ClipNorm
 from tacit.client.estimators import Minibatch
+from tacit.client.private_gradient import PrivateGradient
 from tacit.client.sampling import Poisson, Sampling
-from tacit.client.work import PrivateGradient
 from tacit.compress import ErrorFeedback, TopK
 from tacit.compress.compressor import Compressor
 from tacit.models.model import Model

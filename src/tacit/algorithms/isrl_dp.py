@@ -19,8 +19,8 @@ from tacit.algorithms.algorithm import Algorithm
 from tacit.client.bounds import Bound, ClipNorm, Unbounded
 from tacit.client.estimators import Minibatch
 from tacit.client.local_steps import NoisyLocalSteps
+from tacit.client.private_gradient import PrivateGradient
 from tacit.client.sampling import Poisson, Sampling
-from tacit.client.work import PrivateGradient
 from tacit.compress import Direct, Identity
 from tacit.errors import RequestError
 from tacit.models.model import Model

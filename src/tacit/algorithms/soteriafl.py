@@ -19,8 +19,8 @@ from __future__ import annotations
 from tacit.algorithms.algorithm import Algorithm
 from tacit.client.bounds import Bound, ClipNorm
 from tacit.client.estimators import DIFFERENCE_BOUND, Minibatch, Saga, Svrg
+from tacit.client.private_gradient import PrivateGradient
 from tacit.client.sampling import Full, Poisson, Sampling
-from tacit.client.work import PrivateGradient
 from tacit.compress import Compressor, Direct, Identity, RandK, Shifted
 from tacit.models.model import Model
 from tacit.server.self_tuned import descent

@@ -14,8 +14,8 @@ from tacit.algorithms.secure_sum import SecureSum
 from tacit.algorithms.settings import checked_settings, usual_settings
 from tacit.client.bounds import build_bound
 from tacit.client.estimators import Minibatch
+from tacit.client.private_gradient import PrivateGradient
 from tacit.client.sampling import Sampling, build_sampling
-from tacit.client.work import PrivateGradient
 from tacit.compress import Direct, Identity, parse_compressor
 from tacit.engine.defaults import ROUNDS, good_settings
 from tacit.engine.recipe import Recipe
