@@ -12,7 +12,7 @@ from tacit.algorithms.algorithm import Algorithm
 from tacit.federation import Federation
 from tacit.models.linear import LinearModel
 from tacit.models.model import Model
-from tacit.models.persons import PersonModel
+from tacit.models.persons import model_of_rows
 from tacit.privacy.promises.terms import Unit
 from tacit.server.self_tuned import Prospect
 
@@ -45,8 +45,7 @@ def feature_scale(model: Model, feature_norm: float | None = None) -> float:
 
     Without a public norm, features of about 1/2 each are assumed, which is typical after scaling.
     """
-    if isinstance(model, PersonModel):
-        model = model.rows
+    model = model_of_rows(model)
     if not isinstance(model, LinearModel):
         return NETWORK_SCALE
     squared = model.features / 4 if feature_norm is None else feature_norm**2

@@ -20,7 +20,7 @@ from tacit.models.linear import LinearModel
 from tacit.models.losses import CrossEntropy, Logistic, Squared
 from tacit.models.model import Model
 from tacit.models.nonsmooth import Absolute, Hinge
-from tacit.models.persons import PersonModel
+from tacit.models.persons import model_of_rows
 
 MODEL, CARD, SCHEMA = "model.safetensors", "model.json", "schema.toml"
 
@@ -55,8 +55,7 @@ class ModelCard:
     @classmethod
     def of(cls, federation: Federation, model: Model, recipe: Recipe | None) -> ModelCard:
         """The card of a model that was trained on these records."""
-        if isinstance(model, PersonModel):
-            model = model.rows
+        model = model_of_rows(model)
         name, settings = None, {}
         if recipe is not None:
             name, settings = recipe.model, dict(recipe.model_settings)

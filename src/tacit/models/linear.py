@@ -11,13 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tacit.errors import RequestError, count, positive
 from tacit.federation import Batch
 from tacit.models.gradients import affine
 from tacit.models.losses import CrossEntropy, Logistic, ScoreLoss, Squared
 from tacit.models.model import check_point, flat_features
+from tacit.models.named import Stored
 from tacit.models.nonsmooth import Absolute, Envelope, Hinge, Pinball
 from tacit.models.penalty import NonconvexPenalty, Penalty, Ridge
 from tacit.models.shares import LayeredGradients, linear_shares
@@ -111,6 +112,14 @@ class LinearModel:
 
     def metric(self, point: Tensor, batch: Batch) -> float:
         return float(self.loss.metric(self.scores(point, batch), batch.targets))
+
+    @property
+    def stored(self) -> tuple[Stored, ...]:
+        bias = (Stored("bias", (self.outputs,)),) if self.intercept else ()
+        return Stored("weight", (self.outputs, self.features), turned=True), *bias
+
+    def untrained(self) -> nn.Module:
+        return nn.Linear(self.features, self.outputs, bias=self.intercept)
 
 
 def _unlabelled(features: Tensor) -> Batch:

@@ -20,6 +20,7 @@ from tacit.models.layers_capture import Capture, layer_parameters
 from tacit.models.layers_chain import LayerChain
 from tacit.models.losses import CrossEntropy, ScoreLoss, Squared
 from tacit.models.model import check_point
+from tacit.models.named import Stored
 from tacit.models.penalty import Penalty
 from tacit.models.record_loss import RecordLoss
 from tacit.models.shares import LayeredGradients
@@ -102,8 +103,11 @@ class ModuleModel:
             return None
         return parts[0], replace(self, module=parts[1], start=self.start or self.init, trainable="all")
 
-    def copied(self) -> nn.Module:
-        """A copy of the module."""
+    @property
+    def stored(self) -> tuple[Stored, ...]:
+        return tuple(Stored(name, tuple(shape)) for name, shape in self.shapes.items())
+
+    def untrained(self) -> nn.Module:
         return copy.deepcopy(self.module)
 
     def _named(self) -> tuple[RecordLoss, ScoreLoss | None]:

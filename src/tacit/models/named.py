@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 from tacit.errors import DataError
-from tacit.models.linear import LinearModel
 from tacit.models.model import Model
-from tacit.models.module import ModuleModel
-from tacit.models.network import SigmoidNetwork
-from tacit.models.persons import PersonModel
 
 
 @dataclass(frozen=True)
-class _Layer:
+class Stored:
     """A part of a flat vector: its name and shape; PyTorch keeps weights as (outputs, inputs)."""
 
     name: str
@@ -26,22 +23,23 @@ class _Layer:
     """whether the flat vector has it as (inputs, outputs)"""
 
 
-def _layers(model: Model) -> list[_Layer]:
-    if isinstance(model, PersonModel):
-        return _layers(model.rows)
-    if isinstance(model, LinearModel):
-        bias = [_Layer("bias", (model.outputs,))] if model.intercept else []
-        return [_Layer("weight", (model.outputs, model.features), turned=True), *bias]
-    if isinstance(model, SigmoidNetwork):
-        return [
-            _Layer("0.weight", (model.hidden, model.features), turned=True),
-            _Layer("0.bias", (model.hidden,)),
-            _Layer("2.weight", (model.classes, model.hidden), turned=True),
-            _Layer("2.bias", (model.classes,)),
-        ]
-    if isinstance(model, ModuleModel):
-        return [_Layer(name, tuple(shape)) for name, shape in model.shapes.items()]
-    return [_Layer("parameters", (model.dim,))]
+@runtime_checkable
+class Exportable(Protocol):
+    """A model that is a function of one row's features. Others are stored as one vector, and not exported."""
+
+    @property
+    def stored(self) -> Sequence[Stored]:
+        """The parts of its point, in their order."""
+        ...
+
+    def untrained(self) -> nn.Module:
+        """An ordinary PyTorch module, features to scores, whose parameters have the names of these parts."""
+        ...
+
+
+def stored_parts(model: Model) -> Sequence[Stored]:
+    """The parts of a model's point: one, if the model does not name any."""
+    return model.stored if isinstance(model, Exportable) else [Stored("parameters", (model.dim,))]
 
 
 def named_parameters(model: Model, point: Tensor) -> dict[str, Tensor]:
@@ -52,39 +50,34 @@ def named_parameters(model: Model, point: Tensor) -> dict[str, Tensor]:
     >>> {name: tensor.tolist() for name, tensor in named.items()}
     {'weight': [[1.0, 2.0]], 'bias': [3.0]}
     """
-    layers = _layers(model)
-    parts = point.split([torch.Size(layer.shape).numel() for layer in layers])
+    parts = stored_parts(model)
+    values = point.split([torch.Size(part.shape).numel() for part in parts])
     return {
-        layer.name: part.reshape(layer.shape[::-1]).T.contiguous() if layer.turned else part.reshape(layer.shape)
-        for layer, part in zip(layers, parts, strict=True)
+        part.name: value.reshape(part.shape[::-1]).T.contiguous() if part.turned else value.reshape(part.shape)
+        for part, value in zip(parts, values, strict=True)
     }
 
 
 def flat_parameters(model: Model, named: Mapping[str, Tensor]) -> Tensor:
     """The inverse of `named_parameters`; other names or shapes are refused."""
-    layers = _layers(model)
-    shapes = {layer.name: layer.shape for layer in layers}
+    parts = stored_parts(model)
+    shapes = {part.name: part.shape for part in parts}
     found = {name: tuple(tensor.shape) for name, tensor in named.items()}
     if found != shapes:
         raise DataError(f"the tensors {found} are not those of the model, {shapes}")
-    parts = [named[layer.name].T if layer.turned else named[layer.name] for layer in layers]
-    return torch.cat([part.reshape(-1) for part in parts])
+    values = [named[part.name].T if part.turned else named[part.name] for part in parts]
+    return torch.cat([value.reshape(-1) for value in values])
+
+
+def untrained_module(model: Model) -> nn.Module:
+    """An ordinary PyTorch module for a model; refused for a model that is no function of a row's features."""
+    if not isinstance(model, Exportable):
+        raise DataError(f"a {type(model).__name__} is no function of a row's features: it cannot be exported")
+    return model.untrained()
 
 
 def plain_module(model: Model, point: Tensor) -> nn.Module:
     """The trained model as an ordinary PyTorch module: features to scores."""
-    if isinstance(model, PersonModel):
-        return plain_module(model.rows, point)
-    module: nn.Module
-    if isinstance(model, LinearModel):
-        module = nn.Linear(model.features, model.outputs, bias=model.intercept)
-    elif isinstance(model, SigmoidNetwork):
-        first, second = nn.Linear(model.features, model.hidden), nn.Linear(model.hidden, model.classes)
-        module = nn.Sequential(first, nn.Sigmoid(), second)
-    elif isinstance(model, ModuleModel):
-        module = model.copied()
-    else:
-        raise DataError(f"a {type(model).__name__} is no function of a row's features: it cannot be exported")
-    module = module.to(point.dtype)
+    module = untrained_module(model).to(point.dtype)
     module.load_state_dict({**module.state_dict(), **named_parameters(model, point)})
     return module.eval().requires_grad_(False)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tacit.errors import count
 from tacit.federation import Batch
@@ -14,6 +14,7 @@ from tacit.models.gradients import affine
 from tacit.models.linear import _unlabelled
 from tacit.models.losses import CrossEntropy, ScoreLoss
 from tacit.models.model import check_point, flat_features, glorot
+from tacit.models.named import Stored
 from tacit.models.penalty import Penalty
 from tacit.models.shares import LayeredGradients, linear_shares
 
@@ -98,3 +99,16 @@ class SigmoidNetwork:
 
     def metric(self, point: Tensor, batch: Batch) -> float:
         return float(self.loss.metric(self._forward(point, batch)[1], batch.targets))
+
+    @property
+    def stored(self) -> tuple[Stored, ...]:
+        return (
+            Stored("0.weight", (self.hidden, self.features), turned=True),
+            Stored("0.bias", (self.hidden,)),
+            Stored("2.weight", (self.classes, self.hidden), turned=True),
+            Stored("2.bias", (self.classes,)),
+        )
+
+    def untrained(self) -> nn.Module:
+        first, second = nn.Linear(self.features, self.hidden), nn.Linear(self.hidden, self.classes)
+        return nn.Sequential(first, nn.Sigmoid(), second)

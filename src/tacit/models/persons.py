@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tacit.federation import Batch
 from tacit.models.gradients import sums_by_client
 from tacit.models.model import Model
+from tacit.models.named import Stored, stored_parts, untrained_module
 from tacit.models.penalty import Penalty
 from tacit.models.shares import LayeredGradients
 
@@ -65,6 +67,13 @@ class PersonModel:
         rows, _ = self.unbundled(batch)
         return self.rows.metric(point, Batch(rows.features, rows.targets, torch.tensor([rows.records])))
 
+    @property
+    def stored(self) -> Sequence[Stored]:
+        return stored_parts(self.rows)
+
+    def untrained(self) -> nn.Module:
+        return untrained_module(self.rows)
+
     def unbundled(self, batch: Batch) -> tuple[Batch, Tensor]:
         """The rows in use, as a batch in which every person is a client, and the share of each row."""
         shares = batch.features[..., -1]
@@ -77,3 +86,8 @@ class PersonModel:
     def _points(point: Tensor, batch: Batch) -> Tensor:
         """The point of each person, if clients have their own."""
         return point if point.dim() == 1 else point[batch.owners()]
+
+
+def model_of_rows(model: Model) -> Model:
+    """The model of single rows, also where a record is a person with several."""
+    return model.rows if isinstance(model, PersonModel) else model

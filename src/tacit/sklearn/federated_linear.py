@@ -23,7 +23,7 @@ from tacit.errors import count, unknown_name
 from tacit.federation import Federation
 from tacit.models.linear import LinearModel
 from tacit.models.model import Model
-from tacit.models.persons import PersonModel
+from tacit.models.persons import model_of_rows
 from tacit.models.registry import build_model, default_model
 from tacit.server.accelerated import Stage
 from tacit.sklearn.federated import Federated
@@ -136,6 +136,6 @@ class FederatedLinear(Federated):
 
 def _of_rows(model: Model) -> LinearModel:
     """The linear model of a row, also where a record is a person with several."""
-    linear = model.rows if isinstance(model, PersonModel) else model
+    linear = model_of_rows(model)
     assert isinstance(linear, LinearModel)
     return linear
