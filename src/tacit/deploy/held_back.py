@@ -76,7 +76,7 @@ class JobEvaluation:
 
     @classmethod
     def of(cls, job: Job) -> JobEvaluation | None:
-        """That of a job, or None; refused if its cost cannot be stated."""
+        """The evaluation of a job, or None; refused if its cost cannot be stated."""
         recipe = job.recipe
         if not recipe.evaluation_settings:
             return None

@@ -87,7 +87,7 @@ class JobRanges:
 
     @classmethod
     def of(cls, job: Job) -> JobRanges | None:
-        """Those of a job, or None if it leaves none open; refused if their cost cannot be stated."""
+        """The open ranges of a job, or None; refused if the cost of learning them cannot be stated."""
         schema, recipe = job.schema, job.recipe
         if schema is None or not schema.open:
             return None

@@ -174,7 +174,7 @@ class Division:
         return torch.searchsorted(self.group_of_client, torch.tensor(self._first_groups)).tolist()
 
     def own(self, clients: Tensor) -> list[Tensor]:
-        """Those of the clients that belong to this process, in one part for each of its groups."""
+        """The clients that belong to this process, in one part for each of its groups."""
         if self.group_of_client is None:
             return [clients]
         group, first = self.group_of_client[clients], self._first_groups

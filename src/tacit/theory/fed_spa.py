@@ -27,7 +27,7 @@ on average, so E||x_k||^2 <= (2 h^2/p)(k^2 G^2 + k d s^2) and the sum over k < t
 Let u be the mean message of the round and e = E u + h tau grad f. The masked gradient at the round's point is
 unbiased because the mask is fresh there, so e only has differences of gradients: e = -(h/n) sum_i sum_k E[M
 X_ik]/p with M the mask and ||X_ik|| <= L ||x_k||. By Cauchy-Schwarz (E[m x]/p)^2 <= E[m x^2]/p for each
-coordinate, whence ||e||^2 <= (h^2 tau L^2/p) W. Agents are independent, and one agent's message has a square of
+coordinate, so ||e||^2 <= (h^2 tau L^2/p) W. Agents are independent, and one agent's message has a square of
 at most (2 h^2/p)(tau^2 G^2 + tau d s^2), so E||u||^2 <= 2 h^2 tau^2 ||grad f||^2 + 2 ||e||^2 + (2 h^2/(n
 p))(tau^2 G^2 + tau d s^2); sampling agents without replacement only changes what n is.
 

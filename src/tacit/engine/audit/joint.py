@@ -77,13 +77,13 @@ class JointStage:
 
     @property
     def direction(self) -> Array:
-        """That of the game."""
+        """The direction of the game, filled up with zeros."""
         longest = max(len(stage.direction) for stage in self.stages)
         return np.pad(self.game.direction, (0, longest - len(self.game.direction)))
 
     @property
     def tactics(self) -> tuple[Tactic, ...]:
-        """Those of all parts."""
+        """The tactics of all parts, each once."""
         every = (tactic for stage in self.stages for tactic in stage.tactics)
         return tuple(dict.fromkeys(every))
 
@@ -114,7 +114,7 @@ class JointStage:
 
     @property
     def expected_draws(self) -> Draws | None:
-        """Those of the game, in its rounds."""
+        """The expected draws of the game, in its rounds."""
         expected = self.game.expected_draws
         return None if expected is None else replace(expected, rounds=self.game.rounds)
 
