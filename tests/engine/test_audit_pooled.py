@@ -11,7 +11,7 @@ from tests.engine.audited import ALGORITHMS, Audited, promises, sgd
 from tacit.algorithms.secure_sum import SecureSum, secured
 from tacit.client.sampling import Poisson
 from tacit.client.span import SpanUpdates
-from tacit.engine import pooled
+from tacit.engine import round as rounds
 from tacit.engine.audit import audit_recipe
 from tacit.engine.audit import pooled as games
 from tacit.engine.audit.measured import measured
@@ -55,7 +55,7 @@ def test_a_correct_sum_passes_and_records_reach_as_far_as_the_event_says(
 ) -> None:
     stage = game(name)
     if stage.linear:  # The quick way: no message is written out.
-        for module in (pooled, games):
+        for module in (rounds, games):
             monkeypatch.setattr(module, "client_round", None)
     noise, *others = measured(stage, 0)
     assert not noise.violated
@@ -113,7 +113,7 @@ def test_sabotage_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_audit_plays_the_code_of_the_simulator() -> None:
-    """The very functions: sabotage of the module that the simulator imports is sabotage of the game."""
+    """The same functions: sabotage of the module that the simulator imports is sabotage of the game."""
     from tacit.engine import simulation
 
     for name in ("add_messages", "pooled_std", "with_pooled_noise", "sent_as_they_are"):

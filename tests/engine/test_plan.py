@@ -84,7 +84,7 @@ def test_only_plans_go_through_the_door() -> None:
     assert _calls("Plan") == {"engine/plan.py": 1}
     assert _calls("least_noise").keys() == {"algorithms/calibrate.py", "algorithms/hybrid.py"}
     games = {"engine/audit/game.py", "engine/audit/pooled.py"}
-    noisy = {"engine/pooled.py", "engine/round.py", "deploy/computation.py"} | games
+    noisy = {"engine/round.py", "deploy/computation.py"} | games
     assert {place for place in _calls("client_round") if not place.startswith("bench/")} == noisy
     assert _calls("add_messages").keys() == {"engine/simulation.py", "engine/audit/pooled.py"}
 

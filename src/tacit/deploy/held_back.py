@@ -23,12 +23,13 @@ from torch import Tensor
 from tacit.algorithms.secure_sum import SecureSum
 from tacit.deploy.evaluation_sum import OpenedEvaluation
 from tacit.engine.choices import secure_sum_of
-from tacit.engine.evaluation import coins_of, hold_back, scoring_of, settings_of, split_strictest
+from tacit.engine.evaluation import coins_of, hold_back, scoring_of, settings_of
 from tacit.errors import RequestError
 from tacit.federation import Federation
 from tacit.models.model import Model
 from tacit.noise.additive import build_noise, check_size
 from tacit.privacy import Target, Unit
+from tacit.side.budget import split_target
 from tacit.side.evaluation import (
     evaluation_messages,
     evaluation_release,
@@ -83,7 +84,7 @@ class JobEvaluation:
         if job.unit is not Unit.RECORD or recipe.client_epsilon is not None:
             raise RequestError("an evaluation is accounted per record, not per site: leave out [evaluation]")
         asked = settings_of(recipe)
-        target = split_strictest([job.target(site) for site in job.sites], asked)
+        target = split_target([job.target(site) for site in job.sites], float(asked["epsilon_share"]))
         return cls(
             scoring_of(asked, job.classes, job.schema),
             asked["held_back"],

@@ -19,7 +19,6 @@ from tacit.errors import DataError, RequestError, positive
 from tacit.federation import Federation
 from tacit.models.model import Model
 from tacit.noise.randomness import Purpose, Randomness
-from tacit.privacy import Target
 from tacit.side import SideRelease, clip_norm_from_quantile, split_target
 
 LOWEST, HIGHEST = 1e-3, 1e3
@@ -69,10 +68,9 @@ def _private_norm(
             f"bound_from = 'quantile:{share}' is only for simulations: with noise = {recipe.noise!r} every plan "
             "would make another release. Release the statistic once (tacit.side) and give clip_norm"
         )
-    targets = [privacy] if isinstance(privacy, Target) else [t for t in privacy if isinstance(t, Target)]
-    strictest = Target(min(t.epsilon for t in targets), min(t.delta for t in targets), targets[0].adjacency)
+    assert not isinstance(privacy, str), "only a promise can be shared"
     try:
-        target = split_target(strictest, float(share))
+        target = split_target(privacy, float(share))
     except ValueError as error:
         raise RequestError(f"bound_from = 'quantile:{share}': the share must be between 0 and 1") from error
     # The name is part of the noise's address: another stream makes another release.

@@ -19,7 +19,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -162,15 +161,8 @@ def plan_evaluation(
         raise RequestError(
             f"no accountant can add an evaluation to the coins of {recipe.algorithm!r}: leave out [evaluation]"
         )
-    targets = [privacy] if isinstance(privacy, Target) else list(privacy)
     trust = algorithm.trust if isinstance(algorithm.trust, SecureSum) else None
-    return PlannedEvaluation(held, scoring, split_strictest(targets, asked), trust)
-
-
-def split_strictest(targets: Sequence[Target], asked: dict[str, Any]) -> Target:
-    """What the evaluation may cost alone: its share of the strictest of these targets."""
-    strictest = Target(min(t.epsilon for t in targets), min(t.delta for t in targets), targets[0].adjacency)
-    return split_target(strictest, float(asked["epsilon_share"]))
+    return PlannedEvaluation(held, scoring, split_target(privacy, float(asked["epsilon_share"])), trust)
 
 
 def coins_of(recipe: Recipe) -> int:

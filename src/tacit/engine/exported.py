@@ -23,7 +23,7 @@ from tacit.data.schema.values import table_values
 from tacit.errors import RequestError
 from tacit.models.linear import LinearModel
 from tacit.models.losses import CrossEntropy, Logistic, Squared
-from tacit.models.named import plain_module
+from tacit.models.named import named_parameters, plain_module
 from tacit.models.trainable import RecordByRecord
 
 if TYPE_CHECKING:
@@ -181,9 +181,8 @@ def as_sklearn(run: LoadedRun) -> Pipeline:
         raise RequestError(f"scikit-learn has no counterpart of {run.trained.features_by.spec!r}; use to_torch")
     if not isinstance(model, LinearModel) or type(model.loss) not in (Logistic, CrossEntropy, Squared):
         raise RequestError(f"scikit-learn has no counterpart of model {run.card.model!r}; use to_torch")
-    size = model.features * model.outputs
-    weights = run.double.parameters[:size].reshape(model.features, model.outputs).T.numpy().copy()
-    bias = run.double.parameters[size:].numpy().copy() if model.intercept else np.zeros(model.outputs)
+    named = named_parameters(model, run.double.parameters)
+    weights, bias = named["weight"].numpy(), named.get("bias", torch.zeros(model.outputs)).numpy()
     fitted: Any
     if run.classes is None:
         half, middle = (schema.target.half, schema.target.centre) if schema is not None else (1.0, 0.0)

@@ -25,6 +25,7 @@ from tacit.federation import Batch
 from tacit.models.linear import LinearModel
 from tacit.models.model import Model
 from tacit.models.module import ModuleModel
+from tacit.models.named import named_parameters
 
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
@@ -140,14 +141,9 @@ class LoadedRun:
         model = self.trained.model
         if not isinstance(model, LinearModel):
             raise RequestError(f"model {self.card.model!r} is not linear, so it has no coefficients")
-        size = model.features * model.outputs
-        point = self.double.parameters
-        weights, bias = (
-            point[:size].reshape(model.features, model.outputs).numpy().copy(),
-            np.zeros(model.outputs),
-        )
-        if model.intercept:
-            bias = point[size:].numpy().copy()
+        named = named_parameters(model, self.double.parameters)
+        weights = named["weight"].numpy().T.copy()
+        bias = named["bias"].numpy().copy() if model.intercept else np.zeros(model.outputs)
         names: list[str] = [f"feature {k}" for k in range(model.features)]
         units = [""] * model.features
         if self.schema is not None:

@@ -27,21 +27,17 @@ SHARP = 150.0
 
 @dataclass(frozen=True)
 class Outlook:
-    """What public numbers say about a run before it starts.
-
-    Parameters
-    ----------
-    signal_to_noise : the length of the longest possible mean of all directions, over that of their noise.
-    verdict : "clear", "fair" (the noise may hide rare classes and small effects), "noisy" (it costs accuracy) or
-        "hidden" (it hides everything).
-    sentence : the verdict in words, with what would have to change.
-    with_sums : the ratio if the server saw only sums of messages; None if it does so already, or cannot.
-    """
+    """What public numbers say about a run before it starts."""
 
     signal_to_noise: float
+    """the length of the longest possible mean of all directions, divided by that of their noise"""
     verdict: str
+    """"clear", "fair" (noise may hide rare classes and small effects), "noisy" (it costs accuracy) or "hidden"
+    (it hides everything)"""
     sentence: str
+    """the verdict in words, with what would have to change"""
     with_sums: float | None = None
+    """the ratio if the server saw only sums of messages; None if it does so already, or cannot"""
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data for JSON."""

@@ -61,9 +61,7 @@ def learner(recipe: Recipe, *, once: bool = False) -> Learn:
 def ranges_target(privacy: Privacy) -> Target:
     """What learning all open ranges may cost alone: a share of the strictest of these targets."""
     assert not isinstance(privacy, str), "only a promise can be shared"
-    targets = [privacy] if isinstance(privacy, Target) else list(privacy)
-    strictest = Target(min(t.epsilon for t in targets), min(t.delta for t in targets), targets[0].adjacency)
-    return split_target(strictest, SHARE)
+    return split_target(privacy, SHARE)
 
 
 def open_limits(recipe: Recipe, federation: Federation) -> tuple[Limits, ...]:
