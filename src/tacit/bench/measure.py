@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from tacit.engine.threads import suitable_threads
+
 LEAST_SECONDS = 0.05
 """Shorter runs are repeated within one measurement, so that the clock's resolution does not matter."""
 
@@ -89,12 +91,8 @@ def _once(run: Callable[[], object], times: int = 1) -> tuple[float, float]:
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Restricts PyTorch to one thread; all contenders are measured this way."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with suitable_threads(0):
         yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def machine() -> dict[str, Any]:

@@ -68,4 +68,4 @@ class BoundedModel:
         now, old = (self.model.gradients(at.to(self.precision), batch) for at in (point, past))
         if not isinstance(self.bound, Scaling):
             return WrittenDifferences(now, old, self.bound)
-        return ScaledDifferences(now, self.bound.scales(now), old, self.bound.scales(old))
+        return ScaledDifferences(now, old, self.bound.scales(now), self.bound.scales(old))

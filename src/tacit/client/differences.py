@@ -25,13 +25,9 @@ from tacit.models.shares import LayeredGradients, OuterShare, Share
 
 
 @dataclass(frozen=True)
-class ScaledDifferences:
-    """s_j g_j - t_j h_j: gradients at two points, each with the scale that bounds it."""
-
+class _OfTwoPoints:
     now: Gradients
-    now_scales: Tensor
     past: Gradients
-    past_scales: Tensor
 
     @property
     def dim(self) -> int:
@@ -40,6 +36,14 @@ class ScaledDifferences:
     @property
     def counts(self) -> Tensor:
         return self.now.counts
+
+
+@dataclass(frozen=True)
+class ScaledDifferences(_OfTwoPoints):
+    """s_j g_j - t_j h_j: gradients at two points, each with the scale that bounds it."""
+
+    now_scales: Tensor
+    past_scales: Tensor
 
     def norms(self) -> Tensor:
         """The norm of each difference, share by share: from inner products if possible, otherwise from rows."""
@@ -83,20 +87,10 @@ class ScaledDifferences:
 
 
 @dataclass(frozen=True)
-class WrittenDifferences(RowGradients):
+class WrittenDifferences(_OfTwoPoints, RowGradients):
     """Differences of gradients under a bound that does more than scale them; always written out."""
 
-    now: Gradients
-    past: Gradients
     bound: Bound
-
-    @property
-    def dim(self) -> int:
-        return self.now.dim
-
-    @property
-    def counts(self) -> Tensor:
-        return self.now.counts
 
     def rows(self, start: int, stop: int) -> Tensor:
         """The differences of some records, each gradient bounded first."""

@@ -112,14 +112,6 @@ def _as_batch_sizes(batch: float, sizes: Tensor) -> Tensor:
     return sizes * batch if batch < 1 else sizes.clamp(max=float(batch))
 
 
-def _whole_batch_sizes(batch: float, sizes: Tensor) -> Tensor:
-    return _as_batch_sizes(batch, sizes).round().clamp(min=1)
-
-
-def _sample_size(sampling: Sampling, size: int) -> int:
-    return int(sampling.batch_sizes(torch.tensor([size]))[0])
-
-
 def _check_batch(batch: float) -> None:
     if not math.isfinite(batch) or not (0 < batch < 1 or (batch >= 1 and batch == int(batch))):
         raise RequestError(
@@ -204,14 +196,30 @@ class Poisson(_EveryRound):
 
 
 @dataclass(frozen=True)
-class FixedSize(_EveryRound):
-    """Exactly `batch` records: a uniformly random subset, or `batch` independent draws with replacement."""
+class _WholeBatches:
+    """A scheme whose batches have a fixed number of records."""
 
     batch: float
-    replacement: bool
 
     def __post_init__(self) -> None:
         _check_batch(self.batch)
+
+    def batch_sizes(self, sizes: Tensor) -> Tensor:
+        return _as_batch_sizes(self.batch, sizes).round().clamp(min=1)
+
+    def rate(self, size: int) -> float:
+        """The share of the records in a batch, b / m."""
+        return self._sample_size(size) / size
+
+    def _sample_size(self, size: int) -> int:
+        return int(self.batch_sizes(torch.tensor([size]))[0])
+
+
+@dataclass(frozen=True)
+class FixedSize(_EveryRound, _WholeBatches):
+    """Exactly `batch` records: a uniformly random subset, or `batch` independent draws with replacement."""
+
+    replacement: bool
 
     @property
     def name(self) -> str:
@@ -220,13 +228,6 @@ class FixedSize(_EveryRound):
     @property
     def exact(self) -> bool:
         return not self.replacement
-
-    def batch_sizes(self, sizes: Tensor) -> Tensor:
-        return _whole_batch_sizes(self.batch, sizes)
-
-    def rate(self, size: int) -> float:
-        """The share of the records in a batch, b / m."""
-        return _sample_size(self, size) / size
 
     def draw(self, cohort: Cohort) -> Drawn:
         """For each client, a random subset or independent draws (a record drawn twice counts twice)."""
@@ -240,7 +241,7 @@ class FixedSize(_EveryRound):
 
     def event(self, size: int, noise_multiplier: float, rounds: int, reach: Reach = ONE) -> dp_event.DpEvent:
         """The Gaussian mechanism, `rounds` times, on a sample of fixed size (or on all records)."""
-        sample = _sample_size(self, size)
+        sample = self._sample_size(size)
         if sample == size and not self.replacement:
             return Full().event(size, noise_multiplier, rounds, reach)
         if reach.always:
@@ -260,27 +261,16 @@ WithReplacement = partial(FixedSize, replacement=True)
 
 
 @dataclass(frozen=True)
-class OnePass:
+class OnePass(_WholeBatches):
     """Disjoint batches in random order: a record is used in at most one step (ISRL-DP, Lowy & Razaviyayn 2023).
 
     The order is drawn once for the whole run and does not depend on the records, so a record's whole cost is one
     Gaussian release, however many rounds there are (docs/privacy.md, Fact E).
     """
 
-    batch: float
     name: str = "one-pass"
     exact: ClassVar[bool] = True
     once: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        _check_batch(self.batch)
-
-    def batch_sizes(self, sizes: Tensor) -> Tensor:
-        return _whole_batch_sizes(self.batch, sizes)
-
-    def rate(self, size: int) -> float:
-        """The share of the records in a batch, b / m."""
-        return _sample_size(self, size) / size
 
     def draw(self, cohort: Cohort) -> Drawn:
         """The slice of each client's random order that belongs to this step of this round."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tacit.compress.wire import Format
 from tacit.errors import DivergedError, RequestError
 
 
@@ -84,6 +86,29 @@ class Compressor(Protocol):
 
     def spec(self) -> str:
         """The compressor as text that `parse_compressor` can read."""
+
+
+class WrittenCompressor(ABC):
+    """What compressors of the wire format have in common."""
+
+    unbiased = True
+
+    @abstractmethod
+    def format(self, dim: int) -> Format:
+        """The wire format of its messages."""
+
+    @abstractmethod
+    def compress(self, rows: Tensor, generators: Sequence[np.random.Generator]) -> Packets:
+        """C(x_i) for each row x_i."""
+
+    def message_bytes(self, dim: int) -> int:
+        return self.format(dim).message_bytes
+
+    def compress_difference(
+        self, rows: Tensor, memory: Tensor, clients: Tensor, generators: Sequence[np.random.Generator]
+    ) -> Packets:
+        """C(x_i - m_i) for every row, where m_i is row `clients[i]` of `memory`."""
+        return self.compress(rows - memory[clients], generators)
 
 
 def biased_error(spec: str) -> RequestError:

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tacit.compress.compressor import Packets, check_rows
+from tacit.compress.compressor import Packets, WrittenCompressor, check_rows
 from tacit.compress.wire import Format
 from tacit.errors import count
 
@@ -28,13 +28,12 @@ class Quantised(Protocol):
         """The bytes of each row, (clients, payload_bytes(n))."""
 
 
-class Quantiser(ABC):
+class Quantiser(WrittenCompressor):
     """A compressor that keeps every coordinate and rounds its value.
 
     A subclass defines how values are rounded, written and read; this class does the rest.
     """
 
-    unbiased = True
     codec: int
     """The number of this kind in the wire format: never reuse one."""
 
@@ -72,18 +71,9 @@ class Quantiser(ABC):
         """All of them."""
         return dim
 
-    def message_bytes(self, dim: int) -> int:
-        return self.format(dim).message_bytes
-
     def compress(self, rows: Tensor, generators: Sequence[np.random.Generator]) -> Packets:
         check_rows(rows, generators)
         return DensePackets(self.format(rows.shape[1]), self.quantise(rows, generators))
-
-    def compress_difference(
-        self, rows: Tensor, memory: Tensor, clients: Tensor, generators: Sequence[np.random.Generator]
-    ) -> Packets:
-        """C(x_i - m_i) for every row, where m_i is row `clients[i]` of `memory`."""
-        return self.compress(rows - memory[clients], generators)
 
     def decode(self, messages: Sequence[bytes], dim: int) -> Packets:
         """The vectors in messages from untrusted senders; raises `MessageError` for an invalid message."""

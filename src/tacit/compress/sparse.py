@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tacit.compress.compressor import Packets, check_finite, check_rows
+from tacit.compress.compressor import Packets, WrittenCompressor, check_finite, check_rows
 from tacit.compress.indices import rand_k_indices
 from tacit.compress.quantiser import CodedPackets, Quantiser
 from tacit.compress.wire import Format
@@ -21,10 +21,8 @@ _SPARSE_CODEC = 16
 _SEED_BYTES = 8
 
 
-class Sparsifier(ABC):
+class Sparsifier(WrittenCompressor):
     """A compressor that keeps k coordinates, times d/k, and writes their values with a quantiser."""
-
-    unbiased = True
 
     @property
     @abstractmethod
@@ -48,9 +46,6 @@ class Sparsifier(ABC):
         kept, values_as = self.kept(dim), self.values_as
         body_bytes = _SEED_BYTES + values_as.payload_bytes(kept)
         return Format(_SPARSE_CODEC + values_as.codec, values_as.wire_levels, int(dim), kept, body_bytes)
-
-    def message_bytes(self, dim: int) -> int:
-        return self.format(dim).message_bytes
 
     def compress(self, rows: Tensor, generators: Sequence[np.random.Generator]) -> Packets:
         check_rows(rows, generators)

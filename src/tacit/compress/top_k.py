@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tacit.compress.compressor import Packets, biased_error, check_rows
+from tacit.compress.compressor import Packets, WrittenCompressor, biased_error, check_rows
 from tacit.compress.identity import Identity
 from tacit.compress.kept import KeptCoordinates
 from tacit.compress.positions import encode_positions, positions_bytes, read_positions
@@ -22,7 +22,7 @@ _CODEC = 33
 
 
 @dataclass(frozen=True, kw_only=True)
-class TopK(KeptCoordinates):
+class TopK(KeptCoordinates, WrittenCompressor):
     """Sends the k coordinates of largest absolute value, unchanged: ||C(x) - x||^2 <= (1 - k/d) ||x||^2.
 
     It is biased: E C(x) is not x. So theorems about unbiased compressors, such as those of SoteriaFL (Li et al.
@@ -49,21 +49,12 @@ class TopK(KeptCoordinates):
         kept = self.kept(dim)
         return Format(_CODEC, 0, int(dim), kept, positions_bytes(int(dim), kept) + 4 * kept)
 
-    def message_bytes(self, dim: int) -> int:
-        return self.format(dim).message_bytes
-
     def compress(self, rows: Tensor, generators: Sequence[np.random.Generator]) -> Packets:
         check_rows(rows, generators)
         format = self.format(rows.shape[1])
         indices = rows.abs().topk(format.kept, dim=1, sorted=False).indices.sort(dim=1).values.cpu()
         values = Identity().quantise(rows.cpu().gather(1, indices), generators)
         return SparsePackets(format, values, Listed.of(indices, format.dim))
-
-    def compress_difference(
-        self, rows: Tensor, memory: Tensor, clients: Tensor, generators: Sequence[np.random.Generator]
-    ) -> Packets:
-        """C(x_i - m_i) for every row, m_i = `memory[clients[i]]`."""
-        return self.compress(rows - memory[clients], generators)
 
     def decode(self, messages: Sequence[bytes], dim: int) -> Packets:
         """The vectors in messages from untrusted senders; raises `MessageError` for an invalid message."""

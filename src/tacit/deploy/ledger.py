@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.deploy.ledger_account import FIRST_HASH, FORMAT, WAY_OUT, Account, checked
+from tacit.engine.files import sync_directory
 from tacit.errors import DataError, TacitError
 
 _VERSION = 2
@@ -164,11 +165,7 @@ def _create(path: Path) -> None:
         # Linked, because a rename would replace a ledger that another process has created meanwhile.
         with contextlib.suppress(FileExistsError):
             os.link(new, path)
-    handle = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync_directory(path.parent)
 
 
 def _check_version(connection: sqlite3.Connection, path: Path) -> None:

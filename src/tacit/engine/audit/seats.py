@@ -89,8 +89,14 @@ class Seat(Protocol):
         ...
 
 
+class _NothingHidden:
+    def hide(self, views: Array, generator: np.random.Generator) -> Array:
+        """The views as they are: what the adversary must not know is not in them."""
+        return views
+
+
 @dataclass(frozen=True)
-class OneClient:
+class OneClient(_NothingHidden):
     """Sees all messages and who sent them; only those of the canary's client matter.
 
     With a `crowd`, the client takes part by the crowd's coins, and adds its share of the noise.
@@ -137,13 +143,9 @@ class OneClient:
         seen[who.positions] = rows
         return seen * torch.from_numpy(who.weights).to(rows.dtype)[:, None]
 
-    def hide(self, views: Array, generator: np.random.Generator) -> Array:
-        """The views as they are: nothing is hidden."""
-        return views
-
 
 @dataclass(frozen=True)
-class Sums:
+class Sums(_NothingHidden):
     """Sees the sum of each round and no message; `known` says whether it knows who takes part.
 
     The sum is made as in the engine: the algorithm's own coins choose the cohort, every member adds its share of
@@ -202,10 +204,6 @@ class Sums:
         if self.known:
             sums[torch.from_numpy(~who.canary)] = torch.nan
         return sums
-
-    def hide(self, views: Array, generator: np.random.Generator) -> Array:
-        """The views as they are: a sum already hides the messages."""
-        return views
 
 
 @dataclass(frozen=True)
