@@ -130,11 +130,6 @@ def test_dirichlet_proportions_have_the_right_spread() -> None:
     assert shares.var() == pytest.approx(expected, rel=0.1)
 
 
-def test_dirichlet_minimum() -> None:
-    parts = dirichlet(LABELS, 10, rng(1), alpha=0.5, min_partition_size=25)
-    assert min(len(part) for part in parts) >= 25
-
-
 def test_digit_pairs_hold_one_odd_and_one_even_digit() -> None:
     parts = parse_partition("digit-pairs").split(LABELS, 25, rng())
     pairs = [tuple(sorted(set(LABELS[part]), key=lambda digit: digit % 2)) for part in parts]

@@ -65,9 +65,9 @@ def cohort_row(clients: int) -> tuple[Timing, dict[str, Any]]:
     }
 
 
-def message_timings(dim: int, fraction: float = 0.05) -> tuple[Timing, ...]:
+def message_timings(dim: int) -> tuple[Timing, ...]:
     """Times copying k values and drawing k normals; encoding a vector; decoding the message."""
-    compressor = RandK(fraction=fraction)
+    compressor = RandK(fraction=0.05)
     kept = compressor.kept(dim)
     rows = torch.rand(1, dim)
     places = torch.randperm(dim)[:kept].sort().values

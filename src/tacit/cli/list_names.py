@@ -53,7 +53,10 @@ def _groups() -> dict[str, dict[str, str]]:
         "algorithms": {name: f"{e.summary} ({e.paper}){_mark(e.private)}" for name, e in ALGORITHMS.items()},
         "models": {name: e.summary for name, e in MODELS.items()},
         "data": {
-            **{name: e.summary + ("" if e.embedded else " (from files)") for name, e in DATASETS.items()},
+            **{
+                name: f"{e.summary}; licence: {e.licence}{'' if e.embedded else '; from files'}"
+                for name, e in DATASETS.items()
+            },
             "quadratic": "one synthetic quadratic per client (DP-NormFedAvg, appendix F)",
         },
         "partitions": {p.spelling(name): p.summary for name, p in PARTITIONERS.items()},

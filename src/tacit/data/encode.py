@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +15,6 @@ import torch
 from torch import Tensor
 
 from tacit.errors import DataError, count, unknown_name
-
-if TYPE_CHECKING:
-    pass
 
 Arrays: TypeAlias = npt.ArrayLike | Tensor
 """Anything that numpy can read as an array, or a tensor."""

@@ -8,15 +8,12 @@ Datasets where it has the same partitioner.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import DataError, RequestError, count, positive
-
-if TYPE_CHECKING:
-    pass
 
 Indices: TypeAlias = list[npt.NDArray[np.int64]]
 Values: TypeAlias = npt.NDArray[Any]
@@ -34,17 +31,14 @@ def iid(targets: Values, clients: int, rng: np.random.Generator) -> Indices:
     return _cut(rng.permutation(len(targets)), clients)
 
 
-def dirichlet(
-    targets: Values, clients: int, rng: np.random.Generator, *, alpha: float, min_partition_size: int = 1
-) -> Indices:
+def dirichlet(targets: Values, clients: int, rng: np.random.Generator, *, alpha: float) -> Indices:
     """Each class is divided among the clients in proportions drawn from Dirichlet(alpha, ..., alpha).
 
     A small `alpha` gives each class to few clients, a large one spreads it evenly (Hsu et al. 2019, "Measuring
-    the effects of non-identical data distribution"). Drawn again until every client has `min_partition_size`.
+    the effects of non-identical data distribution"). Drawn again until every client has a record.
     """
     positive("dirichlet alpha", alpha)
-    count("min_partition_size", min_partition_size)
-    _check_clients("dirichlet", len(targets), clients * min_partition_size)
+    _check_clients("dirichlet", len(targets), clients)
     members = _by_class("dirichlet", targets)
     for _ in range(_DIRICHLET_ATTEMPTS):
         shares = rng.dirichlet(np.full(clients, alpha), size=len(members))
@@ -53,12 +47,12 @@ def dirichlet(
             for share, rows in zip(shares, members, strict=True)
         ]
         sizes = sum(np.diff(cut, prepend=0, append=len(rows)) for cut, rows in zip(cuts, members, strict=True))
-        if np.min(sizes) >= min_partition_size:
+        if np.min(sizes) > 0:
             parts = [np.split(rng.permutation(rows), cut) for rows, cut in zip(members, cuts, strict=True)]
             return [np.concatenate(own) for own in zip(*parts, strict=True)]
     raise RequestError(
-        f"partition dirichlet:{alpha:g} left one of {clients} clients with fewer than {min_partition_size} "
-        f"of {len(targets)} records, {_DIRICHLET_ATTEMPTS} times: use a larger alpha or fewer clients"
+        f"partition dirichlet:{alpha:g} left one of {clients} clients without any of {len(targets)} records, "
+        f"{_DIRICHLET_ATTEMPTS} times: use a larger alpha or fewer clients"
     )
 
 

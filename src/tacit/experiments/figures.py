@@ -51,14 +51,14 @@ def panels(rows: int, columns: int, *, height: float = 2.9) -> tuple[Figure, Any
     return figure, axes
 
 
-def rounds_panel(ax: Axes, curves: Curves, label: str, *, x_label: str = "communication rounds") -> None:
+def rounds_panel(ax: Axes, curves: Curves, label: str) -> None:
     """Means over the seeds on a logarithmic axis; clipping is dashed."""
     for index, (name, (x, values)) in enumerate(curves.items()):
         mean = np.array(values, dtype=float).mean(0)
         style = "--" if name.startswith("Clip") else "-"
         ax.plot(x, mean, style, color=COLOURS[index % len(COLOURS)], label=name, linewidth=1.5)
     ax.set_yscale("log")
-    ax.set_xlabel(x_label)
+    ax.set_xlabel("communication rounds")
     ax.set_ylabel(label)
     ax.legend(frameon=False, fontsize=7.5)
 

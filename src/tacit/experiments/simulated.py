@@ -25,7 +25,7 @@ from tacit.engine.workers import Result
 from tacit.errors import DivergedError, RequestError
 from tacit.federation import Federation
 from tacit.noise.randomness import Randomness
-from tacit.privacy import Adjacency, Target
+from tacit.privacy import Target
 from tacit.privacy.accountant import accounting
 from tacit.privacy.events import to_dict
 
@@ -150,7 +150,6 @@ def as_published(
     seed: int,
     noise_multiplier: BySize,
     delta: BySize,
-    adjacency: Adjacency = Adjacency.REPLACE_ONE,
 ) -> tuple[Target, ...]:
     """The epsilon that noise of these multipliers gives every client, as targets to request.
 
@@ -161,14 +160,13 @@ def as_published(
     worth: dict[int, Target] = {}
     for size in dict.fromkeys(federation.sizes.tolist()):
         event = algorithm.trust.event(algorithm.work, federation.clients, size, noise_multiplier(size), times)
-        epsilon = accounting.epsilon(event, delta(size), adjacency)
+        epsilon = accounting.epsilon(event, delta(size))
         if not math.isfinite(epsilon):
             raise RequestError(
                 f"noise_multiplier = {noise_multiplier(size):.3g} gives clients of {size} records no finite "
-                "epsilon"
-                f" at delta = {delta(size):.3g}: there is nothing to ask for"
+                f"epsilon at delta = {delta(size):.3g}: there is nothing to ask for"
             )
-        worth[size] = Target(epsilon, delta(size), adjacency)
+        worth[size] = Target(epsilon, delta(size))
     return tuple(worth[size] for size in federation.sizes.tolist())
 
 

@@ -98,9 +98,9 @@ def view(
     return View(against, unit, kind, epsilon(event, delta, kind), delta, because)
 
 
-def nothing(against: str, unit: Unit, because: str, adjacency: str = "replace-one") -> View:
+def nothing(against: str, unit: Unit, because: str) -> View:
     """No promise at all."""
-    return View(against, unit, Adjacency(adjacency), math.inf, 0.0, because)
+    return View(against, unit, Adjacency.REPLACE_ONE, math.inf, 0.0, because)
 
 
 def every_round(multiplier: float) -> DpEvent:
