@@ -1,4 +1,4 @@
-"""`python meddling.py VERB ...`: a party of tacit's that kills itself, or spoils its own messages, as told.
+"""A party of tacit's that kills itself, or spoils its own messages, as told by its environment.
 
 TACIT_TEST_DIE = "MOMENT:N" kills the process, as kill -9 does, when it reaches a moment for the N-th time; with a
 path in the place of N, when it reaches that moment and the file is there.
@@ -13,7 +13,6 @@ import contextlib
 import os
 import random
 import signal
-import sys
 import threading
 import time
 from collections import Counter
@@ -101,6 +100,7 @@ def _have_it_fail(words: str) -> None:
 
 
 def main() -> None:
+    """Run the command of `sys.argv`."""
     from tacit.cli.app import main as run
     from tacit.deploy.flare import parties
 
@@ -120,9 +120,4 @@ def main() -> None:
         parties.answering = lambda answer, home: honest(_spoiling(seed, answer), home)
     if words := os.environ.pop("TACIT_TEST_RAISE", ""):
         _have_it_fail(words)
-    sys.argv[0] = "tacit"
     run()
-
-
-if __name__ == "__main__":
-    main()
