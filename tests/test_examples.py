@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from tests.deploy.warm import warm_start
+from tests import warm
 
 from tacit.cli.app import main
 from tacit.deploy.flare import processes
@@ -34,7 +34,7 @@ def run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[[str], str]:
     """Runs a script, and every `tacit` of it in this process or a fork of one: PyTorch is imported once."""
-    monkeypatch.setattr(processes, "_start", warm_start)
+    monkeypatch.setattr(processes, "_start", warm.start)
 
     def tacit(*words: str) -> str:
         monkeypatch.setattr(sys, "argv", list(words))

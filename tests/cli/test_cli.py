@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.warm import Warm, tacit
 
 from tacit.client.sampling import SAMPLINGS
 
@@ -382,12 +383,10 @@ def test_killed_at_any_moment_it_resumes_bit_for_bit(inside: Inside, tmp_path: P
     arguments = [*SMALL[:2], "--rounds=70", *SMALL[3:], "--set=checkpoint_every=1", "--set=evaluate_every=10"]
     assert inside("run", *arguments, "--out=whole").returncode == 0
     moments, checkpoints = random.Random(0), tmp_path / "killed" / "checkpoints"
-    command = [sys.executable, "-m", "tacit", "run", *arguments, "--out=killed"]
+    command = ["run", *arguments, f"--out={tmp_path / 'killed'}"]
     for begun, first in (([], 1), (["--resume"], 30)):
-        process = subprocess.Popen(
-            [*command, *begun], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        # Somewhere in some round; never while PyTorch is still being imported.
+        process = Warm(tacit, *command, *begun, output=tmp_path / "output.txt")
+        # Somewhere in some round.
         reached = f"round-{moments.randrange(first, first + 20):08d}"
         while process.poll() is None and not any(path.name >= reached for path in checkpoints.glob("round-*")):
             time.sleep(0.01)

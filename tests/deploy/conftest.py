@@ -16,7 +16,8 @@ import torch
 from benchmarks.in_process import NO_FAULT, InProcessBackend
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from tests.deploy.warm import WarmTacit
+from tests.deploy.meddling import meddled
+from tests.warm import Warm
 
 from tacit.algorithms.registry import algorithm_entry
 from tacit.deploy.frames import Request, point_to_bytes
@@ -200,14 +201,15 @@ class RealParties:
             **{party: party_command(folder, shards.get(party))[3:] for party, folder in self.folders.items()},
             "server": ["server", str(self.folders["server"]), "--json"],
         }
-        self.running: dict[str, WarmTacit] = {}
+        self.running: dict[str, Warm] = {}
 
     def start(self, party: str, **environment: str) -> None:
         """Start a party, with orders for `meddling` in the environment, if any."""
-        self.running[party] = WarmTacit(
-            self._words[party],
-            environment={**os.environ, **environment},
+        self.running[party] = Warm(
+            meddled,
+            *self._words[party],
             output=self.folders[party] / "output.txt",
+            environment={**os.environ, **environment},
         )
 
     def kill(self, party: str) -> None:

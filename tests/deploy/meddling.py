@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from tests import warm
+
 COLLECTING = "collecting"
 """Between asking and the first answer."""
 
@@ -99,9 +101,8 @@ def _have_it_fail(words: str) -> None:
     computation.client_round = failing
 
 
-def main() -> None:
-    """Run the command of `sys.argv`."""
-    from tacit.cli.app import main as run
+def meddled(*words: str) -> None:
+    """Run the command `tacit WORDS` in this process, as told by the environment, and leave it."""
     from tacit.deploy.flare import parties
 
     if order := os.environ.pop("TACIT_TEST_DIE", ""):
@@ -120,4 +121,4 @@ def main() -> None:
         parties.answering = lambda answer, home: honest(_spoiling(seed, answer), home)
     if words := os.environ.pop("TACIT_TEST_RAISE", ""):
         _have_it_fail(words)
-    run()
+    warm.tacit(*words)
