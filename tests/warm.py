@@ -17,9 +17,9 @@ from typing import Any
 from tacit.deploy.flare import processes
 from tacit.deploy.flare.relay import SOCKET_VARIABLE
 
-_FORKS = multiprocessing.get_context("forkserver")
+FORKS = multiprocessing.get_context("forkserver")
 # What parties and runs import.
-_FORKS.set_forkserver_preload(
+FORKS.set_forkserver_preload(
     [
         "tacit.cli.app",
         "tacit.deploy.flare.parties",
@@ -44,7 +44,7 @@ class Warm:
         session: bool = False,
     ) -> None:
         told = dict(os.environ) if environment is None else environment
-        self._process = _FORKS.Process(target=_called, args=(call, arguments, str(output), told, session))
+        self._process = FORKS.Process(target=_called, args=(call, arguments, str(output), told, session))
         self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid

@@ -243,7 +243,7 @@ def test_compare_tunes_each_algorithm_and_never_runs_a_point_twice(inside: Insid
     assert summaries == {p: p.stat().st_mtime_ns for p in (tmp_path / "here").rglob("summary.json")}
 
 
-def test_the_same_comparison_finds_its_own_directory(inside: Inside, tmp_path: Path) -> None:
+def test_the_same_comparison_finds_its_own_directory(inside: Inside, tmp_path: Path, undrawn: None) -> None:
     arguments = ["compare", "--algorithm=ldp-sgd", *PLAIN, "--grid=algorithm.step=0.1,1e42", "--workers=1"]
     first, second, other = inside(*arguments), inside(*arguments), inside(*arguments, "--epsilon=1")
     assert "0 of 2 points were already there" in first.stdout
@@ -253,7 +253,7 @@ def test_the_same_comparison_finds_its_own_directory(inside: Inside, tmp_path: P
     assert len(list((tmp_path / "runs").iterdir())) == 2
 
 
-def test_what_diverged_has_a_row_without_numbers(inside: Inside) -> None:
+def test_what_diverged_has_a_row_without_numbers(inside: Inside, undrawn: None) -> None:
     arguments = [
         "compare", "--algorithm=ldp-sgd,accelerated-mb-sgd", *PLAIN, "--set=algorithm.stages=[[4, 10.0]]",
         "--set=algorithm.step=1e42", "--workers=1", "--out=here",
