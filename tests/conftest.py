@@ -20,10 +20,30 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["TACIT_CACHE"] = _ANSWERS.name
 
 
+FORKING = (
+    "test_killed_at_any_moment",
+    "test_a_killed_sweep",
+    "test_a_run_keeps_to_its_memory_limit",
+    "test_a_few_thousand_hostile_inputs",
+    "test_a_million_rows",
+    "test_several_processes_give_the_same",
+)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of real processes come first: they wait more than they compute, and one of them takes minutes."""
-    first = ("test_flare_faults", "test_examples", "test_flare")
+    """Tests of processes come first, and share the process that theirs are forks of.
+
+    They wait more than they compute. Whatever takes long in one piece comes early, so that nobody waits for it in
+    the end.
+    """
+    first = ("test_flare_faults", "test_examples", "test_flare_", "test_site", "test_together", *FORKING)
     items.sort(key=lambda item: next((k for k, name in enumerate(first) if name in item.nodeid), len(first)))
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are made, but their files stay empty, because drawing takes longer than most tests."""
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda figure, path, **how: Path(path).touch())
 
 
 @pytest.fixture(scope="session")

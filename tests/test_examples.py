@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from tests import warm
 
 from tacit.cli.app import main
+from tacit.deploy.flare import processes
 from tacit.engine.loaded import load_run
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -31,7 +33,8 @@ printf '%s\\0' end "$?" > "$PIPES/words"
 def run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[[str], str]:
-    """Runs a script, and every `tacit` of it in this process: PyTorch is imported once."""
+    """Runs a script, and every `tacit` of it in this process or a fork of one: PyTorch is imported once."""
+    monkeypatch.setattr(processes, "_start", warm.start)
 
     def tacit(*words: str) -> str:
         monkeypatch.setattr(sys, "argv", list(words))

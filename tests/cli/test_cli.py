@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.warm import Warm, tacit
 
 from tacit.client.sampling import SAMPLINGS
 
@@ -242,7 +243,7 @@ def test_compare_tunes_each_algorithm_and_never_runs_a_point_twice(inside: Insid
     assert summaries == {p: p.stat().st_mtime_ns for p in (tmp_path / "here").rglob("summary.json")}
 
 
-def test_the_same_comparison_finds_its_own_directory(inside: Inside, tmp_path: Path) -> None:
+def test_the_same_comparison_finds_its_own_directory(inside: Inside, tmp_path: Path, undrawn: None) -> None:
     arguments = ["compare", "--algorithm=ldp-sgd", *PLAIN, "--grid=algorithm.step=0.1,1e42", "--workers=1"]
     first, second, other = inside(*arguments), inside(*arguments), inside(*arguments, "--epsilon=1")
     assert "0 of 2 points were already there" in first.stdout
@@ -252,7 +253,7 @@ def test_the_same_comparison_finds_its_own_directory(inside: Inside, tmp_path: P
     assert len(list((tmp_path / "runs").iterdir())) == 2
 
 
-def test_what_diverged_has_a_row_without_numbers(inside: Inside) -> None:
+def test_what_diverged_has_a_row_without_numbers(inside: Inside, undrawn: None) -> None:
     arguments = [
         "compare", "--algorithm=ldp-sgd,accelerated-mb-sgd", *PLAIN, "--set=algorithm.stages=[[4, 10.0]]",
         "--set=algorithm.step=1e42", "--workers=1", "--out=here",
@@ -382,12 +383,10 @@ def test_killed_at_any_moment_it_resumes_bit_for_bit(inside: Inside, tmp_path: P
     arguments = [*SMALL[:2], "--rounds=70", *SMALL[3:], "--set=checkpoint_every=1", "--set=evaluate_every=10"]
     assert inside("run", *arguments, "--out=whole").returncode == 0
     moments, checkpoints = random.Random(0), tmp_path / "killed" / "checkpoints"
-    command = [sys.executable, "-m", "tacit", "run", *arguments, "--out=killed"]
+    command = ["run", *arguments, f"--out={tmp_path / 'killed'}"]
     for begun, first in (([], 1), (["--resume"], 30)):
-        process = subprocess.Popen(
-            [*command, *begun], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        # Somewhere in some round; never while PyTorch is still being imported.
+        process = Warm(tacit, *command, *begun, output=tmp_path / "output.txt")
+        # Somewhere in some round.
         reached = f"round-{moments.randrange(first, first + 20):08d}"
         while process.poll() is None and not any(path.name >= reached for path in checkpoints.glob("round-*")):
             time.sleep(0.01)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +16,8 @@ import torch
 from benchmarks.in_process import NO_FAULT, InProcessBackend
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from tests.deploy.meddling import meddled
+from tests.warm import Warm
 
 from tacit.algorithms.registry import algorithm_entry
 from tacit.deploy.frames import Request, point_to_bytes
@@ -196,21 +196,21 @@ class RealParties:
         )  # fmt: skip
         self.folders = provision(agreed, directory)
         shards = write_shards(plan.federation, {site: self.folders[site] for site in self.sites})
-        commands = {party: party_command(self.folders[party], shards.get(party)) for party in self.folders}
-        commands["server"] = [sys.executable, "-m", "tacit", "server", str(self.folders["server"]), "--json"]
-        self._arguments = {party: command[3:] for party, command in commands.items()}
-        self.running: dict[str, subprocess.Popen[bytes]] = {}
+        self._words = {
+            # Without `python -m tacit`.
+            **{party: party_command(folder, shards.get(party))[3:] for party, folder in self.folders.items()},
+            "server": ["server", str(self.folders["server"]), "--json"],
+        }
+        self.running: dict[str, Warm] = {}
 
     def start(self, party: str, **environment: str) -> None:
         """Start a party, with orders for `meddling` in the environment, if any."""
-        entry = [str(Path(__file__).parent / "meddling.py")] if environment else ["-m", "tacit"]
-        with (self.folders[party] / "output.txt").open("ab") as output:
-            self.running[party] = subprocess.Popen(
-                [sys.executable, *entry, *self._arguments[party]],
-                stdout=output,
-                stderr=output,
-                env={**os.environ, **environment},
-            )
+        self.running[party] = Warm(
+            meddled,
+            *self._words[party],
+            output=self.folders[party] / "output.txt",
+            environment={**os.environ, **environment},
+        )
 
     def kill(self, party: str) -> None:
         self.running[party].kill()

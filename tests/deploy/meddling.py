@@ -1,4 +1,4 @@
-"""`python meddling.py VERB ...`: a party of tacit's that kills itself, or spoils its own messages, as told.
+"""A party of tacit's that kills itself, or spoils its own messages, as told by its environment.
 
 TACIT_TEST_DIE = "MOMENT:N" kills the process, as kill -9 does, when it reaches a moment for the N-th time; with a
 path in the place of N, when it reaches that moment and the file is there.
@@ -13,13 +13,14 @@ import contextlib
 import os
 import random
 import signal
-import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
+
+from tests import warm
 
 COLLECTING = "collecting"
 """Between asking and the first answer."""
@@ -100,8 +101,8 @@ def _have_it_fail(words: str) -> None:
     computation.client_round = failing
 
 
-def main() -> None:
-    from tacit.cli.app import main as run
+def meddled(*words: str) -> None:
+    """Run the command `tacit WORDS` in this process, as told by the environment, and leave it."""
     from tacit.deploy.flare import parties
 
     if order := os.environ.pop("TACIT_TEST_DIE", ""):
@@ -120,9 +121,4 @@ def main() -> None:
         parties.answering = lambda answer, home: honest(_spoiling(seed, answer), home)
     if words := os.environ.pop("TACIT_TEST_RAISE", ""):
         _have_it_fail(words)
-    sys.argv[0] = "tacit"
-    run()
-
-
-if __name__ == "__main__":
-    main()
+    warm.tacit(*words)

@@ -58,14 +58,14 @@ def test_a_deployed_trial_equals_the_simulator_and_leaves_no_process(tmp_path: P
     recipe = Recipe(
         algorithm="soteriafl-svrg",
         data="digits",
-        clients=3,
+        clients=2,
         model="softmax",
         rounds=ROUNDS,
         algorithm_settings={"batch": 20.0, "step": 0.5},
     )
     (tmp_path / "recipe.toml").write_text(replace(recipe, clients=None).to_toml())
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "tacit", "deploy", str(tmp_path / "recipe.toml"), "--local", "3"]
+    command = [sys.executable, "-m", "tacit", "deploy", str(tmp_path / "recipe.toml"), "--local", "2"]
     options = ["--insecure-reproducible", "--out", str(out), "--json"]
     done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr

@@ -62,8 +62,12 @@ def test_a_run_is_useful(command: str, summary: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", _commands("compare"))
-def test_every_row_of_a_comparison_is_useful(command: str, summary: Any) -> None:
-    rows = summary(command, "--workers=1", "--seeds=1", "--out=here")["rows"]
+def test_every_row_of_a_comparison_is_useful(command: str, summary: Any, undrawn: None) -> None:
+    """Of several epsilons the smallest, which is the hardest."""
+    hardest = re.sub(
+        r"--at epsilon=([\d.,]+)", lambda at: f"--at epsilon={min(at[1].split(','), key=float)}", command
+    )
+    rows = summary(hardest, "--workers=1", "--seeds=1", "--out=here")["rows"]
     words = shlex.split(command)
     data = words[words.index("--data") + 1] if "--data" in words else "digits"
     metrics = {f"{row['algorithm']} {row.get('at', '')}": row["test_metric"] for row in rows}

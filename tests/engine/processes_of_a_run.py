@@ -1,4 +1,4 @@
-"""Runs recipes in 1, 2 and 3 processes that compute together. `test_together.py` starts this as a program.
+"""Runs recipes in 1, 2 and 3 processes that compute together. `test_together.py` starts this in a process.
 
 The processes are forked here instead of started by torchrun, so that PyTorch is imported once.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
@@ -66,7 +65,7 @@ def forked(size: int, work: Callable[[Together], None]) -> list[int]:
     return [os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in processes]
 
 
-def main(out: Path) -> None:
+def run_all(out: Path) -> None:
     def all_of_them(together: Together) -> None:
         for name, recipe in RECIPES.items():
             execute(recipe, out / f"{name} {together.size}", together=together)
@@ -94,7 +93,7 @@ def main(out: Path) -> None:
                     print(f"{name}: {error}", flush=True)
         execute(replace(SMALL, seed=together.rank), out / "different", together=together)
 
-    for recipe in (*RECIPES.values(), LONGER, SMALL):
+    for recipe in (*RECIPES.values(), LONGER, SMALL, *REFUSED.values()):
         # The processes inherit what planning has cached.
         make_plan(recipe)
     engine_digest()
@@ -103,7 +102,3 @@ def main(out: Path) -> None:
     assert (codes[0], set(codes[1:])) == (130, {2}), codes
     assert forked(2, resumed) == [0, 0]
     assert forked(2, refused) == [2, 2]
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

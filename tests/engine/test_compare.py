@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.warm import Warm
 from torch import Tensor
 
 from tacit.algorithms.calibrate import Calibration
@@ -73,34 +74,18 @@ def test_every_core_has_a_process_unless_one_run_is_left(tmp_path: Path, monkeyp
     assert Pool.asked is None
 
 
-SCRIPT = """
-import sys
-from pathlib import Path
-sys.path.insert(0, {tests!r})
-from test_compare import sweep
-if __name__ == "__main__":
-    sweep(Path(sys.argv[1]))
-"""
-
-
 def sweep(out: Path) -> None:
     compare(replace(BASE, rounds=20), ["ldp-sgd"], out=out, grid=GRID, seeds=2, workers=1)
 
 
 def test_a_killed_sweep_goes_on_and_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
-    script = tmp_path / "sweep.py"
-    script.write_text(SCRIPT.format(tests=str(Path(__file__).parent)))
     out, other = tmp_path / "killed", tmp_path / "whole"
-    killed = subprocess.Popen([sys.executable, str(script), str(out)], start_new_session=True)
-    try:
-        for _ in range(1200):
-            if list(out.rglob("summary.json")) or killed.poll() is not None:
-                break
-            time.sleep(0.05)
-    finally:
-        if killed.poll() is None:
-            os.killpg(killed.pid, signal.SIGKILL)
-        killed.wait()
+    killed = Warm(sweep, out, output=tmp_path / "output.txt")
+    while not list(out.rglob("summary.json")):
+        assert killed.poll() is None, (tmp_path / "output.txt").read_text()
+        time.sleep(0.02)
+    killed.kill()
+    killed.wait()
     done = {path: path.stat().st_mtime_ns for path in out.rglob("summary.json")}
     assert len(done) >= 1, "it had begun"
     for directory in (out, other):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from tests.warm import Warm
 
 from tacit.algorithms.soteriafl import soteriafl_sgd
+from tacit.bench.cross_device import private_simulation
 from tacit.bench.records import made_up_records
 from tacit.client.bounds import ClipNorm
 from tacit.client.sampling import Poisson
@@ -26,35 +26,27 @@ from tacit.engine.simulate import simulate
 from tacit.models import softmax_regression
 from tacit.privacy import Adjacency, Target
 
-SCRIPT = """
-import json, sys
-import torch
-from tacit.bench.cross_device import private_simulation
-from tacit.bench.records import made_up_records
-from tacit.engine.peak_memory import memory_mb
-from tacit.engine.plan import plan
-from tacit.engine.simulate import simulate
-from tacit.privacy import Adjacency, Target
 
-federation = made_up_records(3000, 20, overlap=True)
-simulation = private_simulation(federation, 2500)
-target = Target(2.0, 1e-5, Adjacency.ADD_REMOVE)
-planned = lambda rounds: plan(simulation.algorithm, federation, rounds=rounds, privacy=target)
-run = lambda rounds, limit: simulate(planned(rounds), evaluate_every=9, memory_limit_bytes=limit)
-run(1, 2**22)
-before, found = memory_mb(), []
-for limit_mb in (24, 1024):
-    taken = run(1, limit_mb * 2**20)
-    found += [taken.peak_memory_mb - before, taken.summary()["peak_memory_mb"]]
-print(json.dumps(found))
-"""
+def _measure() -> None:
+    """Print how much a run took under a small limit and under a large one, and what it said."""
+    federation = made_up_records(3000, 20, overlap=True)
+    simulation = private_simulation(federation, 2500)
+    planned = plan(simulation.algorithm, federation, rounds=1, privacy=Target(2.0, 1e-5, Adjacency.ADD_REMOVE))
+    simulate(planned, evaluate_every=9, memory_limit_bytes=2**22)
+    before, found = memory_mb(), []
+    assert before is not None
+    for limit_mb in (24, 1024):
+        taken = simulate(planned, evaluate_every=9, memory_limit_bytes=limit_mb * 2**20)
+        found += [taken.peak_memory_mb - before, taken.summary()["peak_memory_mb"]]
+    print(json.dumps(found))
 
 
 @pytest.mark.skipif(memory_mb() is None, reason="the system does not say how much memory a process has")
-def test_a_run_keeps_to_its_memory_limit() -> None:
+def test_a_run_keeps_to_its_memory_limit(tmp_path: Path) -> None:
     """Of 2,500 clients at once, the records alone would take 150 MiB."""
-    output = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True).stdout
-    little, peak, much, _ = json.loads(output)
+    output = tmp_path / "output.txt"
+    assert Warm(_measure, output=output).wait() == 0, output.read_text()
+    little, peak, much, _ = json.loads(output.read_text())
     # Beside the chunks, the allocator keeps some of what it was given back: 10 to 60 MiB were seen in all.
     assert little < 24 + 60 < much
     assert peak > little

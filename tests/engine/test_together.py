@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,6 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from tests.engine.processes_of_a_run import run_all
+from tests.warm import Warm
 from typer.testing import CliRunner
 
 from tacit.cli.app import app
@@ -23,8 +24,6 @@ from tacit.errors import RequestError
 from tacit.federation import Federation
 from tacit.models.linear import softmax_regression
 
-HERE = Path(__file__).parent
-
 
 def left_behind(run: Path) -> tuple[Any, ...]:
     """What a run left behind, except for its times."""
@@ -33,13 +32,10 @@ def left_behind(run: Path) -> tuple[Any, ...]:
 
 
 def test_processes_that_compute_together_give_the_same_bits_as_one(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, HERE / "processes_of_a_run.py", tmp_path],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    output = tmp_path / "output.txt"
+    code = Warm(run_all, tmp_path, output=output).wait()
+    said = output.read_text()
+    assert code == 0, said
     for name in ("shifts", "whole clients", "sums"):
         one, two, three = (left_behind(tmp_path / f"{name} {size}") for size in (1, 2, 3))
         assert one == two == three
@@ -56,7 +52,7 @@ def test_processes_that_compute_together_give_the_same_bits_as_one(tmp_path: Pat
         "groups: 2 processes cannot share 1 group(s) of clients",
         "process 1: data, recipe, code and libraries must be the same for all processes, and differ in process 1",
     ):
-        assert told in done.stdout
+        assert told in said
 
 
 @pytest.mark.slow

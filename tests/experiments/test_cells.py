@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.warm import FORKS
 
 from tacit.algorithms.settings import Settings
 from tacit.engine.workers import Result
@@ -88,7 +89,8 @@ def test_the_number_of_workers_is_checked(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_several_processes_give_the_same(tmp_path: Path) -> None:
+def test_several_processes_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tacit.engine.workers.multiprocessing.get_context", lambda kind: FORKS)
     problem = {"records": 50, "clients": 4, "epsilon": 2.0, "dim": 5, "signal": 0.3, "strongly_convex": False}
     settings = {**problem, "algorithm": "MB-SGD", "rounds": 3, "seed": 0}
     from tacit.experiments.isrl_rates_runs import run
