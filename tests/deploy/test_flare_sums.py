@@ -17,6 +17,7 @@ from tacit.client.cohort import Cohort
 from tacit.deploy.frames import Reply, Request, state_from_bytes
 from tacit.deploy.job import Job
 from tacit.deploy.party_folder import PartyFolder
+from tacit.deploy.signed_requests import SIGNATURE_BYTES
 from tacit.deploy.silo_checks import Trusted
 from tacit.deploy.site_records import at_site
 from tacit.deploy.summing import Summing
@@ -40,13 +41,18 @@ def _federation() -> Federation:
     return Federation.from_arrays(features, (features[:, 0] > 0).long(), owners, classes=2)
 
 
+def _request(signed: bytes) -> Request:
+    return Request.decode(signed[SIGNATURE_BYTES:], body_limit=10**7)
+
+
 class _Kept:
     """Everything that the server sent and got, and the keys of a silo that helps it."""
 
     def __init__(self, log: Path, job: Job, keys: SiloState, helper: PartyFolder, state: Path) -> None:
         rows = [line.split() for line in log.read_text().splitlines()]
-        self._asked = [(site, Request.decode(bytes.fromhex(asked), body_limit=10**7), bytes.fromhex(answer))
-                       for site, asked, answer in rows]  # fmt: skip
+        self._asked = [
+            (site, _request(bytes.fromhex(asked)), bytes.fromhex(answer)) for site, asked, answer in rows
+        ]
         self.job, self._keys, self._helper, self._summing = job, keys, helper, Summing(job)
         self.group = self._summing.group(self._asked[0][1].run)
         # Behind the name of the run and the number of the batch.

@@ -171,3 +171,14 @@ def test_bad_settings_are_refused(bits: int) -> None:
         Binomial(bits)
     with pytest.raises(RequestError, match="coins must be even"):
         kappa(101)
+
+
+@pytest.mark.parametrize("exponent", [-40, -3, 0, 17])
+def test_every_grid_has_coins(exponent: int) -> None:
+    """Also for deviations at which the step is a power of two but for the rounding of a logarithm."""
+    exact = math.ldexp(1 / kappa(2**7 - 2), exponent)
+    for ulps in range(-12, 13):
+        std = exact * (1 + ulps * 2.0**-52)
+        grid = Binomial(bits=8).grid(std)
+        assert grid.coins
+        assert kappa(grid.coins) <= grid.spacing / std

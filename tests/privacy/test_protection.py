@@ -10,7 +10,7 @@ import pytest
 from tacit.errors import RequestError
 from tacit.privacy import Adjacency, Adversary, Guarantee, Unit, epsilon, events
 from tacit.privacy.accountant import composition
-from tacit.privacy.promises.protection import Protection, protection, round_up
+from tacit.privacy.promises.protection import Protection, protection
 
 RUN = events.repeated(events.poisson(0.1, 6.0), 20)
 
@@ -111,10 +111,3 @@ def test_wrong_requests() -> None:
         protection(guarantee, records=[3])
     with pytest.raises(RequestError, match="groups must be"):
         protection(guarantee, groups=[1])
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"), [(0.0, 0.0), (1.0, 1.0), (1.2341, 1.24), (99.91, 100.0), (math.inf, math.inf)]
-)
-def test_rounding_up(value: float, shown: float) -> None:
-    assert round_up(value) == shown

@@ -92,6 +92,8 @@ def _show(result: AuditResult) -> None:
 def _table(result: AuditResult, *, alone: bool) -> Table:
     from rich.table import Table
 
+    from tacit.privacy.promises.rounding import at_least, up_to
+
     claim, curve = result.at_claim, result.on_curve
     table = Table(show_header=False, box=None, padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
@@ -102,21 +104,24 @@ def _table(result: AuditResult, *, alone: bool) -> Table:
     )
     table.add_row("adversary", f"{result.adversary.description}; guesses one {result.unit}")
     table.add_row("method", f"{result.method} on {result.data}: {claim.trials:,} trials, {claim.attack}")
-    table.add_row("promised", f"epsilon {claim.claimed:.4g} at delta {claim.delta:.3g}, {result.adjacency}")
+    table.add_row(
+        "promised", f"epsilon {up_to(claim.claimed, 4)} at delta {up_to(claim.delta)}, {result.adjacency}"
+    )
     table.add_row(
         "found",
-        f"[bold]epsilon is at least {claim.lower_bound:.3g}[/] at that delta, with confidence "
+        f"[bold]epsilon is at least {at_least(claim.lower_bound)}[/] at that delta, with confidence "
         f"{claim.confidence:g} ({claim.right} of {claim.guesses} guesses right)",
     )
     if result.equivalent_epsilon is not None:
         table.add_row(
-            "as if", f"at least epsilon {result.equivalent_epsilon:.3g}, if the noise has the promised shape"
+            "as if",
+            f"at least epsilon {at_least(result.equivalent_epsilon)}, if the noise has the promised shape",
         )
     if curve is not None:
         table.add_row(
             "on the curve",
-            f"epsilon is at least {curve.lower_bound:.3g} at delta {curve.delta:.3g}, where "
-            f"{curve.claimed:.3g} is promised; confidence {curve.confidence:g} "
+            f"epsilon is at least {at_least(curve.lower_bound)} at delta {up_to(curve.delta)}, where "
+            f"{up_to(curve.claimed)} is promised; confidence {curve.confidence:g} "
             f"({curve.right} of {curve.guesses} right)",
         )
     for check in result.checks:

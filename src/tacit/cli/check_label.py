@@ -111,7 +111,7 @@ def _show(verdict: LabelVerdict) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from tacit.privacy.promises.protection import round_up
+    from tacit.privacy.promises.rounding import MOST_DIGITS, up_to
 
     console = Console()
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0), pad_edge=False)
@@ -119,8 +119,8 @@ def _show(verdict: LabelVerdict) -> None:
     table.add_column()
     for view in verdict.views:
         private = math.isfinite(view.epsilon)
-        epsilon = f"[bold]{round_up(view.epsilon):g}[/]" if private else "[bold red]no protection[/]"
-        terms = f"per {view.unit}, {view.adjacency}, delta {view.delta:g}; " if private else ""
+        epsilon = f"[bold]{up_to(view.epsilon)}[/]" if private else "[bold red]no protection[/]"
+        terms = f"per {view.unit}, {view.adjacency}, delta {up_to(view.delta, MOST_DIGITS)}; " if private else ""
         table.add_row(epsilon, f"against {view.against}\n[dim]{terms}{escape(view.because)}[/]")
     console.print(f"[bold]{verdict.mechanism}[/]: epsilon")
     console.print(table)

@@ -269,10 +269,10 @@ def _equal_bits_sentence(rows: list[dict[str, Any]]) -> str:
 
 
 def _cells(row: dict[str, Any], metric: str, tuned: bool) -> dict[str, str]:
-    from tacit.privacy.promises.protection import round_up
+    from tacit.privacy.promises.rounding import up_to
 
     bits = row["uplink_bits_per_client"]
-    epsilon = "" if row["epsilon"] is None else f"{round_up(row['epsilon']):g}"
+    epsilon = "" if row["epsilon"] is None else up_to(row["epsilon"])
     cells = {
         "algorithm": row["algorithm"],
         "epsilon": "[red]not private[/]" if row["privacy"] == "none" else epsilon,

@@ -304,7 +304,7 @@ def _show_trusts(rows: Sequence[TrustRow]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from tacit.privacy.promises.protection import round_up
+    from tacit.privacy.promises.rounding import up_to
 
     table = Table(title="what trust buys, at the same epsilon", title_justify="left")
     table.add_column("messages travel")
@@ -322,11 +322,7 @@ def _show_trusts(rows: Sequence[TrustRow]) -> None:
     console = Console()
     console.print(table)
     summed = next((row.own_epsilon for row in rows if row.travel == "summed"), None)
-    note = (
-        ""
-        if summed is None
-        else f" If all other silos help the server, a sum leaves epsilon {round_up(summed):g}."
-    )
+    note = "" if summed is None else f" If all other silos help the server, a sum leaves epsilon {up_to(summed)}."
     console.print(
         f"[dim]{rows[0].algorithm}; synthetic: its metric on made-up records of the same shape.{note}[/]",
         highlight=False,

@@ -15,7 +15,8 @@ from rich.text import Text
 from tacit.engine.history import HistoryRow
 from tacit.engine.plan import Plan
 from tacit.engine.recipe import Recipe
-from tacit.privacy.promises.protection import in_words, round_up
+from tacit.privacy.promises.protection import in_words
+from tacit.privacy.promises.rounding import MOST_DIGITS, up_to
 from tacit.report.words import evaluation_words, in_bytes, learned_words
 
 _MOST_SILOS = 50
@@ -69,7 +70,7 @@ class RunProgress:
         self._bar.start()
         self._bar.update(self._task, completed=rounds)
         if row is not None:
-            spent = "" if row.epsilon is None else f"epsilon {round_up(row.epsilon):g}  "
+            spent = "" if row.epsilon is None else f"epsilon {up_to(row.epsilon)}  "
             metric = "" if row.test_metric is None else f"  test {row.test_metric:.3f}"
             # Evaluated rounds are some rounds apart, and more has been spent since the last one.
             self._bar.update(self._task, seen=f"at {row.round}: {spent}loss {row.train_loss:.3f}{metric}")
@@ -88,7 +89,7 @@ def show_summary(summary: dict[str, Any]) -> None:
         "federation": f"{summary['clients']} clients"
         + ("" if sizes is None else f" with {sizes[0]} to {sizes[1]} records")
         + f", {summary['dim']} parameters",
-        "privacy": f"[bold green]epsilon {round_up(summary['epsilon'], 4):g}[/] at delta {summary['delta']:.3g}"
+        "privacy": f"[bold green]epsilon {up_to(summary['epsilon'], 4)}[/] at delta {up_to(summary['delta'])}"
         if private
         else "[bold red]NOT PRIVATE[/] (privacy = none)",
         "noise": f"{summary['noise_multiplier']:.4g} times the clip norm {summary['clip_norm']:g}, "
@@ -158,8 +159,8 @@ def _own_budgets(rows: list[dict[str, Any]]) -> Table:
             row["client"],
             str(row.get("records", "")),
             f"{row['epsilon_budget']:g}",
-            f"{round_up(row['epsilon']):g}",
-            f"{row['delta']:g}",
+            up_to(row["epsilon"]),
+            up_to(row["delta"], MOST_DIGITS),
             f"{row['noise_multiplier']:.4g}",
         )
     if len(rows) > _MOST_SILOS:

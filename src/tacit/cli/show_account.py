@@ -11,7 +11,8 @@ from tacit.cli.tables import show_table
 from tacit.deploy.spending import Spending
 from tacit.engine.account import RunAccount
 from tacit.privacy.accountant.cost import Cost
-from tacit.privacy.promises.protection import NO_PROTECTION, Protection, in_words, round_up
+from tacit.privacy.promises.protection import NO_PROTECTION, Protection, in_words
+from tacit.privacy.promises.rounding import MOST_DIGITS, at_least, up_to
 from tacit.theory.published import Row
 
 
@@ -22,7 +23,10 @@ def show_cost(cost: Cost, facts: dict[str, str] | None = None) -> None:
     table.add_column()
     for name, text in (facts or {}).items():
         table.add_row(name, text)
-    table.add_row("epsilon", f"[bold green]{_number(cost.epsilon)}[/] at delta {cost.delta:g}, {cost.adjacency}")
+    table.add_row(
+        "epsilon",
+        f"[bold green]{_number(cost.epsilon)}[/] at delta {up_to(cost.delta, MOST_DIGITS)}, {cost.adjacency}",
+    )
     table.add_row("second opinion", f"{_number(cost.rdp_epsilon)} by Renyi divergence, which is never lower")
     table.add_row(
         "per round",
@@ -79,7 +83,7 @@ def show_spending(title: str, spending: Spending) -> None:
     console.print(table)
     console.print(f"spent: epsilon {_number(spending.needed)}; every run that was started counts in full")
     if spending.left:
-        console.print(f"left:  enough for another run of epsilon {spending.left:.4g}, or slightly less")
+        console.print(f"left:  enough for another run of epsilon {at_least(spending.left, 4)}, or slightly less")
     else:
         console.print("left:  [bold]nothing[/]: no new run can start; a run that was started can continue")
 
@@ -126,4 +130,4 @@ def _pairs(points: tuple[tuple[float, float], ...]) -> str:
 
 
 def _number(value: float) -> str:
-    return "none" if math.isinf(value) else f"{round_up(value, 4):g}"
+    return "none" if math.isinf(value) else up_to(value, 4)

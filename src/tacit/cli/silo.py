@@ -80,14 +80,14 @@ def check_records(party: PartyFolder, data: str, target: str | None, prepared: b
     from tacit.deploy.policy import Policy
     from tacit.deploy.records import own_records
     from tacit.federation import Federation
-    from tacit.privacy.promises.protection import round_up
+    from tacit.privacy.promises.rounding import up_to
 
     records = own_records(data, party.job, target=target, prepared=prepared)
     terms = admit(party.job, Policy.from_toml(party.policy_text()), party.party, records)
     federation = records if isinstance(records, Federation) else records.wide
     typer.echo(f"{data} fits the job: {federation.describe()}")
-    cost, budget = round_up(terms.epsilon, 4), terms.policy.epsilon
-    typer.echo(f"A run would cost epsilon {cost:g} of the policy's {budget:g}. Nothing was sent.")
+    cost, budget = up_to(terms.epsilon, 4), terms.policy.epsilon
+    typer.echo(f"A run would cost epsilon {cost} of the policy's {budget:g}. Nothing was sent.")
 
 
 def show_status(folder: Path) -> None:

@@ -73,10 +73,11 @@ def _show(found: Utility) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from tacit.privacy.promises.rounding import up_to
     from tacit.theory.utility import CAUSES
 
     console, bound = Console(), found.bound
-    promise = "no promise" if found.epsilon is None else f"epsilon {found.epsilon:.3g}"
+    promise = "no promise" if found.epsilon is None else f"epsilon {up_to(found.epsilon)}"
     console.print(
         f"[bold]{found.algorithm}[/], {found.rounds} rounds, {promise}, noise std {found.noise_std:.4g}",
         highlight=False,
@@ -102,6 +103,8 @@ def _show(found: Utility) -> None:
 
 def _sentences(found: Utility) -> list[str]:
     """The numbers explained in sentences."""
+    from tacit.privacy.promises.rounding import up_to
+
     bound = found.bound
     said = []
     if bound.value is not None and bound.dominant is not None:
@@ -121,7 +124,7 @@ def _sentences(found: Utility) -> list[str]:
         said.append("The paper has no lower bound for this.")
     if found.free_epsilon is not None:
         said.append(
-            f"From epsilon {found.free_epsilon:.3g} on, privacy costs less than sampling ({bound.sampling:.3g}), "
-            "with these rounds and batches."
+            f"From epsilon {up_to(found.free_epsilon)} on, privacy costs less than sampling "
+            f"({bound.sampling:.3g}), with these rounds and batches."
         )
     return said

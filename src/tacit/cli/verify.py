@@ -153,9 +153,9 @@ def _promises(body: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _rounded(epsilon: float | None) -> str:
-    from tacit.privacy.promises.protection import round_up
+    from tacit.privacy.promises.rounding import up_to
 
-    return "unknown" if epsilon is None else f"{round_up(epsilon, 4):g}"
+    return "unknown" if epsilon is None else up_to(epsilon, 4)
 
 
 def _list(title: str, lines: Iterable[str]) -> None:

@@ -27,6 +27,7 @@ from tacit.privacy.accountant import accounting
 from tacit.privacy.accountant.composition import CannotAnswerError
 from tacit.privacy.accountant.filter import least_epsilon
 from tacit.privacy.accountant.groups import group_epsilon
+from tacit.privacy.promises.rounding import up_to
 from tacit.privacy.promises.terms import RECORD_COUNTS
 from tacit.server.participation import Attendance
 
@@ -101,8 +102,8 @@ class Terms:
             return f"there is no proof for the {len(runs)} runs of this ledger together: {error}"
         if needed > target.epsilon:
             return (
-                f"the {len(runs)} runs of this ledger, each charged in full, need epsilon = {needed:.4g} at "
-                f"delta = {target.delta:g}; the policy allows {target.epsilon:g}"
+                f"the {len(runs)} runs of this ledger, each charged in full, need epsilon = {up_to(needed, 4)} "
+                f"at delta = {target.delta:g}; the policy allows {target.epsilon:g}"
             )
         return self._refusal_of_site(account.events(job=self.job.digest))
 
@@ -128,7 +129,7 @@ class Terms:
         if needed <= whole.epsilon:
             return None
         return (
-            f"{len(runs)} runs of this job cost the whole site epsilon = {needed:.4g}; the job promises "
+            f"{len(runs)} runs of this job cost the whole site epsilon = {up_to(needed, 4)}; the job promises "
             f"client_epsilon = {whole.epsilon:g}"
         )
 

@@ -34,7 +34,7 @@ from tacit.engine.files import toml_values
 from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError, count, positive, unknown_name
 from tacit.privacy import Adjacency, Adversary, Target, Unit
-from tacit.privacy.promises.protection import round_up
+from tacit.privacy.promises.rounding import up_to
 
 TRUSTED = (Adversary.SERVER, Adversary.SHUFFLER, Adversary.SECURE_SUM)
 """The adversaries against whom a deployment may make a promise."""
@@ -249,7 +249,7 @@ class Policy:
         allowed = getattr(self, f"{part}_epsilon")
         if epsilon > allowed:
             raise RequestError(
-                f"the job {_BESIDE[part]} epsilon = {round_up(epsilon):g} alone; the policy allows "
+                f"the job {_BESIDE[part]} epsilon = {up_to(epsilon)} alone; the policy allows "
                 f"{part}_epsilon = {allowed:g}"
             )
 

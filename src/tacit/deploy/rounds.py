@@ -15,6 +15,7 @@ from typing import Any
 
 from tacit.deploy.frames import Reply
 from tacit.deploy.seam import Code
+from tacit.privacy.promises.rounding import up_to
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,9 @@ class RoundLog:
             # Invalid entries are skipped: no decision depends on the file, so it must not stop the server.
             with contextlib.suppress(AttributeError, KeyError, OverflowError, TypeError, ValueError):
                 for site, epsilon in line["epsilon"].items():
-                    silos[site] = f"{site} {line['releases'][site]} messages, epsilon {epsilon:.4g} for the run"
+                    silos[site] = (
+                        f"{site} {line['releases'][site]} messages, epsilon {up_to(epsilon, 4)} for the run"
+                    )
         return "; ".join(f"run {run}: {', '.join(silos.values())}" for run, silos in runs.items())
 
     def _lines(self) -> Iterator[dict[str, Any]]:

@@ -18,7 +18,7 @@ from tacit.deploy.policy import Policy
 from tacit.errors import RequestError, TacitError
 from tacit.privacy.accountant.cost import finite
 from tacit.privacy.accountant.filter import least_epsilon, room
-from tacit.privacy.promises.protection import round_up
+from tacit.privacy.promises.rounding import up_to
 
 
 @dataclass(frozen=True)
@@ -102,11 +102,11 @@ def standing(terms: Terms, account: Account) -> str:
     """A sentence about what is left for the job that a silo is started for."""
     policy = terms.policy
     if not account.runs:
-        cost = round_up(terms.epsilon, 4)
-        return f"nothing is spent of the policy's epsilon {policy.epsilon:g}; a run costs {cost:g}"
+        cost = up_to(terms.epsilon, 4)
+        return f"nothing is spent of the policy's epsilon {policy.epsilon:g}; a run costs {cost}"
     runs = f"{len(account.runs)} run{'s' if len(account.runs) > 1 else ''}"
-    needed = round_up(_needed(account.events(), policy), 4)
-    spent = f"{runs} spent {needed:g} of the policy's epsilon {policy.epsilon:g}"
+    needed = up_to(_needed(account.events(), policy), 4)
+    spent = f"{runs} spent {needed} of the policy's epsilon {policy.epsilon:g}"
     another = terms.refusal(account.after(json.dumps(terms.opening("another")))) is None
     unfinished = [run for run, one in account.runs if one.releases < one.planned]
     begun = f"; started but not finished: {', '.join(unfinished)}" if unfinished else ""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tacit.deploy.advice import ADVICE
 from tacit.deploy.seam import Code
+from tacit.privacy.promises.rounding import up_to
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -118,7 +119,7 @@ class Board:
                     f"{silo.used}",
                     silo.problem,
                     f"{silo.uplink_bytes / 1024:.1f}",
-                    "" if silo.epsilon is None else f"{silo.epsilon:.4g}",
+                    "" if silo.epsilon is None else up_to(silo.epsilon, 4),
                     *(("" if silo.loss is None else f"{silo.loss:.4g}",) if self.reports else ()),
                 )
                 for site, silo in self.silos.items()

@@ -19,6 +19,7 @@ from tacit.privacy import Adjacency
 from tacit.privacy.accountant import accounting
 from tacit.privacy.accountant.selection import RandomTrials, run_epsilon, selection_epsilon
 from tacit.privacy.events import from_dict, repeated
+from tacit.privacy.promises.rounding import up_to
 
 _SEEDS_APART = 10_000
 
@@ -74,7 +75,7 @@ def selected(
             cost = _cost(best, len(grids[name]))
             if cost["model"] > epsilon:
                 raise RequestError(
-                    f"{name}: the choice would cost {cost['model']:.4g}, but {epsilon:.4g} was requested"
+                    f"{name}: the choice would cost {up_to(cost['model'], 4)}, but {epsilon:.4g} was requested"
                 )
             found.setdefault(name, []).append({**best, "tuning": cost})
     return found

@@ -9,6 +9,7 @@ from typing import Any
 
 from tacit.experiments.experiment import PUBLISHED, TRUE, Claim, Scale, Table, against, at_most
 from tacit.experiments.fed_spa_runs import AT_A_TRUE_EPSILON, CLIP_NORM, LIMIT_RECORDS, Scheme
+from tacit.privacy.promises.rounding import up_to
 
 
 def table_of(
@@ -71,7 +72,7 @@ def promise(rows: Sequence[dict[str, Any]]) -> Claim:
         theirs = accuracies[PUBLISHED, *own]
         pairs.append((theirs, best))
         told.append(
-            f"{own[0]} p {own[1]:g}, label {own[2]:g}, a real epsilon of {row['epsilon'] or math.nan:.3g}, by "
+            f"{own[0]} p {own[1]:g}, label {own[2]:g}, a real epsilon of {up_to(row['epsilon'] or math.nan)}, by "
             f"{name} ({mode}): {against(best, theirs, '.4f')}"
         )
     return Claim(

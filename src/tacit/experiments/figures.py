@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -10,6 +11,7 @@ import numpy as np
 from tacit.engine.workers import Result
 from tacit.experiments.experiment import PUBLISHED, SUMMED, TRUE
 from tacit.experiments.intervals import mean_and_interval
+from tacit.privacy.promises.rounding import up_to
 from tacit.report.curves import COLOURS
 
 if TYPE_CHECKING:
@@ -73,7 +75,7 @@ def modes_panel(
 
     `worth` has real epsilons for the legend.
     """
-    real = {key: f", epsilon {epsilon:.3g}" for key, epsilon in (worth or {}).items()}
+    real = {key: f", epsilon {up_to(epsilon)}" for key, epsilon in (worth or {}).items()}
     for (mode, method), (x, values) in curves.items():
         mean = np.array([[np.nan if v is None else v for v in one] for one in values], dtype=float).mean(0)
         shown = np.array(x, dtype=float) > 0
@@ -128,7 +130,7 @@ def intervals_panel(
 
 
 def _short(epsilon: float) -> str:
-    return f"{epsilon:.2g}" if epsilon < 10 else f"{epsilon:.0f}"
+    return up_to(epsilon, 2) if epsilon < 10 else f"{math.ceil(epsilon)}"
 
 
 def path_panel(ax: Axes, paths: Mapping[str, Sequence[Sequence[float]]]) -> None:

@@ -12,6 +12,7 @@ from tacit.engine.workers import Result
 from tacit.experiments.charged import real_epsilon
 from tacit.experiments.experiment import PUBLISHED, SUMMED, TRUE, Claim, against, at_most
 from tacit.experiments.isrl_runs import AS_LONG, LOCAL, MB, NO_PRIVACY, error
+from tacit.privacy.promises.rounding import up_to
 
 Panel = tuple[int, int]
 """Number of silos, and how many take part in a round."""
@@ -101,7 +102,7 @@ def _promises(found: Found, label: float) -> ErrorPairs:
     for (at, mode, method), results in found.items():
         if (at, mode) == (label, PUBLISHED):
             best, ours = _best(found, label, (TRUE, SUMMED), method)
-            where = f", {method} ({best}), a real epsilon of {largest_epsilon(results):.3g}"
+            where = f", {method} ({best}), a real epsilon of {up_to(largest_epsilon(results))}"
             compared.append((where, ours, errors_of(results)))
     return compared
 

@@ -19,6 +19,7 @@ from tacit.experiments.cells import Cell, Runner
 from tacit.experiments.experiment import Claim, Experiment, Findings, Picture, Scale, Table, against, at_most
 from tacit.experiments.figures import panels, path_panel, rounds_panel
 from tacit.experiments.norm_quadratic_runs import CLIENTS, DIM, LOCAL_STEPS, STARTS, TARGET, run, walk
+from tacit.privacy.promises.rounding import up_to
 
 PAPER = "DP-NormFedAvg (Das, Hashemi, Sanghavi & Dhillon), appendix F"
 ROUNDS = 500
@@ -90,7 +91,7 @@ def _claims(results: Sequence[Result], rows: Sequence[dict[str, Any]]) -> tuple[
         Claim(
             "At the epsilon that the paper claims, the true mode reaches the utility of the published one.",
             True,
-            f"there is no printed noise, so they are the same runs: epsilon {results[0]['epsilon']:.3g} for "
+            f"there is no printed noise, so they are the same runs: epsilon {up_to(results[0]['epsilon'])} for "
             "sums, "
             f"add-remove. The same noise is worth less against others: {_beside(seen)}",
             promise=True,

@@ -10,6 +10,7 @@ from tacit.engine.workers import Result
 from tacit.experiments.experiment import PUBLISHED, SUMMED, TRUE, Claim, against, at_most
 from tacit.experiments.simulated import last
 from tacit.experiments.soteriafl_runs import ALGORITHMS, OF_THE_PAPER
+from tacit.privacy.promises.rounding import up_to
 
 Key = tuple[float, str, str]
 """Label, mode, algorithm."""
@@ -106,7 +107,8 @@ def _promises(found: ResultsByCell, labels: Sequence[float], stand_ins: Mapping[
             mode, best = min(ours, key=lambda one: fmean(utilities(one[1])))
             more = best[0]["settings"]["rounds"]
             where = (
-                f"label {label:g}, {name}, {mode}, {more} rounds against {rounds} at a real epsilon of {real:.3g}"
+                f"label {label:g}, {name}, {mode}, {more} rounds against {rounds} at a real epsilon "
+                f"of {up_to(real)}"
             )
             promise.append((where, utilities(best), utilities(theirs)))
             budget = rounds * next(on_the_wire(result) for result in theirs if "error" not in result)

@@ -164,9 +164,10 @@ def _grid(bits: int, std: float, largest_number: float) -> Grid:
     if largest_number:
         exponent = max(exponent, math.ceil(math.log2(largest_number / largest)))
     while True:
+        # The first step may be too fine by the rounding of a logarithm. Then there is no number of coins for it.
         coins = fewest_coins(math.ldexp(1.0, exponent) / std, most)
         grid = Grid(exponent, coins, largest - coins // 2)
-        if grid.levels * grid.spacing >= largest_number:
+        if coins and grid.levels * grid.spacing >= largest_number:
             return grid
         exponent += 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tacit.privacy.promises.protection import round_up
+from tacit.privacy.promises.rounding import round_up
 from tacit.report.chart import interval_chart, line_chart
 from tacit.report.evaluation_blocks import compared_blocks
 from tacit.report.intervals import mean_interval, mean_line

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tacit.privacy.promises.protection import round_up
+from tacit.privacy.promises.rounding import round_down, round_up, up_to
 from tacit.report.evaluation_blocks import evaluation_blocks
 from tacit.report.page import (
     Block,
@@ -139,7 +139,7 @@ def _promises(signed: Mapping[str, Mapping[str, Any]]) -> list[Block]:
             continue
         tone, word = strength(epsilon)
         lines = (plain_promise(epsilon, delta, unit, adversary), plain_meaning(epsilon, delta, unit))
-        blocks.append(Verdict(tone, f"{who}: a {word} promise, epsilon {round_up(epsilon):g}", lines))
+        blocks.append(Verdict(tone, f"{who}: a {word} promise, epsilon {up_to(epsilon)}", lines))
         blocks.append(Folded("The same as it was signed", (promise,)))
     return blocks or [Verdict("fair", "No silo signed", ("No silo has stated what it released.",))]
 
@@ -181,7 +181,7 @@ def _budgets(signed: Mapping[str, Mapping[str, Any]]) -> list[Block]:
                 budget,
                 "unlimited" if run is None else round_up(run),
                 "unlimited" if spent is None else round_up(spent),
-                0.0 if spent is None else max(0.0, round(budget - spent, 3)),
+                0.0 if spent is None else max(0.0, round_down(budget - spent)),
                 silo["policy"]["delta"],
                 silo.get("records", "protected"),
                 silo["noise_multiplier"],

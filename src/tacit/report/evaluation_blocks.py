@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tacit.privacy.promises.protection import round_up
+from tacit.privacy.promises.rounding import up_to
 from tacit.report.chart import Interval, interval_chart
 from tacit.report.page import Block, Charts, Paragraph, SortableTable
 
@@ -29,7 +29,7 @@ def evaluation_blocks(told: Told) -> list[Block]:
     paid = (
         "There is no noise: nothing is promised here."
         if cost is None
-        else f"{sent}. The promise above covers it; alone it would cost epsilon = {round_up(cost):g}."
+        else f"{sent}. The promise above covers it; alone it would cost epsilon = {up_to(cost)}."
     )
     intro = (
         f"Measured on {pooled['records']:,} records that the clients held back from training. {paid} Bars are "

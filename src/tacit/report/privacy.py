@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tacit.privacy.promises.rounding import MOST_DIGITS, up_to
 from tacit.report.curves import COLOURS
 
 if TYPE_CHECKING:
@@ -34,11 +35,11 @@ def plot_cost(cost: Cost) -> Figure:
     left.set_title(f"after {cost.rounds} rounds", loc="left", fontsize=10)
     _curve(right, cost.by_rounds)
     right.set_xlabel("communication rounds")
-    right.set_title(f"at delta {cost.delta:g}", loc="left", fontsize=10)
+    right.set_title(f"at delta {up_to(cost.delta, MOST_DIGITS)}", loc="left", fontsize=10)
     right.set_xlim(left=0)
     for axes, x in ((left, cost.delta), (right, cost.rounds)):
         if math.isfinite(cost.epsilon):
-            axes.plot([x], [cost.epsilon], "o", color=COLOURS[1], label=f"epsilon {cost.epsilon:.3g}")
+            axes.plot([x], [cost.epsilon], "o", color=COLOURS[1], label=f"epsilon {up_to(cost.epsilon)}")
             axes.legend(frameon=False)
         axes.set_ylabel(f"epsilon ({cost.adjacency})")
         axes.set_ylim(bottom=0)

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tacit.privacy.promises.protection import NO_PROTECTION, in_words, round_up
+from tacit.privacy.promises.protection import NO_PROTECTION, in_words
+from tacit.privacy.promises.rounding import MOST_DIGITS, round_up, up_to
 from tacit.report.chart import Interval, interval_chart, line_chart
 from tacit.report.evaluation_blocks import evaluation_blocks
 from tacit.report.intervals import joint_interval, mean_interval, mean_line, share_interval
@@ -121,7 +122,7 @@ def promise_blocks(summaries: Sequence[Summary]) -> list[Block]:
         (row["adversary"], row["protected"], shown_epsilon(row["epsilon"])) for row in first["protection"]
     )
     blocks: list[Block] = [
-        Verdict(tone, f"A {word} promise: epsilon {round_up(epsilon):g}", tuple(lines)),
+        Verdict(tone, f"A {word} promise: epsilon {up_to(epsilon)}", tuple(lines)),
         Verdict("fair", "A simulation", (f"The noise is {first['entropy']}.",))
         if str(first["entropy"]).startswith("seeded")
         else Paragraph((f"The noise is {first['entropy']}.",)),
@@ -280,7 +281,13 @@ def _measured(summaries: Sequence[Summary], histories: Sequence[Rows]) -> list[B
 def _own_budgets(rows: Sequence[Mapping[str, Any]]) -> SortableTable:
     columns = ("client", "budget", "epsilon", "delta", "noise multiplier")
     told = tuple(
-        (row["client"], row["epsilon_budget"], round_up(row["epsilon"]), row["delta"], row["noise_multiplier"])
+        (
+            row["client"],
+            row["epsilon_budget"],
+            round_up(row["epsilon"]),
+            up_to(row["delta"], MOST_DIGITS),
+            row["noise_multiplier"],
+        )
         for row in rows
     )
     return SortableTable("clients have budgets of their own", columns, told)

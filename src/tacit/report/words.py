@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from tacit.privacy.promises.protection import round_up
+from tacit.privacy.promises.rounding import MOST_DIGITS, up_to
 from tacit.privacy.promises.terms import PERSONS
 
 STRONG, MODERATE, WEAK = 1.0, 5.0, 20.0
@@ -58,8 +58,8 @@ def plain_promise(epsilon: float | None, delta: float | None, unit: str, adversa
     who = _AGAINST[adversary]
     can = "cannot tell" if who.startswith("The ") else "can tell"
     return (
-        f"{who} {can} from what was sent what {_CONTENT[unit]}, up to epsilon = {round_up(epsilon):g} at delta = "
-        f"{delta:g}. This is a {strength(epsilon)[1]} promise."
+        f"{who} {can} from what was sent what {_CONTENT[unit]}, up to epsilon = {up_to(epsilon)} at delta = "
+        f"{up_to(delta, MOST_DIGITS)}. This is a {strength(epsilon)[1]} promise."
     )
 
 
@@ -120,6 +120,4 @@ def in_bytes(bits: int) -> str:
 def learned_words(learned: dict[str, Any]) -> str:
     """The ranges that were learned from the records, and what that would cost alone."""
     ranges = "; ".join(f"{name} {low:g} to {high:g}" for name, (low, high) in learned["ranges"].items())
-    return (
-        f"ranges, privately (alone epsilon {round_up(learned['epsilon_alone'], 2):g}; included above): {ranges}"
-    )
+    return f"ranges, privately (alone epsilon {up_to(learned['epsilon_alone'], 2)}; included above): {ranges}"

@@ -23,7 +23,8 @@ class RelayExecutor(Executor):  # type: ignore[misc]  # FLARE has no types
 
     Guarantee: no record and no exception text passes through here. The silo's process is reached over a local
     socket; any failure on the way becomes FLARE's plain code PROCESS_EXCEPTION. Requests of other silos, which
-    FLARE would pass on, are refused: a silo must not be able to spend another one's budget.
+    FLARE would pass on, are refused here if they say so; those that do not are refused by the silo's process,
+    because they lack the server's signature (`tacit.deploy.signed_requests`).
     """
 
     def __init__(self) -> None:

@@ -25,6 +25,7 @@ from tacit.deploy.refusing import Refusing
 from tacit.deploy.seam import Code, Party
 from tacit.deploy.server import CERTIFICATE_LIMIT, Finished, Server
 from tacit.deploy.shuffler import SHUFFLER, ShufflerParty
+from tacit.deploy.signed_requests import OnlyForServer, SigningBackend
 from tacit.deploy.silo import Silo
 from tacit.deploy.spending import standing
 from tacit.deploy.status import Board, SiloStatus
@@ -83,14 +84,14 @@ def run_server(party: PartyFolder, board: Board, say: Callable[[str], None], end
             ended=ended,
         ) as backend,
     ):
-        sealing = party.sealing()
+        sealing, signer = party.sealing(), party.signing_key()
         server = Server(
             party.job,
-            backend,
+            SigningBackend(backend, signer),
             party.state,
             quorum=party.quorum,
             deadline_seconds=party.deadline_seconds,
-            signer=party.signing_key(),
+            signer=signer,
             progress=board.update,
             notify=notify,
             key=sealing[0] if sealing else None,
@@ -154,7 +155,10 @@ def _verb(party: PartyFolder) -> str:
 
 
 def _answer_until_stopped(party: PartyFolder, answerer: Party, say: Callable[[str], None]) -> None:
-    """Run FLARE's client for the party, and restart it whenever it ends."""
+    """Run FLARE's client for the party, and restart it whenever it ends. Only the server gets answers."""
+    if party.job.identities is None:
+        raise RequestError("the job names no signing keys, so nobody could tell who asks: provision it again")
+    answerer = OnlyForServer(answerer, party.party, party.job.identities.server)
     command, log = site_command(party.folder / "engine", party.party), party.folder / "log.txt"
     watch, quiet_until = LogWatch(log), 0.0
     with (

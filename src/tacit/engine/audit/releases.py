@@ -47,7 +47,10 @@ class ReleaseStage(SideStage):
 
 @dataclass(frozen=True)
 class _LossesAreFeatures:
-    """A model in which a record's last features are its losses, so the auditor chooses what is predicted."""
+    """A model in which a record's last features are what is predicted of it, and its losses.
+
+    So the auditor chooses them. They need not go together: the bound of an evaluation holds for any model.
+    """
 
     columns: int
     """number of classes, or 1"""
@@ -57,15 +60,16 @@ class _LossesAreFeatures:
         return batch.features[:, -self.columns :].gather(1, batch.targets[:, None])[:, 0]
 
     def predict(self, point: Tensor, features: Tensor) -> Tensor:
-        """The class with the least loss."""
-        return features[:, -self.columns :].argmin(1)
+        """The class that the auditor has chosen."""
+        return features[:, -self.columns - 1].long()
 
 
 @dataclass(frozen=True)
 class EvaluationStage(ReleaseStage):
     """The evaluation of a model that is right about the canary, and wrong about its neighbour in another group.
 
-    The two differ in every metric, as far as their limits allow.
+    The two differ in every metric, as far as any two records can. For a record that is replaced that is less than
+    what is charged, twice the norm of one: two cells of a histogram are only sqrt(2) apart.
     """
 
     scoring: Scoring
@@ -92,13 +96,17 @@ class EvaluationStage(ReleaseStage):
         width = 0 if groups is None else groups.feature + 1
         ends = (0.0, 0.0) if groups is None else (groups.edges[0] - 1, groups.edges[-1] + 1)
 
-        def record(group: float, target: int, predicted: int) -> Array:
-            """Its class; the feature by which groups are told, if any; its losses."""
-            return np.array([target, *[group] * width, *np.where(np.arange(columns) == predicted, -far, far)])
+        def record(group: float, target: int, losses: Array) -> Array:
+            """Its class; the feature by which groups are told, if any; class 0 as the prediction; its losses."""
+            return np.array([target, *[group] * width, 0, *losses])
 
-        known = min(1, columns - 1)
-        canary, neighbour = record(ends[0], known, known), record(ends[1], 0, 1 if columns <= 2 else 2)
-        rows, sizes = self._rows(pulls, canary, neighbour, record(ends[0], 0, 0))
+        classes = np.arange(columns)
+        # Right, with the least loss, and as badly calibrated as that can be.
+        unlikely = np.where((classes == 1) & (columns == 2), -3 * far, -far)
+        # Wrong and certain, with the largest loss.
+        certain = np.where((classes == 0) & (columns > 1), -far, far)
+        canary, neighbour = record(ends[0], 0, unlikely), record(ends[1], min(1, columns - 1), certain)
+        rows, sizes = self._rows(pulls, canary, neighbour, record(ends[0], 0, certain))
         features, targets = torch.from_numpy(rows[:, 1:]), torch.from_numpy(rows[:, 0]).long()
         ids = torch.arange(first, first + len(pulls))
         held = Federation(features, targets, sizes, ids, classes=max(2, columns))

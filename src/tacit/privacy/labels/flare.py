@@ -16,6 +16,7 @@ import math
 from tacit.errors import RequestError, count, positive, probability
 from tacit.privacy.events.plain_numbers import check_delta
 from tacit.privacy.labels.verdict import SERVER, Flaw, LabelVerdict, View, nothing
+from tacit.privacy.promises.rounding import up_to
 from tacit.privacy.promises.terms import Adjacency, Unit
 
 _ORDERS = tuple(1 + 10 ** (k / 20) for k in range(-100, 81))
@@ -63,7 +64,9 @@ def svt_privacy(
         values = positive("epsilon_release", epsilon_release)
     choice = threshold + query * parameters / sent
     each = values / sent
-    said = f"{choice:.4g} for the choice and {values:.4g} for {sent} values, in each of {rounds} rounds"
+    said = (
+        f"{up_to(choice, 4)} for the choice and {up_to(values, 4)} for {sent} values, in each of {rounds} rounds"
+    )
     total = rounds * (choice + values)
     views = [View(SERVER, Unit.CLIENT, Adjacency.REPLACE_ONE, total, 0.0, said)]
     if delta is not None:
@@ -80,14 +83,15 @@ def svt_privacy(
         )
     findings = [
         Flaw(
-            f"epsilon = {label:g} pays for choosing entries. Their values cost {values:.4g} more in every round"
+            f"epsilon = {label:g} pays for choosing entries. Their values cost {up_to(values, 4)} more in every "
+            "round"
             + ("" if epsilon_release is not None else f" (noise_var = {noise_var:g} for each of {sent})")
             + ".",
             "Set epsilon_release to what the values may cost in total.",
         ),
         Flaw(
             "The filter does not stop after n accepted entries, as the sparse vector technique must. No more is "
-            f"proved for the choice than {choice:.4g}, not {label:g}.",
+            f"proved for the choice than {up_to(choice, 4)}, not {label:g}.",
             "Use noise on the whole update (tacit, Opacus) instead of choosing entries.",
         ),
         Flaw(

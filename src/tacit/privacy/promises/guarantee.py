@@ -14,6 +14,7 @@ from tacit.errors import DataError, positive
 from tacit.privacy.accountant.accounting import check_delta, epsilon
 from tacit.privacy.events import to_dict
 from tacit.privacy.events.runs import ChosenRunsDpEvent
+from tacit.privacy.promises.rounding import MOST_DIGITS, round_up, up_to
 from tacit.privacy.promises.terms import PERSONS, RECORD_COUNTS, Adjacency, Adversary, Unit
 
 
@@ -153,16 +154,17 @@ class Guarantee:
         else:
             one, other = "all the data of any one client", "been different, their number included"
         change = other if self.adjacency is Adjacency.REPLACE_ONE else "not been used"
-        worst, least = _rounded_up(self.epsilon), _rounded_up(min(group.epsilon for group in self.groups))
-        factor = f" = {_rounded_up(math.exp(worst)):g}" if worst < 20 else ""
+        worst, least = round_up(self.epsilon), round_up(min(group.epsilon for group in self.groups))
+        factor = f" = {up_to(math.exp(worst))}" if worst < 20 else ""
         runs = max((len(event.runs) for event in self.events if isinstance(event, ChosenRunsDpEvent)), default=1)
         shown = f"all {runs} runs under the policy show" if runs > 1 else "the whole run shows"
         clients = "1 client" if number == 1 else f"each of {number} clients"
+        delta = up_to(self.delta, MOST_DIGITS)
         best = "" if least == worst else f", {least:g} for the best protected one"
         return (
             f"Against {self.against}: whatever {shown} them is at most "
-            f"exp({worst:g}){factor} times as likely, plus {self.delta:g}, as it would be had {one} {change} "
-            f"(epsilon = {worst:g}, delta = {self.delta:g}, per {self.whose}, {self.adjacency}, "
+            f"exp({worst:g}){factor} times as likely, plus {delta}, as it would be had {one} {change} "
+            f"(epsilon = {worst:g}, delta = {delta}, per {self.whose}, {self.adjacency}, "
             f"for {clients}{best}). Taken as public: {'; '.join(self.public) or 'nothing'}."
         )
 
@@ -174,11 +176,3 @@ def _key(event: DpEvent) -> object:
     except TypeError:
         return json.dumps(to_dict(event))
     return event
-
-
-def _rounded_up(value: float) -> float:
-    """The value rounded up to three significant digits."""
-    if value == 0:
-        return 0.0
-    unit = 10.0 ** (math.floor(math.log10(value)) - 2)
-    return float(f"{math.ceil(value / unit * (1 - 1e-12)) * unit:.3g}")

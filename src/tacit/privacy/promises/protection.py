@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import decimal
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from tacit.privacy.accountant.composition import CannotAnswerError
 from tacit.privacy.accountant.groups import epsilon_between, group_epsilon
 from tacit.privacy.events.crowds import alone
 from tacit.privacy.promises.guarantee import ClientGroup, Guarantee, Target
+from tacit.privacy.promises.rounding import MOST_DIGITS, round_up, up_to
 from tacit.privacy.promises.terms import Adjacency, Adversary, Unit
 
 NO_PROTECTION = 20.0
@@ -57,7 +57,7 @@ def protection(
     >>> from tacit.privacy.events import gaussian, repeated
     >>> promise = Guarantee((repeated(gaussian(100.0), 30),) * 4, delta=1e-5)
     >>> for line in protection(promise, records=[50] * 4, groups=[2]):
-    ...     print(f"{line.adversary:40} {line.protected:32} {round_up(line.epsilon):g}")
+    ...     print(f"{line.adversary:40} {line.protected:32} {up_to(line.epsilon)}")
     the server and all other parties         one record                       0.377
     another client                           one record                       0.377
     someone who sees only the final model    one record                       0.377
@@ -88,17 +88,6 @@ def protection(
     return tuple(rows)
 
 
-def round_up(value: float, digits: int = 3) -> float:
-    """The value rounded up to this many significant digits.
-
-    >>> round_up(0.41231), round_up(2.0), round_up(1234.5)
-    (0.413, 2.0, 1240.0)
-    """
-    context = decimal.Context(prec=digits, rounding=decimal.ROUND_CEILING)
-    # A little slack, so that the last bit of the double 0.3 does not make it 0.301.
-    return float(context.create_decimal_from_float(value * (1 - 1e-12)))
-
-
 def in_words(epsilon: float | None) -> str:
     """An epsilon as tables print it: rounded up to three digits, or words if it protects nobody.
 
@@ -107,7 +96,7 @@ def in_words(epsilon: float | None) -> str:
     """
     if epsilon is None or epsilon >= NO_PROTECTION:
         return "no protection"
-    return f"{round_up(epsilon):g}"
+    return up_to(epsilon)
 
 
 _ADVERSARIES = {
@@ -266,7 +255,5 @@ def _worst(
 def _told(epsilon: float, delta: float) -> str:
     if math.isinf(epsilon):
         return "what anybody can: nothing is promised"
-    worst = round_up(epsilon)
-    if worst >= NO_PROTECTION:
-        return f"epsilon = {worst:g} at delta = {delta:g}, which is practically no protection"
-    return f"epsilon = {worst:g} at delta = {delta:g}"
+    said = f"epsilon = {up_to(epsilon)} at delta = {up_to(delta, MOST_DIGITS)}"
+    return f"{said}, which is practically no protection" if round_up(epsilon) >= NO_PROTECTION else said
