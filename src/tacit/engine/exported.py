@@ -177,12 +177,16 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 def as_sklearn(run: LoadedRun) -> Pipeline:
     """Implements `LoadedRun.to_sklearn`."""
     model, schema = run.double.model, run.schema
-    if run.trained.features_by is not None:
-        raise RequestError(f"scikit-learn has no counterpart of {run.trained.features_by.spec!r}; use to_torch")
+    by = run.trained.features_by
+    factors = None if by is None else by.factors
+    if by is not None and factors is None:
+        raise RequestError(f"scikit-learn has no counterpart of {by.spec!r}; use to_torch")
     if not isinstance(model, LinearModel) or type(model.loss) not in (Logistic, CrossEntropy, Squared):
         raise RequestError(f"scikit-learn has no counterpart of model {run.card.model!r}; use to_torch")
     size = model.features * model.outputs
     weights = run.double.parameters[:size].reshape(model.features, model.outputs).T.numpy().copy()
+    if factors is not None:
+        weights *= factors.numpy()
     bias = run.double.parameters[size:].numpy().copy() if model.intercept else np.zeros(model.outputs)
     fitted: Any
     if run.classes is None:
