@@ -117,10 +117,10 @@ def private_sizes(
     release = sizes_release(federation, name=name, target=target, seed=seed)
     if release is None:
         return None
-    return release.means.released(release.sizes(release.means.means(_sums(release, federation))))
+    return release.means.released(release.sizes(release.means.means(size_sums(release, federation))))
 
 
-def _sums(release: SizesRelease, federation: Federation) -> Tensor:
+def size_sums(release: SizesRelease, federation: Federation) -> Tensor:
     """What every client adds up: (clients, dim) double, computed in parts that fit into memory."""
     at_a_time = max(1, ROWS_AT_A_TIME // release.means.dim)
     owners = federation.batch().owners().cpu()
