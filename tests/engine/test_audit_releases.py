@@ -20,7 +20,7 @@ from tacit.engine.audit import audit_recipe
 from tacit.engine.audit.joint import JointStage
 from tacit.engine.audit.measured import measured
 from tacit.engine.audit.promises import Promise
-from tacit.engine.audit.releases import EvaluationStage, RangesStage
+from tacit.engine.audit.releases import EvaluationStage, RangesStage, SizesStage
 from tacit.engine.audit.side import SideStage
 from tacit.engine.audit.stage import AuditStage, Tactic
 from tacit.engine.plan import make_plan
@@ -34,6 +34,7 @@ from tacit.side.evaluation import evaluation_release
 from tacit.side.ranges import Limits, RangeSearch, ranges_release
 from tacit.side.release import NoisyMeans
 from tacit.side.scoring import Groups, Scoring
+from tacit.side.sizes import SizesRelease, sizes_release
 
 TARGET = Target(0.8, 1e-5)
 BLANK = Federation(torch.zeros(1, 1), torch.zeros(1), torch.ones(1, dtype=torch.int64), torch.zeros(1).long())
@@ -70,6 +71,15 @@ def ranges(target: Target = TARGET) -> RangesStage:
     return RangesStage(**parts(release), limits=LIMITS)
 
 
+def sizes(target: Target = TARGET) -> SizesStage:
+    blank = torch.zeros(3000, 4)
+    held = Federation(blank, blank[:, 0], torch.tensor([3000]), torch.zeros(1).long())
+    release = sizes_release(held, target=target, seed=3)
+    assert release is not None
+    assert release.columns == 4
+    return SizesStage(**parts(release.means), release=release)
+
+
 def together(*sides: SideStage) -> Promise:
     """Minibatch gradients with these releases beside them."""
     return promises(ALGORITHMS["sgd"], sides=sides)[0]
@@ -78,6 +88,7 @@ def together(*sides: SideStage) -> Promise:
 STAGES: dict[str, Callable[[Target], SideStage]] = {
     **{name: lambda target, scoring=scoring: evaluation(scoring, target) for name, scoring in SCORINGS.items()},
     "ranges": ranges,
+    "sizes": sizes,
 }
 
 
@@ -178,6 +189,12 @@ def _beyond_the_limits(patch: pytest.MonkeyPatch, word: str) -> None:
     patch.setattr(RangeSearch, "contributions", longer)
 
 
+def _sizes_beyond(patch: pytest.MonkeyPatch, word: str) -> None:
+    """A size counts by how far it lies beyond what is measured."""
+    whole = SizesRelease.contributions
+    patch.setattr(SizesRelease, "contributions", lambda self, rows: whole(self, rows) * (1 + (rows[:, :1] > 1e5)))
+
+
 SABOTAGED: dict[str, tuple[Callable[[pytest.MonkeyPatch, str], None], str]] = {
     "half of the evaluation's noise": (_halve, "evaluation"),
     "half of the ranges' noise": (_halve, "ranges"),
@@ -188,6 +205,9 @@ SABOTAGED: dict[str, tuple[Callable[[pytest.MonkeyPatch, str], None], str]] = {
     "a metric that the bound forgets": (_leave_out_of_the_bound, "evaluation"),
     "losses that are not clipped": (_no_clip, "evaluation"),
     "numbers that are not clipped": (_beyond_the_limits, "ranges"),
+    "half of the sizes' noise": (_halve, "sizes"),
+    "sizes without noise": (_silence, "sizes"),
+    "sizes that are not clipped": (_sizes_beyond, "sizes"),
 }
 
 
@@ -207,7 +227,7 @@ def test_sabotage_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     scoring = SCORINGS["two classes"]
     sabotage(monkeypatch, word)
     stages = ranges(), evaluation(scoring)
-    played: list[AuditStage] = [stages[word == "evaluation"]]
+    played: list[AuditStage] = [{"ranges": stages[0], "evaluation": stages[1], "sizes": sizes()}[word]]
     played += [together(*stages).stage] if name in SEEN_BESIDE else []
     for stage in played:
         assert any(check.violated for check in measured(stage, 0)), stage.name

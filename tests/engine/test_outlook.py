@@ -106,7 +106,7 @@ def test_features_of_an_unknown_size_are_named_before_and_after() -> None:
     assert bounded is not None
     assert "size 1 each" not in bounded.sentence
     run = tacit.simulate(make_plan(recipe, federation=large), evaluate_every=20)
-    assert any("Scale features" in limit.change for limit in findings(run))
+    assert any("data.features" in limit.change for limit in findings(run))
 
 
 def test_the_ratio_that_sums_would_give_is_told_beforehand() -> None:

@@ -84,11 +84,19 @@ def _provisioned(
     from tacit.deploy.provision import provision
     from tacit.deploy.records import open_tables
     from tacit.deploy.report import Report
+    from tacit.engine.fronts import GIVEN
+    from tacit.engine.outlook import outlook
     from tacit.engine.plan import make_plan
-    from tacit.engine.records import unweighted
+    from tacit.engine.records import names_files, unweighted
 
     tables = open_tables(recipe)
+    if tables is None and names_files(recipe):
+        # Silos take arrays as they are: how large features are is learned in simulations and estimators alone.
+        recipe = replace(recipe, data_settings={"features": GIVEN, **recipe.data_settings})
     plan = make_plan(recipe, data_dir=data_dir, federation=None if tables is None else tables.wide)
+    ahead = outlook(plan)
+    if ahead is not None:
+        typer.echo(ahead.sentence, err=True)
     sites = [f"silo-{number + 1}" for number in range(plan.federation.clients)]
     port, admin_port = free_ports(2)
     job = replace(Job.from_plan(plan, sites), report=None if report is None else Report.parse(report))

@@ -66,6 +66,13 @@ class FeatureMap:
             found = torch.cat([module(part.to(self.device)).to(part.device) for part in parts])
         return found.expand(len(records), *found.shape[1:]) if len(found) < len(records) else found
 
+    @property
+    def factors(self) -> Tensor | None:
+        """What every feature is multiplied by, if the map does nothing else: (features,) double."""
+        if not isinstance(self.module, _Sized):
+            return None
+        return self.module.factors.double().expand(math.prod(self.shape))
+
     def then(self, other: FeatureMap) -> FeatureMap:
         """This map, followed by another one."""
         both = nn.Sequential(self.module, other.module)
@@ -78,7 +85,8 @@ def build_features(spec: str, shape: tuple[int, ...]) -> FeatureMap:
 
     Args:
         spec: "scattering", or "scattering:SCALES,ANGLES" ("scattering:2,8"); "downsample:FACTOR";
-            "random:NUMBER" or "random:NUMBER,WIDTH", the width of the kernel that random features approximate.
+            "random:NUMBER" or "random:NUMBER,WIDTH", the width of the kernel that random features approximate;
+            "sizes:SIZE", how large features usually are, or one size for each, by which they are divided.
             Several are joined by "+", as in "downsample:2+random:500".
         shape: of one record: (channels, height, width), (height, width), or a number of features. Flat records of
             n * n or 3 * n * n numbers count as square images with one or three channels.
@@ -214,6 +222,19 @@ class _RandomFourier(nn.Module):
         return (torch.cos(scores) * math.sqrt(2 / len(self.bias))).to(records.dtype)
 
 
+class _Sized(nn.Module):
+    """Features that are divided by twice their usual sizes, so that they are of about 1/2 each."""
+
+    factors: Tensor
+
+    def __init__(self, sizes: tuple[float, ...]) -> None:
+        super().__init__()
+        self.register_buffer("factors", 0.5 / torch.tensor(sizes, dtype=torch.float64), persistent=False)
+
+    def forward(self, records: Tensor) -> Tensor:
+        return (records.flatten(1) * self.factors.to(records.dtype)).reshape(records.shape)
+
+
 def _scattering(
     spec: str, shape: tuple[int, ...], scales: int = 2, angles: int = 8
 ) -> tuple[nn.Module, float | None]:
@@ -247,10 +268,20 @@ def _random(
     return _RandomFourier(features, count("data.features: random", number), usual), math.sqrt(2)
 
 
+def _sized(spec: str, shape: tuple[int, ...], *sizes: float) -> tuple[nn.Module, float | None]:
+    if len(sizes) not in (1, math.prod(shape)):
+        raise RequestError(
+            f"data.features = {spec[:40]!r} names {len(sizes)} sizes: give one, or one for each of the "
+            f"{math.prod(shape)} features"
+        )
+    return _Sized(tuple(positive("data.features: size", size) for size in sizes)), None
+
+
 FEATURES: dict[str, Callable[..., tuple[nn.Module, float | None]]] = {
     "scattering": _scattering,
     "downsample": _downsample,
     "random": _random,
+    "sizes": _sized,
 }
 """Makers of maps by name: a module, and the largest norm of what it returns if there is one."""
 

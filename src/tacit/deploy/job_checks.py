@@ -10,6 +10,7 @@ from tacit.algorithms.trust import Travel
 from tacit.data.schema import record_shape
 from tacit.deploy.frames import BODY_LIMIT, is_site_name
 from tacit.engine.choices import with_defaults
+from tacit.engine.fronts import LEARN
 from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError, count
 from tacit.privacy import Unit
@@ -32,6 +33,11 @@ def check_asked(job: Job) -> None:
         raise RequestError(f"sites must name at least one site, and each only once, not {list(job.sites)}")
     if (job.recipe.rounds or 0) > MOST_ROUNDS:
         raise RequestError(f"rounds = {job.recipe.rounds} is more than the limit of {MOST_ROUNDS}")
+    if job.recipe.data_settings.get("features") == LEARN:
+        raise RequestError(
+            f'data.features = "{LEARN}" is for simulations and estimators: silos take arrays as they are. Give '
+            'the usual size of features, as data.features = "sizes:SIZE", or describe a table by a schema'
+        )
     for name in _open_choices(job):
         raise RequestError(
             f"the recipe leaves {name} open, and in a consortium nobody sees enough to choose it: set it"

@@ -177,12 +177,16 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 def as_sklearn(run: LoadedRun) -> Pipeline:
     """Implements `LoadedRun.to_sklearn`."""
     model, schema = run.double.model, run.schema
-    if run.trained.features_by is not None:
-        raise RequestError(f"scikit-learn has no counterpart of {run.trained.features_by.spec!r}; use to_torch")
+    by = run.trained.features_by
+    factors = None if by is None else by.factors
+    if by is not None and factors is None:
+        raise RequestError(f"scikit-learn has no counterpart of {by.spec!r}; use to_torch")
     if not isinstance(model, LinearModel) or type(model.loss) not in (Logistic, CrossEntropy, Squared):
         raise RequestError(f"scikit-learn has no counterpart of model {run.card.model!r}; use to_torch")
     named = named_parameters(model, run.double.parameters)
     weights, bias = named["weight"].numpy(), named.get("bias", torch.zeros(model.outputs)).numpy()
+    if factors is not None:
+        weights = weights * factors.numpy()
     fitted: Any
     if run.classes is None:
         half, middle = (schema.target.half, schema.target.centre) if schema is not None else (1.0, 0.0)

@@ -18,14 +18,20 @@ from tacit.models.module import ModuleModel, frozen_tensors, frozen_weights
 from tacit.models.registry import build_model
 from tacit.models.trainable import RecordByRecord
 
+LEARN, GIVEN = "learn", "given"
+"""Values of data.features: divide features by sizes that are learned privately; take them as they are given."""
+
 FRONT = "front"
 """The name of the map that a network's frozen part makes."""
 
 
 def with_features(federation: Federation, spec: str | None, device: str = "cpu") -> Federation:
-    """The federation with the features that `data.features` names, unless it has them already."""
+    """The federation with the features that `data.features` names, unless it has them already.
+
+    `learn` and `given` name none: sizes are learned in `tacit.engine.sizes`.
+    """
     has = None if federation.features_by is None else federation.features_by.spec
-    if spec is None or (has is not None and (has == spec or has.startswith(spec + JOIN))):
+    if spec in (None, LEARN, GIVEN) or (has is not None and (has == spec or has.startswith(spec + JOIN))):
         return federation
     if has is not None:
         raise RequestError(f"data.features = {spec!r}, but these records have the features {has!r} already")

@@ -146,6 +146,9 @@ class LoadedRun:
         bias = named["bias"].numpy().copy() if model.intercept else np.zeros(model.outputs)
         names: list[str] = [f"feature {k}" for k in range(model.features)]
         units = [""] * model.features
+        factors = None if self.trained.features_by is None else self.trained.features_by.factors
+        if factors is not None:
+            weights *= factors.numpy()[:, None]
         if self.schema is not None:
             names = [term.name for term in terms(self.schema)]
             for position, term in enumerate(terms(self.schema)):

@@ -11,6 +11,7 @@ import torch
 from tacit.algorithms.prospect import feature_scale, prospect
 from tacit.algorithms.secure_sum import SecureSum
 from tacit.algorithms.trust import Travel
+from tacit.engine.misfits import Limit, misfit_features, misfit_targets
 from tacit.engine.plan import Plan
 from tacit.models.linear import LinearModel
 from tacit.privacy import Unit
@@ -23,6 +24,10 @@ CLEAR = 10.0
 
 SHARP = 150.0
 """From this ratio on, noise cost real tables about a point at most; below, up to 30 (docs/results/tables.md)."""
+
+
+RARE = 0.9
+"""If one class has this share of the records, accuracy says little about the others."""
 
 
 @dataclass(frozen=True)
@@ -53,39 +58,60 @@ def outlook(plan: Plan) -> Outlook | None:
         plan.algorithm, plan.federation, found.noise_stds, float(found.noise_multipliers[0]), plan.rounds
     )
     ratio = 1 / (known.unit_noise * math.sqrt(known.dim))
-    recipe = plan.recipe
-    unknown = plan.federation.classes is None and plan.federation.schema is None
-    if unknown and recipe is not None and recipe.target_bound is None:
-        said = (
-            "The size of the targets is not known; bound and first steps assume about "
-            f"{plan.algorithm.work.bound.norm(known.dim) / feature_scale(plan.algorithm.work.model):.2g}. For a "
-            "better model, set target_bound to a public bound on the absolute target, such as the largest value "
-            "that it can have."
-        )
-        return Outlook(ratio, "noisy", said)
     gain = _gain_of_sums(plan)
     summed = None if gain is None else ratio * gain
     advice = "" if summed is None else f" With --trust sum it would be about {float(f'{summed:.2g}'):,g} times."
+    assumed = _assumed(plan)
     if ratio >= CLEAR:
-        sized = ", if features are of about size 1 each" if _guesses_scale(plan) else ""
         said = f"Over {plan.rounds} rounds the signal can reach {ratio:.3g} times the noise: enough to learn from"
         if ratio >= SHARP:
-            return Outlook(ratio, "clear", f"{said}{sized}.", summed)
-        said += f"{sized}. Rare classes and small effects may be lost below about {SHARP:g} times.{advice}"
-        return Outlook(ratio, "fair", said, summed)
+            return Outlook(ratio, "clear", f"{said}.{assumed}", summed)
+        said += f". Rare classes and small effects may be lost below about {SHARP:g} times.{advice}"
+        return Outlook(ratio, "fair", said + assumed, summed)
     needs = _needs(plan, CLEAR / ratio)
     if ratio >= 1:
         said = (
             f"Noise will cost accuracy: over {plan.rounds} rounds the signal reaches at most {ratio:.2g} times "
             f"the noise. {CLEAR:g} times would take {needs}, or a model with fewer parameters.{advice}"
         )
-        return Outlook(ratio, "noisy", said, summed)
+        return Outlook(ratio, "noisy", said + assumed, summed)
     said = (
         f"Little can be learned: even over {plan.rounds} rounds the noise is {1 / ratio:.2g} times as long as "
         f"the signal can be. A clear signal would take {needs}, or a model with fewer parameters."
     )
     advice = "" if summed is None else f" With --trust sum the signal would be {summed:.2g} times the noise."
     return Outlook(ratio, "hidden", said + advice, summed)
+
+
+def _assumed(plan: Plan) -> str:
+    """What the steps take for granted because nothing public says it, and how to say it."""
+    said = ""
+    if _guesses_scale(plan):
+        said += (
+            " This assumes features of about size 1 each; if yours differ, give their usual size "
+            "(--set data.features=sizes:SIZE) or describe the table by a schema."
+        )
+    if _guesses_targets(plan):
+        said += (
+            f" The size of the targets is not known: first steps assume about {assumed_target(plan):.2g}. For a "
+            "better model, set target_bound to a public bound on the absolute target. If targets lie far from "
+            "0 and differ little, subtract a public centre first."
+        )
+    return said
+
+
+def _guesses_targets(plan: Plan) -> bool:
+    """Whether nothing public says how large the targets of a regression are."""
+    recipe, federation = plan.recipe, plan.federation
+    unknown = federation.classes is None and federation.schema is None
+    return unknown and recipe is not None and recipe.target_bound is None
+
+
+def assumed_target(plan: Plan) -> float:
+    """The size of residuals that the bound lets through unclipped."""
+    work = plan.algorithm.work
+    scale = feature_scale(work.model, plan.federation.feature_norm)
+    return float(work.bound.norm(work.bounded) / scale)
 
 
 def _gain_of_sums(plan: Plan) -> float | None:
@@ -108,7 +134,9 @@ def _gain_of_sums(plan: Plan) -> float | None:
 
 def _guesses_scale(plan: Plan) -> bool:
     """Whether step sizes rest on a guess of how long features are, because no public bound on them is known."""
-    scaled = plan.federation.feature_norm is not None or plan.federation.schema is not None
+    federation, by = plan.federation, plan.federation.features_by
+    learned = federation.charged is not None or (by is not None and by.factors is not None)
+    scaled = federation.feature_norm is not None or federation.schema is not None or learned
     return not scaled and isinstance(plan.algorithm.work.model, LinearModel)
 
 
@@ -131,18 +159,6 @@ def _rounded(number: float) -> str:
     return f"{math.ceil(number / 10**digits) * 10**digits:,}"
 
 
-@dataclass(frozen=True)
-class Limit:
-    """Something that limited a result, and what to change."""
-
-    what: str
-    change: str
-
-    def to_dict(self) -> dict[str, str]:
-        """As plain data for JSON."""
-        return asdict(self)
-
-
 def findings(run: Run) -> list[Limit]:
     """What limited the result of a run; an empty list means nothing did.
 
@@ -153,26 +169,28 @@ def findings(run: Run) -> list[Limit]:
     settings = {} if plan.recipe is None else plan.recipe.algorithm_settings
     ahead = outlook(plan)
     first, last = history[0], history[-1]
-    rose = not last.train_loss <= first.train_loss
-    if rose:
+    misfits = misfit_features(run.federation) if isinstance(plan.algorithm.work.model, LinearModel) else []
+    if ahead is not None:
+        misfits += misfit_targets(run.federation, assumed_target(plan))
+    if not last.train_loss <= first.train_loss:
         if "step" in settings:
             change = "Leave step out: it is then derived from the noise."
-        elif _guesses_scale(plan):
-            change = "Scale features by their public ranges to about size 1 each: the step sizes assume it."
         else:
-            change = "Use a model with fewer parameters."
+            change = "See below." if misfits else "Use a model with fewer parameters."
         found.append(
             Limit(f"The training loss rose, from {first.train_loss:.3g} to {last.train_loss:.3g}.", change)
         )
-    naive = _naive_metric(run)
-    if naive is not None and last.test_metric is not None and last.test_metric <= naive[0] + 1e-9:
+    naive = _naive(run)
+    if naive is not None and last.test_metric is not None and naive.reaches(last.test_metric):
+        below = misfits or (ahead is not None and ahead.verdict != "clear")
         found.append(
             Limit(
-                f"The model is no better than {naive[1]}: test {run.algorithm.work.model.metric_name} "
+                f"The model is no better than {naive.words}: test {run.algorithm.work.model.metric_name} "
                 f"{last.test_metric:.4g}.",
-                "See below." if ahead is not None and ahead.verdict != "clear" else "Try another model.",
+                "See below." if below else naive.change,
             )
         )
+    found += misfits
     if ahead is not None and ahead.verdict == "fair":
         found.append(Limit("Noise may limit the result.", ahead.sentence))
     elif ahead is not None and ahead.verdict != "clear":
@@ -195,10 +213,35 @@ def findings(run: Run) -> list[Limit]:
     return found
 
 
-def _naive_metric(run: Run) -> tuple[float, str] | None:
-    """The test metric of always predicting the most common class; None for regressions."""
-    federation = run.federation
-    if federation.test_targets is None or federation.classes is None:
+@dataclass(frozen=True)
+class _Naive:
+    """What a model reaches that does not look at features."""
+
+    metric: float
+    words: str
+    change: str
+    larger_is_better: bool
+
+    def reaches(self, metric: float) -> bool:
+        """Whether it is at least as good as this."""
+        return metric <= self.metric + 1e-9 if self.larger_is_better else not metric < self.metric
+
+
+def _naive(run: Run) -> _Naive | None:
+    """Always predicting the most common class, or the mean of all targets; None if that has no simple metric."""
+    targets, classes = run.federation.test_targets, run.federation.classes
+    if targets is None:
         return None
-    counts = torch.bincount(federation.test_targets, minlength=federation.classes)
-    return float(counts.max() / counts.sum()), "always predicting the most common class"
+    if classes is not None:
+        share = float(torch.bincount(targets, minlength=classes).max() / len(targets))
+        change = "Try another model."
+        if share >= RARE:
+            change = (
+                f"{share:.0%} of the test records are of one class, so accuracy hardly shows the others: look at "
+                "the area under the curve (--evaluate)."
+            )
+        return _Naive(share, "always predicting the most common class", change, larger_is_better=True)
+    if run.algorithm.work.model.metric_name != "rmse":
+        return None
+    spread = run.federation.target_scale * float(targets.double().std(correction=0))
+    return _Naive(spread, "always predicting the mean", "Try another model.", larger_is_better=False)

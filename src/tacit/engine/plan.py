@@ -41,6 +41,7 @@ from tacit.engine.evaluation import PlannedEvaluation, coins_of, hold_back, plan
 from tacit.engine.fronts import model_and_records, with_features
 from tacit.engine.recipe import Recipe
 from tacit.engine.records import unweighted, weighted
+from tacit.engine.sizes import with_sizes
 from tacit.engine.targets import check_promise, client_target, privacy_of
 from tacit.errors import RequestError, count
 from tacit.federation import Federation
@@ -193,8 +194,8 @@ def _with_preparation(
         return also
     if algorithm.work.unit is not Unit.RECORD or algorithm.travel is Travel.COUNTED:
         raise RequestError(
-            f'range = "learn" is accounted per record, which messages of {algorithm.name!r} cannot be added to: '
-            "give the ranges in the schema"
+            f"what was learned to prepare records is accounted per record, which messages of {algorithm.name!r} "
+            "cannot be added to: give ranges in the schema, and sizes of arrays as data.features = 'sizes:SIZE'"
         )
     return federation.charged if also is None else composed([federation.charged, also])
 
@@ -226,6 +227,8 @@ def make_plan(
     _check_device(recipe.device)
     check_promise(recipe, algorithm_entry(recipe.algorithm).private)
     federation = unweighted(recipe, data_dir) if federation is None else federation
+    if model is None:
+        recipe, federation = with_sizes(recipe, federation)
     federation = with_features(federation, recipe.data_settings.get("features"), recipe.device)
     recipe = replace(recipe, model=None if model else recipe.model or default_model(federation))
     name, known = recipe.model or "", {k: v for k, v in recipe.model_settings.items() if v != THEORY}

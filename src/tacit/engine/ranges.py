@@ -66,7 +66,7 @@ def ranges_target(privacy: Privacy) -> Target:
 
 def open_limits(recipe: Recipe, federation: Federation) -> tuple[Limits, ...]:
     """The limits of the ranges that were learned when the records of this recipe were prepared."""
-    if federation.charged is None:
+    if federation.charged is None or federation.schema is None:
         return ()
     given = recipe.data_settings["schema"]
     schema = given if isinstance(given, Schema) else Schema.read(given)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.data import from_files, load
-from tacit.engine.fronts import with_features
+from tacit.engine.fronts import GIVEN, LEARN, with_features
 from tacit.engine.ranges import learner
 from tacit.engine.recipe import Recipe
 from tacit.engine.targets import for_each_client
@@ -46,6 +46,8 @@ def unweighted(recipe: Recipe, data_dir: Path | None) -> Federation:
     if names_files(recipe):
         return _own_files(recipe)
     settings: dict[str, Any] = {"seed": recipe.seed, **recipe.data_settings}
+    if settings.get("features") in (LEARN, GIVEN):
+        del settings["features"]
     return load(recipe.data, clients=recipe.clients, partition=recipe.partition, data_dir=data_dir, **settings)
 
 

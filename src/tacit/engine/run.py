@@ -21,6 +21,7 @@ from tacit.engine.ledger import RunLedger
 from tacit.engine.model_card import ModelCard
 from tacit.engine.outlook import findings, outlook
 from tacit.engine.plan import Plan
+from tacit.engine.sizes import learned_sizes
 from tacit.engine.trained import Trained
 from tacit.federation import Federation
 from tacit.privacy import Guarantee, Target
@@ -173,11 +174,13 @@ class Run(BriefRepr):
         return {"epsilon_alone": alone, "loss_bound": planned.scoring.loss_bound, **evaluation.to_dict()}
 
     def _learned(self) -> dict[str, Any] | None:
-        """The ranges that were learned from the records, and what that would cost alone."""
+        """The ranges or sizes that were learned from the records, and what that would cost alone."""
         schema, charged, guarantee = self.federation.schema, self.federation.charged, self.guarantee
-        if schema is None or charged is None or guarantee is None:
+        if charged is None or guarantee is None:
             return None
         alone = replace(guarantee, events=(charged,) * len(guarantee.events)).epsilon
+        if schema is None:
+            return {"epsilon_alone": alone, "sizes": learned_sizes(self.federation)}
         found = {column.name: column.range for column in schema.columns if column.name in schema.learned}
         if schema.target.column in schema.learned:
             found[schema.target.column] = schema.target.range

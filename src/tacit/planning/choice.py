@@ -22,13 +22,14 @@ from tacit.algorithms.prospect import prospect
 from tacit.algorithms.registry import algorithm_entry
 from tacit.engine.choices import feature_norm
 from tacit.engine.defaults import CHEAP, COMPRESSORS
-from tacit.engine.plan import Plan, make_plan
+from tacit.engine.plan import Plan
 from tacit.engine.recipe import Recipe
 from tacit.engine.records import load_federation
 from tacit.engine.simulate import simulate
 from tacit.errors import DivergedError, RequestError, count, positive
 from tacit.federation import Federation
 from tacit.planning.rehearsal import synthetic_like
+from tacit.planning.shape import plan_unseen
 
 CONSIDERED = (
     "noisy-mb-sgd", "accelerated-mb-sgd", "soteriafl-gd", "soteriafl-sgd", "noisy-local-sgd", "fed-spa",
@@ -129,7 +130,7 @@ def choose(
     found, refusals = [], []
     for start in _variations(recipe, algorithms, models):
         try:
-            found.append(_candidate(make_plan(start, federation=real)))
+            found.append(_candidate(plan_unseen(start, real)))
         except RequestError as error:
             # What does not fit the recipe is no reason to drop the others.
             refusals.append(str(error))
@@ -221,7 +222,7 @@ def _tried(candidates: Sequence[Candidate], synthetic: Federation) -> list[Candi
     """The candidates with their mean metrics on synthetic records, best first."""
     scored, variances = [], []
     for candidate in candidates:
-        plan = make_plan(candidate.recipe, federation=synthetic)
+        plan = plan_unseen(candidate.recipe, synthetic)
         cheap = synthetic.records * plan.algorithm.work.model.dim <= CHEAP
         try:
             metrics = [

@@ -9,11 +9,13 @@ from typing import Any
 
 from tacit.algorithms.registry import ALGORITHMS, algorithm_entry
 from tacit.client.sampling import Full, Sampling, build_sampling
-from tacit.engine.plan import Plan, make_plan
+from tacit.engine.plan import Plan
 from tacit.engine.plan import plan as again
 from tacit.engine.recipe import Recipe
+from tacit.engine.records import unweighted
 from tacit.errors import RequestError, probability
 from tacit.federation import Federation
+from tacit.planning.shape import plan_unseen
 from tacit.privacy import Unit
 
 FRACTIONS = (0.01, 0.1, 0.3, 1.0)
@@ -84,12 +86,13 @@ def noise_needs(
     """
     if recipe.privacy == "none":
         raise RequestError("privacy = 'none' in the recipe: without a promise no noise is needed")
+    records = unweighted(recipe, data_dir) if federation is None else federation
     planned: list[Need | Refused] = []
     by_batch: list[tuple[float, Need | Refused]] = []
     for name in algorithms or [name for name, entry in ALGORITHMS.items() if entry.private]:
         algorithm_entry(name)
         try:
-            plan = make_plan(recipe.for_algorithm(name), data_dir=data_dir, federation=federation)
+            plan = plan_unseen(recipe.for_algorithm(name), records)
         except RequestError as error:
             # An algorithm that does not fit the recipe is no reason to drop the others.
             planned.append(Refused(name, str(error)))

@@ -47,5 +47,6 @@ def synthetic_like(
         ids=federation.ids,
         classes=federation.classes,
         name=f"synthetic, like {federation.name}",
+        feature_norm=feature_norm,
         features_by=federation.features_by,
     )

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
+from tacit.engine.plan import Plan, make_plan
+from tacit.engine.recipe import Recipe
+from tacit.engine.sizes import with_sizes
 from tacit.errors import count
 from tacit.federation import Federation
+
+STAND_IN = "a given shape"
+"""The name of records that are not available."""
+
+
+def plan_unseen(recipe: Recipe, federation: Federation) -> Plan:
+    """The plan of a recipe, made without a look at a record: sizes of features are only charged, not learned."""
+    if federation.name == STAND_IN:
+        federation = replace(federation, name=recipe.data)
+    recipe, federation = with_sizes(recipe, federation, look=False)
+    return make_plan(recipe, federation=federation)
 
 
 def records_of_shape(*, clients: int, records: int, features: int, classes: int | None) -> Federation:
@@ -26,5 +42,5 @@ def records_of_shape(*, clients: int, records: int, features: int, classes: int 
         sizes=torch.full((clients,), records),
         ids=torch.arange(clients),
         classes=None if classes is None else count("classes", classes, at_least=2),
-        name="a given shape",
+        name=STAND_IN,
     )

@@ -14,13 +14,14 @@ from tacit.algorithms.registry import algorithm_entry
 from tacit.engine.choices import feature_norm
 from tacit.engine.defaults import CHEAP
 from tacit.engine.outlook import outlook
-from tacit.engine.plan import Plan, make_plan
+from tacit.engine.plan import Plan
 from tacit.engine.recipe import Recipe
 from tacit.engine.records import load_federation
 from tacit.engine.simulate import simulate
 from tacit.errors import RequestError, TacitError
 from tacit.federation import Federation
 from tacit.planning.rehearsal import synthetic_like
+from tacit.planning.shape import plan_unseen
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def _rows(base: Recipe, asked: Recipe, records: Federation, tried: bool) -> Iter
 
 def _row(travel: str, relies_on: str, recipe: Recipe, records: Federation, tried: bool) -> TrustRow:
     try:
-        plan = make_plan(recipe, federation=records)
+        plan = plan_unseen(recipe, records)
         metric = _tried(plan) if tried else None
     except TacitError as error:
         return TrustRow(travel, relies_on, recipe.algorithm, refused=str(error))

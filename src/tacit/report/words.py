@@ -118,6 +118,12 @@ def in_bytes(bits: int) -> str:
 
 
 def learned_words(learned: dict[str, Any]) -> str:
-    """The ranges that were learned from the records, and what that would cost alone."""
+    """The ranges or sizes that were learned from the records, and what that would cost alone."""
+    cost = f"alone epsilon {up_to(learned['epsilon_alone'], 2)}; included above"
+    if "sizes" in learned:
+        few = ", ".join(f"{size:.2g}" for size in learned["sizes"][:8]) + (
+            ", ..." if len(learned["sizes"]) > 8 else ""
+        )
+        return f"how large features are, privately ({cost}): about {few}"
     ranges = "; ".join(f"{name} {low:g} to {high:g}" for name, (low, high) in learned["ranges"].items())
-    return f"ranges, privately (alone epsilon {up_to(learned['epsilon_alone'], 2)}; included above): {ranges}"
+    return f"ranges, privately ({cost}): {ranges}"

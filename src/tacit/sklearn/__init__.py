@@ -9,10 +9,11 @@ all. After fitting, `guarantee_` says what was promised to whom, against whom (N
 
 What costs privacy and what does not:
 
-- The guarantee comes from bounding and noising every record's gradient. It holds for any records, and
-  nothing else is learnt from them: features are not standardised, and the step is not measured. Scale features
-  by public facts (`X / 16` for pixels), or record by record (`sklearn.preprocessing.Normalizer`). A
-  `StandardScaler` in front looks at all records, outside the guarantee.
+- The guarantee comes from bounding and noising every record's gradient. It holds for any records. One thing is
+  learnt from them before: how large features are, privately and charged to the same guarantee, unless a
+  `feature_norm`, `clip_norm` or schema says it. With few records noise hides it, so scale features by public
+  facts (`X / 16` for pixels), or record by record (`sklearn.preprocessing.Normalizer`). A `StandardScaler` in
+  front looks at all records, outside the guarantee.
 - Every `fit` is a separate release. A grid search with k fits costs up to k times as much as one, and the
   scores that it selects by use the records directly: tune on public data.
 - Predictions of a fitted model cost no privacy. `history_`, `run_` and `score` on training records are not

@@ -21,6 +21,7 @@ from tacit.data.schema.values import table_values
 from tacit.engine.ranges import learner
 from tacit.engine.recipe import Recipe
 from tacit.engine.run import Run
+from tacit.engine.sizes import with_sizes
 from tacit.errors import DataError, RequestError
 from tacit.federation import Federation
 from tacit.sklearn.requests import AnyArray, described, federate, federate_table, group, seed_and_noise
@@ -92,7 +93,9 @@ class Federated(BaseEstimator):  # type: ignore[misc]
         return self._fitted(federation, seed, noise)
 
     def _fitted(self, federation: Federation, seed: int, noise: str) -> Self:
-        run = self._train(federation, self._recipe(self.clients_, federation.sizes.tolist(), seed, noise))
+        recipe = self._recipe(self.clients_, federation.sizes.tolist(), seed, noise)
+        recipe, federation = with_sizes(recipe, federation, once=True)
+        run = self._train(federation, recipe)
         self.run_, self.history_, self.guarantee_ = run, run.history.frame, run.guarantee
         self.n_iter_ = run.rounds
         self._keep(run)

@@ -124,6 +124,9 @@ class FederatedLinear(Federated):
         rows = point.reshape(-1, model.outputs)
         self.coef_: AnyArray = rows[: model.features].T.copy()
         self.intercept_: Any = rows[model.features].copy() if model.intercept else np.zeros(model.outputs)
+        by = run.federation.features_by
+        if by is not None and by.factors is not None:
+            self.coef_ = self.coef_ * by.factors.numpy()
         if self.schema is not None and not self.schema_.target.classed:
             target = self.schema_.target
             self.coef_, self.intercept_ = self.coef_ * target.half, self.intercept_ * target.half + target.centre

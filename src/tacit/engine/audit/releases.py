@@ -1,4 +1,4 @@
-"""The releases of a recipe beside its messages, as an audit plays them: private evaluation and learned ranges.
+"""The releases of a recipe beside its messages, as an audit plays them: evaluation, learned ranges or sizes.
 
 Only the records and the model are the auditor's. Every trial is a client of its own, so one call of the code that
 runs use plays all of them.
@@ -6,7 +6,7 @@ runs use plays all of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from tacit.side.evaluation import evaluation_messages, evaluation_release
 from tacit.side.ranges import Limits, RangeSearch, ranges_release, search_ranges
 from tacit.side.release import NoisyMeans
 from tacit.side.scoring import Scoring
+from tacit.side.sizes import EXPECTED, FARTHEST, SizesRelease, size_sums, sizes_release
 
 
 @dataclass(frozen=True)
@@ -152,6 +153,38 @@ class RangesStage(ReleaseStage):
         return torch.stack(messages, 1).numpy()
 
 
+@dataclass(frozen=True)
+class SizesStage(ReleaseStage):
+    """The release of sizes. The canary is larger than all that is measured, its neighbour smaller, or zero."""
+
+    release: SizesRelease
+
+    name = "learned sizes"
+    tactics = (Tactic(), Tactic(gaps=True))
+
+    @property
+    def direction(self) -> Array:
+        """All sizes alike."""
+        dim, columns = self.release.means.dim, self.release.columns or 1
+        return np.where(np.arange(dim) < columns, columns**-0.5, 0.0)
+
+    def views(self, pulls: Array, first: int, tactic: Tactic) -> Array:
+        release, sums = self._played(pulls, first, tactic)
+        return release.means.messages(sums).numpy()[:, None]
+
+    def signals(self, pulls: Array, first: int, tactic: Tactic) -> Array:
+        return self._played(pulls, first, tactic)[1].numpy()[:, None]
+
+    def _played(self, pulls: Array, first: int, tactic: Tactic) -> tuple[SizesRelease, Tensor]:
+        usual, far = np.full(self.release.columns or 1, EXPECTED), BEYOND * tactic.size * FARTHEST
+        rows, sizes = self._rows(pulls, usual * far, usual * 0 if tactic.gaps else usual / far, usual)
+        features, ids = torch.from_numpy(rows), torch.arange(first, first + len(pulls))
+        who = Federation(features, features[:, 0], sizes, ids)
+        means = replace(self.release.means, federation=who, question="sizes audit", seed=self.seed)
+        release = replace(self.release, means=means)
+        return release, size_sums(release, who)
+
+
 def releases_beside(plan: Plan, records: int, randomness: Randomness) -> tuple[SideStage, ...]:
     """What a client of this plan releases beside its messages; an error where that cannot be played."""
     found: list[SideStage] = []
@@ -176,6 +209,10 @@ def releases_beside(plan: Plan, records: int, randomness: Randomness) -> tuple[S
         target = ranges_target(plan.privacy)
         release = ranges_release(RangeSearch.start(limits), blank, "", target, seed)
         found.append(RangesStage(**parts(release), limits=limits))
+    elif plan.federation.charged is not None:
+        sizes = sizes_release(plan.federation, target=ranges_target(plan.privacy), seed=seed)
+        assert sizes is not None, "something was released"
+        found.append(SizesStage(**parts(sizes.means), release=sizes))
     asked = plan.evaluation
     if asked is not None and asked.target is not None:
         if asked.trust is not None:

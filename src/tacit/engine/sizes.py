@@ -1,0 +1,116 @@
+"""Features of arrays that nobody has described are divided by their sizes, which are learned privately.
+
+Steps and clip norms assume features of about 1/2 each. Named data sets are prepared like this, a schema says how
+a table is, and a public norm or size can be given. For other arrays the size is learned from the records before
+training, and charged with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tacit.algorithms.registry import algorithm_entry
+from tacit.data.datasets import DATASETS
+from tacit.data.features import build_features
+from tacit.engine.fronts import LEARN
+from tacit.engine.ranges import ranges_target
+from tacit.engine.recipe import Recipe
+from tacit.engine.targets import privacy_of
+from tacit.errors import RequestError
+from tacit.federation import Federation
+from tacit.noise.additive import build_noise
+from tacit.side.release import SideRelease
+from tacit.side.sizes import EXPECTED, private_sizes, sizes_release
+
+IN_UNITS_OF_FEATURES = frozenset(["step", "clip_norm", "bound_from", "projection"])
+"""Settings of algorithms that depend on the size of features: who gives one knows it."""
+
+
+def with_sizes(
+    recipe: Recipe, federation: Federation, *, once: bool = False, look: bool = True
+) -> tuple[Recipe, Federation]:
+    """The recipe with `data.features` decided, and the records divided by their sizes if those are learned.
+
+    Guarantee: `charged` of the federation is what every client released for it, and every promise includes it.
+
+    Args:
+        recipe: it has the promise that is charged, and the noise.
+        federation: the records; if they are charged for something already, they are prepared.
+        once: no other plan will be made of these records, as in an estimator's `fit`. Only then can noise come
+            from the operating system: whoever prepares them again would make another release.
+        look: if False, for planning: charged is what would be released, and no record is looked at.
+    """
+    said = recipe.data_settings.get("features")
+    if said is None and _learns(recipe, federation, once):
+        recipe = replace(recipe, data_settings={**recipe.data_settings, "features": LEARN})
+    elif said != LEARN:
+        return recipe, federation
+    if federation.schema is not None:
+        raise RequestError(
+            f'data.features = "{LEARN}" is for arrays; a schema says how a table is prepared (range = "learn")'
+        )
+    if federation.charged is not None or federation.features_by is not None:
+        return recipe, federation
+    if len(federation.feature_shape) != 1:
+        raise RequestError(
+            f'data.features = "{LEARN}" is for records that are vectors, not of shape '
+            f"{list(federation.feature_shape)}: divide them by their public range"
+        )
+    privacy, secret = privacy_of(recipe, federation), build_noise(recipe.noise).secret
+    if secret and not once and privacy != "none":
+        raise RequestError(
+            f'data.features = "{LEARN}" is only for simulations: with noise = {recipe.noise!r}, every plan would '
+            'make another release. Estimators learn sizes once. Else give them: data.features = "sizes:SIZE"'
+        )
+    if privacy == "none":
+        return recipe, federation
+    name, target, seed = recipe.stream or "", ranges_target(privacy), None if secret else recipe.seed
+    if not look:
+        planned = sizes_release(federation, name=name, target=target, seed=seed)
+        return recipe, replace(federation, charged=None if planned is None else planned.event)
+    release = private_sizes(federation, name=name, target=target, seed=seed)
+    return recipe, federation if release is None else _divided(federation, release)
+
+
+def learned_sizes(federation: Federation) -> list[float]:
+    """The learned sizes of records that were charged for them: one for each feature, or one for all."""
+    by = federation.features_by
+    factors = None if by is None else by.factors
+    if factors is None:
+        return [EXPECTED]
+    sizes = (EXPECTED / factors).tolist()
+    return sizes[:1] if len(set(sizes)) == 1 else sizes
+
+
+def _divided(federation: Federation, release: SideRelease[tuple[float, ...]]) -> Federation:
+    """The records with features of about 1/2 each, charged for the release that says how large they were."""
+    sizes = release.value if len(set(release.value)) > 1 else release.value[:1]
+    federation = replace(federation, charged=release.event)
+    if sizes == (EXPECTED,):
+        return federation
+    spec = "sizes:" + ",".join(f"{size!r}" for size in sizes)
+    return federation.mapped(build_features(spec, federation.feature_shape))
+
+
+def _learns(recipe: Recipe, federation: Federation, once: bool) -> bool:
+    """Whether nothing public says how large features are, and learning it can be charged."""
+    entry = algorithm_entry(recipe.algorithm)
+    described = (
+        federation.name in DATASETS
+        or federation.schema is not None
+        or federation.feature_norm is not None
+        or federation.features_by is not None
+        or recipe.feature_norm is not None
+        or bool(IN_UNITS_OF_FEATURES & recipe.algorithm_settings.keys())
+        or recipe.settings_from != "defaults"
+    )
+    by_record = (
+        entry.private
+        and not entry.client_coins
+        and not entry.shuffled
+        and recipe.privacy not in ("client", "none")
+        and recipe.client_epsilon is None
+    )
+    named = recipe.model is None or not recipe.model.startswith("module:")
+    seeded = once or not build_noise(recipe.noise).secret
+    return not described and by_record and named and seeded and len(federation.feature_shape) == 1
