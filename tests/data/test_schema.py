@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -343,40 +341,6 @@ class TestDraft:
         counted = frame.rename(columns={"ill": "n_visits"})
         if len(values) == 40:
             assert draft_schema(counted).schema.target.task == "count"
-
-
-MILLION = """
-import numpy as np, pandas as pd, resource, time
-from tacit.data.schema import draft_schema
-from tacit.data.files import read_table
-from tacit.data.schema.records import TableSource, federate
-from pathlib import Path
-rng = np.random.default_rng(0)
-n = 1_000_000
-frame = pd.DataFrame({f"x{k}": rng.normal(size=n).astype(np.float32) for k in range(6)})
-frame["ward"] = rng.choice(list("abcdef"), n)
-frame["hospital"] = rng.choice(list("xyz"), n)
-frame["ill"] = rng.integers(0, 2, n)
-frame.to_parquet("big.parquet")
-del frame
-start = time.process_time()
-frame = read_table(Path("big.parquet"))
-federation = federate([TableSource(frame, "big")], draft_schema(frame).schema)
-print(federation.records, time.process_time() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
-"""
-
-
-@pytest.mark.slow
-def test_a_million_rows(tmp_path: Path) -> None:
-    """In under 20 seconds of processor time and 2 GiB of memory, drafting included."""
-    pytest.importorskip("pyarrow")
-    done = subprocess.run(
-        [sys.executable, "-c", MILLION], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    records, seconds, gigabytes = done.stdout.split()
-    assert int(records) > 790_000
-    assert float(seconds) < 20
-    assert float(gigabytes) < 2
 
 
 class TestTypical:

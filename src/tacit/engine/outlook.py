@@ -13,6 +13,7 @@ from tacit.algorithms.secure_sum import SecureSum
 from tacit.algorithms.trust import Travel
 from tacit.engine.plan import Plan
 from tacit.models.linear import LinearModel
+from tacit.models.persons import PersonModel
 from tacit.privacy import Unit
 
 if TYPE_CHECKING:
@@ -69,10 +70,11 @@ def outlook(plan: Plan) -> Outlook | None:
         return Outlook(ratio, "noisy", said)
     gain = _gain_of_sums(plan)
     summed = None if gain is None else ratio * gain
-    advice = "" if summed is None else f" With --trust sum it would be about {float(f'{summed:.2g}'):,g} times."
+    advice = "" if summed is None else f" With --trust sum it would be about {_two_digits(summed)} times."
     if ratio >= CLEAR:
         sized = ", if features are of about size 1 each" if _guesses_scale(plan) else ""
-        said = f"Over {plan.rounds} rounds the signal can reach {ratio:.3g} times the noise: enough to learn from"
+        reached = f"{_two_digits(ratio)} times the noise"
+        said = f"Over {plan.rounds} rounds the signal can reach about {reached}: enough to learn from"
         if ratio >= SHARP:
             return Outlook(ratio, "clear", f"{said}{sized}.", summed)
         said += f"{sized}. Rare classes and small effects may be lost below about {SHARP:g} times.{advice}"
@@ -129,6 +131,10 @@ def _needs(plan: Plan, times: float) -> str:
     )
 
 
+def _two_digits(number: float) -> str:
+    return f"{float(f'{number:.2g}'):,g}"
+
+
 def _rounded(number: float) -> str:
     """Rounded to two digits, because it is an estimate."""
     digits = max(0, math.floor(math.log10(number)) - 1)
@@ -168,12 +174,12 @@ def findings(run: Run) -> list[Limit]:
         found.append(
             Limit(f"The training loss rose, from {first.train_loss:.3g} to {last.train_loss:.3g}.", change)
         )
-    naive = _naive_metric(run)
-    if naive is not None and last.test_metric is not None and last.test_metric <= naive[0] + 1e-9:
+    naive = naive_metric(run)
+    if naive is not None and last.test_metric is not None and not _better(last.test_metric, naive[0], run):
         found.append(
             Limit(
-                f"The model is no better than {naive[1]}: test {run.algorithm.work.model.metric_name} "
-                f"{last.test_metric:.4g}.",
+                f"The model is no better than predicting {naive[1]}: test {run.algorithm.work.model.metric_name} "
+                f"{last.test_metric:.4g}, and {naive[0]:.4g}.",
                 "See below." if ahead is not None and ahead.verdict != "clear" else "Try another model.",
             )
         )
@@ -199,10 +205,21 @@ def findings(run: Run) -> list[Limit]:
     return found
 
 
-def _naive_metric(run: Run) -> tuple[float, str] | None:
-    """The test metric of always predicting the most common class; None for regressions."""
-    federation = run.federation
-    if federation.test_targets is None or federation.classes is None:
+def _better(metric: float, naive: float, run: Run) -> bool:
+    """Whether a test metric is better than that of a constant: more accuracy, or a smaller error."""
+    return metric > naive + 1e-9 if run.federation.classes is not None else metric < naive
+
+
+def naive_metric(run: Run) -> tuple[float, str] | None:
+    """The test metric of the best constant prediction, and its name; None where there is none to compare with."""
+    federation, model = run.federation, run.algorithm.work.model
+    if federation.test_targets is None:
         return None
-    counts = torch.bincount(federation.test_targets, minlength=federation.classes)
-    return float(counts.max() / counts.sum()), "always predicting the most common class"
+    test = federation.test_batch()
+    targets = model.unbundled(test)[0].targets if isinstance(model, PersonModel) else test.targets
+    if federation.classes is not None and model.metric_name == "accuracy":
+        counts = torch.bincount(targets, minlength=federation.classes)
+        return float(counts.max() / counts.sum()), "always the most common class"
+    if model.metric_name == "rmse":
+        return float(targets.double().std(unbiased=False)) * federation.target_scale, "always the mean"
+    return None
