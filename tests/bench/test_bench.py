@@ -26,7 +26,7 @@ def test_a_quick_benchmark_prints_one_json_object(task: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", ["T1", "T3", "scaling"])
+@pytest.mark.parametrize("task", ["T1", "T3", "scaling", "table"])
 def test_the_other_quick_benchmarks_run(task: str) -> None:
     result = CliRunner().invoke(app, ["bench", task, "--quick"])
     assert result.exit_code == 0, result.output

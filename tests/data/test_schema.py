@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import resource
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from tests.warm import Warm
 
-from tacit.data.files import read_table
 from tacit.data.schema import Column, Predicted, Schema, draft_schema, feature_names
 from tacit.data.schema.encode import encode, terms
 from tacit.data.schema.records import TableSource, bundled, federate
@@ -345,35 +341,6 @@ class TestDraft:
         counted = frame.rename(columns={"ill": "n_visits"})
         if len(values) == 40:
             assert draft_schema(counted).schema.target.task == "count"
-
-
-def _million(path: Path) -> None:
-    """Print how many records came of a million rows, in how many seconds of processor time and gigabytes."""
-    rng = np.random.default_rng(0)
-    n = 1_000_000
-    frame = pd.DataFrame({f"x{k}": rng.normal(size=n).astype(np.float32) for k in range(6)})
-    frame["ward"] = rng.choice(list("abcdef"), n)
-    frame["hospital"] = rng.choice(list("xyz"), n)
-    frame["ill"] = rng.integers(0, 2, n)
-    frame.to_parquet(path)
-    del frame
-    start = time.process_time()
-    frame = read_table(path)
-    federation = federate([TableSource(frame, "big")], draft_schema(frame).schema)
-    seconds, gigabytes = time.process_time() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(federation.records, seconds, gigabytes)
-
-
-@pytest.mark.slow
-def test_a_million_rows(tmp_path: Path) -> None:
-    """In under 20 seconds of processor time and 2 GiB of memory, drafting included."""
-    pytest.importorskip("pyarrow")
-    output = tmp_path / "output.txt"
-    assert Warm(_million, tmp_path / "big.parquet", output=output).wait() == 0, output.read_text()
-    records, seconds, gigabytes = output.read_text().split()
-    assert int(records) > 790_000
-    assert float(seconds) < 20
-    assert float(gigabytes) < 2
 
 
 class TestTypical:

@@ -6,6 +6,8 @@ import datetime
 import os
 import platform
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -86,6 +88,29 @@ def _once(run: Callable[[], object], times: int = 1) -> tuple[float, float]:
     for _ in range(times):
         run()
     return (time.process_time() - cpu) / times, (time.perf_counter() - wall) / times
+
+
+@dataclass(frozen=True)
+class Used:
+    """What one process used, from its start to its end."""
+
+    cpu_seconds: float
+    wall_seconds: float
+    gibibytes: float
+    """the most memory that it held at once"""
+
+
+def python_process(*arguments: str) -> Used:
+    """Runs Python in a process of its own, without its output."""
+    # On Windows, where the other benchmarks work, there is no `wait4`.
+    wall = time.perf_counter()
+    process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, process.args)
+    kibibyte = 1 if sys.platform == "darwin" else 1024  # the unit of `ru_maxrss`
+    return Used(used.ru_utime + used.ru_stime, time.perf_counter() - wall, used.ru_maxrss * kibibyte / 2**30)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tacit.bench import calibration, cross_device, cross_silo, local_cnn, processes, scaling, start, sweep
+from tacit.bench import calibration, cross_device, cross_silo, local_cnn, processes, scaling, start, sweep, table
 from tacit.bench.measure import BenchReport, one_thread
 from tacit.errors import unknown_name
 
@@ -17,6 +17,7 @@ BENCHES = {
     "sweep": sweep.bench,
     "calibration": calibration.bench,
     "start": start.bench,
+    "table": table.bench,
 }
 
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tempfile
-import time
 from pathlib import Path
 
-from tacit.bench.measure import BenchReport, Turn, compared
+from tacit.bench.measure import BenchReport, Turn, compared, python_process
 
 
 def bench(*, quick: bool = False, data_dir: Path | None = None) -> BenchReport:
@@ -23,25 +20,12 @@ def bench(*, quick: bool = False, data_dir: Path | None = None) -> BenchReport:
 
 
 def _turn(out: Path) -> Turn:
-    return {
-        "the demonstration": _process("-m", "tacit", "run", "--out", str(out), "--quiet"),
-        "tacit --help": _process("-m", "tacit", "--help"),
-        "import torch": _process("-c", "import torch"),
-        "import tacit": _process("-c", "import tacit"),
-        "Python alone": _process("-c", ""),
+    commands = {
+        "the demonstration": ("-m", "tacit", "run", "--out", str(out), "--quiet"),
+        "tacit --help": ("-m", "tacit", "--help"),
+        "import torch": ("-c", "import torch"),
+        "import tacit": ("-c", "import tacit"),
+        "Python alone": ("-c", ""),
     }
-
-
-def _process(*arguments: str) -> tuple[float, float]:
-    """CPU and wall seconds of one Python process."""
-    cpu, wall = _children(), time.perf_counter()
-    subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
-    return _children() - cpu, time.perf_counter() - wall
-
-
-def _children() -> float:
-    """CPU seconds of all processes that were started here and have ended."""
-    import resource  # not on Windows, where the other benchmarks work
-
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    used = {name: python_process(*command) for name, command in commands.items()}
+    return {name: (process.cpu_seconds, process.wall_seconds) for name, process in used.items()}

@@ -15,12 +15,14 @@ if TYPE_CHECKING:
 HELP = """Measure how fast private training is, next to the same rounds without privacy and to other tools.
 
 T1: many small clients. T2: a few large clients, compressed. T3: local steps of a convolutional network. Also:
-scaling, processes, sweep, calibration, start. The contenders take turns on one thread. Ratios are medians of CPU
-time, to the first, with their range."""
+scaling, processes, sweep, calibration, start, table (10^6 rows). The contenders take turns on one thread. Ratios
+are medians of CPU time, to the first, with their range."""
+
+TASKS = "T1, T2, T3, scaling, processes, sweep, calibration, start or table."
 
 
 def bench(
-    task: Annotated[str, typer.Argument(help="T1, T2, T3, scaling, processes, sweep, calibration or start.")],
+    task: Annotated[str, typer.Argument(help=TASKS)],
     quick: Annotated[
         bool, typer.Option("--quick", help="A small version on synthetic records: a first look, not a result.")
     ] = False,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tacit.cli import options as o
+from tacit.cli.options import flowing
 
 app = typer.Typer(
     no_args_is_help=True, help="Describe a table publicly, so that nothing has to be taken from its records."
@@ -18,12 +18,14 @@ DRAFT = """Propose a schema for a table, from the names and types of its columns
 Everything that had to be taken from the records is marked, and listed under looked_at. Replace it with what is
 publicly known, or confirm that it is public, and delete it from that list."""
 
-CHECK = """Check a table against a schema: columns, types, categories, classes, ranges and gaps."""
+CHECK = """Check a table against a schema: columns, types, categories, classes, ranges and gaps.
+
+Nothing is released, so a draft can be checked before its values are confirmed."""
 
 TableFile = Annotated[Path, typer.Argument(help="A .csv file, or .parquet with tacit\\[parquet].")]
 
 
-@app.command("draft", help=o.flowing(DRAFT))
+@app.command("draft", help=flowing(DRAFT))
 def draft(
     table: TableFile,
     target: Annotated[str | None, typer.Option(help="The column to predict. [dim]Default: a guess.[/]")] = None,
@@ -63,11 +65,10 @@ def draft(
         typer.echo("No column names the clients: add [client], or give one file per client.")
 
 
-@app.command("check", help=CHECK)
+@app.command("check", help=flowing(CHECK))
 def check(
     table: TableFile,
     schema: Annotated[Path, typer.Option(help="The schema.")],
-    public_schema: o.PublicSchema = False,
 ) -> None:
     """Check a table against a schema."""
     from tacit.data.files import read_table
@@ -75,8 +76,9 @@ def check(
     from tacit.data.schema.records import TableSource, federate
 
     said = Schema.read(schema)
-    said.check_confirmed(public_schema)
     source = TableSource(read_table(table), str(table), None if said.client else "one client")
     # Ranges that are to be learned are checked against where they surely lie.
     found = federate([source], said.wide if said.open else said)
     typer.echo(f"{table} fits {schema} (digest {said.digest}). {found.describe()}")
+    if said.looked_at:
+        typer.echo(f"Still to confirm before a run, then delete the line looked_at: {said.unconfirmed_words}.")

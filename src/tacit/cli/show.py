@@ -97,7 +97,8 @@ def show_summary(summary: dict[str, Any]) -> None:
         if private
         else "none",
         "result": f"training loss {summary['train_loss']:.4f}"
-        + ("" if metric is None else f", [bold]test {summary['test_metric_name']} {metric:.4g}[/]"),
+        + ("" if metric is None else f", [bold]test {summary['test_metric_name']} {metric:.4g}[/]")
+        + ("" if (naive := summary.get("naive_metric")) is None else f" ({naive[1]}: {naive[0]:.4g})"),
         **({} if (found := summary.get("learned")) is None else {"learned": learned_words(found)}),
         **({} if (told := summary.get("evaluation")) is None else {"held back": evaluation_words(told)}),
         "sent": f"{in_bytes(summary['uplink_bits_per_client'])} per client, "

@@ -31,6 +31,9 @@ ROUNDS = 100
 MANY_ROUNDS, CHEAP = 300, 10**8
 """Rounds where batches are small, and their most multiplications a round: shorter steps gain a point or two."""
 
+FRESH, CHEAP_PASS = 0.5, 5 * 10**6
+"""How often a snapshot is taken at most, and its multiplications a round that cost little time."""
+
 CLIP_SHARE = 0.3
 """The bound on a record's gradient, relative to its length for a model that is entirely wrong.
 
@@ -69,8 +72,7 @@ def good_settings(asked: Asked, privacy: Privacy) -> dict[str, Any]:
     if "clip_norm" in entry.settings and entry.private:
         chosen["clip_norm"] = good_clip_norm(asked, batch, privacy, rounds)
     if "snapshot_probability" in entry.settings:
-        # A snapshot costs a pass over all records, and a batch its share of one.
-        chosen["snapshot_probability"] = max(0.1, min(0.5, asked.rate(batch)))
+        chosen["snapshot_probability"] = good_snapshot_probability(asked, batch)
     if asked.is_open("compressor") and str(asked.usual.get("compressor")).startswith("rand-k"):
         # With local steps, clients work only on the coordinates they send, which costs no noise. But clients that
         # differ then pull different coordinates, and a short message saves nothing that is worth it.
@@ -88,6 +90,16 @@ def good_rounds(asked: Asked, privacy: Privacy) -> int:
     batch = _batch(asked, _good_batch(asked, privacy, MANY_ROUNDS))
     cost = asked.rate(batch) * asked.federation.records * asked.model.dim
     return ROUNDS if local_steps or cost > CHEAP else MANY_ROUNDS
+
+
+def good_snapshot_probability(asked: Asked, batch: float | None) -> float:
+    """Every other round, where a pass over all records costs little; elsewhere about as much as the batches.
+
+    A record's gradient may differ only so much from that at the snapshot. Where steps are long, an old snapshot
+    is far away, most differences are shortened, and the model runs past its goal.
+    """
+    cheap = CHEAP_PASS / (asked.federation.records * asked.model.dim)
+    return max(0.1, min(FRESH, max(cheap, asked.rate(batch))))
 
 
 def good_weights(recipe: Recipe, federation: Federation) -> Weights:

@@ -14,6 +14,7 @@ from tacit.algorithms.trust import Travel
 from tacit.engine.misfits import Limit, misfit_features, misfit_targets
 from tacit.engine.plan import Plan
 from tacit.models.linear import LinearModel
+from tacit.models.persons import PersonModel
 from tacit.privacy import Unit
 
 if TYPE_CHECKING:
@@ -60,10 +61,11 @@ def outlook(plan: Plan) -> Outlook | None:
     ratio = 1 / (known.unit_noise * math.sqrt(known.dim))
     gain = _gain_of_sums(plan)
     summed = None if gain is None else ratio * gain
-    advice = "" if summed is None else f" With --trust sum it would be about {float(f'{summed:.2g}'):,g} times."
+    advice = "" if summed is None else f" With --trust sum it would be about {_two_digits(summed)} times."
     assumed = _assumed(plan)
     if ratio >= CLEAR:
-        said = f"Over {plan.rounds} rounds the signal can reach {ratio:.3g} times the noise: enough to learn from"
+        reached = f"{_two_digits(ratio)} times the noise"
+        said = f"Over {plan.rounds} rounds the signal can reach about {reached}: enough to learn from"
         if ratio >= SHARP:
             return Outlook(ratio, "clear", f"{said}.{assumed}", summed)
         said += f". Rare classes and small effects may be lost below about {SHARP:g} times.{advice}"
@@ -153,6 +155,10 @@ def _needs(plan: Plan, times: float) -> str:
     )
 
 
+def _two_digits(number: float) -> str:
+    return f"{float(f'{number:.2g}'):,g}"
+
+
 def _rounded(number: float) -> str:
     """Rounded to two digits, because it is an estimate."""
     digits = max(0, math.floor(math.log10(number)) - 1)
@@ -180,14 +186,14 @@ def findings(run: Run) -> list[Limit]:
         found.append(
             Limit(f"The training loss rose, from {first.train_loss:.3g} to {last.train_loss:.3g}.", change)
         )
-    naive = _naive(run)
-    if naive is not None and last.test_metric is not None and naive.reaches(last.test_metric):
+    constant = best_constant(run)
+    if constant is not None and last.test_metric is not None and constant.reaches(last.test_metric):
         below = misfits or (ahead is not None and ahead.verdict != "clear")
         found.append(
             Limit(
-                f"The model is no better than {naive.words}: test {run.algorithm.work.model.metric_name} "
-                f"{last.test_metric:.4g}.",
-                "See below." if below else naive.change,
+                f"The model is no better than predicting {constant.name}: test "
+                f"{run.algorithm.work.model.metric_name} {last.test_metric:.4g}, and {constant.metric:.4g}.",
+                "See below." if below else constant.change,
             )
         )
     found += misfits
@@ -214,12 +220,13 @@ def findings(run: Run) -> list[Limit]:
 
 
 @dataclass(frozen=True)
-class _Naive:
-    """What a model reaches that does not look at features."""
+class BestConstant:
+    """What the best model that does not look at features reaches on the test records."""
 
     metric: float
-    words: str
+    name: str
     change: str
+    """what to do about a model that is no better"""
     larger_is_better: bool
 
     def reaches(self, metric: float) -> bool:
@@ -227,21 +234,23 @@ class _Naive:
         return metric <= self.metric + 1e-9 if self.larger_is_better else not metric < self.metric
 
 
-def _naive(run: Run) -> _Naive | None:
-    """Always predicting the most common class, or the mean of all targets; None if that has no simple metric."""
-    targets, classes = run.federation.test_targets, run.federation.classes
-    if targets is None:
+def best_constant(run: Run) -> BestConstant | None:
+    """Always the most common class, or the mean of all targets; None if the metric is another one."""
+    federation, model = run.federation, run.algorithm.work.model
+    if federation.test_targets is None:
         return None
-    if classes is not None:
-        share = float(torch.bincount(targets, minlength=classes).max() / len(targets))
+    test = federation.test_batch()
+    targets = model.unbundled(test)[0].targets if isinstance(model, PersonModel) else test.targets
+    if federation.classes is not None and model.metric_name == "accuracy":
+        share = float(torch.bincount(targets, minlength=federation.classes).max() / len(targets))
         change = "Try another model."
         if share >= RARE:
             change = (
                 f"{share:.0%} of the test records are of one class, so accuracy hardly shows the others: look at "
                 "the area under the curve (--evaluate)."
             )
-        return _Naive(share, "always predicting the most common class", change, larger_is_better=True)
-    if run.algorithm.work.model.metric_name != "rmse":
+        return BestConstant(share, "always the most common class", change, larger_is_better=True)
+    if model.metric_name != "rmse":
         return None
-    spread = run.federation.target_scale * float(targets.double().std(correction=0))
-    return _Naive(spread, "always predicting the mean", "Try another model.", larger_is_better=False)
+    spread = federation.target_scale * float(targets.double().std(correction=0))
+    return BestConstant(spread, "always the mean", "Try another model.", larger_is_better=False)

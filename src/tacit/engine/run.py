@@ -19,7 +19,7 @@ from tacit.engine.files import write_atomically
 from tacit.engine.history import MEASURED, History, HistoryRow
 from tacit.engine.ledger import RunLedger
 from tacit.engine.model_card import ModelCard
-from tacit.engine.outlook import findings, outlook
+from tacit.engine.outlook import best_constant, findings, outlook
 from tacit.engine.plan import Plan
 from tacit.engine.sizes import learned_sizes
 from tacit.engine.trained import Trained
@@ -165,7 +165,8 @@ class Run(BriefRepr):
         """
         if self.federation.schema is None:
             return ()
-        return ("test_metric",) if self.calibration.shows_sizes else ("test_metric", "test_records")
+        tested = ("test_metric", "naive_metric")
+        return tested if self.calibration.shows_sizes else (*tested, "test_records")
 
     def _evaluated(self, evaluation: PrivateEvaluation) -> dict[str, Any]:
         planned = self.plan.evaluation
@@ -233,6 +234,7 @@ class Run(BriefRepr):
             "grad_norm_sq_mean": last.grad_norm_sq_mean,
             "test_metric": last.test_metric,
             "test_metric_name": work.model.metric_name,
+            "naive_metric": None if (best := best_constant(self)) is None else [best.metric, best.name],
             "test_records": None if federation.test_targets is None else len(federation.test_targets),
             "schema": federation.schema is not None,
             "learned": self._learned(),

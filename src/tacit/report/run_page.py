@@ -215,8 +215,15 @@ def _result(summaries: Sequence[Summary], histories: Sequence[Rows]) -> list[Blo
         charts.append((epsilon, words))
     return [
         Charts(tuple(charts)),
+        *([] if first.get("naive_metric") is None else [_compared_with_naive(first)]),
         whose_test_records(first),
     ]
+
+
+def _compared_with_naive(first: Summary) -> Block:
+    """What somebody would reach who looks at no column at all."""
+    value, what = first["naive_metric"]
+    return Paragraph((f"For comparison: {first['test_metric_name']} {value:.4g} by predicting {what}.",))
 
 
 def whose_test_records(summary: Summary) -> Block:
