@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from functools import lru_cache
 
 from dp_accounting import DpEvent
-from scipy import optimize
 
+from tacit._deferred import optimize
 from tacit.errors import RequestError
 from tacit.privacy.accountant.coins import CoinNoise
 from tacit.privacy.accountant.composition import CannotAnswerError

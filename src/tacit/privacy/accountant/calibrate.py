@@ -8,8 +8,8 @@ from collections.abc import Callable
 from functools import partial
 
 from dp_accounting import DpEvent
-from scipy import optimize
 
+from tacit._deferred import optimize
 from tacit.errors import RequestError, positive
 from tacit.privacy.accountant import cache as answers
 from tacit.privacy.accountant.accounting import best_split, check_delta, log_delta

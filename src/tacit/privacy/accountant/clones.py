@@ -22,10 +22,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from scipy import fft
 from scipy.special import ndtr
 
-from tacit._deferred import stats
+from tacit._deferred import fft, stats
 from tacit.privacy.accountant.pairs import Array
 
 NEGLIGIBLE = 1e-17

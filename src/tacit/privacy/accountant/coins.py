@@ -33,9 +33,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-from scipy import optimize
 
-from tacit._deferred import stats
+from tacit._deferred import optimize, stats
 from tacit.errors import count, positive
 from tacit.privacy.accountant import gaussian
 from tacit.privacy.accountant.coin_losses import gaussian_shift

@@ -18,9 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import fft, optimize
 
-from tacit._deferred import signal
+from tacit._deferred import fft, optimize, signal
 from tacit.errors import RequestError
 from tacit.privacy.accountant.dominate import Direction
 from tacit.privacy.accountant.pairs import Array, Pair

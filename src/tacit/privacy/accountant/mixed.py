@@ -29,8 +29,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from dp_accounting import DpEvent
-from scipy import optimize
 
+from tacit._deferred import optimize
 from tacit.privacy import events
 from tacit.privacy.accountant import gaussian
 from tacit.privacy.accountant.clones import ClonePair, GaussianScores, clone_pair

@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 import numpy as np
 from dp_accounting import DpEvent
-from scipy import optimize
 from scipy.special import logsumexp
 
+from tacit._deferred import optimize
 from tacit.privacy.accountant.accounting import check_delta, separate
 from tacit.privacy.accountant.averages import AveragePair
 from tacit.privacy.accountant.dominate import Direction, dominate, is_private, splits_noise

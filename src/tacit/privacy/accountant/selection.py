@@ -18,9 +18,8 @@ from typing import Any
 
 import numpy as np
 from dp_accounting import DpEvent
-from scipy import optimize
 
-from tacit._deferred import stats
+from tacit._deferred import optimize, stats
 from tacit.errors import RequestError
 from tacit.privacy.accountant.accounting import check_delta
 from tacit.privacy.accountant.accounting import delta as delta_of

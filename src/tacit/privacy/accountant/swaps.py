@@ -49,9 +49,9 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from scipy import fft
 from scipy.special import log_ndtr, ndtr, ndtri_exp
 
+from tacit._deferred import fft
 from tacit.privacy.accountant import gaussian
 from tacit.privacy.accountant.clones import ClonePair
 from tacit.privacy.accountant.pairs import Array
