@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 from tacit.algorithms.registry import ALGORITHMS
 from tacit.cli.app import app
-from tacit.cli.compare import _cells
-from tacit.cli.plan import _show
 from tacit.cli.show import show_guarantee
 from tacit.cli.show_account import _number
+from tacit.cli.show_comparison import _cells
+from tacit.cli.show_plan import show_needs
 from tacit.cli.verify import _rounded
 from tacit.engine.recipe import Recipe
 from tacit.experiments.registry import EXPERIMENTS
@@ -58,7 +58,7 @@ def test_a_plan_has_whole_columns(capsys: pytest.CaptureFixture[str], monkeypatc
     need = Need(
         "shuffled-accelerated", 300, 300, "without-replacement", 14.25, 0.1, 20.79, 0.1799, 8.0, 13_590_400
     )
-    _show(Needs(Recipe(), (need,), ((0.01, need), (1.0, need))))
+    show_needs(Needs(Recipe(), (need,), ((0.01, need), (1.0, need))))
     said = capsys.readouterr().out
     assert "…" not in said
     assert max(map(len, said.splitlines())) <= 80

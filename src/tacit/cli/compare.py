@@ -8,13 +8,13 @@ import math
 import shlex
 import sys
 from pathlib import Path
-from statistics import mean
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tacit.cli import complete
 from tacit.cli import options as o
+from tacit.cli.show_comparison import edges, metric_name, short, show_comparison, table_rows
 
 if TYPE_CHECKING:
     from tacit.engine.compare import Outcome
@@ -120,7 +120,7 @@ def compare(
         sheet = {"rows": rows, "points": len(points), "points_already_there": len(points & there)}
         print(json.dumps({**sheet, "out": str(directory), "figure": str(figure), "page": str(page)}))
     elif not quiet:
-        _show(rows, figure, page, tuned=bool(axes))
+        show_comparison(rows, figure, page, tuned=bool(axes))
         print(f"{len(points & there)} of {len(points)} points were already there")
 
 
@@ -150,48 +150,6 @@ def _axis(option: str, text: str) -> tuple[str, list[Any]]:
     return key, [parse_setting(f"{key}={value}")[1] for value in o.parse_list(option, values)]
 
 
-def table_rows(outcomes: list[Outcome]) -> list[dict[str, Any]]:
-    """One row per algorithm: means over the seeds, at the end and at the same number of bits for all."""
-    from tacit.engine.compare import equal_bits
-
-    common = equal_bits([history for outcome in outcomes for history in outcome.histories])
-    return [_table_row(outcome, common) for outcome in outcomes]
-
-
-def _table_row(outcome: Outcome, common: int | None) -> dict[str, Any]:
-    from tacit.engine.compare import at_bits
-
-    first: dict[str, Any] = outcome.summaries[0] if outcome.summaries else {}
-    same_bits = [] if common is None else [at_bits(history, common) for history in outcome.histories]
-    rows = [row for row in same_bits if row is not None]
-    told = {
-        "algorithm": outcome.algorithm,
-        "tuned": outcome.tuned,
-        "seeds": len(outcome.summaries),
-        "diverged": [{**dict(point.tuned), "seed": point.recipe.seed} for point in outcome.diverged],
-        **{name: first.get(name) for name in ("epsilon", "delta", "privacy", "noise_multiplier", "rounds")},
-        "uplink_bits_per_client": first.get("uplink_bits_per_client"),
-        "sampling_rate": first.get("sampling_rate"),
-        **{
-            name: _mean_or_none([summary[name] for summary in outcome.summaries])
-            for name in ("train_loss", "grad_norm_sq_mean", "test_metric")
-        },
-        "test_metric_name": first.get("test_metric_name"),
-        "equal_bits": common,
-        "round_at_equal_bits": rows[0].round if rows else None,
-        **{
-            f"{name}_at_equal_bits": _mean_or_none([getattr(row, name) for row in rows])
-            for name in ("grad_norm_sq_mean", "train_loss", "test_metric")
-        },
-    }
-    bare = first.get("not_covered", [])
-    return {**told, "not_covered": [name for name in told if name.removesuffix("_at_equal_bits") in bare]}
-
-
-def _mean_or_none(values: list[Any]) -> float | None:
-    return mean(values) if values and None not in values else None
-
-
 def _save(
     found: list[list[Outcome]], rows: list[dict[str, Any]], directory: Path, setting: str, values: list[Any]
 ) -> Path:
@@ -200,7 +158,7 @@ def _save(
     from tacit.report.curves import plot_at, plot_histories
 
     pd.DataFrame(rows).to_csv(directory / "comparison.csv", index=False)
-    metric = _metric_name(rows)
+    metric = metric_name(rows)
     if setting:
         column = "train_loss" if all(row["test_metric"] is None for row in rows) else "test_metric"
         ends = {
@@ -210,7 +168,7 @@ def _save(
             for outcomes in map(list, zip(*found, strict=True))
         }
         figure = plot_at(
-            ends, values, _short(setting), "training loss" if column == "train_loss" else f"test {metric}"
+            ends, values, short(setting), "training loss" if column == "train_loss" else f"test {metric}"
         )
     else:
         figure = plot_histories({o.algorithm: o.histories for o in found[0] if o.histories}, metric)
@@ -220,103 +178,3 @@ def _save(
     figure.set_layout_engine("none")
     figure.savefig(path, dpi=140)
     return path
-
-
-def _metric_name(rows: list[dict[str, Any]]) -> str:
-    """The metric's name, from a run that did not diverge. If all diverged, the comparison failed earlier."""
-    return str(next(row["test_metric_name"] for row in rows if row["seeds"]))
-
-
-def _show(rows: list[dict[str, Any]], figure: Path, page: Path, *, tuned: bool) -> None:
-    from rich.console import Console
-
-    from tacit.cli.tables import show_table
-
-    metric, console = _metric_name(rows), Console()
-    cells = [_cells(row, metric, tuned) for row in rows]
-    seeds = max(row["seeds"] for row in rows)
-    title = f"mean of {seeds} seeds" if seeds > 1 else "one seed"
-    show_table(cells, title=title, words=("algorithm", "at", "tuned to"), console=console)
-    console.print(
-        f"[dim]utility: mean squared gradient norm over the evaluated rounds; figure: {figure}; page: {page}[/]"
-    )
-    if "at" not in rows[0]:
-        console.print(f"[dim]{_equal_bits_sentence(rows)}[/]", highlight=False)
-    if bare := {name for row in rows for name in row["not_covered"]}:
-        tested = " and test results" if "test_metric" in bare else ""
-        console.print(
-            f"[dim]Losses{tested} are measured on the clients' records without noise, for the researcher; no "
-            "promise covers them.[/]"
-        )
-    for row in rows:
-        for point in row["diverged"]:
-            where = ", ".join(f"{_short(key)} {value}" for key, value in {**row.get("at", {}), **point}.items())
-            console.print(f"[yellow]{row['algorithm']} diverged[/] at {where}")
-        for edge in row["at_the_edge"]:
-            console.print(f"[yellow]{row['algorithm']}: {edge}[/]")
-    if "at" not in rows[0] and len({row["sampling_rate"] for row in rows if row["seeds"]}) > 1:
-        rates = ", ".join(f"{row['algorithm']} {_rate(row)}" for row in rows if row["seeds"])
-        console.print(f"[yellow]Batches differ[/] [dim](share of a client's records in a step): {rates}[/]")
-    if tuned:
-        console.print("[dim]Tuning read the data many times; these epsilons do not include its privacy cost.[/]")
-
-
-def _equal_bits_sentence(rows: list[dict[str, Any]]) -> str:
-    if rows[0]["equal_bits"] is None:
-        return "equal bits: no evaluated rounds have the same bits; --set evaluate_every=1 evaluates every round"
-    rounds = ", ".join(f"{row['algorithm']} {row['round_at_equal_bits']}" for row in rows if row["seeds"])
-    return f"equal bits: {rows[0]['equal_bits'] / 8000:.1f} kB per client; rounds that this pays for: {rounds}"
-
-
-def _cells(row: dict[str, Any], metric: str, tuned: bool) -> dict[str, str]:
-    from tacit.privacy.promises.rounding import up_to
-
-    bits = row["uplink_bits_per_client"]
-    epsilon = "" if row["epsilon"] is None else up_to(row["epsilon"])
-    cells = {
-        "algorithm": row["algorithm"],
-        "epsilon": "[red]not private[/]" if row["privacy"] == "none" else epsilon,
-        "loss": _number(row["train_loss"], ".4g") if row["seeds"] else "[yellow]diverged[/]",
-        metric: _number(row["test_metric"], ".4g"),
-    }
-    if "at" in row:
-        cells = {f"at {_short(key)}": str(value) for key, value in row["at"].items()} | cells
-    else:
-        cells |= {
-            "utility": _number(row["grad_norm_sq_mean"], ".3e"),
-            "kB per client": "" if bits is None else f"{bits / 8000:.1f}",
-            "utility, equal bits": _number(row["grad_norm_sq_mean_at_equal_bits"], ".3e"),
-        }
-    if tuned:
-        cells["tuned to"] = ", ".join(f"{_short(key)} {value}" for key, value in row["tuned"].items())
-    return cells
-
-
-def _rate(row: dict[str, Any]) -> str:
-    rate = row["sampling_rate"]
-    return "all" if rate is None or rate == 1 else f"{rate:.3g}"
-
-
-def edges(tuned: dict[str, Any], grid: dict[str, list[Any]]) -> list[str]:
-    """What to say of chosen values at an end of their grid: the best may lie beyond.
-
-    >>> edges({"algorithm.step": 1.0}, {"algorithm.step": [0.1, 0.3, 1.0]})
-    ['step 1.0 is the largest of the grid; the best may be beyond it']
-    >>> edges({"algorithm.step": 0.3}, {"algorithm.step": [0.1, 0.3, 1.0]})
-    []
-    """
-    found = []
-    for key, value in tuned.items():
-        numbers = [one for one in grid.get(key, []) if isinstance(one, int | float)]
-        if len(numbers) > 1 and value in (min(numbers), max(numbers)):
-            end = "smallest" if value == min(numbers) else "largest"
-            found.append(f"{_short(key)} {value} is the {end} of the grid; the best may be beyond it")
-    return found
-
-
-def _short(key: str) -> str:
-    return key.removeprefix("algorithm.")
-
-
-def _number(value: float | None, form: str) -> str:
-    return "" if value is None else format(value, form)

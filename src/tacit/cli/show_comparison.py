@@ -1,0 +1,154 @@
+"""The table of a comparison: its rows as plain data, and what `tacit compare` prints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import mean
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tacit.engine.compare import Outcome
+
+
+def table_rows(outcomes: list[Outcome]) -> list[dict[str, Any]]:
+    """One row per algorithm: means over the seeds, at the end and at the same number of bits for all."""
+    from tacit.engine.compare import equal_bits
+
+    common = equal_bits([history for outcome in outcomes for history in outcome.histories])
+    return [_table_row(outcome, common) for outcome in outcomes]
+
+
+def _table_row(outcome: Outcome, common: int | None) -> dict[str, Any]:
+    from tacit.engine.compare import at_bits
+
+    first: dict[str, Any] = outcome.summaries[0] if outcome.summaries else {}
+    same_bits = [] if common is None else [at_bits(history, common) for history in outcome.histories]
+    rows = [row for row in same_bits if row is not None]
+    told = {
+        "algorithm": outcome.algorithm,
+        "tuned": outcome.tuned,
+        "seeds": len(outcome.summaries),
+        "diverged": [{**dict(point.tuned), "seed": point.recipe.seed} for point in outcome.diverged],
+        **{name: first.get(name) for name in ("epsilon", "delta", "privacy", "noise_multiplier", "rounds")},
+        "uplink_bits_per_client": first.get("uplink_bits_per_client"),
+        "sampling_rate": first.get("sampling_rate"),
+        **{
+            name: _mean_or_none([summary[name] for summary in outcome.summaries])
+            for name in ("train_loss", "grad_norm_sq_mean", "test_metric")
+        },
+        "test_metric_name": first.get("test_metric_name"),
+        "equal_bits": common,
+        "round_at_equal_bits": rows[0].round if rows else None,
+        **{
+            f"{name}_at_equal_bits": _mean_or_none([getattr(row, name) for row in rows])
+            for name in ("grad_norm_sq_mean", "train_loss", "test_metric")
+        },
+    }
+    bare = first.get("not_covered", [])
+    return {**told, "not_covered": [name for name in told if name.removesuffix("_at_equal_bits") in bare]}
+
+
+def _mean_or_none(values: list[Any]) -> float | None:
+    return mean(values) if values and None not in values else None
+
+
+def edges(tuned: dict[str, Any], grid: dict[str, list[Any]]) -> list[str]:
+    """What to say of chosen values at an end of their grid: the best may lie beyond.
+
+    >>> edges({"algorithm.step": 1.0}, {"algorithm.step": [0.1, 0.3, 1.0]})
+    ['step 1.0 is the largest of the grid; the best may be beyond it']
+    >>> edges({"algorithm.step": 0.3}, {"algorithm.step": [0.1, 0.3, 1.0]})
+    []
+    """
+    found = []
+    for key, value in tuned.items():
+        numbers = [one for one in grid.get(key, []) if isinstance(one, int | float)]
+        if len(numbers) > 1 and value in (min(numbers), max(numbers)):
+            end = "smallest" if value == min(numbers) else "largest"
+            found.append(f"{short(key)} {value} is the {end} of the grid; the best may be beyond it")
+    return found
+
+
+def metric_name(rows: list[dict[str, Any]]) -> str:
+    """The metric's name, from a run that did not diverge. If all diverged, the comparison failed earlier."""
+    return str(next(row["test_metric_name"] for row in rows if row["seeds"]))
+
+
+def show_comparison(rows: list[dict[str, Any]], figure: Path, page: Path, *, tuned: bool) -> None:
+    """The table of a comparison, and what a reader should know about it."""
+    from rich.console import Console
+
+    from tacit.cli.tables import show_table
+
+    metric, console = metric_name(rows), Console()
+    cells = [_cells(row, metric, tuned) for row in rows]
+    seeds = max(row["seeds"] for row in rows)
+    title = f"mean of {seeds} seeds" if seeds > 1 else "one seed"
+    show_table(cells, title=title, words=("algorithm", "at", "tuned to"), console=console)
+    console.print(
+        f"[dim]utility: mean squared gradient norm over the evaluated rounds; figure: {figure}; page: {page}[/]"
+    )
+    if "at" not in rows[0]:
+        console.print(f"[dim]{_equal_bits_sentence(rows)}[/]", highlight=False)
+    if bare := {name for row in rows for name in row["not_covered"]}:
+        tested = " and test results" if "test_metric" in bare else ""
+        console.print(
+            f"[dim]Losses{tested} are measured on the clients' records without noise, for the researcher; no "
+            "promise covers them.[/]"
+        )
+    for row in rows:
+        for point in row["diverged"]:
+            where = ", ".join(f"{short(key)} {value}" for key, value in {**row.get("at", {}), **point}.items())
+            console.print(f"[yellow]{row['algorithm']} diverged[/] at {where}")
+        for edge in row["at_the_edge"]:
+            console.print(f"[yellow]{row['algorithm']}: {edge}[/]")
+    if "at" not in rows[0] and len({row["sampling_rate"] for row in rows if row["seeds"]}) > 1:
+        rates = ", ".join(f"{row['algorithm']} {_rate(row)}" for row in rows if row["seeds"])
+        console.print(f"[yellow]Batches differ[/] [dim](share of a client's records in a step): {rates}[/]")
+    if tuned:
+        console.print("[dim]Tuning read the data many times; these epsilons do not include its privacy cost.[/]")
+
+
+def _equal_bits_sentence(rows: list[dict[str, Any]]) -> str:
+    if rows[0]["equal_bits"] is None:
+        return "equal bits: no evaluated rounds have the same bits; --set evaluate_every=1 evaluates every round"
+    rounds = ", ".join(f"{row['algorithm']} {row['round_at_equal_bits']}" for row in rows if row["seeds"])
+    return f"equal bits: {rows[0]['equal_bits'] / 8000:.1f} kB per client; rounds that this pays for: {rounds}"
+
+
+def _cells(row: dict[str, Any], metric: str, tuned: bool) -> dict[str, str]:
+    from tacit.privacy.promises.rounding import up_to
+
+    bits = row["uplink_bits_per_client"]
+    epsilon = "" if row["epsilon"] is None else up_to(row["epsilon"])
+    cells = {
+        "algorithm": row["algorithm"],
+        "epsilon": "[red]not private[/]" if row["privacy"] == "none" else epsilon,
+        "loss": _number(row["train_loss"], ".4g") if row["seeds"] else "[yellow]diverged[/]",
+        metric: _number(row["test_metric"], ".4g"),
+    }
+    if "at" in row:
+        cells = {f"at {short(key)}": str(value) for key, value in row["at"].items()} | cells
+    else:
+        cells |= {
+            "utility": _number(row["grad_norm_sq_mean"], ".3e"),
+            "kB per client": "" if bits is None else f"{bits / 8000:.1f}",
+            "utility, equal bits": _number(row["grad_norm_sq_mean_at_equal_bits"], ".3e"),
+        }
+    if tuned:
+        cells["tuned to"] = ", ".join(f"{short(key)} {value}" for key, value in row["tuned"].items())
+    return cells
+
+
+def _rate(row: dict[str, Any]) -> str:
+    rate = row["sampling_rate"]
+    return "all" if rate is None or rate == 1 else f"{rate:.3g}"
+
+
+def short(key: str) -> str:
+    """A setting's name, without its table."""
+    return key.removeprefix("algorithm.")
+
+
+def _number(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
