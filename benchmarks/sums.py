@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tacit.sums.arithmetic import Ring
 from tacit.sums.group import Rounds, SumGroup
 from tacit.sums.requests import Closing
-from tacit.sums.server import Prepared, deliver, opened, prepare, rounds_ahead
+from tacit.sums.server import Prepared, deliver, opening_secrets, prepare, rounds_ahead, unmasked
 from tacit.sums.silo import SiloState, SumSilo
 
 DIM = 1_000_000
@@ -74,7 +74,8 @@ def measure(silos: int, quorum: int, colluding: int) -> None:
         # Only the first thousand coordinates are masked: the server's work is the same whatever it gets.
         masked = np.zeros(DIM, np.uint32)
         masked[:1000] = np.sum(list(sent.values()), axis=0, dtype=np.uint32)
-        total = opened(group, lambda request, _, p=present: ask(request, p), prepared, closing, masked)
+        secrets = opening_secrets(group, lambda request, _, p=present: ask(request, p), prepared, closing)
+        total = unmasked(prepared.batch, closing, masked, secrets)
         server = time.perf_counter() - start - spent
         assert np.array_equal(
             ring.residues(total[:1000].astype(np.int64)),

@@ -22,7 +22,7 @@ from tacit.errors import MessageError
 from tacit.sums.arithmetic import Residues
 from tacit.sums.group import KeyBatch, Rounds, SumGroup
 from tacit.sums.requests import Closing, SumStep
-from tacit.sums.server import Prepared, deliver, opened, prepare
+from tacit.sums.server import Prepared, deliver, opening_secrets, prepare, unmasked
 from tacit.sums.silo import SiloState, SumSilo
 
 CONTEXT, LENGTH = bytes(range(32)), 5
@@ -51,7 +51,8 @@ class _Played:
         # Silo 2 has vanished, so that the list is signed, and one of its keys is revealed.
         self.closing = Closing(0, CONTEXT, frozenset((0, 1)))
         self.masked: Residues = np.sum(masked, axis=0, dtype=np.uint32)
-        opened(self.group, self.ask, prepared, self.closing, self.masked)
+        secrets = opening_secrets(self.group, self.ask, prepared, self.closing)
+        unmasked(prepared.batch, self.closing, self.masked, secrets)
 
     def ask(self, request: bytes, silos: Sequence[int]) -> Mapping[int, bytes]:
         """Sound answers of all silos."""
@@ -82,7 +83,8 @@ class _Played:
         prepared = prepare(self.group, ask, self.rounds, range(3))
         if not isinstance(prepared, Prepared) or prepared.to_bytes() != self.prepared.to_bytes():
             return prepared
-        total = opened(self.group, ask, prepared, self.closing, self.masked)
+        secrets = opening_secrets(self.group, ask, prepared, self.closing)
+        total = unmasked(prepared.batch, self.closing, self.masked, secrets)
         if not np.array_equal(total, self.values[0] + self.values[1]):
             raise AssertionError("what was opened is not the sum")
         return total

@@ -16,7 +16,7 @@ from tacit.deploy.summing import Summing
 from tacit.sums.arithmetic import Residues
 from tacit.sums.group import Rounds
 from tacit.sums.requests import Closing, SumStep
-from tacit.sums.server import Prepared, TooFewError, deliver, opened, prepare
+from tacit.sums.server import Prepared, TooFewError, deliver, opening_secrets, prepare, unmasked
 
 RUN = "0123456789abcdef" * 2
 
@@ -59,7 +59,8 @@ class LyingServer:
         """The opened sum of these silos' messages; `TooFewError` if silos refuse."""
         closing = Closing(round, self.context, frozenset(silos))
         masked: Residues = np.sum(messages, axis=0, dtype=np.uint32)
-        return opened(self.group, self.ask, self.prepared, closing, masked)
+        secrets = opening_secrets(self.group, self.ask, self.prepared, closing)
+        return unmasked(self.prepared.batch, closing, masked, secrets)
 
     def opens(self, silos: Collection[int], round: int = 0) -> bool:
         """Whether silos open the sum over this list."""

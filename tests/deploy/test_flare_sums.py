@@ -26,7 +26,7 @@ from tacit.engine.recipe import Recipe
 from tacit.engine.round import client_start, summands
 from tacit.federation import Federation
 from tacit.sums.requests import Closing, SumStep
-from tacit.sums.server import Prepared, opened
+from tacit.sums.server import Prepared, opening_secrets, unmasked
 from tacit.sums.silo import SiloState, SumSilo
 
 pytestmark = pytest.mark.slow
@@ -78,7 +78,8 @@ class _Kept:
                 messages[number] = self._summing.from_bytes(Reply.decode(answer, body_limit=10**6).body)
                 points[number] = asked.body
         total: Any = np.sum([messages[n] for n in closing.silos], axis=0, dtype=np.uint32)
-        total = opened(self.group, self._again, self._prepared, closing, total)
+        secrets = opening_secrets(self.group, self._again, self._prepared, closing)
+        total = unmasked(self._prepared.batch, closing, total, secrets)
         me = self.job.sites.index(HELPER)
         silo = SumSilo(self.group, me, self._helper.signing_key())
         _, mask = silo.mask(self._keys, round, closing.context, np.zeros_like(total))

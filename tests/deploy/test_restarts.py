@@ -245,6 +245,7 @@ def test_a_full_disk_at_the_first_start_leaves_nothing_behind(
 
 WATCHED = (
     "deploy/silo.py",
+    "deploy/silo_rounds.py",
     "deploy/home.py",
     "deploy/silo_memory.py",
     "deploy/ledger.py",

@@ -21,15 +21,17 @@ def mnist_or_made_up(clients: int, records_each: int, *, made_up: bool, data_dir
     return made_up_records(clients, records_each)
 
 
-def made_up_records(clients: int, records_each: int, *, overlap: bool = False) -> Federation:
+def made_up_records(
+    clients: int, records_each: int, *, features: int = FEATURES, overlap: bool = False
+) -> Federation:
     """Separate random numbers for every client, or overlapping windows into one long row, to save memory."""
     generator = torch.Generator().manual_seed(0)
     records = clients * records_each
     if overlap:
-        numbers = torch.rand(records * WINDOW_STEP + FEATURES, generator=generator)
-        windows = numbers.as_strided((records, FEATURES), (WINDOW_STEP, 1))
+        numbers = torch.rand(records * WINDOW_STEP + features, generator=generator)
+        windows = numbers.as_strided((records, features), (WINDOW_STEP, 1))
     return Federation(
-        features=windows if overlap else torch.rand(records, FEATURES, generator=generator),
+        features=windows if overlap else torch.rand(records, features, generator=generator),
         targets=torch.randint(0, CLASSES, (records,), generator=generator),
         sizes=torch.full((clients,), records_each),
         ids=torch.arange(clients),

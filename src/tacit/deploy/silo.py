@@ -15,7 +15,6 @@ in its ledger.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import traceback
 from pathlib import Path
@@ -24,19 +23,19 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from torch import Tensor
 
 from tacit.deploy.computation import Computation
-from tacit.deploy.evaluation_sum import part_to_bytes
 from tacit.deploy.frames import Reply, Request, point_from_bytes, state_from_bytes
 from tacit.deploy.guard import Terms, admit
 from tacit.deploy.heads import Head
 from tacit.deploy.home import Home
 from tacit.deploy.job import Job
 from tacit.deploy.learning import OpenTable
-from tacit.deploy.ledger import Ledger, LedgerBusyError, Page
+from tacit.deploy.ledger import Ledger, LedgerBusyError
 from tacit.deploy.mixing import Covers
 from tacit.deploy.notary import Notary
 from tacit.deploy.policy import Policy
 from tacit.deploy.refusals import RefusedError
 from tacit.deploy.seam import Code
+from tacit.deploy.silo_evaluations import SiloEvaluations
 from tacit.deploy.silo_ranges import SiloRanges
 from tacit.deploy.silo_rounds import Moment, SiloRounds, refusing_sums
 from tacit.deploy.summing import SiloSums
@@ -78,8 +77,8 @@ class Silo:
         self._notary = Notary(terms, key, state_dir)
         self._home = Home(state_dir)
         self._sums = SiloSums(terms.job, terms.site, key, state_dir / "sums", at) if terms.job.summed else None
-        self._computation = Computation(terms, self._home, covers, self._sums)
-        self._ranges = SiloRanges(terms, self._computation)
+        self._ranges = SiloRanges(terms, Computation(terms, self._home, covers, self._sums))
+        self._evaluations = SiloEvaluations(terms, self._home, self._ranges, self._sums, at)
         self._rounds = SiloRounds(terms, self._home, self._ranges, self._sums, at)
         with self.ledger.page() as page:
             terms.policy.check_past(page.account)
@@ -261,15 +260,8 @@ class Silo:
             if account is not None and account.opened != self._terms.opening(asked.run):
                 # It would vouch for the current noise and records, but the run had others.
                 raise RefusedError(Code.STATE_LOST)
-            if account is not None and account.evaluated is None and job.evaluation and self._sums is None:
-                if self._ranges.halted:
-                    raise RefusedError(Code.FAILED)
-                learned = self._ranges.line(asked, account)
-                if learned is not None and account.learned is None:
-                    page.append(learned)
-                self._write_evaluation(
-                    asked, self._ranges.prepared(learned).evaluate(parameters, asked.run), page
-                )
+            if account is not None:
+                self._evaluations.make(asked, parameters, account, page)
             certificate = self._notary.certificate(asked.run, parameters, page)
             if self._sums is not None and asked.round >= job.rounds:
                 # The run is over: whoever breaks in later finds no keys of its masks.
@@ -283,24 +275,12 @@ class Silo:
             raise RefusedError(Code.OTHER_JOB)
         if asked.round != job.rounds:
             raise RefusedError(Code.NO_SUCH_ROUND)
-        parameters, point = self._model_in(asked), hashlib.sha256(asked.body).hexdigest()
+        parameters = self._model_in(asked)
         with self.ledger.page() as page:
             if self._ranges.halted:
                 raise RefusedError(Code.FAILED)
             self._notary.take(asked, page)
-            account = page.account.run(asked.run)
-            if account is None or account.opened != self._terms.opening(asked.run):
-                raise RefusedError(Code.STATE_LOST, "it has taken no part in this run, or on other terms")
-            if account.evaluated is None:
-                with refusing_sums():
-                    batch = self._sums.check_ready(asked.run, asked.round, account.newest)
-                    masked = self._computation.evaluate_in_sum(parameters, asked, account.newest)
-                self._write_evaluation(asked, masked, page, round=asked.round, batch=batch)
-                account = page.account.run(asked.run)
-            evaluated = account.evaluated if account else None
-            if evaluated is None or evaluated["point"] != point:
-                raise RefusedError(Code.CHANGED_POINT)
-            body = part_to_bytes(self._terms.held.records, evaluated["sums"])
+            body = self._evaluations.part(asked, parameters, page, self._sums, self._terms.held)
             return self._message(asked, 0, body, head=self._notary.head(asked.run, page))
 
     def _model_in(self, asked: Request) -> Tensor:
@@ -308,12 +288,3 @@ class Silo:
             return point_from_bytes(asked.body, self._terms.job.algorithm.work.model.dim)
         except MessageError as error:
             raise RefusedError(Code.BAD_POINT) from error
-
-    def _write_evaluation(self, asked: Request, sums: list[float], page: Page, **in_sum: int | str) -> None:
-        """Write an evaluation to the ledger, once in a run: for this answer and all later ones."""
-        point = hashlib.sha256(asked.body).hexdigest()
-        page.append({"kind": "evaluate", "run": asked.run, **in_sum, "point": point, "sums": sums})
-        self._at("before evaluation")
-        page.commit()
-        self._at("after evaluation")
-        self._home.mark_released()
