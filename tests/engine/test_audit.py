@@ -39,6 +39,7 @@ from tacit.deploy.report import Report
 from tacit.engine.audit import audit, audit_final_model, audit_one_run, audit_recipe
 from tacit.engine.audit.game import Game
 from tacit.engine.audit.measured import measured
+from tacit.engine.audit.recipe import ONE_RECORD_EACH
 from tacit.engine.audit.stage import Tactic
 from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError
@@ -649,6 +650,23 @@ def test_recipes_about_crowds_and_whole_clients_are_audited(settings: dict[str, 
     result = audit_recipe(replace(SMALL, **settings), trials=500)
     assert not result.violated
     assert result.claimed <= 8
+
+
+def test_an_audit_says_that_rows_of_persons_are_not_played(tmp_path: Path) -> None:
+    rows = "".join(f"A,p{k % 8},{k},{'no' if k % 3 else 'yes'}\n" for k in range(24))
+    (tmp_path / "visits.csv").write_text("site,who,age,ill\n" + rows)
+    (tmp_path / "schema.toml").write_text(
+        '[target]\ncolumn = "ill"\ntask = "binary"\nclasses = ["no", "yes"]\n[client]\ncolumn = "site"\n'
+        '[person]\ncolumn = "who"\nrows = 4\n[columns.age]\ntype = "number"\nrange = [0, 100]\n'
+    )
+    recipe = Recipe(
+        algorithm="soteriafl-gd",
+        data=str(tmp_path / "visits.csv"),
+        data_settings={"schema": str(tmp_path / "schema.toml")},
+        rounds=1,
+        epsilon=4.0,
+    )
+    assert audit_recipe(recipe, trials=500).notes == (ONE_RECORD_EACH,)
 
 
 def test_recipes_without_a_promise_and_unknown_methods_are_refused() -> None:

@@ -16,7 +16,7 @@
     rows = 8                         # the most rows of one person that are used
 
     [test]
-    share = 0.2                      # records (or persons) that are held back, by their place in the file
+    share = 0.2                      # records that are held back, by place in the file; persons, by name
 
     [columns.age]
     type = "number"                  # number, category or date
