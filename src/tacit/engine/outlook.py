@@ -191,7 +191,7 @@ def findings(run: Run) -> list[Limit]:
             Limit(
                 f"The model is no better than {naive.words}: test {run.algorithm.work.model.metric_name} "
                 f"{last.test_metric:.4g}.",
-                "See below." if below else naive.change,
+                "See below." if below and not naive.rare else naive.change,
             )
         )
     found += misfits
@@ -225,6 +225,8 @@ class _Naive:
     words: str
     change: str
     larger_is_better: bool
+    rare: bool = False
+    """whether all but one class are so rare that the metric hardly shows them"""
 
     def reaches(self, metric: float) -> bool:
         """Whether it is at least as good as this."""
@@ -238,13 +240,14 @@ def _naive(run: Run) -> _Naive | None:
         return None
     if classes is not None:
         share = float(torch.bincount(targets, minlength=classes).max() / len(targets))
-        change = "Try another model."
-        if share >= RARE:
-            change = (
-                f"{share:.0%} of the test records are of one class, so accuracy hardly shows the others: look at "
-                "the area under the curve (--evaluate)."
-            )
-        return _Naive(share, "always predicting the most common class", change, larger_is_better=True)
+        change = (
+            "Try another model."
+            if share < RARE
+            else f"{share:.0%} of the test records are of one class, so accuracy hardly shows the others: look "
+            "at the area under the curve (--evaluate)."
+        )
+        words = "always predicting the most common class"
+        return _Naive(share, words, change, larger_is_better=True, rare=share >= RARE)
     if run.algorithm.work.model.metric_name != "rmse":
         return None
     spread = run.federation.target_scale * float(targets.double().std(correction=0))
