@@ -112,7 +112,9 @@ def published(directory: Path, printed: str) -> Files:
         "report.html": re.sub(
             r'(?s)<section class="not-covered">.*?</section>', "", (directory / "report.html").read_text()
         ),
-        "printed": re.sub(r"(?ms)^ *(result|time) [^\n]*(\n {10}[^\n]*)*$|^╭─ what limits.*?^╰[^\n]*$", "", printed),
+        "printed": re.sub(
+            r"(?ms)^ *(result|time) [^\n]*(\n {10}[^\n]*)*$|^╭─ what limits.*?^╰[^\n]*$", "", printed
+        ),
     }
 
 
