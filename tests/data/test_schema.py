@@ -293,6 +293,15 @@ class TestDraft:
         assert Schema.from_toml(text) == schema
         assert federate([TableSource(self.frame, "t")], schema).records > 100
 
+    def test_two_values_identify_nobody_whatever_their_column_is_called(self) -> None:
+        asked = self.frame.assign(has_email=["no", "yes"] * 100, email=[f"{k}@x" for k in range(200)])
+        schema = draft_schema(asked, target="ill").schema
+        assert "email" in schema.left_out
+        assert next(column for column in schema.columns if column.name == "has_email").identifier is False
+        assert "has_email.identifier" in schema.looked_at
+        assert Schema.from_toml(schema.to_toml()) == schema
+        assert "has_email" in draft_schema(asked.head(30), target="ill").schema.left_out, "in few rows they may"
+
     def test_nothing_unconfirmed_is_used(self) -> None:
         schema = draft_schema(self.frame).schema
         with pytest.raises(RequestError, match=r"looked_at.*--public-schema"):
