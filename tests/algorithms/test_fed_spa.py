@@ -238,7 +238,7 @@ def test_recipes() -> None:
     )
     assert isinstance(turned.algorithm.uplink, RotatedBack)
     assert make_plan(Recipe.from_toml(turned.recipe.to_toml())).recipe == turned.recipe
-    with pytest.raises(RequestError, match="rotate must be bool"):
+    with pytest.raises(RequestError, match="rotate must be true or false"):
         make_plan(Recipe(algorithm="cpsgd", clients=5, rounds=2, algorithm_settings={"rotate": 1}))
     for algorithm, setting in (
         ("dp-fed", {"kappa": 0.1}),

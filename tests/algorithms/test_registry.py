@@ -191,7 +191,7 @@ def test_a_setting_that_nobody_takes_is_refused_with_those_that_are_taken() -> N
         RequestError, match=r"'ldp-sgd' takes no kappa; it takes batch, bound, clip_norm, sampling, step"
     ):
         build_algorithm("ldp-sgd", MODEL, {"kappa": 1.0}, About(shape, 3))
-    with pytest.raises(RequestError, match="step must be float, not 'long'"):
+    with pytest.raises(RequestError, match="step must be a number, not 'long'"):
         build_algorithm("ldp-sgd", MODEL, {"step": "long"}, About(shape, 3))
 
     def own(model: Model, *, strength: float) -> tacit.Algorithm:

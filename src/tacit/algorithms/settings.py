@@ -211,6 +211,16 @@ def read_parts(algorithm: str, make: Make, settings: Settings, about: About) -> 
     return arguments
 
 
+_IN_WORDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    list: "a list",
+    dict: "a table",
+}
+
+
 def plain_value(name: str, kind: Any, value: Any) -> Any:
     """Checks that a value has the plain type `kind`; integers become floats where a float is wanted."""
     members = _members(kind)
@@ -224,7 +234,8 @@ def plain_value(name: str, kind: Any, value: Any) -> Any:
         except OverflowError as error:
             raise RequestError(f"{name} must be a number that fits into a float") from error
     if not isinstance(value, types_) or (isinstance(value, bool) and bool not in types_):
-        wanted = [repr(word) for word in words] + [t.__name__ for t in types_ if t is not types.NoneType]
+        kinds = [_IN_WORDS.get(t, t.__name__) for t in types_ if t is not types.NoneType]
+        wanted = [repr(word) for word in words] + kinds
         raise RequestError(f"{name} must be {' or '.join(wanted)}, not {value!r}")
     return value
 

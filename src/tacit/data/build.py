@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from tacit.data.datasets_given import declared_classes, items_of
+from tacit.data.datasets_given import check_one_for_each, declared_classes, items_of
 from tacit.data.encode import (
     Arrays,
     Grouping,
@@ -94,6 +94,7 @@ def from_datasets(
     **options: Any,
 ) -> Federation:
     """Implements `Federation.from_datasets`."""
+    check_one_for_each(datasets)
     clients = [items_of(one, f"client {place}", inputs, target) for place, one in enumerate(datasets)]
     kept = None if test is None else items_of(test, "the test set", inputs, target)
     if classes is None and datasets:
