@@ -52,7 +52,7 @@ from typing import Any
 
 from tacit.data.schema.column import ROWS_WITHOUT, Column, Predicted
 from tacit.data.schema.plain import behind, built, check_names, toml_key, toml_line, without_defaults
-from tacit.errors import DataError, RequestError, count, positive, unknown_name
+from tacit.errors import DataError, RequestError, count, positive, reason, unknown_name
 from tacit.privacy.promises.terms import PERSONS
 
 
@@ -265,7 +265,7 @@ class Schema:
         try:
             text = Path(path).read_text()
         except (OSError, ValueError) as error:
-            raise DataError(f"cannot read the schema {path}: {error}") from error
+            raise DataError(f"cannot read the schema {path}: {reason(error)}") from error
         return cls.from_toml(text, str(path))
 
 
