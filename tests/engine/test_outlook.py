@@ -155,7 +155,7 @@ def test_targets_that_the_steps_do_not_reach_are_named(
     assert ahead is not None
     assert change in ahead.sentence
     found = findings(tacit.simulate(plan, evaluate_every=10))
-    assert any("predicting the mean" in limit.what for limit in found)
+    assert any("always the mean" in limit.what for limit in found)
     assert any(cause in limit.what and change in limit.change for limit in found)
 
 
