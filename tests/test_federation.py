@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
 from tacit.errors import DataError, RequestError
 from tacit.federation import Batch, Federation
@@ -386,6 +388,19 @@ class TestFromDatasets:
     def test_bad_data_sets_are_named(self, dataset: Dataset[object], message: str) -> None:
         with pytest.raises(DataError, match=message):
             Federation.from_datasets([Squares(1), dataset])
+
+    @pytest.mark.parametrize(
+        "single",
+        [
+            DataLoader(Squares(4)),
+            Squares(4),
+            (torch.zeros(4, 2), torch.zeros(4)),
+            SimpleNamespace(column_names=["features", "label"]),
+        ],
+    )
+    def test_a_single_data_set_is_not_taken_for_a_list_of_clients(self, single: Any) -> None:
+        with pytest.raises(DataError, match=r"one data set or loader for each client.*write \[data\]"):
+            Federation.from_datasets(single)
 
 
 def test_records_lie_where_pytorch_would_put_them() -> None:

@@ -44,9 +44,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links to folders of results lead to the page that lists them; results get their charts."""
+    """Links to folders of results lead to their lists; results get their charts; guides are found first."""
     if page.file.src_uri.startswith(("tutorials/", "results/")):
         page.meta["hide"] = ["toc"]  # else wide tables and lines of code are cut
+    if page.file.src_uri.startswith(("api/", "changelog", "results/")):
+        page.meta["search"] = {"boost": 0.3}  # who searches for a word wants to read about it first
     if page.file.src_uri.startswith(tuple(f"results/{folder}/" for folder in SCALES)):
         # Evidence below a claim: python-markdown wants four spaces.
         markdown = charts.with_charts(re.sub(r"^  - ", "    - ", markdown, flags=re.M))

@@ -16,6 +16,7 @@ from tacit.algorithms.registry import ALGORITHMS, AlgorithmEntry
 from tacit.algorithms.settings import settings_of, usual_settings
 from tacit.cli import options
 from tacit.cli.list_names import _groups as listed_names
+from tacit.client.bounds import BOUNDS
 from tacit.data import from_files, load
 from tacit.engine import evaluation
 from tacit.engine.bound_source import find_bound
@@ -224,7 +225,7 @@ def _table(rows: list[Row]) -> str:
             f"`{name}`",
             _cell(_sentence(told)),
             _default(default),
-            _cell(_allowed(kind)),
+            _cell(_by_name(name) or _allowed(kind)),
             UNITS.get(name, ""),
         )
         lines.append(f"| {' | '.join(cells)} |")
@@ -239,12 +240,20 @@ def _default(value: Any) -> str:
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
+def _by_name(setting: str) -> str:
+    """The names that a setting takes, or where they are listed; nothing if it is not chosen by name."""
+    if setting == "bound":
+        return ", ".join(BOUNDS)
+    title = setting if setting == "data" else f"{setting}s"
+    return f"[a name](names.md#{title})" if title in listed_names() else ""
+
+
 def _allowed(kind: Any) -> str:
     """The type of a setting, in words."""
     if kind is None:
         return ""
     members = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
-    said = {bool: "true, false", int: "whole number", float: "number", str: "word", list: "list", dict: "table"}
+    said = {bool: "true, false", int: "whole number", float: "number", str: "text", list: "list", dict: "table"}
     words = []
     for one in members:
         if get_origin(one) is Literal:
@@ -260,4 +269,4 @@ def _cell(text: str) -> str:
 
 def _sentence(text: str) -> str:
     """The text with a capital letter and a full stop."""
-    return text[:1].upper() + text[1:].rstrip(".") + "."
+    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")

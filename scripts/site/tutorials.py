@@ -15,6 +15,7 @@ import string
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ SCRIPTS = ("compare_algorithms.py", "five_hospitals.sh", "own_pytorch_model.py")
 QUICK = "TACIT_DOCS_QUICK"
 """Set to leave out what starts real parties, which takes half a minute."""
 DEPLOYS = "tacit deploy"
+PAGE_WIDTH = 96
+"""Characters of output on a line."""
 
 
 def navigation() -> list[Any]:
@@ -144,6 +147,11 @@ def _blocks(source: str) -> Iterator[tuple[bool, str]]:
             yield prose, block
 
 
+def _folded(line: str) -> str:
+    """A sentence that is wider than a page, on several lines; tables stay as they are."""
+    return line if "  " in line.strip() else textwrap.fill(line, PAGE_WIDTH, break_long_words=False)
+
+
 @contextlib.contextmanager
 def _told() -> Iterator[list[str]]:
     """What a block prints, and the pictures that it makes, as blocks of a page."""
@@ -152,7 +160,8 @@ def _told() -> Iterator[list[str]]:
     with contextlib.redirect_stdout(said):
         yield blocks
     if said.getvalue().strip():
-        blocks.append(f"```text\n{said.getvalue().rstrip()}\n```")
+        lines = [_folded(line) for line in said.getvalue().rstrip().splitlines()]
+        blocks.append("\n".join(["```text", *lines, "```"]))
     blocks += [
         f"![{path.stem.replace('_', ' ')}]({path.name})" for path in sorted({*Path().glob("*.png")} - before)
     ]

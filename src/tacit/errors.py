@@ -32,6 +32,15 @@ class MessageError(TacitError, ValueError):
     """The bytes are not a valid message: truncated, oversized, not finite, or in another format."""
 
 
+def reason(error: Exception) -> str:
+    """Why a file could not be read, without its path and the number of the system's error.
+
+    >>> reason(FileNotFoundError(2, "No such file or directory", "recipe.toml"))
+    'No such file or directory'
+    """
+    return str(getattr(error, "strerror", None) or error)
+
+
 _MANY_NAMES = 20
 """With more names than this, only similar ones are listed."""
 

@@ -159,8 +159,9 @@ class FederationConstructors:
             dtype: the type of the features.
             name: the data set's name.
         """
-        from tacit.data.datasets_given import declared_classes, items_of
+        from tacit.data.datasets_given import check_one_for_each, declared_classes, items_of
 
+        check_one_for_each(datasets)
         clients = [items_of(one, f"client {place}", inputs, target) for place, one in enumerate(datasets)]
         kept = None if test is None else items_of(test, "the test set", inputs, target)
         if classes is None and datasets:

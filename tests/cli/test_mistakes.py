@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shlex
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from tacit.cli.app import app
+from tacit.cli.app import app, main
 from tacit.cli.show import RunProgress
 from tacit.cli.tables import show_table
 from tacit.engine.history import HistoryRow
@@ -73,6 +74,11 @@ def _refused(*arguments: str) -> str:
         (["--set=algorithm.clip_nrm=3"], "takes no clip_nrm; did you mean clip_norm? It takes bound, clip_norm"),
         (["--data=nowhere.csv"], "nowhere.csv does not exist"),
         (["--data=nowhere.parquet"], "nowhere.parquet does not exist"),
+        (["--data=."], ". is a directory; name the files in it"),
+        (["--data=table.csv.gz"], "table.csv.gz is compressed; unpack it first"),
+        (["nowhere.toml"], "cannot read recipe nowhere.toml: No such file or directory"),
+        (["--set=rounds='ten'"], "rounds must be a whole number, not 'ten'"),
+        (["--device=gpu"], "device 'gpu' is not available: write cpu, cuda, cuda:1 or mps"),
         (["--resume", "--out=nowhere"], "there is no run in nowhere"),
         (["--resume"], "--resume needs --out"),
         (["--model=module:absent:make"], "No module named 'absent'"),
@@ -100,6 +106,7 @@ def test_a_typo_is_answered_by_similar_names_alone() -> None:
     [
         ("recurrent", "layer 'memory' (LSTM) has no gradients per record"),
         ("cell", "layer '0' (LSTMCell) has no gradients per record"),
+        ("cell", "tacit.fix(module) replaces nn.LSTM, so use that, by"),
         ("few", "has 3 outputs, but 'digits' has 10 classes"),
         ("wide", "does not take a record with 64 features"),
     ],
@@ -122,6 +129,21 @@ def test_parquet_without_pyarrow_says_what_to_install(here: Path, monkeypatch: p
     monkeypatch.setitem(sys.modules, "fastparquet", None)
     said = _refused("schema", "draft", "table.parquet")
     assert "pip install 'tacit[parquet]'" in said
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("table.csv.gz", "is compressed; unpack it first: a table must be a .csv or .parquet file"),
+        ("table.xlsx", "table.xlsx: a table must be a .csv or .parquet file"),
+        (".", ". is a directory, not a file"),
+    ],
+)
+def test_a_draft_of_what_is_no_table(here: Path, table: str, message: str) -> None:
+    if table != ".":
+        (here / table).write_bytes(b"PK")
+    assert message in _refused("schema", "draft", table, "--out=draft.toml")
+    assert not (here / "draft.toml").exists()
 
 
 def test_a_narrow_table_has_whole_names_and_fewer_columns(capsys: pytest.CaptureFixture[str]) -> None:
@@ -181,6 +203,31 @@ def test_an_interrupted_run_names_the_command_that_continues_it(
     assert (here / "my run" / "summary.json").is_file()
 
 
+def test_an_interrupted_run_that_has_not_begun_names_no_command(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tacit.engine.execute.make_plan", _stop)
+    stopped = _call("run", "--out=early")
+    assert stopped.exit_code == 130
+    assert stopped.output.strip().endswith("Stopped. Nothing was begun.")
+    assert not list(here.iterdir())
+
+
+def test_an_interrupted_comparison_names_the_command_to_repeat(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["compare", "--algorithm=cdp-sgd", "--rounds=2", "--out=my points"]
+    monkeypatch.setattr(sys, "argv", ["tacit", *words])
+    monkeypatch.setattr("tacit.engine.compare.compare", _stop)
+    stopped = _call(*words)
+    assert stopped.exit_code == 130
+    assert shlex.split(stopped.output.partition("To continue: ")[2]) == ["tacit", *words]
+
+
+def _stop(*asked: object, **options: object) -> None:
+    raise KeyboardInterrupt
+
+
 def _interrupt(self: RunProgress, rounds: int, row: object) -> None:
     if rounds == 4:
         raise KeyboardInterrupt
@@ -195,6 +242,7 @@ def test_a_log_that_cannot_be_written_is_refused_before_anything_is(
     assert "log.csv exists" in _refused("run", "--rounds=1", "--log=csv:log.csv", "--out=new")
     assert "tacit[tensorboard]" in _refused("run", "--rounds=1", "--log=tensorboard:boards", "--out=new")
     assert "tacit[mlflow]" in _refused("compare", "--rounds=1", "--log=mlflow:http://localhost:1", "--out=new")
+    assert "cannot be written" in _refused("run", "--rounds=1", "--log=csv:log.csv/below/log.csv", "--out=new")
     assert [path.name for path in here.iterdir()] == ["log.csv"]
 
 
@@ -210,3 +258,13 @@ def test_progress_says_when_its_epsilon_was_spent(capsys: pytest.CaptureFixture[
         progress(12, HistoryRow(0, 1.0, 0.5, 0.5, 0.1, 0, 0, 0, 0.0, 0.0))
         progress(77, None)
     assert "77/600 at 0: epsilon 0" in capsys.readouterr().err
+
+
+def test_a_full_disk_says_what_to_do(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def full() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("tacit.cli.app.app", full)
+    with pytest.raises(SystemExit, match="1"):
+        main()
+    assert "No space left on device: free some, or write elsewhere with --out" in capsys.readouterr().err

@@ -129,6 +129,27 @@ class TestPersons:
         assert shares == [[0.5, 0.5], [1.0, 0.0]]
         assert "all rows of one person" in federation.peeks[0]
 
+    @pytest.mark.parametrize("share", [0.0, 0.3])
+    def test_the_rows_of_a_person_move_nobody_else(self, share: float) -> None:
+        """If somebody's first row is missing, all others are where they were: in training, or held back."""
+        schema = Schema(
+            Predicted("ill", "binary", classes=("no", "yes"), missing="leave-out"),
+            (Column("age", "number", range=(0, 100)),),
+            person="who", rows=4, test_share=share,
+        )  # fmt: skip
+        whole = pd.DataFrame(
+            {
+                "who": [f"p{k:02}" for k in range(40)] + ["p00"],
+                "age": [*range(40), 50],
+                "ill": ["no", "yes"] * 20 + ["no"],
+            }
+        )
+        less = whole.assign(ill=[None, *whole["ill"][1:]])
+        one, other = (federate([TableSource(frame, "t.csv", client="A")], schema) for frame in (whole, less))
+        assert torch.equal(one.sizes, other.sizes)
+        moved = (one.features != other.features).flatten(1).any(1)
+        assert int(moved.sum()) <= 1
+
     def test_no_more_rows_than_are_allowed_and_spread_over_the_file(self) -> None:
         found = bundled(np.arange(10.0)[:, None], np.zeros(10), np.array(["p"] * 10), 4)
         assert found.shape == (1, 4, 3)
@@ -271,6 +292,15 @@ class TestDraft:
         assert any(line.startswith("categories") for line in marked)
         assert Schema.from_toml(text) == schema
         assert federate([TableSource(self.frame, "t")], schema).records > 100
+
+    def test_two_values_identify_nobody_whatever_their_column_is_called(self) -> None:
+        asked = self.frame.assign(has_email=["no", "yes"] * 100, email=[f"{k}@x" for k in range(200)])
+        schema = draft_schema(asked, target="ill").schema
+        assert "email" in schema.left_out
+        assert next(column for column in schema.columns if column.name == "has_email").identifier is False
+        assert "has_email.identifier" in schema.looked_at
+        assert Schema.from_toml(schema.to_toml()) == schema
+        assert "has_email" in draft_schema(asked.head(30), target="ill").schema.left_out, "in few rows they may"
 
     def test_nothing_unconfirmed_is_used(self) -> None:
         schema = draft_schema(self.frame).schema

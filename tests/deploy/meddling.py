@@ -119,6 +119,6 @@ def meddled(*words: str) -> None:
     if seed := os.environ.pop("TACIT_TEST_SPOIL", ""):
         honest = parties.answering
         parties.answering = lambda answer, home: honest(_spoiling(seed, answer), home)
-    if words := os.environ.pop("TACIT_TEST_RAISE", ""):
-        _have_it_fail(words)
+    if said := os.environ.pop("TACIT_TEST_RAISE", ""):
+        _have_it_fail(said)
     warm.tacit(*words)

@@ -39,6 +39,7 @@ from tacit.deploy.report import Report
 from tacit.engine.audit import audit, audit_final_model, audit_one_run, audit_recipe
 from tacit.engine.audit.game import Game
 from tacit.engine.audit.measured import measured
+from tacit.engine.audit.recipe import ONE_RECORD_EACH
 from tacit.engine.audit.stage import Tactic
 from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError
@@ -50,7 +51,7 @@ from tacit.noise.binomial import Binomial
 from tacit.noise.gaussian import gaussian_rows
 from tacit.noise.randomness import Generators, Purpose, Randomness
 from tacit.privacy import Adjacency, Adversary, Target, Unit
-from tacit.privacy.audit import AuditResult
+from tacit.privacy.audit import AuditResult, Check
 from tacit.shuffle.vector_sum import VectorSum
 from tacit.state import State
 
@@ -389,10 +390,15 @@ def test_audits_of_correct_algorithms_raise_no_alarm(monkeypatch: pytest.MonkeyP
     assert len(alarms) <= 1, alarms
 
 
+@cache
+def _checks(name: str) -> list[tuple[Check, ...]]:
+    """What is measured of each promise."""
+    return [measured(promise.stage, 0) for promise in promises(ALGORITHMS[name])]
+
+
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_correct_algorithm_passes_all_checks(name: str) -> None:
-    for promise in promises(ALGORITHMS[name]):
-        checks = measured(promise.stage, 0)
+    for checks in _checks(name):
         assert [check for check in checks if check.violated] == []
         assert {"noise", "law", "freshness"} <= {check.name for check in checks}
 
@@ -418,7 +424,7 @@ def test_reports_pass_on_a_lattice_too() -> None:
 @pytest.mark.parametrize("name", ["svrg", "saga", "local steps", "fed-spa", "dp-fed", "dp-fedavg", "shuffled"])
 def test_records_reach_as_far_as_the_event_says(name: str) -> None:
     """The noise check is worth something: the worst case that it finds is the one that is paid for."""
-    noise = measured(promises(ALGORITHMS[name])[0].stage, 0)[0]
+    noise = _checks(name)[0][0]
     assert 0.95 * noise.promised < noise.measured < 1.05 * noise.promised
 
 
@@ -644,6 +650,23 @@ def test_recipes_about_crowds_and_whole_clients_are_audited(settings: dict[str, 
     result = audit_recipe(replace(SMALL, **settings), trials=500)
     assert not result.violated
     assert result.claimed <= 8
+
+
+def test_an_audit_says_that_rows_of_persons_are_not_played(tmp_path: Path) -> None:
+    rows = "".join(f"A,p{k % 8},{k},{'no' if k % 3 else 'yes'}\n" for k in range(24))
+    (tmp_path / "visits.csv").write_text("site,who,age,ill\n" + rows)
+    (tmp_path / "schema.toml").write_text(
+        '[target]\ncolumn = "ill"\ntask = "binary"\nclasses = ["no", "yes"]\n[client]\ncolumn = "site"\n'
+        '[person]\ncolumn = "who"\nrows = 4\n[columns.age]\ntype = "number"\nrange = [0, 100]\n'
+    )
+    recipe = Recipe(
+        algorithm="soteriafl-gd",
+        data=str(tmp_path / "visits.csv"),
+        data_settings={"schema": str(tmp_path / "schema.toml")},
+        rounds=1,
+        epsilon=4.0,
+    )
+    assert audit_recipe(recipe, trials=500).notes == (ONE_RECORD_EACH,)
 
 
 def test_recipes_without_a_promise_and_unknown_methods_are_refused() -> None:

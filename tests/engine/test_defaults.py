@@ -145,6 +145,37 @@ def test_a_regression_needs_no_bound_on_its_targets() -> None:
     assert error < 0.5 * float(targets[1500:].std())
 
 
+def test_the_bound_for_the_classes_of_a_table_grows_where_there_is_little_noise() -> None:
+    """A small bound makes a model of overlapping classes far too sure; a larger one needs more noise."""
+    schema = Schema(Predicted("ill", "binary", classes=("no", "yes")), (Column("x", "number", range=(0, 1)),))
+    bounds = []
+    for records in (10, 20_000):
+        federation = tacit.Federation(
+            features=torch.zeros(2 * records, 1),
+            targets=torch.zeros(2 * records, dtype=torch.int64),
+            sizes=torch.tensor([records, records]),
+            ids=torch.arange(2),
+            classes=2,
+            schema=schema,
+        )
+        plan = make_plan(Recipe(algorithm="noisy-mb-sgd", data="ill.csv", epsilon=4.0), federation=federation)
+        bounds.append(plan.recipe.algorithm_settings["clip_norm"])  # type: ignore[union-attr]
+    assert bounds[1] == pytest.approx(4 * bounds[0])
+
+
+def test_old_snapshots_do_not_lead_astray() -> None:
+    """Where steps are long, gradients differ too much from an old snapshot's for the bound on differences."""
+    draw = torch.Generator().manual_seed(0)
+    features = torch.randn(24_000, 18, generator=draw) + 2 * torch.randn(24_000, 1, generator=draw)
+    targets = features @ torch.linspace(-1, 1, 18)
+    parts = [(features[i : i + 6400], targets[i : i + 6400]) for i in range(0, 19_200, 6400)]
+    federation = tacit.Federation.from_clients(parts, test=(features[19_200:], targets[19_200:]))
+    plan = make_plan(Recipe(epsilon=8.0, target_bound=3.0), federation=federation)
+    error = tacit.simulate(plan, evaluate_every=plan.rounds).last.test_metric
+    assert error is not None
+    assert error < 0.2 * float(targets[19_200:].std())  # a snapshot every tenth round: 19 times the deviation
+
+
 def test_the_bound_for_a_long_tail_grows_where_there_is_little_noise() -> None:
     """Clipping a long tail pulls predictions to its other end; a larger bound needs more noise."""
     schema = Schema(Predicted("visits", "count", range=(0, 10), middle=0), (Column("x", "number", range=(0, 1)),))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 import tacit
 from tacit.engine.outlook import findings, outlook
@@ -13,6 +15,7 @@ from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
 from tacit.engine.records import load_federation
 from tacit.engine.run import Run
+from tacit.federation import Federation
 
 RECIPE = Recipe(algorithm="ldp-sgd", data="breast-cancer", clients=10, rounds=30, epsilon=4.0)
 
@@ -130,3 +133,44 @@ def test_clients_of_different_sizes_would_all_add_the_noise_of_the_neediest() ->
     assert alone is not None
     assert summed is not None
     assert alone.with_sums == pytest.approx(summed.signal_to_noise, rel=0.05)
+
+
+def _regression(centre: float, size: float) -> Federation:
+    generator = np.random.default_rng(0)
+    features = generator.uniform(-1, 1, (600, 3)).astype(np.float32)
+    targets = (centre + size * (features @ [1.0, -0.5, 0.2])).astype(np.float32)
+    return Federation.from_arrays(features, targets, np.arange(600) % 3, test=(features, targets))
+
+
+@pytest.mark.parametrize(
+    ("centre", "size", "cause", "change"),
+    [(1000.0, 1.0, "lie about 1e+03", "public centre"), (0.0, 1e-4, "differ by about", "target_bound")],
+)
+def test_targets_that_the_steps_do_not_reach_are_named(
+    centre: float, size: float, cause: str, change: str
+) -> None:
+    recipe = Recipe(algorithm="noisy-mb-sgd", data="custom", epsilon=4.0, rounds=20)
+    plan = make_plan(recipe, federation=_regression(centre, size))
+    ahead = outlook(plan)
+    assert ahead is not None
+    assert change in ahead.sentence
+    found = findings(tacit.simulate(plan, evaluate_every=10))
+    assert any("always the mean" in limit.what for limit in found)
+    assert any(cause in limit.what and change in limit.change for limit in found)
+
+
+def test_columns_that_hide_others_are_named() -> None:
+    mixed = _regression(0.0, 1.0)
+    mixed = replace(mixed, features=mixed.features * torch.tensor([1.0, 1.0, 3000.0]))
+    recipe = Recipe(data="custom", epsilon=4.0, rounds=5, data_settings={"features": "given"})
+    found = findings(tacit.simulate(make_plan(recipe, federation=mixed), evaluate_every=5))
+    assert any("Columns differ in size" in limit.what for limit in found)
+
+
+def test_accuracy_that_hides_rare_classes_is_named() -> None:
+    features = np.random.default_rng(0).uniform(-1, 1, (600, 3)).astype(np.float32)
+    targets = (np.arange(600) % 50 == 0).astype(int)
+    held = Federation.from_arrays(features, targets, np.arange(600) % 3, test=(features, targets))
+    recipe = Recipe(algorithm="noisy-mb-sgd", data="custom", epsilon=1.0, rounds=20)
+    found = findings(tacit.simulate(make_plan(recipe, federation=held), evaluate_every=10))
+    assert any("98% of the test records" in limit.change for limit in found)

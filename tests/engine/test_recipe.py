@@ -56,8 +56,8 @@ def test_the_demonstration_is_the_defaults() -> None:
     ("settings", "message"),
     [
         ({"roundss": 1}, r"unknown setting 'roundss'; did you mean 'rounds'"),
-        ({"rounds": "ten"}, "rounds must be a whole number"),
-        ({"epsilon": True}, "epsilon must be a number"),
+        ({"rounds": "ten"}, "rounds must be a whole number, not 'ten'"),
+        ({"epsilon": True}, "epsilon must be a number or a list or a table, not True"),
         ({"privacy": "nothing"}, r"unknown privacy 'nothing'"),
     ],
 )

@@ -11,6 +11,7 @@ import torch
 
 import tacit
 from tacit.engine.loaded import load_run
+from tacit.engine.outlook import outlook
 from tacit.engine.plan import Plan, make_plan
 from tacit.engine.recipe import Recipe
 from tacit.engine.sizes import with_sizes
@@ -103,6 +104,18 @@ def test_secret_noise_is_drawn_once_only() -> None:
     asked = replace(RECIPE, noise="lattice", data_settings={"features": "learn"})
     with pytest.raises(RequestError, match="another release"):
         make_plan(asked, federation=_records(0.005))
+
+
+def test_with_few_records_nothing_is_released_and_the_assumption_is_told() -> None:
+    for noise in ("gaussian", "lattice"):
+        few = replace(RECIPE, noise=noise), _records(0.005, records=60)
+        plan = make_plan(*with_sizes(*few, once=True)[:1], federation=few[1])
+        assert plan.recipe is not None
+        assert plan.recipe.data_settings["features"] == "given"
+        assert plan.federation.charged is None
+        ahead = outlook(plan)
+        assert ahead is not None
+        assert "data.features=sizes:SIZE" in ahead.sentence
 
 
 def test_planning_charges_the_release_and_looks_at_no_record() -> None:

@@ -45,11 +45,8 @@ ODD_DATA = {
     "check_classifiers_one_label",
     "check_classifiers_one_label_sample_weights",
     "check_classifiers_train",
-    "check_estimators_dtypes",
-    "check_estimators_nan_inf",
     "check_fit2d_1feature",
     "check_fit2d_1sample",
-    "check_fit_idempotent",
     "check_regressors_train",
 }
 """What a run of full length could fail where a short one does not."""

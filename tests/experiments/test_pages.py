@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from dp_accounting import DpEvent
+from matplotlib.figure import Figure
 
 from tacit.engine.workers import Result
 from tacit.experiments.cells import Cell
@@ -82,7 +83,14 @@ def found(name: str, runner: MadeUp, scale: Scale) -> Findings:
 
 
 @pytest.mark.parametrize("name", MAY_DIVERGE + CANNOT_DIVERGE)
-def test_a_page_comes_of_every_experiment(name: str, tmp_path: Path) -> None:
+def test_a_page_comes_of_every_experiment(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = Figure.savefig
+
+    def once(figure: Figure, place: Any, **how: Any) -> None:
+        """The picture of the page; that of a file is the same one, of another kind."""
+        drawn(figure, place, **how) if how.get("format") else place.write_bytes(b"drawn already")
+
+    monkeypatch.setattr(Figure, "savefig", once)
     findings = found(name, MadeUp(), Scale(quick=True))
     assert findings.claims
     assert findings.departures

@@ -101,6 +101,16 @@ def test_a_run_page_is_complete_and_nothing_in_it_is_markup() -> None:
     assert page.index("Not covered by the promise") < page.index("training loss")
 
 
+def test_a_result_is_compared_with_a_constant_and_what_noise_hides_is_named() -> None:
+    seen, hidden = {"value": 0.8, "low": 0.7, "high": 0.9}, {"value": None, "low": 0.0, "high": 1.0}
+    told = {"records": 50, "accuracy": seen, "auc": hidden, "groups": {}, "reliability": []}
+    evaluation = {"all": told, "clients": {"a": told}, "epsilon_alone": 0.3, "loss_bound": 4.0}
+    naive = [0.625, "always the most common class"]
+    page = checked(run_page([summary(naive_metric=naive, evaluation=evaluation)], [rows(1.0, 0.5)], REPEAT))
+    assert "accuracy 0.625 by predicting always the most common class" in page
+    assert "not shown: AUC." in page
+
+
 def test_a_test_set_of_the_clients_own_records_is_not_covered() -> None:
     page = checked(run_page([summary(not_covered=["test_metric"])], [rows(1.0, 0.5)], REPEAT))
     assert "The test records belong to the clients" in page

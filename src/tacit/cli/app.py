@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable
@@ -99,7 +100,10 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        _say(f"cannot read or write {error.filename or 'a file'}: {error.strerror or error}")
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            _say(f"{error.strerror}: free some, or write elsewhere with --out")
+        else:
+            _say(f"cannot read or write {error.filename or 'a file'}: {error.strerror or error}")
         sys.exit(1)
 
 

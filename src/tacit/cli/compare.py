@@ -14,6 +14,7 @@ import typer
 
 from tacit.cli import complete
 from tacit.cli import options as o
+from tacit.cli.interrupt import continued_by_repeating
 from tacit.cli.show_comparison import edges, metric_name, short, show_comparison, table_rows
 
 if TYPE_CHECKING:
@@ -87,7 +88,8 @@ def compare(
     there = {path.parent for ended in ENDED for path in directory.glob(f"points/*/{ended}")}
     columns = TextColumn("[bold]compare"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     silent = quiet or (as_json and not sys.stderr.isatty())
-    with Progress(*columns, console=Console(stderr=True), disable=silent) as bar:
+    shown = Progress(*columns, console=Console(stderr=True), disable=silent)
+    with continued_by_repeating(), shown as bar:
         task = bar.add_task("compare", total=None)
         found = [
             run_comparison(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tacit.cli import options as o
+from tacit.cli.interrupt import continued_by_repeating
 from tacit.errors import DataError, RequestError
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def reproduce(
     pages = out / scale.folder
     bar = _Bar(quiet=as_json and not sys.stderr.isatty())
     everywhere = Runner(out / "cells", data_dir=data_dir, workers=workers, cluster=cluster, progress=bar.progress)
-    with bar, everywhere as runner:
+    with continued_by_repeating(), bar, everywhere as runner:
         done = []
         for one in chosen:
             bar.name(one.name)

@@ -43,7 +43,7 @@ def run(
     with imports():
         from tacit.cli.pages import write_run_page
         from tacit.cli.show import RunProgress, show_guarantee, show_summary
-        from tacit.engine.execute import execute
+        from tacit.engine.execute import execute, stored_recipe
         from tacit.engine.together import joined
         from tacit.engine.watch import parse_watcher
 
@@ -77,9 +77,9 @@ def run(
                     )
         except KeyboardInterrupt:
             if together.leads:
-                typer.echo(
-                    f"Stopped. To continue from the last checkpoint: {_continued(out, directory)}", err=True
-                )
+                begun = any(stored_recipe(place) for place in recipes)
+                again = f"To continue from the last checkpoint: {_continued(out, directory)}"
+                typer.echo(f"Stopped. {again if begun else 'Nothing was begun.'}", err=True)
             raise typer.Exit(130) from None
         if not together.leads:
             return

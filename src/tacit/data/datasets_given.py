@@ -13,6 +13,17 @@ from tacit.data.encode import Vector, to_numpy
 from tacit.errors import DataError, unknown_name
 
 
+def check_one_for_each(datasets: Any) -> None:
+    """Refuses a single data set, whose items would count as clients."""
+    arrays = np.ndarray | torch.Tensor
+    pair = isinstance(datasets, tuple) and any(isinstance(one, arrays) for one in datasets)
+    if pair or isinstance(datasets, DataLoader | Dataset | arrays) or hasattr(datasets, "column_names"):
+        raise DataError(
+            "clients must be a list with one data set or loader for each client, not a single "
+            f"{'pair' if pair else type(datasets).__name__}: for one client write [data]"
+        )
+
+
 def items_of(dataset: Any, owner: str, inputs: str | None, target: str) -> tuple[Vector, Vector]:
     """Features and targets of one client, as two arrays."""
     if isinstance(dataset, tuple) and len(dataset) == 2:

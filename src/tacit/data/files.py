@@ -29,6 +29,7 @@ _KINDS = {
     ".svmlight": "svmlight",
     ".libsvm": "svmlight",
 }
+_PACKED = (".gz", ".zip", ".bz2", ".xz", ".zst")
 
 
 def from_files(
@@ -153,11 +154,19 @@ def _kind(sources: Sequence[Path]) -> str:
     kinds = {_KINDS.get(source.suffix.lower()) for source in sources}
     kind = kinds.pop()
     if kind is None or kinds:
-        names = ", ".join(str(source) for source in sources)
-        raise RequestError(
-            f"all files must be of one kind, with a name that ends in {', '.join(_KINDS)}: {names}"
-        )
+        ends = ", ".join(_KINDS)
+        raise RequestError(f"{_unreadable(sources)}: all files must be of one kind, whose name ends in {ends}")
     return kind
+
+
+def _unreadable(sources: Sequence[Path]) -> str:
+    """Names the files that are of no known kind, and says what to do with them."""
+    for source in sources:
+        if source.is_dir():
+            return f"{source} is a directory; name the files in it, separated by commas"
+        if source.suffix.lower() in _PACKED:
+            return f"{source} is compressed; unpack it first"
+    return ", ".join(str(source) for source in sources)
 
 
 def _names(sources: Sequence[Path]) -> tuple[str, ...]:
@@ -169,6 +178,8 @@ def _names(sources: Sequence[Path]) -> tuple[str, ...]:
 
 
 def _existing(source: Path) -> Path:
+    if source.is_dir():
+        raise DataError(f"{source} is a directory, not a file")
     if not source.is_file():
         raise DataError(f"{source} does not exist")
     return source
@@ -178,7 +189,9 @@ def read_table(source: Path) -> pd.DataFrame:
     """A table from a CSV or Parquet file; one without rows is refused."""
     import pandas as pd
 
-    if _existing(source).suffix.lower() == ".csv":
+    if _KINDS.get(_existing(source).suffix.lower()) != "table":
+        raise RequestError(f"{_unreadable([source])}: a table must be a .csv or .parquet file")
+    if source.suffix.lower() == ".csv":
         frame = read_csv(source)
     else:
         try:

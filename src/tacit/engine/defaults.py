@@ -40,6 +40,9 @@ CLIP_SHARE = 0.3
 A shorter bound loses nothing early on, when all gradients are long, and needs less noise later.
 """
 
+WIDE_FROM, WIDEST = 30.0, 4.0
+"""From this signal-to-noise ratio on, the bound for a table's classes grows with it, up to so many times."""
+
 LONG_TAIL = 1.6
 """Targets that reach farther than this from their usual value, in halves of their range, have a long tail."""
 
@@ -117,6 +120,11 @@ def good_weights(recipe: Recipe, federation: Federation) -> Weights:
 def good_clip_norm(asked: Asked, batch: float | None, privacy: Privacy, rounds: int) -> float:
     """A share of the length of a record's gradient before training, from public numbers alone."""
     scale = feature_scale(asked.model, asked.feature_norm)
+    if asked.federation.classes is not None and asked.federation.schema is not None:
+        # Classes of real tables overlap, so many gradients stay long. Clipping these pushes probabilities towards
+        # 0 and 1, and hides rare classes: the bound is as wide as the noise permits.
+        room = _signal_to_noise(asked, batch, privacy, rounds) / WIDE_FROM
+        return CLIP_SHARE * scale * min(max(1.0, room), WIDEST)
     if asked.federation.classes is not None or not asked.target_bound:
         return CLIP_SHARE * scale
     # Half of the largest target is a large residual of an untrained model.

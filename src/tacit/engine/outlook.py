@@ -193,7 +193,7 @@ def findings(run: Run) -> list[Limit]:
             Limit(
                 f"The model is no better than predicting {constant.name}: test "
                 f"{run.algorithm.work.model.metric_name} {last.test_metric:.4g}, and {constant.metric:.4g}.",
-                "See below." if below else constant.change,
+                "See below." if below and not constant.rare else constant.change,
             )
         )
     found += misfits
@@ -228,6 +228,8 @@ class BestConstant:
     change: str
     """what to do about a model that is no better"""
     larger_is_better: bool
+    rare: bool = False
+    """whether all but one class are so rare that the metric hardly shows them"""
 
     def reaches(self, metric: float) -> bool:
         """Whether it is at least as good as this."""
@@ -243,13 +245,13 @@ def best_constant(run: Run) -> BestConstant | None:
     targets = model.unbundled(test)[0].targets if isinstance(model, PersonModel) else test.targets
     if federation.classes is not None and model.metric_name == "accuracy":
         share = float(torch.bincount(targets, minlength=federation.classes).max() / len(targets))
-        change = "Try another model."
-        if share >= RARE:
+        rare, change = share >= RARE, "Try another model."
+        if rare:
             change = (
                 f"{share:.0%} of the test records are of one class, so accuracy hardly shows the others: look at "
                 "the area under the curve (--evaluate)."
             )
-        return BestConstant(share, "always the most common class", change, larger_is_better=True)
+        return BestConstant(share, "always the most common class", change, larger_is_better=True, rare=rare)
     if model.metric_name != "rmse":
         return None
     spread = federation.target_scale * float(targets.double().std(correction=0))

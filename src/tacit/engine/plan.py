@@ -294,4 +294,8 @@ def _check_device(device: str) -> None:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise RequestError(f"device {device!r} is not available: {str(error).splitlines()[0]}") from error
+        why = str(error).splitlines()[0]
+        if why.startswith("Expected one of"):
+            # A list of twenty kinds of devices, most of which nobody has.
+            why = "write cpu, cuda, cuda:1 or mps"
+        raise RequestError(f"device {device!r} is not available: {why}") from error

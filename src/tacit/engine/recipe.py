@@ -31,7 +31,7 @@ import tomli_w
 from tacit.algorithms.registry import ALGORITHMS, algorithm_entry
 from tacit.algorithms.settings import plain_value, settings_of, usual_settings
 from tacit.engine.files import toml_values
-from tacit.errors import RequestError, unknown_name
+from tacit.errors import RequestError, reason, unknown_name
 
 TABLES = ("algorithm", "model", "data", "evaluation")
 """Tables of a recipe: each has settings of its own, and all but the evaluation have a name."""
@@ -203,7 +203,7 @@ class Recipe:
         try:
             text = path.read_text()
         except (OSError, ValueError) as error:
-            raise RequestError(f"cannot read recipe {path}: {error}") from error
+            raise RequestError(f"cannot read recipe {path}: {reason(error)}") from error
         return cls.from_toml(text, str(path))
 
 

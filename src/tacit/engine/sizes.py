@@ -12,7 +12,7 @@ from dataclasses import replace
 from tacit.algorithms.registry import algorithm_entry
 from tacit.data.datasets import DATASETS
 from tacit.data.features import build_features
-from tacit.engine.fronts import LEARN
+from tacit.engine.fronts import GIVEN, LEARN
 from tacit.engine.ranges import ranges_target
 from tacit.engine.recipe import Recipe
 from tacit.engine.targets import privacy_of
@@ -31,6 +31,8 @@ def with_sizes(
 ) -> tuple[Recipe, Federation]:
     """The recipe with `data.features` decided, and the records divided by their sizes if those are learned.
 
+    With so few records that noise would hide their size, features are taken as they are given.
+
     Guarantee: `charged` of the federation is what every client released for it, and every promise includes it.
 
     Args:
@@ -42,7 +44,7 @@ def with_sizes(
     """
     said = recipe.data_settings.get("features")
     if said is None and _learns(recipe, federation, once):
-        recipe = replace(recipe, data_settings={**recipe.data_settings, "features": LEARN})
+        recipe = _saying(recipe, LEARN)
     elif said != LEARN:
         return recipe, federation
     if federation.schema is not None:
@@ -65,11 +67,18 @@ def with_sizes(
     if privacy == "none":
         return recipe, federation
     name, target, seed = recipe.stream or "", ranges_target(privacy), None if secret else recipe.seed
+    planned = sizes_release(federation, name=name, target=target, seed=seed)
+    if planned is None:
+        return _saying(recipe, GIVEN), federation
     if not look:
-        planned = sizes_release(federation, name=name, target=target, seed=seed)
-        return recipe, replace(federation, charged=None if planned is None else planned.event)
+        return recipe, replace(federation, charged=planned.event)
     release = private_sizes(federation, name=name, target=target, seed=seed)
-    return recipe, federation if release is None else _divided(federation, release)
+    assert release is not None, "it was planned"
+    return recipe, _divided(federation, release)
+
+
+def _saying(recipe: Recipe, features: str) -> Recipe:
+    return replace(recipe, data_settings={**recipe.data_settings, "features": features})
 
 
 def learned_sizes(federation: Federation) -> list[float]:

@@ -8,6 +8,7 @@ watchers that ask for it, because logs are often read by people who may not see 
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -118,11 +119,14 @@ class CsvLog:
     _columns: list[str] = field(default_factory=list, init=False, repr=False)
 
     def check(self, *, resumed: bool) -> None:
-        """Refuses a file of another run."""
+        """Refuses a file of another run, and a place that cannot be written to."""
         if Path(self.path).exists() and not resumed:
             raise RequestError(
                 f"log {self.path} exists and is not overwritten: choose another file, or remove it"
             )
+        above = next(place for place in Path(self.path).absolute().parents if place.exists())
+        if not above.is_dir() or not os.access(above, os.W_OK):
+            raise RequestError(f"log {self.path} cannot be written: {above} is not a directory to write to")
 
     def on_start(self, facts: Mapping[str, Any]) -> None:
         """Keeps the lines of a resumed run."""

@@ -288,9 +288,10 @@ def _refuse_mixing_layers(module: nn.Module) -> None:
         elif isinstance(layer, nn.modules.instancenorm._InstanceNorm) and layer.track_running_stats:
             raise RequestError(f"{where} keeps statistics over records; set track_running_stats=False")
         if isinstance(layer, nn.RNNBase | nn.LSTMCell) and any(p.requires_grad for p in layer.parameters()):
+            which = "nn.LSTM, so use that," if isinstance(layer, nn.LSTMCell) else "it"
             raise RequestError(
                 f"{where} has no gradients per record: PyTorch runs it as one operation that cannot be taken "
-                "apart. tacit.fix(module) replaces it by an equal layer made of linear layers"
+                f"apart. tacit.fix(module) replaces {which} by an equal layer made of linear layers"
             )
         if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0 and layer.training:
             raise RequestError(

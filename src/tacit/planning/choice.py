@@ -198,7 +198,9 @@ def _worth_trying(found: Sequence[Candidate], given: Recipe) -> list[Candidate]:
     for candidate in found:
         best.setdefault(candidate.kind, candidate)
     fewer, smaller = [], []
-    for candidate in best.values():
+    # Local steps send least, and would come first; but those without are preferred, so they are varied first.
+    kinds = sorted(best.values(), key=_takes_local_steps)
+    for candidate in kinds:
         rounds, clip_norm = candidate.recipe.rounds, candidate.recipe.algorithm_settings.get("clip_norm")
         if given.rounds is None and rounds is not None and rounds >= FEWER_ROUNDS:
             short = replace(candidate.recipe, rounds=rounds // FEWER_ROUNDS)
@@ -207,7 +209,11 @@ def _worth_trying(found: Sequence[Candidate], given: Recipe) -> list[Candidate]:
         if "clip_norm" not in given.algorithm_settings and clip_norm is not None:
             tight = candidate.recipe.with_algorithm_settings(clip_norm=clip_norm / SMALLER_CLIP)
             smaller.append(replace(candidate, recipe=tight))
-    return [*best.values(), *smaller[:1], *fewer[:1], *smaller[1:], *fewer[1:]]
+    return [*kinds, *smaller[:1], *fewer[:1], *smaller[1:], *fewer[1:]]
+
+
+def _takes_local_steps(candidate: Candidate) -> bool:
+    return "local_steps" in candidate.recipe.algorithm_settings
 
 
 def _synthetic(recipe: Recipe, real: Federation) -> Federation:
@@ -250,5 +256,5 @@ def _ranked(scored: Sequence[Candidate], chance: float, *, smaller_is_better: bo
     near = max(ABOUT_EQUAL * (abs(best) if smaller_is_better else 1.0), chance)
     alike = [candidate for candidate in ordered if abs((candidate.score or 0.0) - best) <= near]
     # What a client's own noise does to its local steps is in no prediction.
-    alike.sort(key=lambda candidate: ("local_steps" in candidate.recipe.algorithm_settings, candidate.excess))
+    alike.sort(key=lambda candidate: (_takes_local_steps(candidate), candidate.excess))
     return [*alike, *ordered[len(alike) :]]

@@ -36,8 +36,12 @@ def evaluation_blocks(told: Told) -> list[Block]:
         "95% intervals for noise and sampling together. Where noise hides a number, its bar spans all that is "
         "possible."
     )
+    everywhere = [pooled, *clients.values()]
     asked = [name for name in NAMES if name in pooled]
-    blocks: list[Block] = [Paragraph((intro,)), Charts(tuple(_chart(name, pooled, clients) for name in asked))]
+    seen = [name for name in asked if any(own[name]["value"] is not None for own in everywhere)]
+    blocks: list[Block] = [Paragraph((intro,)), Charts(tuple(_chart(name, pooled, clients) for name in seen))]
+    if hidden := [NAMES[name] for name in asked if name not in seen]:
+        blocks.append(Paragraph((f"Hidden by noise everywhere, and not shown: {', '.join(hidden)}.",)))
     if pooled["groups"]:
         blocks += [_gaps(pooled["groups"]), Charts(tuple(_group_charts(pooled["groups"], asked)))]
     if shown := [bin for bin in pooled["reliability"] if bin[2]["value"] is not None]:
@@ -46,8 +50,8 @@ def evaluation_blocks(told: Told) -> list[Block]:
             "class; with more than two classes, of the prediction) was in the range at the left, how often it "
             "came true. The share should lie in that range, too."
         )
-        if hidden := len(pooled["reliability"]) - len(shown):
-            words += f" Noise hides {hidden} of {len(pooled['reliability'])} ranges; they are not shown."
+        if lost := len(pooled["reliability"]) - len(shown):
+            words += f" Noise hides {lost} of {len(pooled['reliability'])} ranges; they are not shown."
         rows = [_interval(f"{low:g} to {high:g}", one) for low, high, one in shown]
         blocks.append(Charts(((interval_chart(rows, "reliability", fixed=(0.0, 1.0)), words),)))
     meaning = (

@@ -49,9 +49,8 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinear):  # type: ig
     fit_intercept : whether to fit an intercept.
     clip_norm : the norm that a record's gradient is clipped to; a smaller bound needs less noise, a larger one
         distorts less. By default 0.3 times the norm that features are assumed to have.
-    feature_norm : a public bound on the norm of a record's features. By default, how large features are is
-        learned privately and charged to the promise (docs/defaults.md); with too few records, about 1/2 each is
-        assumed.
+    feature_norm : a public bound on the norm of a record's features. By default, the size of features is learned
+        privately and charged to the promise (docs/defaults.md); with too few records, about 1/2 each is assumed.
     rounds : number of rounds; by default as many as help (100 without privacy).
     weights : "records" for p_i = n_i/n, "equal" for equal p_i, or one number per client, in order of `clients_`.
     trust : "sum" if the server can open only sums over clients; by default it sees every message.

@@ -43,6 +43,8 @@ FEW_NUMBERS = 10
 FEW_CODES = 3
 """Whole numbers with at most this many different values are proposed as categories of a feature."""
 
+SHARED = 20
+"""So few values that so many rows share each identify nobody, whatever the column is called (`has_email`)."""
 
 RARE = 0.01
 """If a column has many categories, those below this share of the rows become "other"."""
@@ -183,7 +185,8 @@ def _predicted(column: pd.Series[Any], task: str | None, comments: dict[str, str
 
 def _column(name: str, column: pd.Series[Any], comments: dict[str, str]) -> Column | str:
     """A proposed column, or the reason why it is left out."""
-    if is_identifier(name):
+    identifies = is_identifier(name)
+    if identifies and (column.nunique() > FEW_CODES or len(column) < SHARED * FEW_CODES):
         return "its name says that it identifies people or rows"
     column, gaps = without_gaps(column)
     known = column.dropna()
@@ -193,7 +196,12 @@ def _column(name: str, column: pd.Series[Any], comments: dict[str, str]) -> Colu
     values = known.nunique()
     if values < 2 and complete:
         return "looked at: it has the same value everywhere"
-    found = _described(name, known, values, comments)
+    if identifies:
+        comments[f"{name}.identifier"] = "looked at: so few different values identify nobody"
+        comments[f"{name}.categories"] = LOOKED
+        found: Column | str = Column(name, "category", categories=tuple(distinct(known)), identifier=False)
+    else:
+        found = _described(name, known, values, comments)
     if isinstance(found, str):
         return found
     if gaps:

@@ -190,7 +190,7 @@ def _learned(
     assert rows.open is not None, "an open schema has open numbers"
     numbers = [rows.open[part] for part in train]
     if rows.persons is not None:
-        people = [pd.factorize(rows.persons[part])[0] for part in train]
+        people = [_ranks(rows.persons[part]) for part in train]
         each = zip(numbers, people, strict=True)
         numbers = [pd.DataFrame(own).groupby(person).median().to_numpy() for own, person in each]
     sizes = [len(own) for own in numbers]
@@ -226,11 +226,21 @@ def _check_units(frame: pd.DataFrame, schema: Schema, values: Vector, clients: V
         check_typical(frame.iloc[own], schema, values[own], f"{where}, client {name}")
 
 
-def _dealt(rows: _Prepared, clients: int) -> Vector:
-    """A client for every row by its place, the same one for all rows of a person."""
+def _ranks(persons: Vector) -> Vector:
+    """The rank of every row's person, by name: records are in this order, and are held back by it.
+
+    The order must not depend on rows. By first rows, one person whose first row is missing would move all others
+    up, some of them from training to those that are held back, and the promise to that person would not hold.
+    """
     import pandas as pd
 
-    units = np.arange(len(rows.targets)) if rows.persons is None else pd.factorize(rows.persons)[0]
+    ranks: Vector = pd.factorize(persons, sort=True)[0]
+    return ranks
+
+
+def _dealt(rows: _Prepared, clients: int) -> Vector:
+    """A client for every row by its place, the same one for all rows of a person."""
+    units = np.arange(len(rows.targets)) if rows.persons is None else _ranks(rows.persons)
     return np.array([f"part {number + 1:0{len(str(clients))}}" for number in range(clients)])[units % clients]
 
 
@@ -249,12 +259,10 @@ def _clients(labels: Vector | None, where: str) -> tuple[list[Vector], tuple[str
 def _split(
     members: Sequence[Vector], persons: Vector | None, share: float, seed: int
 ) -> tuple[list[Vector], list[Vector]]:
-    """Every client's rows for training, and those that are held back: whole persons, by their place alone."""
-    import pandas as pd
-
+    """Every client's rows for training, and those that are held back: by place, whole persons by their names."""
     train, test = [], []
     for rows in members:
-        units = np.arange(len(rows)) if persons is None else pd.factorize(persons[rows])[0]
+        units = np.arange(len(rows)) if persons is None else _ranks(persons[rows])
         number = int(units.max()) + 1
         held = np.zeros(number, dtype=bool)
         held[np.random.default_rng(seed).permutation(number)[: int(share * number)]] = True
@@ -288,9 +296,7 @@ def bundled(features: Vector, targets: Vector, persons: Vector, most: int) -> Ve
     >>> bundled(np.ones((3, 1)), np.array([0, 1, 1]), np.array(["a", "b", "a"]), 2)[0].tolist()
     [[1.0, 0.0, 0.5], [1.0, 1.0, 0.5]]
     """
-    import pandas as pd
-
-    codes = pd.factorize(persons)[0]
+    codes = _ranks(persons)
     sizes = np.bincount(codes)
     order = np.argsort(codes, kind="stable")
     ranks = np.arange(len(codes)) - np.repeat(np.cumsum(sizes) - sizes, sizes)

@@ -16,7 +16,7 @@
     rows = 8                         # the most rows of one person that are used
 
     [test]
-    share = 0.2                      # records (or persons) that are held back, by their place in the file
+    share = 0.2                      # records that are held back, by place in the file; persons, by name
 
     [columns.age]
     type = "number"                  # number, category or date
@@ -52,7 +52,7 @@ from typing import Any
 
 from tacit.data.schema.column import ROWS_WITHOUT, Column, Predicted
 from tacit.data.schema.plain import behind, built, check_names, toml_key, toml_line, without_defaults
-from tacit.errors import DataError, RequestError, count, positive, unknown_name
+from tacit.errors import DataError, RequestError, count, positive, reason, unknown_name
 from tacit.privacy.promises.terms import PERSONS
 
 
@@ -265,7 +265,7 @@ class Schema:
         try:
             text = Path(path).read_text()
         except (OSError, ValueError) as error:
-            raise DataError(f"cannot read the schema {path}: {error}") from error
+            raise DataError(f"cannot read the schema {path}: {reason(error)}") from error
         return cls.from_toml(text, str(path))
 
 

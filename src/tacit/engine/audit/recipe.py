@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from tacit.engine.audit.final_model import audit_final_model
@@ -16,11 +17,14 @@ from tacit.errors import RequestError, unknown_name
 from tacit.noise.randomness import Randomness
 from tacit.privacy import Target
 from tacit.privacy.audit import AuditResult
+from tacit.privacy.promises.terms import PERSONS
 
 METHODS = ("repeated-runs", "one-run", "final-model")
 
 FEWEST_TRIALS, CLIENT_ROUNDS = 1000, 200_000
 """By default an audit takes about `CLIENT_ROUNDS` rounds of a client, and at least `FEWEST_TRIALS` trials."""
+
+ONE_RECORD_EACH = "persons are played as single records: how their rows become one gradient is not attacked"
 
 
 def audit_recipe(
@@ -70,7 +74,7 @@ def audit_recipe(
             confidence=confidence,
             seed=seed,
         )
-    return audit(
+    found = audit(
         plan.algorithm,
         records=int(plan.federation.sizes[smallest]),
         rounds=times,
@@ -84,6 +88,7 @@ def audit_recipe(
         sides=sides,
         pooled=draws_at_once(plan.algorithm),
     )
+    return replace(found, notes=(*found.notes, ONE_RECORD_EACH)) if PERSONS in plan.federation.peeks else found
 
 
 def promised_to(plan: Plan, client: int) -> Target:
