@@ -34,6 +34,7 @@ from tacit.noise.additive import SeededGaussian
 from tacit.noise.binomial import Grid
 from tacit.privacy import Adversary, Unit
 from tacit.privacy.audit import AuditResult
+from tacit.privacy.promises.rounding import at_least, up_to
 
 Array = NDArray[np.float64]
 
@@ -343,12 +344,13 @@ class Row:
     def markdown(self) -> str:
         """As a row of a table."""
         found = self.result
-        as_if = "" if found.equivalent_epsilon is None else f"{found.equivalent_epsilon:.2f}"
+        as_if = "" if found.equivalent_epsilon is None else at_least(found.equivalent_epsilon)
         ratio = f"{found.claimed / found.lower_bound:.1f}" if found.lower_bound > 0.01 else ""
         noise = next(check for check in found.checks if check.name == "noise")
         return (
-            f"| {LABELS.get(self.name, self.name)} | {found.adversary}, {found.unit} | {found.claimed:.2f} | "
-            f"{self.computed:.2f} | {found.claimed / self.computed:.2f} | {found.lower_bound:.2f} | {as_if} | "
+            f"| {LABELS.get(self.name, self.name)} | {found.adversary}, {found.unit} | {up_to(found.claimed)} | "
+            f"{at_least(self.computed)} | {found.claimed / self.computed:.2f} | {at_least(found.lower_bound)} | "
+            f"{as_if} | "
             f"{ratio} | "
             f"{noise.measured / noise.promised:.2f} | {'yes' if found.guesses_notice_half else 'no'} |"
         )
