@@ -72,3 +72,26 @@ def test_with_few_records_only_their_length_is_measured_and_with_fewer_nothing()
     assert len(some.value) == 1
     assert 0.002 < some.value[0] < 0.04
     assert private_sizes(_held(_normal(60, *[0.01] * 30)), target=TARGET, seed=0) is None
+
+
+def test_columns_that_are_mostly_zero_are_measured_together() -> None:
+    """One dense column of the usual size, and many that are small where they are not zero."""
+    rows = torch.zeros(12_000, 21)
+    rows[:, 0] = 1.0
+    for column in range(1, 21):
+        rows[column::10, column] = 0.004
+    found = private_sizes(_held(rows), target=TARGET, seed=0)
+    assert found is not None
+    assert len(found.value) == 21
+    assert found.value[0] == EXPECTED
+    assert set(found.value[1:]) <= {2.0**-9, 2.0**-8, 2.0**-7}
+
+
+def test_columns_that_stay_uncertain_are_never_taken_for_large() -> None:
+    rows = torch.zeros(6000, 21)
+    rows[:, 0] = 3000.0
+    rows[::300, 1:] = 1.0
+    found = private_sizes(_held(rows), target=TARGET, seed=0)
+    assert found is not None
+    assert found.value[0] > 1000
+    assert max(found.value[1:]) <= EXPECTED

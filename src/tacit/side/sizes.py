@@ -71,13 +71,28 @@ class SizesRelease:
         return _logarithms(torch.linalg.vector_norm(rows, dim=1, keepdim=True) / math.sqrt(rows.shape[1]))
 
     def sizes(self, means: Tensor) -> tuple[float, ...]:
-        """What the noisy means of all contributions say: a size for each column, or one for all of them."""
+        """What the noisy means of all contributions say: a size for each column, or one for all of them.
+
+        Columns that are too often zero to be certain alone have one size together. If even that is uncertain,
+        they are taken for as small as all columns are, but never for as large: that could hide them.
+        """
         if not self.columns:
             return (_rounded(_SPAN * means.item(), self.noise),)
-        logarithms, shares = (_SPAN * means[: self.columns]).tolist(), (means[self.columns :] + 0.5).tolist()
-        return tuple(
-            _rounded(one / share, self.noise / share) if self.noise <= CERTAIN * share else EXPECTED
-            for one, share in zip(logarithms, shares, strict=True)
+        logarithms, shares = _SPAN * means[: self.columns].double(), means[self.columns :].double() + 0.5
+        certain = shares >= self.noise / CERTAIN
+        rest = self._together(logarithms[~certain], shares[~certain])
+        if rest is None:
+            rest = min(EXPECTED, self._together(logarithms, shares) or EXPECTED)
+        each = zip(logarithms.tolist(), shares.tolist(), certain.tolist(), strict=True)
+        return tuple(_rounded(one / share, self.noise / share) if sure else rest for one, share, sure in each)
+
+    def _together(self, logarithms: Tensor, shares: Tensor) -> float | None:
+        """The common size of several columns; None if it is not certain."""
+        total, noise = float(shares.sum()), self.noise * math.sqrt(len(shares))
+        return (
+            _rounded(float(logarithms.sum()) / total, noise / total)
+            if total > 0 and noise <= total * CERTAIN
+            else None
         )
 
 
