@@ -31,7 +31,7 @@ ROUNDS = 100
 MANY_ROUNDS, CHEAP = 300, 10**8
 """Rounds where batches are small, and their most multiplications a round: shorter steps gain a point or two."""
 
-FRESH, CHEAP_PASS = 0.5, 5 * 10**6
+FRESH, CHEAP_PASS = 0.5, 2 * 10**6
 """How often a snapshot is taken at most, and its multiplications a round that cost little time."""
 
 CLIP_SHARE = 0.3
@@ -122,7 +122,7 @@ def good_clip_norm(asked: Asked, batch: float | None, privacy: Privacy, rounds: 
     scale = feature_scale(asked.model, asked.feature_norm)
     if asked.federation.classes is not None and asked.federation.schema is not None:
         # Classes of real tables overlap, so many gradients stay long. Clipping these pushes probabilities towards
-        # 0 and 1, and hides rare classes: the bound is as wide as the noise permits.
+        # 0 and 1, and costs accuracy where there are many classes: the bound is as wide as the noise permits.
         room = _signal_to_noise(asked, batch, privacy, rounds) / WIDE_FROM
         return CLIP_SHARE * scale * min(max(1.0, room), WIDEST)
     if asked.federation.classes is not None or not asked.target_bound:
