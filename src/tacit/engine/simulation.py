@@ -249,6 +249,9 @@ class Simulation:
         batch = self.algorithm.work.records_in_memory(self.federation.sizes[cohort])
         per_client = 3 * record * batch + 6 * 4 * self.algorithm.work.model.dim
         most = max(1, min(self.memory_limit_bytes - self._kept_bytes, CHUNK_BYTES))
+        if float(per_client.sum()) < most:
+            yield cohort
+            return
         group = torch.cumsum(per_client, 0) // most
         yield from cohort.split(torch.unique_consecutive(group.long(), return_counts=True)[1].tolist())
 
