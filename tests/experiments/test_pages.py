@@ -129,12 +129,12 @@ def test_charged_choices_keep_the_label(name: str) -> None:
 def test_the_real_epsilon_stands_beside_the_label_in_the_figure() -> None:
     (curves,) = found("soteriafl-fig1", MadeUp(), Scale(quick=True)).pictures
     legend = [text.get_text() for text in curves.figure.legends[0].get_texts()]
-    assert "cdp-sgd, as published, epsilon 43.2" in legend
+    assert "cdp-sgd, as published, epsilon 43.3" in legend
     assert "cdp-sgd, true, epsilon 1" in legend
     for name in ("isrl-fig6", "fed-spa-fig1"):
         (picture,) = found(name, MadeUp(), Scale(quick=True)).pictures
         ticks = [label.get_text().split("\n") for label in picture.figure.axes[0].get_xticklabels()]
-        assert all(len(lines) == 3 and set(lines[1:]) == {"43"} for lines in ticks), "a line for each method"
+        assert all(len(lines) == 3 and set(lines[1:]) == {"44"} for lines in ticks), "a line for each method"
 
 
 def test_on_the_network_svrg_takes_the_step_of_sgd_and_another_stands_for_ldp_svrg() -> None:
