@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import tacit
+from tacit.deploy.job import Job
 from tacit.engine.loaded import load_run
 from tacit.engine.outlook import outlook
 from tacit.engine.plan import Plan, make_plan
@@ -144,3 +145,12 @@ def test_a_saved_run_predicts_for_records_as_they_were_given(tmp_path: Any) -> N
     )
     assert ((scores > 0) == loaded.predict(rows)).mean() > 0.999
     assert float(np.mean(loaded.predict(rows) == _records(0.005).targets.numpy())) > 0.93
+
+
+def test_a_job_needs_sizes_that_are_given() -> None:
+    """Silos take arrays as they are, with the same settings as a simulation of them."""
+    sites = ["a", "b", "c"]
+    with pytest.raises(RequestError, match="silos take arrays as they are"):
+        Job.from_plan(_plan(0.005), sites)
+    given = _plan(0.005, data_settings={"features": "sizes:0.005"})
+    assert Job.from_plan(given, sites).recipe == given.recipe
