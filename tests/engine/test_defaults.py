@@ -173,7 +173,7 @@ def test_old_snapshots_do_not_lead_astray() -> None:
     plan = make_plan(Recipe(epsilon=8.0, target_bound=3.0), federation=federation)
     error = tacit.simulate(plan, evaluate_every=plan.rounds).last.test_metric
     assert error is not None
-    assert error < 0.2 * float(targets[19_200:].std())  # a snapshot every tenth round: 19 times the deviation
+    assert error < 0.2 * float(targets[19_200:].std())  # with a snapshot every tenth round: 19 times it
 
 
 def test_the_bound_for_a_long_tail_grows_where_there_is_little_noise() -> None:

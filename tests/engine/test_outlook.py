@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import tacit
-from tacit.engine.outlook import findings, outlook
+from tacit.data.schema import Column, Predicted, Schema
+from tacit.engine.outlook import findings, naive_metric, outlook
 from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
 from tacit.engine.records import load_federation
@@ -52,6 +53,27 @@ def test_the_ratio_follows_epsilon_and_records() -> None:
 def test_without_privacy_there_is_no_noise_to_tell_of() -> None:
     plan = make_plan(replace(RECIPE, privacy="none", epsilon=None, delta=None))
     assert outlook(plan) is None
+
+
+def test_what_a_constant_reaches_counts_rows_of_persons_in_their_own_unit() -> None:
+    """Three rows of one person, one of the other; half of the range is 50."""
+    schema = Schema(
+        Predicted("cost", "regression", range=(0, 100)),
+        (Column("x", "number", range=(0, 1)),),
+        person="patient",
+        rows=3,
+        test_share=0.0,
+    )
+    rows = [[0.0, -1.0, 1 / 3], [0.0, -1.0, 1 / 3], [0.0, -1.0, 1 / 3]], [[0.0, 1.0, 1.0], [0.0] * 3, [0.0] * 3]
+    records = torch.tensor(rows)
+    federation = tacit.Federation(
+        records, records[:, 0, 1], torch.tensor([1, 1]), torch.arange(2), records, records[:, 0, 1], schema=schema
+    )
+    recipe = Recipe(algorithm="mb-sgd", data="visits.csv", privacy="none", epsilon=None, delta=None, rounds=1)
+    run = tacit.simulate(make_plan(recipe, federation=federation))
+    value, what = naive_metric(run) or (None, "")
+    assert value == pytest.approx(50 * 0.75**0.5)
+    assert what == "always the mean"
 
 
 def test_a_rising_loss_and_its_step_are_named() -> None:

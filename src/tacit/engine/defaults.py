@@ -31,7 +31,7 @@ ROUNDS = 100
 MANY_ROUNDS, CHEAP = 300, 10**8
 """Rounds where batches are small, and their most multiplications a round: shorter steps gain a point or two."""
 
-FRESH, CHEAP_PASS = 0.5, 2 * 10**6
+FRESH, CHEAP_PASS = 0.8, 2 * 10**6
 """How often a snapshot is taken at most, and its multiplications a round that cost little time."""
 
 CLIP_SHARE = 0.3
@@ -96,13 +96,13 @@ def good_rounds(asked: Asked, privacy: Privacy) -> int:
 
 
 def good_snapshot_probability(asked: Asked, batch: float | None) -> float:
-    """Every other round, where a pass over all records costs little; elsewhere about as much as the batches.
+    """In most rounds, where a pass over all records costs little; elsewhere less often.
 
     A record's gradient may differ only so much from that at the snapshot. Where steps are long, an old snapshot
     is far away, most differences are shortened, and the model runs past its goal.
     """
     cheap = CHEAP_PASS / (asked.federation.records * asked.model.dim)
-    return max(0.1, min(FRESH, max(cheap, asked.rate(batch))))
+    return min(FRESH, max(0.1, cheap, min(0.5, asked.rate(batch))))
 
 
 def good_weights(recipe: Recipe, federation: Federation) -> Weights:
