@@ -99,7 +99,7 @@ def test_gradients_that_are_computed_again_in_chunks_are_no_shorter() -> None:
     whole = _differences(model, ClipNorm(0.5), 1.0)
     assert isinstance(whole, ScaledDifferences)
     now, past = (_ChunkedGradients(model, point, batch, 5) for point in _points(model, 1.0))
-    chunked = ScaledDifferences(now, whole.now_scales, past, whole.past_scales)
+    chunked = ScaledDifferences(now, past, whole.now_scales, whole.past_scales)
     torch.testing.assert_close(chunked.norms(), whole.norms(), rtol=1e-4, atol=1e-4)
     assert bool((chunked.norms() >= chunked.rows(0, RECORDS).double().norm(dim=1) * (1 - 1e-5)).all())
 

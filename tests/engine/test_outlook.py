@@ -11,7 +11,7 @@ import torch
 
 import tacit
 from tacit.data.schema import Column, Predicted, Schema
-from tacit.engine.outlook import findings, naive_metric, outlook
+from tacit.engine.outlook import best_constant, findings, outlook
 from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
 from tacit.engine.records import load_federation
@@ -71,9 +71,10 @@ def test_what_a_constant_reaches_counts_rows_of_persons_in_their_own_unit() -> N
     )
     recipe = Recipe(algorithm="mb-sgd", data="visits.csv", privacy="none", epsilon=None, delta=None, rounds=1)
     run = tacit.simulate(make_plan(recipe, federation=federation))
-    value, what = naive_metric(run) or (None, "")
-    assert value == pytest.approx(50 * 0.75**0.5)
-    assert what == "always the mean"
+    constant = best_constant(run)
+    assert constant is not None
+    assert constant.metric == pytest.approx(50 * 0.75**0.5)
+    assert constant.name == "always the mean"
 
 
 def test_a_rising_loss_and_its_step_are_named() -> None:

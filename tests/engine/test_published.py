@@ -26,7 +26,7 @@ import tacit
 from tacit.cli.app import main
 from tacit.cli.show import show_guarantee, show_summary
 from tacit.data.schema import Column, Predicted, Schema
-from tacit.engine import pooled
+from tacit.engine import round as rounds
 from tacit.engine.history import MEASURED
 from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe, parse_setting
@@ -89,7 +89,7 @@ def replayed(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         kept.append(packets)
         return packets, after
 
-    monkeypatch.setattr(pooled, "client_round", noted)
+    monkeypatch.setattr(rounds, "client_round", noted)
     return lambda: waiting.extend(kept)
 
 
@@ -254,7 +254,7 @@ def messages(federation: Federation, weights: Any, **own: Any) -> Tensor:
         return packets, state
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pooled, "client_round", noted)
+        patch.setattr(rounds, "client_round", noted)
         tacit.simulate(plan)
     return torch.cat(seen)
 

@@ -249,7 +249,7 @@ class Simulation:
         batch = self.algorithm.work.records_in_memory(self.federation.sizes[cohort])
         per_client = 3 * record * batch + 6 * 4 * self.algorithm.work.model.dim
         most = max(1, min(self.memory_limit_bytes - self._kept_bytes, CHUNK_BYTES))
-        if float(per_client.sum()) < most:
+        if len(cohort) and float(per_client.sum()) < most:
             yield cohort
             return
         group = torch.cumsum(per_client, 0) // most
