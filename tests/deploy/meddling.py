@@ -2,6 +2,7 @@
 
 TACIT_TEST_DIE = "MOMENT:N" kills the process, as kill -9 does, when it reaches a moment for the N-th time; with a
 path in the place of N, when it reaches that moment and the file is there.
+TACIT_TEST_SLOW = "FILE" has a server wait a second before each round, until the file is there.
 TACIT_TEST_RAISE = "WORDS" has the computation fail with these words and a record from the second round on.
 TACIT_TEST_KEEP = "FILE" has a server write down every request and answer, as lines of hexadecimal numbers.
 TACIT_TEST_SPOIL = "SEED" damages, repeats, delays and duplicates what a silo answers, about every second time.
@@ -44,6 +45,11 @@ def _dying(order: str) -> Callable[[str], None]:
             threading.Timer(0.05, die).start()
 
     return at
+
+
+def _slow(quick: str, here: str) -> None:
+    if here == "before asking" and not os.path.exists(quick):
+        time.sleep(1)
 
 
 def _spoiling(seed: str, answer: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
@@ -114,6 +120,8 @@ def meddled(*words: str) -> None:
 
         parties.Silo = Dying  # type: ignore[misc]  # in this process alone
         parties.Server = partial(parties.Server, at=at)  # type: ignore[misc,assignment]  # likewise
+    if quick := os.environ.pop("TACIT_TEST_SLOW", ""):
+        parties.Server = partial(parties.Server, at=partial(_slow, quick))  # type: ignore[misc,assignment]  # likewise
     if path := os.environ.pop("TACIT_TEST_KEEP", ""):
         parties.flare_backend = partial(_kept, parties.flare_backend, path)
     if seed := os.environ.pop("TACIT_TEST_SPOIL", ""):
