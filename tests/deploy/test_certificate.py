@@ -86,7 +86,7 @@ def test_a_silos_certificate_says_who_is_protected_against_whom(consortium: Call
     assert body["noise_multiplier"] == made.silo("site-0").terms.noise_multiplier
     assert 0 < body["epsilon"]["run"] <= body["epsilon"]["collaboration"] <= 4.0
     assert body["accountant"]["version"]
-    assert "Against the server" in body["promise"]
+    assert "against the server" in body["promise"]
     assert made.job.digest == body["job"]
 
 

@@ -17,13 +17,14 @@ from tacit.engine.plan import plan
 from tacit.engine.simulate import simulate
 from tacit.models import logistic_regression
 from tacit.privacy import Adjacency, Adversary, Target
+from tacit.privacy.promises.plain import plain_promise, strength
 from tacit.privacy.promises.terms import PERSONS
 from tacit.report.chart import Interval, Line, interval_chart, line_chart
 from tacit.report.comparison_page import comparison_page
 from tacit.report.intervals import joint_interval, mean_interval, share_interval
 from tacit.report.run_page import Repeat, run_page
 from tacit.report.terms import glossary
-from tacit.report.words import plain_meaning, plain_promise, strength
+from tacit.report.words import plain_meaning
 
 EVIL = "<script>alert('x')</script>"
 REPEAT = Repeat("tacit run recipe.toml", {"recipe.toml": "00ff"}, {"tacit": "1"}, 'data = "<b>"\n')
@@ -224,6 +225,15 @@ def test_persons_are_named_as_such() -> None:
     page = checked(run_page([summary(public=[PERSONS])], [rows(1.0, 0.5)], REPEAT))
     assert "what the rows of any one person contained" in page
     assert "One person with all rows" in page
+
+
+def test_a_weaker_adjacency_promises_less() -> None:
+    """Zero-out neighbours hide whether a record was used; hiding what it contained may cost twice as much."""
+    weaker = summary(adjacency=str(Adjacency.ADD_REMOVE))
+    page = checked(run_page([weaker], [rows(1.0, 0.5)], REPEAT))
+    assert "whether any one record was used" in page
+    assert "any one record contained" not in page
+    assert "versions of one record" not in page
 
 
 def test_words_never_flatter_a_promise() -> None:

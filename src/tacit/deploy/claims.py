@@ -37,7 +37,7 @@ def claims(
     whole = promise(together, adversary)
     weaker = {name: promise(event, Adversary(name)) for name, event in beside.items()}
     helper = "all other silos" if adversary is Adversary.SECURE_SUM else "the shuffler"
-    sentences = [whole.sentence(), *(one.sentence() for one in weaker.values())]
+    sentences = [whole.sentence(), *(one.formal() for one in weaker.values())]
     return {
         "epsilon": {
             "run": _finite_or_none(accounting.epsilon(run, delta, adjacency)),

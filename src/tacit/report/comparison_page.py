@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tacit.privacy.promises.plain import plain_promise, strength
 from tacit.privacy.promises.rounding import round_up
 from tacit.report.chart import interval_chart, line_chart
 from tacit.report.evaluation_blocks import compared_blocks
@@ -21,7 +22,7 @@ from tacit.report.run_page import (
     unit_of,
     whose_test_records,
 )
-from tacit.report.words import in_bytes, plain_promise, strength
+from tacit.report.words import in_bytes
 
 Entry = tuple[str, Sequence[Summary], Sequence[Rows]]
 """An algorithm (with the value of the setting that is varied, if any), and summary and history of each seed."""
@@ -92,7 +93,9 @@ def _promises(entries: Sequence[Entry], *, tuned: bool) -> list[Block]:
     for name, (first, *_), _ in entries:
         said = ("bad", "not private", "Shown only to see what privacy costs.")
         if first["privacy"] != "none":
-            promise = plain_promise(first["epsilon"], first["delta"], unit_of(first), first["adversary"])
+            promise = plain_promise(
+                first["epsilon"], first["delta"], unit_of(first), first["adversary"], first["adjacency"]
+            )
             said = (*strength(first["epsilon"]), promise)
         alike.setdefault(said, []).append(name)
     lines = [(tone, f"{'; '.join(names)}: {word}.", promise) for (tone, word, promise), names in alike.items()]

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tacit.privacy.promises.plain import plain_promise, strength
 from tacit.privacy.promises.protection import NO_PROTECTION, in_words
 from tacit.privacy.promises.rounding import MOST_DIGITS, round_up, up_to
 from tacit.report.chart import Interval, interval_chart, line_chart
@@ -27,7 +28,7 @@ from tacit.report.page import (
     render_page,
 )
 from tacit.report.terms import glossary
-from tacit.report.words import in_bytes, learned_words, plain_meaning, plain_promise, protected_unit, strength
+from tacit.report.words import in_bytes, learned_words, plain_meaning, protected_unit
 
 Summary = Mapping[str, Any]
 """A run's summary.json."""
@@ -113,9 +114,12 @@ def promise_blocks(summaries: Sequence[Summary]) -> list[Block]:
     if first["privacy"] == "none":
         why = "Nothing is promised to anybody: the noise was switched off. Do not run this on real records."
         return [Verdict("bad", "Not private", (why,))]
-    epsilon, delta, unit = first["epsilon"], first["delta"], unit_of(first)
+    epsilon, delta, unit, adjacency = first["epsilon"], first["delta"], unit_of(first), first["adjacency"]
     tone, word = strength(epsilon)
-    lines = [plain_promise(epsilon, delta, unit, first["adversary"]), plain_meaning(epsilon, delta, unit)]
+    lines = [
+        plain_promise(epsilon, delta, unit, first["adversary"], adjacency),
+        plain_meaning(epsilon, delta, unit, adjacency),
+    ]
     if len(summaries) > 1:
         lines.append(f"This is the promise of each of the {len(summaries)} runs alone; together they cost more.")
     rows = tuple(

@@ -1,4 +1,4 @@
-"""Plain words for numbers: how strong a promise is, what it means to a person, how many bytes were sent."""
+"""Plain words for numbers: what a promise means to a person, how many bytes were sent."""
 
 from __future__ import annotations
 
@@ -6,26 +6,9 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from tacit.privacy.promises.rounding import MOST_DIGITS, up_to
-from tacit.privacy.promises.terms import PERSONS
+from tacit.privacy.promises.rounding import up_to
+from tacit.privacy.promises.terms import PERSONS, Adjacency
 
-STRONG, MODERATE, WEAK = 1.0, 5.0, 20.0
-"""Up to these epsilons a promise is called strong, moderate and weak. No standard says so; NIST SP 800-226 and
-Ponomareva et al. (2023) call epsilons up to 1 strong, and warn of those above 10."""
-
-_AGAINST = {
-    "server": "Nobody, not even the server and all other parties together,",
-    "shuffler": "The server, as long as the shuffler is honest and no client helps it,",
-    "secure-sum": "The server, which can open nothing but sums over enough clients,",
-    "cohort": "Nobody who sees only each round's sum and who took part",
-    "sum": "Nobody who sees only each round's sum",
-    "model": "Nobody who sees only the final model",
-}
-_CONTENT = {
-    "record": "any one record contained",
-    "person": "the rows of any one person contained",
-    "client": "the data of any one client are",
-}
 _THING = {"record": "one record", "person": "the rows of one person", "client": "the data of one client"}
 
 
@@ -34,39 +17,10 @@ def protected_unit(unit: str, public: Collection[str]) -> str:
     return "person" if unit == "record" and PERSONS in public else unit
 
 
-def strength(epsilon: float | None) -> tuple[str, str]:
-    """How strong a promise of this epsilon is, as a tone ("good", "fair", "bad") and a word.
-
-    >>> [strength(e)[1] for e in (0.5, 4, 8, 30, None)]
-    ['strong', 'moderate', 'weak', 'nearly empty', 'empty']
-    """
-    if epsilon is None or math.isinf(epsilon):
-        return "bad", "empty"
-    steps = ((STRONG, "good", "strong"), (MODERATE, "fair", "moderate"), (WEAK, "bad", "weak"))
-    return next(((tone, word) for most, tone, word in steps if epsilon <= most), ("bad", "nearly empty"))
-
-
-def plain_promise(epsilon: float | None, delta: float | None, unit: str, adversary: str) -> str:
-    """A promise as a sentence for everyone.
-
-    >>> print(plain_promise(2.0, 1e-5, "record", "server"))
-    Nobody, not even the server and all other parties together, can tell from what was sent what any one record
-    contained, up to epsilon = 2 at delta = 1e-05. This is a moderate promise.
-    """
-    if epsilon is None or delta is None or math.isinf(epsilon):
-        return "Nothing is promised to anybody."
-    who = _AGAINST[adversary]
-    can = "cannot tell" if who.startswith("The ") else "can tell"
-    return (
-        f"{who} {can} from what was sent what {_CONTENT[unit]}, up to epsilon = {up_to(epsilon)} at delta = "
-        f"{up_to(delta, MOST_DIGITS)}. This is a {strength(epsilon)[1]} promise."
-    )
-
-
-def plain_meaning(epsilon: float, delta: float, unit: str) -> str:
+def plain_meaning(epsilon: float, delta: float, unit: str, adjacency: str = Adjacency.REPLACE_ONE) -> str:
     """What an epsilon means to a person: how often a guess about one record can be right.
 
-    Whoever tries to tell two equally likely versions of a record apart is right with probability at most
+    Whoever tries to tell two equally likely neighbouring data sets apart is right with probability at most
     (e^epsilon + delta) / (e^epsilon + 1).
 
     >>> print(plain_meaning(1.0, 1e-5, "record"))
@@ -79,10 +33,14 @@ def plain_meaning(epsilon: float, delta: float, unit: str) -> str:
     # The chance of a wrong guess is rounded down to two digits, so that no promise reads as 100%.
     wrong = 1 - share
     shown = f"{100 - 100 * _rounded_down(wrong):.12g}" if wrong > 1e-9 else "100"
+    unknown = (
+        f"which of two equally likely versions of {_THING[unit]} was used"
+        if adjacency == Adjacency.REPLACE_ONE
+        else f"whether {_THING[unit]} {'was' if unit == 'record' else 'were'} used, which is as likely as not"
+    )
     return (
-        f"Suppose that somebody knows everything except which of two equally likely versions of {_THING[unit]} "
-        f"was used. After seeing everything that was sent, they guess right at most {shown}% of the time, even "
-        "in the worst case; a coin would be right half the time."
+        f"Suppose that somebody knows everything except {unknown}. After seeing everything that was sent, they "
+        f"guess right at most {shown}% of the time, even in the worst case; a coin would be right half the time."
     )
 
 

@@ -14,6 +14,7 @@ from tacit.errors import DataError, positive
 from tacit.privacy.accountant.accounting import check_delta, epsilon
 from tacit.privacy.events import to_dict
 from tacit.privacy.events.runs import ChosenRunsDpEvent
+from tacit.privacy.promises.plain import plain_promise
 from tacit.privacy.promises.rounding import MOST_DIGITS, round_up, up_to
 from tacit.privacy.promises.terms import PERSONS, RECORD_COUNTS, Adjacency, Adversary, Unit
 
@@ -130,10 +131,25 @@ class Guarantee:
         return f"{self.adversary.description}, even if {self.colluding} of the other clients {help_it}"
 
     def sentence(self) -> str:
-        """The guarantee as a sentence for the people whose data are protected. Numbers are rounded up.
+        """The guarantee for the people whose data are protected: in everyday words, then formally.
 
         >>> from tacit.privacy.events import gaussian
         >>> print(Guarantee((gaussian(10.0),), delta=1e-5).sentence())
+        Nobody, not even the server and all other parties together, can tell from what was sent what any one
+        record contained, up to epsilon = 0.726 at delta = 1e-05. This is a strong promise. Formally: against
+        the server and all other parties, ...
+        """
+        if math.isinf(self.epsilon):
+            return self.formal()
+        plain = plain_promise(self.epsilon, self.delta, self.whose, self.adversary, self.adjacency)
+        formal = self.formal()
+        return f"{plain} Formally: {formal[0].lower()}{formal[1:]}"
+
+    def formal(self) -> str:
+        """The guarantee as one exact sentence. Numbers are rounded up.
+
+        >>> from tacit.privacy.events import gaussian
+        >>> print(Guarantee((gaussian(10.0),), delta=1e-5).formal())
         Against the server and all other parties, who see every message of every client: whatever the whole
         run shows them is at most exp(0.726) = 2.07 times as likely, plus 1e-05, as it would be had any one
         record of a client been a different one (epsilon = 0.726, delta = 1e-05, per record, replace-one, for

@@ -137,7 +137,7 @@ def _stronger(guarantee: Guarantee, unit: str, beside: Sequence[Guarantee]) -> l
 
 def _beside(guarantee: Guarantee, unit: str, other: Guarantee) -> Protection:
     """A guarantee of the same run against someone who sees more; says so if the shuffler gains nothing."""
-    adversary, sentence = _ADVERSARIES[other.adversary], other.sentence()
+    adversary, sentence = _ADVERSARIES[other.adversary], other.formal()
     gains_nothing = other.epsilon <= guarantee.epsilon * _NO_GAIN
     if guarantee.adversary is Adversary.SHUFFLER and gains_nothing:
         adversary = f"{adversary} (the shuffler gains nothing)"

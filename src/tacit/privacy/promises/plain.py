@@ -1,0 +1,63 @@
+"""A promise in everyday words: what is hidden from whom, and how strong it is."""
+
+from __future__ import annotations
+
+import math
+
+from tacit.privacy.promises.rounding import MOST_DIGITS, up_to
+from tacit.privacy.promises.terms import Adjacency
+
+STRONG, MODERATE, WEAK = 1.0, 5.0, 20.0
+"""Up to these epsilons a promise is called strong, moderate and weak. No standard says so; NIST SP 800-226 and
+Ponomareva et al. (2023) call epsilons up to 1 strong, and warn of those above 10."""
+
+_AGAINST = {
+    "server": "Nobody, not even the server and all other parties together,",
+    "shuffler": "The server, as long as the shuffler is honest and no client helps it,",
+    "secure-sum": "The server, which can open nothing but sums over enough clients,",
+    "cohort": "Nobody who sees only each round's sum and who took part",
+    "sum": "Nobody who sees only each round's sum",
+    "model": "Nobody who sees only the final model",
+}
+_CONTENT = {
+    "record": "what any one record contained",
+    "person": "what the rows of any one person contained",
+    "client": "what the data of any one client are",
+}
+_USE = {
+    "record": "whether any one record was used",
+    "person": "whether the rows of any one person were used",
+    "client": "whether the data of any one client were used",
+}
+"""What is hidden if neighbours differ in one contribution that is left out: less than what it contained."""
+
+
+def strength(epsilon: float | None) -> tuple[str, str]:
+    """How strong a promise of this epsilon is, as a tone ("good", "fair", "bad") and a word.
+
+    >>> [strength(e)[1] for e in (0.5, 4, 8, 30, None)]
+    ['strong', 'moderate', 'weak', 'nearly empty', 'empty']
+    """
+    if epsilon is None or math.isinf(epsilon):
+        return "bad", "empty"
+    steps = ((STRONG, "good", "strong"), (MODERATE, "fair", "moderate"), (WEAK, "bad", "weak"))
+    return next(((tone, word) for most, tone, word in steps if epsilon <= most), ("bad", "nearly empty"))
+
+
+def plain_promise(
+    epsilon: float | None, delta: float | None, unit: str, adversary: str, adjacency: str = Adjacency.REPLACE_ONE
+) -> str:
+    """A promise as a sentence for everyone.
+
+    >>> print(plain_promise(2.0, 1e-5, "record", "server"))
+    Nobody, not even the server and all other parties together, can tell from what was sent what any one record
+    contained, up to epsilon = 2 at delta = 1e-05. This is a moderate promise.
+    """
+    if epsilon is None or delta is None or math.isinf(epsilon):
+        return "Nothing is promised to anybody."
+    who, hidden = _AGAINST[adversary], (_CONTENT if adjacency == Adjacency.REPLACE_ONE else _USE)[unit]
+    can = "cannot tell" if who.startswith("The ") else "can tell"
+    return (
+        f"{who} {can} from what was sent {hidden}, up to epsilon = {up_to(epsilon)} at delta = "
+        f"{up_to(delta, MOST_DIGITS)}. This is a {strength(epsilon)[1]} promise."
+    )
