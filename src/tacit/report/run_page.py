@@ -27,7 +27,15 @@ from tacit.report.page import (
     render_page,
 )
 from tacit.report.terms import glossary
-from tacit.report.words import in_bytes, learned_words, plain_meaning, plain_promise, protected_unit, strength
+from tacit.report.words import (
+    in_bytes,
+    learned_words,
+    plain_meaning,
+    plain_promise,
+    protected_unit,
+    strength,
+    without_trust,
+)
 
 Summary = Mapping[str, Any]
 """A run's summary.json."""
@@ -115,7 +123,12 @@ def promise_blocks(summaries: Sequence[Summary]) -> list[Block]:
         return [Verdict("bad", "Not private", (why,))]
     epsilon, delta, unit = first["epsilon"], first["delta"], unit_of(first)
     tone, word = strength(epsilon)
-    lines = [plain_promise(epsilon, delta, unit, first["adversary"]), plain_meaning(epsilon, delta, unit)]
+    adversary = first["adversary"]
+    lines = [
+        plain_promise(epsilon, delta, unit, adversary),
+        plain_meaning(epsilon, delta, unit),
+        *without_trust(adversary, first.get("epsilon_without_trust")),
+    ]
     if len(summaries) > 1:
         lines.append(f"This is the promise of each of the {len(summaries)} runs alone; together they cost more.")
     rows = tuple(
