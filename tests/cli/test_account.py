@@ -12,7 +12,8 @@ import pytest
 import typer
 
 import tacit.cli.app
-from tacit.cli import account, plan, run
+from tacit.cli import account, compare, plan, run
+from tacit.privacy.promises.rounding import up_to
 
 SMALL = ["--data=breast-cancer", "--clients=3", "--rounds=4", "--batch=0.5", "--algorithm=soteriafl-sgd"]
 BARE = ["account", "--noise-multiplier=1.1", "--rounds=1000", "--delta=1e-5"]
@@ -35,6 +36,7 @@ def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     """The command line in this process, with these verbs, in an empty directory."""
     app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
     app.command("account")(account.account)
+    app.command("compare")(compare.compare)
     app.command("plan")(plan.plan)
     app.command("run")(run.run)
     monkeypatch.setattr(tacit.cli.app, "app", app)
@@ -212,3 +214,29 @@ def test_plan(inside: Inside) -> None:
     # A promise to whole clients protects their sizes, and lines about records show them.
     both = inside(*arguments[:-1], "--algorithm=soteriafl-gd,dp-fedavg").stdout
     assert "next to a promise to whole clients" in " ".join(both.split())
+
+
+@pytest.mark.parametrize("algorithm", ["soteriafl-gd", "dp-normfedavg"])
+def test_every_output_about_sums_has_two_epsilons(inside: Inside, tmp_path: Path, algorithm: str) -> None:
+    """The promise, and what is left of it if all other parties help the server: the same in every output."""
+    asked = [f"--algorithm={algorithm}", "--data=breast-cancer", "--clients=5", "--rounds=3", "--epsilon=2"]
+    sums = [*asked, "--trust=sum"]
+    assert inside("run", *sums, "--quiet", "--out=run").returncode == 0
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    left = summary["epsilon_without_trust"]
+    assert summary["epsilon"] < left < 20
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert f"If all other parties help the server, epsilon = {up_to(left)} is left." in page
+    assert "quorum = 4\ncolluding = 1\n" in (tmp_path / "run" / "recipe.toml").read_text()
+    for path in ("run", "run/recipe.toml"):
+        rows = json.loads(inside("account", path, "--json").stdout)["protection"]
+        told = {row["adversary"]: row["epsilon"] for row in rows[:2]}
+        assert told == {
+            "a server that opens only sums": pytest.approx(summary["epsilon"]),
+            "the server and all other parties": pytest.approx(left),
+        }
+    said = f"epsilon if all other parties help the server: {algorithm}"
+    assert f"{said} {up_to(left)}" in inside("plan", *sums).stdout
+    compared = inside("compare", *sums, "--out=compared")
+    assert f"{said}: {up_to(left)}" in compared.stdout
+    assert f"epsilon = {up_to(left)} is left" in (tmp_path / "compared" / "report.html").read_text()

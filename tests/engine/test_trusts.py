@@ -17,10 +17,13 @@ RECIPE = tacit.Recipe(algorithm="noisy-mb-sgd", data="breast-cancer", clients=10
 
 
 def test_sums_come_close_to_one_trusted_place() -> None:
-    alone, _, summed, place = what_trust_buys(RECIPE, algorithm="noisy-mb-sgd")
+    alone, shuffled, summed, place = what_trust_buys(RECIPE, algorithm="noisy-mb-sgd")
     assert alone.noise_std is not None
     assert summed.noise_std is not None
     assert place.noise_std is not None
+    assert shuffled.noise_std is not None
+    # A shuffler never harms; ten clients hardly hide each other.
+    assert shuffled.noise_std == pytest.approx(alone.noise_std, rel=0.05)
     # Ten clients, of whom at least six are honest: shares of a sixth instead of all of it, and 10/6 of the least.
     assert alone.noise_std / summed.noise_std == pytest.approx(np.sqrt(6), rel=0.02)
     assert summed.noise_std / place.noise_std == pytest.approx(np.sqrt(10 / 6), rel=0.1)

@@ -25,7 +25,7 @@ from tacit.privacy import Guarantee, Target, events
 from tacit.privacy.accountant import accounting
 from tacit.privacy.accountant.calibrate import calibrate_noise
 from tacit.privacy.accountant.cost import marks
-from tacit.privacy.promises.terms import RECORD_COUNTS
+from tacit.privacy.promises.terms import RECORD_COUNTS, Adversary
 from tacit.server.participation import Attendance
 
 Privacy = Target | Sequence[Target] | Literal["none"]
@@ -80,6 +80,15 @@ class Calibration:
         """Whether record counts, and anything derived from them, may be published beside the promise."""
         return self.guarantee is None or sizes_are_public(self.work)
 
+    @property
+    def epsilon_without_trust(self) -> float | None:
+        """The largest epsilon of any client if all other parties help the server.
+
+        None if the promise relies on nobody, or if nothing is left of it.
+        """
+        alone = [one.epsilon for one in self.beside if one.adversary is Adversary.SERVER]
+        return alone[0] if alone and math.isfinite(alone[0]) else None
+
     def event(self, group: Group, releases: int) -> dp_event.DpEvent:
         """The event of `releases` releases by a client of the group, with anything released before the first."""
         if releases == 0:
@@ -104,6 +113,7 @@ class Calibration:
         """The head of a ledger: which clients release what.
 
         `events` are cumulative: an entry [n, event] covers all that a client has released up to its n-th release.
+        `beside` is what the whole run is to adversaries who see more than the promise assumes.
         """
         if self.guarantee is None:
             return {"privacy": "none"}
@@ -116,6 +126,7 @@ class Calibration:
                 "delta": group.target.delta,
                 "epsilon_budget": group.target.epsilon,
                 "events": [[n, events.to_dict(self.event(group, n))] for n in counts],
+                **self._beside_of(index),
             }
             for index, group in enumerate(self.groups)
             if group.target is not None
@@ -129,6 +140,12 @@ class Calibration:
             "public": list(self.guarantee.public),
             "groups": groups,
         }
+
+    def _beside_of(self, index: int) -> dict[str, Any]:
+        """What the run of a client of the group is to adversaries who see more, by their names."""
+        one = int((self.group_of_client == index).nonzero()[0])
+        seen = {str(other.adversary): events.to_dict(other.events[one]) for other in self.beside}
+        return {"beside": seen} if seen else {}
 
     def _sizes_of(self, index: int, released: Tensor) -> dict[str, int]:
         """How many records clients of a group train on, and the most that are in any release, if that is more."""

@@ -91,7 +91,8 @@ class SecureSum(CommonTrust):
         if not work.adds_up:
             raise RequestError(
                 f"{type(work).__name__} has no proof under trust = 'sum': the noise of one local step goes "
-                "through the next gradient, or is not Gaussian, so shares of it do not add up to the noise needed"
+                "through the next gradient, or is not Gaussian, so shares of it do not add up to what is needed; "
+                "use noisy-mb-sgd, accelerated-mb-sgd or an algorithm of the SoteriaFL family"
             )
         if not uplink.shared:
             raise RequestError("under trust = 'sum' all clients must send the same coordinates: use secured(...)")

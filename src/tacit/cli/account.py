@@ -156,7 +156,9 @@ def _run(path: Path, groups: list[int], plot: Path | None, as_json: bool) -> Non
     from tacit.privacy.promises.protection import protection
 
     found = account_run(path)
-    rows = () if found.guarantee is None else protection(found.guarantee, records=found.records, groups=groups)
+    rows: tuple[Protection, ...] = ()
+    if found.guarantee is not None:
+        rows = protection(found.guarantee, beside=found.beside, records=found.records, groups=groups)
     figure = None if found.cost is None else _save(found.cost, plot)
     if as_json:
         _print({"source": "run", **found.to_dict()}, rows, figure)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,8 @@ def _table_row(outcome: Outcome, common: int | None) -> dict[str, Any]:
         "tuned": outcome.tuned,
         "seeds": len(outcome.summaries),
         "diverged": [{**dict(point.tuned), "seed": point.recipe.seed} for point in outcome.diverged],
-        **{name: first.get(name) for name in ("epsilon", "delta", "privacy", "noise_multiplier", "rounds")},
+        **{name: first.get(name) for name in ("epsilon", "epsilon_without_trust", "delta", "privacy")},
+        **{name: first.get(name) for name in ("adversary", "noise_multiplier", "rounds")},
         "uplink_bits_per_client": first.get("uplink_bits_per_client"),
         "sampling_rate": first.get("sampling_rate"),
         **{
@@ -90,6 +92,8 @@ def show_comparison(rows: list[dict[str, Any]], figure: Path, page: Path, *, tun
     )
     if "at" not in rows[0]:
         console.print(f"[dim]{_equal_bits_sentence(rows)}[/]", highlight=False)
+    if without := without_trust(rows):
+        console.print(f"[dim]{without}[/]", highlight=False)
     if bare := {name for row in rows for name in row["not_covered"]}:
         tested = " and test results" if "test_metric" in bare else ""
         console.print(
@@ -107,6 +111,19 @@ def show_comparison(rows: list[dict[str, Any]], figure: Path, page: Path, *, tun
         console.print(f"[yellow]Batches differ[/] [dim](share of a client's records in a step): {rates}[/]")
     if tuned:
         console.print("[dim]Tuning read the data many times; these epsilons do not include its privacy cost.[/]")
+
+
+def without_trust(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What is left of promises that rely on other parties; empty if none does."""
+    from tacit.privacy.promises.protection import in_words
+    from tacit.report.comparison_page import label
+
+    told = [
+        f"{label(row)}: {in_words(row['epsilon_without_trust'])}"
+        for row in rows
+        if row.get("adversary") not in (None, "server")
+    ]
+    return f"epsilon if all other parties help the server: {'; '.join(told)}" if told else ""
 
 
 def _equal_bits_sentence(rows: list[dict[str, Any]]) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tacit.planning.choice import Candidate
-    from tacit.planning.needs import Needs
+    from tacit.planning.needs import Need, Needs
     from tacit.planning.trusts import TrustRow
 
 _SHOWN = 12
@@ -91,11 +91,25 @@ def show_needs(needs: Needs) -> None:
         console.print(grid)
     note = "per coordinate of a message (or of a local step); for the smallest client, if sizes are public"
     console.print(f"[dim]{note}[/]")
+    if without := _without_trust([row for row in needs.planned if isinstance(row, Need)]):
+        console.print(f"[dim]{without}[/]", highlight=False)
     if len({row.batch is None for row in needs.planned if isinstance(row, Need)}) > 1:
         console.print(
             "[dim]Algorithms that protect records treat the number of records as public: do not publish their "
             "rows next to a promise to whole clients.[/]"
         )
+
+
+def _without_trust(rows: Sequence[Need]) -> str:
+    """What is left of promises that rely on other parties; empty if none does."""
+    from tacit.privacy.promises.protection import in_words
+
+    told = [
+        f"{row.algorithm} {in_words(row.epsilon_without_trust)}"
+        for row in rows
+        if row.epsilon_without_trust is not None
+    ]
+    return f"epsilon if all other parties help the server: {', '.join(told)}" if told else ""
 
 
 def show_trusts(rows: Sequence[TrustRow]) -> None:

@@ -75,6 +75,8 @@ class RunAccount:
     cost: Cost | None
     """cost of the client that has spent most"""
     differences: tuple[str, ...]
+    beside: tuple[Guarantee, ...] = ()
+    """what the whole run is worth against adversaries who see more than the promise assumes"""
 
     @property
     def records(self) -> list[int] | None:
@@ -132,15 +134,20 @@ def account_run(directory: Path) -> RunAccount:
     cost = None
     if worst.rounds:
         cost = cost_after(book.events[worst.client].after, worst.rounds, worst.delta, book.adjacency)
-    guarantee = Guarantee(
-        tuple(book.event(one.client) for one in spent),
+    promise = partial(
+        Guarantee,
         delta=book.delta,
         deltas=tuple(one.delta for one in spent),
         adjacency=book.adjacency,
         unit=book.unit,
-        adversary=book.adversary,
-        colluding=book.colluding,
         public=book.public,
+    )
+    guarantee = promise(
+        tuple(book.event(one.client) for one in spent), adversary=book.adversary, colluding=book.colluding
+    )
+    beside = tuple(
+        promise(tuple(book.beside[one.client][adversary] for one in spent), adversary=adversary)
+        for adversary in book.exposed_to
     )
     over_budget = [
         f"client {one.client}: epsilon {one.epsilon!r} was spent, but its budget was {one.budget!r}"
@@ -148,7 +155,7 @@ def account_run(directory: Path) -> RunAccount:
         if one.epsilon > one.budget * (1 + _TOLERANCE)
     ]
     differences = (*over_budget, *(() if summary is None else _differences(book, summary)))
-    return RunAccount(directory, len(rounds), summary is not None, guarantee, spent, cost, differences)
+    return RunAccount(directory, len(rounds), summary is not None, guarantee, spent, cost, differences, beside)
 
 
 @dataclass(frozen=True)
@@ -186,6 +193,7 @@ class _ReadLedger:
     colluding: int
     public: tuple[str, ...]
     events: dict[int, _Cumulative]
+    beside: dict[int, dict[Adversary, DpEvent]]
     records: dict[int, int | None]
     released: dict[int, int | None]
     deltas: dict[int, float]
@@ -196,6 +204,7 @@ class _ReadLedger:
     def read(cls, path: Path, header: dict[str, Any], rounds: list[dict[str, Any]]) -> _ReadLedger:
         try:
             spent: dict[int, _Cumulative] = {}
+            beside: dict[int, dict[Adversary, DpEvent]] = {}
             records: dict[int, int | None] = {}
             released: dict[int, int | None] = {}
             deltas: dict[int, float] = {}
@@ -204,6 +213,9 @@ class _ReadLedger:
                 if "release" in group:
                     raise RequestError("it was written by an earlier version, as one release and a count")
                 cumulative = _Cumulative.read(group["events"])
+                seen = {
+                    Adversary(name): events.from_dict(event) for name, event in group.get("beside", {}).items()
+                }
                 size = count("records", group["records"]) if "records" in group else None
                 every = None if size is None else count("records", group.get("released_records", size))
                 delta, budget = check_delta(group["delta"]), positive("epsilon_budget", group["epsilon_budget"])
@@ -211,7 +223,7 @@ class _ReadLedger:
                     if not isinstance(client, int) or client in spent:
                         raise RequestError(f"client {client!r} is not a number, or in two groups")
                     spent[client], records[client], released[client] = cumulative, size, every
-                    deltas[client], budgets[client] = delta, budget
+                    deltas[client], budgets[client], beside[client] = delta, budget, seen
             if not spent:
                 raise RequestError("there are no clients")
             taken: Counter[int] = Counter()
@@ -227,6 +239,7 @@ class _ReadLedger:
                 colluding=count("colluding", header.get("colluding", 0), at_least=0),
                 public=tuple(header.get("public", Guarantee.public)),
                 events=spent,
+                beside=beside,
                 records=records,
                 released=released,
                 deltas=deltas,
@@ -236,6 +249,12 @@ class _ReadLedger:
         except (KeyError, TypeError, ValueError) as error:
             said = f"no {error}" if isinstance(error, KeyError) else str(error)
             raise DataError(f"{path} is not a ledger of tacit: {said}") from error
+
+    @property
+    def exposed_to(self) -> list[Adversary]:
+        """The adversaries who see more than the promise assumes, as far as the ledger covers every client."""
+        first, *others = self.beside.values()
+        return [adversary for adversary in first if all(adversary in seen for seen in others)]
 
     def event(self, client: int) -> DpEvent:
         """The event of all that a client has released."""

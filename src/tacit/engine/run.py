@@ -205,6 +205,7 @@ class Run(BriefRepr):
             "rounds": self.rounds,
             "privacy": "none" if guarantee is None else str(guarantee.unit),
             "epsilon": None if guarantee is None else guarantee.epsilon,
+            "epsilon_without_trust": self.calibration.epsilon_without_trust,
             "delta": None if guarantee is None else guarantee.delta,
             "unit": None if guarantee is None else str(guarantee.unit),
             "adjacency": None if guarantee is None else str(guarantee.adjacency),

@@ -41,6 +41,8 @@ class Need:
     noise_std: float
     """noise on every coordinate of what a client sends"""
     epsilon: float
+    epsilon_without_trust: float | None
+    """the epsilon if all other parties help the server; None if the promise relies on nobody"""
     uplink_bits_per_client: int
     """upper limit for the whole run"""
 
@@ -139,5 +141,6 @@ def _need(plan: Plan) -> Need:
         noise_multiplier=float(calibration.noise_multipliers[one]),
         noise_std=float(calibration.noise_stds[one]),
         epsilon=plan.guarantee.epsilon if plan.guarantee else float("inf"),
+        epsilon_without_trust=calibration.epsilon_without_trust,
         uplink_bits_per_client=8 * plan.releases * message_bytes,
     )

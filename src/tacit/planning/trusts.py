@@ -70,12 +70,24 @@ def what_trust_buys(
 def _rows(base: Recipe, asked: Recipe, records: Federation, tried: bool) -> Iterator[TrustRow]:
     summed = replace(base, trust="sum", quorum=asked.quorum, colluding=asked.colluding)
     yield _row("one by one", "nobody", base, records, tried)
-    yield _row("shuffled", "a shuffler", base.for_algorithm("shuffled-mb-sgd"), records, tried)
+    yield _row("shuffled", "a shuffler", _shuffled(base, records), records, tried)
     yield _row("summed", "enough silos", summed, records, tried)
     whole = replace(
         records, sizes=records.sizes.sum()[None], ids=torch.zeros(1, dtype=torch.int64), names=None, weights=None
     )
     yield _row("one place", "that place", replace(base, clients=1, weights=None), whole, tried)
+
+
+def _shuffled(base: Recipe, records: Federation) -> Recipe:
+    """The recipe behind a shuffler, with the largest batches for which there is a proof, unless they are given.
+
+    Its own default is small batches, which need more noise than messages that are seen one by one.
+    """
+    recipe = base.for_algorithm("shuffled-mb-sgd")
+    if {"sampling", "batch"} & recipe.algorithm_settings.keys():
+        return recipe
+    batch = float(records.sizes.min())
+    return recipe.with_algorithm_settings(sampling="without-replacement", batch=batch)
 
 
 def _row(travel: str, relies_on: str, recipe: Recipe, records: Federation, tried: bool) -> TrustRow:

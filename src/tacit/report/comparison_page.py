@@ -22,7 +22,7 @@ from tacit.report.run_page import (
     unit_of,
     whose_test_records,
 )
-from tacit.report.words import in_bytes
+from tacit.report.words import in_bytes, without_trust
 
 Entry = tuple[str, Sequence[Summary], Sequence[Rows]]
 """An algorithm (with the value of the setting that is varied, if any), and summary and history of each seed."""
@@ -96,7 +96,8 @@ def _promises(entries: Sequence[Entry], *, tuned: bool) -> list[Block]:
             promise = plain_promise(
                 first["epsilon"], first["delta"], unit_of(first), first["adversary"], first["adjacency"]
             )
-            said = (*strength(first["epsilon"]), promise)
+            left = without_trust(first["adversary"], first.get("epsilon_without_trust"))
+            said = (*strength(first["epsilon"]), " ".join((promise, *left)))
         alike.setdefault(said, []).append(name)
     lines = [(tone, f"{'; '.join(names)}: {word}.", promise) for (tone, word, promise), names in alike.items()]
     together = (

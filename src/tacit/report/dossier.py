@@ -22,7 +22,7 @@ from tacit.report.page import (
 )
 from tacit.report.run_page import Repeat, repeat_blocks
 from tacit.report.terms import glossary
-from tacit.report.words import plain_meaning, protected_unit
+from tacit.report.words import plain_meaning, protected_unit, without_trust
 
 FIELDS = (
     ("Purpose of the processing", "what the model is for, and what it must not be used for"),
@@ -131,9 +131,10 @@ def _promises(signed: Mapping[str, Mapping[str, Any]]) -> list[Block]:
     alike: dict[tuple[Any, ...], list[str]] = {}
     for site, silo in signed.items():
         cost, unit = silo["epsilon"]["collaboration"], protected_unit(silo["unit"], silo["public"])
-        key = (cost, silo["delta"], unit, silo["adversary"], silo["adjacency"], silo["promise"])
+        alone = silo["run_if_others_help"].get("server", {}).get("epsilon")
+        key = (cost, alone, silo["delta"], unit, silo["adversary"], silo["adjacency"], silo["promise"])
         alike.setdefault((silo["insecure_reproducible"], *key), []).append(site)
-    for (insecure, epsilon, delta, unit, adversary, adjacency, promise), sites in alike.items():
+    for (insecure, epsilon, alone, delta, unit, adversary, adjacency, promise), sites in alike.items():
         who = f"To the people whose records {', '.join(sites)} hold{'s' if len(sites) == 1 else ''}"
         if insecure or epsilon is None:
             blocks.append(Verdict("bad", f"{who}: nothing", (promise,)))
@@ -142,6 +143,7 @@ def _promises(signed: Mapping[str, Mapping[str, Any]]) -> list[Block]:
         lines = (
             plain_promise(epsilon, delta, unit, adversary, adjacency),
             plain_meaning(epsilon, delta, unit, adjacency),
+            *without_trust(adversary, alone, " of this run alone"),
         )
         blocks.append(Verdict(tone, f"{who}: a {word} promise, epsilon {up_to(epsilon)}", lines))
         blocks.append(Folded("The same as it was signed", (promise,)))

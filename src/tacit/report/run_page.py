@@ -28,7 +28,7 @@ from tacit.report.page import (
     render_page,
 )
 from tacit.report.terms import glossary
-from tacit.report.words import in_bytes, learned_words, plain_meaning, protected_unit
+from tacit.report.words import in_bytes, learned_words, plain_meaning, protected_unit, without_trust
 
 Summary = Mapping[str, Any]
 """A run's summary.json."""
@@ -116,9 +116,11 @@ def promise_blocks(summaries: Sequence[Summary]) -> list[Block]:
         return [Verdict("bad", "Not private", (why,))]
     epsilon, delta, unit, adjacency = first["epsilon"], first["delta"], unit_of(first), first["adjacency"]
     tone, word = strength(epsilon)
+    adversary = first["adversary"]
     lines = [
-        plain_promise(epsilon, delta, unit, first["adversary"], adjacency),
+        plain_promise(epsilon, delta, unit, adversary, adjacency),
         plain_meaning(epsilon, delta, unit, adjacency),
+        *without_trust(adversary, first.get("epsilon_without_trust")),
     ]
     if len(summaries) > 1:
         lines.append(f"This is the promise of each of the {len(summaries)} runs alone; together they cost more.")

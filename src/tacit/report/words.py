@@ -17,6 +17,20 @@ def protected_unit(unit: str, public: Collection[str]) -> str:
     return "person" if unit == "record" and PERSONS in public else unit
 
 
+def without_trust(adversary: str, epsilon: float | None, run: str = "") -> tuple[str, ...]:
+    """What is left of a promise if all other parties help the server; nothing to say if it relies on nobody.
+
+    run: which run the epsilon is about, if others are promised something, too.
+
+    >>> without_trust("secure-sum", 11.68), without_trust("server", None)
+    (('If all other parties help the server, epsilon = 11.7 is left.',), ())
+    """
+    if adversary == "server":
+        return ()
+    left = "no protection" if epsilon is None else f"epsilon = {up_to(epsilon)}"
+    return (f"If all other parties help the server, {left} is left{run}.",)
+
+
 def plain_meaning(epsilon: float, delta: float, unit: str, adjacency: str = Adjacency.REPLACE_ONE) -> str:
     """What an epsilon means to a person: how often a guess about one record can be right.
 

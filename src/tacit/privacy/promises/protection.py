@@ -178,9 +178,12 @@ def _others(guarantee: Guarantee, unit: str, beside: Sequence[Guarantee]) -> Pro
     # In a crowd, a client is hidden by the others' noise and messages, which the others know and can subtract.
     alone = next((g for g in beside if g.adversary is Adversary.SERVER), None)
     epsilon = math.inf if alone is None else alone.epsilon
+    left = "nothing is promised"
+    if alone is not None and not math.isinf(epsilon):
+        left = f"a client has only its own noise, {_told(epsilon, guarantee.delta)}"
     sentence = (
         "All other clients together know their own noise and messages, and can take them off what the server "
-        f"sends out: against them a client has only its own noise, {_told(epsilon, guarantee.delta)}."
+        f"sends out: against them {left}."
     )
     return _line(guarantee, "all other clients together", unit, epsilon, sentence)
 
