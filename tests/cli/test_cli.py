@@ -20,7 +20,12 @@ from tests.warm import Warm, tacit
 from tacit.client.sampling import SAMPLINGS
 
 PLAIN = ["--data=breast-cancer", "--clients=3", "--rounds=4", "--batch=0.5", "--step=0.1"]
-SMALL = [*PLAIN, "--compressor=rand-k:0.5", "--set=algorithm.snapshot_probability=0.2"]
+SMALL = [
+    *PLAIN,
+    "--algorithm=soteriafl-svrg",
+    "--compressor=rand-k:0.5",
+    "--set=algorithm.snapshot_probability=0.2",
+]
 
 KEYS = [
     "algorithm",

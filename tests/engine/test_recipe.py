@@ -12,6 +12,7 @@ from tacit.engine.recipe import DEMONSTRATION, Recipe, parse_setting
 from tacit.errors import RequestError
 
 SMALL = Recipe(
+    algorithm="soteriafl-svrg",
     data="breast-cancer",
     clients=3,
     rounds=2,

@@ -4,7 +4,7 @@ A job file is a complete recipe plus a table that says who takes part and what a
 party can see another's records:
 
     [algorithm]
-    name = "soteriafl-svrg"
+    name = "soteriafl-sgd"
     ...
     [consortium]
     sites = ["hospital-a", "hospital-b"]

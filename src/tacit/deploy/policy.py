@@ -6,7 +6,7 @@
     adjacency = "replace-one"
     adversary = "server"
     min_records = 100
-    algorithms = ["soteriafl-svrg"]
+    algorithms = ["soteriafl-sgd"]
     models = ["softmax"]
     samplings = ["poisson"]
     [bounds]

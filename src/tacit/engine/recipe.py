@@ -46,7 +46,7 @@ class Recipe:
     """
 
     # what and on what
-    algorithm: str = "soteriafl-svrg"
+    algorithm: str = "soteriafl-sgd"
     """the name of an algorithm (`tacit list`)"""
     data: str = "digits"
     """the name of a data set (`tacit list`), or your own files, joined by commas"""
