@@ -24,7 +24,6 @@ from tacit.algorithms.secure_sum import secured
 from tacit.algorithms.settings import About
 from tacit.algorithms.shuffled import fitted, settled
 from tacit.algorithms.trust import Travel
-from tacit.compress import SharedCoordinates
 from tacit.compress.uplink import Uplink
 from tacit.engine.bound_source import find_bound
 from tacit.engine.brief_repr import BriefRepr
@@ -180,10 +179,9 @@ def plan(
     algorithm = settle_steps(algorithm, federation, found.noise_stds, float(found.noise_multipliers[0]), rounds)
     found = replace(found, algorithm=algorithm)
     made = Plan(algorithm, federation, rounds, privacy, seed, stream, attended, found, clients)
-    uplink = algorithm.uplink
-    if not isinstance(uplink, SharedCoordinates):
+    if not algorithm.uplink.shared:
         return made
-    return made.with_uplink(replace(uplink, bits=encoding_of(made).ring.bits))
+    return made.with_uplink(algorithm.uplink.with_bits(encoding_of(made).ring.bits))
 
 
 def _with_preparation(
