@@ -108,6 +108,7 @@ class ClipNorm(Scaling):
     """
 
     clip_norm: float
+    """C, above 0"""
 
     def __post_init__(self) -> None:
         _check_bound("clip_norm", self.clip_norm)
@@ -128,6 +129,7 @@ class Normalise(Scaling):
     """g C / ||g||: every gradient has the same length; a zero gradient stays zero."""
 
     length: float
+    """C, above 0"""
 
     def __post_init__(self) -> None:
         _check_bound("length", self.length)
@@ -153,6 +155,7 @@ class ClipEachCoordinate:
     """
 
     limit: float
+    """c, above 0"""
 
     def __post_init__(self) -> None:
         _check_bound("limit", self.limit)

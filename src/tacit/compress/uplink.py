@@ -111,6 +111,7 @@ class CommonUplink:
     """What most uplinks answer: one compressor, no memory, nothing shared."""
 
     compressor: Compressor
+    """how vectors are compressed"""
     shared = False
     alike = False
     bits = 32

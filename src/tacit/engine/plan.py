@@ -65,14 +65,21 @@ class Plan(BriefRepr):
     """
 
     algorithm: Algorithm
+    """the composition that runs"""
     federation: Federation
+    """the records of all clients"""
     rounds: int
+    """the number of rounds"""
     privacy: Privacy
     """the targets; if whole clients are protected as well, the stricter targets that this needs"""
     seed: int
+    """the seed of all randomness"""
     stream: str
+    """the stream of the seed that clients draw from"""
     attended: Attendance
+    """how often clients take part"""
     calibration: Calibration
+    """the noise of every client, and the guarantee that it gives"""
     clients: Target | None = None
     """the target for all records of a client together, if one was asked for"""
     recipe: Recipe | None = None
