@@ -8,6 +8,7 @@ import inspect
 import re
 import subprocess
 import sys
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -123,6 +124,36 @@ def test_every_parameter_of_a_public_function_is_documented(name: str) -> None:
     named = re.findall(r"^    (\w+(?:, \w+)*): \S", args, re.M)
     documented = {word for line in named for word in line.split(", ")}
     assert documented == set(inspect.signature(function).parameters)
+
+
+PROTOCOLS = (tacit.Model, tacit.Sampling, tacit.Noise, tacit.Trust)
+DOCUMENTED_BY_PROTOCOL = {
+    name
+    for kind in PROTOCOLS
+    for name, member in vars(kind).items()
+    if isinstance(member, property) and member.__doc__
+}
+
+
+def _documented_fields(kind: type) -> set[str]:
+    """Fields with a string below them, and names that the docstring explains."""
+    (body,) = (node for node in ast.parse(inspect.getsource(kind)).body if isinstance(node, ast.ClassDef))
+    lines = zip(body.body, body.body[1:], strict=False)
+    below = {
+        line.target.id
+        for line, text in lines
+        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and isinstance(text, ast.Expr)
+    }
+    explained = re.findall(r"`(\w+)`|^ *(\w+) ?: \S", kind.__doc__ or "", re.M)
+    return below | {name for pair in explained for name in pair}
+
+
+@pytest.mark.parametrize("name", [name for name in tacit.__all__ if is_dataclass(getattr(tacit, name))])
+def test_every_field_of_a_public_class_is_documented(name: str) -> None:
+    kind = getattr(tacit, name)
+    mine = [base for base in kind.__mro__ if base.__module__.startswith("tacit")]
+    documented = DOCUMENTED_BY_PROTOCOL.union(*(_documented_fields(base) for base in mine))
+    assert {field.name for field in fields(kind) if field.init} <= documented
 
 
 def test_the_stub_has_one_name_a_line() -> None:

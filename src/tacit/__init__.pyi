@@ -121,7 +121,7 @@ from tacit.noise.binomial import Binomial as Binomial
 from tacit.client.private_gradient import PrivateGradient as PrivateGradient
 from tacit.client.work import Work as Work
 from tacit.client.local_steps import NoisyLocalSteps as NoisyLocalSteps
-from tacit.algorithms.scaffold import ControlledSteps as ControlledSteps
+from tacit.client.controlled_steps import ControlledSteps as ControlledSteps
 from tacit.client.bounded_update import BoundedUpdate as BoundedUpdate
 from tacit.client.quantile_update import QuantileUpdate as QuantileUpdate
 from tacit.client.coin_gradient import CoinGradient as CoinGradient

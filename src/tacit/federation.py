@@ -100,7 +100,9 @@ class Federation(FederationConstructors):
     ids: Tensor
     """(clients,) int64 on the CPU: the number in the whole federation, which determines a client's randomness"""
     test_features: Tensor | None = None
+    """features of the test records, (records, *feature_shape)"""
     test_targets: Tensor | None = None
+    """targets of the test records, (records,)"""
     classes: int | None = None
     """The number of classes; None for regression"""
     names: tuple[str, ...] | None = None

@@ -36,6 +36,7 @@ class Exponential:
     """decay^k in round k. DP-NormFedAvg (Das et al. 2022), appendix H, uses a decay of 0.99."""
 
     decay: float
+    """the factor from round to round, above 0 and at most 1"""
 
     def __post_init__(self) -> None:
         probability("decay", self.decay)

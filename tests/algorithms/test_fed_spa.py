@@ -14,7 +14,7 @@ from dp_accounting import pld
 import tacit
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.calibrate import attendance, calibrate, releases
-from tacit.algorithms.fed_spa import cpsgd, dp_fed, fed_spa, on_share
+from tacit.algorithms.fed_spa import cpsgd, dp_fed, fed_spa
 from tacit.client.binomial_gradient import BinomialGradient
 from tacit.client.bounds import Bound, ClipEachCoordinate, ClipNorm, Normalise
 from tacit.client.cohort import Cohort
@@ -107,9 +107,9 @@ def test_without_a_step_the_server_tunes_itself() -> None:
 
 
 def test_bounds_shrink_with_the_share_of_coordinates() -> None:
-    assert on_share(ClipNorm(2.0), 0.25) == ClipNorm(1.0)
-    assert on_share(Normalise(2.0), 0.25) == Normalise(1.0)
-    assert on_share(ClipEachCoordinate(2.0), 0.25) == ClipEachCoordinate(2.0)
+    assert ClipNorm(2.0).on_share(0.25) == ClipNorm(1.0)
+    assert Normalise(2.0).on_share(0.25) == Normalise(1.0)
+    assert ClipEachCoordinate(2.0).on_share(0.25) == ClipEachCoordinate(2.0)
     limit = ClipEachCoordinate(1 / math.sqrt(MODEL.dim))
     for compressor in ("rand-k:1", "rand-k:0.3", "rand-k:1.0"):
         each, norm = (_fed_spa(bound, compressor).work for bound in (limit, ClipNorm(1.0)))

@@ -10,7 +10,6 @@ import pytest
 
 import tacit
 from tacit.algorithms.registry import ALGORITHMS, AlgorithmEntry, algorithm_entry, build_algorithm
-from tacit.algorithms.scaffold import ControlledSteps
 from tacit.algorithms.settings import About, checked_settings, read_parts, settings_of, usual_settings
 from tacit.algorithms.shuffled import WithPenalty
 from tacit.algorithms.shuffler import Shuffler
@@ -19,6 +18,7 @@ from tacit.client.binomial_gradient import BinomialGradient
 from tacit.client.bounded_update import BoundedUpdate
 from tacit.client.bounds import ClipNorm, Normalise, Unbounded
 from tacit.client.coin_gradient import CoinGradient
+from tacit.client.controlled_steps import ControlledSteps
 from tacit.client.estimators import Minibatch, Saga, Svrg
 from tacit.client.local_steps import NoisyLocalSteps
 from tacit.client.private_gradient import PrivateGradient

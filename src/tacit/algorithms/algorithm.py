@@ -20,11 +20,17 @@ class Algorithm:
     """
 
     name: str
+    """how it is called in recipes and reports"""
     work: Work
+    """what a client does in a round, from the point to a private vector"""
     uplink: Uplink
+    """how that vector becomes a message, and messages become a direction"""
     server: ServerUpdate
+    """how the server moves the point"""
     participation: Participation = field(default_factory=Everyone)
+    """which clients take part in a round"""
     trust: Trust = field(default_factory=Nobody)
+    """whom the promise trusts, and so how messages travel"""
 
     @property
     def length(self) -> int:

@@ -10,11 +10,9 @@ take part in a round and which coordinates a client works on, so neither choice 
 
 from __future__ import annotations
 
-import math
-
 from tacit.algorithms.algorithm import Algorithm
 from tacit.client.binomial_gradient import BinomialGradient
-from tacit.client.bounds import Bound, ClipNorm, Scaling
+from tacit.client.bounds import Bound, ClipNorm
 from tacit.client.local_steps import NoisyLocalSteps
 from tacit.client.sampling import Poisson, Sampling
 from tacit.compress import Direct, Identity, RandK
@@ -53,7 +51,7 @@ def fed_spa(
 
     Args:
         model: the loss that is trained.
-        bound: the bound on a whole gradient; `on_share` derives the bound for p = k/d of it. The paper uses
+        bound: the bound on a whole gradient; `Bound.on_share` derives the bound for p = k/d of it. The paper uses
             `ClipEachCoordinate(G / sqrt(d))`.
         sampling: how a client draws the records of a batch.
         compressor: rand-k, alone or with a quantiser; local steps work only on the coordinates it keeps.
@@ -73,7 +71,7 @@ def fed_spa(
     work = NoisyLocalSteps(
         model,
         sampling,
-        on_share(bound, share),
+        bound.on_share(share),
         local_steps,
         step if local_step is None else local_step,
         support,
@@ -84,19 +82,6 @@ def fed_spa(
         raise RequestError("beta_1, beta_2 and kappa belong to the adaptive server, which needs a `step`")
     server = SelfTuned() if step is None else Adaptive(step, beta_1, beta_2, kappa, schedule)
     return Algorithm("fed-spa", work, Direct(compressor), server)
-
-
-def on_share(bound: Bound, share: float) -> Bound:
-    """The bound for a random `share` p of the coordinates of a gradient that `bound` would bound as a whole.
-
-    A limit per coordinate stays as it is, which allows a norm of c sqrt(p d). A norm G becomes G sqrt(p), the
-    norm of p of the coordinates on average. Either way the noise falls with sqrt(p). Clipping the whole gradient
-    to G before dropping the other coordinates would not work: all of the norm may lie on those that are kept.
-
-    >>> on_share(ClipNorm(1.0), 0.25)
-    ClipNorm(clip_norm=0.5)
-    """
-    return bound.scaled(math.sqrt(share)) if isinstance(bound, Scaling) else bound
 
 
 def dp_fed(

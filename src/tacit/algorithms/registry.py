@@ -32,7 +32,9 @@ class AlgorithmEntry:
     make: Make
     """its signature defines the settings and their defaults"""
     paper: str
+    """where it is from"""
     summary: str
+    """what it does, in a few words"""
     private: bool = True
     """False for algorithms without bound and noise, which cannot promise anything"""
     client_coins: bool = False

@@ -13,7 +13,7 @@ from torch import Tensor
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.trust import CommonTrust, Exposure, Travel
 from tacit.client.work import Work
-from tacit.compress import Identity, SharedCoordinates
+from tacit.compress import SharedCoordinates
 from tacit.compress.uplink import Uplink
 from tacit.errors import RequestError, count
 from tacit.federation import Federation
@@ -145,7 +145,7 @@ def encoding_of(
         noise_multiplier=float(trust.share(noise_multipliers, 0).max()),
         slack=work.noise.slack,
         dim=uplink.compressor.kept(algorithm.length),
-        rotated=isinstance(uplink.compressor, Identity),
+        rotated=uplink.compressor.lossless,
         rounds=rounds,
     )
 

@@ -40,9 +40,13 @@ class About:
     """Public numbers of a run, on which a part may depend in addition to its own settings."""
 
     federation: Federation
+    """the records; parts use only their public numbers"""
     rounds: int
+    """the number of rounds"""
     seed: int = 0
+    """the seed of public coins"""
     participation: Participation = field(default_factory=Everyone)
+    """which clients take part in a round"""
     before: SideRelease[float] | None = None
     """the release that the bound was derived from, if any"""
 

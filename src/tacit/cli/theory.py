@@ -106,25 +106,26 @@ def _sentences(found: Utility) -> list[str]:
     from tacit.privacy.promises.rounding import up_to
 
     bound = found.bound
-    said = []
+    sentences = []
     if bound.value is not None and bound.dominant is not None:
         covers = "" if bound.gaps else "The theorem covers this run. "
-        said.append(f"{covers}The largest term is {bound.dominant}.")
+        sentences.append(f"{covers}The largest term is {bound.dominant}.")
         if bound.trivial is not None and bound.value >= bound.trivial:
-            said.append(f"The bound says nothing: {bound.trivial:.4g} holds even without any training.")
+            sentences.append(f"The bound says nothing: {bound.trivial:.4g} holds even without any training.")
     if bound.lower is not None:
         factor = "" if bound.times_lower is None else f"; the bound is {bound.times_lower:.3g} times that"
-        said.append(
+        sentences.append(
             f"Lower bound ({bound.lower_theorem}, an order): no algorithm with this promise gets below "
             f"{bound.lower:.3g} on every such problem{factor}."
         )
         if bound.lower_unmet:
-            said.append(f"This run lacks conditions of the lower bound: {'; '.join(bound.lower_unmet)}.")
+            sentences.append(f"This run lacks conditions of the lower bound: {'; '.join(bound.lower_unmet)}.")
     elif bound.terms:
-        said.append("The paper has no lower bound for this.")
+        sentences.append("The paper has no lower bound for this.")
     if found.free_epsilon is not None:
-        said.append(
-            f"From epsilon {up_to(found.free_epsilon)} on, privacy costs less than sampling "
-            f"({bound.sampling:.3g}), with these rounds and batches."
+        drawn, few = bound.terms.get("sampling", 0.0), bound.statistical or 0.0
+        sentences.append(
+            f"From epsilon {up_to(found.free_epsilon)} on, with these rounds and batches, privacy costs less "
+            f"than sampling: {drawn:.3g} (the term above) and about {few:.3g} because the data are a sample."
         )
-    return said
+    return sentences

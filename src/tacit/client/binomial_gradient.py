@@ -39,9 +39,13 @@ class BinomialGradient(CommonWork):
     """
 
     model: Model
+    """the loss that is trained"""
     sampling: Sampling
+    """how batches are drawn; Poisson only"""
     bound: Bound
+    """the bound on every record's gradient"""
     noise: Binomial
+    """the grid and its coins; their number is derived from the promise"""
     rotation: Rotation | None = None
 
     def __post_init__(self) -> None:

@@ -42,13 +42,19 @@ class BoundedUpdate(CommonWork):
     """
 
     model: Model
+    """the loss that is trained"""
     sampling: Sampling
+    """how a local step draws its batch"""
     bound: Bound
+    """the bound on the whole update"""
     steps: int
+    """the number of local steps, E"""
     step_size: float | None
     """None if it is derived from the noise; `tacit.plan` then fills it in"""
     schedule: Schedule = field(default_factory=Constant)
+    """how the step changes from round to round"""
     noise: Noise = field(default_factory=SeededGaussian)
+    """the kind of noise; its amount is derived from the promise"""
     public_sizes: bool = False
     """whether the promise treats every client's number of records as public; otherwise it is protected, too"""
 

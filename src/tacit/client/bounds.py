@@ -65,6 +65,19 @@ class Bound(Protocol):
         """For each client, the sum of its records' bounded gradients: (clients, dim)."""
         ...
 
+    def on_share(self, share: float) -> Bound:
+        """The bound for a gradient of which only a share p of the coordinates is kept.
+
+        A limit per coordinate stays as it is, which allows a norm of c sqrt(p d). A norm G becomes G sqrt(p), the
+        norm of p of the coordinates on average. Either way the noise falls with sqrt(p). Clipping the whole
+        gradient to G before dropping the other coordinates would not work: all of the norm may lie on those that
+        are kept.
+
+        >>> ClipNorm(1.0).on_share(0.25)
+        ClipNorm(clip_norm=0.5)
+        """
+        ...
+
 
 class Scaling:
     """A bound that multiplies each gradient by one factor, which keeps its form (such as an outer product)."""
@@ -73,10 +86,10 @@ class Scaling:
         """The factor on each gradient."""
         raise NotImplementedError
 
-    def scaled(self, factor: float) -> Self:
-        """The same kind of bound, `factor` times as long."""
+    def on_share(self, share: float) -> Self:
+        """The same kind of bound, sqrt(share) times as long."""
         ((name, size),) = vars(self).items()
-        return replace(self, **{name: factor * size})  # type: ignore[type-var]  # bounds are dataclasses
+        return replace(self, **{name: math.sqrt(share) * size})  # type: ignore[type-var]  # bounds are dataclasses
 
     @final
     def sums(self, gradients: Gradients) -> Tensor:
@@ -95,6 +108,7 @@ class ClipNorm(Scaling):
     """
 
     clip_norm: float
+    """C, above 0"""
 
     def __post_init__(self) -> None:
         _check_bound("clip_norm", self.clip_norm)
@@ -115,6 +129,7 @@ class Normalise(Scaling):
     """g C / ||g||: every gradient has the same length; a zero gradient stays zero."""
 
     length: float
+    """C, above 0"""
 
     def __post_init__(self) -> None:
         _check_bound("length", self.length)
@@ -140,6 +155,7 @@ class ClipEachCoordinate:
     """
 
     limit: float
+    """c, above 0"""
 
     def __post_init__(self) -> None:
         _check_bound("limit", self.limit)
@@ -147,6 +163,9 @@ class ClipEachCoordinate:
     def norm(self, dim: int) -> float:
         """c sqrt(dim)."""
         return float(self.limit * dim**0.5)
+
+    def on_share(self, share: float) -> ClipEachCoordinate:
+        return self
 
     def sums(self, gradients: Gradients) -> Tensor:
         """Clip the rows and sum them per client."""
@@ -165,6 +184,9 @@ class Unbounded:
 
     def norm(self, dim: int) -> float:
         return math.inf
+
+    def on_share(self, share: float) -> Unbounded:
+        return self
 
     def sums(self, gradients: Gradients) -> Tensor:
         where = gradients.rows(0, 0).device

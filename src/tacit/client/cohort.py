@@ -21,9 +21,12 @@ class Cohort:
     """
 
     federation: Federation
+    """the records of all clients"""
     clients: Tensor
     round: int
+    """the number of the round, from 0"""
     randomness: Randomness
+    """the source of all random numbers"""
     step: int = 0
     """the local step of the round"""
     steps: int = 1

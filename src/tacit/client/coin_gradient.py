@@ -66,8 +66,11 @@ class CoinGradient(CommonWork):
     """
 
     model: Model
+    """the loss that is trained"""
     sampling: Sampling
+    """how batches are drawn"""
     bound: Bound
+    """the bound on every record's gradient"""
     batch: int = 0
     """K, the same for all clients; 0 until the shuffler knows the federation"""
     cohort: int = 0
@@ -75,6 +78,7 @@ class CoinGradient(CommonWork):
     coins: int = 0
     """b, once it is agreed on: messages have g + b bits per coordinate"""
     noise: Noise = field(default_factory=Coins)
+    """coins, seeded or secret; their number is derived from the promise"""
 
     def __post_init__(self) -> None:
         count("batch", self.batch, at_least=0)

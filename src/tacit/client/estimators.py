@@ -102,6 +102,7 @@ class Minibatch:
     """(1/b) times the sum of a batch's bounded gradients; with full batches, the full gradient (option I)."""
 
     sampling: Sampling
+    """how batches are drawn"""
 
     def init(self, model: BoundedModel, point: Tensor, federation: Federation) -> State:
         return {}
@@ -133,7 +134,9 @@ class Svrg:
     """
 
     sampling: Sampling
+    """how batches are drawn"""
     snapshot_probability: float
+    """the probability that the snapshot moves in a round"""
     difference_bound: float = DIFFERENCE_BOUND
     """how far a record's gradient may be from the one at the snapshot, in bounds; 2 changes no difference"""
 
@@ -210,6 +213,7 @@ class Saga:
     """
 
     sampling: Sampling
+    """how batches are drawn; Poisson only"""
     difference_bound: float = DIFFERENCE_BOUND
     """how far a record's gradient may be from its table entry, in bounds; 2 changes no difference"""
 

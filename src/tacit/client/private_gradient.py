@@ -33,9 +33,13 @@ class PrivateGradient(CommonWork):
     """
 
     model: Model
+    """the loss that is trained"""
     estimator: Estimator
+    """how the gradient is estimated from bounded gradients"""
     bound: Bound
+    """the bound on every record's gradient"""
     noise: Noise = field(default_factory=SeededGaussian)
+    """the kind of noise; its amount is derived from the promise"""
 
     @property
     def sampling(self) -> Sampling:

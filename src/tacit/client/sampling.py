@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -165,6 +164,7 @@ class Poisson(_EveryRound):
     """
 
     batch: float
+    """the expected number of records, or below 1 a fraction of them"""
     name: str = "poisson"
     exact: ClassVar[bool] = False
 
@@ -200,6 +200,7 @@ class _WholeBatches:
     """A scheme whose batches have a fixed number of records."""
 
     batch: float
+    """the number of records, or below 1 a fraction of them"""
 
     def __post_init__(self) -> None:
         _check_batch(self.batch)
@@ -220,6 +221,7 @@ class FixedSize(_EveryRound, _WholeBatches):
     """Exactly `batch` records: a uniformly random subset, or `batch` independent draws with replacement."""
 
     replacement: bool
+    """whether a record may be drawn several times"""
 
     @property
     def name(self) -> str:
@@ -253,11 +255,22 @@ class FixedSize(_EveryRound, _WholeBatches):
         return events.repeated(one, rounds)
 
 
-WithoutReplacement = partial(FixedSize, replacement=False)
-"""A uniformly random set of exactly `batch` records"""
+def WithoutReplacement(batch: float) -> FixedSize:  # noqa: N802  # like the other schemes, which are classes
+    """A uniformly random set of records, always of the same size.
 
-WithReplacement = partial(FixedSize, replacement=True)
-"""`batch` independent draws; a record drawn twice counts twice"""
+    Args:
+        batch: the number of records, or below 1 a fraction of them.
+    """
+    return FixedSize(batch, replacement=False)
+
+
+def WithReplacement(batch: float) -> FixedSize:  # noqa: N802
+    """Independent draws; a record drawn twice counts twice.
+
+    Args:
+        batch: the number of draws, or below 1 a fraction of the records.
+    """
+    return FixedSize(batch, replacement=True)
 
 
 @dataclass(frozen=True)

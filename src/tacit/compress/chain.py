@@ -24,7 +24,9 @@ class Chain(Sparsifier):
     """
 
     first: RandK
+    """chooses the coordinates"""
     then: Quantiser
+    """rounds their values"""
 
     def __post_init__(self) -> None:
         if not isinstance(self.first, RandK):

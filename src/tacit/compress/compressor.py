@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
@@ -12,6 +12,9 @@ from torch import Tensor
 
 from tacit.compress.wire import Format
 from tacit.errors import DivergedError, RequestError
+
+if TYPE_CHECKING:
+    from tacit.compress.sparse import Choice
 
 
 class Packets(Protocol):
@@ -61,6 +64,10 @@ class Compressor(Protocol):
     def unbiased(self) -> bool:
         """Whether E C(x) = x."""
 
+    @property
+    def lossless(self) -> bool:
+        """Whether messages are the vectors themselves, unchanged."""
+
     def omega(self, dim: int) -> float:
         """The variance factor for vectors of length `dim`; refused if C is biased."""
 
@@ -78,6 +85,9 @@ class Compressor(Protocol):
         Equals `compress(rows - memory[clients], generators)`, but reads only the coordinates it sends.
         """
 
+    def choose(self, dim: int, generators: Sequence[np.random.Generator]) -> Choice | None:
+        """The coordinates of the coming messages, or None if they depend on the vectors."""
+
     def message_bytes(self, dim: int) -> int:
         """The exact length of every encoded message."""
 
@@ -92,6 +102,7 @@ class WrittenCompressor(ABC):
     """What compressors of the wire format have in common."""
 
     unbiased = True
+    lossless = False
 
     @abstractmethod
     def format(self, dim: int) -> Format:
@@ -103,6 +114,9 @@ class WrittenCompressor(ABC):
 
     def message_bytes(self, dim: int) -> int:
         return self.format(dim).message_bytes
+
+    def choose(self, dim: int, generators: Sequence[np.random.Generator]) -> Choice | None:
+        return None
 
     def compress_difference(
         self, rows: Tensor, memory: Tensor, clients: Tensor, generators: Sequence[np.random.Generator]

@@ -32,6 +32,7 @@ class ErrorFeedback(Shifted):
     """
 
     momentum: float = 0.1
+    """eta: the weight of a new vector in the moving average, above 0 and at most 1"""
 
     def __post_init__(self) -> None:
         probability("momentum", self.momentum)

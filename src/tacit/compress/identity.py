@@ -35,6 +35,7 @@ class Identity(Quantiser):
     """
 
     codec = 1
+    lossless = True
 
     def omega(self, dim: int) -> float:
         return 0.0

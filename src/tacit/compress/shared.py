@@ -7,7 +7,8 @@ if all clients send the same k coordinates, the sum of what they send is what th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import torch
@@ -68,6 +69,9 @@ class SharedCoordinates(CommonUplink):
 
     shared = True
     """the coins of all clients are the same"""
+
+    def with_bits(self, bits: int) -> Self:
+        return replace(self, bits=bits)
 
     def kept(self, dim: int) -> int:
         """The number of coordinates of a message."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 import torch
@@ -43,6 +43,9 @@ class Uplink(Protocol):
     @property
     def bits(self) -> int:
         """The bits of a coordinate that is not quantised."""
+
+    def with_bits(self, bits: int) -> Self:
+        """The same uplink, if messages are added up, with coordinates of this many bits."""
 
     def message_bytes(self, dim: int) -> int:
         """The exact length of every message."""
@@ -108,12 +111,16 @@ class CommonUplink:
     """What most uplinks answer: one compressor, no memory, nothing shared."""
 
     compressor: Compressor
+    """how vectors are compressed"""
     shared = False
     alike = False
     bits = 32
 
     def __post_init__(self) -> None:
         check_unbiased(self.compressor)
+
+    def with_bits(self, bits: int) -> Self:
+        return self
 
     def message_bytes(self, dim: int) -> int:
         return self.compressor.message_bytes(dim)
@@ -128,7 +135,7 @@ class CommonUplink:
         return {}
 
     def choose(self, dim: int, generators: Sequence[np.random.Generator]) -> Choice | None:
-        return self.compressor.choose(dim, generators) if isinstance(self.compressor, Sparsifier) else None
+        return self.compressor.choose(dim, generators)
 
     def server_init(self, dim: int) -> State:
         return {}

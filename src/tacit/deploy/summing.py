@@ -19,7 +19,8 @@ import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from torch import Tensor
 
-from tacit.algorithms.secure_sum import SecureSum, encoding_of
+from tacit.algorithms.secure_sum import encoding_of
+from tacit.algorithms.trust import Trust
 from tacit.client.cohort import Cohort
 from tacit.compress.wire import Format
 from tacit.deploy.frames import Request, state_from_bytes
@@ -46,11 +47,9 @@ class Summing:
     job: Job
 
     @property
-    def trust(self) -> SecureSum:
+    def trust(self) -> Trust:
         """Quorum and colluding."""
-        trust = self.job.algorithm.trust
-        assert isinstance(trust, SecureSum), "the job has no sums"
-        return trust
+        return self.job.algorithm.trust
 
     @property
     def kept(self) -> int:

@@ -91,10 +91,13 @@ class Outcome:
     """One algorithm at its best point, over all seeds."""
 
     algorithm: str
+    """its name"""
     tuned: dict[str, Any]
+    """the settings of the best point"""
     summaries: list[dict[str, Any]]
     """empty if every point diverged, or if any seed diverged at the best point: the others would look too good"""
     histories: list[History]
+    """one for every seed"""
     points: tuple[Path, ...] = ()
     """the directories of all its runs"""
     diverged: tuple[Point, ...] = ()

@@ -33,6 +33,7 @@ from tacit.algorithms.secure_sum import SecureSum
 from tacit.algorithms.trust import Travel
 from tacit.data.schema import Schema
 from tacit.data.schema.encode import scale, terms
+from tacit.engine.choices import secure_sum_of
 from tacit.engine.recipe import Recipe
 from tacit.errors import DataError, RequestError, unknown_name
 from tacit.federation import Federation
@@ -161,8 +162,8 @@ def plan_evaluation(
         raise RequestError(
             f"no accountant can add an evaluation to the coins of {recipe.algorithm!r}: leave out [evaluation]"
         )
-    trust = algorithm.trust if isinstance(algorithm.trust, SecureSum) else None
-    return PlannedEvaluation(held, scoring, split_target(privacy, float(asked["epsilon_share"])), trust)
+    target = split_target(privacy, float(asked["epsilon_share"]))
+    return PlannedEvaluation(held, scoring, target, secure_sum_of(recipe, held.clients))
 
 
 def coins_of(recipe: Recipe) -> int:

@@ -45,6 +45,7 @@ class History:
     """The evaluated rounds of a run, oldest first."""
 
     rows: tuple[HistoryRow, ...] = ()
+    """one for every evaluated round"""
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -44,8 +44,11 @@ class LoadedRun:
     """
 
     directory: Path
+    """where the run was stored"""
     card: ModelCard
+    """the run's model card"""
     trained: Trained
+    """the trained model"""
 
     @property
     def schema(self) -> Schema | None:

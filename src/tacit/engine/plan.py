@@ -24,7 +24,6 @@ from tacit.algorithms.secure_sum import SecureSum, secured
 from tacit.algorithms.settings import About
 from tacit.algorithms.shuffled import fitted, settled
 from tacit.algorithms.trust import Travel
-from tacit.compress import SharedCoordinates
 from tacit.compress.uplink import Uplink
 from tacit.engine.bound_source import find_bound
 from tacit.engine.brief_repr import BriefRepr
@@ -66,14 +65,21 @@ class Plan(BriefRepr):
     """
 
     algorithm: Algorithm
+    """the composition that runs"""
     federation: Federation
+    """the records of all clients"""
     rounds: int
+    """the number of rounds"""
     privacy: Privacy
     """the targets; if whole clients are protected as well, the stricter targets that this needs"""
     seed: int
+    """the seed of all randomness"""
     stream: str
+    """the stream of the seed that clients draw from"""
     attended: Attendance
+    """how often clients take part"""
     calibration: Calibration
+    """the noise of every client, and the guarantee that it gives"""
     clients: Target | None = None
     """the target for all records of a client together, if one was asked for"""
     recipe: Recipe | None = None
@@ -180,10 +186,9 @@ def plan(
     algorithm = settle_steps(algorithm, federation, found.noise_stds, float(found.noise_multipliers[0]), rounds)
     found = replace(found, algorithm=algorithm)
     made = Plan(algorithm, federation, rounds, privacy, seed, stream, attended, found, clients)
-    uplink = algorithm.uplink
-    if not isinstance(uplink, SharedCoordinates):
+    if not algorithm.uplink.shared:
         return made
-    return made.with_uplink(replace(uplink, bits=encoding_of(made).ring.bits))
+    return made.with_uplink(algorithm.uplink.with_bits(encoding_of(made).ring.bits))
 
 
 def _with_preparation(

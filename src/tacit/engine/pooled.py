@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from tacit.client.work import Work
-from tacit.compress import Identity
 from tacit.compress.uplink import Uplink
 from tacit.noise.gaussian import gaussian_rows
 from tacit.noise.randomness import Generators, Purpose, Randomness
@@ -31,7 +30,7 @@ def pooled_std(work: Work, sizes: Tensor, shares: Tensor, weights: Tensor | None
 
 def sent_as_they_are(uplink: Uplink) -> bool:
     """Whether messages are not compressed: without noise of their own, they need not be written out."""
-    return isinstance(getattr(uplink, "compressor", None), Identity)
+    return uplink.compressor.lossless
 
 
 def with_pooled_noise(total: Tensor, std: float, at: Tensor | None, round: int, randomness: Randomness) -> Tensor:

@@ -29,7 +29,9 @@ class PrivateTraining(BriefRepr):
     """A network, its clients and the promise, ready to be trained; made by `make_private`."""
 
     model: ModuleModel
+    """the network with per-record gradients"""
     plan: Plan
+    """the run that is ready to start"""
 
     def brief(self) -> dict[str, str]:
         """The training in a few lines."""

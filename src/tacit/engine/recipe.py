@@ -113,7 +113,9 @@ class Recipe:
     algorithm_settings: dict[str, Any] = field(default_factory=dict)
     """the parameters of the algorithm's function (`tacit.algorithms.settings`)"""
     model_settings: dict[str, Any] = field(default_factory=dict)
+    """settings of the model (`tacit.models.registry`)"""
     data_settings: dict[str, Any] = field(default_factory=dict)
+    """settings of the data set (`tacit.data.named`), or of your own files (`tacit.data.files`)"""
     evaluation_settings: dict[str, Any] = field(default_factory=dict)
     """private evaluation on records that are held back (`tacit.engine.evaluation`); empty for none"""
 

@@ -36,9 +36,13 @@ class Run(BriefRepr):
     """A finished run."""
 
     plan: Plan
+    """the plan that was run"""
     history: History
+    """the evaluated rounds"""
     parameters: Tensor
+    """the parameters of the trained model"""
     seconds: float
+    """the duration of the run"""
     peak_memory_mb: float | None = None
     """peak memory of the process during the run, including data and libraries"""
     charged: tuple[Tensor, ...] | None = None

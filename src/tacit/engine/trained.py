@@ -23,7 +23,9 @@ class Trained:
     """A trained model: a function from features to predictions."""
 
     model: Model
+    """the function that was trained"""
     parameters: Tensor
+    """its parameters, (dim,)"""
     features_by: FeatureMap | None = None
     """the fixed function of records that comes before the model"""
 

@@ -37,10 +37,15 @@ class LinearModel:
     """
 
     features: int
+    """the number of features"""
     outputs: int
+    """the number of scores: one per class, or 1"""
     loss: ScoreLoss
+    """the loss of scores and target"""
     intercept: bool = True
+    """whether there is a constant b"""
     penalty: Penalty | None = None
+    """the part of the objective that no record influences"""
     smoothing: float | None = None
 
     def __post_init__(self) -> None:

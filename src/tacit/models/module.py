@@ -53,8 +53,11 @@ class ModuleModel:
     """
 
     module: nn.Module
+    """the network"""
     loss: str | RecordLoss = "cross-entropy"
+    """"cross-entropy", "squared-error", or a function of outputs and targets with one loss per record"""
     penalty: Penalty | None = None
+    """the part of the objective that no record influences"""
     start: Callable[[np.random.Generator], Tensor] | None = field(default=None, repr=False)
     """draws the point at which training starts"""
     trainable: Trainable = "all"

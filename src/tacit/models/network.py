@@ -31,11 +31,15 @@ class SigmoidNetwork:
     """
 
     features: int
+    """the number of features"""
     hidden: int = 64
     """units of the hidden layer"""
     classes: int = 10
+    """the number of outputs"""
     loss: ScoreLoss = field(default_factory=CrossEntropy)
+    """the loss of outputs and target"""
     penalty: Penalty | None = None
+    """the part of the objective that no record influences"""
 
     def __post_init__(self) -> None:
         count("features", self.features)

@@ -34,6 +34,7 @@ class Ridge:
     """strength/2 ||x||^2, which makes a convex loss strongly convex with constant `strength`."""
 
     strength: float
+    """the factor"""
 
     @property
     def curvature(self) -> float:
@@ -57,6 +58,7 @@ class NonconvexPenalty:
     """
 
     strength: float
+    """the factor"""
 
     @property
     def curvature(self) -> float:

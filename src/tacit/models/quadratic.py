@@ -21,9 +21,13 @@ class Quadratic:
     """f_i(w) = 1/2 (w - w_i*)^T A_i A_i^T (w - w_i*); a record's features are [A_i | w_i*]."""
 
     dim: int
+    """the number of parameters"""
     rank: int
+    """the number of columns of A_i"""
     penalty: Penalty | None = None
+    """the part of the objective that no record influences"""
     metric_name: str = "loss"
+    """the name of the metric in reports"""
 
     def init(self, generator: np.random.Generator) -> Tensor:
         return torch.zeros(self.dim)

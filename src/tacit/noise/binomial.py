@@ -98,7 +98,9 @@ class Binomial:
     """
 
     bits: int
+    """the bits of a coordinate"""
     secret: bool = False
+    """whether coins come from the operating system's entropy instead of the seed"""
     name: str = "binomial"
 
     def __post_init__(self) -> None:

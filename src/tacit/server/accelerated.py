@@ -54,8 +54,11 @@ class Accelerated:
     """
 
     stages: tuple[Stage, ...]
+    """rounds and curvature of every stage"""
     strong_convexity: float = 0.0
+    """mu"""
     projection: Projection = field(default_factory=Everywhere)
+    """the set W that points are projected onto"""
     regularisation: float = 0.0
     averaged: bool = False
     """whether the model is the average of all w_ag, with more weight on later ones"""

@@ -29,10 +29,14 @@ class Adaptive:
     """
 
     step_size: float
+    """the length of a step"""
     beta_1: float = 0.9
+    """the share of the old mean of messages in the new one"""
     beta_2: float = 0.99
+    """the share of the old mean of squares in the new one"""
     kappa: float = 1e-3
     schedule: Schedule = field(default_factory=Constant)
+    """how the step changes from round to round"""
 
     def __post_init__(self) -> None:
         positive("step", self.step_size)

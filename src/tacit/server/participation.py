@@ -83,7 +83,9 @@ class RandomNumber(_PublicCohort):
     """M_r random clients, M_r uniform between two numbers (ISRL-DP, Lowy & Razaviyayn 2023, Assumption 1.4)."""
 
     fewest: int
+    """the fewest clients of a round"""
     most: int
+    """the most clients of a round"""
 
     def __post_init__(self) -> None:
         count("cohort", self.fewest)

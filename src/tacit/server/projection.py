@@ -88,7 +88,9 @@ class Box:
     """All points whose coordinates lie in [low, high]."""
 
     low: float
+    """the least coordinate"""
     high: float
+    """the largest coordinate"""
 
     def __post_init__(self) -> None:
         if not self.low < self.high:

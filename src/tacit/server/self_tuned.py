@@ -135,6 +135,7 @@ class SelfTuned:
     """
 
     projection: Projection = field(default_factory=Everywhere)
+    """the set that points are projected onto"""
     prospect: Prospect | None = None
 
     @property

@@ -50,9 +50,13 @@ class Descent:
     """
 
     step_size: float
+    """the length of a step"""
     projection: Projection = field(default_factory=Everywhere)
+    """the set W that points are projected onto"""
     schedule: Schedule = field(default_factory=Constant)
+    """how the step changes from round to round"""
     momentum: float = 0.0
+    """the share of the last movement that is kept"""
 
     def __post_init__(self) -> None:
         positive("step", self.step_size)
@@ -88,7 +92,9 @@ class Averaged:
     """
 
     update: Descent
+    """the descent whose points are averaged"""
     growth: float = 1.0
+    """the factor between the weights of two rounds"""
 
     def __post_init__(self) -> None:
         if self.growth < 1:
@@ -125,7 +131,9 @@ class Kept:
     """
 
     update: Descent
+    """the descent"""
     round: int
+    """the round whose point is kept, from 0"""
 
     def init(self, point: Tensor) -> State:
         return {**self.update.init(point), "kept": point}

@@ -42,7 +42,9 @@ class SideRelease(Generic[Value]):
     noise_std: float
     """The standard deviation of the noise on a mean over the records of all clients: the accuracy of `value`"""
     clients: int
+    """how many clients released it"""
     target: Target
+    """the privacy that was asked for"""
     public: tuple[str, ...]
     """What is treated as public"""
     seeded: bool

@@ -130,7 +130,8 @@ def _start_and_noise(runs: LocalRuns) -> dict[str, float]:
 
 def _with_sampling(terms: dict[str, float], total: float) -> dict[str, float]:
     """The terms as if all clients took part, plus a term for what sampling clients adds."""
-    return {**terms, "sampling": max(0.0, total - sum(terms.values()))}
+    more = total - sum(terms.values())
+    return {**terms, "sampling": more if more > ROUND_OFF * total else 0.0}
 
 
 def clipping_utility(run: PlannedRun) -> UtilityBound:

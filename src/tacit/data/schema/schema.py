@@ -61,15 +61,23 @@ class Schema:
     """Everything that is publicly known about a table; see the module for the file."""
 
     target: Predicted
+    """the column to predict"""
     columns: tuple[Column, ...]
+    """the columns that features are made of"""
     client: str | None = None
+    """the column of clients' names, if any"""
     person: str | None = None
+    """the column of persons' names, if any: then a record is a person"""
     rows: int = 8
     """the most rows of one person that are used"""
     test_share: float = 0.2
+    """the share of records that is kept for testing"""
     test_seed: int = 0
+    """the seed that chooses them"""
     left_out: Mapping[str, str] = field(default_factory=dict)
+    """columns that are not used, each with the reason"""
     client_missing: str = "refuse"
+    """"refuse" a table in which some rows name no client, or "leave-out" such rows"""
     person_missing: str = "refuse"
     """"refuse" a table in which some rows name no client (person), or "leave-out" such rows"""
     ends: float = 1.0

@@ -25,7 +25,7 @@ from tacit.compress.rotation import Rotation
 from tacit.compress.sparse import SparsePackets, Sparsifier
 from tacit.compress.uplink import Uplink
 from tacit.engine.audit.model import BEYOND, GradientGame, clients_with
-from tacit.engine.audit.seats import MixedSeat, OneClient, Seat, mixing, randomness_of
+from tacit.engine.audit.seats import OneClient, Seat, mixing, randomness_of
 from tacit.engine.audit.stage import Draws, Tactic
 from tacit.engine.round import POINT, client_round, client_start
 from tacit.engine.threads import suitable_threads
@@ -140,7 +140,7 @@ class Game:
     @property
     def followed(self) -> Game:
         """The same trials for someone who can pick out the canary's messages where they are only mixed."""
-        if not isinstance(self.seat, MixedSeat):
+        if not self.seat.mixed:
             return self
         return replace(self, seat=OneClient(stride=self.clients))
 
@@ -199,7 +199,7 @@ class Game:
         return work.sampling.name == "poisson" and self.records > 1 and self.unit is Unit.RECORD
 
     def attacks(self, rehearsal: Rehearsal) -> dict[str, Attack]:
-        if isinstance(self.seat, MixedSeat):
+        if self.seat.mixed:
             return mixed_attacks(rehearsal)
         return rehearsed_attacks(rehearsal, self.direction)
 

@@ -170,7 +170,7 @@ def _promise(
     game = promise.stage
     if not sides or not isinstance(game, Game):
         return promise
-    if isinstance(game.seat, MixedSeat):
+    if game.seat.mixed:
         return replace(promise, notes=(*promise.notes, "mixed messages were attacked without what else is seen"))
     said = ", ".join(f"{side.rounds} of {side.name}" for side in sides)
     notes = (*promise.notes, f"{game.rounds} rounds, and releases beside them: {said}")

@@ -59,6 +59,11 @@ class Seat(Protocol):
         ...
 
     @property
+    def mixed(self) -> bool:
+        """Whether messages are seen one by one, but in random order."""
+        ...
+
+    @property
     def chance(self) -> float:
         """Probability that the canary's client takes part in a round."""
         ...
@@ -90,6 +95,8 @@ class Seat(Protocol):
 
 
 class _NothingHidden:
+    mixed = False
+
     def hide(self, views: Array, generator: np.random.Generator) -> Array:
         """The views as they are: what the adversary must not know is not in them."""
         return views
@@ -213,6 +220,7 @@ class MixedSeat:
     clients: int
     adversary: Adversary = Adversary.SHUFFLER
     chance: float = 1.0
+    mixed = True
 
     @property
     def messages(self) -> float:

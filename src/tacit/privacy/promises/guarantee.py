@@ -31,8 +31,11 @@ class Target:
     """
 
     epsilon: float
+    """the most that a run may cost, above 0"""
     delta: float
+    """the probability that epsilon may not cover, above 0 and below 1"""
     adjacency: Adjacency = Adjacency.REPLACE_ONE
+    """which data sets the promise compares: one record replaced, or added or removed"""
 
     def __post_init__(self) -> None:
         positive("epsilon", self.epsilon)
@@ -69,9 +72,13 @@ class Guarantee:
     events: tuple[DpEvent, ...] = field(repr=False)
     delta: float
     adjacency: Adjacency = Adjacency.REPLACE_ONE
+    """which data sets it compares"""
     unit: Unit = Unit.RECORD
+    """who is protected: a record, or a whole client"""
     adversary: Adversary = Adversary.SERVER
+    """against whom"""
     public: tuple[str, ...] = (RECORD_COUNTS,)
+    """what it treats as public"""
     deltas: tuple[float, ...] | None = field(default=None, repr=False)
     colluding: int = 0
     """how many other clients may help the adversary; only secure sums say so, others in the adversary's words"""
