@@ -81,7 +81,48 @@ def test_a_rising_loss_and_its_step_are_named() -> None:
     run = _run(algorithm_settings={"step": 50.0, "clip_norm": 1.0, "sampling": "full"})
     found = findings(run)
     assert "rose" in found[0].what
-    assert "step" in found[0].change
+    assert any("step" in limit.change for limit in found)
+
+
+@pytest.mark.parametrize(("step", "cause"), [(1e-4, "is short"), (50.0, "times as long as suits")])
+def test_a_step_that_does_not_suit_the_noise_is_named_before_and_after(step: float, cause: str) -> None:
+    run = _run(algorithm_settings={"step": step})
+    ahead = outlook(run.plan)
+    assert ahead is not None
+    assert cause in ahead.sentence
+    assert any(cause in limit.what and "Leave step out" in limit.change for limit in findings(run))
+
+
+def test_a_clip_norm_far_longer_than_gradients_is_named() -> None:
+    usual, loose = make_plan(RECIPE), make_plan(replace(RECIPE, algorithm_settings={"clip_norm": 100.0}))
+    before, after = outlook(usual), outlook(loose)
+    assert before is not None
+    assert after is not None
+    assert after.signal_to_noise < before.signal_to_noise / 10
+    found = findings(tacit.simulate(loose, evaluate_every=5))
+    assert any("noise is drawn for the whole" in limit.what for limit in found)
+
+
+def test_clipping_that_leads_away_from_a_lower_loss_is_named() -> None:
+    """Some targets are far larger: clipped to one length, gradients lead to the median, not to the mean."""
+    features = np.random.default_rng(0).uniform(-1, 1, (600, 3)).astype(np.float32)
+    targets = (5 + features[:, 0] + 45 * (np.arange(600) % 5 == 0)).astype(np.float32)
+    held = Federation.from_arrays(features, targets, np.arange(600) % 3, test=(features, targets))
+    named = {}
+    for clip_norm in (0.1, 30.0):
+        settings = {"clip_norm": clip_norm, "sampling": "full"}
+        recipe = Recipe(algorithm="noisy-mb-sgd", data="custom", epsilon=20.0, rounds=100)
+        run = tacit.simulate(
+            make_plan(replace(recipe, algorithm_settings=settings), federation=held), evaluate_every=20
+        )
+        named[clip_norm] = "Clipping limits" in _whats(run)
+    assert named == {0.1: True, 30.0: False}
+
+
+def test_named_data_are_prepared_so_no_size_is_assumed() -> None:
+    ahead = outlook(make_plan(RECIPE))
+    assert ahead is not None
+    assert "size 1 each" not in ahead.sentence
 
 
 def test_noise_and_the_compressor_that_multiplies_it_are_named() -> None:
@@ -122,9 +163,9 @@ def test_a_regression_without_a_public_bound_on_its_target_is_told() -> None:
 
 def test_features_of_an_unknown_size_are_named_before_and_after() -> None:
     """Columns in the thousands: the step sizes assume about 1, and the run says so both times."""
-    recipe = replace(RECIPE, clients=3, epsilon=8.0, rounds=100)
-    small = load_federation(recipe, None)
-    large = replace(small, features=small.features * 3000)
+    recipe = replace(RECIPE, clients=3, epsilon=8.0, rounds=100, data_settings={"features": "given"})
+    small = load_federation(replace(recipe, data_settings={}), None)
+    large = replace(small, features=small.features * 3000, name="custom")
     ahead = outlook(make_plan(recipe, federation=large))
     assert ahead is not None
     assert "size 1 each" in ahead.sentence

@@ -11,11 +11,14 @@ import torch
 from tacit.algorithms.prospect import feature_scale, prospect
 from tacit.algorithms.secure_sum import SecureSum
 from tacit.algorithms.trust import Travel
+from tacit.data.datasets import DATASETS
+from tacit.engine.given import misfit_bound, misfit_step, reach
 from tacit.engine.misfits import Limit, misfit_features, misfit_targets
 from tacit.engine.plan import Plan
 from tacit.models.linear import LinearModel
 from tacit.models.persons import PersonModel
 from tacit.privacy import Unit
+from tacit.server.self_tuned import Prospect
 
 if TYPE_CHECKING:
     from tacit.engine.run import Run
@@ -52,17 +55,17 @@ class Outlook:
 
 def outlook(plan: Plan) -> Outlook | None:
     """What public numbers say about a plan; None without privacy, because there is no noise."""
-    found = plan.calibration
     if plan.guarantee is None:
         return None
-    known = prospect(
-        plan.algorithm, plan.federation, found.noise_stds, float(found.noise_multipliers[0]), plan.rounds
-    )
+    known = _known(plan)
     ratio = 1 / (known.unit_noise * math.sqrt(known.dim))
+    if not _guesses_scale(plan):
+        ratio *= reach(plan)
     gain = _gain_of_sums(plan)
     summed = None if gain is None else ratio * gain
     advice = "" if summed is None else f" With --trust sum it would be about {_two_digits(summed)} times."
-    assumed = _assumed(plan)
+    step = misfit_step(plan, known)
+    assumed = _assumed(plan) + ("" if step is None else f" {step.what} {step.change}")
     if ratio >= CLEAR:
         reached = f"{_two_digits(ratio)} times the noise"
         said = f"Over {plan.rounds} rounds the signal can reach about {reached}: enough to learn from"
@@ -83,6 +86,13 @@ def outlook(plan: Plan) -> Outlook | None:
     )
     advice = "" if summed is None else f" With --trust sum the signal would be {summed:.2g} times the noise."
     return Outlook(ratio, "hidden", said + advice, summed)
+
+
+def _known(plan: Plan) -> Prospect:
+    found = plan.calibration
+    return prospect(
+        plan.algorithm, plan.federation, found.noise_stds, float(found.noise_multipliers[0]), plan.rounds
+    )
 
 
 def _assumed(plan: Plan) -> str:
@@ -138,7 +148,8 @@ def _guesses_scale(plan: Plan) -> bool:
     """Whether step sizes rest on a guess of how long features are, because no public bound on them is known."""
     federation, by = plan.federation, plan.federation.features_by
     learned = federation.charged is not None or (by is not None and by.factors is not None)
-    scaled = federation.feature_norm is not None or federation.schema is not None or learned
+    described = federation.name in DATASETS or federation.schema is not None
+    scaled = described or federation.feature_norm is not None or learned
     return not scaled and isinstance(plan.algorithm.work.model, LinearModel)
 
 
@@ -178,11 +189,14 @@ def findings(run: Run) -> list[Limit]:
     misfits = misfit_features(run.federation) if isinstance(plan.algorithm.work.model, LinearModel) else []
     if ahead is not None:
         misfits += misfit_targets(run.federation, assumed_target(plan))
+        misfits = misfits or _misfit_settings(run)
     if not last.train_loss <= first.train_loss:
-        if "step" in settings:
+        if misfits:
+            change = "See below."
+        elif "step" in settings:
             change = "Leave step out: it is then derived from the noise."
         else:
-            change = "See below." if misfits else "Use a model with fewer parameters."
+            change = "Use a model with fewer parameters."
         found.append(
             Limit(f"The training loss rose, from {first.train_loss:.3g} to {last.train_loss:.3g}.", change)
         )
@@ -217,6 +231,12 @@ def findings(run: Run) -> list[Limit]:
         if gained > 0 and late > 0.1 * gained:
             found.append(Limit("The loss was still falling at the end.", f"Use more than {plan.rounds} rounds."))
     return found
+
+
+def _misfit_settings(run: Run) -> list[Limit]:
+    """A clip norm or a step that does not suit the records or the noise."""
+    limits = misfit_bound(run), misfit_step(run.plan, _known(run.plan))
+    return [limit for limit in limits if limit is not None]
 
 
 @dataclass(frozen=True)
