@@ -123,7 +123,7 @@ class SiloSums:
     What it must not forget of a run: in `RUN.json`, its secrets and its shares of other silos' secrets; in
     `RUN.closed`, the list that it committed itself to, which changes every round; in the ledger, the last round
     that it masked. A silo that lost its files has no shares, so it can open nothing; it takes part again from the
-    next batch on. Shares without a file of lists are refused.
+    next batch on. Shares without a readable file of lists are refused.
     """
 
     def __init__(
@@ -210,8 +210,10 @@ class SiloSums:
     def _state(self, run: str, last: Mapping[str, Any] | None) -> SiloState:
         path, closed = self._directory / f"{run}.json", self._closed(run)
         state = SiloState.from_bytes(path.read_bytes()) if path.exists() else SiloState()
-        if path.exists() and not closed.path.exists():
-            raise DataError(f"{closed.path} is missing: this silo no longer knows what it has agreed to open")
+        if path.exists() and not closed.intact:
+            raise DataError(
+                f"{closed.path} is missing or damaged: this silo no longer knows what it has agreed to open"
+            )
         if closing := closed.read():
             round = Closing.from_bytes(closing, self.summing.group(run)).round
             state = dataclasses.replace(state, closed=round, closing=closing)

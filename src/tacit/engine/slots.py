@@ -53,6 +53,11 @@ class TwoSlots:
         """The value; empty if there is none."""
         return max(self._slots())[1]
 
+    @property
+    def intact(self) -> bool:
+        """Whether the file holds a value, even an empty one. No crash of `write` leaves a file that does not."""
+        return max(self._slots())[0] > 0
+
     def _slots(self) -> list[tuple[int, bytes]]:
         """The number and value of each slot; number 0 for one that is empty or damaged."""
         content, length = self.path.read_bytes() if self._length() else b"", self._length()
