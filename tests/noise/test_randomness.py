@@ -32,6 +32,17 @@ def test_addresses_do_not_share_streams() -> None:
     assert len(seen) == 4 * len(Purpose) * 3 * 3 * 2 * 2
 
 
+@pytest.mark.parametrize("randomness", [Randomness(0), Randomness(2**127 + 9, stream="b"), Randomness(1, 2**100)])
+def test_integers_of_many_addresses_are_those_of_their_generators(randomness: Randomness) -> None:
+    # A third of the draws below 3 * 2^30 are rejected, and the generator goes on.
+    clients, ends = (0, 5, EVERYONE, 2**40), (1, 1238, 3 * 2**30, 2**32 - 1)
+    made = randomness.integers(Purpose.SAMPLE, ends, clients, round=7, steps=40, number=8)
+    for step in range(40):
+        for k, (client, end) in enumerate(zip(clients, ends, strict=True)):
+            generator = randomness.generator(Purpose.SAMPLE, client=client, round=7, step=step)
+            assert made[step, k].tolist() == generator.integers(0, end, 8).tolist()
+
+
 def test_bytes_are_those_of_aes_in_counter_mode_whoever_else_draws() -> None:
     clients, number = (7, 3, EVERYONE), 300_001
     generators = Generators(Randomness(2**70 + 5), Purpose.NOISE, clients, round=11, step=2)

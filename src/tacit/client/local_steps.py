@@ -21,7 +21,7 @@ from tacit.client.bounded_model import BoundedModel
 from tacit.client.bounds import Bound
 from tacit.client.cohort import Cohort
 from tacit.client.noising import noise_memory, with_noise
-from tacit.client.sampling import ONE, Sampling
+from tacit.client.sampling import ONE, Sampling, local_batches
 from tacit.client.work import CommonWork
 from tacit.errors import count, known_step, positive
 from tacit.federation import Federation
@@ -137,10 +137,10 @@ class NoisyLocalSteps(CommonWork):
         stds = self.noise_stds(cohort.sizes, noise_multipliers)
         correction = self.correction(cohort)
         way = point.new_zeros(len(cohort.clients), self.bounded)
-        for s in range(self.steps):
+        for s, batch in enumerate(local_batches(self.sampling, cohort, self.steps)):
             now = replace(cohort, step=s, steps=self.steps)
             points = point - _spread(way, indices, dim, dim / self.bounded)
-            sums = model.sums(points, self.sampling.draw(now).batch, at=indices)
+            sums = model.sums(points, batch, at=indices)
             gradient = sums / batch_sizes.to(sums.dtype)
             gradient, state = with_noise(self.noise, gradient, stds, noise_multipliers, now, state)
             penalty = penalty_gradient(self.model, points)

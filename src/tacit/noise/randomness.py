@@ -20,8 +20,10 @@ from typing import Any, overload
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from numpy.random.bit_generator import ISeedSequence
+from numpy.typing import NDArray
 
 from tacit.errors import RequestError
+from tacit.noise import philox
 
 EVERYONE = 2**64 - 1
 """The address of randomness that all parties share: public coins such as SVRG's snapshot coin."""
@@ -113,6 +115,33 @@ class Randomness:
             "uinteger": 0,
         }
         return np.random.Generator(philox)
+
+    def integers(
+        self,
+        purpose: Purpose,
+        ends: Sequence[int],
+        clients: Sequence[int],
+        *,
+        round: int,
+        steps: int,
+        number: int,
+    ) -> NDArray[np.int64]:
+        """`generator(...).integers(0, end, number)` for each step and client: (steps, clients, number).
+
+        The numbers are the same, but generators, which take time to create, are hardly ever needed. At most
+        `philox.FIRST` numbers.
+        """
+        counters = np.empty((steps, len(clients), 4), dtype=np.uint64)
+        counters[..., 0] = np.arange(steps, dtype=np.uint64)[:, None] << np.uint64(40)
+        counters[..., 1], counters[..., 2] = int(purpose), round
+        counters[..., 3] = np.array(clients, dtype=np.uint64)
+        words = philox.first_words(self._number(purpose), counters.reshape(-1, 4))[:, :number]
+        limits = np.array(ends, dtype=np.uint64)[:, None]
+        drawn, usable = philox.below(words.reshape(steps, len(clients), number), limits)
+        for step, k in np.argwhere(~usable.all(2)).tolist():
+            generator = self.generator(purpose, client=clients[k], round=round, step=step)
+            drawn[step, k] = generator.integers(0, ends[k], number)
+        return drawn.astype(np.int64)
 
     def key(self, purpose: Purpose, *, round: int = 0, step: int = 0) -> bytes:
         """The key of all clients' AES streams at one address: a digest of the run's own key and the address."""
