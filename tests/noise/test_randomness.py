@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from scipy import stats
 
 from tacit.noise.gaussian import _box_muller, gaussian_rows
-from tacit.noise.randomness import EVERYONE, Generators, Purpose, Randomness, fresh_secret
+from tacit.noise.randomness import EVERYONE, SHORT_ROW, Generators, Purpose, Randomness, fresh_secret
 
 
 def _bytes(generators: Generators, index: int = 0, number: int = 16) -> bytes:
@@ -51,6 +51,14 @@ def test_bytes_are_those_of_aes_in_counter_mode_whoever_else_draws() -> None:
         nonce = clients[index].to_bytes(8, "big") + bytes(8)
         plain = Cipher(algorithms.AES(key), modes.CTR(nonce)).encryptor().update(bytes(number))
         assert _bytes(generators, index, number) == plain
+
+
+@pytest.mark.parametrize("length", [1, 16, 200, SHORT_ROW, SHORT_ROW + 1])
+def test_rows_filled_together_are_those_filled_one_by_one(length: int) -> None:
+    generators = Generators(Randomness(9), Purpose.NOISE, (4, 7, EVERYONE, 0), round=1, step=3)
+    rows = np.zeros((2, length), dtype=np.uint8)
+    generators.fill_rows(1, rows)
+    assert [row.tobytes() for row in rows] == [_bytes(generators, index, length) for index in (1, 2)]
 
 
 def test_the_stream_is_numpys_philox_at_that_key_and_counter() -> None:

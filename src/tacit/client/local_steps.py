@@ -133,7 +133,7 @@ class NoisyLocalSteps(CommonWork):
         model = BoundedModel(self.model, self.bound, self.noise.precision)
         dim, indices = self.model.dim, self._indices(cohort, point)
         step = known_step(self.step_size) * self.schedule.factor(cohort.round)
-        batch_sizes = self.sampling.batch_sizes(cohort.sizes).to(point.device)[:, None]
+        batch_sizes = self.sampling.batch_sizes(cohort.sizes).to(point.device, self.noise.precision)[:, None]
         stds = self.noise_stds(cohort.sizes, noise_multipliers)
         correction = self.correction(cohort)
         way = point.new_zeros(len(cohort.clients), self.bounded)
@@ -141,12 +141,11 @@ class NoisyLocalSteps(CommonWork):
             now = replace(cohort, step=s, steps=self.steps)
             points = point - _spread(way, indices, dim, dim / self.bounded)
             sums = model.sums(points, batch, at=indices)
-            gradient = sums / batch_sizes.to(sums.dtype)
+            gradient = sums / batch_sizes
             gradient, state = with_noise(self.noise, gradient, stds, noise_multipliers, now, state)
-            penalty = penalty_gradient(self.model, points)
-            if indices is not None and isinstance(penalty, Tensor):
-                penalty = penalty.gather(1, indices)
-            gradient = gradient.to(point.dtype) + penalty
+            gradient, penalty = gradient.to(point.dtype), penalty_gradient(self.model, points)
+            if isinstance(penalty, Tensor):
+                gradient = gradient + (penalty if indices is None else penalty.gather(1, indices))
             way = way + step * (gradient if correction is None else gradient + correction)
         return _spread(way, indices, dim), state
 

@@ -113,12 +113,15 @@ def products_by_client(left: Tensor, right: Tensor, counts: Tensor, out: Tensor)
     if len(counts) == 0 or len(left) == 0:
         out.zero_()
         return
+    products = out.view(len(counts), left.shape[1], right.shape[1])
+    if len(left) == len(counts) and bool((counts == 1).all()):
+        torch.mul(left[:, :, None], right[:, None, :], out=products)
+        return
     evenly_or_short = bool((counts == counts[0]).all()) or len(left) < FEW_RECORDS * len(counts)
     # Many small products are cheaper together; a few large ones are cheaper one by one.
     small = len(left) * left.shape[1] * right.shape[1] < LARGE_PRODUCT * len(counts)
     # The long side comes last: two to twenty times as fast if it meets the few columns of a linear model.
     flip = right.shape[1] <= NARROW and left.shape[1] > right.shape[1]
-    products = out.view(len(counts), left.shape[1], right.shape[1])
     if evenly_or_short and small and len(counts) > 1:
         first, second = (right, left) if flip else (left, right)
         together = torch.bmm(padded(first, counts).transpose(1, 2), padded(second, counts))
@@ -205,7 +208,7 @@ def scaled(rows: Tensor, weights: Tensor) -> Tensor:
     """Each record times its weight; exactly zero if the weight is zero."""
     factors = per_record(weights, rows)
     product = rows * factors
-    return product if bool((factors != 0).all()) else torch.where(factors != 0, product, 0.0)
+    return product if bool(weights.all()) else torch.where(factors != 0, product, 0.0)
 
 
 def per_record(weights: Tensor, rows: Tensor) -> Tensor:

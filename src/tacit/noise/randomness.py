@@ -71,6 +71,9 @@ _NO_SEED = _NoSeed()
 _ZEROS = memoryview(bytes(2**17))
 _EMPTY = np.zeros(4, dtype=np.uint64)
 
+SHORT_ROW = 2**12
+"""Up to this many bytes per client, the clients' streams are filled together."""
+
 
 @dataclass(frozen=True)
 class Randomness:
@@ -199,10 +202,34 @@ class Generators(Sequence[np.random.Generator]):
             part = target[start : start + len(_ZEROS)]
             self._cipher.update_into(_ZEROS[: len(part)], part)
 
+    def fill_rows(self, start: int, target: NDArray[np.uint8]) -> None:
+        """Fill rows (clients, bytes) as `fill` would, for the clients from `start` on; short rows all at once.
+
+        A client's stream is the encryption of the blocks (client, 0), (client, 1), ...: counter mode in full.
+        """
+        number, length = target.shape
+        if length > SHORT_ROW:
+            for index, row in enumerate(target, start):
+                self.fill(index, row.data)
+            return
+        key = self.randomness.key(self.purpose, round=self.round, step=self.step)
+        blocks = _blocks(self.clients[start : start + number], -(-length // 16))
+        encrypted = Cipher(algorithms.AES(key), modes.ECB()).encryptor().update(blocks)
+        target[:] = np.frombuffer(encrypted, dtype=np.uint8).reshape(number, -1)[:, :length]
+
     @cached_property
     def _cipher(self) -> CipherContext:
         key = self.randomness.key(self.purpose, round=self.round, step=self.step)
         return Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+
+
+@lru_cache(maxsize=4)
+def _blocks(clients: tuple[int, ...], number: int) -> bytes:
+    """The blocks (client, 0) to (client, number - 1) of all clients, as big-endian numbers of 16 bytes."""
+    blocks = np.empty((len(clients), number, 2), dtype=">u8")
+    blocks[:, :, 0] = np.array(clients, dtype=np.uint64)[:, None]
+    blocks[:, :, 1] = np.arange(number)
+    return blocks.tobytes()
 
 
 @lru_cache(maxsize=64)
