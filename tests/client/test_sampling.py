@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -15,6 +17,7 @@ from tacit.client.sampling import (
     WithoutReplacement,
     WithReplacement,
     build_sampling,
+    local_batches,
 )
 from tacit.errors import RequestError
 from tacit.federation import Federation
@@ -53,6 +56,18 @@ def test_a_client_draws_the_same_alone_as_in_company(sampling: Sampling, federat
     together = sampling.draw(_cohort(federation, round=2))
     alone = sampling.draw(_cohort(federation.client(2), round=2))
     assert torch.equal(alone.batch.features, together.batch.features[together.batch.owners() == 2])
+
+
+@pytest.mark.parametrize("sampling", [*ALL, WithReplacement(1), WithReplacement(7)])
+def test_local_batches_are_those_drawn_step_by_step(sampling: Sampling, federation: Federation) -> None:
+    cohort = _cohort(federation, round=2, clients=[0, 2] if sampling.once else [2, 0, 1])
+    batches = list(local_batches(sampling, cohort, 4))
+    assert len(batches) == 4
+    for step, batch in enumerate(batches):
+        drawn = sampling.draw(replace(cohort, step=step, steps=4)).batch
+        assert torch.equal(batch.features, drawn.features)
+        assert torch.equal(batch.targets, drawn.targets)
+        assert torch.equal(batch.counts, drawn.counts)
 
 
 def test_poisson_batches_vary_and_may_be_empty(federation: Federation) -> None:

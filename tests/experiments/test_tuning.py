@@ -44,7 +44,7 @@ def descend(settings: Settings, data_dir: Path | None) -> Result:
 
 
 def test_giving_up_hopeless_points_changes_no_choice(tmp_path: Path) -> None:
-    grids = {"a": grid({}, x=[-3, -2, -1, 0, 1, 2, 3]), "b": grid({}, x=[5, 4, 3, 2, 1])}
+    grids = {"a": grid({"looks": 9}, x=[-3, -2, -1, 0, 1, 2, 3]), "b": grid({"looks": 9}, x=[5, 4, 3, 2, 1])}
     found = {}
     for early in (False, True):
         with Runner(tmp_path / str(early), workers=1) as runner:
@@ -55,9 +55,11 @@ def test_giving_up_hopeless_points_changes_no_choice(tmp_path: Path) -> None:
                 tuning_seeds=[0],
                 seeds=[0, 1],
                 score=lambda result: result.get("loss", math.inf),
+                # No other settings than those of the search.
+                final={"looks": 9},
                 stops_early=early,
             )
-    assert [r["settings"] for r in found[True]["a"]] == [{"x": 0, "seed": 0}, {"x": 0, "seed": 1}]
+    assert [(r["settings"]["x"], r["settings"]["seed"]) for r in found[True]["a"]] == [(0, 0), (0, 1)]
     for name in grids:
         assert [(r["settings"], r["loss"]) for r in found[True][name]] == [
             (r["settings"], r["loss"]) for r in found[False][name]

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from scipy import stats
 
 from tacit.noise.gaussian import _box_muller, gaussian_rows
-from tacit.noise.randomness import EVERYONE, Generators, Purpose, Randomness, fresh_secret
+from tacit.noise.randomness import EVERYONE, SHORT_ROW, Generators, Purpose, Randomness, fresh_secret
 
 
 def _bytes(generators: Generators, index: int = 0, number: int = 16) -> bytes:
@@ -32,6 +32,17 @@ def test_addresses_do_not_share_streams() -> None:
     assert len(seen) == 4 * len(Purpose) * 3 * 3 * 2 * 2
 
 
+@pytest.mark.parametrize("randomness", [Randomness(0), Randomness(2**127 + 9, stream="b"), Randomness(1, 2**100)])
+def test_integers_of_many_addresses_are_those_of_their_generators(randomness: Randomness) -> None:
+    # A third of the draws below 3 * 2^30 are rejected, and the generator goes on.
+    clients, ends = (0, 5, EVERYONE, 2**40), (1, 1238, 3 * 2**30, 2**32 - 1)
+    made = randomness.integers(Purpose.SAMPLE, ends, clients, round=7, steps=40, number=8)
+    for step in range(40):
+        for k, (client, end) in enumerate(zip(clients, ends, strict=True)):
+            generator = randomness.generator(Purpose.SAMPLE, client=client, round=7, step=step)
+            assert made[step, k].tolist() == generator.integers(0, end, 8).tolist()
+
+
 def test_bytes_are_those_of_aes_in_counter_mode_whoever_else_draws() -> None:
     clients, number = (7, 3, EVERYONE), 300_001
     generators = Generators(Randomness(2**70 + 5), Purpose.NOISE, clients, round=11, step=2)
@@ -40,6 +51,14 @@ def test_bytes_are_those_of_aes_in_counter_mode_whoever_else_draws() -> None:
         nonce = clients[index].to_bytes(8, "big") + bytes(8)
         plain = Cipher(algorithms.AES(key), modes.CTR(nonce)).encryptor().update(bytes(number))
         assert _bytes(generators, index, number) == plain
+
+
+@pytest.mark.parametrize("length", [1, 16, 200, SHORT_ROW, SHORT_ROW + 1])
+def test_rows_filled_together_are_those_filled_one_by_one(length: int) -> None:
+    generators = Generators(Randomness(9), Purpose.NOISE, (4, 7, EVERYONE, 0), round=1, step=3)
+    rows = np.zeros((2, length), dtype=np.uint8)
+    generators.fill_rows(1, rows)
+    assert [row.tobytes() for row in rows] == [_bytes(generators, index, length) for index in (1, 2)]
 
 
 def test_the_stream_is_numpys_philox_at_that_key_and_counter() -> None:

@@ -6,7 +6,7 @@ only their sum is seen.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
@@ -17,7 +17,7 @@ from tacit.client.bounded_model import BoundedModel
 from tacit.client.bounds import Bound, Unbounded
 from tacit.client.cohort import Cohort
 from tacit.client.noising import noise_memory, with_noise
-from tacit.client.sampling import Full, Sampling
+from tacit.client.sampling import Full, Sampling, local_batches
 from tacit.client.span import RecordBlocks, SpanUpdates, span_updates
 from tacit.client.work import CommonWork
 from tacit.errors import count, known_step, positive
@@ -125,9 +125,8 @@ class BoundedUpdate(CommonWork):
         model = BoundedModel(self.model, Unbounded())
         batch_sizes = self.sampling.batch_sizes(cohort.sizes).to(point.device, point.dtype)[:, None]
         points = point.expand(len(cohort.clients), -1).clone()
-        for k in range(self.steps):
-            now = replace(cohort, step=k, steps=self.steps)
-            gradient = model.sums(points, self.sampling.draw(now).batch) / batch_sizes
+        for batch in local_batches(self.sampling, cohort, self.steps):
+            gradient = model.sums(points, batch) / batch_sizes
             points -= step * (gradient + penalty_gradient(self.model, points))
         return (point - points) / step
 

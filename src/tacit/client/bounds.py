@@ -16,6 +16,7 @@ from torch import Tensor
 
 from tacit.errors import RequestError, positive, unknown_name
 from tacit.models.gradients import Gradients, chunks_of_rows, owners_of
+from tacit.models.shares import LayeredGradients
 
 SHAVE = 1 - 1e-4
 """Gradients are clipped to slightly less than the bound, so that it holds for norms in single precision.
@@ -189,8 +190,8 @@ class Unbounded:
         return self
 
     def sums(self, gradients: Gradients) -> Tensor:
-        where = gradients.rows(0, 0).device
-        return gradients.weighted_sums(torch.ones(int(gradients.counts.sum()), device=where))
+        like = gradients.shares[0].like if isinstance(gradients, LayeredGradients) else gradients.rows(0, 0)
+        return gradients.weighted_sums(torch.ones(int(gradients.counts.sum()), device=like.device))
 
 
 BOUNDS: dict[str, Callable[[float], Bound]] = {

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tacit.client.grams import Grams
@@ -64,6 +66,13 @@ class Cohort:
     def _generators(self, purpose: Purpose, round: int, step: int) -> Generators:
         ids = tuple(self.federation.ids[self.clients].tolist())
         return Generators(self.randomness, purpose, ids, round, step)
+
+    def integers_of_round(
+        self, purpose: Purpose, ends: Sequence[int], steps: int, number: int
+    ) -> NDArray[np.int64]:
+        """The first `number` integers below `ends` of each client in each step: (steps, clients, number)."""
+        ids = self.federation.ids[self.clients].tolist()
+        return self.randomness.integers(purpose, ends, ids, round=self.round, steps=steps, number=number)
 
     def public_coin(self, purpose: Purpose, probability: float) -> bool:
         """A coin for this round that all parties know."""

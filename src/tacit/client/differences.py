@@ -72,8 +72,11 @@ class ScaledDifferences(_OfTwoPoints):
     def _share(self, now: Share, past: Share) -> Tensor:
         if isinstance(now, OuterShare) and isinstance(past, OuterShare):
             a, e, b, f = now.inputs, now.errors, past.inputs, past.errors
-            own, other = _products(a, a) * _products(e, e), _products(b, b) * _products(f, f)
-            return self._combined(own, other, _products(a, b) * _products(e, f))
+            squares = _products(a, a)
+            # The inputs of the first layer are the records' features at both points.
+            same = _same(a, b)
+            own, other = squares * _products(e, e), (squares if same else _products(b, b)) * _products(f, f)
+            return self._combined(own, other, (squares if same else _products(a, b)) * _products(e, f))
         size = max(1, KEEP_ROWS // max(1, now.size))
         own, other, both = _products_by_chunks(now, past, _ranges(len(self.now_scales), size))
         # A share may be counted as longer than its rows, to cover the rounding of its sums.
@@ -117,6 +120,11 @@ def _products_by_chunks(one: _Rows, other: _Rows, ranges: Iterable[tuple[int, in
 def _ranges(records: int, size: int) -> Iterator[tuple[int, int]]:
     for start in range(0, records, size):
         yield start, min(start + size, records)
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    """Whether these are the same numbers in memory."""
+    return one.data_ptr() == other.data_ptr() and one.shape == other.shape and one.stride() == other.stride()
 
 
 def _products(one: Tensor, other: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from tacit.client.bounded_model import BoundedModel
 from tacit.client.bounds import Bound
 from tacit.client.cohort import Cohort
 from tacit.client.noising import noise_memory, with_noise
-from tacit.client.sampling import ONE, Sampling
+from tacit.client.sampling import ONE, Sampling, local_batches
 from tacit.client.work import CommonWork
 from tacit.errors import count, known_step, positive
 from tacit.federation import Federation
@@ -133,20 +133,19 @@ class NoisyLocalSteps(CommonWork):
         model = BoundedModel(self.model, self.bound, self.noise.precision)
         dim, indices = self.model.dim, self._indices(cohort, point)
         step = known_step(self.step_size) * self.schedule.factor(cohort.round)
-        batch_sizes = self.sampling.batch_sizes(cohort.sizes).to(point.device)[:, None]
+        batch_sizes = self.sampling.batch_sizes(cohort.sizes).to(point.device, self.noise.precision)[:, None]
         stds = self.noise_stds(cohort.sizes, noise_multipliers)
         correction = self.correction(cohort)
         way = point.new_zeros(len(cohort.clients), self.bounded)
-        for s in range(self.steps):
+        for s, batch in enumerate(local_batches(self.sampling, cohort, self.steps)):
             now = replace(cohort, step=s, steps=self.steps)
             points = point - _spread(way, indices, dim, dim / self.bounded)
-            sums = model.sums(points, self.sampling.draw(now).batch, at=indices)
-            gradient = sums / batch_sizes.to(sums.dtype)
+            sums = model.sums(points, batch, at=indices)
+            gradient = sums / batch_sizes
             gradient, state = with_noise(self.noise, gradient, stds, noise_multipliers, now, state)
-            penalty = penalty_gradient(self.model, points)
-            if indices is not None and isinstance(penalty, Tensor):
-                penalty = penalty.gather(1, indices)
-            gradient = gradient.to(point.dtype) + penalty
+            gradient, penalty = gradient.to(point.dtype), penalty_gradient(self.model, points)
+            if isinstance(penalty, Tensor):
+                gradient = gradient + (penalty if indices is None else penalty.gather(1, indices))
             way = way + step * (gradient if correction is None else gradient + correction)
         return _spread(way, indices, dim), state
 

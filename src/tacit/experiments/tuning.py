@@ -45,13 +45,13 @@ def tuned(
         if math.isfinite(min(means)):
             chosen[name] = means.index(min(means))
     # Seed by seed, because a process caches the most recent splits. What tuning has run is not run again.
-    new = [(seed, name) for seed in seeds for name in chosen if final or seed not in tried]
-    points = [{**grids[name][chosen[name]], **(final or {}), "seed": seed} for seed, name in new]
+    last = {name: {**grids[name][k], **(final or {})} for name, k in chosen.items()}
+    done = [(s, name) for name, k in chosen.items() for s in seeds if s in tried and last[name] == grids[name][k]]
+    new = [(seed, name) for seed in seeds for name in chosen if (seed, name) not in done]
+    points = [{**last[name], "seed": seed} for seed, name in new]
     shown = dict(zip(new, runner([Cell(work, point) for point in points]), strict=True))
-    for seed in set(seeds) & tried.keys() if not final else ():
-        for name, k in chosen.items():
-            settings = {**grids[name][k], "seed": seed}
-            shown[seed, name] = {**tried[seed][name][k], "settings": settings}
+    for seed, name in done:
+        shown[seed, name] = {**tried[seed][name][chosen[name]], "settings": {**last[name], "seed": seed}}
     return {name: [shown[seed, name] for seed in seeds] for name in chosen}
 
 

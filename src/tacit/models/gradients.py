@@ -22,8 +22,8 @@ ROWS_AT_A_TIME = 64 * 2**20
 FEW_RECORDS = 64
 """Below this many records per client, padding to a rectangle is faster than a loop over the clients."""
 
-NARROW, WIDE = 16, 256
-"""Up to this many columns, and from this many rows on, products are faster with the columns stored as rows."""
+NARROW = 16
+"""Up to this many columns, products are faster with the columns stored as rows."""
 
 LARGE_PRODUCT = 4_000_000
 """From this many multiplications per client on, the overhead of a loop is negligible."""
@@ -113,12 +113,15 @@ def products_by_client(left: Tensor, right: Tensor, counts: Tensor, out: Tensor)
     if len(counts) == 0 or len(left) == 0:
         out.zero_()
         return
+    products = out.view(len(counts), left.shape[1], right.shape[1])
+    if len(left) == len(counts) and bool((counts == 1).all()):
+        torch.mul(left[:, :, None], right[:, None, :], out=products)
+        return
     evenly_or_short = bool((counts == counts[0]).all()) or len(left) < FEW_RECORDS * len(counts)
     # Many small products are cheaper together; a few large ones are cheaper one by one.
     small = len(left) * left.shape[1] * right.shape[1] < LARGE_PRODUCT * len(counts)
-    # The long side comes last: two to three times as fast if it meets the few columns of a linear model.
-    flip = right.shape[1] <= NARROW and left.shape[1] >= WIDE
-    products = out.view(len(counts), left.shape[1], right.shape[1])
+    # The long side comes last: two to twenty times as fast if it meets the few columns of a linear model.
+    flip = right.shape[1] <= NARROW and left.shape[1] > right.shape[1]
     if evenly_or_short and small and len(counts) > 1:
         first, second = (right, left) if flip else (left, right)
         together = torch.bmm(padded(first, counts).transpose(1, 2), padded(second, counts))
@@ -141,7 +144,11 @@ def affine(inputs: Tensor, weight: Tensor, bias: Tensor | None, counts: Tensor) 
         if weight.shape[1] <= NARROW:
             return F.linear(inputs, weight.T.contiguous(), bias)
         return inputs @ weight if bias is None else torch.addmm(bias, inputs, weight)
-    rectangle = torch.bmm(padded(inputs, counts), weight)
+    rows = padded(inputs, counts)
+    if weight.shape[2] <= NARROW and rows.shape[1] >= FEW_RECORDS:
+        rectangle = torch.bmm(weight.transpose(1, 2).contiguous(), rows.transpose(1, 2)).transpose(1, 2)
+    else:
+        rectangle = torch.bmm(rows, weight)
     if bias is not None:
         rectangle = rectangle + bias[:, None, :]
     return unpadded(rectangle, counts)
@@ -201,7 +208,7 @@ def scaled(rows: Tensor, weights: Tensor) -> Tensor:
     """Each record times its weight; exactly zero if the weight is zero."""
     factors = per_record(weights, rows)
     product = rows * factors
-    return product if bool((factors != 0).all()) else torch.where(factors != 0, product, 0.0)
+    return product if bool(weights.all()) else torch.where(factors != 0, product, 0.0)
 
 
 def per_record(weights: Tensor, rows: Tensor) -> Tensor:

@@ -53,8 +53,7 @@ def scaled_errors(errors: Tensor, weights: Tensor) -> Tensor:
 
 def kept(rows: Tensor, weights: Tensor) -> Tensor:
     """Rows set to zero for records of weight zero, because zero times infinity or NaN would not be zero."""
-    factors = per_record(weights, rows)
-    return rows if bool((factors != 0).all()) else torch.where(factors != 0, rows, 0.0)
+    return rows if bool(weights.all()) else torch.where(per_record(weights, rows) != 0, rows, 0.0)
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ class WrittenShare:
         return row_norms(self.gradients).square()
 
     def sums(self, weights: Tensor, counts: Tensor, out: Tensor) -> None:
-        if bool((counts == 1).all()) and bool((weights != 0).all()):
+        if bool((counts == 1).all()) and bool(weights.all()):
             torch.mul(self.gradients, per_record(weights, self.gradients), out=out)
         else:
             # Adding rows up directly in `out`, whose rows are not contiguous, takes several times as long.

@@ -25,8 +25,7 @@ def gaussian_rows(stds: Tensor, dim: int, generators: Generators) -> Tensor:
     for start in range(0, len(rows), block):
         part = slice(start, start + block)
         words = np.empty((len(rows[part]), 2 * half), dtype="<i4")
-        for index, row in enumerate(words.view(np.uint8), start):
-            generators.fill(index, row.data)
+        generators.fill_rows(start, words.view(np.uint8))
         _box_muller(words.astype(np.int32, copy=False), scales[part], rows[part])
     return torch.from_numpy(rows)
 

@@ -20,8 +20,10 @@ from typing import Any, overload
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from numpy.random.bit_generator import ISeedSequence
+from numpy.typing import NDArray
 
 from tacit.errors import RequestError
+from tacit.noise import philox
 
 EVERYONE = 2**64 - 1
 """The address of randomness that all parties share: public coins such as SVRG's snapshot coin."""
@@ -69,6 +71,9 @@ _NO_SEED = _NoSeed()
 _ZEROS = memoryview(bytes(2**17))
 _EMPTY = np.zeros(4, dtype=np.uint64)
 
+SHORT_ROW = 2**12
+"""Up to this many bytes per client, the clients' streams are filled together."""
+
 
 @dataclass(frozen=True)
 class Randomness:
@@ -113,6 +118,33 @@ class Randomness:
             "uinteger": 0,
         }
         return np.random.Generator(philox)
+
+    def integers(
+        self,
+        purpose: Purpose,
+        ends: Sequence[int],
+        clients: Sequence[int],
+        *,
+        round: int,
+        steps: int,
+        number: int,
+    ) -> NDArray[np.int64]:
+        """`generator(...).integers(0, end, number)` for each step and client: (steps, clients, number).
+
+        The numbers are the same, but generators, which take time to create, are hardly ever needed. At most
+        `philox.FIRST` numbers.
+        """
+        counters = np.empty((steps, len(clients), 4), dtype=np.uint64)
+        counters[..., 0] = np.arange(steps, dtype=np.uint64)[:, None] << np.uint64(40)
+        counters[..., 1], counters[..., 2] = int(purpose), round
+        counters[..., 3] = np.array(clients, dtype=np.uint64)
+        words = philox.first_words(self._number(purpose), counters.reshape(-1, 4))[:, :number]
+        limits = np.array(ends, dtype=np.uint64)[:, None]
+        drawn, usable = philox.below(words.reshape(steps, len(clients), number), limits)
+        for step, k in np.argwhere(~usable.all(2)).tolist():
+            generator = self.generator(purpose, client=clients[k], round=round, step=step)
+            drawn[step, k] = generator.integers(0, ends[k], number)
+        return drawn.astype(np.int64)
 
     def key(self, purpose: Purpose, *, round: int = 0, step: int = 0) -> bytes:
         """The key of all clients' AES streams at one address: a digest of the run's own key and the address."""
@@ -170,10 +202,34 @@ class Generators(Sequence[np.random.Generator]):
             part = target[start : start + len(_ZEROS)]
             self._cipher.update_into(_ZEROS[: len(part)], part)
 
+    def fill_rows(self, start: int, target: NDArray[np.uint8]) -> None:
+        """Fill rows (clients, bytes) as `fill` would, for the clients from `start` on; short rows all at once.
+
+        A client's stream is the encryption of the blocks (client, 0), (client, 1), ...: counter mode in full.
+        """
+        number, length = target.shape
+        if length > SHORT_ROW:
+            for index, row in enumerate(target, start):
+                self.fill(index, row.data)
+            return
+        key = self.randomness.key(self.purpose, round=self.round, step=self.step)
+        blocks = _blocks(self.clients[start : start + number], -(-length // 16))
+        encrypted = Cipher(algorithms.AES(key), modes.ECB()).encryptor().update(blocks)
+        target[:] = np.frombuffer(encrypted, dtype=np.uint8).reshape(number, -1)[:, :length]
+
     @cached_property
     def _cipher(self) -> CipherContext:
         key = self.randomness.key(self.purpose, round=self.round, step=self.step)
         return Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+
+
+@lru_cache(maxsize=4)
+def _blocks(clients: tuple[int, ...], number: int) -> bytes:
+    """The blocks (client, 0) to (client, number - 1) of all clients, as big-endian numbers of 16 bytes."""
+    blocks = np.empty((len(clients), number, 2), dtype=">u8")
+    blocks[:, :, 0] = np.array(clients, dtype=np.uint64)[:, None]
+    blocks[:, :, 1] = np.arange(number)
+    return blocks.tobytes()
 
 
 @lru_cache(maxsize=64)
