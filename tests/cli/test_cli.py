@@ -365,6 +365,7 @@ def test_a_users_own_file_is_a_data_set(inside: Inside, tmp_path: Path) -> None:
     checked = inside("schema", "check", "patients.csv", "--schema=schema.toml")
     assert checked.returncode == 0, checked.stderr
     assert "Still to confirm" in checked.stdout
+    assert "18 rows repeat an earlier row" in checked.stdout
     run = ["run", "--data=patients.csv", "--schema=schema.toml", "--rounds=2", "--json"]
     unconfirmed = inside(*run)
     assert unconfirmed.returncode == 2

@@ -177,6 +177,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"dose": [np.inf, 3, 4]}, "column 'dose' has a gap, first in row 0"),
     ({"dose": [1000, 1500, 3]}, "column 'dose': most values lie outside its public range, 1 to 100 mg. Is it in"),
     ({"seen": ["1.2.2020", "2020-01-01", "2020-01-01"]}, "column 'seen' must hold dates"),
+    (
+        {"seen": "1999-01-01"},
+        "column 'seen': most values lie outside its public range, 2020-01-01 to .*Set format",
+    ),
     ({"hospital": ["A", None, "B"]}, "names the client of every row, but row 1 has a gap"),
 ]
 
@@ -202,7 +206,10 @@ def test_missing_columns_and_empty_tables() -> None:
 
 def test_rows_without_a_target_can_be_left_out() -> None:
     gaps = TABLE.assign(ill=["yes", None, "no"])
-    assert of(gaps, replace(HEART, target=replace(HEART.target, missing="leave-out"))).records == 2
+    leaving_out = replace(HEART, target=replace(HEART.target, missing="leave-out"))
+    assert of(gaps, leaving_out).records == 2
+    with pytest.raises(DataError, match="column 'age' must hold numbers, but row 2 holds 'old'"):
+        of(gaps.assign(age=[1, 2, "old"]), leaving_out)
 
 
 TARGET = '[target]\ncolumn = "y"\n'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import typer
 from typer.testing import CliRunner
 
+from tacit.cli.pages import write_dossier
 from tacit.cli.verify import verify as verify_verb
 from tacit.deploy.signatures import sign
 
@@ -97,3 +99,21 @@ def test_a_trial_says_so_in_red(consortium: Callable[..., Any]) -> None:
     page = (certificate.parent / "report.html").read_text()
     assert '<div class="verdict bad"><p class="word">A trial</p>' in page
     assert "a moderate promise" not in page
+
+
+def test_the_dossier_says_what_the_agreed_model_predicts(consortium: Callable[..., Any], tmp_path: Path) -> None:
+    made = consortium(sites=2, rounds=1)
+    made.server().run()
+    told = json.loads(checked(str(made.directory / "server" / "certificate.json"), "--json").stdout)
+    job = b'[consortium.schema.target]\ncolumn = "ill"\ntask = "binary"\nclasses = ["no", "yes"]\n'
+    job += b'[consortium.schema.columns.age]\ntype = "number"\nrange = [0, 100]\nunit = "years"\n'
+    page = tmp_path / "page.html"
+
+    def written() -> str:
+        write_dossier(page, told, {"job.toml": job}, "tacit verify", own_job=True)
+        return page.read_text()
+
+    assert "The model predicts" not in written(), "another job than the one that was signed says nothing here"
+    told["certificate"]["job"] = hashlib.sha256(job).hexdigest()
+    assert "The model predicts ill (no or yes) from 1 column." in written()
+    assert "0 to 100 years" in page.read_text()

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import tomli_w
 from typer.testing import CliRunner
 
 from tacit.cli.app import app
+from tacit.cli.server import show_finished
 from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError
 
@@ -103,3 +107,18 @@ def test_a_silo_checks_its_table_before_anything_is_sent(tmp_path: Path, monkeyp
     (tmp_path / "other.csv").write_text((tmp_path / "own.csv").read_text().replace("yes", "ja"))
     assert "target 'ill' holds 'ja'" in _refusal("silo", "heart/lyon", "--data", "other.csv", "--check")
     assert not (tmp_path / "heart" / "lyon" / "state").exists()
+
+
+def test_silos_with_the_same_promise_share_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def silo(promise: str) -> dict[str, Any]:
+        return {"epsilon": 4.0, "rounds_answered": 2, "promise": promise}
+
+    silos = {"berlin": silo("Long words."), "lyon": silo("Long words."), "porto": silo("Others."), "turin": None}
+    told = {"rounds": 2, "largest_epsilon": 4.0, "insecure_reproducible": False, "silos": silos}
+    party = SimpleNamespace(state=tmp_path, job=SimpleNamespace(sites=tuple(silos)))
+    finished = SimpleNamespace(run="0" * 32, certificate=json.dumps(told), problems={})
+    show_finished(cast("Any", party), cast("Any", finished), as_json=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert "berlin, lyon: answered 2 rounds each. Long words." in lines
+    assert "porto: answered 2 rounds. Others." in lines
+    assert "turin: sent no certificate; ask the silo for it" in lines

@@ -41,7 +41,11 @@ def folder(consortium: Callable[..., Any]) -> tuple[Any, Path]:
 
 def test_spent_and_left_by_run(folder: tuple[Any, Path]) -> None:
     made, place = folder
-    assert spending_in(place) == Spending(made.policies["site-0"], (), 0.0, 7.0)
+    nothing = Spending(made.policies["site-0"], (), 0.0, 7.0)
+    assert spending_in(place) == nothing
+    (place / "state").rmdir()
+    assert spending_in(place) == nothing, "a silo that was never started has no state"
+    (place / "state").mkdir()
     _answered(made, 3)
     first = spending_in(place / "state")
     (run,) = first.runs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 import re
 from collections.abc import Sequence
@@ -100,6 +101,33 @@ def test_a_run_page_is_complete_and_nothing_in_it_is_markup() -> None:
     assert "0.9 (0.826 to 0.945)" in page, "Wilson's interval"
     assert "no protection" in page
     assert page.index("Not covered by the promise") < page.index("training loss")
+
+
+def test_a_page_of_a_table_says_what_is_predicted_and_from_what() -> None:
+    said = {
+        "target": {"column": EVIL, "task": "binary", "classes": ["no", "yes"]},
+        "person": {"column": "patient"},
+        "columns": {
+            "age": {"type": "number", "unit": "years", "range": [0, 100]},
+            "pressure": {"type": "number", "range": [87.4, 175], "within": [40, 300], "missing": "indicate"},
+            "weight": {"type": "number", "range": "learn", "within": [0, 300]},
+            "ward": {"type": "category", "categories": [*"abcdefghijklmn", EVIL], "other": True},
+            "seen": {"type": "date", "range": [datetime.date(2020, 1, 1), datetime.date(2025, 1, 1)]},
+        },
+        "left_out": {"name": EVIL},
+    }
+    page = checked(run_page([summary()], [rows(1.0, 0.5)], REPEAT, said))
+    for words in (
+        "(no or yes) from 5 columns",
+        "0 to 100 years",
+        "87.4 to 175 (learned)",
+        "learned, within 0 to 300",
+        "k, l, 3 more, any other",
+        "2020-01-01 to 2025-01-01",
+        "rows with the same patient at a client are one person",
+    ):
+        assert words in page, words
+    assert page.index("What was promised") < page.index("from 5 columns") < page.index("The result")
 
 
 def test_a_result_is_compared_with_a_constant_and_what_noise_hides_is_named() -> None:
@@ -216,7 +244,7 @@ def test_error_bars_are_those_of_the_textbooks() -> None:
 @pytest.mark.parametrize("adversary", list(Adversary))
 @pytest.mark.parametrize("unit", ["record", "person", "client"])
 def test_every_promise_has_words(adversary: Adversary, unit: str) -> None:
-    assert "up to epsilon = 2 at delta" in plain_promise(2.0, 1e-5, unit, str(adversary))
+    assert "than epsilon = 2 at delta = 1e-05 allows" in plain_promise(2.0, 1e-5, unit, str(adversary))
     assert plain_meaning(2.0, 1e-5, unit)
     assert all(words for adjacency in Adjacency for _, words in glossary(unit, str(adversary), str(adjacency)))
 
@@ -239,7 +267,7 @@ def test_a_weaker_adjacency_promises_less() -> None:
 def test_words_never_flatter_a_promise() -> None:
     assert [strength(e)[0] for e in (1.0, 1.01, 5.01, math.inf)] == ["good", "fair", "bad", "bad"]
     assert plain_promise(None, None, "record", "server") == "Nothing is promised to anybody."
-    assert "cannot tell" in plain_promise(1.0, 1e-5, "record", "shuffler")
+    assert "cannot learn more" in plain_promise(1.0, 1e-5, "record", "shuffler")
     for epsilon in (0.01, 0.5, 1.0, 4.0, 8.0, 20.0, 60.0):
         shown = float(re.search(r"at most ([\d.]+)%", plain_meaning(epsilon, 1e-5, "record")).group(1))  # type: ignore[union-attr]
         exact = 100 * (math.exp(epsilon) + 1e-5) / (math.exp(epsilon) + 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
+import tomllib
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -36,7 +37,9 @@ def write_run_page(directory: Path, places: Sequence[Path], summaries: Sequence[
         software(),
         (places[0] / "recipe.toml").read_text(),
     )
-    return _write(directory, run_page(summaries, histories, repeat))
+    described = places[0] / "schema.toml"
+    schema = tomllib.loads(described.read_text()) if described.exists() else None
+    return _write(directory, run_page(summaries, histories, repeat, schema))
 
 
 def write_comparison_page(
@@ -70,8 +73,19 @@ def write_dossier(
     job = files.get("job.toml", b"").decode(errors="replace")
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     repeat = Repeat(command, digests, software(), job)
-    text = dossier(told, repeat, own_job=own_job) if told["valid"] else refused(told["reason"], repeat)
+    if told["valid"]:
+        text = dossier(told, repeat, own_job=own_job, schema=_agreed_schema(job, told["certificate"]["job"]))
+    else:
+        text = refused(told["reason"], repeat)
     write_atomically(page, text.encode())
+
+
+def _agreed_schema(job: str, digest: str) -> dict[str, Any] | None:
+    """The schema of the job that was signed, if this is that job and it has one."""
+    if hashlib.sha256(job.encode()).hexdigest() != digest:
+        return None
+    schema: dict[str, Any] | None = tomllib.loads(job).get("consortium", {}).get("schema")
+    return schema
 
 
 def software() -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tacit.cli import options as o
+from tacit.cli.verify import say, silo_promises
 
 if TYPE_CHECKING:
     from tacit.deploy.flare.backend import Ended
@@ -89,8 +90,8 @@ def show_finished(party: PartyFolder, finished: Finished, as_json: bool) -> None
         print(json.dumps(summary))
         return
     typer.echo(f"run {finished.run}: {summary['rounds']} rounds; model in {summary['model']}")
-    for site, silo in silos.items():
-        typer.echo(f"{site}: answered {silo['rounds_answered']} rounds. {silo['promise']}")
+    for promise in silo_promises(silos):
+        say(promise)
     for site in sorted(set(party.job.sites) - silos.keys()):
         typer.echo(f"{site}: sent no certificate; ask the silo for it")
     if finished.problems:

@@ -81,8 +81,8 @@ def verify(
         print(json.dumps(told))
         return
     _show(found, own_job=job is not None)
-    _say("")
-    _say(written)
+    say("")
+    say(written)
 
 
 def _write_page(page: Path, told: dict[str, Any], files: Mapping[str, bytes], *, own_job: bool) -> str:
@@ -115,21 +115,21 @@ def _show(found: Verified, *, own_job: bool) -> None:
 
     body = found.body
     if body["insecure_reproducible"]:
-        _say("TRIAL: the noise came from a seed. It protected nobody.")
+        say("TRIAL: the noise came from a seed. It protected nobody.")
     for line in _promises(body):
-        _say(line)
-    _say("")
+        say(line)
+    say("")
     if not found.identified:
-        _say("The numbers add up, whoever signed them. Nobody vouches for the keys: anyone could have made this.")
+        say("The numbers add up, whoever signed them. Nobody vouches for the keys: anyone could have made this.")
     else:
-        _say(f"The certificate is valid. Its keys were checked against {found.keys}.")
+        say(f"The certificate is valid. Its keys were checked against {found.keys}.")
     if found.identified and found.keys.startswith("job ") and not own_job:
-        _say(
+        say(
             "Whoever made the certificate chose that job. Compare its digest with that of the job your silo "
             "joined, which `tacit silo` prints, or give your own copy with --job."
         )
     if found.evaluation is not None:
-        _say(f"Evaluated on {evaluation_words(found.evaluation)} (95% bars).")
+        say(f"Evaluated on {evaluation_words(found.evaluation)} (95% bars).")
     _list("ATTENTION, evidence against other silos:", found.held_against_others)
     _list("Checked:", found.checked)
     _list("Not checked:", found.not_checked)
@@ -145,8 +145,13 @@ def _promises(body: Mapping[str, Any]) -> Iterable[str]:
         f"{body['algorithm']}, run {body['run']}: {body['rounds']} rounds, {len(signed)} of {len(body['silos'])} "
         f"silos signed what they released. The largest epsilon of a silo is {_rounded(body['largest_epsilon'])}."
     )
+    yield from silo_promises(signed)
+
+
+def silo_promises(silos: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
+    """What each silo promised, from their certificates. Silos with the same promise share a sentence."""
     alike: dict[tuple[int, str], list[str]] = {}
-    for site, silo in signed.items():
+    for site, silo in silos.items():
         alike.setdefault((silo["rounds_answered"], silo["promise"]), []).append(site)
     for (rounds, promise), sites in alike.items():
         yield f"{', '.join(sites)}: answered {rounds} rounds{' each' if len(sites) > 1 else ''}. {promise}"
@@ -161,10 +166,11 @@ def _rounded(epsilon: float | None) -> str:
 def _list(title: str, lines: Iterable[str]) -> None:
     lines = list(lines)
     if lines:
-        _say(title)
+        say(title)
     for line in lines:
-        _say(line, "  - ", "    ")
+        say(line, "  - ", "    ")
 
 
-def _say(text: str, first: str = "", then: str = "") -> None:
+def say(text: str, first: str = "", then: str = "") -> None:
+    """Print a text in lines of at most 80 characters."""
     print(textwrap.fill(text, _WIDTH, initial_indent=first, subsequent_indent=then, break_on_hyphens=False))

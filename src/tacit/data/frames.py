@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,15 +23,32 @@ def read_csv(path: Path) -> pd.DataFrame:
     decimal comma. Text that is not UTF-8 is taken for Latin-1.
     """
     try:
-        with path.open("rb") as file:
-            header = file.readline().decode("latin-1")
+        header = _header(path)
         separator = max(SEPARATORS, key=header.count)
         frame = _read(path, separator, ".")
         if separator == ";" and any(_has_decimal_commas(frame[name]) for name in frame.columns):
             frame = _read(path, separator, ",")
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read as CSV: {error}") from error
+    _refuse_namesakes(path, header, separator)
     return frame
+
+
+def _header(path: Path) -> str:
+    """The line that names the columns."""
+    with path.open("rb") as file:
+        header = next((line for line in file if line.strip()), b"")
+    if not header:
+        raise ValueError("it is empty; its first line must name the columns")
+    return header.decode("latin-1")
+
+
+def _refuse_namesakes(path: Path, header: str, separator: str) -> None:
+    """Refuse a name that two columns have: pandas would rename the second one, and nobody would hear of it."""
+    names = [name.strip() for name in next(csv.reader([header.rstrip("\r\n")], delimiter=separator))]
+    twice = next((name for name in names if name and names.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(f"{path} has two columns {twice!r}; rename or remove one of them")
 
 
 def _read(path: Path, separator: str, decimal: str) -> pd.DataFrame:

@@ -86,7 +86,9 @@ def is_silo_state(directory: Path) -> bool:
 
 def spending_in(directory: Path) -> Spending:
     """Read what a silo has spent, from its folder or its state folder. Writes nothing."""
-    state = directory / "state" if (directory / "state").is_dir() else directory
+    # A silo that was never started has a policy, and no state yet.
+    folder = (directory / "policy.toml").exists() or (directory / "state").is_dir()
+    state = directory / "state" if folder else directory
     path = state.absolute().parent / "policy.toml"
     try:
         policy = Policy.from_toml(path.read_text(), str(path))

@@ -21,6 +21,7 @@ from tacit.report.page import (
     render_page,
 )
 from tacit.report.run_page import Repeat, repeat_blocks
+from tacit.report.table_blocks import Schema, table_blocks
 from tacit.report.terms import glossary
 from tacit.report.words import plain_meaning, protected_unit, without_trust
 
@@ -40,13 +41,14 @@ FIELDS = (
 _SENT = "rounds answered"
 
 
-def dossier(told: Mapping[str, Any], repeat: Repeat, *, own_job: bool) -> str:
+def dossier(told: Mapping[str, Any], repeat: Repeat, *, own_job: bool, schema: Schema | None = None) -> str:
     """The page of a valid certificate, as HTML.
 
     Args:
         told: what `tacit verify --json` prints.
         repeat: how to check it again.
         own_job: whether the reader gave a copy of the job, instead of trusting the one next to the certificate.
+        schema: what the silos' tables hold, if the job has a schema.
     """
     body = told["certificate"]
     silos = _silos(body)
@@ -55,6 +57,7 @@ def dossier(told: Mapping[str, Any], repeat: Repeat, *, own_job: bool) -> str:
     sections = [
         Section("The verdict", _verdict(told, own_job=own_job)),
         Section("What was promised, and to whom", _promises(signed)),
+        *([] if schema is None else [Section("What the model predicts, and from what", table_blocks(schema))]),
         *_evaluation(told),
         Section("Purpose and responsibility, to be filled in", [_FORM_NOTE, Form(FIELDS)]),
         Section("Parties and signatures", _parties(body, silos, told)),

@@ -27,6 +27,7 @@ from tacit.report.page import (
     Verdict,
     render_page,
 )
+from tacit.report.table_blocks import Schema, table_blocks
 from tacit.report.terms import glossary
 from tacit.report.words import in_bytes, learned_words, plain_meaning, protected_unit, without_trust
 
@@ -40,6 +41,11 @@ NOT_COVERED = (
     "measured on them without noise. The promise above does not cover them. Leave this section out of what you "
     "pass on if the records are real."
 )
+_TO_WHOM = {
+    "record": "To the people whose records the clients hold",
+    "person": "To the people whose rows the clients hold",
+    "client": "To every client",
+}
 _OUTLOOKS = {
     "clear": ("good", "Enough signal"),
     "fair": ("fair", "Enough signal for the main effects"),
@@ -60,13 +66,16 @@ class Repeat:
     """the recipe, or the job, as TOML"""
 
 
-def run_page(summaries: Sequence[Summary], histories: Sequence[Rows], repeat: Repeat) -> str:
+def run_page(
+    summaries: Sequence[Summary], histories: Sequence[Rows], repeat: Repeat, schema: Schema | None = None
+) -> str:
     """The page of a run, as HTML.
 
     Args:
         summaries: the summary of the run, or of each seed's run.
         histories: the history of each of them.
         repeat: how to repeat it.
+        schema: what the table holds, if the run had a schema.
     """
     first = summaries[0]
     private = first["privacy"] != "none"
@@ -77,8 +86,10 @@ def run_page(summaries: Sequence[Summary], histories: Sequence[Rows], repeat: Re
         Section("The result", _result(summaries, histories), covered=tested),
         Section("What was sent", [Facts(_sent(first))]),
     ]
+    if schema is not None:
+        sections.insert(1, Section("What the model predicts, and from what", table_blocks(schema)))
     if first.get("evaluation"):
-        sections.insert(2, Section("How good it is for new records", evaluation_blocks(first["evaluation"])))
+        sections.insert(-1, Section("How good it is for new records", evaluation_blocks(first["evaluation"])))
     if first.get("learned"):
         sections.append(
             Section("What was learned before training", [Paragraph((learned_words(first["learned"]),))])
@@ -100,10 +111,15 @@ def run_page(summaries: Sequence[Summary], histories: Sequence[Rows], repeat: Re
     if private:
         words = glossary(unit_of(first), first["adversary"], first["adjacency"])
         sections.append(Section("The words used here", [Facts(words)]))
+    title = (
+        f"{first['algorithm']} on {first['data']}"
+        if schema is None
+        else f"A model of {schema['target']['column']}"
+    )
     return render_page(
-        f"{first['algorithm']} on {first['data']}{seeds}",
-        f"A simulation of {first['clients']} clients: {first['rounds']} rounds, a model of {first['dim']} "
-        "parameters. Made by tacit.",
+        f"{title}{seeds}",
+        f"A simulation of {first['clients']} clients: {first['rounds']} rounds of {first['algorithm']}, a model "
+        f"of {first['dim']} parameters. Made by tacit.",
         sections,
     )
 
@@ -128,7 +144,7 @@ def promise_blocks(summaries: Sequence[Summary]) -> list[Block]:
         (row["adversary"], row["protected"], shown_epsilon(row["epsilon"])) for row in first["protection"]
     )
     blocks: list[Block] = [
-        Verdict(tone, f"A {word} promise: epsilon {up_to(epsilon)}", tuple(lines)),
+        Verdict(tone, f"{_TO_WHOM[unit]}: a {word} promise, epsilon {up_to(epsilon)}", tuple(lines)),
         Verdict("fair", "A simulation", (f"The noise is {first['entropy']}.",))
         if str(first["entropy"]).startswith("seeded")
         else Paragraph((f"The noise is {first['entropy']}.",)),

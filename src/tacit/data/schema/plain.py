@@ -29,6 +29,15 @@ def as_text(value: Any) -> str:
     return str(value).strip()
 
 
+def as_day(days: float) -> datetime.date:
+    """The date so many days after the first of 1970.
+
+    >>> print(as_day(20089))
+    2025-01-01
+    """
+    return datetime.date(1970, 1, 1) + datetime.timedelta(days=days)
+
+
 def built(kind: Any, where: str, own: Mapping[str, Any]) -> Any:
     """A part of a schema from plain values: ranges as pairs of numbers, categories as text."""
     known = list(kind.__dataclass_fields__)

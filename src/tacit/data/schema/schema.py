@@ -42,7 +42,6 @@ records is listed under `looked_at` until somebody confirms that it is public.
 
 from __future__ import annotations
 
-import datetime
 import hashlib
 import tomllib
 from collections.abc import Mapping
@@ -51,7 +50,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.data.schema.column import ROWS_WITHOUT, Column, Predicted
-from tacit.data.schema.plain import behind, built, check_names, toml_key, toml_line, without_defaults
+from tacit.data.schema.plain import as_day, behind, built, check_names, toml_key, toml_line, without_defaults
 from tacit.errors import DataError, RequestError, count, positive, reason, unknown_name
 from tacit.privacy.promises.terms import PERSONS
 
@@ -294,12 +293,7 @@ def _column_values(column: Column) -> dict[str, Any]:
     values = without_defaults(column, Column)
     del values["name"]
     values.pop("ends", None)
-    if column.type == "date" and column.range is not None:
-        first = datetime.date(1970, 1, 1)
-        values["range"] = [first + datetime.timedelta(days=day) for day in column.range]
-    for name in ("typical", "within"):
-        if column.type == "date" and name in values:
-            values[name] = [
-                datetime.date(1970, 1, 1) + datetime.timedelta(days=day) for day in getattr(column, name)
-            ]
+    for name in ("range", "typical", "within"):
+        if column.type == "date" and (ends := getattr(column, name)) is not None:
+            values[name] = [as_day(day) for day in ends]
     return values

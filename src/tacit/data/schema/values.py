@@ -7,6 +7,7 @@ is NaN. Errors name the column; they are for whoever holds the table, and never 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from tacit.data.encode import Vector
 from tacit.data.frames import check_columns
 from tacit.data.schema.column import Column, Predicted
-from tacit.data.schema.plain import as_text
+from tacit.data.schema.plain import as_day, as_text
 from tacit.data.schema.schema import Schema
 from tacit.errors import DataError
 
@@ -54,14 +55,14 @@ def target_values(frame: pd.DataFrame, target: Predicted, where: str) -> Vector:
     column = with_gaps(frame[target.column], target.gaps)
     if target.classed:
         codes = _codes(column, target.classes, name, "classes", strict=True)
-        _refuse_gaps(codes, name)
+        _refuse_gaps(codes, column, name)
         return codes.astype(np.int64)
     numbers = _numbers(column, name)
-    _refuse_gaps(numbers, name)
+    _refuse_gaps(numbers, column, name)
     low, high = target.range or (0.0, 0.0)
     if target.task == "count" and bool(((numbers < 0) | (numbers != np.round(numbers))).any()):
         raise DataError(f"{name} is a count, but some values are not whole numbers of at least 0")
-    _check_unit(numbers, *(target.within or (low, high)), name, target.unit)
+    _check_unit(numbers, target.within or (low, high), name, target)
     scaled: Vector = (np.clip(numbers, low, high) - target.centre) / target.half
     return scaled
 
@@ -71,18 +72,20 @@ def check_typical(frame: pd.DataFrame, schema: Schema, values: Vector, where: st
 
     The rows are those of one client; `values` are theirs, of `table_values`. Of few values, a median says little.
     """
-    said = [(f"column {c.name!r}", c.typical, c.unit, values[:, k]) for k, c in enumerate(schema.columns)]
+    said = [(f"column {c.name!r}", c, values[:, place]) for place, c in enumerate(schema.columns)]
+    target: list[tuple[str, Column | Predicted, Vector]] = []
     if schema.target.typical is not None:
         numbers = _numbers(with_gaps(frame[schema.target.column], schema.target.gaps), where)
-        said.append((f"target {schema.target.column!r}", schema.target.typical, schema.target.unit, numbers))
-    for name, typical, unit, column in said:
-        known = column[~np.isnan(column)] if typical is not None else column[:0]
-        if typical is None or len(known) < ENOUGH_FOR_A_MEDIAN:
+        target = [(f"target {schema.target.column!r}", schema.target, numbers)]
+    for name, part, column in [*said, *target]:
+        known = column[~np.isnan(column)] if part.typical is not None else column[:0]
+        if part.typical is None or len(known) < ENOUGH_FOR_A_MEDIAN:
             continue
-        if not typical[0] <= np.median(known) <= typical[1]:
+        middle = float(np.median(known))
+        if not part.typical[0] <= middle <= part.typical[1]:
             raise DataError(
-                f"{where}: {name}: half of the values lie above {np.median(known):g}, but {typical[0]:g} to "
-                f"{typical[1]:g}{f' {unit}' if unit else ''} is typical. Is it in another unit? Convert it"
+                f"{where}: {name}: half of the values lie above {_written([middle], part)}, but "
+                f"{_range(part.typical, part)} is typical. {_remedy(part)}"
             )
 
 
@@ -109,14 +112,14 @@ def _values(column: pd.Series[Any], said: Column, where: str, strict: bool) -> V
     else:
         values = _numbers(column, name)
     if strict and said.missing == "refuse" and bool(np.isnan(values).any()):
-        row = int(np.isnan(values).argmax())
+        row = column.index[int(np.isnan(values).argmax())]
         raise DataError(
             f'{name} has a gap, first in row {row}: fill it, or set missing = "indicate" for this column'
         )
     # A learned range says nothing about units, and whoever chose it must not be told how many values lie outside:
     # only its public limits are compared.
     if strict and (public := said.within or said.range) is not None:
-        _check_unit(values, *public, name, said.unit)
+        _check_unit(values, public, name, said)
     return values
 
 
@@ -126,8 +129,8 @@ def _numbers(column: pd.Series[Any], name: str) -> Vector:
     if wrong.any():
         row = int(wrong.argmax())
         raise DataError(
-            f"{name} must hold numbers, but row {row} holds {column.iloc[row]!r}: correct it, or add it to gaps "
-            "if it means that nothing is known"
+            f"{name} must hold numbers, but row {column.index[row]} holds {column.iloc[row]!r}: correct it, or "
+            "add it to gaps if it means that nothing is known"
         )
     values: Vector = numbers.to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
     # The result of a division by zero says as little as a gap.
@@ -191,8 +194,8 @@ def _days(column: pd.Series[Any], said: Column, name: str, strict: bool) -> Vect
     if strict and wrong.any():
         row = int(wrong.to_numpy().argmax())
         raise DataError(
-            f"{name} must hold dates ({said.format or 'ISO 8601, such as 2024-05-31'}), but row {row} holds "
-            f'{column.iloc[row]!r}; set its format, such as "%d/%m/%Y"'
+            f"{name} must hold dates ({said.format or 'ISO 8601, such as 2024-05-31'}), but row "
+            f'{column.index[row]} holds {column.iloc[row]!r}; set its format, such as "%d/%m/%Y"'
         )
     days: Vector = dates.to_numpy(dtype="datetime64[ns]").astype(np.int64) / _DAY
     days[dates.isna().to_numpy()] = np.nan
@@ -211,18 +214,37 @@ def as_dates(column: pd.Series[Any], format: str = "") -> pd.Series[Any]:
     return dates.dt.tz_localize(None)
 
 
-def _refuse_gaps(values: Vector, name: str) -> None:
+def _refuse_gaps(values: Vector, column: pd.Series[Any], name: str) -> None:
     if np.isnan(values).any():
+        row = column.index[int(np.isnan(values).argmax())]
         raise DataError(
-            f"{name} has a gap, first in row {int(np.isnan(values).argmax())}: remove such rows, or set "
-            'missing = "leave-out" in [target]'
+            f'{name} has a gap, first in row {row}: remove such rows, or set missing = "leave-out" in [target]'
         )
 
 
-def _check_unit(values: Vector, low: float, high: float, name: str, unit: str) -> None:
+def _check_unit(values: Vector, public: Sequence[float], name: str, part: Column | Predicted) -> None:
     known = values[~np.isnan(values)]
-    if len(known) and np.mean((known < low) | (known > high)) > MOST_OUTSIDE:
+    if len(known) and np.mean((known < public[0]) | (known > public[1])) > MOST_OUTSIDE:
         raise DataError(
-            f"{name}: most values lie outside its public range, {low:g} to {high:g}{f' {unit}' if unit else ''}. "
-            "Is it in another unit? Convert it, or agree on another range"
+            f"{name}: most values lie outside its public range, {_range(public, part)}. {_remedy(part)}, or "
+            "agree on another range"
         )
+
+
+def _range(ends: Sequence[float], part: Column | Predicted) -> str:
+    return _written(ends, part) + (f" {part.unit}" if part.unit else "")
+
+
+def _written(numbers: Sequence[float], part: Column | Predicted) -> str:
+    """Numbers of a column as its holder writes them: dates as such."""
+    return " to ".join(str(as_day(one)) if _is_date(part) else f"{one:g}" for one in numbers)
+
+
+def _remedy(part: Column | Predicted) -> str:
+    if _is_date(part):
+        return "Are day, month and year in another order? Set format"
+    return "Is it in another unit? Convert it"
+
+
+def _is_date(part: Column | Predicted) -> bool:
+    return isinstance(part, Column) and part.type == "date"

@@ -142,9 +142,9 @@ class Guarantee:
 
         >>> from tacit.privacy.events import gaussian
         >>> print(Guarantee((gaussian(10.0),), delta=1e-5).sentence())
-        Nobody, not even the server and all other parties together, can tell from what was sent what any one
-        record contained, up to epsilon = 0.726 at delta = 1e-05. This is a strong promise. Formally: against
-        the server and all other parties, ...
+        Nobody, not even the server and all other parties together, can learn more from what was sent about what
+        any one record contained than epsilon = 0.726 at delta = 1e-05 allows. This is a strong promise.
+        Formally: against the server and all other parties, ...
         """
         if math.isinf(self.epsilon):
             return self.formal()

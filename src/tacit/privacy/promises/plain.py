@@ -50,14 +50,14 @@ def plain_promise(
     """A promise as a sentence for everyone.
 
     >>> print(plain_promise(2.0, 1e-5, "record", "server"))
-    Nobody, not even the server and all other parties together, can tell from what was sent what any one record
-    contained, up to epsilon = 2 at delta = 1e-05. This is a moderate promise.
+    Nobody, not even the server and all other parties together, can learn more from what was sent about what any
+    one record contained than epsilon = 2 at delta = 1e-05 allows. This is a moderate promise.
     """
     if epsilon is None or delta is None or math.isinf(epsilon):
         return "Nothing is promised to anybody."
     who, hidden = _AGAINST[adversary], (_CONTENT if adjacency == Adjacency.REPLACE_ONE else _USE)[unit]
-    can = "cannot tell" if who.startswith("The ") else "can tell"
+    can = "cannot" if who.startswith("The ") else "can"
     return (
-        f"{who} {can} from what was sent {hidden}, up to epsilon = {up_to(epsilon)} at delta = "
-        f"{up_to(delta, MOST_DIGITS)}. This is a {strength(epsilon)[1]} promise."
+        f"{who} {can} learn more from what was sent about {hidden} than epsilon = {up_to(epsilon)} at delta = "
+        f"{up_to(delta, MOST_DIGITS)} allows. This is a {strength(epsilon)[1]} promise."
     )
