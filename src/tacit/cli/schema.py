@@ -75,10 +75,12 @@ def check(
     from tacit.data.schema import Schema
     from tacit.data.schema.records import TableSource, federate
 
-    said = Schema.read(schema)
-    source = TableSource(read_table(table), str(table), None if said.client else "one client")
+    described = Schema.read(schema)
+    source = TableSource(read_table(table), str(table), None if described.client else "one client")
     # Ranges that are to be learned are checked against where they surely lie.
-    found = federate([source], said.wide if said.open else said)
-    typer.echo(f"{table} fits {schema} (digest {said.digest}). {found.describe()}")
-    if said.looked_at:
-        typer.echo(f"Still to confirm before a run, then delete the line looked_at: {said.unconfirmed_words}.")
+    found = federate([source], described.wide if described.open else described)
+    typer.echo(f"{table} fits {schema} (digest {described.digest}). {found.describe()}")
+    if described.looked_at:
+        typer.echo(
+            f"Still to confirm before a run, then delete the line looked_at: {described.unconfirmed_words}."
+        )
