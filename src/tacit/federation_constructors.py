@@ -125,9 +125,9 @@ class FederationConstructors:
         from tacit.data.schema.records import TableSource, federate, schema_for
 
         source = TableSource(frame, "the table")
-        said = schema_for(source, schema, target=target, client=client, public_schema=public_schema)
+        described = schema_for(source, schema, target=target, client=client, public_schema=public_schema)
         return federate(
-            [source], said, test=None if test is None else TableSource(test, "the test table"), name=name
+            [source], described, test=None if test is None else TableSource(test, "the test table"), name=name
         )
 
     @classmethod

@@ -200,7 +200,7 @@ def test_missing_columns_and_empty_tables() -> None:
         of(TABLE.head(0))
     with pytest.raises(DataError, match="holds no records, so there is nothing to draft"):
         draft_schema(TABLE.head(0))
-    with pytest.raises(RequestError, match="nobody says who holds the records"):
+    with pytest.raises(RequestError, match="it is not known who holds the records"):
         of(TABLE, replace(HEART, client=None))
 
 

@@ -50,7 +50,7 @@ def test_processes_that_compute_together_give_the_same_bits_as_one(tmp_path: Pat
         "lattice: processes compute together only what all of them can draw",
         "past points: with this model, soteriafl-svrg remembers past points that several clients share",
         "groups: 2 processes cannot share 1 group(s) of clients",
-        "process 1: data, recipe, code and libraries must be the same for all processes, and differ in process 1",
+        "process 1: data, recipe, code and libraries must be the same in all processes, but differ in process 1",
     ):
         assert told in said
 

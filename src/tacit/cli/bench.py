@@ -52,8 +52,8 @@ def _show(report: BenchReport) -> None:
         table.add_row(timing.name, *_numbers(timing))
     console.print(table)
     for name, fact in report.facts.items():
-        told = "; ".join(f"{key} {value}" for key, value in fact.items()) if isinstance(fact, dict) else fact
-        console.print(f"{name}: {told}")
+        text = "; ".join(f"{key} {value}" for key, value in fact.items()) if isinstance(fact, dict) else fact
+        console.print(f"{name}: {text}")
     for note in report.notes:
         console.print(f"[dim]{note}[/]")
     machine = report.machine

@@ -273,8 +273,10 @@ def check_taken(keys: Iterable[str], algorithms: Iterable[str]) -> None:
     for key in keys:
         table, dot, name = key.partition(".")
         if dot and table == "algorithm" and not any(name.replace("-", "_") in own for own in taken.values()):
-            said = "; ".join(f"{algorithm} takes {', '.join(sorted(own))}" for algorithm, own in taken.items())
-            raise RequestError(f"none of the chosen algorithms takes {name}: {said}")
+            taken_by = "; ".join(
+                f"{algorithm} takes {', '.join(sorted(own))}" for algorithm, own in taken.items()
+            )
+            raise RequestError(f"none of the chosen algorithms takes {name}: {taken_by}")
 
 
 def batch_of(text: str) -> float:

@@ -75,17 +75,19 @@ def check(
     from tacit.data.schema import Schema
     from tacit.data.schema.records import TableSource, federate
 
-    said = Schema.read(schema)
+    described = Schema.read(schema)
     frame = read_table(table)
-    source = TableSource(frame, str(table), None if said.client else "one client")
+    source = TableSource(frame, str(table), None if described.client else "one client")
     # Ranges that are to be learned are checked against where they surely lie.
-    found = federate([source], said.wide if said.open else said)
-    typer.echo(f"{table} fits {schema} (digest {said.digest}). {found.describe()}")
-    copies = int(frame.duplicated().sum()) if said.person is None else 0
+    found = federate([source], described.wide if described.open else described)
+    typer.echo(f"{table} fits {schema} (digest {described.digest}). {found.describe()}")
+    copies = int(frame.duplicated().sum()) if described.person is None else 0
     if copies:
         typer.echo(
             f"{copies:,} rows repeat an earlier row in every column. The promise is to one row: remove "
             "copies, and if one person may have several rows, name the person in [person]."
         )
-    if said.looked_at:
-        typer.echo(f"Still to confirm before a run, then delete the line looked_at: {said.unconfirmed_words}.")
+    if described.looked_at:
+        typer.echo(
+            f"Still to confirm before a run, then delete the line looked_at: {described.unconfirmed_words}."
+        )

@@ -25,7 +25,7 @@ def _table_row(outcome: Outcome, common: int | None) -> dict[str, Any]:
     first: dict[str, Any] = outcome.summaries[0] if outcome.summaries else {}
     same_bits = [] if common is None else [at_bits(history, common) for history in outcome.histories]
     rows = [row for row in same_bits if row is not None]
-    told = {
+    values = {
         "algorithm": outcome.algorithm,
         "tuned": outcome.tuned,
         "seeds": len(outcome.summaries),
@@ -47,7 +47,7 @@ def _table_row(outcome: Outcome, common: int | None) -> dict[str, Any]:
         },
     }
     bare = first.get("not_covered", [])
-    return {**told, "not_covered": [name for name in told if name.removesuffix("_at_equal_bits") in bare]}
+    return {**values, "not_covered": [name for name in values if name.removesuffix("_at_equal_bits") in bare]}
 
 
 def _mean_or_none(values: list[Any]) -> float | None:

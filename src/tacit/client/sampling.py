@@ -316,7 +316,7 @@ class OnePass(_WholeBatches):
         if rounds > most:
             raise RequestError(
                 f"the rounds need {rounds} batches but sampling 'one-pass' has only {most} disjoint batches of "
-                f"{self.batch} for the smallest client ({int(sizes.min())} records); use a smaller batch"
+                f"{self.batch:g} for the smallest client ({int(sizes.min())} records); use a smaller batch"
             )
 
     def event(self, size: int, noise_multiplier: float, rounds: int, reach: Reach = ONE) -> dp_event.DpEvent:

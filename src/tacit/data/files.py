@@ -73,7 +73,7 @@ def from_files(
     kind = _kind([*sources, *([] if held_out is None else [held_out])])
     if kind == "table":
         if task is not None or classes is not None:
-            raise RequestError("task and classes of a table are said by its schema: [target] task and classes")
+            raise RequestError("a table's task and classes are set by its schema, in [target]")
         return _from_tables(
             sources,
             schema,

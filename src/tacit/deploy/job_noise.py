@@ -30,7 +30,7 @@ class JobNoise:
         targets = [self.job.target(site) for site in self.job.sites]
         if len(set(targets)) > 1 and self.job.shuffled:
             # If another silo adds less noise than a silo assumes, it hides that silo less than is accounted for.
-            raise RequestError("a promise about a crowd is one promise: give one epsilon and delta for all sites")
+            raise RequestError("this promise is about all sites together: give one epsilon and delta for all")
         if len(set(targets)) > 1 and self.job.summed and self.job.report is not None:
             raise RequestError(
                 "with trust = 'sum' all sites add the noise of the one that needs the most, which depends on the "

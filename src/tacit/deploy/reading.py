@@ -149,7 +149,7 @@ class Mixed(Unprepared):
             return total, len(self.job.cohort(request.round))
         except MessageError as error:
             raise QuorumError(
-                f"round {request.round}: {error}; a silo broke the rules, and nobody can tell which"
+                f"round {request.round}: {error}; a silo broke the rules, and it cannot be known which one"
             ) from error
 
     def _mixed(self, asked: Request) -> bytes:

@@ -88,7 +88,7 @@ def _check_server(body: Mapping[str, Any], basis: Basis, signed: Mapping[str, Ch
     compare(body, run_body(job, algorithm, insecure, run, body["silos"], stated), whole=True)
     for site, used in stated["messages_used"].items():
         if site not in body["silos"]:
-            raise CertificateError(f"it claims to use messages of {site!a:.60}, which is no silo of the run")
+            raise CertificateError(f"it claims to use messages of {site!a:.60}, which is not a silo of the run")
         if site in signed and used > len(signed[site].stated.spent.points):
             raise CertificateError(f"it claims to use {used} messages of {site}, which did not send that many")
     last = max((round for silo in signed.values() for round in silo.stated.spent.points), default=-1)
@@ -101,7 +101,7 @@ def _check_server(body: Mapping[str, Any], basis: Basis, signed: Mapping[str, Ch
 def _problem(what: str, silos: Mapping[str, Any]) -> str:
     site, _, code = what.partition(" ")
     if site not in silos:
-        raise ValueError(f"a problem with {site!a:.60}, which is no silo of the run")
+        raise ValueError(f"a problem with {site!a:.60}, which is not a silo of the run")
     return f"{site} {Code(code)}"
 
 

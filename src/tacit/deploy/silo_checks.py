@@ -97,7 +97,7 @@ def read_basis(body: Mapping[str, Any], beside: bytes | None, trusted: Trusted) 
         return Basis(job, None, "the one key that you gave")
     missing = "its job names no keys" if job is not None else f"there is no {JOB_FILE} beside it"
     raise CertificateError(
-        f"nobody can tell whose keys signed it: {missing}. Give your own copy of the job with --job, for the "
+        f"it is not known whose keys signed it: {missing}. Give your own copy of the job with --job, for the "
         "certificate of a silo its key with --key, or --unknown-keys to check only that the numbers add up"
     )
 
@@ -107,7 +107,7 @@ def _known(identities: Identities, body: Mapping[str, Any]) -> str:
     if body.get("kind") == "run":
         return identities.server
     if not isinstance(site, str) or site not in identities.silos:
-        raise CertificateError(f"it is from {site!a:.60}, which is no silo of the job")
+        raise CertificateError(f"it is from {site!a:.60}, which is not a silo of the job")
     return identities.silos[site]
 
 
@@ -151,7 +151,7 @@ def check_silo(body: Mapping[str, Any], basis: Basis, ledger: bytes | None = Non
     """Check a silo's certificate whose signature is valid, and compare it with its exported ledger if given."""
     stated, job = read_stated(body, basis.job), basis.job
     if job is not None and stated.site not in job.sites:
-        raise CertificateError(f"it is from {stated.site!r}, which is no silo of the job")
+        raise CertificateError(f"it is from {stated.site!r}, which is not a silo of the job")
     try:
         rebuilt = _without_job(body, stated) if job is None else stated.body(job)
     except _WRONG as error:
@@ -162,7 +162,7 @@ def check_silo(body: Mapping[str, Any], basis: Basis, ledger: bytes | None = Non
         raise CertificateError("its epsilon is larger than that of the silo's policy")
     for site, told in heads_of(stated).items():
         if site == stated.site or (basis.keys is not None and site not in basis.keys):
-            raise CertificateError(f"it has ledger heads of {site!a:.60}, which is no other silo of the job")
+            raise CertificateError(f"it has ledger heads of {site!a:.60}, which is not another silo of the job")
         if basis.keys is not None and not all(
             head.is_of(site, basis.keys[site]) for heads in told.values() for head in heads
         ):

@@ -105,7 +105,7 @@ def _learned(body: Mapping[str, Any], job: Job | None) -> dict[str, Any] | None:
     said = table(body["learned"])
     ranges = {word(name): [_finite(end) for end in _list(pair)] for name, pair in table(said["ranges"]).items()}
     if not all(len(pair) == 2 for pair in ranges.values()):
-        raise ValueError("a range of it has not two ends")
+        raise ValueError("one of its ranges does not have two ends")
     if job is not None:
         limits = {} if job.ranges is None else {one.name: one for one in job.ranges.limits}
         inside = all(
@@ -174,7 +174,7 @@ def _witnessed(told: object) -> dict[str, Any]:
             continue
         one, other = (Head.from_values(head) for head in _list(value))
         if not contradict(one, other):
-            raise ValueError("two witnessed heads are called a contradiction, and are none")
+            raise ValueError("two witnessed heads are said to contradict each other, but do not")
     return values
 
 

@@ -81,8 +81,8 @@ class RunAccount:
     @property
     def records(self) -> list[int] | None:
         """The number of records of every client that are in a release, if the ledger contains it."""
-        told = [one.released_records for one in self.spent if one.released_records is not None]
-        return told if len(told) == len(self.spent) else None
+        numbers = [one.released_records for one in self.spent if one.released_records is not None]
+        return numbers if len(numbers) == len(self.spent) else None
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data for JSON."""
@@ -247,8 +247,8 @@ class _ReadLedger:
                 taken=taken,
             )
         except (KeyError, TypeError, ValueError) as error:
-            said = f"no {error}" if isinstance(error, KeyError) else str(error)
-            raise DataError(f"{path} is not a ledger of tacit: {said}") from error
+            reason = f"no {error}" if isinstance(error, KeyError) else str(error)
+            raise DataError(f"{path} is not a ledger of tacit: {reason}") from error
 
     @property
     def exposed_to(self) -> list[Adversary]:
@@ -302,15 +302,15 @@ def _differences(book: _ReadLedger, summary: dict[str, Any]) -> list[str]:
         "unit": str(book.unit),
         "adversary": str(book.adversary),
     }
-    told = [
+    differences = [
         f"{name}: the ledger says {value!r}, but the summary says {summary.get(name)!r}"
         for name, value in ledger.items()
         if summary.get(name) != value
     ]
     promised, claimed = book.promised(), summary.get("epsilon")
     if not isinstance(claimed, int | float) or not math.isclose(promised, claimed, rel_tol=_TOLERANCE):
-        told.append(f"epsilon: recomputed from the ledger {promised!r}, in the summary {claimed!r}")
-    return told
+        differences.append(f"epsilon: recomputed from the ledger {promised!r}, in the summary {claimed!r}")
+    return differences
 
 
 def _worst_group(calibration: Calibration, guarantee: Guarantee, times: int) -> tuple[Group, float]:

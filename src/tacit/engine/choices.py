@@ -92,16 +92,16 @@ def _equal_batches(recipe: Recipe, sampling: str | None, federation: Federation)
 def question(recipe: Recipe, model: Model, federation: Federation, privacy: Privacy) -> Asked:
     """The recipe in the form that a theory takes."""
     usual = usual_settings(algorithm_entry(recipe.algorithm).make)
-    said = {**usual, **recipe.algorithm_settings}
+    settings = {**usual, **recipe.algorithm_settings}
     smallest = int(federation.sizes.min())
-    bound = build_bound(said.get("bound", "clip-norm"), said.get("clip_norm", 1.0))
+    bound = build_bound(settings.get("bound", "clip-norm"), settings.get("clip_norm", 1.0))
     who = participation_of(recipe, federation.clients)
     trust = secure_sum_of(recipe, federation.clients)
     shares = 1 if trust is None else trust.honest
-    compressor = parse_compressor(said.get("compressor", "identity"))
+    compressor = parse_compressor(settings.get("compressor", "identity"))
 
     def sampling(batch: float | None) -> Sampling:
-        return build_sampling(said.get("sampling", "full"), batch)
+        return build_sampling(settings.get("sampling", "full"), batch)
 
     def noise_std(rounds: int, batch: float | None) -> float:
         if privacy == "none":
@@ -123,7 +123,7 @@ def question(recipe: Recipe, model: Model, federation: Federation, privacy: Priv
         delta=_strictest("delta", recipe.delta, federation),
         gradient_bound=bound.norm(model.dim),
         omega=compressor.omega(model.dim) if compressor.unbiased else 0.0,
-        diameter=parse_projection(said.get("projection", "none")).diameter,
+        diameter=parse_projection(settings.get("projection", "none")).diameter,
         feature_norm=feature_norm(recipe),
         target_bound=federation.schema.target.most
         if recipe.target_bound is None and federation.schema is not None

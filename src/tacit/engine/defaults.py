@@ -113,8 +113,8 @@ def good_weights(recipe: Recipe, federation: Federation) -> Weights:
     """
     entry = algorithm_entry(recipe.algorithm)
     alike = entry.client_coins or entry.shuffled or federation.sizes.max() <= 1.1 * federation.sizes.min()
-    said = recipe.weights is not None or federation.weights is not None or recipe.settings_from != "defaults"
-    return recipe.weights if said or alike else "records"
+    settled = recipe.weights is not None or federation.weights is not None or recipe.settings_from != "defaults"
+    return recipe.weights if settled or alike else "records"
 
 
 def good_clip_norm(asked: Asked, batch: float | None, privacy: Privacy, rounds: int) -> float:

@@ -192,16 +192,16 @@ def _by_column(asked: dict[str, Any], schema: Schema | None) -> Groups:
     """Groups by a column of the schema, in its own words and units."""
     if schema is None or "group_feature" in asked:
         raise RequestError("evaluation.group names a column of a schema: without one, set group_feature instead")
-    said, found = asked["group"], {term.name: (n, term) for n, term in enumerate(terms(schema))}
-    if said in found and found[said][1].kind in ("is", "missing"):
-        return Groups(found[said][0], (0.5,), (f"not {said}", said))
-    column = next((column for column in schema.columns if column.name == said), None)
+    name, found = asked["group"], {term.name: (n, term) for n, term in enumerate(terms(schema))}
+    if name in found and found[name][1].kind in ("is", "missing"):
+        return Groups(found[name][0], (0.5,), (f"not {name}", name))
+    column = next((column for column in schema.columns if column.name == name), None)
     two = column is not None and len(column.categories) == 2 and not column.other
     if column is None or (column.type == "category" and not two):
-        raise unknown_name("evaluation.group", str(said), [*(c.name for c in schema.columns), *found])
+        raise unknown_name("evaluation.group", str(name), [*(c.name for c in schema.columns), *found])
     if column.open:
         raise RequestError(
-            f"evaluation.group = {said!r} has an open range, and silos must know where its groups lie: give it"
+            f"evaluation.group = {name!r} has an open range, and silos must know where its groups lie: give it"
         )
     position = next(n for n, term in found.values() if schema.columns[term.place] is column)
     if column.type == "category":
@@ -216,7 +216,7 @@ def _by_column(asked: dict[str, Any], schema: Schema | None) -> Groups:
     edges = _numbers("group_edges", asked.get("group_edges", ()))
     if not edges:
         raise RequestError(
-            f"evaluation.group = {said!r} is a number: set evaluation.group_edges, in its own unit"
+            f"evaluation.group = {name!r} is a number: set evaluation.group_edges, in its own unit"
         )
     shown = [f"{edge:g}" for edge in edges]
     between = [f"{a} to {b}" for a, b in itertools.pairwise(shown)]

@@ -65,8 +65,8 @@ def model_and_records(
     if split is None:
         return model, federation
     front, rest = split
-    said = (frozen_weights(frozen_tensors(front)),)
-    fixed = FeatureMap(FRONT, federation.feature_shape, RecordByRecord(front), None, said, device)
+    assumed = (frozen_weights(frozen_tensors(front)),)
+    fixed = FeatureMap(FRONT, federation.feature_shape, RecordByRecord(front), None, assumed, device)
     _check_fixed(fixed, federation)
     return rest, federation.mapped(fixed)
 

@@ -33,12 +33,12 @@ def result_digest(recipe: Recipe) -> str:
 
     It does not cover what a user's model imports, nor named data sets, which do not change.
     """
-    said = hashlib.sha256(f"{engine_digest()}|{libraries()}|{recipe.to_toml()}".encode())
+    digest = hashlib.sha256(f"{engine_digest()}|{libraries()}|{recipe.to_toml()}".encode())
     for path in _files_of_the_user(recipe):
         if path.is_file():
             state = path.stat()
-            said.update(_content(path, state.st_size, state.st_mtime_ns))
-    return said.hexdigest()
+            digest.update(_content(path, state.st_size, state.st_mtime_ns))
+    return digest.hexdigest()
 
 
 def own_stream(recipe: Recipe) -> Recipe:
@@ -64,11 +64,11 @@ def engine_digest() -> str:
 
 def code_digest(paths: Iterable[Path], root: Path = ROOT) -> str:
     """A digest of these source files. It does not depend on where the code is stored."""
-    said = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in sorted(paths):
         name = path.relative_to(root) if path.is_relative_to(root) else path.name
-        said.update(f"{name} {path.stat().st_size}\n".encode() + path.read_bytes())
-    return said.hexdigest()
+        digest.update(f"{name} {path.stat().st_size}\n".encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 def _files_of_the_user(recipe: Recipe) -> list[Path]:

@@ -73,9 +73,10 @@ class LoadedRun:
         """What was promised, to whom, against whom: from the summary, or from the certificate of a deployment."""
         for name in ("summary.json", "certificate.json"):
             if (self.directory / name).is_file():
-                said = json.loads((self.directory / name).read_text())
-                silos = {site: silo["promise"] for site, silo in said.get("silos", {}).items() if silo}
-                return {key: said[key] for key in _PROMISED if key in said} | ({"silos": silos} if silos else {})
+                content = json.loads((self.directory / name).read_text())
+                silos = {site: silo["promise"] for site, silo in content.get("silos", {}).items() if silo}
+                promised = {key: content[key] for key in _PROMISED if key in content}
+                return promised | ({"silos": silos} if silos else {})
         raise DataError(
             f"{self.directory} has neither summary.json nor certificate.json: the run is not finished"
         )

@@ -68,24 +68,24 @@ def outlook(plan: Plan) -> Outlook | None:
     assumed = _assumed(plan) + ("" if step is None else f" {step.what} {step.change}")
     if ratio >= CLEAR:
         reached = f"{_two_digits(ratio)} times the noise"
-        said = f"Over {plan.rounds} rounds the signal can reach about {reached}: enough to learn from"
+        sentence = f"Over {plan.rounds} rounds the signal can reach about {reached}: enough to learn from"
         if ratio >= SHARP:
-            return Outlook(ratio, "clear", f"{said}.{assumed}", summed)
-        said += f". Rare classes and small effects may be lost below about {SHARP:g} times.{advice}"
-        return Outlook(ratio, "fair", said + assumed, summed)
+            return Outlook(ratio, "clear", f"{sentence}.{assumed}", summed)
+        sentence += f". Rare classes and small effects may be lost below about {SHARP:g} times.{advice}"
+        return Outlook(ratio, "fair", sentence + assumed, summed)
     needs = _needs(plan, CLEAR / ratio)
     if ratio >= 1:
-        said = (
+        sentence = (
             f"Noise will cost accuracy: over {plan.rounds} rounds the signal reaches at most {ratio:.2g} times "
             f"the noise. {CLEAR:g} times would take {needs}, or a model with fewer parameters.{advice}"
         )
-        return Outlook(ratio, "noisy", said + assumed, summed)
-    said = (
+        return Outlook(ratio, "noisy", sentence + assumed, summed)
+    sentence = (
         f"Little can be learned: even over {plan.rounds} rounds the noise is {1 / ratio:.2g} times as long as "
         f"the signal can be. A clear signal would take {needs}, or a model with fewer parameters."
     )
     advice = "" if summed is None else f" With --trust sum the signal would be {summed:.2g} times the noise."
-    return Outlook(ratio, "hidden", said + advice, summed)
+    return Outlook(ratio, "hidden", sentence + advice, summed)
 
 
 def _known(plan: Plan) -> Prospect:
@@ -97,19 +97,19 @@ def _known(plan: Plan) -> Prospect:
 
 def _assumed(plan: Plan) -> str:
     """What the steps take for granted because nothing public says it, and how to say it."""
-    said = ""
+    advice = ""
     if _guesses_scale(plan):
-        said += (
+        advice += (
             " This assumes features of about size 1 each; if yours differ, give their usual size "
             "(--set data.features=sizes:SIZE) or describe the table by a schema."
         )
     if _guesses_targets(plan):
-        said += (
+        advice += (
             f" The size of the targets is not known: first steps assume about {assumed_target(plan):.2g}. For a "
             "better model, set target_bound to a public bound on the absolute target. If targets lie far from "
             "0 and differ little, subtract a public centre first."
         )
-    return said
+    return advice
 
 
 def _guesses_targets(plan: Plan) -> bool:

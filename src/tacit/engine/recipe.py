@@ -132,8 +132,8 @@ class Recipe:
             raise RequestError("quorum and colluding are settings of trust = 'sum'")
         if self.settings_from not in ("defaults", "theory"):
             raise unknown_name("settings_from", self.settings_from, ["defaults", "theory"])
-        said = {name: value for name, value in self.algorithm_settings.items() if value is not None}
-        object.__setattr__(self, "algorithm_settings", said)
+        given = {name: value for name, value in self.algorithm_settings.items() if value is not None}
+        object.__setattr__(self, "algorithm_settings", given)
 
     @property
     def memory_limit_bytes(self) -> int:
@@ -215,14 +215,25 @@ def _former_names() -> dict[str, tuple[str, str]]:
     return names | {"step_schedule": names["schedule"]}
 
 
+def _home(setting: str) -> str | None:
+    """How a setting of some algorithm, model or data set is written; None if none of them has it."""
+    from tacit.engine.records import DATA_SETTINGS
+    from tacit.models.registry import MODELS
+
+    if setting in _former_names():
+        return ".".join(_former_names()[setting])
+    models = any(setting in entry.settings for entry in MODELS.values())
+    return f"model.{setting}" if models else f"data.{setting}" if setting in DATA_SETTINGS else None
+
+
 def _check_names(names: Iterable[str], where: str = "") -> None:
-    """Refuses unknown settings; for former names, says where the setting is written now."""
+    """Refuses unknown settings; for those of an algorithm, model or data set, says where they are written."""
     known = [f.name for f in fields(Recipe) if not f.name.endswith("_settings")]
     strangers = [name for name in names if name not in (*known, *TABLES)]
-    moved = {name: ".".join(home) for name, home in _former_names().items() if name in strangers}
-    if moved:
-        told = ", ".join(f"for {name} write {now}" for name, now in moved.items())
-        raise RequestError(f"algorithm, model and data have settings of their own{where}: {told}")
+    homes = {name: home for name in strangers if (home := _home(name))}
+    if homes:
+        instead = ", ".join(f"for {name} write {home}" for name, home in homes.items())
+        raise RequestError(f"algorithm, model and data have settings of their own{where}: {instead}")
     if strangers:
         raise unknown_name(f"setting{where}", strangers[0], [*known, *(f"{table}.NAME" for table in TABLES)])
 

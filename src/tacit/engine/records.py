@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +34,20 @@ def weighted(recipe: Recipe, federation: Federation) -> Federation:
     return federation.weighted(for_each_client("weights", recipe.weights, federation))
 
 
+def _settings(make: Callable[..., Federation]) -> list[str]:
+    """The settings of data that this function makes."""
+    taken = (*inspect.signature(make).parameters, "features")
+    return [name for name in dict.fromkeys(taken) if name not in NOT_SETTINGS]
+
+
+DATA_SETTINGS = frozenset([*_settings(load), *_settings(from_files)])
+"""Settings of named data sets and of the user's own files."""
+
+
 def unweighted(recipe: Recipe, data_dir: Path | None) -> Federation:
     """The records without weights. They follow from the data's own settings, or else from the seed."""
     makers = {"quadratic": quadratic_federation}
-    taken = inspect.signature(from_files if names_files(recipe) else makers.get(recipe.data, load)).parameters
-    known = [key for key in dict.fromkeys((*taken, "features")) if key not in NOT_SETTINGS]
+    known = _settings(from_files if names_files(recipe) else makers.get(recipe.data, load))
     for name in recipe.data_settings:
         if name not in known:
             raise unknown_name("setting of data", f"data.{name}", [f"data.{key}" for key in known])

@@ -42,10 +42,10 @@ def with_sizes(
             from the operating system: whoever prepares them again would make another release.
         look: if False, for planning: charged is what would be released, and no record is looked at.
     """
-    said = recipe.data_settings.get("features")
-    if said is None and _learns(recipe, federation, once):
+    features = recipe.data_settings.get("features")
+    if features is None and _learns(recipe, federation, once):
         recipe = _saying(recipe, LEARN)
-    elif said != LEARN:
+    elif features != LEARN:
         return recipe, federation
     if federation.schema is not None:
         raise RequestError(
@@ -62,7 +62,7 @@ def with_sizes(
     if secret and not once and privacy != "none":
         raise RequestError(
             f'data.features = "{LEARN}" is only for simulations: with noise = {recipe.noise!r}, every plan would '
-            'make another release. Estimators learn sizes once. Else give them: data.features = "sizes:SIZE"'
+            'make another release. Estimators learn sizes once. Otherwise give them: data.features = "sizes:SIZE"'
         )
     if privacy == "none":
         return recipe, federation

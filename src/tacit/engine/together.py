@@ -76,7 +76,7 @@ class Together:
         differs = self.stacked(torch.tensor([[int(first != mine)]]), [1] * self.size)
         others = ", ".join(str(rank) for rank, (one,) in enumerate(differs.tolist()) if one)
         if others:
-            raise RequestError(f"{what} must be the same for all processes, and differ in process {others}")
+            raise RequestError(f"{what} must be the same in all processes, but differ in process {others}")
 
     def stacked(self, rows: Tensor, counts: Sequence[int]) -> Tensor:
         """The rows of all processes, one process after the other; `counts` says how many each of them has."""

@@ -39,8 +39,8 @@ class Cell:
         """A name that is equal for equal work, settings, versions of tacit and libraries, and imported code."""
         code = imports_digest(Path(inspect.getfile(self.work)))
         name = f"{self.work.__module__}.{self.work.__qualname__}"
-        said = json.dumps([name, dict(self.settings), __version__, libraries(), code], sort_keys=True)
-        return hashlib.sha256(said.encode()).hexdigest()[:20]
+        key = json.dumps([name, dict(self.settings), __version__, libraries(), code], sort_keys=True)
+        return hashlib.sha256(key.encode()).hexdigest()[:20]
 
 
 @dataclass(frozen=True)

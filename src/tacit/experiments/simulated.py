@@ -157,7 +157,7 @@ def as_published(
     takes part, whatever label the paper gave the noise.
     """
     times = releases(algorithm, attendance(algorithm, federation.clients, rounds, Randomness(seed)))
-    worth: dict[int, Target] = {}
+    targets: dict[int, Target] = {}
     for size in dict.fromkeys(federation.sizes.tolist()):
         event = algorithm.trust.event(algorithm.work, federation.clients, size, noise_multiplier(size), times)
         epsilon = accounting.epsilon(event, delta(size))
@@ -166,8 +166,8 @@ def as_published(
                 f"noise_multiplier = {noise_multiplier(size):.3g} gives clients of {size} records no finite "
                 f"epsilon at delta = {delta(size):.3g}: there is nothing to ask for"
             )
-        worth[size] = Target(epsilon, delta(size))
-    return tuple(worth[size] for size in federation.sizes.tolist())
+        targets[size] = Target(epsilon, delta(size))
+    return tuple(targets[size] for size in federation.sizes.tolist())
 
 
 def promised(epsilon: float, federation: Federation, delta: BySize) -> tuple[Target, ...]:

@@ -136,8 +136,8 @@ class ModuleModel:
         state = self._state(point)
         # Activations of too many records at once do not fit into the processor's cache: twice the time.
         parts = features.split(EVALUATED_AT_A_TIME) if self._capture.chain else (features,)
-        said = [self._called(state, part) for part in parts]
-        return said[0] if len(said) == 1 else torch.cat(said)
+        outputs = [self._called(state, part) for part in parts]
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
     def losses(self, point: Tensor, batch: Batch) -> Tensor:
         """The loss of each record, at each client's own point if there is one per client."""
@@ -187,8 +187,8 @@ class ModuleModel:
 
     def _called(self, state: dict[str, Tensor], features: Tensor) -> Tensor:
         """The module's outputs on a copy of the features, because in-place code must not change the records."""
-        said: Tensor = functional_call(self.module, {**self._frozen(features), **state}, (features.clone(),))
-        return said
+        outputs: Tensor = functional_call(self.module, {**self._frozen(features), **state}, (features.clone(),))
+        return outputs
 
     def _frozen(self, features: Tensor) -> dict[str, Tensor]:
         """Weights and statistics that are not trained, where the features are and as precise."""

@@ -70,9 +70,9 @@ def flat_parameters(model: Model, named: Mapping[str, Tensor]) -> Tensor:
 
 
 def untrained_module(model: Model) -> nn.Module:
-    """An ordinary PyTorch module for a model; refused for a model that is no function of a row's features."""
+    """An ordinary PyTorch module for a model; refused for a model that is not a function of a row's features."""
     if not isinstance(model, Exportable):
-        raise DataError(f"a {type(model).__name__} is no function of a row's features: it cannot be exported")
+        raise DataError(f"a {type(model).__name__} cannot be exported: it is not a function of a row's features")
     return model.untrained()
 
 

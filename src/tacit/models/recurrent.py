@@ -76,11 +76,11 @@ class GatedLayers(nn.Module):
     def _run(self, rows: Tensor, place: int, states: States, *, backwards: bool) -> tuple[Tensor, States]:
         """One layer in one direction, over all steps."""
         from_inputs = self.inputs[place](rows).unbind(1)
-        said: list[Tensor] = []
+        outputs: list[Tensor] = []
         for step in reversed(from_inputs) if backwards else from_inputs:
             states = self._step(step, self.states[place](states[0]), states)
-            said.append(states[0])
-        return torch.stack(said[::-1] if backwards else said, dim=1), states
+            outputs.append(states[0])
+        return torch.stack(outputs[::-1] if backwards else outputs, dim=1), states
 
     def _step(self, from_inputs: Tensor, from_state: Tensor, states: States) -> States:
         if self.kind == "RNN":

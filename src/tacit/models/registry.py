@@ -45,6 +45,11 @@ class ModelEntry:
     summary: str
     task: str
 
+    @property
+    def settings(self) -> list[str]:
+        """The settings that a user may give: all parameters but those that follow from the data."""
+        return [name for name in inspect.signature(self.make).parameters if name not in GIVEN_BY_THE_DATA]
+
 
 def _quadratic(federation: Federation) -> Model:
     dim, columns = federation.feature_shape
@@ -107,9 +112,8 @@ def _of_rows(name: str, federation: Federation, settings: dict[str, Any]) -> Mod
     _check_task(name, entry, federation)
     accepted = inspect.signature(entry.make).parameters
     for setting in settings:
-        if setting not in accepted or setting in GIVEN_BY_THE_DATA:
-            own = [p for p in accepted if p not in GIVEN_BY_THE_DATA]
-            raise unknown_name(f"setting of model {name!r}", setting, own)
+        if setting not in entry.settings:
+            raise unknown_name(f"setting of model {name!r}", setting, entry.settings)
     known = {
         "features": federation.inputs,
         "classes": federation.classes,

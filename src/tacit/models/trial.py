@@ -26,16 +26,18 @@ def check_outputs(name: str, module: nn.Module, federation: Federation, *, score
     record = torch.zeros(1, *federation.feature_shape, dtype=federation.features.dtype)
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            said = module(record.to(next(module.parameters(), record).device))
+            outputs = module(record.to(next(module.parameters(), record).device))
     except Exception as error:
         raise RequestError(_failed(name, module, federation, entered, error)) from error
     finally:
         for handle in handles:
             handle.remove()
     classes = federation.classes
-    if scores and classes is not None and (said.dim() != 2 or said.shape[1] < classes):
+    if scores and classes is not None and (outputs.dim() != 2 or outputs.shape[1] < classes):
         got: object = (
-            said.shape[1] if isinstance(said, Tensor) and said.dim() == 2 else f"shape {tuple(said.shape)}"
+            outputs.shape[1]
+            if isinstance(outputs, Tensor) and outputs.dim() == 2
+            else f"shape {tuple(outputs.shape)}"
         )
         raise RequestError(
             f"model {name!r} has {got} outputs, but {federation.name!r} has {classes} classes: give its last "

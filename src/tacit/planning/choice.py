@@ -82,14 +82,14 @@ class Candidate:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data for JSON."""
-        said = self.recipe.algorithm_settings
+        settings = self.recipe.algorithm_settings
         return {
             "algorithm": self.recipe.algorithm,
             "model": self.recipe.model,
             "rounds": self.recipe.rounds,
-            "batch": said.get("batch"),
-            "compressor": said.get("compressor"),
-            "clip_norm": said.get("clip_norm"),
+            "batch": settings.get("batch"),
+            "compressor": settings.get("compressor"),
+            "clip_norm": settings.get("clip_norm"),
             "predicted_excess": self.excess,
             "uplink_bits_per_client": self.uplink_bits_per_client,
             "synthetic_metric": self.score,

@@ -91,14 +91,14 @@ def label(row: Mapping[str, Any]) -> str:
 def _promises(entries: Sequence[Entry], *, tuned: bool) -> list[Block]:
     alike: dict[tuple[str, str, str], list[str]] = {}
     for name, (first, *_), _ in entries:
-        said = ("bad", "not private", "Shown only to see what privacy costs.")
+        verdict = ("bad", "not private", "Shown only to see what privacy costs.")
         if first["privacy"] != "none":
             promise = plain_promise(
                 first["epsilon"], first["delta"], unit_of(first), first["adversary"], first["adjacency"]
             )
             left = without_trust(first["adversary"], first.get("epsilon_without_trust"))
-            said = (*strength(first["epsilon"]), " ".join((promise, *left)))
-        alike.setdefault(said, []).append(name)
+            verdict = (*strength(first["epsilon"]), " ".join((promise, *left)))
+        alike.setdefault(verdict, []).append(name)
     lines = [(tone, f"{'; '.join(names)}: {word}.", promise) for (tone, word, promise), names in alike.items()]
     together = (
         "Each promise is that of one run alone. All runs used the same records, so together they cost more. "
@@ -135,7 +135,7 @@ def _table(rows: Sequence[Mapping[str, Any]], metric: str) -> SortableTable:
     tuned = any(row["tuned"] for row in rows)
     last = ("tuned to",) if tuned else ()
     columns = ("algorithm", "seeds", "epsilon", f"test {metric}", "sent per client", "rounds", *last)
-    told = tuple(
+    cells = tuple(
         (
             label(row),
             row["seeds"],
@@ -147,7 +147,7 @@ def _table(rows: Sequence[Mapping[str, Any]], metric: str) -> SortableTable:
         )
         for row in rows
     )
-    return SortableTable("means over the seeds", columns, told)
+    return SortableTable("means over the seeds", columns, cells)
 
 
 def _measured(entries: Sequence[Entry]) -> list[Block]:

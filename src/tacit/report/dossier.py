@@ -205,15 +205,15 @@ def _budgets(signed: Mapping[str, Mapping[str, Any]]) -> list[Block]:
 
 def _learned(signed: Mapping[str, Mapping[str, Any]]) -> list[Section]:
     """The ranges that the silos learned before training, as they signed them."""
-    told = {site: silo["learned"] for site, silo in signed.items() if silo.get("learned")}
-    if not told:
+    learned = {site: silo["learned"] for site, silo in signed.items() if silo.get("learned")}
+    if not learned:
         return []
     # The silos of a valid run all state the same ranges.
-    found = next(iter(told.values()))["ranges"]
+    found = next(iter(learned.values()))["ranges"]
     table = SortableTable(
         "learned ranges", ("column", "from", "to"), tuple((name, *pair) for name, pair in found.items())
     )
-    sent = "; ".join(f"{site} {len(one['steps'])}" for site, one in told.items())
+    sent = "; ".join(f"{site} {len(one['steps'])}" for site, one in learned.items())
     words = (
         "Before the first round, silos sent noisy counts of their records below thresholds. These ranges follow "
         "from the counts, and everybody who has the model knows them. Promises and budgets above include the "

@@ -309,7 +309,7 @@ def _measured(summaries: Sequence[Summary], histories: Sequence[Rows]) -> list[B
 
 def _own_budgets(rows: Sequence[Mapping[str, Any]]) -> SortableTable:
     columns = ("client", "budget", "epsilon", "delta", "noise multiplier")
-    told = tuple(
+    cells = tuple(
         (
             row["client"],
             row["epsilon_budget"],
@@ -319,7 +319,7 @@ def _own_budgets(rows: Sequence[Mapping[str, Any]]) -> SortableTable:
         )
         for row in rows
     )
-    return SortableTable("clients have budgets of their own", columns, told)
+    return SortableTable("clients have budgets of their own", columns, cells)
 
 
 def _curve(histories: Sequence[Rows], column: str, label: str) -> str | None:

@@ -61,13 +61,13 @@ def plain_meaning(epsilon: float, delta: float, unit: str, adjacency: str = Adja
 def evaluation_words(evaluation: Mapping[str, Any]) -> str:
     """The pooled numbers of a private evaluation with their bars, on one line."""
     everyone = evaluation["all"]
-    told = [
+    numbers = [
         f"{name} {'unknown' if one['value'] is None else format(one['value'], '.3g')} "
         f"({one['low']:.3g} to {one['high']:.3g})"
         for name in ("accuracy", "auc", "calibration", "loss")
         if (one := everyone.get(name)) is not None
     ]
-    return f"{everyone['records']} records: {', '.join(told)}"
+    return f"{everyone['records']} records: {', '.join(numbers)}"
 
 
 def _rounded_down(value: float) -> float:

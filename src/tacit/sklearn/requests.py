@@ -62,9 +62,9 @@ def federate(
 
 def described(schema: Schema | Path | str) -> Schema:
     """The schema, read if it is a path; what it took from records must be confirmed."""
-    said = schema if isinstance(schema, Schema) else Schema.read(schema)
-    said.check_confirmed(public_schema=False)
-    return said
+    described = schema if isinstance(schema, Schema) else Schema.read(schema)
+    described.check_confirmed(public_schema=False)
+    return described
 
 
 def federate_table(X: Any, y: Any, clients: Any, schema: Schema, learn: Learn) -> Federation:

@@ -248,8 +248,8 @@ def _clients(labels: Vector | None, where: str) -> tuple[list[Vector], tuple[str
     """The rows of every client, by its name."""
     if labels is None:
         raise RequestError(
-            f"nobody says who holds the records of {where}: name the column in [client] of the schema, give one "
-            "file per client, joined by commas, or deal the rows to --clients N for a trial"
+            f"it is not known who holds the records of {where}: name the column in [client] of the schema, give "
+            "one file per client, joined by commas, or deal the rows to --clients N for a trial"
         )
     grouping = group_records(labels, len(labels))
     assert grouping.names is not None, "labels are names"

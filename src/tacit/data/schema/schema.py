@@ -284,7 +284,7 @@ def _column(name: str, own: Any) -> Column:
     if not isinstance(own, dict):
         raise RequestError(f"columns.{name} must be a table, such as [columns.{name}], not {own!r}")
     if "ends" in own:
-        raise RequestError(f"ends = {own['ends']!r} is said once for all columns, at the top, not for {name}")
+        raise RequestError(f"ends = {own['ends']!r} is set once for all columns, at the top, not for {name}")
     column: Column = built(Column, f"[columns.{name}]", {"name": name, **own})
     return column
 

@@ -204,7 +204,7 @@ class FlareBackend:
             ready, _, _ = select.select([controller], [], [], _LOOK_SECONDS)
             if not ready:
                 if time.monotonic() > latest:
-                    raise TimeoutError("the controller no longer speaks")
+                    raise TimeoutError("FLARE's controller no longer answers")
                 notices.tell(self._who_is_silent(asked, answers))
                 continue
             site = json.loads(receive_frame(controller))["site"]

@@ -211,7 +211,7 @@ class Game:
         length = algorithm.length
         shifts = torch.zeros(federation.clients, length)
         # The server may choose whatever else it tells its clients; the same in every round is enough.
-        beside = uplink.broadcast(uplink.server_init(length))
+        broadcast = uplink.broadcast(uplink.server_init(length))
         rounds = self._points(federation, tactic)
         _, point = next(rounds)
         state = client_start(algorithm, point, federation)
@@ -219,7 +219,7 @@ class Game:
         for t, point in rounds:
             who = seat.present(algorithm, noise, t, sources)
             cohort = Cohort(federation, who.positions, t, self.randomness)
-            packets, state = client_round(algorithm, {POINT: point, **beside}, cohort, state, who.multipliers)
+            packets, state = client_round(algorithm, {POINT: point, **broadcast}, cohort, state, who.multipliers)
             # What is summed under masks has no bytes of its own.
             summed = uplink.shared or not noise
             received = packets if summed else algorithm.uplink.compressor.decode(packets.encode(), length)

@@ -41,7 +41,7 @@ def audit_one_run(
     if algorithm.trust.adversary is not Adversary.SERVER or algorithm.work.unit is not Unit.RECORD:
         raise RequestError(
             f"one-run attacks the messages of one client about its records, but {algorithm.name!r} promises "
-            "something about a crowd or about whole clients: use repeated-runs"
+            "something about all clients together or about whole clients: use repeated-runs"
         )
     promise, *_ = promises_of(
         algorithm,

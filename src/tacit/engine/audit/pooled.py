@@ -61,14 +61,14 @@ class PooledGame(Game):
         algorithm = replace(self.algorithm, uplink=uplink)
         seat, trust, work, length = self.seat, algorithm.trust, algorithm.work, algorithm.length
         sources = self._sources(federation.clients // seat.clients, first)
-        beside = uplink.broadcast(uplink.server_init(length))
+        broadcast = uplink.broadcast(uplink.server_init(length))
         rounds = self._points(federation, tactic)
         _, point = next(rounds)
         state, bound, seen = client_start(algorithm, point, federation), work.bound.norm(self.dim), []
         for t, point in rounds:
             who = seat.present(algorithm, noise, t, sources)
             members, shares = (part.split(list(who.counts)) for part in (who.positions, who.multipliers))
-            totals, state = self._totals(algorithm, {POINT: point, **beside}, federation, t, members, state)
+            totals, state = self._totals(algorithm, {POINT: point, **broadcast}, federation, t, members, state)
             at = shared_coordinates(algorithm, length, t, self.randomness)
             shown = torch.full((len(sources), length), torch.nan)
             for total, own, share, source, row in zip(totals, members, shares, sources, shown, strict=True):

@@ -172,8 +172,8 @@ def _promise(
         return promise
     if game.seat.mixed:
         return replace(promise, notes=(*promise.notes, "mixed messages were attacked without what else is seen"))
-    said = ", ".join(f"{side.rounds} of {side.name}" for side in sides)
-    notes = (*promise.notes, f"{game.rounds} rounds, and releases beside them: {said}")
+    releases = ", ".join(f"{side.rounds} of {side.name}" for side in sides)
+    notes = (*promise.notes, f"{game.rounds} rounds, and releases beside them: {releases}")
     return replace(promise, stage=JointStage(game, sides), notes=notes)
 
 

@@ -88,7 +88,11 @@ def noise_check(movements: Array, allowed: Array, noise: Array, groups: Counts, 
         return Check("noise", math.nan, math.nan, False, "too few numbers were released to measure their noise")
     may = float(allowed[:, worst].max())
     most = may / min(estimates) if min(estimates) else math.inf
-    words = f"one {unit} moves a message by {most:.3g} standard deviations of its noise, {may:.3g} allowed"
+    surely = may / min(limits)
+    words = (
+        f"one {unit} moves a message by about {most:.3g} standard deviations of its noise, surely by "
+        f"{surely:.3g}; {may:.3g} allowed"
+    )
     return Check("noise", most, may, min(limits) < 1 - _ROUNDING, words)
 
 

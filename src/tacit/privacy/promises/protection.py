@@ -160,8 +160,8 @@ def _weaker(guarantee: Guarantee, unit: str, beside: Sequence[Guarantee]) -> lis
             _ADVERSARIES[Adversary.MODEL],
             unit,
             guarantee.epsilon,
-            f"The final model is computed from protected messages: {bound}, by post-processing. Who sees only "
-            "the model probably learns less; that is not proved, and not promised.",
+            f"The final model is computed from protected messages: {bound}, by post-processing. Someone who sees "
+            "only the model probably learns less, but that is neither proved nor promised.",
         ),
     ]
 
