@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.deploy.test_sums import RECORDS
 from typer.testing import CliRunner
 
 from tacit.cli.app import app
@@ -15,6 +16,7 @@ from tacit.deploy.frames import Reply
 from tacit.deploy.seam import Code
 from tacit.deploy.spending import Spending, spending_in, standing
 from tacit.errors import DataError, RequestError
+from tacit.privacy.promises.rounding import up_to
 
 
 def _answered(made: Any, releases: int, run: str = "a") -> list[Code]:
@@ -41,7 +43,7 @@ def folder(consortium: Callable[..., Any]) -> tuple[Any, Path]:
 
 def test_spent_and_left_by_run(folder: tuple[Any, Path]) -> None:
     made, place = folder
-    nothing = Spending(made.policies["site-0"], (), 0.0, 7.0)
+    nothing = Spending(made.policies["site-0"], (), 0.0, 7.0, 0.0)
     assert spending_in(place) == nothing
     (place / "state").rmdir()
     assert spending_in(place) == nothing, "a silo that was never started has no state"
@@ -118,3 +120,15 @@ def test_a_silo_says_at_its_start_what_is_left_for_its_job(consortium: Callable[
     assert said(made).endswith(
         f"nothing is left for another run of this job; started but not finished: {'b' * 32}"
     )
+
+
+def test_with_sums_the_account_of_a_silo_has_both_epsilons(consortium: Callable[..., Any]) -> None:
+    made = consortium(**RECORDS)
+    certificate = json.loads(made.server().run().certificate)["silos"]["site-0"]
+    policy = made.directory / "policy.toml"
+    policy.write_text(made.policies["site-0"].to_toml())
+    shown = CliRunner().invoke(app, ["account", str(made.directory / "site-0")]).output
+    assert "even if 1 of the other clients helps it" in " ".join(shown.split())
+    left = certificate["run_if_others_help"]["server"]["epsilon"]
+    assert f"epsilon if all other parties help the server: {up_to(left)}" in shown
+    assert spending_in(made.directory / "site-0").without_trust == pytest.approx(left)

@@ -10,6 +10,7 @@ from rich.table import Table
 from tacit.cli.tables import show_table
 from tacit.deploy.spending import Spending
 from tacit.engine.account import RunAccount
+from tacit.privacy import Adversary
 from tacit.privacy.accountant.cost import Cost
 from tacit.privacy.promises.protection import NO_PROTECTION, Protection, in_words
 from tacit.privacy.promises.rounding import MOST_DIGITS, at_least, up_to
@@ -68,7 +69,7 @@ def show_spending(title: str, spending: Spending) -> None:
     console, policy = Console(), spending.policy
     console.print(
         f"{title}: the policy allows epsilon {policy.epsilon:g}, delta {policy.delta:g} ({policy.adjacency}, per "
-        f"{policy.unit}) for all runs together"
+        f"{policy.unit}) for all runs together, against {spending.against}"
     )
     if not spending.runs:
         console.print("nothing is spent: no run was ever started")
@@ -82,6 +83,9 @@ def show_spending(title: str, spending: Spending) -> None:
         table.add_row(run.run, run.algorithm, f"{run.releases} of {run.planned}", _number(run.epsilon))
     console.print(table)
     console.print(f"spent: epsilon {_number(spending.needed)}; every run that was started counts in full")
+    if policy.adversary is not Adversary.SERVER:
+        left = in_words(spending.without_trust)
+        console.print(f"epsilon if all other parties help the server: {left}", highlight=False)
     if spending.left:
         console.print(f"left:  enough for another run of epsilon {at_least(spending.left, 4)}, or slightly less")
     else:

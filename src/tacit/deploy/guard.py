@@ -143,7 +143,9 @@ class Terms:
     def opening(self, run: str) -> dict[str, Any]:
         """The ledger line that starts a run on these terms, with everything that the run may release."""
         planned = events.to_dict(self.event(self.planned))
-        return {"kind": "open", "run": run, "job": self.job.digest, **self.facts(), "event": planned}
+        seen = {str(one.adversary): events.to_dict(one.event) for one in self.exposures(self.planned)}
+        beside = {"beside": seen} if seen else {}
+        return {"kind": "open", "run": run, "job": self.job.digest, **self.facts(), "event": planned, **beside}
 
     def facts(self) -> dict[str, Any]:
         """These terms as plain values, for the ledger and the certificate."""

@@ -3,7 +3,7 @@
 A line is a JSON object. Its hash covers its text and the hash of the previous line.
 
 open      starts a run. Its `event` describes the whole planned run to the accountant; it is charged at once and
-          in full, however far the run gets.
+          in full, however far the run gets. `beside` is what the run is to adversaries who see more.
 release   what is about to leave: the next of at most `rounds_planned` releases of its run.
 evaluate  the noisy sums of the run's evaluation, and the digest of the model that was evaluated.
 range     the noisy sums of one step of a search for ranges.
@@ -23,7 +23,7 @@ from typing import Any
 from dp_accounting import DpEvent
 
 from tacit.errors import DataError, count
-from tacit.privacy import events
+from tacit.privacy import Adversary, events
 from tacit.side.ranges import STEPS
 
 FORMAT = "tacit-ledger-2"
@@ -62,6 +62,14 @@ class LedgerRun:
     def event(self) -> DpEvent:
         """The event of the whole planned run, which is charged however far the run got."""
         return events.from_dict(self.opened["event"])
+
+    @property
+    def without_trust(self) -> DpEvent | None:
+        """The same if all other parties help the server; None if that is not in the ledger."""
+        if self.opened.get("adversary") == str(Adversary.SERVER):
+            return self.event
+        told = self.opened.get("beside", {}).get(str(Adversary.SERVER))
+        return None if told is None else events.from_dict(told)
 
     @property
     def planned(self) -> int:

@@ -18,6 +18,7 @@ from tacit.deploy.policy import Policy
 from tacit.errors import RequestError, TacitError
 from tacit.privacy.accountant.cost import finite
 from tacit.privacy.accountant.filter import least_epsilon, room
+from tacit.privacy.promises.guarantee import against
 from tacit.privacy.promises.rounding import up_to
 
 
@@ -44,6 +45,8 @@ class Spending:
     """the least epsilon of a policy that would have allowed all runs; infinite if there is none"""
     left: float
     """the epsilon of the largest Gaussian run that the policy still allows"""
+    without_trust: float
+    """what all runs cost together if all other parties help the server; infinite if nothing is left"""
 
     @classmethod
     def of(cls, account: Account, policy: Policy) -> Spending:
@@ -55,7 +58,15 @@ class Spending:
             )
             for run, one in account.runs
         )
-        return cls(policy, runs, _needed(events, policy), room(events, policy.target))
+        seen = [one.without_trust for _, one in account.runs]
+        alone = [event for event in seen if event is not None]
+        exposed = _needed(alone, policy) if len(alone) == len(seen) else math.inf
+        return cls(policy, runs, _needed(events, policy), room(events, policy.target), exposed)
+
+    @property
+    def against(self) -> str:
+        """Against whom the policy promises something, in words."""
+        return against(self.policy.adversary, self.policy.colluding)
 
     def to_dict(self) -> dict[str, Any]:
         """The spending as plain data for JSON."""
@@ -64,8 +75,10 @@ class Spending:
             "delta": self.policy.delta,
             "adjacency": str(self.policy.adjacency),
             "unit": str(self.policy.unit),
+            "against": self.against,
             "needed": finite(self.needed),
             "left": self.left,
+            "needed_without_trust": finite(self.without_trust),
             "runs": [{**vars(run), "epsilon": finite(run.epsilon)} for run in self.runs],
         }
 

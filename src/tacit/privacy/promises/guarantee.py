@@ -130,12 +130,7 @@ class Guarantee:
     @property
     def against(self) -> str:
         """Who the adversaries are and what they are assumed to see, in plain words."""
-        if self.adversary is not Adversary.SECURE_SUM:
-            return self.adversary.description
-        if not self.colluding:
-            return f"{self.adversary.description}, without any client's help"
-        help_it = "helps it" if self.colluding == 1 else "help it"
-        return f"{self.adversary.description}, even if {self.colluding} of the other clients {help_it}"
+        return against(self.adversary, self.colluding)
 
     def sentence(self) -> str:
         """The guarantee for the people whose data are protected: in everyday words, then formally.
@@ -190,6 +185,16 @@ class Guarantee:
             f"(epsilon = {worst:g}, delta = {delta}, per {self.whose}, {self.adjacency}, "
             f"for {clients}{best}). Taken as public: {'; '.join(self.public) or 'nothing'}."
         )
+
+
+def against(adversary: Adversary, colluding: int) -> str:
+    """Who the adversaries are and what they see, in plain words, if `colluding` clients may help them."""
+    if adversary is not Adversary.SECURE_SUM:
+        return adversary.description
+    if not colluding:
+        return f"{adversary.description}, without any client's help"
+    help_it = "helps it" if colluding == 1 else "help it"
+    return f"{adversary.description}, even if {colluding} of the other clients {help_it}"
 
 
 def _key(event: DpEvent) -> object:
