@@ -21,6 +21,7 @@ from tacit.models.cnn import cifar_cnn, mnist_cnn
 from tacit.models.convolution import Geometry, HalvingMaxPool
 from tacit.models.layers import ProductsShare, RowsShare
 from tacit.models.layers_chain import LayerChain, keeps_records_apart
+from tacit.models.module import _ChunkedGradients
 from tacit.models.shares import LayeredGradients, OuterShare, WrittenShare
 
 CLASSES = 3
@@ -365,6 +366,26 @@ def test_large_batches_are_computed_in_chunks(
         for f, e in zip(found, expected, strict=True):
             torch.testing.assert_close(f, e, atol=1e-5, rtol=1e-4)
     assert type(chunked) is not type(whole)
+
+
+@pytest.mark.parametrize("own_points", [False, True])
+def test_only_clients_that_do_not_fit_into_memory_are_computed_twice(
+    own_points: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = [3, 0, 2, 7, 1, 1]
+    model, batch = _model("pooled", torch.float32), _batch(counts, torch.float32)
+    point = _point(model, len(counts) if own_points else None, torch.float32)
+    whole = ClipNorm(0.01).sums(model.gradients(point, batch))
+    captured, records = ModuleModel._captured, []
+
+    def counting(self: ModuleModel, at: Tensor, part: Batch) -> LayeredGradients:
+        records.append(part.records)
+        return captured(self, at, part)
+
+    monkeypatch.setattr(ModuleModel, "_captured", counting)
+    found = ClipNorm(0.01).sums(_ChunkedGradients(model, point, batch, 4))
+    torch.testing.assert_close(found, whole, atol=1e-7, rtol=1e-4)
+    assert records == [3, 2, 4, 3, 4, 3, 2]
 
 
 def _positions(records: int, outputs: int, width: int, positions: int, seed: int) -> tuple[Tensor, Tensor]:

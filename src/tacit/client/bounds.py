@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import RequestError, positive, unknown_name
-from tacit.models.gradients import Gradients, chunks_of_rows, owners_of
+from tacit.models.gradients import Divisible, Gradients, chunks_of_rows, owners_of
 from tacit.models.shares import LayeredGradients
 
 SHAVE = 1 - 1e-4
@@ -81,7 +81,9 @@ class Scaling:
 
     @final
     def sums(self, gradients: Gradients) -> Tensor:
-        """One pass for the norms, one weighted sum."""
+        """One pass for the norms, one weighted sum; for few clients at a time if gradients are not kept."""
+        if isinstance(gradients, Divisible) and len(gradients.counts) > 1:
+            return torch.cat([self.sums(part) for part in gradients.parts()])
         return gradients.weighted_sums(self.scales(gradients))
 
 
@@ -155,7 +157,9 @@ class ClipEachCoordinate:
         owners, limit = owners_of(gradients.counts), self.limit * SHAVE
         for start, stop in chunks_of_rows(gradients):
             rows = gradients.rows(start, stop)
-            rows = torch.where(torch.isfinite(rows).all(1, keepdim=True), rows, 0.0)
+            # A sum is cheaper than a check of every number; if it overflows, every number is checked.
+            if not bool(rows.sum().isfinite()):
+                rows = torch.where(torch.isfinite(rows).all(1, keepdim=True), rows, 0.0)
             total.index_add_(0, owners[start:stop].to(rows.device), rows.clamp(-limit, limit))
         return total
 
