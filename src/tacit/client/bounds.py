@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import RequestError, positive, unknown_name
-from tacit.models.gradients import Divisible, Gradients, chunks_of_rows, owners_of
+from tacit.models.gradients import Gradients, chunks_of_rows, owners_of
 from tacit.models.shares import LayeredGradients
 
 SHAVE = 1 - 1e-4
@@ -81,9 +81,7 @@ class Scaling:
 
     @final
     def sums(self, gradients: Gradients) -> Tensor:
-        """One pass for the norms, one weighted sum; for few clients at a time if gradients are not kept."""
-        if isinstance(gradients, Divisible) and len(gradients.counts) > 1:
-            return torch.cat([self.sums(part) for part in gradients.parts()])
+        """One pass for the norms, one weighted sum."""
         return gradients.weighted_sums(self.scales(gradients))
 
 
