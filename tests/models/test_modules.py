@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from tacit.client.bounded_model import BoundedModel
 from tacit.client.bounds import ClipNorm
 from tacit.errors import RequestError
 from tacit.federation import Batch, Federation
@@ -21,6 +22,7 @@ from tacit.models.cnn import cifar_cnn, mnist_cnn
 from tacit.models.convolution import Geometry, HalvingMaxPool
 from tacit.models.layers import ProductsShare, RowsShare
 from tacit.models.layers_chain import LayerChain, keeps_records_apart
+from tacit.models.module import _ChunkedGradients
 from tacit.models.shares import LayeredGradients, OuterShare, WrittenShare
 
 CLASSES = 3
@@ -365,6 +367,31 @@ def test_large_batches_are_computed_in_chunks(
         for f, e in zip(found, expected, strict=True):
             torch.testing.assert_close(f, e, atol=1e-5, rtol=1e-4)
     assert type(chunked) is not type(whole)
+
+
+@pytest.mark.parametrize("own_points", [False, True])
+@pytest.mark.parametrize("at", [None, [0, 3, 8]])
+def test_only_clients_that_do_not_fit_into_memory_are_computed_twice(
+    own_points: bool, at: list[int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = [3, 0, 2, 7, 1, 1]
+    model, batch = _model("pooled", torch.float32), _batch(counts, torch.float32)
+    point = _point(model, len(counts) if own_points else None, torch.float32)
+    bounded = BoundedModel(model, ClipNorm(0.01))
+    kept = None if at is None else torch.tensor([[k + c for k in at] for c in range(len(counts))])
+    whole = bounded.sums(point, batch, kept)
+    chunked, captured = _ChunkedGradients(model, point, batch, 4), ModuleModel._captured
+    records: list[int] = []
+
+    def counting(self: ModuleModel, at: Tensor, part: Batch) -> LayeredGradients:
+        records.append(part.records)
+        return captured(self, at, part)
+
+    monkeypatch.setattr(ModuleModel, "_captured", counting)
+    monkeypatch.setattr(ModuleModel, "gradients", lambda self, at, part: chunked)
+    torch.testing.assert_close(bounded.sums(point, batch, kept), whole, atol=1e-7, rtol=1e-4)
+    # The coordinates of one client's records are kept.
+    assert records == ([3, 2, 4, 3, 4, 3, 2] if at is None else [3, 2, 4, 3, 2])
 
 
 def _positions(records: int, outputs: int, width: int, positions: int, seed: int) -> tuple[Tensor, Tensor]:

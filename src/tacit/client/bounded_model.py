@@ -11,7 +11,7 @@ from tacit.client.active_gradients import active_gradients
 from tacit.client.bounds import Bound, Scaling
 from tacit.client.differences import ScaledDifferences, WrittenDifferences
 from tacit.federation import Batch
-from tacit.models.gradients import Gradients
+from tacit.models.gradients import Divisible, Gradients
 from tacit.models.linear import LinearModel
 from tacit.models.model import Model, flat_features
 from tacit.models.shares import LayeredGradients, linear_shares
@@ -31,6 +31,16 @@ class BoundedModel:
         With `at`, (clients, k) coordinates per client, gradients are bounded and summed only there.
         """
         gradients = self.model.gradients(point.to(self.precision), self._precise(batch))
+        if not isinstance(gradients, Divisible):
+            return self._sums(gradients, at)
+        sums, first = [], 0
+        for part in gradients.parts():
+            last = first + len(part.counts)
+            sums.append(self._sums(part, None if at is None else at[first:last]))
+            first = last
+        return torch.cat(sums)
+
+    def _sums(self, gradients: Gradients, at: Tensor | None) -> Tensor:
         return self.bound.sums(gradients if at is None else active_gradients(gradients, at))
 
     def _precise(self, batch: Batch) -> Batch:

@@ -61,6 +61,14 @@ class Gradients(Protocol):
         ...
 
 
+class Divisible(ABC):
+    """Gradients of several clients that are computed again whenever they are needed, because of their size."""
+
+    @abstractmethod
+    def parts(self) -> Iterator[Gradients]:
+        """The gradients of consecutive clients, as many at a time as can be kept."""
+
+
 def chunks_of_rows(gradients: Gradients) -> Iterator[tuple[int, int]]:
     """Ranges of records whose written-out gradients fit into memory together."""
     records = int(gradients.counts.sum())

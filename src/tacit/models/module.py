@@ -15,7 +15,7 @@ from torch.func import functional_call
 
 from tacit.errors import RequestError, unknown_name
 from tacit.federation import Batch
-from tacit.models.gradients import ROWS_AT_A_TIME, Gradients
+from tacit.models.gradients import ROWS_AT_A_TIME, Divisible, Gradients
 from tacit.models.layers_capture import Capture, layer_parameters
 from tacit.models.layers_chain import LayerChain
 from tacit.models.losses import CrossEntropy, ScoreLoss, Squared
@@ -243,7 +243,7 @@ def _part(batch: Batch, start: int, stop: int) -> Batch:
 
 
 @dataclass(frozen=True)
-class _ChunkedGradients:
+class _ChunkedGradients(Divisible):
     """Gradients that are recomputed whenever they are needed, some records at a time."""
 
     model: ModuleModel
@@ -263,6 +263,24 @@ class _ChunkedGradients:
         for start in range(first, last, self.size):
             stop = min(start + self.size, last)
             yield slice(start, stop), self.model._captured(self.point, _part(self.batch, start, stop))
+
+    def parts(self) -> Iterator[Gradients]:
+        """Groups of clients that fit into memory; a client that does not is a group of its own."""
+        sizes = self.counts.tolist()
+        first, start, stop = 0, 0, 0
+        for client, size in enumerate(sizes):
+            if client > first and stop + size - start > self.size:
+                yield self._of_clients(slice(first, client), slice(start, stop))
+                first, start = client, stop
+            stop += size
+        yield self._of_clients(slice(first, len(sizes)), slice(start, stop))
+
+    def _of_clients(self, clients: slice, records: slice) -> Gradients:
+        batch = Batch(self.batch.features[records], self.batch.targets[records], self.counts[clients])
+        point = self.point if self.point.dim() == 1 else self.point[clients]
+        if batch.records > self.size:
+            return replace(self, point=point, batch=batch)
+        return self.model._captured(point, batch) if batch.records else self.model.gradients(point, batch)
 
     def norms(self) -> Tensor:
         return torch.cat([gradients.norms() for _, gradients in self._chunks(0, self.batch.records)])
