@@ -1,4 +1,4 @@
-"""The noise that each algorithm would need for a recipe's promise, what can be learned, and the effect of batches."""
+"""The noise that each algorithm needs for a recipe's promise, whether that leaves anything, and by batch."""
 
 from __future__ import annotations
 
