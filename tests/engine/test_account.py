@@ -215,6 +215,14 @@ def test_needs_of_every_algorithm() -> None:
     assert svrg.uplink_bits_per_client >= gd.uplink_bits_per_client
 
 
+def test_a_plan_says_whether_anything_can_be_learned() -> None:
+    """Noise hides ten whole clients, and the plan says how many it would take; records stand out."""
+    needs = noise_needs(replace(SMALL, epsilon=8.0), algorithms=["noisy-mb-sgd", "dp-fedavg"])
+    ahead = [row.outlook for row in needs.planned if isinstance(row, Need) and row.outlook is not None]
+    assert [found.verdict == "hidden" for found in ahead] == [False, True]
+    assert "clients instead of" in ahead[1].sentence
+
+
 def test_small_batches_need_more_noise() -> None:
     needs = noise_needs(SMALL, algorithms=["soteriafl-sgd", "soteriafl-saga", "soteriafl-gd"])
     for name in ("soteriafl-sgd", "soteriafl-saga"):

@@ -60,11 +60,12 @@ def show_needs(needs: Needs) -> None:
     rows = [
         {
             "algorithm": row.algorithm,
+            "S/N": "" if row.outlook is None else f"{row.outlook.signal_to_noise:.2g}",
             "noise multiplier": f"{row.noise_multiplier:.4g}",
             "noise std": f"{row.noise_std:.4g}",
             "rounds": str(row.rounds),
             "batch": "" if row.batch is None else f"{row.batch:g}",
-            "kB per client": f"{row.uplink_bits_per_client / 8000:.1f}",
+            "kB each": f"{row.uplink_bits_per_client / 8000:.1f}",
             "sampling": row.sampling,
         }
         for row in needs.planned
@@ -75,6 +76,8 @@ def show_needs(needs: Needs) -> None:
     for row in needs.planned:
         if isinstance(row, Refused):
             console.print(f"[yellow]{row.algorithm}[/]: {row.why}")
+    for sentence in _expected(needs):
+        console.print(sentence, highlight=False)
     fractions = list(dict.fromkeys(fraction for fraction, _ in needs.by_batch))
     grid = Table(title="noise std by batch size, at the same rounds", title_justify="left")
     grid.add_column("algorithm")
@@ -110,6 +113,23 @@ def _without_trust(rows: Sequence[Need]) -> str:
         if row.epsilon_without_trust is not None
     ]
     return f"epsilon if all other parties help the server: {', '.join(told)}" if told else ""
+
+
+def _expected(needs: Needs) -> list[str]:
+    """What can be learned with the recipe's algorithm, or the first, and which ones' noise hides everything."""
+    from tacit.planning.needs import Need
+
+    ahead = {
+        row.algorithm: row.outlook for row in needs.planned if isinstance(row, Need) and row.outlook is not None
+    }
+    if not ahead:
+        return []
+    first = needs.recipe.algorithm if needs.recipe.algorithm in ahead else next(iter(ahead))
+    hidden = [name for name, found in ahead.items() if found.verdict == "hidden" and name != first]
+    told = [f"{first}: {ahead[first].sentence}"]
+    if hidden and ahead[first].verdict != "hidden":
+        told.append(f"{', '.join(hidden)}: {ahead[hidden[0]].sentence}")
+    return [*told, "[dim]S/N: the signal of all rounds together can be so many times the noise[/]"]
 
 
 def show_trusts(rows: Sequence[TrustRow]) -> None:

@@ -1,4 +1,4 @@
-"""The noise that each algorithm would need for a recipe's promise, and how it depends on the batch."""
+"""The noise that each algorithm needs for a recipe's promise, whether that leaves anything, and by batch."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from tacit.algorithms.registry import ALGORITHMS, algorithm_entry
 from tacit.client.sampling import Full, Sampling, build_sampling
+from tacit.engine.outlook import Outlook, outlook
 from tacit.engine.plan import Plan
 from tacit.engine.plan import plan as again
 from tacit.engine.recipe import Recipe
@@ -45,6 +46,8 @@ class Need:
     """the epsilon if all other parties help the server; None if the promise relies on nobody"""
     uplink_bits_per_client: int
     """upper limit for the whole run"""
+    outlook: Outlook | None = None
+    """whether anything can be learned at this noise; None for other batches than the planned one"""
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data for JSON."""
@@ -99,7 +102,7 @@ def noise_needs(
             # An algorithm that does not fit the recipe is no reason to drop the others.
             planned.append(Refused(name, str(error)))
             continue
-        planned.append(_need(plan))
+        planned.append(replace(_need(plan), outlook=outlook(plan)))
         if "sampling" in algorithm_entry(name).settings and plan.algorithm.work.unit is Unit.RECORD:
             by_batch += [(probability("fraction", fraction), _at(plan, fraction)) for fraction in fractions]
     if not any(isinstance(row, Need) for row in planned):
