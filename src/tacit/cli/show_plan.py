@@ -107,12 +107,12 @@ def _without_trust(rows: Sequence[Need]) -> str:
     """What is left of promises that rely on other parties; empty if none does."""
     from tacit.privacy.promises.protection import in_words
 
-    told = [
-        f"{row.algorithm} {in_words(row.epsilon_without_trust)}"
-        for row in rows
-        if row.epsilon_without_trust is not None
-    ]
-    return f"epsilon if all other parties help the server: {', '.join(told)}" if told else ""
+    alike: dict[str, list[str]] = {}
+    for row in rows:
+        if row.epsilon_without_trust is not None:
+            alike.setdefault(in_words(row.epsilon_without_trust), []).append(row.algorithm)
+    told = "; ".join(f"{epsilon} ({', '.join(names)})" for epsilon, names in alike.items())
+    return f"epsilon if all other parties help the server: {told}" if told else ""
 
 
 def _expected(needs: Needs) -> list[str]:
