@@ -145,7 +145,8 @@ def _recipe(
         }
         _print({**facts, **found.cost.to_dict(), "epsilon": found.guarantee.epsilon}, rows, figure)
     else:
-        noise = f"{min(multipliers):.4g} to {max(multipliers):.4g} times the bound"
+        ends = dict.fromkeys(f"{end:.4g}" for end in (min(multipliers), max(multipliers)))
+        noise = f"{' to '.join(ends)} times the bound"
         show_cost(found.cost, {"algorithm": name, "clients": str(clients), "noise": noise})
         show_protection(rows)
 

@@ -101,7 +101,7 @@ class SpanUpdates:
     gram: Tensor
     """(clients, records, records), with the intercept"""
     offset: Tensor
-    """(dim,): what is in every update beside the records; zero without a penalty"""
+    """(dim,): what is in every update besides the records; zero without a penalty"""
 
     @property
     def dim(self) -> int:

@@ -70,7 +70,7 @@ class Stated:
     delta: float
     adjacency: Adjacency
     also_public: tuple[str, ...]
-    """what its promise takes as public beside what the job does: looks at its data, or its number of records"""
+    """what its promise takes as public besides what the job does: looks at its data, or its number of records"""
     spent: Spent
     witnessed: Mapping[str, Any]
     """the heads of other silos' ledgers that it has seen"""

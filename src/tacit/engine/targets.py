@@ -32,7 +32,7 @@ def privacy_of(recipe: Recipe, federation: Federation) -> Privacy:
 
 
 def client_target(recipe: Recipe) -> Target | None:
-    """The target for whole clients, beside that of their records (ISRL-DP, appendix D.3.5), if there is one."""
+    """The target for whole clients, in addition to that of their records (ISRL-DP, appendix D.3.5), or None."""
     if recipe.client_epsilon is None:
         return None
     delta = recipe.client_delta if recipe.client_delta is not None else recipe.delta

@@ -1,6 +1,6 @@
 """What an algorithm's theory promises about the result of a plan, with the noise that the plan really has.
 
-It uses only facts about the records that are public beside the plan's own promise: numbers of clients and
+It uses only facts about the records that are public under the plan's own promise: numbers of clients and
 records.
 """
 

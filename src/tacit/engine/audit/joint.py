@@ -1,4 +1,4 @@
-"""A game whose adversary also sees what clients release beside their messages."""
+"""A game whose adversary also sees what clients release besides their messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tacit.privacy.audit.checks import Counts
 
 @dataclass(frozen=True)
 class JointStage:
-    """The rounds of a game, then the releases beside it, all with the same canary.
+    """The rounds of a game, then the releases besides it, all with the same canary.
 
     In a run, a record is either trained on or held back for evaluation. The printed promise charges every record
     for both, so here the canary is in all releases. They are scaled to have noise of the same size, and short
@@ -64,7 +64,7 @@ class JointStage:
 
     @property
     def rounds(self) -> int:
-        """Number of rounds, and of releases beside them."""
+        """Number of rounds, and of releases besides them."""
         return self.game.rounds + sum(side.rounds for side in self.sides)
 
     @property

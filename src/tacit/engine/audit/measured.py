@@ -24,7 +24,7 @@ _HUGE = 1e33
 
 
 def check_trials(stage: AuditStage) -> int:
-    """Number of trials that the checks take. Releases beside a game's rounds are also checked alone."""
+    """Number of trials that the checks take. Releases besides a game's rounds are also checked alone."""
     if isinstance(stage, JointStage):
         stage = stage.game
     numbers = len(stage.direction) * stage.rounds * max(1.0, stage.messages / 4)

@@ -88,7 +88,7 @@ def promises_of(
     """The main promise, then those beside it. As in a run, the noise is calibrated to the first.
 
     With `pooled`, the main promise is also played as the simulator keeps it: with the noise of a sum drawn at
-    once. Each promise covers what clients release beside their messages (`sides`), too; these alone come last.
+    once. Each promise covers what clients release besides their messages (`sides`), too; these alone come last.
     """
     unwritten = adds_up_unwritten(algorithm)
     if not isinstance(privacy, Target):
@@ -152,7 +152,7 @@ def promises_of(
 
 
 def alone(side: SideStage, delta: float) -> Promise:
-    """What releases beside the messages cost on their own."""
+    """What releases besides the messages cost on their own."""
     claim = ClaimedPoint(accounting.epsilon(side.event, delta, side.adjacency), delta)
     return Promise(side, claim, curve_of(side.event, claim, side.adjacency), side.make_event)
 
@@ -173,14 +173,14 @@ def _promise(
     if game.seat.mixed:
         return replace(promise, notes=(*promise.notes, "mixed messages were attacked without what else is seen"))
     releases = ", ".join(f"{side.rounds} of {side.name}" for side in sides)
-    notes = (*promise.notes, f"{game.rounds} rounds, and releases beside them: {releases}")
+    notes = (*promise.notes, f"{game.rounds} rounds, and releases besides them: {releases}")
     return replace(promise, stage=JointStage(game, sides), notes=notes)
 
 
 def _to_whole_clients(
     guarantee: Guarantee, make_game: Callable[..., Game], target: Target, records: int, rounds: int
 ) -> Promise:
-    """A promise about all records of a client at once, beside the promise about each of them."""
+    """A promise about all records of a client at once, in addition to the promise about each of them."""
     event = guarantee.events[0]
     deltas = sorted({target.delta, *(delta for delta in _DELTAS if delta > target.delta)})
     points = [ClaimedPoint(group_epsilon(event, records, delta, guarantee.adjacency), delta) for delta in deltas]

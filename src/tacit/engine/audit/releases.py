@@ -1,4 +1,4 @@
-"""The releases of a recipe beside its messages, as an audit plays them: evaluation, learned ranges or sizes.
+"""The releases of a recipe besides its messages, as an audit plays them: evaluation, learned ranges or sizes.
 
 Only the records and the model are the auditor's. Every trial is a client of its own, so one call of the code that
 runs use plays all of them.
@@ -186,7 +186,7 @@ class SizesStage(ReleaseStage):
 
 
 def releases_beside(plan: Plan, records: int, randomness: Randomness) -> tuple[SideStage, ...]:
-    """What a client of this plan releases beside its messages; an error where that cannot be played."""
+    """What a client of this plan releases besides its messages; an error where that cannot be played."""
     found: list[SideStage] = []
     seed = None if plan.algorithm.work.noise.secret else randomness.seed
     limits = open_limits(plan.recipe or Recipe(), plan.federation)

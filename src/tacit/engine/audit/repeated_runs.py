@@ -51,12 +51,12 @@ def audit(
         rounds: rounds that the client, or the crowd, is charged for.
         privacy: the promise that the noise is calibrated to.
         clients: clients in the federation, for promises that rely on a crowd.
-        whole_clients: the target for whole clients, if there is one beside that of their records.
+        whole_clients: the target for whole clients, if there is one in addition to that of their records.
         trials: independent runs, not counting rehearsals.
         confidence: confidence of the lower bound.
         seed: seed of all randomness.
         dim: number of coordinates in the game; 1 ignores sparse compressors.
-        sides: what clients release beside their messages, which the promises cover and the adversary sees.
+        sides: what clients release besides their messages, which the promises cover and the adversary sees.
         pooled: whether to play a promise about sums also as the simulator keeps it, with all noise drawn at once.
 
     In every trial a coin decides whether a client holds the canary or its replacement (for add/remove: one that

@@ -1,4 +1,4 @@
-"""What an audit needs from releases beside the messages of training, in which every record counts once."""
+"""What an audit needs from releases besides the messages of training, in which every record counts once."""
 
 from __future__ import annotations
 
