@@ -6,12 +6,17 @@ import json
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+from tests.deploy.test_sums import RECORDS
 
+from tacit.deploy.flare.parties import new_board
 from tacit.deploy.frames import Reply
 from tacit.deploy.job import Job
 from tacit.deploy.records import own_records
@@ -47,6 +52,14 @@ def test_the_board_says_who_answered_and_what_it_costs(board: Board) -> None:
     ]
     assert board.caption().startswith("round 1 of 5, 0.25 s")
     assert replace(board, insecure=True).caption().startswith("NO PRIVACY")
+
+
+def test_with_sums_the_board_says_against_whom_epsilons_hold(consortium: Callable[..., Any]) -> None:
+    shown = new_board(SimpleNamespace(job=consortium(**RECORDS).job, quorum=4))  # type: ignore[arg-type]
+    assert "Epsilons hold against a server that can open nothing but" in shown.caption()
+    assert "even if 1 of the other clients helps it" in shown.to_dict()["epsilons_hold_against"]
+    alone = new_board(SimpleNamespace(job=consortium().job, quorum=3))  # type: ignore[arg-type]
+    assert "hold against" not in alone.caption()
 
 
 def test_a_released_loss_has_a_column_and_stays_until_the_next(board: Board) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.deploy.lying_server import RUN, LyingServer, asked_for
-from tests.deploy.test_sums import RECORDS
+from tests.deploy.test_sums import RECORDS, _observed
 
 from tacit.deploy.frames import Reply
 from tacit.deploy.job import Job
 from tacit.deploy.policy import Policy
+from tacit.deploy.reading import QuorumError
 from tacit.deploy.seam import Code
 from tacit.deploy.summing import Summing
 from tacit.sums.group import Rounds
@@ -125,3 +127,26 @@ def test_a_hostile_batch_is_refused(consortium: Make) -> None:
     for head in ((1, 0, 0), (1, 0, 1025), (2**32 - 1, 0, 1), (1, 2**31, 1)):
         body = b"".join(number.to_bytes(4, "little") for number in head)
         assert asked_for(silo, bytes([SumStep.ADVERTISE]) + body).code is Code.SUM_REFUSED
+
+
+def test_a_server_from_an_old_copy_opens_nothing_again(consortium: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its folder is set back by two rounds: silos have answered later ones, and it stops."""
+    made = consortium(**{**RECORDS, "rounds": 6})
+    _, opened = _observed(monkeypatch)
+    folder, copy = made.directory / "server", made.directory / "copy"
+
+    def progress(report: Any) -> None:
+        if report.round == 2:
+            shutil.copytree(folder, copy)
+        if report.round == 4:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        made.server(progress=progress).run()
+    assert sorted(opened) == [0, 1, 2, 3]
+    opened.clear()
+    shutil.rmtree(folder)
+    copy.rename(folder)
+    with pytest.raises(QuorumError, match="past-round"):
+        made.server(attempts=1).run()
+    assert opened == {}

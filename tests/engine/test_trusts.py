@@ -49,6 +49,10 @@ def test_estimators_know_sums() -> None:
     assert fitted["sum"].guarantee_.adversary is tacit.privacy.Adversary.SECURE_SUM
     stds = {trust: float(one.run_.calibration.noise_stds[0]) for trust, one in fitted.items()}
     assert stds[None] / stds["sum"] == pytest.approx(np.sqrt(6))
+    left = fitted["sum"].guarantee_without_trust_
+    assert left.adversary is tacit.privacy.Adversary.SERVER
+    assert 0.1 < left.epsilon < 1
+    assert fitted[None].guarantee_without_trust_ is None
     with pytest.raises(RequestError, match="trust"):
         FederatedLogisticRegression(trust="everyone").fit(X, y, clients=clients)
 

@@ -81,13 +81,15 @@ class Calibration:
         return self.guarantee is None or sizes_are_public(self.work)
 
     @property
-    def epsilon_without_trust(self) -> float | None:
-        """The largest epsilon of any client if all other parties help the server.
+    def without_trust(self) -> Guarantee | None:
+        """What is left if all other parties help the server; None if the guarantee relies on nobody."""
+        return next((one for one in self.beside if one.adversary is Adversary.SERVER), None)
 
-        None if the promise relies on nobody, or if nothing is left of it.
-        """
-        alone = [one.epsilon for one in self.beside if one.adversary is Adversary.SERVER]
-        return alone[0] if alone and math.isfinite(alone[0]) else None
+    @property
+    def epsilon_without_trust(self) -> float | None:
+        """The largest epsilon of `without_trust`; None if it relies on nobody, or if nothing is left."""
+        alone = self.without_trust
+        return None if alone is None or math.isinf(alone.epsilon) else alone.epsilon
 
     def event(self, group: Group, releases: int) -> dp_event.DpEvent:
         """The event of `releases` releases by a client of the group, with anything released before the first."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tacit.deploy.advice import ADVICE
 from tacit.deploy.seam import Code
+from tacit.privacy import Adversary
 from tacit.privacy.promises.rounding import up_to
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class Board:
     insecure: bool = False
     reports: bool = False
     """whether silos release their losses"""
+    against: str = Adversary.SERVER.description
+    """against whom the epsilons hold"""
     note: str = "waiting for the silos"
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -89,6 +92,7 @@ class Board:
                 "seconds_per_round": round(self.seconds, 3),
                 "note": self.note,
                 "insecure_reproducible": self.insecure,
+                "epsilons_hold_against": self.against,
                 "silos": {site: dict(vars(silo)) for site, silo in self.silos.items()},
             }
 
@@ -102,7 +106,9 @@ class Board:
         """The line below the table."""
         warning = "NO PRIVACY: this is a trial with seeded noise. " if self.insecure else ""
         pace = f", {self.seconds:.2f} s per round" if self.round else ""
-        return f"{warning}round {self.round} of {self.rounds}{pace}{'; ' if self.note else ''}{self.note}"
+        relies = self.against != Adversary.SERVER.description
+        held = f". Epsilons hold against {self.against}" if relies else ""
+        return f"{warning}round {self.round} of {self.rounds}{pace}{'; ' if self.note else ''}{self.note}{held}"
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -97,6 +97,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]
         recipe, federation = with_sizes(recipe, federation, once=True)
         run = self._train(federation, recipe)
         self.run_, self.history_, self.guarantee_ = run, run.history.frame, run.guarantee
+        self.guarantee_without_trust_ = run.calibration.without_trust
         self.n_iter_ = run.rounds
         self._keep(run)
         return self

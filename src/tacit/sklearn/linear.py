@@ -32,8 +32,9 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinear):  # type: ig
     Against the server and all other parties, who see every message of every client: ...
 
     Guarantee: (epsilon, delta)-differential privacy of every single record, between data sets that differ in one
-    record's content, against the server and all other parties together. `guarantee_` is derived from what was
-    done; its epsilon is at most the requested one.
+    record's content, against the server and all other parties together; with trust = "sum", against a server that
+    can open nothing but sums over clients. `guarantee_` is derived from what was done; its epsilon is at most the
+    requested one.
 
     Objective: sum_i p_i (1/n_i) sum_j loss(x_ij, y_ij) + alpha/2 ||(W, b)||^2 with p_i = n_i/n, that is, the mean
     over all n records. `alpha` is that of scikit-learn's SGDClassifier, and 1/(n C) with the C of its
@@ -69,6 +70,7 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinear):  # type: ig
     classes_, coef_, intercept_, n_features_in_, feature_names_in_, n_iter_ : as in scikit-learn.
     clients_ : the labels of the clients, sorted; `guarantee_.epsilons` is in this order.
     guarantee_ : what was promised (`tacit.Guarantee`), or None.
+    guarantee_without_trust_ : what is left if all other parties help the server; None if it relies on nobody.
     history_, run_ : for the researcher only: computed from records without noise. Not pickled.
     """
 

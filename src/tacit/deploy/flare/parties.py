@@ -32,6 +32,7 @@ from tacit.deploy.status import Board, SiloStatus
 from tacit.engine.lock import held
 from tacit.errors import MessageError, RequestError
 from tacit.federation import Federation
+from tacit.privacy.promises.guarantee import against
 
 _LOG = logging.getLogger("tacit.deploy.parties")
 LOOK_SECONDS = 1.0
@@ -52,7 +53,14 @@ def new_board(party: PartyFolder) -> Board:
     job = party.job
     title = f"{job.recipe.algorithm}, {len(job.sites)} silos, quorum {party.quorum}{', sums only' * job.summed}"
     silos = {site: SiloStatus() for site in job.sites}
-    return Board(title, job.rounds, silos, insecure=job.insecure, reports=job.report is not None)
+    return Board(
+        title,
+        job.rounds,
+        silos,
+        insecure=job.insecure,
+        reports=job.report is not None,
+        against=against(job.adversary, job.parts.trust.colluding),
+    )
 
 
 def run_server(party: PartyFolder, board: Board, say: Callable[[str], None], ended: Ended = dict) -> Finished:
