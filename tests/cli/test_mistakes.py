@@ -30,6 +30,13 @@ def wide():
 def cell():
     return nn.Sequential(nn.LSTMCell(8, 6))
 
+def branching():
+    class Branching(nn.Linear):
+        def forward(self, x):
+            return super().forward(x if x.sum() > 0 else -x)
+
+    return Branching(64, 10)
+
 def recurrent():
     class Recurrent(nn.Module):
         def __init__(self):
@@ -83,6 +90,11 @@ def _refused(*arguments: str) -> str:
         (["--resume"], "--resume needs --out"),
         (["--model=module:absent:make"], "No module named 'absent'"),
         (["--model=module:absent.py:make"], "Write 'module:absent:make'"),
+        (["--model=module:absent"], "names no function: write 'module:FILE:FUNCTION'"),
+        (["--model=absent.py"], "write 'module:absent:FUNCTION'"),
+        (["--schema=schema.toml"], "--schema describes a table of your own: name it with --data"),
+        (["--device=cuda:99"], "Use a machine and a PyTorch with CUDA, or device cpu"),
+        (["digits"], "are options: --data NAME, --algorithm NAME"),
     ],
 )
 def test_wrong_requests_to_run(here: Path, arguments: list[str], message: str) -> None:
@@ -109,12 +121,50 @@ def test_a_typo_is_answered_by_similar_names_alone() -> None:
         ("cell", "tacit.fix(module) replaces nn.LSTM, so use that, by"),
         ("few", "has 3 outputs, but 'digits' has 10 classes"),
         ("wide", "does not take a record with 64 features"),
+        ("branching", "model 'module:first_hour_models:branching' has no gradients per record: vmap"),
     ],
 )
 def test_modules_of_the_current_directory_that_do_not_fit(here: Path, factory: str, message: str) -> None:
     (here / "first_hour_models.py").write_text(MODELS)
     assert message in _refused("run", f"--model=module:first_hour_models:{factory}", "--rounds=1")
     assert str(here) not in sys.path
+
+
+@pytest.mark.parametrize(
+    ("source", "message"), [("def make(:", "invalid syntax"), ("raise KeyError('mine')", "KeyError('mine')")]
+)
+def test_a_module_that_cannot_be_imported_is_named(here: Path, source: str, message: str) -> None:
+    name = f"first_hour_broken_{len(source)}"
+    (here / f"{name}.py").write_text(source)
+    said = _refused("run", f"--model=module:{name}:make", "--rounds=1")
+    assert f"'module:{name}:make' cannot be loaded" in said
+    assert message in said
+
+
+def test_a_schema_may_follow_its_table(here: Path) -> None:
+    (here / "table.csv").write_text("age,ill\n" + "30,yes\n40,no\n" * 20)
+    assert _call("schema", "draft", "table.csv", "--target=ill", "--out=schema.toml").exit_code == 0
+    assert "table.csv fits schema.toml" in _call("schema", "check", "table.csv", "schema.toml").stdout
+    assert "tacit schema check table.csv schema.toml" in _refused("schema", "check", "schema.toml", "table.csv")
+    assert "tacit schema check table.csv schema.toml" in _refused("schema", "check", "table.csv")
+    assert "two schemas" in _refused("schema", "check", "table.csv", "schema.toml", "--schema=schema.toml")
+
+
+def test_predictions_without_a_schema_take_numbers_of_the_right_number(here: Path) -> None:
+    assert _call("run", "--data=breast-cancer", "--rounds=1", "--out=run", "--quiet").exit_code == 0
+    (here / "words.csv").write_text("age,ill\n30,yes\n")
+    (here / "numbers.csv").write_text("age,size\n30,2\n")
+    assert "this run has no schema" in _refused("predict", "run", "words.csv")
+    assert "does not take rows with 2 features" in _refused("predict", "run", "numbers.csv")
+
+
+def test_a_directory_that_cannot_be_written_to_is_refused_at_once(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    assert f"--out runs/mine: nothing can be written to {here}" in _refused(
+        "run", "--out=runs/mine", "--rounds=1"
+    )
 
 
 def test_a_number_that_is_not_finite_is_named_with_its_column(here: Path) -> None:

@@ -139,3 +139,39 @@ def test_a_normalisation_after_a_linear_layer_keeps_what_it_normalises(channels:
         torch.cat([p.detach().flatten() for p in fixed.parameters()]),
         Batch(torch.randn(5, 4), torch.zeros(5, dtype=torch.int64), torch.tensor([5])),
     )
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (nn.BCELoss(), "loss BCELoss fails for one record, with outputs of shape (2,) and one number as target"),
+        (nn.GaussianNLLLoss(), "loss GaussianNLLLoss fails for one record"),
+        (nn.L1Loss, "not the class L1Loss: write L1Loss()"),
+        (3, "the loss must be a function of outputs and targets, not int"),
+    ],
+)
+def test_a_loss_that_does_not_fit_is_refused_before_training(loss: object, message: str) -> None:
+    clients = [(np.ones((6, 3)), np.arange(6) % 2)]
+    with pytest.raises(RequestError) as refused:
+        tacit.make_private(nn.Linear(3, 2), loss, clients, epsilon=1, rounds=1, seed=0)  # type: ignore[arg-type]
+    assert message in str(refused.value)
+
+
+def test_what_is_no_network_yet_is_refused() -> None:
+    for given in ("resnet", nn.Linear, lambda: nn.Linear(3, 2)):
+        with pytest.raises(RequestError, match=r"must be a torch\.nn\.Module, not"):
+            tacit.make_private(given, "cross-entropy", [(np.ones((6, 3)), np.arange(6) % 2)], epsilon=1)  # type: ignore[arg-type]
+        with pytest.raises(RequestError, match=r"must be a torch\.nn\.Module, not"):
+            tacit.fix(given)  # type: ignore[arg-type]
+    with pytest.raises(RequestError, match=r"\(LazyLinear\) has no size yet"):
+        ModuleModel(nn.LazyLinear(2))
+
+
+def test_a_frozen_front_may_do_what_a_trained_layer_may_not() -> None:
+    class Doubles(nn.Module):
+        def forward(self, records: Tensor) -> Tensor:
+            return records * 2 if float(records.sum()) > 0 else records
+
+    network = nn.Sequential(nn.Linear(3, 3), Doubles(), nn.Linear(3, 2))
+    clients = [(np.ones((6, 3)), np.arange(6) % 2)]
+    tacit.make_private(network, "cross-entropy", clients, epsilon=1, rounds=1, seed=0, trainable="head").fit()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,6 +27,10 @@ CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True}
 """Settings are named by the mechanism, so the command line cannot know them."""
 
 
+_WIDTH = 76
+"""Characters of a line in the list of mechanisms, without its indentation."""
+
+
 def check_label(
     context: typer.Context,
     name: Annotated[str | None, typer.Argument(help="A mechanism, or a TOML or JSON file.")] = None,
@@ -42,9 +47,14 @@ def check_label(
         for known in MECHANISMS:
             options = {f"--{key.replace('_', '-')}": needed for key, needed in settings_of(known).items()}
             needs = [key for key, needed in options.items() if needed]
-            typer.echo(f"{known}\n  needs {', '.join(needs) or 'nothing'}")
-            if takes := [key for key in options if key not in needs]:
-                typer.echo(f"  may have {', '.join(takes)}")
+            takes = [key for key in options if key not in needs]
+            typer.echo(known)
+            for words in (
+                f"needs {', '.join(needs) or 'nothing'}",
+                f"may have {', '.join(takes)}" if takes else "",
+            ):
+                for line in textwrap.wrap(words, _WIDTH, break_on_hyphens=False):
+                    typer.echo(f"  {line}")
         return
     configuration = {**_start(name), **_options(context.args)}
     verdict = checked(configuration)

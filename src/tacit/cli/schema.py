@@ -68,13 +68,22 @@ def draft(
 @app.command("check", help=flowing(CHECK))
 def check(
     table: TableFile,
-    schema: Annotated[Path, typer.Option(help="The schema.")],
+    after: Annotated[Path | None, typer.Argument(metavar="[schema]", help="The schema.")] = None,
+    schema: Annotated[Path | None, typer.Option(help="The schema, if it is not given after the table.")] = None,
 ) -> None:
     """Check a table against a schema."""
     from tacit.data.files import read_table
     from tacit.data.schema import Schema
     from tacit.data.schema.records import TableSource, federate
+    from tacit.errors import RequestError
 
+    if after is not None and schema is not None:
+        raise RequestError(f"two schemas, {after} and --schema {schema}: give one")
+    schema = after or schema
+    if schema is None:
+        raise RequestError(f"no schema to check {table} against: tacit schema check {table} schema.toml")
+    if table.suffix == ".toml" and schema.suffix != ".toml":
+        raise RequestError(f"the table comes first: tacit schema check {schema} {table}")
     described = Schema.read(schema)
     frame = read_table(table)
     source = TableSource(frame, str(table), None if described.client else "one client")

@@ -6,6 +6,7 @@ history.csv, model.safetensors and summary.json (written last, so a directory wi
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -54,6 +55,9 @@ def execute(
         return {}
     if out.exists() and not out.is_dir():
         raise RequestError(f"--out {out} is a file, not a directory")
+    place = next(place for place in (out, *out.absolute().parents) if place.exists())
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise RequestError(f"--out {out}: nothing can be written to {place}; choose another directory")
     if out.is_dir() and any(out.iterdir()):
         if not resume:
             raise RequestError(f"--out {out} is not empty; add --resume to continue, or choose another directory")

@@ -99,7 +99,12 @@ class LoadedRun:
     def features(self, rows: pd.DataFrame | Vector | Tensor) -> Tensor:
         """Rows as the model's features, in double precision."""
         if self.schema is None:
-            return torch.as_tensor(np.asarray(rows), dtype=torch.float64)
+            try:
+                return torch.as_tensor(np.asarray(rows, dtype=np.float64))
+            except (TypeError, ValueError) as error:
+                raise RequestError(
+                    "this run has no schema, so it knows no columns: give features alone, all of them numbers"
+                ) from error
         if not isinstance(rows, pd.DataFrame):
             raise RequestError("this run has a schema: give a pandas frame with the columns that it describes")
         return torch.from_numpy(encode(self.values(rows), self.schema, np.float64))
@@ -111,7 +116,14 @@ class LoadedRun:
             rows: a pandas frame with the columns of the schema, in any order; gaps and unknown categories are
                 fine. For a run without a schema, an array of features.
         """
-        found: Vector = self.double.predict(self.features(rows)).numpy()
+        features = self.features(rows)
+        try:
+            found: Vector = self.double.predict(features).numpy()
+        except RuntimeError as error:
+            width = " x ".join(map(str, features.shape[1:]))
+            raise RequestError(
+                f"the model of this run does not take rows with {width} features: {error}"
+            ) from error
         if self.classes is not None:
             return np.array(self.classes)[found]
         if self.schema is None:

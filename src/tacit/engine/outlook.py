@@ -198,7 +198,7 @@ def findings(run: Run) -> list[Limit]:
         else:
             change = "Use a model with fewer parameters."
         found.append(
-            Limit(f"The training loss rose, from {first.train_loss:.3g} to {last.train_loss:.3g}.", change)
+            Limit(f"The training loss rose, from {first.train_loss:.4f} to {last.train_loss:.4f}.", change)
         )
     constant = best_constant(run)
     if constant is not None and last.test_metric is not None and constant.reaches(last.test_metric):

@@ -305,4 +305,6 @@ def _check_device(device: str) -> None:
         if why.startswith("Expected one of"):
             # A list of twenty kinds of devices, most of which nobody has.
             why = "write cpu, cuda, cuda:1 or mps"
+        elif device.startswith("cuda"):
+            why = f"{why}. Use a machine and a PyTorch with CUDA, or device cpu"
         raise RequestError(f"device {device!r} is not available: {why}") from error

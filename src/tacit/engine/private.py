@@ -15,12 +15,13 @@ from tacit.engine.execute import run_plan
 from tacit.engine.plan import Plan, make_plan
 from tacit.engine.recipe import Recipe
 from tacit.engine.run import Run
+from tacit.errors import RequestError
 from tacit.federation import Federation
 from tacit.models.module import ModuleModel
 from tacit.models.named import plain_module
-from tacit.models.record_loss import RecordLoss, per_record_loss
+from tacit.models.record_loss import RecordLoss, described, per_record_loss
 from tacit.models.trainable import Trainable
-from tacit.models.trial import check_outputs
+from tacit.models.trial import check_fits
 from tacit.privacy import Guarantee
 
 
@@ -98,9 +99,10 @@ def make_private(
     (torch.Size([60, 2]), True)
     """
     federation = clients if isinstance(clients, Federation) else Federation.from_datasets(clients, test=test)
+    if not isinstance(module, nn.Module):
+        raise RequestError(f"the network must be a torch.nn.Module, not {described(module)}")
     model = ModuleModel(module, per_record_loss(loss), trainable=trainable)
-    named = type(module).__name__
-    check_outputs(named, model.module, federation, scores=model.loss == "cross-entropy")
+    check_fits(type(module).__name__, model, federation)
     recipe = Recipe(
         algorithm=algorithm,
         data="custom",

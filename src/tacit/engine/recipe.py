@@ -205,7 +205,9 @@ class Recipe:
         try:
             text = path.read_text()
         except (OSError, ValueError) as error:
-            raise RequestError(f"cannot read recipe {path}: {reason(error)}") from error
+            # A word without an ending is seldom a file.
+            named = "" if path.suffix else ". Data sets and algorithms are options: --data NAME, --algorithm NAME"
+            raise RequestError(f"cannot read recipe {path}: {reason(error)}{named}") from error
         return cls.from_toml(text, str(path))
 
 

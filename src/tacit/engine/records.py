@@ -49,6 +49,11 @@ def unweighted(recipe: Recipe, data_dir: Path | None) -> Federation:
     makers = {"quadratic": quadratic_federation}
     known = _settings(from_files if names_files(recipe) else makers.get(recipe.data, load))
     for name in recipe.data_settings:
+        if name not in known and name in ("schema", "public_schema"):
+            option = f"--{name.replace('_', '-')}"
+            raise RequestError(
+                f"{option} describes a table of your own: name it with --data, not {recipe.data!r}"
+            )
         if name not in known:
             raise unknown_name("setting of data", f"data.{name}", [f"data.{key}" for key in known])
     if recipe.data == "quadratic":

@@ -7,6 +7,8 @@ import warnings
 
 from torch import nn
 
+from tacit.errors import RequestError
+from tacit.models.record_loss import described
 from tacit.models.recurrent import GatedLayers
 
 
@@ -29,6 +31,8 @@ def fix(module: nn.Module) -> nn.Module:
     >>> fixed[1], str(said[0].message)
     (GroupNorm(8, 8, eps=1e-05, affine=True...), "replaced layer '1': BatchNorm2d by GroupNorm")
     """
+    if not isinstance(module, nn.Module):
+        raise RequestError(f"the network must be a torch.nn.Module, not {described(module)}")
     module = copy.deepcopy(module)
     changes = []
     for name, layer in list(module.named_modules()):

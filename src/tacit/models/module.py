@@ -299,6 +299,8 @@ class _ChunkedGradients(Divisible):
 def _refuse_mixing_layers(module: nn.Module) -> None:
     for name, layer in module.named_modules():
         where = f"layer {name or '(the module itself)'!r} ({type(layer).__name__})"
+        if isinstance(layer, nn.modules.lazy.LazyModuleMixin):
+            raise RequestError(f"{where} has no size yet: call the module once on a record, made up if you like")
         if isinstance(layer, nn.modules.batchnorm._BatchNorm):
             if layer.training or layer.running_mean is None:
                 raise RequestError(

@@ -9,11 +9,24 @@ from typing import Any
 from torch import Tensor, nn
 from torch.func import vmap
 
+from tacit.errors import RequestError
+
 RecordLoss = Callable[[Tensor, Tensor], Tensor]
 """Maps outputs (records, ...) and targets (records,) to losses (records,)."""
 
 _OF_CLASSES = (nn.CrossEntropyLoss, nn.NLLLoss, nn.MultiMarginLoss)
 """Losses that take whole numbers as targets, one for each row of outputs."""
+
+
+def described(given: object) -> str:
+    """What was given in the place of a network or a loss, for an error.
+
+    >>> described("resnet"), described(nn.L1Loss)
+    ("the text 'resnet'", 'the class L1Loss: write L1Loss()')
+    """
+    if isinstance(given, type):
+        return f"the class {given.__name__}: write {given.__name__}()"
+    return f"the text {given!r}" if isinstance(given, str) else type(given).__name__
 
 
 def per_record_loss(loss: str | nn.Module | Callable[[Tensor, Tensor], Tensor]) -> str | RecordLoss:
@@ -31,6 +44,8 @@ def per_record_loss(loss: str | nn.Module | Callable[[Tensor, Tensor], Tensor]) 
         return loss
     if type(loss) is nn.CrossEntropyLoss and loss.weight is None and loss.label_smoothing == 0:
         return "cross-entropy"
+    if isinstance(loss, type) or not callable(loss):
+        raise RequestError(f"the loss must be a function of outputs and targets, not {described(loss)}")
     elementwise = isinstance(loss, nn.modules.loss._Loss) and not isinstance(loss, _OF_CLASSES)
     own: Any = copy.deepcopy(loss) if isinstance(loss, nn.Module) else loss
 
@@ -40,7 +55,14 @@ def per_record_loss(loss: str | nn.Module | Callable[[Tensor, Tensor], Tensor]) 
         return value.mean()
 
     def losses(outputs: Tensor, targets: Tensor) -> Tensor:
-        found: Tensor = vmap(one)(outputs, targets)
+        try:
+            found: Tensor = vmap(one)(outputs, targets)
+        except Exception as error:
+            named = getattr(loss, "__name__", type(loss).__name__)
+            raise RequestError(
+                f"loss {named} fails for one record, with outputs of shape {tuple(outputs.shape[1:])} and one "
+                f"number as target: {str(error).partition('. ')[0]}"
+            ) from error
         return found
 
     return losses

@@ -34,7 +34,7 @@ from tacit.models.network import SigmoidNetwork
 from tacit.models.persons import PersonModel
 from tacit.models.quadratic import Quadratic
 from tacit.models.trainable import fine_tuned
-from tacit.models.trial import check_outputs
+from tacit.models.trial import check_fits
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,11 @@ def _of_rows(name: str, federation: Federation, settings: dict[str, Any]) -> Mod
     if name.startswith(ENTRY_POINT):
         return _from_entry_point(name.removeprefix(ENTRY_POINT), federation, settings)
     if name not in MODELS:
+        if name.endswith(".py"):
+            meant = name.removesuffix(".py").replace("/", ".")
+            raise RequestError(
+                f"model {name!r} is a file: write 'module:{meant}:FUNCTION', a function that makes it"
+            )
         raise unknown_name("model", name, [*MODELS, ENTRY_POINT + "package:factory"])
     entry = MODELS[name]
     _check_task(name, entry, federation)
@@ -151,15 +156,22 @@ def _current_directory_importable() -> Iterator[None]:
         sys.path.remove(here)
 
 
+def _told(error: Exception) -> str:
+    plain = isinstance(error, ImportError | AttributeError | SyntaxError | ValueError)
+    return str(error) if plain else repr(error)
+
+
 def _from_entry_point(path: str, federation: Federation, settings: dict[str, Any]) -> Model:
     module_name, _, attribute = path.partition(":")
+    if not attribute:
+        raise RequestError(f"model 'module:{path}' names no function: write 'module:FILE:FUNCTION', without .py")
     try:
         with _current_directory_importable():
             factory = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # importing runs the user's file, which may raise anything
         plain = module_name.removesuffix(".py").replace("/", ".")
         meant = "" if plain == module_name else f". Write 'module:{plain}:{attribute}', without the file's ending"
-        raise RequestError(f"model 'module:{path}' cannot be loaded: {error}{meant}") from error
+        raise RequestError(f"model 'module:{path}' cannot be loaded: {_told(error)}{meant}") from error
     settings = dict(settings)
     trainable = settings.pop("trainable", "all")
 
@@ -185,5 +197,5 @@ def _from_entry_point(path: str, federation: Federation, settings: dict[str, Any
         raise RequestError(f"model 'module:{path}' cannot be built: {error!r}") from error
     loss = "squared" if federation.classes is None else "cross-entropy"
     model = ModuleModel(made, loss, start=start, trainable=trainable)
-    check_outputs(f"module:{path}", model.module, federation)
+    check_fits(f"module:{path}", model, federation)
     return model

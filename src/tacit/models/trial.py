@@ -1,4 +1,4 @@
-"""Tries a network on one record of zeros, so that what does not fit is refused before anything is trained."""
+"""Tries a network on records of zeros, so that what does not fit is refused before anything is trained."""
 
 from __future__ import annotations
 
@@ -6,7 +6,39 @@ import torch
 from torch import Tensor, nn
 
 from tacit.errors import RequestError
-from tacit.federation import Federation
+from tacit.federation import Batch, Federation
+from tacit.models.module import ModuleModel
+
+
+def check_fits(name: str, model: ModuleModel, federation: Federation) -> None:
+    """Refuse a network or a loss that cannot be trained on these records, before anything is.
+
+    Args:
+        name: how the network is called in an error.
+        model: the network and its loss.
+        federation: the records.
+    """
+    check_outputs(name, model.module, federation, scores=model.loss == "cross-entropy")
+    records = torch.zeros(2, *federation.feature_shape, dtype=federation.features.dtype)
+    records = records.to(next(model.module.parameters()).device)
+    try:
+        parts = model.split(records[:1])
+        if parts is not None:
+            front, model = parts
+            with torch.no_grad():
+                records = front(records[:1]).repeat_interleave(2, 0)
+        point = torch.cat([p.detach().flatten() for p in model.module.parameters() if p.requires_grad])
+        targets = torch.zeros(2, dtype=federation.targets.dtype, device=records.device)
+        model.gradients(point, Batch(records, targets, torch.tensor([2]))).norms()
+    except RequestError:
+        raise
+    except Exception as error:
+        why = str(error).partition(". ")[0]
+        raise RequestError(
+            f"model {name!r} has no gradients per record: {why}. Its code is run for all records at once by "
+            "torch.vmap: leave out .item(), `if` on a record's numbers, and writing into tensors made by "
+            "torch.zeros"
+        ) from error
 
 
 def check_outputs(name: str, module: nn.Module, federation: Federation, *, scores: bool = True) -> None:
