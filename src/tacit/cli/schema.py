@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tacit.cli.options import flowing
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 app = typer.Typer(
     no_args_is_help=True, help="Describe a table publicly, so that nothing has to be taken from its records."
@@ -81,6 +84,12 @@ def check(
     # Ranges that are to be learned are checked against where they surely lie.
     found = federate([source], said.wide if said.open else said)
     typer.echo(f"{table} fits {schema} (digest {said.digest}). {found.describe()}")
+    shared = _in_several(frame, said.person, said.client)
+    if shared:
+        typer.echo(
+            f"{shared:,} persons have rows at several clients. Every promise is about the rows at one "
+            "client: for their rows at all of them, the epsilons add up."
+        )
     copies = int(frame.duplicated().sum()) if said.person is None else 0
     if copies:
         typer.echo(
@@ -89,3 +98,10 @@ def check(
         )
     if said.looked_at:
         typer.echo(f"Still to confirm before a run, then delete the line looked_at: {said.unconfirmed_words}.")
+
+
+def _in_several(frame: pd.DataFrame, person: str | None, client: str | None) -> int:
+    """How many persons have rows at more than one client of the table."""
+    if person is None or client is None:
+        return 0
+    return int((frame.groupby(person)[client].nunique() > 1).sum())
