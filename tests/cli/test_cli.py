@@ -366,6 +366,12 @@ def test_a_users_own_file_is_a_data_set(inside: Inside, tmp_path: Path) -> None:
     assert checked.returncode == 0, checked.stderr
     assert "Still to confirm" in checked.stdout
     assert "18 rows repeat an earlier row" in checked.stdout
+    persons = (
+        (tmp_path / "schema.toml").read_text().replace("[columns.stage]", '[person]\ncolumn = "stage"\n\n[x]')
+    )
+    (tmp_path / "persons.toml").write_text(re.sub(r"\[x\]\n(.+\n)*", "", persons))
+    shared = inside("schema", "check", "patients.csv", "--schema=persons.toml")
+    assert "3 persons have rows at several clients" in shared.stdout, shared.stderr
     run = ["run", "--data=patients.csv", "--schema=schema.toml", "--rounds=2", "--json"]
     unconfirmed = inside(*run)
     assert unconfirmed.returncode == 2

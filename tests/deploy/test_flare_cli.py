@@ -113,12 +113,19 @@ def test_silos_with_the_same_promise_share_a_sentence(tmp_path: Path, capsys: py
     def silo(promise: str) -> dict[str, Any]:
         return {"epsilon": 4.0, "rounds_answered": 2, "promise": promise}
 
-    silos = {"berlin": silo("Long words."), "lyon": silo("Long words."), "porto": silo("Others."), "turin": None}
+    silos = {
+        "berlin": silo("Long words."),
+        "lyon": silo("Long words."),
+        "porto": silo("Others."),
+        "turin": None,
+        "york": None,
+    }
     told = {"rounds": 2, "largest_epsilon": 4.0, "insecure_reproducible": False, "silos": silos}
     party = SimpleNamespace(state=tmp_path, job=SimpleNamespace(sites=tuple(silos)))
-    finished = SimpleNamespace(run="0" * 32, certificate=json.dumps(told), problems={})
+    finished = SimpleNamespace(run="0" * 32, certificate=json.dumps(told), problems={}, answered={"turin": 1})
     show_finished(cast("Any", party), cast("Any", finished), as_json=False)
     lines = capsys.readouterr().out.splitlines()
     assert "berlin, lyon: answered 2 rounds each. Long words." in lines
     assert "porto: answered 2 rounds. Others." in lines
     assert "turin: sent no certificate; ask the silo for it" in lines
+    assert "york: took no part" in lines

@@ -85,6 +85,14 @@ def test_a_compressor_is_chosen_where_noise_leaves_room() -> None:
     assert many.recipe.algorithm_settings["compressor"] != "identity"  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("privacy", ["none", "record"])
+def test_short_messages_are_never_compressed(privacy: str) -> None:
+    """31 numbers. Of 5% of them, a run without noise made steps that its messages did not bear."""
+    made = make_plan(Recipe(algorithm="soteriafl-svrg", data="breast-cancer", clients=5, privacy=privacy))
+    assert made.recipe is not None
+    assert made.recipe.algorithm_settings["compressor"] == "identity"
+
+
 def test_local_steps_are_sparse_only_where_messages_are_long() -> None:
     compressors = [
         make_plan(Recipe(algorithm="fed-spa", data=data, clients=5)).recipe.algorithm_settings["compressor"]  # type: ignore[union-attr]

@@ -144,7 +144,7 @@ def test_coefficients_in_own_units_give_the_same_scores(loaded: LoadedRun) -> No
             _ = loaded.coefficients
         return
     found = loaded.coefficients
-    assert found.loc["age", "unit"] == "years"
+    assert (found.loc["age", "unit"], found.loc["seen", "unit"]) == ("years", "days")
     rows = table("binary", 20).drop(columns=["y", "site"])
     rows["dose"] = rows["dose"].clip(0.1, 100)
     days = (rows["seen"] - pd.Timestamp("1970-01-01")).dt.days

@@ -273,6 +273,8 @@ def test_what_noise_hides_is_said_to_be_unknown() -> None:
     assert mean_estimate(40.0, 90, (10_000.0, 0.0)) == Estimate(None, -0.5, 0.5)
     assert difference(hidden, Estimate(0.1, 0.0, 0.2)) == Estimate(None, -0.7, 0.5)
     assert auc_estimate(np.full((10, 2), 3.0), 60, 20.0) == Estimate(None, 0.0, 1.0)
+    rounded = np.stack([np.full(10, 3.0), np.full(10, 1e-16)], axis=1)
+    assert auc_estimate(rounded, 30, 0.0) == Estimate(None, 0.0, 1.0), "one class alone, without noise"
 
 
 @pytest.mark.parametrize("sign", [-1, 1])

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tacit.cli.options import flowing
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 app = typer.Typer(
     no_args_is_help=True, help="Describe a table publicly, so that nothing has to be taken from its records."
@@ -90,6 +93,12 @@ def check(
     # Ranges that are to be learned are checked against where they surely lie.
     found = federate([source], described.wide if described.open else described)
     typer.echo(f"{table} fits {schema} (digest {described.digest}). {found.describe()}")
+    shared = _in_several(frame, described.person, described.client)
+    if shared:
+        typer.echo(
+            f"{shared:,} persons have rows at several clients. Every promise is about the rows at one "
+            "client: for their rows at all of them, the epsilons add up."
+        )
     copies = int(frame.duplicated().sum()) if described.person is None else 0
     if copies:
         typer.echo(
@@ -100,3 +109,10 @@ def check(
         typer.echo(
             f"Still to confirm before a run, then delete the line looked_at: {described.unconfirmed_words}."
         )
+
+
+def _in_several(frame: pd.DataFrame, person: str | None, client: str | None) -> int:
+    """How many persons have rows at more than one client of the table."""
+    if person is None or client is None:
+        return 0
+    return int((frame.groupby(person)[client].nunique() > 1).sum())

@@ -93,7 +93,8 @@ def show_finished(party: PartyFolder, finished: Finished, as_json: bool) -> None
     for promise in silo_promises(silos):
         say(promise)
     for site in sorted(set(party.job.sites) - silos.keys()):
-        typer.echo(f"{site}: sent no certificate; ask the silo for it")
+        took_part = finished.answered.get(site, 0)
+        typer.echo(f"{site}: {'sent no certificate; ask the silo for it' if took_part else 'took no part'}")
     if finished.problems:
         typer.echo(f"problems seen: {', '.join(f'{what} x{n}' for what, n in finished.problems.items())}")
     typer.echo(f"check it: tacit verify {summary['certificate']}")

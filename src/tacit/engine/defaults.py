@@ -169,11 +169,11 @@ def _good_batch(asked: Asked, privacy: Privacy, rounds: int) -> dict[str, Any]:
 
 def _good_compressor(asked: Asked, batch: float | None, privacy: Privacy, rounds: int) -> str:
     """The strongest compressor that is predicted to cost less than a point of accuracy, or none."""
-    if privacy == "none":
-        return str(asked.usual["compressor"])
     dim = asked.model.dim
     if dim <= SHORT_MESSAGE:
         return "identity"
+    if privacy == "none":
+        return str(asked.usual["compressor"])
     cohort = asked.mean_cohort or asked.federation.clients
     alone = mean_noise(asked.rate(batch), _records(asked), _releases(asked, rounds), _strictest(privacy))
     distance, scores = public_guess(asked.model, asked.federation, asked.feature_norm, asked.gradient_bound)

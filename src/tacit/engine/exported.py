@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import importlib.util
+import logging
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -136,8 +139,8 @@ def as_onnx(run: LoadedRun, path: Path) -> Path:
     shape = (len(run.schema.columns),) if run.schema is not None else run.card.feature_shape
     example = torch.zeros(2, *shape, dtype=torch.float64)
     rows = torch.export.Dim("rows")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyTorch's exporter warns about parts of itself
+    with warnings.catch_warnings(), _silent("torch.onnx"):
+        warnings.simplefilter("ignore")  # PyTorch's exporter warns and logs about parts of itself
         program = torch.onnx.export(
             as_torch(run),
             (example,),
@@ -150,6 +153,18 @@ def as_onnx(run: LoadedRun, path: Path) -> Path:
     assert program is not None, "the exporter returns a program"
     program.save(path)
     return path
+
+
+@contextlib.contextmanager
+def _silent(name: str) -> Iterator[None]:
+    """Only errors of a logger are shown."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 class SchemaEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]

@@ -172,7 +172,8 @@ class LoadedRun:
                 if term.kind == "number":
                     weights[position] /= column.half
                     bias -= weights[position] * column.centre
-                    units[position] = f"log {column.unit}".strip() if column.scale == "log" else column.unit
+                    unit = "days" if column.type == "date" else column.unit
+                    units[position] = f"log {unit}".strip() if column.scale == "log" else unit
                 elif term.kind == "sign":
                     bias -= weights[position]
                     weights[position] *= 2

@@ -117,7 +117,8 @@ def auc_estimate(histogram: NoisySums, records: int, noise_std: float) -> Estima
     # The two totals add up to the known number of records, which removes half of their noise.
     ones = (positive.sum() - negative.sum() + records) / 2
     zeros = records - ones
-    if min(ones, zeros) <= 2 * Z * noise_std * math.sqrt(bins / 2):
+    # Without noise, too, a class of nobody has no area; rounding leaves it with a little less or more than 0.
+    if min(ones, zeros) <= max(0.5, 2 * Z * noise_std * math.sqrt(bins / 2)):
         return Estimate(None, 0.0, 1.0)
     histogram = on_simplex(histogram, records)
     negative, positive = histogram[:, 0], histogram[:, 1]
