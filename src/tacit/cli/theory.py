@@ -94,7 +94,8 @@ def _show(found: Utility) -> None:
         console.print(table)
     for sentence in _sentences(found):
         console.print(sentence, highlight=False)
-    for title, lines in (("The theorem does not cover this run:", bound.gaps), ("Assumed:", bound.assumptions)):
+    why = "The theorem does not cover this run:" if bound.terms else "There is no bound for this run:"
+    for title, lines in ((why, bound.gaps), ("Assumed:", bound.assumptions)):
         if lines:
             console.print(f"[{'yellow' if lines is bound.gaps else 'dim'}]{title}[/]")
             for line in lines:
