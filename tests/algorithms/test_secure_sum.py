@@ -190,6 +190,9 @@ def test_what_has_no_proof_is_refused_with_the_reason() -> None:
         plan(replace(algorithm(records), participation=PoissonClients(3.0)))
     with pytest.raises(RequestError, match="needs as many in every round"):
         plan(replace(algorithm(records), participation=FixedNumber(4)))
+    asked = tacit.Recipe(algorithm="dp-fedavg", data="digits", clients=5, epsilon=4.0, rounds=3, trust="sum")
+    with pytest.raises(RequestError, match="adversary = 'server' asks for epsilon against a server that sees"):
+        tacit.make_plan(asked.with_algorithm_settings(adversary="server"))
 
 
 @pytest.mark.parametrize(

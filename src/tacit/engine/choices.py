@@ -164,6 +164,11 @@ def secure_sum_of(recipe: Recipe, clients: int) -> SecureSum | None:
     """The trust of a recipe that asks for secure sums."""
     if recipe.trust is None:
         return None
+    if recipe.algorithm_settings.get("adversary") == "server":
+        raise RequestError(
+            "adversary = 'server' asks for epsilon against a server that sees every message, and trust = 'sum' "
+            "promises it only against one that opens nothing but sums: leave out one of them"
+        )
     number = participation_of(recipe, clients).number_of(clients)
     return SecureSum.of(number or clients, recipe.quorum, recipe.colluding)
 
