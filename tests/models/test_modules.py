@@ -345,6 +345,14 @@ def test_one_ordinary_pass_gives_the_weighted_sum_of_records(name: str, monkeypa
     torch.testing.assert_close(found[1], model.gradients(point, batch).weighted_sums(weights)[0])
 
 
+@pytest.mark.parametrize(("make", "features"), [(mnist_cnn, 784), (cifar_cnn, 3072)])
+def test_the_outputs_of_a_chain_are_those_of_the_module(make: Callable[[], nn.Module], features: int) -> None:
+    module, records = make(), torch.rand(5, features)
+    model = ModuleModel(module)
+    start = model.init(np.random.default_rng(0))
+    assert torch.equal(model.outputs(start, records), module(records))
+
+
 def test_a_module_that_might_mix_records_has_no_ordinary_pass() -> None:
     model, batch = _model("mixing", torch.float32), _batch([3], torch.float32)
     assert model.weighted_loss(_point(model, None, torch.float32), batch, torch.ones(3)) is None

@@ -129,4 +129,5 @@ def _same(one: Tensor, other: Tensor) -> bool:
 
 def _products(one: Tensor, other: Tensor) -> Tensor:
     """Inner products of rows, in double precision."""
-    return (one.double() * other.double()).sum(-1)
+    exact = one.double()
+    return (exact * (exact if one is other else other.double())).sum(-1)

@@ -162,7 +162,7 @@ class Svrg:
         else:
             keys = state["snapshot_keys"][cohort.clients][drawn.batch.owners().cpu()]
             parts = _since_past_points(model, point, state, drawn.batch, keys)
-        differences = _bounded_sums(model, parts, drawn.batch, self.difference_bound)[0]
+        differences = _bounded_sums(model, parts, drawn.batch, self.difference_bound, both=False)[0]
         b = _column(self.sampling.batch_sizes(cohort.sizes), differences)
         estimate = differences / b + state["snapshot_means"][cohort.clients]
         if self._moves(cohort):
@@ -301,9 +301,12 @@ def _since_past_points(
 
 
 def _bounded_sums(
-    model: BoundedModel, parts: Iterable[Gradients], batch: Batch, difference_bound: float
+    model: BoundedModel, parts: Iterable[Gradients], batch: Batch, difference_bound: float, *, both: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """For each client, the sum of its records' bounded differences, and the sum of the unbounded differences."""
+    """For each client, the sum of its records' bounded differences, and the sum of the unbounded differences.
+
+    Unless `both` are needed, the second may be the first.
+    """
     limit = None
     if difference_bound < 2:
         limit = ClipNorm(difference_bound * model.bound.norm(model.model.dim))
@@ -313,6 +316,6 @@ def _bounded_sums(
         ones = torch.ones(int(differences.counts.sum()), dtype=torch.float64, device=bounded.device)
         scales = ones if limit is None else limit.scales(differences)
         kept = differences.weighted_sums(scales)
-        all_of_it = kept if bool((scales == 1).all()) else differences.weighted_sums(ones)
+        all_of_it = kept if not both or bool((scales == 1).all()) else differences.weighted_sums(ones)
         bounded, plain = bounded + kept, plain + all_of_it
     return bounded, plain

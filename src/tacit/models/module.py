@@ -134,9 +134,11 @@ class ModuleModel:
         """The module's outputs at this point."""
         check_point(self, point)
         state = self._state(point)
+        chain = self._capture.chain
+        if chain is None:
+            return self._called(state, features)
         # Activations of too many records at once do not fit into the processor's cache: twice the time.
-        parts = features.split(EVALUATED_AT_A_TIME) if self._capture.chain else (features,)
-        outputs = [self._called(state, part) for part in parts]
+        outputs = [chain.outputs(state, part.clone()) for part in features.split(EVALUATED_AT_A_TIME)]
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
     def losses(self, point: Tensor, batch: Batch) -> Tensor:
