@@ -212,3 +212,12 @@ def test_plan(inside: Inside) -> None:
     # A promise to whole clients protects their sizes, and lines about records show them.
     both = inside(*arguments[:-1], "--algorithm=soteriafl-gd,dp-fedavg").stdout
     assert "next to a promise to whole clients" in " ".join(both.split())
+
+
+def test_the_server_of_a_deployment_has_no_ledger_and_says_who_has(inside: Inside, tmp_path: Path) -> None:
+    (tmp_path / "consortium" / "server" / "state").mkdir(parents=True)
+    (tmp_path / "consortium" / "server" / "state" / "certificate.json").write_text("{}")
+    for place in ("consortium", "consortium/server", "consortium/server/state"):
+        told = inside("account", place)
+        assert told.returncode == 2
+        assert "tacit verify consortium/server/state/certificate.json" in " ".join(told.stderr.split())
