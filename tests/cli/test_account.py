@@ -235,8 +235,17 @@ def test_every_output_about_sums_has_two_epsilons(inside: Inside, tmp_path: Path
             "a server that opens only sums": pytest.approx(summary["epsilon"]),
             "the server and all other parties": pytest.approx(left),
         }
-    said = f"epsilon if all other parties help the server: {algorithm}"
-    assert f"{said} {up_to(left)}" in inside("plan", *sums).stdout
+    said = "epsilon if all other parties help the server:"
+    assert f"{said} {up_to(left)} ({algorithm})" in inside("plan", *sums).stdout
     compared = inside("compare", *sums, "--out=compared")
-    assert f"{said}: {up_to(left)}" in compared.stdout
+    assert f"{said} {algorithm}: {up_to(left)}" in compared.stdout
     assert f"epsilon = {up_to(left)} is left" in (tmp_path / "compared" / "report.html").read_text()
+
+
+def test_the_server_of_a_deployment_has_no_ledger_and_says_who_has(inside: Inside, tmp_path: Path) -> None:
+    (tmp_path / "consortium" / "server" / "state").mkdir(parents=True)
+    (tmp_path / "consortium" / "server" / "state" / "certificate.json").write_text("{}")
+    for place in ("consortium", "consortium/server", "consortium/server/state"):
+        told = inside("account", place)
+        assert told.returncode == 2
+        assert "tacit verify consortium/server/state/certificate.json" in " ".join(told.stderr.split())

@@ -215,8 +215,10 @@ def test_groups_are_named_by_columns_of_the_schema(asked: dict[str, Any], sizes:
     assert groups is not None
     counts = torch.bincount(groups.of(records.features), minlength=len(groups.names)).tolist()
     assert dict(zip(groups.names, counts, strict=True)) == sizes
-    for wrong in ({"group": "ages"}, {"group": "region"}, {"group": "age"}, {"group": "age", "group_feature": 1}):
+    for wrong in ({"group": "ages"}, {"group": "age"}, {"group": "age", "group_feature": 1}):
         with pytest.raises(RequestError, match="group"):
             scoring_of(wrong, records.classes, schema)
+    with pytest.raises(RequestError, match="all others, as in group = 'region = north'"):
+        scoring_of({"group": "region"}, records.classes, schema)
     with pytest.raises(RequestError, match="column of a schema"):
         scoring_of({"group": "age"}, 2, None)

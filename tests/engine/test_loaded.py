@@ -101,6 +101,12 @@ def test_predictions_have_the_targets_own_names_and_units(loaded: LoadedRun) -> 
         np.testing.assert_allclose(loaded.predict_proba(strange()).sum(1), 1)
 
 
+def test_a_deployment_is_loaded_from_its_servers_folder(loaded: LoadedRun, tmp_path: Path) -> None:
+    (tmp_path / "server").mkdir()
+    (tmp_path / "server" / "state").symlink_to(loaded.directory.absolute())
+    assert load_run(tmp_path).card == loaded.card
+
+
 def test_a_module_of_plain_torch_answers_the_same(loaded: LoadedRun) -> None:
     module = loaded.to_torch()
     rows = pd.concat([strange(), table("binary", 40)])

@@ -79,9 +79,20 @@ def account(
     elif path.is_dir() and _is_silo(path):
         _silo(path, plot, as_json)
     elif path.is_dir():
+        _refuse_server(path)
         _run(path, sizes, plot, as_json)
     else:
         _recipe(path, sizes, settings, data_dir, plot, as_json)
+
+
+def _refuse_server(path: Path) -> None:
+    """A deployment's server holds no ledger; say who does."""
+    state = next((s for s in (path / "server" / "state", path / "state") if s.is_dir()), path)
+    if (state / "certificate.json").exists() and not (path / "ledger.jsonl").exists():
+        raise RequestError(
+            f"{path} belongs to a deployment's server, which has no ledger: every silo has its own. Check them "
+            f"all with `tacit verify {state / 'certificate.json'}`, or give a silo's folder"
+        )
 
 
 def _numbers(numbers: dict[str, Any], groups: list[int], plot: Path | None, as_json: bool) -> None:

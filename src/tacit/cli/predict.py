@@ -28,7 +28,7 @@ def predict(
     from tacit.engine.files import write_atomically
     from tacit.engine.loaded import NO_PROBABILITIES, load_run
 
-    loaded = load_run(run / "server" / "state" if (run / "server" / "state").is_dir() else run)
+    loaded = load_run(run)
     rows = read_table(table)
     target = "prediction" if loaded.schema is None else loaded.schema.target.column
     found = pd.DataFrame({f"predicted {target}": loaded.predict(rows)})

@@ -197,8 +197,13 @@ def _by_column(asked: dict[str, Any], schema: Schema | None) -> Groups:
         return Groups(found[name][0], (0.5,), (f"not {name}", name))
     column = next((column for column in schema.columns if column.name == name), None)
     two = column is not None and len(column.categories) == 2 and not column.other
-    if column is None or (column.type == "category" and not two):
+    if column is None:
         raise unknown_name("evaluation.group", str(name), [*(c.name for c in schema.columns), *found])
+    if column.type == "category" and not two:
+        raise RequestError(
+            f"evaluation.group = {name!r} has more than two categories: compare one of them with all others, as "
+            f"in group = {f'{name} = {column.categories[0]}'!r}"
+        )
     if column.open:
         raise RequestError(
             f"evaluation.group = {name!r} has an open range, and silos must know where its groups lie: give it"

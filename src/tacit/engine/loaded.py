@@ -225,13 +225,16 @@ def load_run(directory: Path | str, *, model: Model | nn.Module | None = None) -
     """A finished run from its directory, to predict with.
 
     Args:
-        directory: what `tacit run`, `run.save` or a deployment's server wrote.
+        directory: what `tacit run`, `run.save`, `tacit deploy` or a deployment's server wrote.
         model: the model, if it is one of your own that has no name: the network that was given to `make_private`
             (its weights are ignored), or for fine-tuning `tacit.ModuleModel(network, trainable=...)`.
     """
     place = Path(directory)
     if not place.is_dir():
         raise DataError(f"{place} is not the directory of a run")
+    # A rehearsed deployment has a folder for every party.
+    server = place / "server" / "state"
+    place = server if server.is_dir() else place
     card = ModelCard.read(place)
     if isinstance(model, nn.Module):
         model = ModuleModel(model, "squared" if card.classes is None else "cross-entropy")
