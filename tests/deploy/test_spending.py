@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 
 from tacit.cli.app import app
 from tacit.deploy.frames import Reply
+from tacit.deploy.guard import admit
 from tacit.deploy.seam import Code
-from tacit.deploy.spending import Spending, spending_in, standing
+from tacit.deploy.spending import Spending, exposure, spending_in, standing
 from tacit.errors import DataError, RequestError
 from tacit.privacy.promises.rounding import up_to
 
@@ -132,3 +133,7 @@ def test_with_sums_the_account_of_a_silo_has_both_epsilons(consortium: Callable[
     left = certificate["run_if_others_help"]["server"]["epsilon"]
     assert f"epsilon if all other parties help the server: {up_to(left)}" in shown
     assert spending_in(made.directory / "site-0").without_trust == pytest.approx(left)
+    assert exposure(made.silo("site-0").terms).endswith(f"help the server: {up_to(left)}")
+    alone = consortium()
+    terms = admit(alone.job, alone.policies["site-0"], "site-0", alone.federation.client(0))
+    assert exposure(terms) == ""

@@ -79,6 +79,7 @@ def check_records(party: PartyFolder, data: str, target: str | None, prepared: b
     from tacit.deploy.guard import admit
     from tacit.deploy.policy import Policy
     from tacit.deploy.records import own_records
+    from tacit.deploy.spending import exposure
     from tacit.federation import Federation
     from tacit.privacy.promises.rounding import up_to
 
@@ -88,6 +89,8 @@ def check_records(party: PartyFolder, data: str, target: str | None, prepared: b
     typer.echo(f"{data} fits the job: {federation.describe()}")
     cost, budget = up_to(terms.epsilon, 4), terms.policy.epsilon
     typer.echo(f"A run would cost epsilon {cost} of the policy's {budget:g}. Nothing was sent.")
+    if exposed := exposure(terms):
+        typer.echo(exposed)
 
 
 def show_status(folder: Path) -> None:

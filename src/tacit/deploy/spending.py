@@ -16,9 +16,11 @@ from tacit.deploy.home import LEDGER, look
 from tacit.deploy.ledger_account import Account
 from tacit.deploy.policy import Policy
 from tacit.errors import RequestError, TacitError
+from tacit.privacy import Adversary, epsilon
 from tacit.privacy.accountant.cost import finite
 from tacit.privacy.accountant.filter import least_epsilon, room
 from tacit.privacy.promises.guarantee import against
+from tacit.privacy.promises.protection import in_words
 from tacit.privacy.promises.rounding import up_to
 
 
@@ -111,6 +113,16 @@ def spending_in(directory: Path) -> Spending:
             "delta of the silo's policy"
         ) from error
     return Spending.of(look(state), policy)
+
+
+def exposure(terms: Terms) -> str:
+    """A sentence about what a run costs if all other parties help the server; empty if it relies on nobody."""
+    policy = terms.policy
+    seen = [one.event for one in terms.exposures(terms.planned) if one.adversary is Adversary.SERVER]
+    if not seen:
+        return ""
+    left = in_words(epsilon(seen[0], policy.delta, policy.adjacency))
+    return f"epsilon of a run if all other parties help the server: {left}"
 
 
 def standing(terms: Terms, account: Account) -> str:

@@ -27,7 +27,7 @@ from tacit.deploy.server import CERTIFICATE_LIMIT, Finished, Server
 from tacit.deploy.shuffler import SHUFFLER, ShufflerParty
 from tacit.deploy.signed_requests import OnlyForServer, SigningBackend
 from tacit.deploy.silo import Silo
-from tacit.deploy.spending import standing
+from tacit.deploy.spending import exposure, standing
 from tacit.deploy.status import Board, SiloStatus
 from tacit.engine.lock import held
 from tacit.errors import MessageError, RequestError
@@ -135,6 +135,8 @@ def run_silo(party: PartyFolder, records: Federation | OpenTable, say: Callable[
             )
         with silo.ledger.page() as page:
             say(f"{site}: {standing(terms, page.account)}")
+        if exposed := exposure(terms):
+            say(f"{site}: {exposed}")
         _answer_until_stopped(party, silo, say)
 
 
