@@ -102,6 +102,14 @@ def test_wrong_requests_to_run(here: Path, arguments: list[str], message: str) -
     assert not list(here.iterdir())
 
 
+def test_an_option_of_another_tool_is_answered_by_ours() -> None:
+    said = _call("run", "--lr=0.1").output
+    assert "--lr" in said
+    assert "--step" in said
+    assert "--log" not in said
+    assert "evaluate_every=VALUE" in _call("run", "--evaluate-every=9").output
+
+
 def test_a_name_is_never_suggested_for_itself(here: Path) -> None:
     said = _refused("run", "--set=data.options=3")
     assert "unknown setting of data 'data.options'" in said

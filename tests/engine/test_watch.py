@@ -211,6 +211,8 @@ def test_a_server_that_cannot_be_reached_is_named(plan: tacit.Plan, monkeypatch:
     monkeypatch.setitem(sys.modules, "mlflow.tracking", module)
     with pytest.raises(RequestError, match="cannot log to mlflow:http://nowhere: connection refused"):
         tacit.simulate(plan, watchers=[tacit.MlflowLog("http://nowhere")])
+    with pytest.raises(RequestError, match="connection refused"):
+        tacit.MlflowLog("http://nowhere").check(resumed=False)  # before a run's directory is made
 
 
 @pytest.mark.parametrize(

@@ -32,12 +32,14 @@ from tacit.cli import (
     verify,
 )
 from tacit.cli.options import flowing
+from tacit.cli.other_words import Commands
 from tacit.errors import RequestError, TacitError
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 
 app = typer.Typer(
     name="tacit",
+    cls=Commands,
     help="Federated learning in which nobody has to trust the server.",
     no_args_is_help=True,
     rich_markup_mode="rich",

@@ -218,20 +218,25 @@ class MlflowLog:
     _id: str = field(default="", init=False, repr=False)
 
     def check(self, *, resumed: bool) -> None:
-        """Refuses if MLflow is not installed."""
+        """Refuses if MLflow is not installed, or nothing answers at its address."""
+        self._connected()
+
+    def _connected(self) -> tuple[Any, Any]:
+        """A client of the tracking server, and the experiment if it exists."""
         try:
-            import mlflow.tracking  # noqa: F401
+            from mlflow.tracking import MlflowClient
         except ImportError as error:
             raise RequestError("an MLflow log needs the extra: pip install 'tacit[mlflow]'") from error
+        try:
+            client = MlflowClient(tracking_uri=self.uri)
+            return client, client.get_experiment_by_name(self.experiment)
+        except Exception as error:
+            raise RequestError(f"cannot log to mlflow:{self.uri}: {error}") from error
 
     def on_start(self, facts: Mapping[str, Any]) -> None:
         """Creates the run, with the facts as parameters and the promise as a tag."""
-        self.check(resumed=facts["resumed"])
-        from mlflow.tracking import MlflowClient
-
+        self._client, found = self._connected()
         try:
-            self._client = MlflowClient(tracking_uri=self.uri)
-            found = self._client.get_experiment_by_name(self.experiment)
             place = self._client.create_experiment(self.experiment) if found is None else found.experiment_id
             self._id = self._client.create_run(place, run_name=self.run).info.run_id
         except Exception as error:
