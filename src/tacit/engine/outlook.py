@@ -53,8 +53,11 @@ class Outlook:
         return asdict(self)
 
 
-def outlook(plan: Plan) -> Outlook | None:
-    """What public numbers say about a plan; None without privacy, because there is no noise."""
+def outlook(plan: Plan, *, of_noise: bool = False) -> Outlook | None:
+    """What public numbers say about a plan; None without privacy, because there is no noise.
+
+    With `of_noise`, nothing is said of a step that does not suit the noise.
+    """
     if plan.guarantee is None:
         return None
     known = _known(plan)
@@ -64,7 +67,7 @@ def outlook(plan: Plan) -> Outlook | None:
     gain = _gain_of_sums(plan)
     summed = None if gain is None else ratio * gain
     advice = "" if summed is None else f" With --trust sum it would be about {_two_digits(summed)} times."
-    step = misfit_step(plan, known)
+    step = None if of_noise else misfit_step(plan, known)
     assumed = _assumed(plan) + ("" if step is None else f" {step.what} {step.change}")
     if ratio >= CLEAR:
         reached = f"{_two_digits(ratio)} times the noise"
@@ -184,7 +187,7 @@ def findings(run: Run) -> list[Limit]:
     found = []
     plan, history = run.plan, run.history
     settings = {} if plan.recipe is None else plan.recipe.algorithm_settings
-    ahead = outlook(plan)
+    ahead = outlook(plan, of_noise=True)
     first, last = history[0], history[-1]
     misfits = misfit_features(run.federation) if isinstance(plan.algorithm.work.model, LinearModel) else []
     if ahead is not None:
