@@ -20,7 +20,7 @@ from tacit.report.page import (
     render_page,
 )
 from tacit.report.run_page import Repeat, repeat_blocks
-from tacit.report.table_blocks import Schema, table_blocks
+from tacit.report.table_blocks import SchemaTable, table_blocks
 from tacit.report.terms import glossary
 from tacit.report.words import plain_meaning, plain_promise, protected_unit, strength
 
@@ -40,7 +40,7 @@ FIELDS = (
 _SENT = "rounds answered"
 
 
-def dossier(told: Mapping[str, Any], repeat: Repeat, *, own_job: bool, schema: Schema | None = None) -> str:
+def dossier(told: Mapping[str, Any], repeat: Repeat, *, own_job: bool, schema: SchemaTable | None = None) -> str:
     """The page of a valid certificate, as HTML.
 
     Args:
@@ -133,7 +133,8 @@ def _promises(signed: Mapping[str, Mapping[str, Any]]) -> list[Block]:
     alike: dict[tuple[Any, ...], list[str]] = {}
     for site, silo in signed.items():
         cost, unit = silo["epsilon"]["collaboration"], protected_unit(silo["unit"], silo["public"])
-        key = (cost, silo["delta"], unit, silo["adversary"], silo["promise"])
+        # As it is shown: the last digits of silos with the same promise may differ.
+        key = (None if cost is None else round_up(cost), silo["delta"], unit, silo["adversary"], silo["promise"])
         alike.setdefault((silo["insecure_reproducible"], *key), []).append(site)
     for (insecure, epsilon, delta, unit, adversary, promise), sites in alike.items():
         who = f"To the people whose records {', '.join(sites)} hold{'s' if len(sites) == 1 else ''}"
