@@ -117,3 +117,5 @@ def test_the_dossier_says_what_the_agreed_model_predicts(consortium: Callable[..
     told["certificate"]["job"] = hashlib.sha256(job).hexdigest()
     assert "The model predicts ill (no or yes) from 1 column." in written()
     assert "0 to 100 years" in page.read_text()
+    told["certificate"]["silos"]["site-0"]["epsilon"]["collaboration"] -= 1e-9
+    assert "records site-0, site-1 hold" in written(), "the last digits of an epsilon make no promise of its own"

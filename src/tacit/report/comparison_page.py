@@ -124,7 +124,12 @@ def _result(entries: Sequence[Entry], metric: str) -> list[Block]:
     ]
     for column, label, scale in (("round", "rounds", 1), ("uplink_bits_per_client", "kB sent by a client", 8000)):
         svg = _curves(entries, "test_metric", f"test {metric}", column, label, scale)
-        charts.append((svg, f"test {metric}; bands are from the smallest to the largest of the seeds"))
+        bands = (
+            "; bands are from the smallest to the largest of the seeds"
+            if any(len(runs) > 1 for _, runs, _ in entries)
+            else ""
+        )
+        charts.append((svg, f"test {metric}{bands}"))
     return [
         Charts(tuple(charts)),
         whose_test_records(entries[0][1][0]),

@@ -21,7 +21,7 @@ from tacit.report.page import (
     render_page,
 )
 from tacit.report.run_page import Repeat, repeat_blocks
-from tacit.report.table_blocks import Schema, table_blocks
+from tacit.report.table_blocks import SchemaTable, table_blocks
 from tacit.report.terms import glossary
 from tacit.report.words import plain_meaning, protected_unit, without_trust
 
@@ -41,7 +41,7 @@ FIELDS = (
 _SENT = "rounds answered"
 
 
-def dossier(told: Mapping[str, Any], repeat: Repeat, *, own_job: bool, schema: Schema | None = None) -> str:
+def dossier(told: Mapping[str, Any], repeat: Repeat, *, own_job: bool, schema: SchemaTable | None = None) -> str:
     """The page of a valid certificate, as HTML.
 
     Args:
@@ -135,7 +135,9 @@ def _promises(signed: Mapping[str, Mapping[str, Any]]) -> list[Block]:
     for site, silo in signed.items():
         cost, unit = silo["epsilon"]["collaboration"], protected_unit(silo["unit"], silo["public"])
         alone = silo["run_if_others_help"].get("server", {}).get("epsilon")
-        key = (cost, alone, silo["delta"], unit, silo["adversary"], silo["adjacency"], silo["promise"])
+        # As they are shown: the last digits of silos with the same promise may differ.
+        shown = tuple(None if epsilon is None else round_up(epsilon) for epsilon in (cost, alone))
+        key = (*shown, silo["delta"], unit, silo["adversary"], silo["adjacency"], silo["promise"])
         alike.setdefault((silo["insecure_reproducible"], *key), []).append(site)
     for (insecure, epsilon, alone, delta, unit, adversary, adjacency, promise), sites in alike.items():
         who = f"To the people whose records {', '.join(sites)} hold{'s' if len(sites) == 1 else ''}"

@@ -27,7 +27,7 @@ from tacit.report.page import (
     Verdict,
     render_page,
 )
-from tacit.report.table_blocks import Schema, table_blocks
+from tacit.report.table_blocks import SchemaTable, table_blocks
 from tacit.report.terms import glossary
 from tacit.report.words import in_bytes, learned_words, plain_meaning, protected_unit, without_trust
 
@@ -67,7 +67,7 @@ class Repeat:
 
 
 def run_page(
-    summaries: Sequence[Summary], histories: Sequence[Rows], repeat: Repeat, schema: Schema | None = None
+    summaries: Sequence[Summary], histories: Sequence[Rows], repeat: Repeat, schema: SchemaTable | None = None
 ) -> str:
     """The page of a run, as HTML.
 

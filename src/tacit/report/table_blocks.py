@@ -7,14 +7,14 @@ from typing import Any
 
 from tacit.report.page import Block, Folded, Paragraph, SortableTable
 
-Schema = Mapping[str, Any]
+SchemaTable = Mapping[str, Any]
 """A schema as its TOML says it."""
 
 _MOST_NAMES = 12
 """Of more categories than these, a page names the first."""
 
 
-def predicted_words(schema: Schema) -> str:
+def predicted_words(schema: SchemaTable) -> str:
     """What the model predicts.
 
     >>> predicted_words({"target": {"column": "ill", "task": "binary", "classes": ["no", "yes"]}})
@@ -24,7 +24,7 @@ def predicted_words(schema: Schema) -> str:
     return f"{target['column']} ({_values(target)})"
 
 
-def table_blocks(schema: Schema) -> list[Block]:
+def table_blocks(schema: SchemaTable) -> list[Block]:
     """What is predicted, from which columns, whose rows belong together, and what was left out."""
     columns = schema["columns"]
     rows = tuple((name, own["type"], _values(own), _gaps(own)) for name, own in columns.items())
