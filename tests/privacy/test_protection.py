@@ -37,7 +37,7 @@ def test_each_adversary_has_a_line_and_a_sentence() -> None:
     assert same == [guarantee.epsilon] * 3
     assert rows[server, "one record"].sentence == guarantee.sentence()
     assert "post-processing" in rows["another client", "one record"].sentence
-    assert "not proved" in rows["someone who sees only the final model", "one record"].sentence
+    assert "neither proved nor promised" in rows["someone who sees only the final model", "one record"].sentence
     removed = rows[server, "whether a record is used"]
     assert removed.epsilon == epsilon(RUN, 1e-5, Adjacency.ADD_REMOVE)
     assert removed.adjacency == "add-remove"

@@ -88,7 +88,7 @@ def noise_check(movements: Array, allowed: Array, noise: Array, groups: Counts, 
         return Check("noise", math.nan, math.nan, False, "too few numbers were released to measure their noise")
     may = float(allowed[:, worst].max())
     most = may / min(estimates) if min(estimates) else math.inf
-    surely = may / min(limits)
+    surely = may / min(limits) if min(limits) else math.inf
     words = (
         f"one {unit} moves a message by about {most:.3g} standard deviations of its noise, surely by "
         f"{surely:.3g}; {may:.3g} allowed"
