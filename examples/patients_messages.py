@@ -19,11 +19,13 @@ has to be trained privately.
 import itertools
 
 import numpy as np
+import torch
 from sentence_encoder import WordPieces, classifier, model_folder
 
 import tacit
 
 pieces = WordPieces(model_folder())
+torch.manual_seed(0)  # the new head starts at random weights
 network = classifier(classes=3)
 
 # ## The messages
@@ -69,7 +71,7 @@ tuned = private.fit()
 print(f"{private.plan.algorithm.work.model.dim} trained numbers at epsilon 3")
 print(f"accuracy on messages with other words: {private.run.last.test_metric:.2f}")
 
-# The head has 1,155 numbers and is right about 94% of the messages with other words. Using it costs no privacy.
+# The head has 1,155 numbers and is right about nine of ten messages with other words. Using it costs no privacy.
 
 question = "Do you have time for me next tuesday?"
 print(f"{question!r} is about: {topics[int(tuned(pieces([question])).argmax())]}")
