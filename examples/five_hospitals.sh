@@ -4,14 +4,15 @@
 # was promised and lets anybody check that it was kept. Run it with `bash examples/five_hospitals.sh NEW_FOLDER`; the
 # deployment needs `pip install 'tacit[deploy]'`.
 set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
+examples=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "${1:?name a new folder}" && cd "$1"
-files=north.csv,south.csv,east.csv,west.csv,coast.csv
 
 # ## 1. The hospitals' tables
 #
-# They are made up here: age, blood pressure, ward and so on, with gaps, an identifier and a target in words.
-python "$here/hospital_tables.py" .
+# They are made up here: age, blood pressure, ward and so on, with gaps, an identifier and a target in words. To type
+# the commands yourself, say first where the examples are: `examples=FOLDER_OF_TACIT/examples`.
+python "$examples/hospital_tables.py" .
+files=north.csv,south.csv,east.csv,west.csv,coast.csv
 # ## 2. A schema
 #
 # It says what is publicly known about the tables, and is drafted from one of them. Identifiers are left out. What was

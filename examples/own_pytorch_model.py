@@ -39,7 +39,8 @@ def network() -> nn.Sequential:
 # ## Private training
 #
 # `ModuleModel` makes a model of a module. The algorithm clips every record's gradient to norm 1 and compresses
-# what is sent; `plan` derives the noise for the promise, or refuses with a reason; `simulate` trains.
+# what is sent; `plan` derives the noise for the promise, or refuses with a reason; `simulate` trains. (For a
+# start in two lines, with settings chosen for you, see [make_private](../fine-tuning.md).)
 
 
 def trained(module: nn.Module, trainable: str = "all") -> tacit.Run:

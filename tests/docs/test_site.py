@@ -6,6 +6,7 @@ import html
 import logging
 import re
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,6 +94,13 @@ def test_the_tutorials_were_run_and_have_their_pictures(site: Path) -> None:
     ):
         assert f'src="{picture}.png"' in (site / "tutorials" / f"{page}.html").read_text()
         assert (site / "tutorials" / f"{picture}.png").stat().st_size > 10_000
+
+
+def test_what_a_tutorial_shows_can_be_typed_and_names_no_folder_of_the_build(site: Path) -> None:
+    for page in (site / "tutorials").glob("*.html"):
+        told = _text(page)
+        assert {name for name in re.findall(r"\$\{?(\w+)", told) if f"{name}=" not in told} == set(), page.name
+        assert tempfile.gettempdir() + "/" not in told
 
 
 def test_results_have_charts_and_evidence_below_its_claim(site: Path) -> None:

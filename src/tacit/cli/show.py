@@ -24,14 +24,19 @@ _MOST_SILOS = 50
 _TOLD = ("model", "rounds", "sampling", "batch", "clip_norm", "compressor", "local_steps")
 """The settings that are printed before a run."""
 
+_ROOM_FOR_A_NAME = 100
+"""Columns of a terminal on which the progress of a run begins with its algorithm."""
+
 
 class RunProgress:
     """A progress bar; call it after every round."""
 
     def __init__(self, recipe: Recipe, *, quiet: bool) -> None:
         self._quiet, self._console = quiet, Console(stderr=True)
+        # On a narrow terminal the numbers need the place of the name, which the summary has as well.
+        name = [TextColumn("[bold]{task.description}")] if self._console.width >= _ROOM_FOR_A_NAME else []
         self._bar = Progress(
-            TextColumn("[bold]{task.description}"),
+            *name,
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[seen]}"),
