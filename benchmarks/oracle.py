@@ -71,7 +71,13 @@ def picked(page: str) -> Iterator[Picked]:
             continue
         epsilon, clients, partition = row["epsilon, clients, partition"].split(", ")
         number = SETTINGS.index((float(epsilon), int(clients), partition))
-        yield Picked(row["data"], number, row["algorithm"], _point(row["best point"]), float(row["best of grid"]))
+        yield Picked(
+            row["data"],
+            number,
+            row["algorithm"],
+            _point(row["best point"]),
+            float(row["best of grid"].split()[0]),
+        )
 
 
 def _point(text: str) -> dict[str, Any]:
@@ -109,7 +115,7 @@ def table(rows: list[Picked], lines: dict[str, dict[str, Any]]) -> str:
             f"{epsilon:g}, {clients}, {partition}",
             row.algorithm,
             f"{default:.1f} ({least:.1f} to {most:.1f})",
-            f"{best:.1f}" + ("" if abs(best - row.metric) < 0.06 else f" (page: {row.metric:.1f})"),
+            f"{best:.1f}" + ("" if abs(best - row.metric) < 0.06 else f" ({row.metric:.1f} when the grid ran)"),
             *(f"{value:+.1f}" for value in (judged[-1], own[-1], honest[-1])),
             ", ".join(f"{name} {value}" for name, value in row.point.items()),
         ]
