@@ -18,12 +18,14 @@ from tests.deploy.lying_server import LyingServer, asked_for
 from tacit.deploy import summed
 from tacit.deploy.frames import Reply, Request
 from tacit.deploy.guard import admit
+from tacit.deploy.job import Job
 from tacit.deploy.policy import Policy
 from tacit.deploy.reading import QuorumError
 from tacit.deploy.seam import Code
 from tacit.deploy.signatures import CertificateError, sign
 from tacit.deploy.summing import SiloSums, Summing
-from tacit.engine.plan import plan
+from tacit.engine.plan import Plan, make_plan, plan
+from tacit.engine.recipe import Recipe
 from tacit.engine.simulate import simulate
 from tacit.errors import MessageError, RequestError
 from tacit.federation import Federation
@@ -398,3 +400,51 @@ def test_silos_with_budgets_of_their_own_add_the_noise_of_the_strictest(consorti
     planned = plan(made.job.algorithm, made.federation, rounds=made.job.rounds, privacy=targets)
     assert planned.guarantee is not None
     assert planned.guarantee.epsilons == pytest.approx([one.epsilon for one in terms], rel=1e-6)
+
+
+SIZES = {"small": 40, "middle": 90, "large": 400}
+
+
+def _unlike_sites(**changed: Any) -> tuple[Plan, Job]:
+    """A plan for three clients of different sizes, all records weighted alike, and its job."""
+    features = torch.randn(sum(SIZES.values()), 4, generator=torch.Generator().manual_seed(0))
+    owners = [site for site, records in SIZES.items() for _ in range(records)]
+    records = Federation.from_arrays(features, (features[:, 0] > 0).long(), owners, classes=2)
+    recipe = Recipe(
+        algorithm="soteriafl-gd", trust="sum", quorum=3, colluding=0, weights="records", rounds=5, epsilon=2.0,
+        delta=1e-5, noise="lattice", **changed,
+    )  # fmt: skip
+    made = make_plan(recipe, federation=records)
+    assert made.federation.names is not None
+    return made, Job.from_plan(made, made.federation.names)
+
+
+def test_silos_of_different_sizes_add_no_more_noise_than_the_simulation() -> None:
+    made, job = _unlike_sites()
+    assert job.min_records == SIZES
+    assert Job.from_text(job.text) == job
+    assert made.federation.weights is not None
+    simulated = (made.calibration.noise_stds * made.federation.weights.double()).max()
+    assert job.noise.share_std == pytest.approx(float(simulated), rel=0.01)
+    for position, site in enumerate(job.sites):
+        terms = admit(job, Policy.for_job(job, site), site, made.federation.client(position))
+        assert 1.98 < terms.epsilon <= 2.0, "the silo spends what it was asked for"
+
+
+def test_a_silo_with_fewer_records_than_the_job_counts_on_is_refused() -> None:
+    made, job = _unlike_sites()
+    with pytest.raises(RequestError, match="the job counts on 400 records at large, not 90"):
+        admit(job, Policy.for_job(job, "large"), "large", made.federation.client(1))
+
+
+@pytest.mark.parametrize(
+    ("least", "match"),
+    [
+        ({"small": 40, "middle": 90}, "give one number for each of large, middle, small"),
+        ({**SIZES, "large": 0}, "min_records.large"),
+        ({**SIZES, "large": 2**40}, "more than can be checked"),
+    ],
+)
+def test_least_numbers_of_records_are_checked(least: dict[str, int], match: str) -> None:
+    with pytest.raises(RequestError, match=match):
+        replace(_unlike_sites()[1], min_records=least)

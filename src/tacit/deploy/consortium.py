@@ -9,7 +9,8 @@ classes = 2                          # without a schema: the number of classes; 
 quorum = 2                           # usable answers that a round needs; all by default, or the recipe's quorum
 deadline_seconds = 120.0             # how long a round waits for its silos
 min_records = 100                    # training records (or persons) that every silo has at least: steps and open
-                                     # settings follow from it, and the noise behind a shuffler or with sums
+                                     # settings follow from it, and the noise behind a shuffler or with sums; with
+                                     # sums better { berlin = 1000, lyon = 200, porto = 400 }
 
 [server]
 host = "fl.example.org"              # where silos reach the server; "localhost" for a trial on one machine
@@ -125,12 +126,22 @@ class Consortium:
         sites, shape = values.pop("silos"), values.pop("feature_shape")
         optional = {name: values.pop(name, None) for name in ("classes", "min_records")}
         if schema is not None and optional["min_records"] is not None:
-            recipe = _with_choices(recipe, sites, count("min_records", optional["min_records"]), schema)
+            recipe = _with_choices(recipe, sites, _least_records(optional["min_records"], sites), schema)
         job = Job(recipe, tuple(sites), tuple(shape), **optional, report=report, schema=schema)
         return cls(job=job, **values, **server)
 
 
-def _with_choices(recipe: Recipe, sites: list[str], min_records: int, schema: Schema) -> Recipe:
+def _least_records(asked: Any, sites: list[str]) -> list[int]:
+    """The least number of records of each silo, from one number for all or a table with one for each."""
+    if not isinstance(asked, dict):
+        return [count("min_records", asked)] * len(sites)
+    missing = [site for site in sites if site not in asked]
+    if missing:
+        raise RequestError(f"min_records has no number for {', '.join(missing)}")
+    return [count(f"min_records.{site}", asked[site]) for site in sites]
+
+
+def _with_choices(recipe: Recipe, sites: list[str], min_records: list[int], schema: Schema) -> Recipe:
     """The recipe with everything that it leaves open chosen, as for silos of the least number of records.
 
     Only public numbers are used: the schema, the silos and what they have at least.

@@ -185,7 +185,9 @@ class Terms:
         if policy.public_sizes:
             # Revealed by this run, or by another run in the ledger, which the same promise covers.
             sizes = (RECORD_COUNTS,)
-        elif not sizes_are_public(work) and (least := max(policy.min_records, self.job.min_records or 1)) > 1:
+        elif not sizes_are_public(work) and (
+            (least := max(policy.min_records, self.job.least_records(self.site))) > 1
+        ):
             # A site with fewer records would not take part.
             sizes = (f"that the site has at least {least} records",)
         return tuple(
@@ -214,9 +216,9 @@ def admit(job: Job, policy: Policy, site: str, records: Federation | OpenTable) 
     federation, held = split(job, federation)
     if job.evaluation is not None and held is not None:
         holding = Holding(job.evaluation.noise_multiplier, held.records)
-        if federation.records < (job.min_records or 1):
+        if federation.records < (least := job.least_records(site)):
             raise RequestError(
-                f"the job counts on {job.min_records} records per site besides those held back for evaluation, "
+                f"the job counts on {least} records at {site} besides those held back for evaluation, "
                 f"not {federation.records}"
             )
     policy.check(job, federation.records)

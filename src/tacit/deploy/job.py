@@ -10,7 +10,8 @@ party can see another's records:
     sites = ["hospital-a", "hospital-b"]
     feature_shape = [64]
     classes = 10
-    min_records = 100       # with a shuffler or sums: every site must have this many; all count as the smallest
+    min_records = 100       # with a shuffler or sums: every site has at least this many, and counts as having
+                            # no more; with sums also by site: { hospital-a = 1000, hospital-b = 200 }
     [consortium.schema]     # what the silos' tables look like (`tacit.data.schema`); every silo checks its own
     ...
     [consortium.identities]
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -71,8 +72,9 @@ class Job:
     sites: tuple[str, ...]
     feature_shape: tuple[int, ...]
     classes: int | None = None
-    min_records: int | None = None
-    """the least number of records of a site; with a shuffler, all are charged as if they had no more"""
+    min_records: int | Mapping[str, int] | None = None
+    """the least number of records of a site, or that of each; with a shuffler and with sums, the noise is what
+    sites with no more records need"""
     report: Report | None = None
     """the loss reports that sites send, if any"""
     identities: Identities | None = None
@@ -104,19 +106,24 @@ class Job:
         federation = plan.federation
         if plan.recipe is None:
             raise RequestError("a job needs a recipe that all parties can read: make its plan of one (make_plan)")
-        smallest = int(federation.sizes.min()) if sizes_matter(plan.recipe) else None
-        recipe = plan.recipe
+        recipe, least = plan.recipe, None
+        if sizes_matter(recipe):
+            # The noise of a sum suits the site that needs the most, which is not always the smallest.
+            by_site = recipe.trust == "sum" and len(set(federation.sizes.tolist())) > 1
+            each = dict(zip(sites, federation.sizes.tolist(), strict=True))
+            least = each if by_site else min(each.values())
         if recipe.weights == "records" and federation.weights is not None:
             # All parties read the job: it has the numbers.
             recipe = replace(recipe, weights=federation.weights.tolist())
         shape, classes = as_given(federation)[0], federation.classes
-        return cls(recipe, tuple(sites), shape, classes, smallest, schema=federation.schema)
+        return cls(recipe, tuple(sites), shape, classes, least, schema=federation.schema)
 
     @cached_property
     def text(self) -> str:
         """The job as TOML, which the parties exchange and sign."""
         table: dict[str, Any] = {"sites": list(self.sites), "feature_shape": list(self.feature_shape)}
-        optional = {"classes": self.classes, "min_records": self.min_records}
+        least = dict(self.min_records) if isinstance(self.min_records, Mapping) else self.min_records
+        optional = {"classes": self.classes, "min_records": least}
         table |= {name: value for name, value in optional.items() if value is not None}
         table |= report_values(self.report)
         table |= {} if self.schema is None else {"schema": self.schema.to_values()}
@@ -287,10 +294,15 @@ class Job:
     @cached_property
     def _agreed(self) -> tuple[Model, Federation]:
         """The model, and records of zeros as it takes them."""
-        each = self.min_records or 1
+        each = [self.least_records(site) for site in self.sites]
         blank = blank_records(self.sites, each, self.feature_shape, self.classes, self.schema)
         blank = with_features(blank, self.recipe.data_settings.get("features"))
         return model_and_records(self.recipe.model or "", self.recipe.model_settings, blank)
+
+    def least_records(self, site: str) -> int:
+        """The number of records that the job counts on at a site."""
+        found = self.min_records.get(site) if isinstance(self.min_records, Mapping) else self.min_records
+        return found or 1
 
     def blank(self) -> Federation:
         """A stand-in for the sites that holds only public facts: records of zeros, as many as the job states."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tacit.algorithms.registry import algorithm_entry
@@ -66,10 +67,7 @@ def check_agreed(job: Job) -> None:
             f"feature_shape = {list(job.feature_shape)}, classes = {job.classes}: a model of such records "
             f"has more parameters than the {MOST_PARAMETERS} that fit into one message"
         )
-    if job.min_records is not None:
-        count("min_records", job.min_records)
-        if job.min_records * len(job.sites) > MOST_RECORDS:
-            raise RequestError(f"min_records = {job.min_records} per site is more than can be checked")
+    _check_least_records(job)
     if job.identities is not None:
         job.identities.check(job.sites)
     if job.evaluation is not None and job.parts.travel is Travel.COUNTED:
@@ -82,6 +80,21 @@ def check_agreed(job: Job) -> None:
         raise RequestError(
             f"reports protect one record, but {job.recipe.algorithm!r} protects one client: leave report out"
         )
+
+
+def _check_least_records(job: Job) -> None:
+    least = job.min_records
+    if not isinstance(least, Mapping):
+        least = {} if least is None else dict.fromkeys(job.sites, count("min_records", least))
+    elif set(least) != set(job.sites):
+        raise RequestError(
+            f"min_records names {', '.join(sorted(least))}: give one number for each of "
+            f"{', '.join(job.sites)}, or one for all"
+        )
+    if sum(count(f"min_records.{site}", records) for site, records in least.items()) > MOST_RECORDS:
+        raise RequestError(f"min_records = {job.min_records} is more than can be checked")
+    if len(set(least.values())) > 1 and algorithm_entry(job.recipe.algorithm).shuffled:
+        raise RequestError("behind a shuffler all silos count as equally large: give one min_records for all")
 
 
 def _open_choices(job: Job) -> list[str]:

@@ -40,7 +40,7 @@ class JobNoise:
 
     @cached_property
     def shares(self) -> Calibration:
-        """With sums: the noise of every site, if each has the least number of records that the job states.
+        """With sums: the noise of every site, if each has the least number of records that the job states for it.
 
         It serves the site that needs the most; those with a larger budget spend less than they allow.
         """
@@ -57,7 +57,7 @@ class JobNoise:
     def share_std(self) -> float:
         """With sums: the standard deviation that every site adds to a coordinate of the sum.
 
-        As much as a site with the least number of records needs, so that each hides the records of all others.
+        As much as the site needs that needs the most, so that each hides the records of all others.
         """
         weights = self.job.blank().weights
         return float((self.shares.noise_stds * (1.0 if weights is None else weights.double())).max())
@@ -65,8 +65,9 @@ class JobNoise:
     def multiplier(self, target: Target, records: Federation, report_noise: float) -> float:
         """The least noise with which all messages of a site, and its reports, keep the target.
 
-        Behind a shuffler, and with sums, this is that of the smallest site, whatever the records. The target may
-        be that of a policy, which allows for more than any job may ask.
+        Behind a shuffler, and with sums, this is that of a site with the least number of records that the job
+        states for it, whatever the records. The target may be that of a policy, which allows for more than any
+        job may ask.
         """
         found = calibrate(
             self.job.parts,
@@ -75,7 +76,7 @@ class JobNoise:
             privacy=target,
             also=self.beside(report_noise),
         )
-        return float(found.noise_multipliers[0])
+        return float(found.noise_multipliers[int(records.ids[0]) if self.job.crowd else 0])
 
     def beside(self, noise_multiplier: float) -> DpEvent | None:
         """The event of what a site releases besides messages: loss reports, an evaluation and ranges, if any."""

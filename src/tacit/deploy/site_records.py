@@ -24,8 +24,8 @@ def at_site(job: Job, site: str, records: Federation) -> Federation:
         raise unknown_name("site", site, job.sites)
     if records.clients != 1:
         raise RequestError(f"a silo holds the records of one client, not of {records.clients}")
-    if records.records < (job.min_records or 1):
-        raise RequestError(f"the job counts on {job.min_records} records per site, not {records.records}")
+    if records.records < (least := job.least_records(site)):
+        raise RequestError(f"the job counts on {least} records at {site}, not {records.records}")
     shape, classes = as_given(records)[0], records.classes
     mapped = "features" in job.recipe.data_settings and math.prod(shape) == math.prod(job.feature_shape)
     if (shape != job.feature_shape and not mapped) or classes != job.classes:
@@ -49,13 +49,17 @@ def _prepared(job: Job, records: Federation) -> Federation:
 
 
 def blank_records(
-    sites: Sequence[str], each: int, shape: tuple[int, ...], classes: int | None, schema: Schema | None = None
+    sites: Sequence[str],
+    each: Sequence[int],
+    shape: tuple[int, ...],
+    classes: int | None,
+    schema: Schema | None = None,
 ) -> Federation:
-    """As many records of zeros for every site, of this shape."""
+    """So many records of zeros for each site, of this shape."""
     return Federation(
-        torch.zeros(1).expand(len(sites) * each, *shape),
-        torch.zeros(1, dtype=torch.float32 if classes is None else torch.int64).expand(len(sites) * each),
-        torch.full((len(sites),), each),
+        torch.zeros(1).expand(sum(each), *shape),
+        torch.zeros(1, dtype=torch.float32 if classes is None else torch.int64).expand(sum(each)),
+        torch.tensor(each),
         torch.arange(len(sites)),
         classes=classes,
         names=tuple(sites),

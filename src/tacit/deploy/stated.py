@@ -152,7 +152,7 @@ class Stated:
         return {**body, "only_stated": {name: what for name, what in ONLY_STATED.items() if name in named}}
 
     def _terms(self, job: Job) -> Terms:
-        records, position = self.records or job.min_records or 1, job.sites.index(self.site)
+        records, position = self.records or job.least_records(self.site), job.sites.index(self.site)
         policy = Policy.for_job(
             job, self.site, epsilon=self.epsilon, delta=self.delta, adjacency=self.adjacency, report_epsilon=0.0
         )
