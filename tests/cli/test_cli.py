@@ -166,8 +166,8 @@ def test_wrong_requests_exit_with_2_and_name_the_setting(
 
 def test_a_place_that_cannot_be_written_is_said_so(inside: Inside) -> None:
     done = inside("run", *SMALL, "--out=/dev/null/here")
-    assert done.returncode == 1
-    assert "cannot read or write" in " ".join(done.stderr.split())
+    assert done.returncode == 2
+    assert "nothing can be written to /dev/null; choose another directory" in " ".join(done.stderr.split())
 
 
 def test_a_directory_is_not_overwritten_and_not_mixed_up(inside: Inside, tmp_path: Path) -> None:

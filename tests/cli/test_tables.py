@@ -58,7 +58,18 @@ def test_a_plan_has_whole_columns(capsys: pytest.CaptureFixture[str], monkeypatc
     monkeypatch.setenv("COLUMNS", "80")
     ahead = Outlook(0.29, "hidden", "Little can be learned.")
     need = Need(
-        "shuffled-accelerated", 300, 300, "without-replacement", 14.25, 0.1, 20.79, 0.1799, 8.0, 13_590_400, ahead
+        "shuffled-accelerated",
+        300,
+        300,
+        "without-replacement",
+        14.25,
+        0.1,
+        20.79,
+        0.1799,
+        8.0,
+        None,
+        13_590_400,
+        ahead,
     )
     show_needs(Needs(Recipe(), (need,), ((0.01, need), (1.0, need))))
     said = capsys.readouterr().out

@@ -190,8 +190,8 @@ def test_sizes_that_are_public_are_told_and_named(tmp_path: Path, call: Callable
     told = {}
     for where in ("here", "there"):
         told[where] = published(tmp_path / where / "run", call(where, "run", *arguments, "--out=run"))
-        assert "the number of records of every client" in told[where]["printed"].replace("\n", " ").replace(
-            "│", ""
+        assert "the number of records of every client" in " ".join(
+            told[where]["printed"].replace("│", "").split()
         )
     for name in ("ledger.jsonl", "summary.json", "printed"):
         assert told["here"][name] != told["there"][name]

@@ -20,7 +20,7 @@ from tacit.algorithms.calibrate import Calibration, Privacy, attendance, calibra
 from tacit.algorithms.hybrid import protect_clients
 from tacit.algorithms.prospect import settle_steps
 from tacit.algorithms.registry import algorithm_entry, build_algorithm
-from tacit.algorithms.secure_sum import SecureSum, secured
+from tacit.algorithms.secure_sum import secured
 from tacit.algorithms.settings import About
 from tacit.algorithms.shuffled import fitted, settled
 from tacit.algorithms.trust import Travel
@@ -261,8 +261,8 @@ def make_plan(
     if "bound_from" in recipe.algorithm_settings:
         recipe, before = find_bound(recipe, model, federation, privacy, data_dir)
     algorithm = algorithm_of(recipe, model, federation, before)
-    if isinstance(trust := algorithm.trust, SecureSum):
-        recipe = replace(recipe, quorum=trust.quorum, colluding=trust.colluding)
+    if recipe.trust == "sum":
+        recipe = replace(recipe, quorum=algorithm.trust.quorum, colluding=algorithm.trust.colluding)
     unit = str(algorithm.work.unit)
     if privacy != "none" and recipe.privacy not in (None, unit):
         raise RequestError(

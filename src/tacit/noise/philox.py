@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-Words = NDArray[np.uint64]
+Unsigned = NDArray[np.uint64]
 
 _MULTIPLIERS = 0xD2E7470EE14C6C93, 0xCA5A826395121157
 _KEY_STEPS = 0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B
@@ -21,7 +21,7 @@ FIRST = 8
 """The number of 32-bit words in a block."""
 
 
-def first_words(key: int, counters: Words) -> Words:
+def first_words(key: int, counters: Unsigned) -> Unsigned:
     """The first 32-bit words at each counter, in the order in which numpy uses them.
 
     Args:
@@ -42,7 +42,7 @@ def first_words(key: int, counters: Words) -> Words:
     return np.stack([words & _LOW, words >> _HALF], axis=2).reshape(len(words), FIRST)
 
 
-def _product(constant: int, values: Words) -> tuple[Words, Words]:
+def _product(constant: int, values: Unsigned) -> tuple[Unsigned, Unsigned]:
     """The high and the low half of 128-bit products."""
     high, low = np.uint64(constant >> 32), np.uint64(constant % 2**32)
     tops, bottoms = values >> _HALF, values & _LOW
@@ -51,7 +51,7 @@ def _product(constant: int, values: Words) -> tuple[Words, Words]:
     return high * tops + (middle >> _HALF) + (other >> _HALF), np.uint64(constant) * values
 
 
-def below(words: Words, ends: Words) -> tuple[Words, NDArray[np.bool_]]:
+def below(words: Unsigned, ends: Unsigned) -> tuple[Unsigned, NDArray[np.bool_]]:
     """Uniform integers below `ends`, at most 2^32 - 1, as numpy makes them; and which of them are to be used.
 
     The others (about one in 2^32 / end) have to be drawn again: numpy goes on to the next word.

@@ -152,7 +152,8 @@ def command(recipe: Recipe, data_dir: Path | None = None) -> str:
     usual = Recipe().flat()
     words = ["tacit", "run", "--data", recipe.data]
     for name, value in recipe.flat().items():
-        if name == "data" or value is None or value == usual.get(name):
+        # The algorithm was chosen, even if it is the usual one.
+        if name == "data" or value is None or (value == usual.get(name) and name != "algorithm"):
             continue
         option = name.removeprefix("algorithm.")
         if option in OPTIONS and not isinstance(value, list | dict):
