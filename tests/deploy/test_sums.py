@@ -411,8 +411,8 @@ def _unlike_sites(**changed: Any) -> tuple[Plan, Job]:
     owners = [site for site, records in SIZES.items() for _ in range(records)]
     records = Federation.from_arrays(features, (features[:, 0] > 0).long(), owners, classes=2)
     recipe = Recipe(
-        algorithm="soteriafl-gd", trust="sum", quorum=3, colluding=0, weights="records", rounds=5, epsilon=2.0,
-        delta=1e-5, noise="lattice", **changed,
+        **{"algorithm": "soteriafl-gd", "weights": "records", "epsilon": 2.0, **changed},
+        trust="sum", quorum=3, colluding=0, rounds=5, delta=1e-5, noise="lattice",
     )  # fmt: skip
     made = make_plan(recipe, federation=records)
     assert made.federation.names is not None
@@ -429,6 +429,14 @@ def test_silos_of_different_sizes_add_no_more_noise_than_the_simulation() -> Non
     for position, site in enumerate(job.sites):
         terms = admit(job, Policy.for_job(job, site), site, made.federation.client(position))
         assert 1.98 < terms.epsilon <= 2.0, "the silo spends what it was asked for"
+
+
+@pytest.mark.parametrize("algorithm", ["dp-fedavg", "dp-normfedavg"])
+def test_a_job_that_protects_whole_sites_names_no_numbers_of_records(algorithm: str) -> None:
+    made, job = _unlike_sites(algorithm=algorithm, weights=None, epsilon=8.0)
+    assert not made.calibration.shows_sizes
+    assert job.min_records is None
+    assert "min_records" not in job.text
 
 
 def test_a_silo_with_fewer_records_than_the_job_counts_on_is_refused() -> None:

@@ -87,7 +87,7 @@ def misfit_bound(run: Run) -> Limit | None:
         return Limit(
             f"The clip norm {bound:.3g} is {_times(bound / longest)} as long as nearly all gradients of records, "
             "and noise is drawn for the whole of it.",
-            "Leave clip_norm out, or make it smaller.",
+            "Make clip_norm smaller, or leave it out if you gave it.",
         )
     mean, clipped = (
         gradients.weighted_sums(weights.to(features.dtype))[0].double()
@@ -97,7 +97,8 @@ def misfit_bound(run: Run) -> Limit | None:
     if unfinished and float(mean @ clipped) < ALIGNED * float(mean.norm() * clipped.norm()):
         return Limit(
             f"Clipping limits the result: the loss could fall, but gradients of norm {bound:.3g} lead elsewhere.",
-            "Make clip_norm larger, or leave it out; for a regression, set target_bound to a public bound.",
+            "Leave clip_norm out if you gave it. A larger one may help, but brings more noise. For a regression "
+            "without a schema, set target_bound to a public bound.",
         )
     return None
 
