@@ -25,14 +25,14 @@ from tacit.errors import RequestError, TacitError, count
 
 
 def usual_groups(clients: int) -> int:
-    """A number of groups that 2, 3 or 6 processes (12 for very many clients) can share equally.
+    """A number of groups that 2 or 4 processes can share equally, and up to 12 if there are very many clients.
 
     Few, because clients of the same group are computed at once, which is faster.
 
     >>> usual_groups(100_000), usual_groups(600), usual_groups(10)
-    (12, 6, 2)
+    (12, 4, 2)
     """
-    return 12 if clients >= 10_000 else 6 if clients >= 30 else min(2, clients)
+    return 12 if clients >= 10_000 else 4 if clients >= 30 else min(2, clients)
 
 
 @dataclass(frozen=True)
