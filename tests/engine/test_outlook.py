@@ -36,7 +36,11 @@ def test_ten_clients_cannot_hide_whole_clients() -> None:
     assert ahead.verdict == "hidden"
     assert "clients instead of 10" in ahead.sentence
     needed = int(ahead.sentence.split("about ")[1].split(" clients")[0].replace(",", ""))
-    assert needed > 300
+    assert 150 < needed < 300  # 100 reach 87% and 200 reach 89%, like 400 (docs/defaults.md)
+    easier = outlook(make_plan(replace(RECIPE, algorithm="dp-normfedavg", rounds=100)))
+    assert easier is not None
+    assert easier.signal_to_noise < 1
+    assert easier.verdict == "noisy"  # it reaches 94%, where a constant has 63%
 
 
 def test_the_ratio_follows_epsilon_and_records() -> None:

@@ -29,6 +29,9 @@ CLEAR = 10.0
 SHARP = 150.0
 """From this ratio on, noise cost real tables about a point at most; below, up to 30 (docs/results/tables.md)."""
 
+ALIKE = 3.0
+"""Updates of whole clients point the same way more than gradients of records do: a third of a ratio is enough
+(docs/defaults.md)."""
 
 RARE = 0.9
 """If one class has this share of the records, accuracy says little about the others."""
@@ -64,23 +67,25 @@ def outlook(plan: Plan, *, of_noise: bool = False) -> Outlook | None:
     ratio = 1 / (known.unit_noise * math.sqrt(known.dim))
     if not _guesses_scale(plan):
         ratio *= reach(plan)
+    less = ALIKE if plan.algorithm.work.unit is Unit.CLIENT else 1.0
+    clear, sharp, hidden = CLEAR / less, SHARP / less, 1 / less
     gain = _gain_of_sums(plan)
     summed = None if gain is None else ratio * gain
     advice = "" if summed is None else f" With --trust sum it would be about {_two_digits(summed)} times."
     step = None if of_noise else misfit_step(plan, known)
     assumed = _assumed(plan) + ("" if step is None else f" {step.what} {step.change}")
-    if ratio >= CLEAR:
+    if ratio >= clear:
         reached = f"{_two_digits(ratio)} times the noise"
         sentence = f"Over {plan.rounds} rounds the signal can reach about {reached}: enough to learn from"
-        if ratio >= SHARP:
+        if ratio >= sharp:
             return Outlook(ratio, "clear", f"{sentence}.{assumed}", summed)
-        sentence += f". Rare classes and small effects may be lost below about {SHARP:g} times.{advice}"
+        sentence += f". Rare classes and small effects may be lost below about {_two_digits(sharp)} times.{advice}"
         return Outlook(ratio, "fair", sentence + assumed, summed)
-    needs = _needs(plan, CLEAR / ratio)
-    if ratio >= 1:
+    needs = _needs(plan, clear / ratio)
+    if ratio >= hidden:
         sentence = (
             f"Noise will cost accuracy: over {plan.rounds} rounds the signal reaches at most {ratio:.2g} times "
-            f"the noise. {CLEAR:g} times would take {needs}, or a model with fewer parameters.{advice}"
+            f"the noise. {_two_digits(clear)} times would take {needs}, or a model with fewer parameters.{advice}"
         )
         return Outlook(ratio, "noisy", sentence + assumed, summed)
     sentence = (
