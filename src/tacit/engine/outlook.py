@@ -79,7 +79,8 @@ def outlook(plan: Plan, *, of_noise: bool = False) -> Outlook | None:
         sentence = f"Over {plan.rounds} rounds the signal can reach about {reached}: enough to learn from"
         if ratio >= sharp:
             return Outlook(ratio, "clear", f"{sentence}.{assumed}", summed)
-        sentence += f". Rare classes and small effects may be lost below about {_two_digits(sharp)} times.{advice}"
+        sentence += f". Rare classes and small effects may be lost below about {_two_digits(sharp)} times."
+        sentence += advice
         return Outlook(ratio, "fair", sentence + assumed, summed)
     needs = _needs(plan, clear / ratio)
     if ratio >= hidden:
