@@ -152,7 +152,8 @@ def _departures(task: IsrlTask, scale: Scale, seeds: Sequence[int], tuning: Sequ
         "against a server that gets the messages mixed; among so few silos mixing proves no more than the noise "
         "of a message alone does. Where all silos have the same size it is MB-SGD again, and is left out.",
         f"Settings are chosen by the training loss on {len(tuning)} split(s), once and not in every trial, "
-        f"and used in all {len(seeds)} trials; steps are evenly spaced in their logarithm.",
+        f"and used in all {len(seeds)} trials (the paper searches in every trial, on MNIST and insurance three "
+        "times); steps are evenly spaced in their logarithm.",
         *((_quick_words(task.quick),) if scale.quick else ()),
     )
 
@@ -171,7 +172,8 @@ def _figure(
 ) -> Findings:
     """A figure. With `in_most`, the paper claims that MB-SGD leads in most settings (appendix I.2), not all."""
     seeds = scale.trials(task.quick.trials, task.full.trials)
-    tuning = seeds[:1]
+    # Where a clip norm is searched too, the best of many noisy runs on one split is often luck.
+    tuning = seeds[: 3 if task.lipschitz == 0 else 1]
     found: dict[Panel, Found] = {}
     for silos, cohort in shown:
         plans = rehearsed(
