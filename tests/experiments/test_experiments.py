@@ -44,11 +44,10 @@ from tacit.experiments.experiment import (
     Picture,
     Scale,
     Table,
-    against,
-    at_most,
 )
 from tacit.experiments.figures import panels
 from tacit.experiments.outputs import Made, summary, write_outputs
+from tacit.experiments.verdicts import against, at_most
 from tacit.federation import Federation
 from tacit.models.linear import softmax_regression
 from tacit.models.quadratic import Quadratic

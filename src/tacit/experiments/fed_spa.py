@@ -19,8 +19,6 @@ from tacit.experiments.experiment import (
     Picture,
     Scale,
     Table,
-    against,
-    at_most,
 )
 from tacit.experiments.fed_spa_page import departures, promise, table_of
 from tacit.experiments.fed_spa_runs import (
@@ -33,6 +31,7 @@ from tacit.experiments.fed_spa_runs import (
     schemes_of,
 )
 from tacit.experiments.figures import intervals_panel, panels
+from tacit.experiments.verdicts import against, at_most
 
 PAPER = "Fed-SPA (Hu, Gong & Guo 2021)"
 PRINTED = {

@@ -15,7 +15,7 @@ from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
 from tacit.engine.workers import Result
 from tacit.experiments.cells import Cell, Runner
-from tacit.experiments.experiment import SUMMED, Claim, Scale, against, at_most
+from tacit.experiments.experiment import SUMMED, Claim, Scale
 from tacit.experiments.fed_spa_runs import (
     AGENTS,
     AT_A_TRUE_EPSILON,
@@ -27,6 +27,7 @@ from tacit.experiments.fed_spa_runs import (
     rows_of,
 )
 from tacit.experiments.simulated import SimulatedRun, watched
+from tacit.experiments.verdicts import against, at_most
 
 QUORUM, COLLUDING = 80, 10
 """Of the 100 agents, at least so many in an opened sum, and at most so many who help the server."""

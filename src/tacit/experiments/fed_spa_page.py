@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from tacit.experiments.experiment import PUBLISHED, TRUE, Claim, Scale, Table, against, at_most
+from tacit.experiments.experiment import PUBLISHED, TRUE, Claim, Scale, Table
 from tacit.experiments.fed_spa_runs import AT_A_TRUE_EPSILON, CLIP_NORM, LIMIT_RECORDS, Scheme
+from tacit.experiments.verdicts import against, at_most
 from tacit.privacy.promises.rounding import up_to
 
 

@@ -10,8 +10,9 @@ from typing import Any
 
 from tacit.engine.workers import Result
 from tacit.experiments.charged import real_epsilon
-from tacit.experiments.experiment import PUBLISHED, SUMMED, TRUE, Claim, against, at_most
+from tacit.experiments.experiment import PUBLISHED, SUMMED, TRUE, Claim
 from tacit.experiments.isrl_runs import AS_LONG, LOCAL, MB, NO_PRIVACY, error
+from tacit.experiments.verdicts import against, at_most
 from tacit.privacy.promises.rounding import up_to
 
 Panel = tuple[int, int]

@@ -16,9 +16,10 @@ import torch
 
 from tacit.engine.workers import Result
 from tacit.experiments.cells import Cell, Runner
-from tacit.experiments.experiment import Claim, Experiment, Findings, Picture, Scale, Table, against, at_most
+from tacit.experiments.experiment import Claim, Experiment, Findings, Picture, Scale, Table
 from tacit.experiments.figures import panels, path_panel, rounds_panel
 from tacit.experiments.norm_quadratic_runs import CLIENTS, DIM, LOCAL_STEPS, STARTS, TARGET, run, walk
+from tacit.experiments.verdicts import against, at_most
 from tacit.privacy.promises.rounding import up_to
 
 PAPER = "DP-NormFedAvg (Das, Hashemi, Sanghavi & Dhillon), appendix F"

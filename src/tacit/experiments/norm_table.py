@@ -15,12 +15,13 @@ from tacit.algorithms.settings import Settings
 from tacit.engine.workers import Result
 from tacit.experiments.cells import CellFunction, Runner
 from tacit.experiments.charged import cost_table, selected
-from tacit.experiments.experiment import Claim, Experiment, Findings, Picture, Scale, Table, against, at_most
+from tacit.experiments.experiment import Claim, Experiment, Findings, Picture, Scale, Table
 from tacit.experiments.figures import finished, modes_panel, panels
 from tacit.experiments.intervals import mean_and_interval
 from tacit.experiments.norm_table_runs import DELTA, run
 from tacit.experiments.simulated import taken_as_public
 from tacit.experiments.tuning import grid, tuned
+from tacit.experiments.verdicts import against, at_most
 
 PAPER = "DP-NormFedAvg (Das, Hashemi, Sanghavi & Dhillon), Table 2(a)"
 ROUNDS = 100

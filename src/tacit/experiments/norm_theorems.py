@@ -8,10 +8,11 @@ from statistics import fmean
 from typing import Any
 
 from tacit.experiments.cells import Cell, Runner
-from tacit.experiments.experiment import Claim, Experiment, Findings, Picture, Scale, Table, against, at_most
+from tacit.experiments.experiment import Claim, Experiment, Findings, Picture, Scale, Table
 from tacit.experiments.figures import panels
 from tacit.experiments.intervals import slope
 from tacit.experiments.norm_theorems_runs import CLIENTS, DELTA, DIM, LOCAL_STEPS, RANK, run
+from tacit.experiments.verdicts import against, at_most
 from tacit.privacy import Adjacency, calibrate_noise
 from tacit.privacy.events import gaussian, poisson, repeated
 from tacit.report.curves import COLOURS

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 
 from tacit.engine.workers import Result
-from tacit.experiments.experiment import PUBLISHED, SUMMED, TRUE, Claim, against, at_most
+from tacit.experiments.experiment import PUBLISHED, SUMMED, TRUE, Claim
 from tacit.experiments.simulated import last
 from tacit.experiments.soteriafl_runs import ALGORITHMS, OF_THE_PAPER
+from tacit.experiments.verdicts import against, at_most
 from tacit.privacy.promises.rounding import up_to
 
 Key = tuple[float, str, str]
