@@ -15,9 +15,9 @@ BothSides = tuple[Sequence[float], Sequence[float]]
 def at_most(pairs: Sequence[BothSides], *, slack: float = 0.0) -> bool | None:
     """Whether the first of every pair is at most the second, as means over the seeds, up to a relative slack.
 
-    True if that holds for every pair, and for at least one of them beyond chance: the interval of the
-    differences, seed by seed, lies below zero, at a level of 90% for all pairs together (Bonferroni). False if
-    the opposite holds for some pair beyond chance. Without an interval, because there is a single seed or a run
+    True if that holds for every pair, and for at least one of them beyond chance: the 90% interval of the
+    differences, seed by seed, lies below zero. False if the opposite holds for some pair beyond chance, at a
+    level of 90% for all pairs together (Bonferroni). Without an interval, because there is a single seed or a run
     diverged, the sign counts. None otherwise: runs that differ only by chance support nothing.
 
     >>> at_most([([1.0], [2.0]), ([3.0], [3.0])]), at_most([([2.0], [1.0])]), at_most([([1.0], [1.0])])
@@ -28,11 +28,10 @@ def at_most(pairs: Sequence[BothSides], *, slack: float = 0.0) -> bool | None:
     (None, False)
     """
     limits = [(first, [one * (1 + math.copysign(slack, one)) for one in second]) for first, second in pairs]
-    signs = [_sign(*pair, level=1 - 0.1 / len(pairs)) for pair in limits]
-    if any(sign > 0 for sign in signs):
+    if any(_sign(*pair, level=1 - 0.1 / len(pairs)) > 0 for pair in limits):
         return False
     holds = all(fmean(first) <= fmean(second) for first, second in limits)
-    return True if holds and any(signs) else None
+    return True if holds and any(_sign(*pair, level=0.9) < 0 for pair in limits) else None
 
 
 def _sign(first: Sequence[float], second: Sequence[float], *, level: float) -> int:
