@@ -97,7 +97,7 @@ def _promises(entries: Sequence[Entry], *, tuned: bool) -> list[Block]:
                 first["epsilon"], first["delta"], unit_of(first), first["adversary"], first["adjacency"]
             )
             left = without_trust(first["adversary"], first.get("epsilon_without_trust"))
-            verdict = (*strength(first["epsilon"]), " ".join((promise, *left)))
+            verdict = (*strength(first["epsilon"], first["delta"]), " ".join((promise, *left)))
         alike.setdefault(verdict, []).append(name)
     lines = [(tone, f"{'; '.join(names)}: {word}.", promise) for (tone, word, promise), names in alike.items()]
     together = (

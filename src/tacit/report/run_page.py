@@ -131,11 +131,11 @@ def promise_blocks(summaries: Sequence[Summary]) -> list[Block]:
         why = "Nothing is promised to anybody: the noise was switched off. Do not run this on real records."
         return [Verdict("bad", "Not private", (why,))]
     epsilon, delta, unit, adjacency = first["epsilon"], first["delta"], unit_of(first), first["adjacency"]
-    tone, word = strength(epsilon)
+    tone, word = strength(epsilon, delta)
     adversary = first["adversary"]
     lines = [
         plain_promise(epsilon, delta, unit, adversary, adjacency),
-        plain_meaning(epsilon, delta, unit, adjacency),
+        plain_meaning(epsilon, delta, unit, adversary, adjacency),
         *without_trust(adversary, first.get("epsilon_without_trust")),
     ]
     if len(summaries) > 1:
