@@ -302,7 +302,7 @@ class Job:
     def least_records(self, site: str) -> int:
         """The number of records that the job counts on at a site."""
         found = self.min_records.get(site) if isinstance(self.min_records, Mapping) else self.min_records
-        return found or 1
+        return int(found or 1)
 
     def blank(self) -> Federation:
         """A stand-in for the sites that holds only public facts: records of zeros, as many as the job states."""
@@ -312,6 +312,7 @@ class Job:
             return blank
         if isinstance(weights, str):
             raise RequestError(
-                f"weights = {weights!r} depends on the sites' records: give a number for each site"
+                f"weights = {weights!r} depends on the sites' records: give a number for each site, or in the "
+                "consortium's file min_records for each"
             )
         return blank.weighted(for_each_client("weights", weights, blank))
