@@ -146,6 +146,28 @@ def test_a_test_set_of_the_clients_own_records_is_not_covered() -> None:
     assert "belong to no client" not in page
 
 
+def test_a_comparison_marks_what_was_measured_on_the_clients_own_records() -> None:
+    """Also if the first of its runs promises nothing, and so names nothing that it does not cover."""
+    own = summary(not_covered=["train_loss", "test_metric"])
+    entries = [("plain", [summary(privacy="none")], [rows(1.0, 0.5)]), ("a", [own], [rows(1.0, 0.5)])]
+    row = {
+        "algorithm": "a",
+        "seeds": 1,
+        "privacy": "record",
+        "epsilon": 1.5,
+        "test_metric": 0.1234567,
+        "rounds": 2,
+    }
+    table = [{**row, "uplink_bits_per_client": 320, "tuned": {}}]
+    page = checked(comparison_page(entries, table, REPEAT, tuned=False, diverged=[]))
+    assert "The test records belong to the clients" in page
+    assert "belong to no client" not in page
+    covered = re.sub(r'(?s)<section class="not-covered">.*?</section>', "", page)
+    assert "test accuracy" not in covered
+    assert "0.1234567" not in covered
+    assert "What was promised" in covered
+
+
 def test_without_privacy_nothing_reads_like_a_promise() -> None:
     none = summary(
         privacy="none", epsilon=None, delta=None, unit=None, adversary=None, adjacency=None, outlook=None

@@ -256,10 +256,13 @@ def whose_test_records(summary: Summary) -> Block:
             "simulation can do that. The promise does not cover it."
         )
         return Verdict("fair", "Not covered by the promise", (words,))
-    exactly = "Measured exactly on test records that belong to no client."
-    if summary["privacy"] != "none":
-        exactly += " The promise is about the clients' records, not about these."
-    return Paragraph((exactly,))
+    if summary["privacy"] == "none":
+        return Paragraph(("Measured exactly on test records.",))
+    words = (
+        "Measured exactly on test records that belong to no client. The promise is about the clients' records, "
+        "not about these."
+    )
+    return Paragraph((words,))
 
 
 def _sent(first: Summary) -> tuple[tuple[str, Any], ...]:
