@@ -205,7 +205,7 @@ def split(job: Job, records: Federation) -> tuple[Federation, Federation | None]
 
 def admit(job: Job, policy: Policy, site: str, records: Federation | OpenTable) -> Terms:
     """The terms of a silo, or an error that says why its policy does not allow the job."""
-    # Checked before anything is built: a model may be any function that is installed here.
+    # Checked before anything is built; of a job that was read, before that (`Job.from_text`).
     policy.check_names(job.recipe)
     table = records if isinstance(records, OpenTable) else None
     if table is None and job.ranges is not None:

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -131,8 +131,13 @@ class Job:
         return self.recipe.to_toml() + "\n" + tomli_w.dumps({"consortium": table})
 
     @classmethod
-    def from_text(cls, text: str, source: str = "job") -> Job:
-        """The inverse of `text`."""
+    def from_text(
+        cls, text: str, source: str = "job", check: Callable[[Recipe], None] = lambda recipe: None
+    ) -> Job:
+        """The inverse of `text`.
+
+        check: refuses recipes before anything of them is built: a model may be any function that is installed.
+        """
         values = toml_values(text, source)
         table = values.pop("consortium", None)
         if not isinstance(table, dict):
@@ -145,6 +150,7 @@ class Job:
             if not isinstance(table.get(name), list):
                 raise RequestError(f"{name} in [consortium] of {source} must be a list, not {table.get(name)!r}")
         recipe = Recipe.from_toml(tomli_w.dumps(values), source)
+        check(recipe)
         sites, shape = tuple(table["sites"]), tuple(table["feature_shape"])
         report = Report.from_values(table["report"]) if "report" in table else None
         named = Identities.from_values(table["identities"]) if "identities" in table else None
