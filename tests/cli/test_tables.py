@@ -67,6 +67,7 @@ def test_a_plan_has_whole_columns(capsys: pytest.CaptureFixture[str], monkeypatc
         20.79,
         0.1799,
         8.0,
+        "shuffler",
         None,
         13_590_400,
         ahead,
@@ -77,6 +78,7 @@ def test_a_plan_has_whole_columns(capsys: pytest.CaptureFixture[str], monkeypatc
     assert max(map(len, said.splitlines())) <= 80
     assert all(number in said for number in ("0.29", "20.79", "1698.8"))
     assert "Little can be learned." in said
+    assert "if all other parties help the server: no protection (shuffled-accelerated)" in " ".join(said.split())
 
 
 def test_epsilons_that_protect_nobody_read_so(

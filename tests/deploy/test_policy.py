@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 
 from tacit.algorithms.calibrate import calibrate
 from tacit.deploy.guard import admit
 from tacit.deploy.job import Job
+from tacit.deploy.party_folder import PartyFolder
 from tacit.deploy.policy import Policy
+from tacit.deploy.report import Report
+from tacit.deploy.silo import Silo
 from tacit.errors import RequestError
 from tacit.privacy import Target
 
@@ -40,6 +45,29 @@ def test_what_a_policy_does_not_allow_is_refused_with_the_reason(
 ) -> None:
     with pytest.raises(RequestError, match=reason):
         _admit(consortium(), **changes)
+
+
+@pytest.mark.parametrize("asks", [{"report": Report(every=1, loss_bound=4.0, epsilon=0.5)}, {"trust": "sum"}])
+def test_no_code_of_a_job_runs_before_the_policy_allows_it(
+    consortium: Callable[..., Any], disk: Path, monkeypatch: pytest.MonkeyPatch, asks: dict[str, Any]
+) -> None:
+    """A model may be any function that is installed, with arguments that the job chooses."""
+    made = consortium(**asks)
+    monkeypatch.syspath_prepend(str(disk))
+    (disk / "job_code.py").write_text(f"import pathlib\npathlib.Path({str(disk / 'ran')!r}).touch()\n")
+    text, policy = made.job.text, made.policies["site-0"].to_toml()
+    text = text.replace('model = "logistic"', 'model = "module:job_code:network"')
+    records, key = made.federation.client(0), made.signing["site-0"]
+    with pytest.raises(RequestError, match="is not among the models"):
+        Silo.open(text, policy, records, disk / "state", site="site-0", key=key)
+    folder = disk / "folder"
+    folder.mkdir(mode=0o700)
+    party = {"party": "site-0", "quorum": 0, "deadline_seconds": 1.0, "host": "localhost", "listen": ""}
+    for name, content in {"job": text, "policy": policy, "party": tomli_w.dumps(party)}.items():
+        (folder / f"{name}.toml").write_text(content)
+    with pytest.raises(RequestError, match="is not among the models"):
+        PartyFolder.open(folder)
+    assert not (disk / "ran").exists()
 
 
 def test_a_recipe_of_weaker_neighbours_asks_for_less_noise(consortium: Callable[..., Any]) -> None:

@@ -65,6 +65,28 @@ def job(tmp_path: Path) -> Job:
     return Consortium.read(tmp_path / "heart.toml").job
 
 
+LEAST = {"lyon": 40, "porto": 200, "nice": 60}
+
+
+@pytest.mark.parametrize("weights", [None, "records"])
+def test_silos_of_stated_sizes_weigh_as_much_as_their_records(tmp_path: Path, weights: str | None) -> None:
+    """As in a simulation of silos of these sizes, which is what the default noise of sums is for."""
+    (tmp_path / "schema.toml").write_text(SCHEMA.to_toml())
+    recipe = replace(RECIPE, trust="sum", quorum=3, colluding=0, weights=weights)
+    (tmp_path / "recipe.toml").write_text(recipe.to_toml())
+    settings = {"name": "heart", "recipe": "recipe.toml", "schema": "schema.toml", "silos": [*LEAST]}
+    (tmp_path / "heart.toml").write_text(tomli_w.dumps({**settings, "min_records": LEAST}))
+    job = Consortium.read(tmp_path / "heart.toml").job
+    assert job.recipe.weights == pytest.approx([0.4, 2.0, 0.6])
+    assert job.least_records("porto") == 200
+    (tmp_path / "heart.toml").write_text(tomli_w.dumps({**settings, "min_records": 40.0}))
+    if weights is None:
+        assert Consortium.read(tmp_path / "heart.toml").job.blank().sizes.tolist() == [40] * 3
+    else:
+        with pytest.raises(RequestError, match="give a number for each site"):
+            Consortium.read(tmp_path / "heart.toml")
+
+
 def brought(frame: pd.DataFrame, job: Job, tmp_path: Path) -> Any:
     frame.to_csv(tmp_path / "own.csv", index=False)
     return own_records(str(tmp_path / "own.csv"), job)

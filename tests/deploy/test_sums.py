@@ -431,6 +431,19 @@ def test_silos_of_different_sizes_add_no_more_noise_than_the_simulation() -> Non
         assert 1.98 < terms.epsilon <= 2.0, "the silo spends what it was asked for"
 
 
+def test_a_policy_is_compared_with_what_the_noise_of_a_sum_costs() -> None:
+    """The noise suits the silo that needs the most: another may allow less than the job asks for."""
+    made, job = _unlike_sites(weights="equal")
+    position, least = job.sites.index("large"), Policy.for_job(job, "large")
+    cost = admit(job, least, "large", made.federation.client(position)).epsilon
+    assert cost < 0.5
+    for allowed in (2 * cost, 1.001 * cost):
+        strict = replace(least, epsilon=allowed)
+        assert admit(job, strict, "large", made.federation.client(position)).epsilon == pytest.approx(cost)
+    with pytest.raises(RequestError, match="less noise than the policy"):
+        admit(job, replace(least, epsilon=0.999 * cost), "large", made.federation.client(position))
+
+
 @pytest.mark.parametrize("algorithm", ["dp-fedavg", "dp-normfedavg"])
 def test_a_job_that_protects_whole_sites_names_no_numbers_of_records(algorithm: str) -> None:
     made, job = _unlike_sites(algorithm=algorithm, weights=None, epsilon=8.0)

@@ -1,8 +1,9 @@
-"""What is published about a run that protects whole clients follows from its messages and public settings alone.
+"""What is published about a run follows from what clients released and from public settings alone.
 
-A client's size is part of the client. The tests run the command line on two federations that differ in everything
-about one client. The messages of the first run are replayed in the second: whatever is then different, and not
-named as outside of the promise, has been computed from the client's records, or from their number.
+The tests run the command line on two federations that differ in one record or, where whole clients are protected,
+in everything about one client: its size is part of it. The releases of the first run are replayed in the second:
+whatever is then different, and not named as outside of the promise, has been computed from the records, or from
+their number.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,24 +38,33 @@ from tacit.federation import Federation
 from tacit.noise.randomness import Randomness
 from tacit.privacy import Target
 from tacit.server.participation import PoissonClients
+from tacit.side.noisy_total import NoisyTotal
+from tacit.side.release import NoisyMeans
 
 CLIENTS = 5
 Files = dict[str, str]
 
 
-def write_clients(directory: Path, *, neighbour: bool) -> None:
-    """Five files of records; the neighbour's third client has 3 instead of 10, and they are others."""
+def write_clients(directory: Path, *, neighbour: bool, replaced: bool = False) -> None:
+    """Five files of records; the neighbour's third client has 3 instead of 10, and they are others.
+
+    With `replaced`, that client has one other record.
+    """
     directory.mkdir()
     for client in range(CLIENTS):
         other = neighbour and client == 2
         generator, records = np.random.default_rng(client + 100 * other), 3 if other else 8 + client
         rows = generator.standard_normal((records, 3))
         lines = [f"{a:.4f},{b:.4f},{c:.4f},{k % 2}" for k, (a, b, c) in enumerate(rows)]
+        if replaced and client == 2:
+            lines[4] = "7.5000,-1.9000,0.0000,1"
         (directory / f"{client}.csv").write_text("\n".join(["u,v,w,y", *lines]) + "\n")
     columns = tuple(Column(name, "number", range=(-2, 2)) for name in "uvw")
     for name, share in (("schema.toml", 0.0), ("tested.toml", 0.3)):
         schema = Schema(Predicted("y", "binary", classes=("0", "1")), columns, test_share=share)
         (directory / name).write_text(schema.to_toml())
+    open_ranges = tuple(replace(column, range=None, within=(-50, 50)) for column in columns)
+    (directory / "open.toml").write_text(replace(schema, columns=open_ranges, test_share=0.0).to_toml())
 
 
 @pytest.fixture
@@ -61,8 +72,8 @@ def call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., str]:
     """The command line in one of the two federations; what it prints."""
-    for name in ("here", "there"):
-        write_clients(tmp_path / name, neighbour=name == "there")
+    for name in ("here", "there", "near"):
+        write_clients(tmp_path / name, neighbour=name == "there", replaced=name == "near")
 
     def call(where: str, *arguments: str) -> str:
         monkeypatch.chdir(tmp_path / where)
@@ -78,18 +89,25 @@ def call(
 
 @pytest.fixture
 def replayed(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Keeps all messages; from the call on, they are sent again in place of new ones."""
+    """Keeps all releases; from the call on, they are made again in place of new ones."""
     kept: list[Any] = []
     waiting: list[Any] = []
 
+    def again(released: Any) -> Any:
+        if waiting:
+            return waiting.pop(0)
+        kept.append(released)
+        return released
+
     def noted(*arguments: Any) -> Any:
         packets, after = client_round(*arguments)
-        if waiting:
-            return waiting.pop(0), after
-        kept.append(packets)
-        return packets, after
+        return again(packets), after
 
     monkeypatch.setattr(rounds, "client_round", noted)
+    # What is released besides messages: learned ranges and evaluations, of each client or of all together.
+    for release, name in ((NoisyMeans, "messages"), (NoisyTotal, "total")):
+        make = getattr(release, name)
+        monkeypatch.setattr(release, name, lambda *arguments, make=make: again(make(*arguments)))
     return lambda: waiting.extend(kept)
 
 
@@ -132,7 +150,7 @@ def settings(**changes: Any) -> list[str]:
         "data.schema": "schema.toml",
         **changes,
     }
-    return [f"--set={name}={value}" for name, value in recipe.items()]
+    return [f"--set={name}={value}" for name, value in recipe.items() if value != "leave out"]
 
 
 CASES: list[dict[str, Any]] = [
@@ -147,6 +165,9 @@ CASES: list[dict[str, Any]] = [
         "weights": "[1.0, 2.0, 1.0, 3.0, 1.0]",
     },
     {"algorithm.adversary": "server", "noise": "gaussian", "epsilon": "[1.0, 2.0, 2.0, 4.0, 4.0]"},
+    # Clip norms that follow from noisy sums.
+    {"algorithm.clip_quantile": 0.5},
+    {"algorithm.clip_quantile": 0.5, "trust": "sum", "cohort": 5},
     # Test records that are held back from the clients: even their number says how many records a client has.
     {"algorithm.adversary": "server", "data.schema": "tested.toml"},
 ]
@@ -166,6 +187,31 @@ def test_a_run_tells_of_a_client_only_what_its_messages_tell(
     assert accounts == [call("there", "account", "run", *form) for form in ([], ["--json"])]
     for path in tmp_path.glob("*/run/*.*"):
         assert path.name in here, f"{path.name} is published as well"
+
+
+RECORDS: dict[str, Any] = {
+    "algorithm": "soteriafl-svrg",
+    "algorithm.sampling": "poisson",
+    "algorithm.batch": 4,
+    "algorithm.snapshot_probability": 0.5,
+    "algorithm.step": "leave out",
+    "algorithm.local_steps": "leave out",
+    "cohort": "leave out",
+    "data.schema": "open.toml",
+    "evaluation.held_back": 0.3,
+}
+
+
+@pytest.mark.parametrize("changes", [{}, {"trust": "sum"}], ids=str)
+def test_a_run_tells_of_a_record_only_what_its_releases_tell(
+    tmp_path: Path, call: Callable[..., str], replayed: Callable[[], None], changes: dict[str, Any]
+) -> None:
+    arguments = settings(**RECORDS, **changes)
+    here = published(tmp_path / "here" / "run", call("here", "run", *arguments, "--out=run"))
+    replayed()
+    near = published(tmp_path / "near" / "run", call("near", "run", *arguments, "--out=run"))
+    for name in here:
+        assert here[name] == near[name], name
 
 
 @pytest.mark.parametrize("adversary", ["sum", "server"])

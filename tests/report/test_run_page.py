@@ -146,6 +146,28 @@ def test_a_test_set_of_the_clients_own_records_is_not_covered() -> None:
     assert "belong to no client" not in page
 
 
+def test_a_comparison_marks_what_was_measured_on_the_clients_own_records() -> None:
+    """Also if the first of its runs promises nothing, and so names nothing that it does not cover."""
+    own = summary(not_covered=["train_loss", "test_metric"])
+    entries = [("plain", [summary(privacy="none")], [rows(1.0, 0.5)]), ("a", [own], [rows(1.0, 0.5)])]
+    row = {
+        "algorithm": "a",
+        "seeds": 1,
+        "privacy": "record",
+        "epsilon": 1.5,
+        "test_metric": 0.1234567,
+        "rounds": 2,
+    }
+    table = [{**row, "uplink_bits_per_client": 320, "tuned": {}}]
+    page = checked(comparison_page(entries, table, REPEAT, tuned=False, diverged=[]))
+    assert "The test records belong to the clients" in page
+    assert "belong to no client" not in page
+    covered = re.sub(r'(?s)<section class="not-covered">.*?</section>', "", page)
+    assert "test accuracy" not in covered
+    assert "0.1234567" not in covered
+    assert "What was promised" in covered
+
+
 def test_without_privacy_nothing_reads_like_a_promise() -> None:
     none = summary(
         privacy="none", epsilon=None, delta=None, unit=None, adversary=None, adjacency=None, outlook=None
@@ -245,13 +267,13 @@ def test_error_bars_are_those_of_the_textbooks() -> None:
 @pytest.mark.parametrize("unit", ["record", "person", "client"])
 def test_every_promise_has_words(adversary: Adversary, unit: str) -> None:
     assert "than epsilon = 2 at delta = 1e-05 allows" in plain_promise(2.0, 1e-5, unit, str(adversary))
-    assert plain_meaning(2.0, 1e-5, unit)
+    assert "they guess right at most" in plain_meaning(2.0, 1e-5, unit, str(adversary))
     assert all(words for adjacency in Adjacency for _, words in glossary(unit, str(adversary), str(adjacency)))
 
 
 def test_persons_are_named_as_such() -> None:
     page = checked(run_page([summary(public=[PERSONS])], [rows(1.0, 0.5)], REPEAT))
-    assert "what the rows of any one person contained" in page
+    assert "what the rows of any one person at a client contained" in page
     assert "One person with all rows" in page
 
 
@@ -265,12 +287,16 @@ def test_a_weaker_adjacency_promises_less() -> None:
 
 
 def test_words_never_flatter_a_promise() -> None:
-    assert [strength(e)[0] for e in (1.0, 1.01, 5.01, math.inf)] == ["good", "fair", "bad", "bad"]
+    assert [strength(e, 1e-5)[0] for e in (1.0, 1.01, 5.01, math.inf)] == ["good", "fair", "bad", "bad"]
     assert plain_promise(None, None, "record", "server") == "Nothing is promised to anybody."
     assert "cannot learn more" in plain_promise(1.0, 1e-5, "record", "shuffler")
+    assert "strong" not in plain_promise(0.1, 0.5, "record", "server"), "every second record may be published"
+    assert "and no more of them help it than agreed" in plain_promise(1.0, 1e-5, "record", "secure-sum")
+    summed = plain_meaning(1.0, 1e-5, "record", "secure-sum")
+    assert "everything" not in summed, "who knows all noise, or sees single messages, guesses better"
     for epsilon in (0.01, 0.5, 1.0, 4.0, 8.0, 20.0, 60.0):
-        shown = float(re.search(r"at most ([\d.]+)%", plain_meaning(epsilon, 1e-5, "record")).group(1))  # type: ignore[union-attr]
+        shown = float(re.search(r"at most ([\d.]+)%", plain_meaning(epsilon, 1e-5, "record", "server")).group(1))  # type: ignore[union-attr]
         exact = 100 * (math.exp(epsilon) + 1e-5) / (math.exp(epsilon) + 1)
         assert shown >= exact - 1e-9
         assert shown - exact < 5
-    assert "100%" not in plain_meaning(8.0, 1e-5, "record")
+    assert "100%" not in plain_meaning(8.0, 1e-5, "record", "server")

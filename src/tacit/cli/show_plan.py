@@ -105,11 +105,12 @@ def show_needs(needs: Needs) -> None:
 
 def _without_trust(rows: Sequence[Need]) -> str:
     """What is left of promises that rely on other parties; empty if none does."""
+    from tacit.privacy import Adversary
     from tacit.privacy.promises.protection import in_words
 
     alike: dict[str, list[str]] = {}
     for row in rows:
-        if row.epsilon_without_trust is not None:
+        if row.adversary != Adversary.SERVER:
             alike.setdefault(in_words(row.epsilon_without_trust), []).append(row.algorithm)
     told = "; ".join(f"{epsilon} ({', '.join(names)})" for epsilon, names in alike.items())
     return f"epsilon if all other parties help the server: {told}" if told else ""

@@ -127,6 +127,9 @@ class Consortium:
         optional = {name: values.pop(name, None) for name in ("classes", "min_records")}
         if schema is not None and optional["min_records"] is not None:
             recipe = _with_choices(recipe, sites, _least_records(optional["min_records"], sites), schema)
+        if recipe.weights == "records" and isinstance(optional["min_records"], dict):
+            # All parties read the job: it has the numbers.
+            recipe = replace(recipe, weights=_by_records(_least_records(optional["min_records"], sites)))
         job = Job(recipe, tuple(sites), tuple(shape), **optional, report=report, schema=schema)
         return cls(job=job, **values, **server)
 
@@ -139,6 +142,11 @@ def _least_records(asked: Any, sites: list[str]) -> list[int]:
     if missing:
         raise RequestError(f"min_records has no number for {', '.join(missing)}")
     return [count(f"min_records.{site}", asked[site]) for site in sites]
+
+
+def _by_records(records: list[int]) -> list[float]:
+    """Weights with which every record counts the same, if silos have these numbers of records."""
+    return [len(records) * one / sum(records) for one in records]
 
 
 def _with_choices(recipe: Recipe, sites: list[str], min_records: list[int], schema: Schema) -> Recipe:

@@ -205,7 +205,7 @@ def split(job: Job, records: Federation) -> tuple[Federation, Federation | None]
 
 def admit(job: Job, policy: Policy, site: str, records: Federation | OpenTable) -> Terms:
     """The terms of a silo, or an error that says why its policy does not allow the job."""
-    # Checked before anything is built: a model may be any function that is installed here.
+    # Checked before anything is built; of a job that was read, before that (`Job.from_text`).
     policy.check_names(job.recipe)
     table = records if isinstance(records, OpenTable) else None
     if table is None and job.ranges is not None:
@@ -234,18 +234,33 @@ def admit(job: Job, policy: Policy, site: str, records: Federation | OpenTable) 
     report_noise = job.noise.of_reports(target)
     for part, event in _beside(job, report_noise).items():
         policy.check_beside(part, accounting.epsilon(event, policy.delta, policy.adjacency))
+    if job.summed:
+        asked = level(job, site, federation.records)
+    else:
+        asked = _enough(job, policy, target, federation, report_noise)
+    std = noise_std(job, federation.records, asked)
+    terms = Terms(job, policy, site, federation, planned, asked, std, report_noise, epsilon=math.inf)
+    terms = replace(terms, holding=holding, held=held, table=table)
+    cost = accounting.epsilon(terms.event(planned), policy.delta, policy.adjacency)
+    if job.summed and cost > policy.epsilon:
+        raise RequestError(
+            f"the recipe asks for less noise than the policy: with the noise of all sites, {planned} rounds "
+            f"of {federation.records} records cost epsilon = {up_to(cost, 4)} at delta = {policy.delta:g}, "
+            f"{policy.adjacency}; the policy allows {policy.epsilon:g}"
+        )
+    return replace(terms, epsilon=cost)
+
+
+def _enough(job: Job, policy: Policy, target: Target, federation: Federation, report_noise: float) -> float:
+    """The noise multiplier that the recipe asks for, if it is as much as the policy needs."""
     asked, own = (job.noise.multiplier(one, federation, report_noise) for one in (target, policy.target))
     if asked < own:
         raise RequestError(
             f"the recipe asks for less noise than the policy: a noise multiplier of {asked:.6g}, but "
-            f"epsilon = {policy.epsilon:g}, delta = {policy.delta:g}, {policy.adjacency} over {planned} rounds "
-            f"of {federation.records} records need {own:.6g}"
+            f"epsilon = {policy.epsilon:g}, delta = {policy.delta:g}, {policy.adjacency} over "
+            f"{job.most_releases()} rounds of {federation.records} records need {own:.6g}"
         )
-    asked = asked if not job.summed else level(job, site, federation.records)
-    std = noise_std(job, federation.records, asked)
-    terms = Terms(job, policy, site, federation, planned, asked, std, report_noise, epsilon=math.inf)
-    terms = replace(terms, holding=holding, held=held, table=table)
-    return replace(terms, epsilon=accounting.epsilon(terms.event(planned), policy.delta, policy.adjacency))
+    return asked
 
 
 def _beside(job: Job, report_noise: float) -> dict[str, DpEvent]:

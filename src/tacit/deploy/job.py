@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -131,8 +131,13 @@ class Job:
         return self.recipe.to_toml() + "\n" + tomli_w.dumps({"consortium": table})
 
     @classmethod
-    def from_text(cls, text: str, source: str = "job") -> Job:
-        """The inverse of `text`."""
+    def from_text(
+        cls, text: str, source: str = "job", check: Callable[[Recipe], None] = lambda recipe: None
+    ) -> Job:
+        """The inverse of `text`.
+
+        check: refuses recipes before anything of them is built: a model may be any function that is installed.
+        """
         values = toml_values(text, source)
         table = values.pop("consortium", None)
         if not isinstance(table, dict):
@@ -145,6 +150,7 @@ class Job:
             if not isinstance(table.get(name), list):
                 raise RequestError(f"{name} in [consortium] of {source} must be a list, not {table.get(name)!r}")
         recipe = Recipe.from_toml(tomli_w.dumps(values), source)
+        check(recipe)
         sites, shape = tuple(table["sites"]), tuple(table["feature_shape"])
         report = Report.from_values(table["report"]) if "report" in table else None
         named = Identities.from_values(table["identities"]) if "identities" in table else None
@@ -302,7 +308,7 @@ class Job:
     def least_records(self, site: str) -> int:
         """The number of records that the job counts on at a site."""
         found = self.min_records.get(site) if isinstance(self.min_records, Mapping) else self.min_records
-        return found or 1
+        return int(found or 1)
 
     def blank(self) -> Federation:
         """A stand-in for the sites that holds only public facts: records of zeros, as many as the job states."""
@@ -312,6 +318,7 @@ class Job:
             return blank
         if isinstance(weights, str):
             raise RequestError(
-                f"weights = {weights!r} depends on the sites' records: give a number for each site"
+                f"weights = {weights!r} depends on the sites' records: give a number for each site, or in the "
+                "consortium's file min_records for each"
             )
         return blank.weighted(for_each_client("weights", weights, blank))

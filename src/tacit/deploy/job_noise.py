@@ -65,18 +65,17 @@ class JobNoise:
     def multiplier(self, target: Target, records: Federation, report_noise: float) -> float:
         """The least noise with which all messages of a site, and its reports, keep the target.
 
-        Behind a shuffler, and with sums, this is that of a site with the least number of records that the job
-        states for it, whatever the records. The target may be that of a policy, which allows for more than any
-        job may ask.
+        Behind a shuffler, this is that of a site with the least number of records that the job states, whatever
+        the records. The target may be that of a policy, which allows for more than any job may ask.
         """
         found = calibrate(
             self.job.parts,
-            self.job.blank() if self.job.crowd else records,
+            self.job.blank() if self.job.shuffled else records,
             releases=self.job.most_releases(),
             privacy=target,
             also=self.beside(report_noise),
         )
-        return float(found.noise_multipliers[int(records.ids[0]) if self.job.crowd else 0])
+        return float(found.noise_multipliers[0])
 
     def beside(self, noise_multiplier: float) -> DpEvent | None:
         """The event of what a site releases besides messages: loss reports, an evaluation and ranges, if any."""

@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from tacit.deploy.identities import SIGNING_KEY, read_signing_key
 from tacit.deploy.job import Job
 from tacit.deploy.mixing import PublicKeys
+from tacit.deploy.policy import Policy
 from tacit.deploy.sealing import read_key
 from tacit.deploy.shuffler import SHUFFLER
 from tacit.engine.files import read_toml, toml_values
@@ -38,8 +39,8 @@ class PartyFolder:
         """Read a folder that `provision` made. A folder that other users can enter is refused."""
         try:
             values = toml_values((folder / "party.toml").read_text(), str(folder / "party.toml"))
-            job = Job.from_text((folder / "job.toml").read_text(), str(folder / "job.toml"))
             party, quorum = str(values["party"]), count("quorum", values["quorum"], at_least=0)
+            job = _read_job(folder, party)
             deadline_seconds = positive("deadline_seconds", values["deadline_seconds"])
             host, listen = str(values["host"]), str(values["listen"])
         except (OSError, UnicodeDecodeError, KeyError) as error:
@@ -84,8 +85,20 @@ class PartyFolder:
 
     def policy_text(self) -> str:
         """The text of the silo's policy.toml."""
-        path = self.folder / "policy.toml"
-        try:
-            return path.read_text()
-        except OSError as error:
-            raise RequestError(f"cannot read the policy {path}: {error}") from error
+        return _policy_text(self.folder)
+
+
+def _read_job(folder: Path, party: str) -> Job:
+    """The job of a folder. A silo builds no model that its policy does not list; others have no policy."""
+    text, source = (folder / "job.toml").read_text(), str(folder / "job.toml")
+    if party in ("server", SHUFFLER):
+        return Job.from_text(text, source)
+    return Job.from_text(text, source, check=Policy.from_toml(_policy_text(folder)).check_names)
+
+
+def _policy_text(folder: Path) -> str:
+    path = folder / "policy.toml"
+    try:
+        return path.read_text()
+    except OSError as error:
+        raise RequestError(f"cannot read the policy {path}: {error}") from error

@@ -99,7 +99,8 @@ class Silo:
         covers: Covers | None = None,
     ) -> Silo:
         """Open a silo for a job, with its own policy and records. A job that the policy forbids is an error."""
-        terms = admit(Job.from_text(job_text), Policy.from_toml(policy_text), site, records)
+        policy = Policy.from_toml(policy_text)
+        terms = admit(Job.from_text(job_text, check=policy.check_names), policy, site, records)
         return cls(terms, state_dir, key=key, covers=covers)
 
     @property

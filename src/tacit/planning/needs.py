@@ -42,8 +42,11 @@ class Need:
     noise_std: float
     """noise on every coordinate of what a client sends"""
     epsilon: float
+    adversary: str
+    """against whom the epsilon holds"""
     epsilon_without_trust: float | None
-    """the epsilon if all other parties help the server; None if the promise relies on nobody"""
+    """the epsilon if all other parties help the server; None if nothing is left, or if the promise relies
+    on nobody (adversary "server")"""
     uplink_bits_per_client: int
     """upper limit for the whole run"""
     outlook: Outlook | None = None
@@ -144,6 +147,7 @@ def _need(plan: Plan) -> Need:
         noise_multiplier=float(calibration.noise_multipliers[one]),
         noise_std=float(calibration.noise_stds[one]),
         epsilon=plan.guarantee.epsilon if plan.guarantee else float("inf"),
+        adversary=str(plan.algorithm.trust.adversary),
         epsilon_without_trust=calibration.epsilon_without_trust,
         uplink_bits_per_client=8 * plan.releases * message_bytes,
     )

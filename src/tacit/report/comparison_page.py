@@ -48,10 +48,16 @@ def comparison_page(
     finished = [entry for entry in entries if entry[1]]
     first = finished[0][1][0]
     name = first["test_metric_name"]
+    # Of runs with and without a promise, those with one say whose the test records are.
+    private = next((one for _, (one, *_), _ in finished if one["privacy"] != "none"), first)
+    shown, bare = (
+        "train_loss" if private["test_metric"] is None else "test_metric",
+        private.get("not_covered", ()),
+    )
     sections = [
         Section("What was promised, and to whom", _promises(finished, tuned=tuned)),
-        Section("The result", _result(finished, name)),
-        Section("What was sent, and what it gave", [_table(table, name)]),
+        Section("The result", _result(finished, name, private), covered=shown not in bare),
+        Section("What was sent, and what it gave", [_table(table, name)], covered="test_metric" not in bare),
         Section("Only for the researcher who simulates", _measured(finished), covered=False),
     ]
     evaluations = [
@@ -97,7 +103,7 @@ def _promises(entries: Sequence[Entry], *, tuned: bool) -> list[Block]:
                 first["epsilon"], first["delta"], unit_of(first), first["adversary"], first["adjacency"]
             )
             left = without_trust(first["adversary"], first.get("epsilon_without_trust"))
-            verdict = (*strength(first["epsilon"]), " ".join((promise, *left)))
+            verdict = (*strength(first["epsilon"], first["delta"]), " ".join((promise, *left)))
         alike.setdefault(verdict, []).append(name)
     lines = [(tone, f"{'; '.join(names)}: {word}.", promise) for (tone, word, promise), names in alike.items()]
     together = (
@@ -111,7 +117,7 @@ def _promises(entries: Sequence[Entry], *, tuned: bool) -> list[Block]:
     return blocks
 
 
-def _result(entries: Sequence[Entry], metric: str) -> list[Block]:
+def _result(entries: Sequence[Entry], metric: str, private: Summary) -> list[Block]:
     found = [(name, metric_interval(name, summaries)) for name, summaries, _ in entries]
     bars = [told for _, told in found if told is not None]
     if not bars:
@@ -132,7 +138,7 @@ def _result(entries: Sequence[Entry], metric: str) -> list[Block]:
         charts.append((svg, f"test {metric}{bands}"))
     return [
         Charts(tuple(charts)),
-        whose_test_records(entries[0][1][0]),
+        whose_test_records(private),
     ]
 
 

@@ -144,10 +144,10 @@ def _promises(signed: Mapping[str, Mapping[str, Any]]) -> list[Block]:
         if insecure or epsilon is None:
             blocks.append(Verdict("bad", f"{who}: nothing", (promise,)))
             continue
-        tone, word = strength(epsilon)
+        tone, word = strength(epsilon, delta)
         lines = (
             plain_promise(epsilon, delta, unit, adversary, adjacency),
-            plain_meaning(epsilon, delta, unit, adjacency),
+            plain_meaning(epsilon, delta, unit, adversary, adjacency),
             *without_trust(adversary, alone, " of this run alone"),
         )
         blocks.append(Verdict(tone, f"{who}: a {word} promise, epsilon {up_to(epsilon)}", lines))
@@ -242,7 +242,7 @@ def _terms(silo: Mapping[str, Any], signed: Mapping[str, Mapping[str, Any]]) -> 
         (
             "threat model",
             "Whoever runs the server may be curious, keep every message for ever, choose what to ask next, and "
-            "know everything about everybody else. A silo answers only the job that it joined.",
+            "know the records of everybody else. A silo answers only the job that it joined.",
         ),
         ("mechanism", f"{silo['noise']} noise, {multiplier} times the bound, added by every silo itself"),
         ("bound on one unit (sensitivity)", f"{silo['bound']}, {_plain(silo['clip_norm'])}"),

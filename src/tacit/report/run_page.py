@@ -131,11 +131,11 @@ def promise_blocks(summaries: Sequence[Summary]) -> list[Block]:
         why = "Nothing is promised to anybody: the noise was switched off. Do not run this on real records."
         return [Verdict("bad", "Not private", (why,))]
     epsilon, delta, unit, adjacency = first["epsilon"], first["delta"], unit_of(first), first["adjacency"]
-    tone, word = strength(epsilon)
+    tone, word = strength(epsilon, delta)
     adversary = first["adversary"]
     lines = [
         plain_promise(epsilon, delta, unit, adversary, adjacency),
-        plain_meaning(epsilon, delta, unit, adjacency),
+        plain_meaning(epsilon, delta, unit, adversary, adjacency),
         *without_trust(adversary, first.get("epsilon_without_trust")),
     ]
     if len(summaries) > 1:
@@ -256,10 +256,13 @@ def whose_test_records(summary: Summary) -> Block:
             "simulation can do that. The promise does not cover it."
         )
         return Verdict("fair", "Not covered by the promise", (words,))
-    exactly = "Measured exactly on test records that belong to no client."
-    if summary["privacy"] != "none":
-        exactly += " The promise is about the clients' records, not about these."
-    return Paragraph((exactly,))
+    if summary["privacy"] == "none":
+        return Paragraph(("Measured exactly on test records.",))
+    words = (
+        "Measured exactly on test records that belong to no client. The promise is about the clients' records, "
+        "not about these."
+    )
+    return Paragraph((words,))
 
 
 def _sent(first: Summary) -> tuple[tuple[str, Any], ...]:

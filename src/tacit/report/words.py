@@ -9,7 +9,20 @@ from typing import Any
 from tacit.privacy.promises.rounding import up_to
 from tacit.privacy.promises.terms import PERSONS, Adjacency
 
-_THING = {"record": "one record", "person": "the rows of one person", "client": "the data of one client"}
+_THING = {
+    "record": "one record",
+    "person": "the rows of one person at a client",
+    "client": "the data of one client",
+}
+_SEEN = {
+    "server": "everything that was sent",
+    "shuffler": "all messages in random order",
+    "secure-sum": "all sums that the server could open",
+    "cohort": "each round's sum and who took part",
+    "sum": "each round's sum",
+    "model": "the final model",
+}
+"""What the adversaries of a promise see: who sees more may guess better."""
 
 
 def protected_unit(unit: str, public: Collection[str]) -> str:
@@ -31,16 +44,18 @@ def without_trust(adversary: str, epsilon: float | None, run: str = "") -> tuple
     return (f"If all other parties help the server, {left} is left{run}.",)
 
 
-def plain_meaning(epsilon: float, delta: float, unit: str, adjacency: str = Adjacency.REPLACE_ONE) -> str:
+def plain_meaning(
+    epsilon: float, delta: float, unit: str, adversary: str, adjacency: str = Adjacency.REPLACE_ONE
+) -> str:
     """What an epsilon means to a person: how often a guess about one record can be right.
 
     Whoever tries to tell two equally likely neighbouring data sets apart is right with probability at most
     (e^epsilon + delta) / (e^epsilon + 1).
 
-    >>> print(plain_meaning(1.0, 1e-5, "record"))
-    Suppose that somebody knows everything except which of two equally likely versions of one record was
-    used. After seeing everything that was sent, they guess right at most 74% of the time, even in the worst
-    case; a coin would be right half the time.
+    >>> print(plain_meaning(1.0, 1e-5, "record", "server"))
+    Suppose that somebody knows all data except which of two equally likely versions of one record was used.
+    After seeing everything that was sent, they guess right at most 74% of the time, even in the worst case; a
+    coin would be right half the time.
     """
     odds = math.exp(-epsilon)
     share = min(1.0, (1 + delta * odds) / (1 + odds))
@@ -53,7 +68,7 @@ def plain_meaning(epsilon: float, delta: float, unit: str, adjacency: str = Adja
         else f"whether {_THING[unit]} {'was' if unit == 'record' else 'were'} used, which is as likely as not"
     )
     return (
-        f"Suppose that somebody knows everything except {unknown}. After seeing everything that was sent, they "
+        f"Suppose that somebody knows all data except {unknown}. After seeing {_SEEN[adversary]}, they "
         f"guess right at most {shown}% of the time, even in the worst case; a coin would be right half the time."
     )
 

@@ -11,35 +11,43 @@ STRONG, MODERATE, WEAK = 1.0, 5.0, 20.0
 """Up to these epsilons a promise is called strong, moderate and weak. No standard says so; NIST SP 800-226 and
 Ponomareva et al. (2023) call epsilons up to 1 strong, and warn of those above 10."""
 
+LARGE_DELTA = 1e-2
+"""Above this delta no epsilon helps: a promise is kept by whoever publishes one record in a hundred as it is."""
+
 _AGAINST = {
     "server": "Nobody, not even the server and all other parties together,",
     "shuffler": "The server, as long as the shuffler is honest and no client helps it,",
-    "secure-sum": "The server, which can open nothing but sums over enough clients,",
+    "secure-sum": "The server, as long as it can open nothing but sums over enough clients, and no more of them "
+    "help it than agreed,",
     "cohort": "Nobody who sees only each round's sum and who took part",
     "sum": "Nobody who sees only each round's sum",
     "model": "Nobody who sees only the final model",
 }
 _CONTENT = {
     "record": "what any one record contained",
-    "person": "what the rows of any one person contained",
-    "client": "what the data of any one client are",
+    "person": "what the rows of any one person at a client contained",
+    "client": "what the data of any one client contained",
 }
 _USE = {
     "record": "whether any one record was used",
-    "person": "whether the rows of any one person were used",
+    "person": "whether the rows of any one person at a client were used",
     "client": "whether the data of any one client were used",
 }
 """What is hidden if neighbours differ in one contribution that is left out: less than what it contained."""
 
 
-def strength(epsilon: float | None) -> tuple[str, str]:
-    """How strong a promise of this epsilon is, as a tone ("good", "fair", "bad") and a word.
+def strength(epsilon: float | None, delta: float | None) -> tuple[str, str]:
+    """How strong a promise is, as a tone ("good", "fair", "bad") and a word.
 
-    >>> [strength(e)[1] for e in (0.5, 4, 8, 30, None)]
+    >>> [strength(e, 1e-5)[1] for e in (0.5, 4, 8, 30, None)]
     ['strong', 'moderate', 'weak', 'nearly empty', 'empty']
+    >>> strength(0.5, 0.1)
+    ('bad', 'nearly empty')
     """
-    if epsilon is None or math.isinf(epsilon):
+    if epsilon is None or delta is None or math.isinf(epsilon):
         return "bad", "empty"
+    if delta > LARGE_DELTA:
+        return "bad", "nearly empty"
     steps = ((STRONG, "good", "strong"), (MODERATE, "fair", "moderate"), (WEAK, "bad", "weak"))
     return next(((tone, word) for most, tone, word in steps if epsilon <= most), ("bad", "nearly empty"))
 
@@ -59,5 +67,5 @@ def plain_promise(
     can = "cannot" if who.startswith("The ") else "can"
     return (
         f"{who} {can} learn more from what was sent about {hidden} than epsilon = {up_to(epsilon)} at delta = "
-        f"{up_to(delta, MOST_DIGITS)} allows. This is a {strength(epsilon)[1]} promise."
+        f"{up_to(delta, MOST_DIGITS)} allows. This is a {strength(epsilon, delta)[1]} promise."
     )
