@@ -90,7 +90,7 @@ class Recipe:
     as the paper's theorems prescribe"""
     correction: float | None = None
     """what correcting the mean and slope of a trained regression may cost alone, as a share of epsilon
-    (`tacit.engine.correction`); 0 for no correction. By default a fifth, where a schema says the target's range"""
+    (`tacit.engine.correction`); 0 for none. By default a fifth, where a schema says the target's range"""
     # the run
     rounds: int | None = None
     """number of communication rounds"""

@@ -79,14 +79,13 @@ class Moments:
     Guarantee: the norm is at most sqrt(5), whatever the record, the target and the model are. A person has the
     mean of their rows' vectors, which is no longer.
 
-    With means m, shift = m_y - m_p and slope = cov(y - p, w) / cov(p, w): where the mean of y is a line in p, this
-    is its slope for any function w of p. A steep one tells the slope through less noise than p itself, which
-    hardly varies over the range.
+    With means m, shift = m_y - m_p and slope = cov(y - p, w) / cov(p, w). Where the mean of y is a line in p,
+    that is its slope for any function w of p. A steep one tells it through less noise than p itself, which hardly
+    varies over the range.
     """
 
     low: float
-    """the lower end of the target's range, in the unit of the model, in which half of the range is 1 and the usual
-    value is 0"""
+    """the lower end of the target's range in the unit of the model: half of the range is 1, a usual value is 0"""
 
     dim: ClassVar[int] = 5
     bound: ClassVar[float] = math.sqrt(5)
