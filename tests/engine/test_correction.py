@@ -179,8 +179,8 @@ def test_an_audit_plays_it(tmp_path: Path) -> None:
     asked = replace(
         RECIPE, data=str(tmp_path / "t.csv"), data_settings={"schema": str(tmp_path / "s.toml")}, rounds=2
     )
-    result = audit_recipe(asked, trials=60, dim=4)
+    result = audit_recipe(asked, trials=500, dim=4)
     assert not result.violated
     assert [one.algorithm for one in result.beside] == ["correction of the model"]
-    summed = audit_recipe(replace(asked, trust="sum"), trials=60, dim=4)
+    summed = audit_recipe(replace(asked, trust="sum"), trials=500, dim=4)
     assert any("not attacked" in note for note in summed.notes)
