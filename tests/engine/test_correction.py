@@ -174,10 +174,14 @@ def test_a_deployment_refuses_it() -> None:
 
 
 def test_an_audit_plays_it(tmp_path: Path) -> None:
-    TABLE[:4000].to_csv(tmp_path / "t.csv", index=False)
+    TABLE[:60].to_csv(tmp_path / "t.csv", index=False)
     (tmp_path / "s.toml").write_text(replace(SCHEMA, left_out={"who": "names"}).to_toml())
     asked = replace(
-        RECIPE, data=str(tmp_path / "t.csv"), data_settings={"schema": str(tmp_path / "s.toml")}, rounds=2
+        RECIPE,
+        data=str(tmp_path / "t.csv"),
+        data_settings={"schema": str(tmp_path / "s.toml")},
+        rounds=1,
+        correction=0.2,
     )
     result = audit_recipe(asked, trials=500, dim=4)
     assert not result.violated

@@ -94,7 +94,7 @@ def check_typical(frame: pd.DataFrame, schema: Schema, values: Vector, where: st
 def numbered(frame: pd.DataFrame) -> pd.DataFrame:
     """The table with its rows counted from 1 below the header, as errors name them."""
     made = frame.copy(deep=False)
-    made.index = range(1, len(frame) + 1)  # type: ignore[assignment]
+    made.index = range(1, len(frame) + 1)
     return made
 
 

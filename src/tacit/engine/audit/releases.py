@@ -131,8 +131,8 @@ class _PredictionsAreFeatures:
 class CorrectionStage(ReleaseStage):
     """The correction of a model. Target and prediction of the canary lie beyond one end of the target's range.
 
-    Its neighbour's prediction lies beyond the other end. That turns three of the five numbers around, the most
-    that is possible, and so less than what is charged for a record that is replaced, which is all five.
+    Its neighbour's prediction lies beyond the other end. That turns three of the five numbers around. For a
+    record that is replaced all five are charged, but no two vectors are opposite: 1% more would be possible.
     """
 
     moments: Moments
