@@ -147,9 +147,9 @@ def test_table_numbers_categories_as_listed(tmp_path: Path) -> None:
     [
         ("c,x\nhigh,3\nlow,4\n", "has no column 'y'; it has c, x"),
         ("c,x,y\nhigh,3,1\n", "holds 1 records instead of 2"),
-        ("c,x,y\nhigh,3,1\nmiddle,4,2\n", r"record 1: c is 'middle', not one of \('low', 'high'\)"),
-        ("c,x,y\nhigh,3,1\nlow,four,2\n", "record 1: x is 'four', which is not a number"),
-        ("c,x,y\nhigh,3,1\nlow,4,\n", "record 1: y is .*nan.*, which is not a number"),
+        ("c,x,y\nhigh,3,1\nmiddle,4,2\n", r"row 2: c is 'middle', not one of \('low', 'high'\)"),
+        ("c,x,y\nhigh,3,1\nlow,four,2\n", "row 2: x is 'four', which is not a number"),
+        ("c,x,y\nhigh,3,1\nlow,4,\n", "row 2: y is .*nan.*, which is not a number"),
         ("", "cannot be read as CSV"),
     ],
 )

@@ -14,6 +14,7 @@ import torch
 from tacit.data.schema import Column, Predicted, Schema, draft_schema, feature_names
 from tacit.data.schema.encode import encode, terms
 from tacit.data.schema.records import TableSource, bundled, federate
+from tacit.data.schema.values import table_values
 from tacit.errors import DataError, RequestError
 from tacit.federation import Federation
 
@@ -164,24 +165,24 @@ class TestPersons:
         assert (federation.test_features[..., -1] > 0).all()
 
     def test_every_row_has_a_person(self) -> None:
-        with pytest.raises(DataError, match="column 'name' names the person of every row, but row 1 has a gap"):
+        with pytest.raises(DataError, match="column 'name' names the person of every row, but row 2 has a gap"):
             of(TABLE.assign(name=["x", None, "y"]), self.schema)
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"ward": ["c", "a", "d"]}, "heart.csv: column 'ward' holds 'd', which is not among its categories: a, b, c"),
     ({"ill": ["yes", "no", "maybe"]}, "target 'ill' holds 'maybe', which is not among its classes: no, yes"),
-    ({"sex": ["m", None, "f"]}, "column 'sex' has a gap, first in row 1"),
-    ({"ill": ["yes", None, "no"]}, r"target 'ill' has a gap, first in row 1.*leave-out"),
-    ({"age": ["old", 3, 4]}, "column 'age' must hold numbers, but row 0 holds 'old'"),
-    ({"dose": [np.inf, 3, 4]}, "column 'dose' has a gap, first in row 0"),
+    ({"sex": ["m", None, "f"]}, "column 'sex' has a gap, first in row 2"),
+    ({"ill": ["yes", None, "no"]}, r"target 'ill' has a gap, first in row 2.*leave-out"),
+    ({"age": ["old", 3, 4]}, "column 'age' must hold numbers, but row 1 holds 'old'"),
+    ({"dose": [np.inf, 3, 4]}, "column 'dose' has a gap, first in row 1"),
     ({"dose": [1000, 1500, 3]}, "column 'dose': most values lie outside its public range, 1 to 100 mg. Is it in"),
-    ({"seen": ["1.2.2020", "2020-01-01", "2020-01-01"]}, "column 'seen' must hold dates"),
+    ({"seen": ["1.2.2020", "2020-01-01", "2020-01-01"]}, "column 'seen' must hold dates .* but row 1 holds"),
     (
         {"seen": "1999-01-01"},
         "column 'seen': most values lie outside its public range, 2020-01-01 to .*Set format",
     ),
-    ({"hospital": ["A", None, "B"]}, "names the client of every row, but row 1 has a gap"),
+    ({"hospital": ["A", None, "B"]}, "names the client of every row, but row 2 has a gap"),
 ]
 
 
@@ -208,8 +209,14 @@ def test_rows_without_a_target_can_be_left_out() -> None:
     gaps = TABLE.assign(ill=["yes", None, "no"])
     leaving_out = replace(HEART, target=replace(HEART.target, missing="leave-out"))
     assert of(gaps, leaving_out).records == 2
-    with pytest.raises(DataError, match="column 'age' must hold numbers, but row 2 holds 'old'"):
-        of(gaps.assign(age=[1, 2, "old"]), leaving_out)
+    # Rows are counted below the header, whatever was left out and whatever the index is.
+    for index in (range(3), range(7, 10), list("abc")):
+        with pytest.raises(DataError, match="column 'age' must hold numbers, but row 3 holds 'old'"):
+            of(gaps.assign(age=[1, 2, "old"]).set_axis(index), leaving_out)
+        with pytest.raises(DataError, match="but row 3 has a gap"):
+            of(gaps.assign(hospital=["A", "B", None]).set_axis(index), leaving_out)
+    with pytest.raises(DataError, match="row 3 holds 'old'"):
+        table_values(TABLE.assign(age=[1, 2, "old"]), HEART, strict=False)
 
 
 TARGET = '[target]\ncolumn = "y"\n'

@@ -104,6 +104,10 @@ def test_a_silo_checks_its_table_before_anything_is_sent(tmp_path: Path, monkeyp
     checked = CliRunner().invoke(app, ["silo", "heart/lyon", "--data", "own.csv", "--check"])
     assert checked.exit_code == 0, checked.output
     assert "40 records" in checked.stdout
+    assert "earlier row" not in checked.stdout
+    (tmp_path / "twice.csv").write_text(f"age,ill\n{rows}20,yes\n21,no\n")
+    repeated = CliRunner().invoke(app, ["silo", "heart/lyon", "--data", "twice.csv", "--check"])
+    assert "2 rows repeat an earlier row in every column" in repeated.stdout
     (tmp_path / "other.csv").write_text((tmp_path / "own.csv").read_text().replace("yes", "ja"))
     assert "target 'ill' holds 'ja'" in _refusal("silo", "heart/lyon", "--data", "other.csv", "--check")
     assert not (tmp_path / "heart" / "lyon" / "state").exists()

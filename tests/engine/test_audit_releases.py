@@ -20,9 +20,10 @@ from tacit.engine.audit import audit_recipe
 from tacit.engine.audit.joint import JointStage
 from tacit.engine.audit.measured import measured
 from tacit.engine.audit.promises import Promise
-from tacit.engine.audit.releases import EvaluationStage, RangesStage, SizesStage
+from tacit.engine.audit.releases import CorrectionStage, EvaluationStage, RangesStage, SizesStage
 from tacit.engine.audit.side import SideStage
 from tacit.engine.audit.stage import AuditStage, Tactic
+from tacit.engine.correction import correction_release
 from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError
@@ -30,6 +31,7 @@ from tacit.federation import Federation
 from tacit.noise.randomness import Randomness
 from tacit.privacy import Adjacency, Target
 from tacit.privacy.accountant import accounting
+from tacit.side.correction import Moments
 from tacit.side.evaluation import evaluation_release
 from tacit.side.ranges import Limits, RangeSearch, ranges_release
 from tacit.side.release import NoisyMeans
@@ -80,6 +82,12 @@ def sizes(target: Target = TARGET) -> SizesStage:
     return SizesStage(**parts(release.means), release=release)
 
 
+def correction(target: Target = TARGET) -> CorrectionStage:
+    moments = Moments(low=-0.3)
+    release = correction_release(moments, BLANK, "", target, 3)
+    return CorrectionStage(**parts(release), moments=moments)
+
+
 def together(*sides: SideStage) -> Promise:
     """Minibatch gradients with these releases beside them."""
     return promises(ALGORITHMS["sgd"], sides=sides)[0]
@@ -89,6 +97,7 @@ STAGES: dict[str, Callable[[Target], SideStage]] = {
     **{name: lambda target, scoring=scoring: evaluation(scoring, target) for name, scoring in SCORINGS.items()},
     "ranges": ranges,
     "sizes": sizes,
+    "correction": correction,
 }
 
 
@@ -124,6 +133,19 @@ def test_without_its_neighbour_the_canary_moves_an_evaluation_by_all_that_is_cha
     stage = evaluation(SCORINGS["two classes"], replace(TARGET, adjacency=Adjacency.ADD_REMOVE))
     one, none = stage.signals(np.array([1.0, 0.0]), 0, Tactic())[:, 0]
     assert np.linalg.norm(one - none) == pytest.approx(stage.bound)
+
+
+@pytest.mark.parametrize(("pull", "squares"), [(-1.0, 3 * 4), (0.0, 5)])
+def test_hardly_two_records_correct_a_model_more_differently_than_the_canary_and_its_neighbour(
+    pull: float, squares: float
+) -> None:
+    """Three of five numbers turn around, and others could move 1% more; against no record, all five move by 1."""
+    moved, still = correction().signals(np.array([1.0, pull]), 0, Tactic())[:, 0]
+    assert float(((moved - still) ** 2).sum()) == pytest.approx(squares)
+    grid = torch.linspace(-3, 3, 25, dtype=torch.float64)
+    every = correction().moments.of(*torch.cartesian_prod(grid, grid).T)
+    most = torch.cdist(every, every).max() if pull else every.norm(dim=1).max()
+    assert math.sqrt(squares) * (1 - 1e-12) <= float(most) <= math.sqrt(squares) * (1.01 if pull else 1 + 1e-12)
 
 
 # Sabotage
@@ -195,6 +217,12 @@ def _sizes_beyond(patch: pytest.MonkeyPatch, word: str) -> None:
     patch.setattr(SizesRelease, "contributions", lambda self, rows: whole(self, rows) * (1 + (rows[:, :1] > 1e5)))
 
 
+def _predictions_beyond(patch: pytest.MonkeyPatch, word: str) -> None:
+    """A prediction counts by how far it lies beyond the range."""
+    whole = Moments.of
+    patch.setattr(Moments, "of", lambda self, y, p: whole(self, y, p) * (1 + (p > 5)[:, None]))
+
+
 SABOTAGED: dict[str, tuple[Callable[[pytest.MonkeyPatch, str], None], str]] = {
     "half of the evaluation's noise": (_halve, "evaluation"),
     "half of the ranges' noise": (_halve, "ranges"),
@@ -208,6 +236,9 @@ SABOTAGED: dict[str, tuple[Callable[[pytest.MonkeyPatch, str], None], str]] = {
     "half of the sizes' noise": (_halve, "sizes"),
     "sizes without noise": (_silence, "sizes"),
     "sizes that are not clipped": (_sizes_beyond, "sizes"),
+    "half of the correction's noise": (_halve, "correction"),
+    "a correction without noise": (_silence, "correction"),
+    "predictions that are not clipped": (_predictions_beyond, "correction"),
 }
 
 
@@ -227,7 +258,10 @@ def test_sabotage_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     scoring = SCORINGS["two classes"]
     sabotage(monkeypatch, word)
     stages = ranges(), evaluation(scoring)
-    played: list[AuditStage] = [{"ranges": stages[0], "evaluation": stages[1], "sizes": sizes()}[word]]
+    others = {"sizes": sizes, "correction": correction}
+    played: list[AuditStage] = [
+        others[word]() if word in others else dict(zip(("ranges", "evaluation"), stages, strict=True))[word]
+    ]
     played += [together(*stages).stage] if name in SEEN_BESIDE else []
     for stage in played:
         assert any(check.violated for check in measured(stage, 0)), stage.name

@@ -171,6 +171,20 @@ def test_the_bound_for_the_classes_of_a_table_grows_where_there_is_little_noise(
     assert bounds[1] == pytest.approx(4 * bounds[0])
 
 
+@pytest.mark.parametrize("trust", [None, "sum"])
+def test_a_table_whose_batches_are_all_records_has_a_bound(trust: str | None) -> None:
+    """With add-remove the least noise may take all records, and the bound follows from the noise."""
+    schema = Schema(Predicted("cost", "count", range=(0, 9), middle=0), (Column("x", "number", range=(0, 1)),))
+    sizes = torch.tensor([1600] * 3)
+    records = tacit.Federation(torch.zeros(4800, 1), torch.zeros(4800), sizes, torch.arange(3), schema=schema)
+    recipe = Recipe(data="cost.csv", epsilon=4.0, adjacency="add-remove", trust=trust, rounds=30)
+    plan = make_plan(recipe, federation=records)
+    assert plan.recipe is not None
+    assert plan.recipe.algorithm_settings["sampling"] == "full"
+    assert plan.guarantee is not None
+    assert 3.9 < plan.guarantee.epsilon <= 4.0
+
+
 def test_old_snapshots_do_not_lead_astray() -> None:
     """Where steps are long, gradients differ too much from an old snapshot's for the bound on differences."""
     draw = torch.Generator().manual_seed(0)

@@ -8,12 +8,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 
 from tacit.algorithms.fedavg import dp_normfedavg
+from tacit.cli.pages import compared_schema
 from tacit.data import load
+from tacit.engine.compare import Outcome
 from tacit.engine.plan import plan
 from tacit.engine.simulate import simulate
 from tacit.models import logistic_regression
@@ -207,6 +211,31 @@ def test_a_comparison_page_shows_evaluations_and_a_run_page_what_was_learned() -
     learned = {"epsilon_alone": 0.3, "ranges": {EVIL: [0.0, 5.0]}}
     page = checked(run_page([summary(learned=learned)], [rows(1.0, 0.5)], REPEAT))
     assert "alone epsilon 0.3; included above" in page
+
+
+def test_a_comparison_page_lists_the_columns_of_the_schema(tmp_path: Path) -> None:
+    """As public as in the schema: a range that every run learned for itself is told as learned."""
+    schema = {
+        "target": {"column": "cost", "task": "regression", "range": [0, 100]},
+        "columns": {
+            EVIL: {"type": "number", "range": [0.5, 9.5]},
+            "dose": {"type": "number", "range": [3, 4], "within": [0, 1000]},
+        },
+        "left_out": {"name": "identifies a person"},
+    }
+    (tmp_path / "schema.toml").write_text(tomli_w.dumps(schema))
+    told = summary(run_dir=str(tmp_path))
+    found = compared_schema([Outcome("gone", {}, [], []), Outcome("a", {}, [told], [])])
+    entries = [("a", [told], [rows(1.0, 0.5)])]
+    page = checked(comparison_page(entries, [], REPEAT, tuned=False, diverged=[], schema=found))
+    for words in (
+        "What the models predict, and from what",
+        "0.5 to 9.5",
+        "within 0 to 1000",
+        "identifies a person",
+    ):
+        assert words in page
+    assert "3 to 4" not in page
 
 
 def test_client_level_pages_do_not_tell_numbers_of_records() -> None:

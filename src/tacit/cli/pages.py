@@ -63,7 +63,23 @@ def write_comparison_page(
     ]
     repeat = Repeat(command, {"the code of tacit": engine_digest()}, software(), recipe)
     tuned = any(row["tuned"] for row in table)
-    return _write(directory, comparison_page(entries, table, repeat, tuned=tuned, diverged=diverged))
+    return _write(
+        directory,
+        comparison_page(entries, table, repeat, tuned=tuned, diverged=diverged, schema=compared_schema(outcomes)),
+    )
+
+
+def compared_schema(outcomes: Sequence[Outcome]) -> dict[str, Any] | None:
+    """The schema of all runs. Ranges that each of them learned are open here, because they differ."""
+    directories = (summary.get("run_dir") for outcome in outcomes for summary in outcome.summaries)
+    path = next((Path(place) / "schema.toml" for place in directories if place is not None), None)
+    if path is None or not path.exists():
+        return None
+    schema = tomllib.loads(path.read_text())
+    for own in (schema["target"], *schema["columns"].values()):
+        if "within" in own:
+            own["range"] = "learn"
+    return schema
 
 
 def write_dossier(

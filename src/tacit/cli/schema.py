@@ -78,6 +78,7 @@ def check(
     from tacit.data.files import read_table
     from tacit.data.schema import Schema
     from tacit.data.schema.records import TableSource, federate
+    from tacit.data.schema.values import repeated_rows
     from tacit.errors import RequestError
 
     if after is not None and schema is not None:
@@ -99,12 +100,8 @@ def check(
             f"{shared:,} persons have rows at several clients. Every promise is about the rows at one "
             "client: for their rows at all of them, the epsilons add up."
         )
-    copies = int(frame.duplicated().sum()) if described.person is None else 0
-    if copies:
-        typer.echo(
-            f"{copies:,} rows repeat an earlier row in every column. The promise is to one row: remove "
-            "copies, and if one person may have several rows, name the person in [person]."
-        )
+    if copies := repeated_rows(frame, described):
+        typer.echo(copies)
     if described.looked_at:
         typer.echo(
             f"Still to confirm before a run, then delete the line looked_at: {described.unconfirmed_words}."

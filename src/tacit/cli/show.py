@@ -17,7 +17,7 @@ from tacit.engine.plan import Plan
 from tacit.engine.recipe import Recipe
 from tacit.privacy.promises.protection import in_words
 from tacit.privacy.promises.rounding import MOST_DIGITS, up_to
-from tacit.report.words import evaluation_words, in_bytes, learned_words
+from tacit.report.words import corrected_words, evaluation_words, in_bytes, learned_words
 
 _MOST_SILOS = 50
 
@@ -105,6 +105,7 @@ def show_summary(summary: dict[str, Any]) -> None:
         + ("" if metric is None else f", [bold]test {summary['test_metric_name']} {metric:.4g}[/]")
         + ("" if (naive := summary.get("naive_metric")) is None else f" ({naive[1]}: {naive[0]:.4g})"),
         **({} if (found := summary.get("learned")) is None else {"learned": learned_words(found)}),
+        **({} if (mended := summary.get("correction")) is None else {"corrected": corrected_words(mended)}),
         **({} if (told := summary.get("evaluation")) is None else {"held back": evaluation_words(told)}),
         "sent": f"{in_bytes(summary['uplink_bits_per_client'])} per client, "
         f"{in_bytes(summary['uplink_bits_total'])} in total ({summary['compressor']})",

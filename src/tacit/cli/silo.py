@@ -76,9 +76,10 @@ def silo(
 
 def check_records(party: PartyFolder, data: str, target: str | None, prepared: bool) -> None:
     """Check records against the job, its schema and the silo's policy; nothing is sent or written."""
+    from tacit.data.schema.values import repeated_rows
     from tacit.deploy.guard import admit
     from tacit.deploy.policy import Policy
-    from tacit.deploy.records import own_records
+    from tacit.deploy.records import own_records, own_table
     from tacit.deploy.spending import exposure
     from tacit.federation import Federation
     from tacit.privacy.promises.rounding import up_to
@@ -91,6 +92,9 @@ def check_records(party: PartyFolder, data: str, target: str | None, prepared: b
     typer.echo(f"A run would cost epsilon {cost} of the policy's {budget:g}. Nothing was sent.")
     if exposed := exposure(terms):
         typer.echo(exposed)
+    schema = None if prepared else party.job.schema
+    if schema is not None and (copies := repeated_rows(own_table(data), schema)):
+        typer.echo(copies)
 
 
 def show_status(folder: Path) -> None:

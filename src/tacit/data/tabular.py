@@ -102,7 +102,7 @@ def _numbers(frame: pd.DataFrame, name: str, path: Path) -> Vector:
     values: Vector = pd.to_numeric(frame[name], errors="coerce").to_numpy(dtype=np.float64)
     if not np.isfinite(values).all():
         row = int((~np.isfinite(values)).argmax())
-        raise DataError(f"{path}, record {row}: {name} is {frame[name].iloc[row]!r}, which is not a number")
+        raise DataError(f"{path}, row {row + 1}: {name} is {frame[name].iloc[row]!r}, which is not a number")
     return values
 
 
@@ -112,6 +112,6 @@ def _codes(frame: pd.DataFrame, name: str, values: tuple[str, ...], path: Path) 
     codes = pd.Index(values).get_indexer(pd.Index(frame[name]))
     if (codes < 0).any():
         row = int((codes < 0).argmax())
-        raise DataError(f"{path}, record {row}: {name} is {frame[name].iloc[row]!r}, not one of {values}")
+        raise DataError(f"{path}, row {row + 1}: {name} is {frame[name].iloc[row]!r}, not one of {values}")
     labels: Vector = codes.astype(np.int64)
     return labels

@@ -39,6 +39,11 @@ def check_asked(job: Job) -> None:
             f'data.features = "{LEARN}" is for simulations and estimators: silos take arrays as they are. Give '
             'the usual size of features, as data.features = "sizes:SIZE", or describe a table by a schema'
         )
+    if job.recipe.correction:
+        raise RequestError(
+            f"correction = {job.recipe.correction:g} is for simulations and estimators: no silo releases what it "
+            "takes. Set correction = 0"
+        )
     for name in _open_choices(job):
         raise RequestError(
             f"the recipe leaves {name} open, and in a consortium nobody sees enough to choose it: set it"

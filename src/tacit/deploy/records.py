@@ -68,19 +68,23 @@ def _described(source: str, schema: Schema, target: str | None) -> Federation | 
         raise RequestError(
             f"--target {target}, but the job's schema predicts {schema.target.column}; leave it out"
         )
-    if not _is_function(source):
-        frame = read_table(Path(source))
-    else:
-        frame = _function(source)()
-        if not isinstance(frame, pd.DataFrame):
-            raise DataError(f"{source} must return a pandas frame, which the job's schema describes")
-    table = TableSource(frame, source, client="this silo")
+    table = TableSource(own_table(source), source, client="this silo")
     if not schema.open:
         return federate([table], schema)
     made = OpenTable((table,), schema)
     # What does not fit is refused here, with the widest ranges.
     assert made.wide.clients == 1, "a silo is one client"
     return made
+
+
+def own_table(source: str) -> pd.DataFrame:
+    """The table of a silo whose job has a schema, as it is."""
+    if not _is_function(source):
+        return read_table(Path(source))
+    frame = _function(source)()
+    if not isinstance(frame, pd.DataFrame):
+        raise DataError(f"{source} must return a pandas frame, which the job's schema describes")
+    return frame
 
 
 def open_tables(recipe: Recipe) -> OpenTable | None:

@@ -101,7 +101,10 @@ def question(recipe: Recipe, model: Model, federation: Federation, privacy: Priv
     compressor = parse_compressor(settings.get("compressor", "identity"))
 
     def sampling(batch: float | None) -> Sampling:
-        return build_sampling(settings.get("sampling", "full"), batch)
+        name = settings.get("sampling", "full")
+        # Where the defaults may choose, no batch means that they have chosen all records.
+        everything = batch is None and name == "poisson" and "sampling" not in recipe.algorithm_settings
+        return build_sampling("full" if everything else name, batch)
 
     def noise_std(rounds: int, batch: float | None) -> float:
         if privacy == "none":

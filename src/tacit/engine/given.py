@@ -89,6 +89,9 @@ def misfit_bound(run: Run) -> Limit | None:
             "and noise is drawn for the whole of it.",
             "Make clip_norm smaller, or leave it out if you gave it.",
         )
+    if run.correction is not None:
+        # What clipping has bent was straightened, and clipped gradients lead back.
+        return None
     mean, clipped = (
         gradients.weighted_sums(weights.to(features.dtype))[0].double()
         for weights in (torch.ones_like(norms), (bound / norms).clamp(max=1.0))

@@ -7,6 +7,7 @@ is written or run. The noise is derived once and is part of the plan.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from tacit.engine.choices import (
     secure_sum_of,
     with_theory_smoothing,
 )
+from tacit.engine.correction import PlannedCorrection, plan_correction
 from tacit.engine.defaults import good_weights
 from tacit.engine.evaluation import PlannedEvaluation, coins_of, hold_back, plan_evaluation, settings_of
 from tacit.engine.fronts import model_and_records, with_features
@@ -86,6 +88,8 @@ class Plan(BriefRepr):
     """the recipe that the plan was made from, if any, with all choices filled in: it reproduces the run"""
     evaluation: PlannedEvaluation | None = None
     """the evaluation on records that are held back, if one was asked for; the guarantee covers it"""
+    correction: PlannedCorrection | None = None
+    """how the trained model is corrected, if it is; the guarantee covers it"""
 
     def __post_init__(self) -> None:
         calibration = self.calibration
@@ -270,6 +274,11 @@ def make_plan(
         )
     recipe = replace(recipe, privacy="none" if privacy == "none" else unit)
     evaluation = None if held is None else plan_evaluation(recipe, held, algorithm, privacy)
+    recipe, correction = plan_correction(recipe, federation, algorithm, privacy)
+    also = [
+        *([] if evaluation is None else [(evaluation.event, evaluation.exposed)]),
+        *([] if correction is None else [(correction.event(federation), correction.exposed(federation))]),
+    ]
     made = plan(
         algorithm,
         federation,
@@ -278,10 +287,16 @@ def make_plan(
         seed=recipe.seed,
         stream=recipe.stream or "",
         clients=client_target(recipe),
-        also=None if evaluation is None else evaluation.event,
-        exposed=None if evaluation is None else evaluation.exposed,
+        also=_together(event for event, _ in also),
+        exposed=_together(exposed for _, exposed in also),
     )
-    return replace(made, recipe=recipe, evaluation=evaluation)
+    return replace(made, recipe=recipe, evaluation=evaluation, correction=correction)
+
+
+def _together(events: Iterable[DpEvent | None]) -> DpEvent | None:
+    """What is released by all of these; None if nothing is."""
+    known = [event for event in events if event is not None]
+    return composed(known) if len(known) > 1 else next(iter(known), None)
 
 
 def algorithm_of(

@@ -88,6 +88,9 @@ class Recipe:
     settings_from: str = "defaults"
     """source of the settings that are left out: "defaults", chosen for a good model at this noise, or "theory",
     as the paper's theorems prescribe"""
+    correction: float | None = None
+    """what correcting the mean and slope of a trained regression may cost alone, as a share of epsilon
+    (`tacit.engine.correction`); 0 for none. By default a fifth, where a schema says the target's range"""
     # the run
     rounds: int | None = None
     """number of communication rounds"""

@@ -26,6 +26,7 @@ from tacit.engine.trained import Trained
 from tacit.federation import Federation
 from tacit.privacy import Guarantee, Target
 from tacit.privacy.promises.protection import Protection, protection
+from tacit.side.correction import Correction
 from tacit.side.evaluation import PrivateEvaluation
 
 _MOST_SIZES = 4
@@ -47,6 +48,8 @@ class Run(BriefRepr):
     """peak memory of the process during the run, including data and libraries"""
     charged: tuple[Tensor, ...] | None = None
     """the positions of the clients that released something, for every round; None if a ledger was written"""
+    correction: Correction | None = None
+    """how the trained model was corrected, if it was; `parameters` have it in them"""
 
     @property
     def algorithm(self) -> Algorithm:
@@ -178,6 +181,13 @@ class Run(BriefRepr):
         alone = None if planned.target is None else planned.target.epsilon
         return {"epsilon_alone": alone, "loss_bound": planned.scoring.loss_bound, **evaluation.to_dict()}
 
+    def _corrected(self) -> dict[str, Any] | None:
+        planned = self.plan.correction
+        if self.correction is None or planned is None:
+            return None
+        alone = None if planned.target is None else planned.target.epsilon
+        return {"epsilon_alone": alone, **self.correction.to_dict(self.federation.target_scale)}
+
     def _learned(self) -> dict[str, Any] | None:
         """The ranges or sizes that were learned from the records, and what that would cost alone."""
         schema, charged, guarantee = self.federation.schema, self.federation.charged, self.guarantee
@@ -243,6 +253,7 @@ class Run(BriefRepr):
             "test_records": None if federation.test_targets is None else len(federation.test_targets),
             "schema": federation.schema is not None,
             "learned": self._learned(),
+            "correction": self._corrected(),
             "evaluation": None if self.evaluation is None else self._evaluated(self.evaluation),
             "signal_to_noise": last.signal_to_noise,
             "outlook": None if (ahead := outlook(self.plan)) is None else ahead.to_dict(),

@@ -108,11 +108,15 @@ def _train(
     if simulation.division.together.size > 1:
         simulation.check_divided(state)
     watch.start(state.round, resumed=resumed)
-    clock, charged = time.perf_counter() - state.seconds, list[Tensor]()
+    clock, charged, correction = time.perf_counter() - state.seconds, list[Tensor](), None
     while True:
         due = state.round % every == 0 or state.round == rounds
-        if due and not (len(state.history) and state.history[-1].round == state.round):
-            state = simulation.evaluated(state, time.perf_counter() - clock)
+        point = simulation.model_of(state) if due else None
+        if point is not None and state.round == rounds:
+            correction = simulation.correction(point)
+            point = point if correction is None else correction.folded(plan.algorithm.work.model, point)
+        if point is not None and not (len(state.history) and state.history[-1].round == state.round):
+            state = simulation.evaluated(state, time.perf_counter() - clock, point)
         if due:
             watch.row(state.history[-1])
         if progress:
@@ -128,13 +132,15 @@ def _train(
             charged.append(simulation.charged(cohort))
         due = (state.round + 1) % every == 0 or state.round + 1 == rounds
         state = simulation.advance(state, cohort, measure=due)
+    assert point is not None, "the last round is evaluated"
     return Run(
         plan,
         history=state.history,
-        parameters=plan.algorithm.server.output(state.server.update).cpu(),
+        parameters=point.cpu(),
         seconds=time.perf_counter() - clock,
         peak_memory_mb=peak_memory_mb(),
         charged=None if store else tuple(charged),
+        correction=correction,
     )
 
 

@@ -43,6 +43,7 @@ from tacit.errors import DivergedError, RequestError
 from tacit.federation import Federation
 from tacit.noise.randomness import Purpose, Randomness
 from tacit.privacy.promises.terms import Adversary, Unit
+from tacit.side.correction import Correction
 from tacit.state import State
 from tacit.sums.encoding import Encoding
 
@@ -255,9 +256,19 @@ class Simulation:
         group = torch.cumsum(per_client, 0) // most
         yield from cohort.split(torch.unique_consecutive(group.long(), return_counts=True)[1].tolist())
 
-    def evaluated(self, state: SimulationState, seconds: float) -> SimulationState:
-        """The same state with one more row in its history."""
-        point = self.algorithm.server.output(state.server.update)
+    def model_of(self, state: SimulationState) -> Tensor:
+        """The parameters that a state has come to."""
+        return self.algorithm.server.output(state.server.update)
+
+    def correction(self, point: Tensor) -> Correction | None:
+        """How the trained model has to be corrected, if the plan asks for that: a private release."""
+        planned, plan = self.plan.correction, self.plan
+        if planned is None:
+            return None
+        return planned.learned(self.algorithm.work.model, point, self.federation, plan.seed, plan.stream)
+
+    def evaluated(self, state: SimulationState, seconds: float, point: Tensor) -> SimulationState:
+        """The same state with one more row in its history: what is measured at a point."""
         if not bool(torch.isfinite(point).all()):
             raise DivergedError(f"after round {state.round} the model is no longer finite; use a smaller step")
         model = self.algorithm.work.model
@@ -317,6 +328,8 @@ class Simulation:
         for tensor in (*own, *tested):
             digest.update(tensor.cpu().contiguous().numpy().reshape(-1).data)
         digest.update(self.calibration.noise_multipliers.numpy().data)
+        if self.plan.correction is not None:
+            digest.update(repr(self.plan.correction).encode())
         return digest.hexdigest()
 
     def ledger_header(self) -> dict[str, Any]:

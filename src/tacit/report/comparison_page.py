@@ -22,6 +22,7 @@ from tacit.report.run_page import (
     unit_of,
     whose_test_records,
 )
+from tacit.report.table_blocks import SchemaTable, table_blocks
 from tacit.report.words import in_bytes, without_trust
 
 Entry = tuple[str, Sequence[Summary], Sequence[Rows]]
@@ -35,6 +36,7 @@ def comparison_page(
     *,
     tuned: bool,
     diverged: Sequence[str],
+    schema: SchemaTable | None = None,
 ) -> str:
     """The page of a comparison, as HTML.
 
@@ -44,6 +46,7 @@ def comparison_page(
         repeat: how to repeat it.
         tuned: whether settings were chosen by looking at the records.
         diverged: what diverged, in words.
+        schema: what the table holds, if the runs had a schema.
     """
     finished = [entry for entry in entries if entry[1]]
     first = finished[0][1][0]
@@ -68,6 +71,8 @@ def comparison_page(
     ]
     if evaluations:
         sections.insert(2, Section("How good it is for new records", compared_blocks(evaluations)))
+    if schema is not None:
+        sections.insert(1, Section("What the models predict, and from what", table_blocks(schema)))
     if diverged:
         sections.append(
             Section("What diverged", [Marked(tuple(("bad", "Diverged:", what) for what in diverged))])

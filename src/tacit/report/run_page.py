@@ -29,7 +29,14 @@ from tacit.report.page import (
 )
 from tacit.report.table_blocks import SchemaTable, table_blocks
 from tacit.report.terms import glossary
-from tacit.report.words import in_bytes, learned_words, plain_meaning, protected_unit, without_trust
+from tacit.report.words import (
+    corrected_words,
+    in_bytes,
+    learned_words,
+    plain_meaning,
+    protected_unit,
+    without_trust,
+)
 
 Summary = Mapping[str, Any]
 """A run's summary.json."""
@@ -52,6 +59,13 @@ _OUTLOOKS = {
     "noisy": ("fair", "Noisy"),
     "hidden": ("bad", "Hidden by noise"),
 }
+
+
+def _corrected(correction: Mapping[str, Any]) -> str:
+    return (
+        f"Clipping pulls predictions towards the most usual ones. So the model was corrected: "
+        f"{corrected_words(correction)}."
+    )
 
 
 @dataclass(frozen=True)
@@ -93,6 +107,10 @@ def run_page(
     if first.get("learned"):
         sections.append(
             Section("What was learned before training", [Paragraph((learned_words(first["learned"]),))])
+        )
+    if first.get("correction"):
+        sections.append(
+            Section("How the model was corrected after training", [Paragraph((_corrected(first["correction"]),))])
         )
     if private:
         sections.append(Section("What was taken as public", public_blocks(first)))

@@ -104,6 +104,20 @@ def in_bytes(bits: int) -> str:
     raise AssertionError("unreachable")
 
 
+def corrected_words(correction: Mapping[str, Any]) -> str:
+    """How a trained regression was corrected, and what that would cost alone.
+
+    >>> corrected_words({"epsilon_alone": 0.8, "shift": 285.6, "slope": 0.188})
+    'predictions raised by 285.6 and spread by 18.8%, privately (alone epsilon 0.8; included above)'
+    """
+    shift, slope, alone = correction["shift"], correction["slope"], correction["epsilon_alone"]
+    moved = f"{'raised' if shift > 0 else 'lowered'} by {abs(shift):.4g}" if shift else ""
+    turned = f"{'spread' if slope > 0 else 'drawn together'} by {abs(slope):.1%}" if slope else ""
+    what = " and ".join(part for part in (moved, turned) if part) or "left as they are"
+    cost = "" if alone is None else f", privately (alone epsilon {up_to(alone, 2)}; included above)"
+    return f"predictions {what}{cost}"
+
+
 def learned_words(learned: dict[str, Any]) -> str:
     """The ranges or sizes that were learned from the records, and what that would cost alone."""
     cost = f"alone epsilon {up_to(learned['epsilon_alone'], 2)}; included above"

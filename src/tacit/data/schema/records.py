@@ -20,7 +20,7 @@ from tacit.data.frames import check_columns
 from tacit.data.schema.draft import draft_schema
 from tacit.data.schema.encode import encode, terms
 from tacit.data.schema.schema import Schema
-from tacit.data.schema.values import check_typical, table_values, target_values, usable_rows
+from tacit.data.schema.values import check_typical, numbered, table_values, target_values, usable_rows
 from tacit.errors import DataError, RequestError
 from tacit.federation import Federation
 
@@ -141,7 +141,7 @@ class _Prepared:
     def read(cls, source: TableSource, schema: Schema) -> _Prepared:
         if source.frame.empty:
             raise DataError(f"{source.where} holds no records; leave it out")
-        frame = usable_rows(source.frame, schema, source.where)
+        frame = usable_rows(numbered(source.frame), schema, source.where)
         if frame.empty:
             raise DataError(f"{source.where} holds no records with a target, client and person; leave it out")
         open, schema = schema.open, schema.wide if schema.open else schema
@@ -204,7 +204,7 @@ def _labels(frame: pd.DataFrame, column: str | None, where: str, what: str) -> V
         return None
     check_columns(frame, [column], where)
     if frame[column].isna().any():
-        row = int(frame[column].isna().to_numpy().argmax())
+        row = frame.index[int(frame[column].isna().to_numpy().argmax())]
         raise DataError(
             f"{where}: column {column!r} names the {what} of every row, but row {row} has a gap: fill it, or set "
             f'missing = "leave-out" in [{what}] of the schema'

@@ -42,6 +42,8 @@ def table_values(frame: pd.DataFrame, schema: Schema, where: str = "the table", 
     predictions, an unknown category counts as a gap.
     """
     check_columns(frame, [column.name for column in schema.columns], where)
+    if not strict:
+        frame = numbered(frame)
     values = np.empty((len(frame), len(schema.columns)))
     for place, column in enumerate(schema.columns):
         values[:, place] = _values(frame[column.name], column, where, strict)
@@ -87,6 +89,25 @@ def check_typical(frame: pd.DataFrame, schema: Schema, values: Vector, where: st
                 f"{where}: {name}: half of the values lie above {_written([middle], part)}, but "
                 f"{_range(part.typical, part)} is typical. {_remedy(part)}"
             )
+
+
+def numbered(frame: pd.DataFrame) -> pd.DataFrame:
+    """The table with its rows counted from 1 below the header, as errors name them."""
+    made = frame.copy(deep=False)
+    made.index = range(1, len(frame) + 1)
+    return made
+
+
+def repeated_rows(frame: pd.DataFrame, schema: Schema) -> str | None:
+    """What to say about rows that repeat an earlier one, where the promise is to single rows."""
+    copies = int(frame.duplicated().sum()) if schema.person is None else 0
+    if not copies:
+        return None
+    repeat = "1 row repeats" if copies == 1 else f"{copies:,} rows repeat"
+    return (
+        f"{repeat} an earlier row in every column. The promise is to one row: remove copies, and if one person "
+        "may have several rows, name the person in [person]."
+    )
 
 
 def usable_rows(frame: pd.DataFrame, schema: Schema, where: str) -> pd.DataFrame:

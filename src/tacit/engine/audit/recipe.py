@@ -24,6 +24,7 @@ METHODS = ("repeated-runs", "one-run", "final-model")
 FEWEST_TRIALS, CLIENT_ROUNDS = 1000, 200_000
 """By default an audit takes about `CLIENT_ROUNDS` rounds of a client, and at least `FEWEST_TRIALS` trials."""
 
+NOT_CORRECTED = "the correction of the model is not attacked: it goes through a secure sum"
 ONE_RECORD_EACH = "persons are played as single records: how their rows become one gradient is not attacked"
 
 
@@ -88,7 +89,10 @@ def audit_recipe(
         sides=sides,
         pooled=draws_at_once(plan.algorithm),
     )
-    return replace(found, notes=(*found.notes, ONE_RECORD_EACH)) if PERSONS in plan.federation.peeks else found
+    notes = [ONE_RECORD_EACH] if PERSONS in plan.federation.peeks else []
+    if plan.correction is not None and plan.correction.trust is not None:
+        notes.append(NOT_CORRECTED)
+    return replace(found, notes=(*found.notes, *notes)) if notes else found
 
 
 def promised_to(plan: Plan, client: int) -> Target:

@@ -1,4 +1,6 @@
-"""The releases of a recipe besides its messages, as an audit plays them: evaluation, learned ranges or sizes.
+"""The releases of a recipe besides its messages, as an audit plays them.
+
+These are an evaluation, a correction of the model, and learned ranges or sizes.
 
 Only the records and the model are the auditor's. Every trial is a client of its own, so one call of the code that
 runs use plays all of them.
@@ -16,6 +18,7 @@ from torch import Tensor
 from tacit.engine.audit.model import BEYOND
 from tacit.engine.audit.side import SideStage
 from tacit.engine.audit.stage import Tactic
+from tacit.engine.correction import correction_release
 from tacit.engine.plan import Plan
 from tacit.engine.ranges import open_limits, ranges_target
 from tacit.engine.recipe import Recipe
@@ -24,6 +27,7 @@ from tacit.federation import Batch, Federation
 from tacit.noise.randomness import Randomness
 from tacit.privacy import Target
 from tacit.privacy.accountant.pairs import Array
+from tacit.side.correction import Moments
 from tacit.side.evaluation import evaluation_messages, evaluation_release
 from tacit.side.ranges import Limits, RangeSearch, ranges_release, search_ranges
 from tacit.side.release import NoisyMeans
@@ -112,6 +116,52 @@ class EvaluationStage(ReleaseStage):
         ids = torch.arange(first, first + len(pulls))
         held = Federation(features, targets, sizes, ids, classes=max(2, columns))
         return held, _LossesAreFeatures(columns)
+
+
+@dataclass(frozen=True)
+class _PredictionsAreFeatures:
+    """A model that predicts a record's only feature, so that the auditor chooses it."""
+
+    def predict(self, point: Tensor, features: Tensor) -> Tensor:
+        """The prediction that the auditor has chosen."""
+        return features[:, 0]
+
+
+@dataclass(frozen=True)
+class CorrectionStage(ReleaseStage):
+    """The correction of a model. Target and prediction of the canary lie beyond one end of the target's range.
+
+    Its neighbour's prediction lies beyond the other end. That turns three of the five numbers around. For a
+    record that is replaced all five are charged, but no two vectors are opposite: 1% more would be possible.
+    """
+
+    moments: Moments
+
+    name = "correction of the model"
+
+    @property
+    def direction(self) -> Array:
+        """From the neighbour to the canary."""
+        one, other = self.signals(np.array([1.0, -1.0]), 0, Tactic())[:, 0]
+        return np.asarray((one - other) / np.linalg.norm(one - other))
+
+    def views(self, pulls: Array, first: int, tactic: Tactic) -> Array:
+        who, sums = self._played(pulls, first, tactic)
+        release = correction_release(self.moments, who, "audit", self.target, self.seed)
+        return release.messages(sums).numpy()[:, None]
+
+    def signals(self, pulls: Array, first: int, tactic: Tactic) -> Array:
+        return self._played(pulls, first, tactic)[1].numpy()[:, None]
+
+    def _played(self, pulls: Array, first: int, tactic: Tactic) -> tuple[Federation, Tensor]:
+        far = BEYOND * tactic.size
+        # A prediction and a target each.
+        canary, neighbour = np.array([far, far]), np.array([-far, far])
+        rows, sizes = self._rows(pulls, canary, neighbour, np.zeros(2))
+        records = torch.from_numpy(rows)
+        who = Federation(records[:, :1], records[:, 1], sizes, torch.arange(first, first + len(pulls)))
+        model: Any = _PredictionsAreFeatures()
+        return who, self.moments.sums(model, torch.zeros(1), who.batch())
 
 
 @dataclass(frozen=True)
@@ -222,4 +272,8 @@ def releases_beside(plan: Plan, records: int, randomness: Randomness) -> tuple[S
             )
         release = evaluation_release(asked.scoring, blank, "", asked.target, seed)
         found.append(EvaluationStage(**parts(release), scoring=asked.scoring))
+    mended = plan.correction
+    if mended is not None and mended.target is not None and mended.trust is None:
+        release = correction_release(mended.moments, blank, "", mended.target, seed)
+        found.append(CorrectionStage(**parts(release), moments=mended.moments))
     return tuple(found)
