@@ -93,7 +93,7 @@ def test_the_printed_epsilon_covers_it(trust: str | None, tmp_path: Path) -> Non
 
 
 def test_an_evaluation_beside_it_is_charged_as_well() -> None:
-    """The noise of training leaves room for both, and the strictest of several budgets decides what they may cost."""
+    """Training leaves room for both; the strictest of several budgets decides what they may cost."""
     asked = {"held_back": 0.2, "loss_bound": 1.0, "epsilon_share": 0.3}
     plan = _plan(evaluation_settings=asked, epsilon=[4.0, 2.0, 3.0])
     assert plan.correction is not None
