@@ -129,8 +129,8 @@ AGES = Schema(Predicted("ill", "binary", classes=("0", "1")), (Column("age", "nu
     [
         ("age,ill\n1,0\n", "age\n2\n", "south.csv has no column 'ill'"),
         ("age,ill\n1,0\n", "ill,bmi\n1,3\n", "south.csv has no column 'age'"),
-        ("age,ill\n1,0\n", "age,ill\n?,1\n", r"south.csv: column 'age' must hold numbers, but row 0 holds '\?'"),
-        ("age,ill\n1,0\n", "age,ill\n,1\n", "south.csv: column 'age' has a gap, first in row 0"),
+        ("age,ill\n1,0\n", "age,ill\n?,1\n", r"south.csv: column 'age' must hold numbers, but row 1 holds '\?'"),
+        ("age,ill\n1,0\n", "age,ill\n,1\n", "south.csv: column 'age' has a gap, first in row 1"),
         ("age,ill\n1,0\n", "age,ill\n", "south.csv holds no records"),
         ("age,ill\n1,0\n", "", "south.csv cannot be read as CSV: it is empty"),
         ("age,ill\n1,0\n", "age,ill,age\n1,0,9\n", "south.csv has two columns 'age'"),

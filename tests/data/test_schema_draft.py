@@ -125,5 +125,5 @@ class TestRows:
         strict = Schema.from_toml(
             schema.to_toml().replace('column = "site"\nmissing = "leave-out"', 'column = "site"')
         )
-        with pytest.raises(DataError, match=r'row 2 has a gap.*missing = "leave-out" in \[client\]'):
+        with pytest.raises(DataError, match=r'row 3 has a gap.*missing = "leave-out" in \[client\]'):
             federate([TableSource(frame, "t")], strict)

@@ -92,6 +92,21 @@ def test_the_printed_epsilon_covers_it(trust: str | None, tmp_path: Path) -> Non
     assert account_run(tmp_path).guarantee.epsilon == pytest.approx(plan.guarantee.epsilon, rel=1e-6)
 
 
+def test_an_evaluation_beside_it_is_charged_as_well() -> None:
+    """Training leaves room for both; the strictest of several budgets decides what they may cost."""
+    asked = {"held_back": 0.2, "loss_bound": 1.0, "epsilon_share": 0.3}
+    plan = _plan(evaluation_settings=asked, epsilon=[4.0, 2.0, 3.0])
+    assert plan.correction is not None
+    assert plan.evaluation is not None
+    both = composed([plan.evaluation.event, plan.correction.event(plan.federation)])
+    assert plan.calibration.also == both
+    assert accounting.epsilon(plan.correction.event(plan.federation), 1e-5) == pytest.approx(0.4, rel=1e-3)
+    assert plan.guarantee is not None
+    for epsilon, budget in zip(plan.guarantee.epsilons, (4.0, 2.0, 3.0), strict=True):
+        assert 0.97 * budget < epsilon <= budget
+    assert tacit.simulate(plan).evaluation is not None
+
+
 def test_what_is_sent_has_the_noise_that_is_charged() -> None:
     """The noise on the sum of all clients' messages, over many seeds: its deviation is that of the event."""
     plan = _plan()

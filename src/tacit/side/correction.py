@@ -129,7 +129,7 @@ class Moments:
         slope = apart / spread
         apart_noise = noise_std * math.sqrt(2 + 2 * w**2 + shift**2)
         slope_noise = math.hypot(apart_noise, slope * spread_noise) / spread
-        # Where records are few, a line may look steep by chance: it is turned by half at most.
+        # Where records are few, a line may look steep by chance: no slope is more than halved or doubled.
         slope = min(max(_certain(slope, slope_noise), -0.5), 1.0)
         return Correction(certain, slope, centre)
 
