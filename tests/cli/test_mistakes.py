@@ -229,6 +229,18 @@ def test_a_comparison_names_batches_that_differ_and_the_edge_of_its_grid(here: P
     assert "…" not in done.output
 
 
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [("missing.csv", "missing.csv does not exist"), ("text.npz", "text.npz cannot be read as npz")],
+)
+def test_a_comparison_that_fails_leaves_no_bar_and_no_directory(here: Path, data: str, message: str) -> None:
+    (here / "text.npz").write_text("no archive")
+    result = _call("compare", "--algorithm=cdp-sgd", f"--data={data}", "--rounds=1", "--workers=1", "--out=new")
+    assert message in str(result.exception)
+    assert not result.output.strip()
+    assert not (here / "new").exists()
+
+
 def test_sentences_about_protection_use_the_width_of_the_terminal() -> None:
     done = _call("account", "--sampling=full", "--noise-multiplier=9", "--rounds=2", "--delta=1e-5")
     assert done.exit_code == 0

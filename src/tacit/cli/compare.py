@@ -7,6 +7,8 @@ import json
 import math
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +20,8 @@ from tacit.cli.interrupt import continued_by_repeating
 from tacit.cli.show_comparison import edges, metric_name, short, show_comparison, table_rows
 
 if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
     from tacit.engine.compare import Outcome
     from tacit.engine.recipe import Recipe
 
@@ -89,8 +93,7 @@ def compare(
     columns = TextColumn("[bold]compare"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     silent = quiet or (as_json and not sys.stderr.isatty())
     shown = Progress(*columns, console=Console(stderr=True), disable=silent)
-    with continued_by_repeating(), shown as bar:
-        task = bar.add_task("compare", total=None)
+    with continued_by_repeating(), shown as bar, _removed_by_an_error(bar) as task:
         found = [
             run_comparison(
                 one,
@@ -124,6 +127,17 @@ def compare(
     elif not quiet:
         show_comparison(rows, figure, page, tuned=bool(axes))
         print(f"{len(points & there)} of {len(points)} points were already there")
+
+
+@contextmanager
+def _removed_by_an_error(bar: Progress) -> Iterator[TaskID]:
+    """A line of the bar. Above an error it would look like the result of a comparison that ran."""
+    task = bar.add_task("compare", total=None)
+    try:
+        yield task
+    except Exception:
+        bar.remove_task(task)
+        raise
 
 
 def _that_add_up(base: Recipe, names: list[str], data_dir: Path | None) -> list[str]:

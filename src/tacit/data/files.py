@@ -98,7 +98,7 @@ def from_files(
 
 def _pairs(sources: list[Path], kind: str, target: str) -> list[tuple[Vector, Vector]]:
     if kind == "svmlight":
-        return read_svmlight([_existing(source) for source in sources])
+        return read_svmlight([existing(source) for source in sources])
     return [(arrays[0], arrays[1]) for arrays in (read_arrays(source, ["X", target]) for source in sources)]
 
 
@@ -177,7 +177,8 @@ def _names(sources: Sequence[Path]) -> tuple[str, ...]:
     return names
 
 
-def _existing(source: Path) -> Path:
+def existing(source: Path) -> Path:
+    """The file, if there is one."""
     if source.is_dir():
         raise DataError(f"{source} is a directory, not a file")
     if not source.is_file():
@@ -189,7 +190,7 @@ def read_table(source: Path) -> pd.DataFrame:
     """A table from a CSV or Parquet file; one without rows is refused."""
     import pandas as pd
 
-    if _KINDS.get(_existing(source).suffix.lower()) != "table":
+    if _KINDS.get(existing(source).suffix.lower()) != "table":
         raise RequestError(f"{_unreadable([source])}: a table must be a .csv or .parquet file")
     if source.suffix.lower() == ".csv":
         frame = read_csv(source)
@@ -212,7 +213,7 @@ def read_arrays(source: Path, names: Sequence[str]) -> list[Vector]:
     """The named arrays of an .npz file, read without pickle."""
     try:
         # Opened here, because numpy does not close a file that turns out not to be an archive.
-        with _existing(source).open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        with existing(source).open("rb") as file, np.load(file, allow_pickle=False) as archive:
             missing = [name for name in names if name not in archive.files]
             if missing:
                 raise DataError(f"{source} has no array {missing[0]!r}; it has {', '.join(archive.files)}")
