@@ -265,7 +265,7 @@ def test_an_interrupted_run_names_the_command_that_continues_it(
         patched.setattr(RunProgress, "__call__", _interrupt)
         stopped = _call(*words)
     assert stopped.exit_code == 130
-    command = stopped.output.partition("from the last checkpoint: ")[2].strip()
+    command = stopped.output.partition("from the last checkpoint:\n")[2].strip()
     assert shlex.split(command) == ["tacit", *words, "--resume"]
     continued = _call(*shlex.split(command)[1:], "--quiet")
     assert continued.exit_code == 0
@@ -291,7 +291,7 @@ def test_an_interrupted_comparison_names_the_command_to_repeat(
     monkeypatch.setattr("tacit.engine.compare.compare", _stop)
     stopped = _call(*words)
     assert stopped.exit_code == 130
-    assert shlex.split(stopped.output.partition("To continue: ")[2]) == ["tacit", *words]
+    assert shlex.split(stopped.output.partition("To continue:\n")[2]) == ["tacit", *words]
 
 
 def _stop(*asked: object, **options: object) -> None:

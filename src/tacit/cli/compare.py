@@ -17,6 +17,7 @@ import typer
 from tacit.cli import complete
 from tacit.cli import options as o
 from tacit.cli.interrupt import continued_by_repeating
+from tacit.cli.say import say
 from tacit.cli.show_comparison import edges, metric_name, short, show_comparison, table_rows
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ def _that_add_up(base: Recipe, names: list[str], data_dir: Path | None) -> list[
     planned = noise_needs(base, algorithms=names, fractions=(), data_dir=data_dir).planned
     for row in planned:
         if isinstance(row, Refused):
-            print(f"left out: {row.algorithm}: {row.why}", file=sys.stderr)
+            say(f"left out: {row.algorithm}: {row.why}", then="  ", err=True)
     return [row.algorithm for row in planned if not isinstance(row, Refused)]
 
 
