@@ -76,11 +76,12 @@ def show_finished(party: PartyFolder, finished: Finished, as_json: bool) -> None
     """Print the result of a run, taken from its certificate."""
     certificate: dict[str, Any] = json.loads(finished.certificate)
     silos = {site: silo for site, silo in certificate["silos"].items() if silo is not None}
+    proof, model = party.state / "certificate.json", party.state / "model.safetensors"
     summary = {
         "run": finished.run,
         "rounds": certificate["rounds"],
-        "certificate": str(party.state / "certificate.json"),
-        "model": str(party.state / "model.safetensors"),
+        "certificate": str(proof),
+        "model": str(model),
         "largest_epsilon": certificate["largest_epsilon"],
         "insecure_reproducible": certificate["insecure_reproducible"],
         "problems": dict(finished.problems),
@@ -91,7 +92,7 @@ def show_finished(party: PartyFolder, finished: Finished, as_json: bool) -> None
     if as_json:
         print(json.dumps(summary))
         return
-    say(f"run {finished.run}: {summary['rounds']} rounds; model in {summary['model']}")
+    say(f"run {finished.run}: {summary['rounds']} rounds; model in {_from_here(model)}")
     for promise in silo_promises(silos):
         say(promise)
     for site in sorted(set(party.job.sites) - silos.keys()):
@@ -99,4 +100,11 @@ def show_finished(party: PartyFolder, finished: Finished, as_json: bool) -> None
         say(f"{site}: {'sent no certificate; ask the silo for it' if took_part else 'took no part'}")
     if finished.problems:
         say(f"problems seen: {', '.join(f'{what} x{n}' for what, n in finished.problems.items())}")
-    say(f"check it: {shlex.join(['tacit', 'verify', str(summary['certificate'])])}")
+    # On a line of its own, however long: it is there to be copied.
+    typer.echo(f"Check it with:\n  {shlex.join(['tacit', 'verify', _from_here(proof)])}")
+
+
+def _from_here(path: Path) -> str:
+    """The path as somebody in the current directory would write it."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
