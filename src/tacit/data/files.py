@@ -29,6 +29,7 @@ _KINDS = {
     ".svmlight": "svmlight",
     ".libsvm": "svmlight",
 }
+_SPREADSHEETS = (".xls", ".xlsx", ".xlsm", ".ods")
 _PACKED = (".gz", ".zip", ".bz2", ".xz", ".zst")
 
 
@@ -166,6 +167,8 @@ def _unreadable(sources: Sequence[Path]) -> str:
             return f"{source} is a directory; name the files in it, separated by commas"
         if source.suffix.lower() in _PACKED:
             return f"{source} is compressed; unpack it first"
+        if source.suffix.lower() in _SPREADSHEETS:
+            return f"{source} is a spreadsheet; save it as CSV"
     return ", ".join(str(source) for source in sources)
 
 
