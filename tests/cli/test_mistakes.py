@@ -95,11 +95,34 @@ def _refused(*arguments: str) -> str:
         (["--schema=schema.toml"], "--schema describes a table of your own: name it with --data"),
         (["--device=cuda:99"], "Use a machine and a PyTorch with CUDA, or device cpu"),
         (["digits"], "are options: --data NAME, --algorithm NAME"),
+        (["own.csv"], "own.csv is no recipe (TOML); your own records are an option: --data own.csv"),
+        (["--set=data.unit_norm='no'"], "data.unit_norm must be true or false, not 'no'"),
+        (["--data=own.csv,"], "has a comma without a file beside it"),
+        (["--data=.."], "is a directory; name the files in it"),
+        (["--data=/"], "is a directory; name the files in it"),
     ],
 )
 def test_wrong_requests_to_run(here: Path, arguments: list[str], message: str) -> None:
     assert message in _refused("run", *arguments, "--rounds=1")
     assert not list(here.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"evaluation = 0.2", "evaluation must be a table in own.toml, not 0.2: write [evaluation]"),
+        ("# f\xfcr\nrounds = 1".encode("latin-1"), "it is not UTF-8 text; save it as UTF-8"),
+        ("rounds = 'a'".encode("utf-8-sig"), "rounds must be a whole number, not 'a'"),
+    ],
+)
+def test_recipes_that_cannot_be_read(here: Path, content: bytes, message: str) -> None:
+    (here / "own.toml").write_bytes(content)
+    assert message in _refused("run", "own.toml")
+
+
+def test_a_setting_that_no_algorithm_takes_is_answered_by_a_similar_one() -> None:
+    refused = _refused("compare", "--grid=algorithm.stp=1,2", "--rounds=1")
+    assert refused == "none of the chosen algorithms takes stp; did you mean 'step'?"
 
 
 def test_an_option_of_another_tool_is_answered_by_ours() -> None:

@@ -113,6 +113,15 @@ def test_svmlight(tmp_path: Path) -> None:
         from_files([tmp_path / "a.libsvm"], client="who")
 
 
+def test_the_records_of_a_file_that_is_listed_twice_would_count_twice(tmp_path: Path) -> None:
+    """Also where a column names the clients, so that files have no names of their own."""
+    table = write(NORTH.assign(client=["a", "b"]), tmp_path / "own.csv")
+    with pytest.raises(RequestError, match="listed twice"):
+        from_files(
+            [table, tmp_path / "." / ".." / tmp_path.name / "own.csv"], client="client", public_schema=True
+        )
+
+
 def test_same_stem_in_two_folders(tmp_path: Path) -> None:
     for folder in ("north", "south"):
         (tmp_path / folder).mkdir()

@@ -83,6 +83,7 @@ def check_records(party: PartyFolder, data: str, target: str | None, prepared: b
     from tacit.federation import Federation
     from tacit.privacy.promises.rounding import up_to
 
+    _check_silo(party)
     records = own_records(data, party.job, target=target, prepared=prepared)
     terms = admit(party.job, Policy.from_toml(party.policy_text()), party.party, records)
     federation = records if isinstance(records, Federation) else records.wide
@@ -98,12 +99,17 @@ def show_status(folder: Path) -> None:
     from tacit.cli.show_account import show_spending
     from tacit.deploy.party_folder import PartyFolder
     from tacit.deploy.spending import spending_in
-    from tacit.errors import RequestError
 
     party = PartyFolder.open(folder)
-    if party.party not in party.job.sites:
-        raise RequestError(f"{folder} is not a silo's folder; only silos have a budget")
+    _check_silo(party)
     show_spending(party.party, spending_in(party.folder))
+
+
+def _check_silo(party: PartyFolder) -> None:
+    from tacit.errors import RequestError
+
+    if party.party not in party.job.sites:
+        raise RequestError(f"{party.folder} is not a silo's folder; only silos have records and a budget")
 
 
 def end_with_owner() -> None:

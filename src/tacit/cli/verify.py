@@ -55,6 +55,8 @@ def verify(
     from tacit.deploy.verification import verify as check
     from tacit.errors import DataError
 
+    if certificate.is_dir():
+        raise DataError(f"{certificate} is a directory: name the certificate.json in it")
     try:
         content = certificate.read_bytes()
         paths = [path for name in BESIDE if (path := certificate.parent / name).is_file()]

@@ -22,13 +22,14 @@ from tacit.federation import Federation
 if TYPE_CHECKING:
     import pandas as pd
 
-_KINDS = {
+KINDS = {
     ".csv": "table",
     ".parquet": "table",
     ".npz": "arrays",
     ".svmlight": "svmlight",
     ".libsvm": "svmlight",
 }
+"""Endings of files that hold records, and what is in them."""
 _SPREADSHEETS = (".xls", ".xlsx", ".xlsm", ".ods")
 _PACKED = (".gz", ".zip", ".bz2", ".xz", ".zst")
 
@@ -70,6 +71,7 @@ def from_files(
             f"test must be a file of test records, not {test!r}; a schema's [test] holds a share back"
         )
     sources = [Path(path) for path in paths]
+    check_distinct(sources)
     held_out = None if test is None else Path(test)
     kind = _kind([*sources, *([] if held_out is None else [held_out])])
     if kind == "table":
@@ -152,10 +154,10 @@ def _together(frames: list[pd.DataFrame], sources: list[Path]) -> pd.DataFrame:
 
 
 def _kind(sources: Sequence[Path]) -> str:
-    kinds = {_KINDS.get(source.suffix.lower()) for source in sources}
+    kinds = {KINDS.get(source.suffix.lower()) for source in sources}
     kind = kinds.pop()
     if kind is None or kinds:
-        ends = ", ".join(_KINDS)
+        ends = ", ".join(KINDS)
         raise RequestError(f"{_unreadable(sources)}: all files must be of one kind, whose name ends in {ends}")
     return kind
 
@@ -174,10 +176,13 @@ def _unreadable(sources: Sequence[Path]) -> str:
 
 def _names(sources: Sequence[Path]) -> tuple[str, ...]:
     stems = tuple(source.stem for source in sources)
-    names = stems if len(set(stems)) == len(stems) else tuple(str(source) for source in sources)
-    if len(set(names)) < len(names):
+    return stems if len(set(stems)) == len(stems) else tuple(str(source) for source in sources)
+
+
+def check_distinct(sources: Sequence[Path]) -> None:
+    """Refuse a file that is listed twice: a promise to one record would cover each of its copies alone."""
+    if len({source.resolve() for source in sources}) < len(sources):
         raise RequestError("a file is listed twice: its records would count twice")
-    return names
 
 
 def existing(source: Path) -> Path:
@@ -193,7 +198,7 @@ def read_table(source: Path) -> pd.DataFrame:
     """A table from a CSV or Parquet file; one without rows is refused."""
     import pandas as pd
 
-    if _KINDS.get(existing(source).suffix.lower()) != "table":
+    if KINDS.get(existing(source).suffix.lower()) != "table":
         raise RequestError(f"{_unreadable([source])}: a table must be a .csv or .parquet file")
     if source.suffix.lower() == ".csv":
         frame = read_csv(source)

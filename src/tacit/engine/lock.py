@@ -13,7 +13,7 @@ from tacit.errors import RequestError
 @contextlib.contextmanager
 def held(directory: Path, refusal: str) -> Iterator[None]:
     """Locks a directory; others get the `refusal` as an error. The operating system releases it when we die."""
-    new = not directory.exists()
+    new = [place for place in (directory, *directory.parents) if not place.exists()]
     directory.mkdir(parents=True, exist_ok=True)
     lock = directory / ".lock"
     with lock.open("w") as file:
@@ -26,6 +26,8 @@ def held(directory: Path, refusal: str) -> Iterator[None]:
         except Exception:
             if new and list(directory.iterdir()) == [lock]:
                 # What was refused leaves no directory behind.
-                lock.unlink()
-                directory.rmdir()
+                with contextlib.suppress(OSError):
+                    lock.unlink()
+                    for place in new:
+                        place.rmdir()
             raise
