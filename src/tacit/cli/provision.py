@@ -31,8 +31,10 @@ def provision(
     folders = write_folders(consortium, out or Path(consortium.name))
     for party, folder in folders.items():
         verb = "silo . --data RECORDS" if party in consortium.job.sites else f"{party} ."
-        say(f"{party}: {folder} (run there: tacit {verb})")
+        say(f"{party}: {folder}")
+        say(f"run there: tacit {verb}", first="  ")
     say(f"job {PartyFolder.open(folders['server']).job.digest}")
     if consortium.job.schema is not None:
-        say(f"schema {consortium.job.schema.digest} (part of the job; tacit silo . --check)")
+        say(f"schema {consortium.job.schema.digest}")
+        say("part of the job; a silo checks its table with tacit silo . --data FILE --check", first="  ")
     say("All parties should compare this digest. It covers the keys that sign certificates.")

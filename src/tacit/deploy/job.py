@@ -312,6 +312,7 @@ class Job:
             return blank
         if isinstance(weights, str):
             raise RequestError(
-                f"weights = {weights!r} depends on the sites' records: give a number for each site"
+                f"weights = {weights!r} depends on the sites' records, which only they know: write "
+                'weights = "equal", or a number for each site'
             )
         return blank.weighted(for_each_client("weights", weights, blank))

@@ -110,7 +110,7 @@ def _folded(block: str) -> str:
     first = "   " * block.startswith("   ")
     then = first or "   " * block[0].isdigit()
     return textwrap.fill(
-        block.strip(),
+        " ".join(block.split()),
         80,
         initial_indent=first,
         subsequent_indent=then,
