@@ -38,6 +38,8 @@ def reason(error: Exception) -> str:
     >>> reason(FileNotFoundError(2, "No such file or directory", "recipe.toml"))
     'No such file or directory'
     """
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8 text; save it as UTF-8"
     return str(getattr(error, "strerror", None) or error)
 
 

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from tacit.algorithms.registry import ALGORITHMS
+from tacit.bench.registry import BENCHES
 from tacit.cli import complete
-from tacit.cli.list_names import _groups
+from tacit.cli.list_names import KINDS, _groups
 from tacit.compress.parse import parse_compressor
 from tacit.models.registry import MODELS
+from tacit.privacy.labels import MECHANISMS
 
 
 def test_everything_that_tacit_list_knows_is_offered() -> None:
@@ -27,6 +29,9 @@ def test_everything_that_tacit_list_knows_is_offered() -> None:
     assert {name.partition(":")[0] for name in groups["compressors"]} == {
         name.partition(":")[0] for name in complete.compressors("")
     }
+    assert list(KINDS) == list(groups)
+    assert complete.benches("") == list(BENCHES)
+    assert complete.mechanisms("") == list(MECHANISMS)
 
 
 def test_lists_go_on_after_their_separator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,8 +47,17 @@ def test_lists_go_on_after_their_separator(tmp_path: Path, monkeypatch: pytest.M
     assert complete.data("nowhere/") == []
 
 
-def test_a_shell_gets_names_and_does_not_wait_for_pytorch() -> None:
-    asked = {"_TACIT_COMPLETE": "complete_bash", "COMP_WORDS": "tacit run --algorithm cdp", "COMP_CWORD": "3"}
+@pytest.mark.parametrize(
+    ("typed", "word", "offered"),
+    [
+        ("tacit run --algorithm cdp", 3, "cdp-sgd"),
+        ("tacit list sam", 2, "samplings"),
+        ("tacit bench sw", 2, "sweep"),
+        ("tacit check-label Loc", 2, "LocalDpMod"),
+    ],
+)
+def test_a_shell_gets_names_and_does_not_wait_for_pytorch(typed: str, word: int, offered: str) -> None:
+    asked = {"_TACIT_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(word)}
     code = (
         "import sys\n"
         "from tacit.cli.app import app\n"
@@ -53,4 +67,4 @@ def test_a_shell_gets_names_and_does_not_wait_for_pytorch() -> None:
     done = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, **asked}, capture_output=True, text=True, check=False
     )
-    assert done.stdout.split() == ["cdp-sgd", "False"], done.stderr
+    assert done.stdout.split() == [offered, "False"], done.stderr

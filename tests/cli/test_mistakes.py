@@ -95,11 +95,34 @@ def _refused(*arguments: str) -> str:
         (["--schema=schema.toml"], "--schema describes a table of your own: name it with --data"),
         (["--device=cuda:99"], "Use a machine and a PyTorch with CUDA, or device cpu"),
         (["digits"], "are options: --data NAME, --algorithm NAME"),
+        (["own.csv"], "own.csv is no recipe (TOML); your own records are an option: --data own.csv"),
+        (["--set=data.unit_norm='no'"], "data.unit_norm must be true or false, not 'no'"),
+        (["--data=own.csv,"], "has a comma without a file beside it"),
+        (["--data=.."], "is a directory; name the files in it"),
+        (["--data=/"], "is a directory; name the files in it"),
     ],
 )
 def test_wrong_requests_to_run(here: Path, arguments: list[str], message: str) -> None:
     assert message in _refused("run", *arguments, "--rounds=1")
     assert not list(here.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"evaluation = 0.2", "evaluation must be a table in own.toml, not 0.2: write [evaluation]"),
+        ("# f\xfcr\nrounds = 1".encode("latin-1"), "it is not UTF-8 text; save it as UTF-8"),
+        ("rounds = 'a'".encode("utf-8-sig"), "rounds must be a whole number, not 'a'"),
+    ],
+)
+def test_recipes_that_cannot_be_read(here: Path, content: bytes, message: str) -> None:
+    (here / "own.toml").write_bytes(content)
+    assert message in _refused("run", "own.toml")
+
+
+def test_a_setting_that_no_algorithm_takes_is_answered_by_a_similar_one() -> None:
+    refused = _refused("compare", "--grid=algorithm.stp=1,2", "--rounds=1")
+    assert refused == "none of the chosen algorithms takes stp; did you mean 'step'?"
 
 
 def test_an_option_of_another_tool_is_answered_by_ours() -> None:
@@ -229,6 +252,18 @@ def test_a_comparison_names_batches_that_differ_and_the_edge_of_its_grid(here: P
     assert "…" not in done.output
 
 
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [("missing.csv", "missing.csv does not exist"), ("text.npz", "text.npz cannot be read as npz")],
+)
+def test_a_comparison_that_fails_leaves_no_bar_and_no_directory(here: Path, data: str, message: str) -> None:
+    (here / "text.npz").write_text("no archive")
+    result = _call("compare", "--algorithm=cdp-sgd", f"--data={data}", "--rounds=1", "--workers=1", "--out=new")
+    assert message in str(result.exception)
+    assert not result.output.strip()
+    assert not (here / "new").exists()
+
+
 def test_sentences_about_protection_use_the_width_of_the_terminal() -> None:
     done = _call("account", "--sampling=full", "--noise-multiplier=9", "--rounds=2", "--delta=1e-5")
     assert done.exit_code == 0
@@ -253,7 +288,7 @@ def test_an_interrupted_run_names_the_command_that_continues_it(
         patched.setattr(RunProgress, "__call__", _interrupt)
         stopped = _call(*words)
     assert stopped.exit_code == 130
-    command = stopped.output.partition("from the last checkpoint: ")[2].strip()
+    command = stopped.output.partition("from the last checkpoint:\n")[2].strip()
     assert shlex.split(command) == ["tacit", *words, "--resume"]
     continued = _call(*shlex.split(command)[1:], "--quiet")
     assert continued.exit_code == 0
@@ -279,7 +314,7 @@ def test_an_interrupted_comparison_names_the_command_to_repeat(
     monkeypatch.setattr("tacit.engine.compare.compare", _stop)
     stopped = _call(*words)
     assert stopped.exit_code == 130
-    assert shlex.split(stopped.output.partition("To continue: ")[2]) == ["tacit", *words]
+    assert shlex.split(stopped.output.partition("To continue:\n")[2]) == ["tacit", *words]
 
 
 def _stop(*asked: object, **options: object) -> None:

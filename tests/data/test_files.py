@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -111,6 +113,15 @@ def test_svmlight(tmp_path: Path) -> None:
         from_files([tmp_path / "a.libsvm"], client="who")
 
 
+def test_the_records_of_a_file_that_is_listed_twice_would_count_twice(tmp_path: Path) -> None:
+    """Also where a column names the clients, so that files have no names of their own."""
+    table = write(NORTH.assign(client=["a", "b"]), tmp_path / "own.csv")
+    with pytest.raises(RequestError, match="listed twice"):
+        from_files(
+            [table, tmp_path / "." / ".." / tmp_path.name / "own.csv"], client="client", public_schema=True
+        )
+
+
 def test_same_stem_in_two_folders(tmp_path: Path) -> None:
     for folder in ("north", "south"):
         (tmp_path / folder).mkdir()
@@ -171,10 +182,29 @@ def test_bad_requests(paths: list[str], options: dict[str, Any], message: str) -
         "dose; ward\n1.5; süd\n2.25; nord\n".encode(),
         "dose\tward\n1.5\tsüd\n2.25\tnord\n".encode(),
         '\ufeffdose,ward\n1.5,"süd"\n2.25,nord\n'.encode(),
+        "dose\tward\r\n1.5\tsüd\r\n2.25\tnord\r\n".encode("utf-16"),
+        "dose,ward\r1.5,süd\r2.25,nord\r".encode(),
     ],
-    ids=["semicolons", "spaces", "tabs", "commas"],
+    ids=["semicolons", "spaces", "tabs", "commas", "utf-16", "carriage returns"],
 )
 def test_tables_as_people_save_them(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "own.csv").write_bytes(content)
     frame = read_csv(tmp_path / "own.csv")
     assert frame.to_dict("list") == {"dose": [1.5, 2.25], "ward": ["süd", "nord"]}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (gzip.compress(b"age,ill\n30,1\n"), "compressed by gzip; unpack it first"),
+        (b"PK\x03\x04" + bytes(range(256)), "zip archive or an Excel file; unpack it, or save it as CSV"),
+        ("age,ill\n30,1\n".encode("utf-16-le"), "save it as UTF-8"),
+        (b"sep=;\nage;ill\n30;1\n", "'sep=;': remove it"),
+        (b"30,yes,yes\n40,no,yes\n", "If its first line is a record, put a line with the names"),
+        (b"age,ill\n30,1\n30,1,9\n", "own.csv cannot be read as CSV: Expected 2 fields in line 3, saw 3"),
+    ],
+)
+def test_what_is_no_csv_file_is_refused_with_what_to_do(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "own.csv").write_bytes(content)
+    with pytest.raises(DataError, match=re.escape(message)):
+        read_csv(tmp_path / "own.csv")

@@ -257,6 +257,7 @@ class TestFile:
             (TARGET + COUNT + '[columns.x]\ntype = "number"', "'x' of the schema has no range"),
             (TARGET + COUNT + X.replace("x]", "patient_id]"), "identifies people or rows by its name"),
             (TARGET + COUNT + X.replace("x]", "y]"), "in two roles"),
+            (TARGET + COUNT + X + '[test]\nshare = "20%"\n', r"share of \[test\] must be a number, not '20%'"),
         ],
     )  # fmt: skip
     def test_mistakes_are_named(self, text: str, message: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tacit.data.schema import Column, Schema, draft_schema
 from tacit.data.schema.records import TableSource, federate
-from tacit.errors import DataError
+from tacit.errors import DataError, RequestError
 
 ROWS = 200
 
@@ -127,3 +127,8 @@ class TestRows:
         )
         with pytest.raises(DataError, match=r'row 3 has a gap.*missing = "leave-out" in \[client\]'):
             federate([TableSource(frame, "t")], strict)
+
+
+def test_a_task_that_there_is_not_is_named() -> None:
+    with pytest.raises(RequestError, match="unknown task 'clasification'"):
+        draft_schema(pd.DataFrame({"x": [1, 2], "y": ["a", "b"]}), task="clasification")

@@ -119,7 +119,7 @@ def test_a_run_outlives_whatever_happens_to_its_parties(real_parties: Callable[.
         parties.kill(party)
     while not any(
         line.startswith("waiting for") and all(party in line for party in missing)
-        for line in parties.output("server")[said:].splitlines()
+        for line in parties.output("server")[said:].replace("\n  ", " ").splitlines()
     ):
         assert parties.running["server"].poll() is None, parties.output("server")
         time.sleep(0.2)

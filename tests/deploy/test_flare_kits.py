@@ -125,6 +125,11 @@ def test_what_a_party_finds_in_its_folder(folders: dict[str, Path]) -> None:
     assert "tacit silo ." in (folders["lyon"] / "README.md").read_text()
     assert "tacit server ." in (folders["server"] / "README.md").read_text()
     assert not (folders["server"] / "policy.toml").exists()
+    read = [path for folder in folders.values() for path in folder.glob("[Rp]*.*") if path.name != "party.toml"]
+    assert "the keys that sign everybody's" in " ".join(
+        (folders["lyon"] / "README.md").read_text().split("\n   ")
+    )
+    assert max(len(line) for path in read for line in path.read_text().splitlines()) <= 80
 
 
 def test_the_job_names_everybodys_signing_key_and_all_have_the_same_job(folders: dict[str, Path]) -> None:

@@ -11,7 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from tacit.report.page import Folded, Image, Link, Paragraph, Section, SortableTable, render_page, show_value
+from tacit.report.page import (
+    Folded,
+    Image,
+    Link,
+    Paragraph,
+    Section,
+    SortableTable,
+    Verbatim,
+    render_page,
+    show_value,
+)
 
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg" width="900" height="300"><rect width="900" height="300"/></svg>'
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -40,6 +50,14 @@ def test_links_and_long_texts_are_cells() -> None:
     made = render_page("t", "l", [Section("s", [grid])])
     assert '<td><a href="a/index.html">a &amp; b</a></td>' in made
     assert '<td class="long">word word' in made
+
+
+def test_names_with_hyphens_and_options_are_not_broken() -> None:
+    grid = SortableTable("runs", ("name", "n"), (("cdp-sgd", -1), ("two-word name", "1-2 of 3")))
+    made = render_page("t", "l", [Section("s", [grid, Verbatim("tacit run --trust sum <x-y>")])])
+    assert '<td class="name">cdp-sgd</td><td data-key="-1" class="number">-1</td>' in made
+    assert "<td>two-word name</td><td>1-2 of 3</td>" in made
+    assert '>tacit run <span class="name">--trust</span> sum &lt;x-y&gt;</pre>' in made
 
 
 def test_values_are_shown_for_people() -> None:

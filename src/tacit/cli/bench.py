@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tacit.cli import complete
 from tacit.cli import options as o
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ TASKS = "T1, T2, T3, scaling, processes, sweep, calibration, start or table."
 
 
 def bench(
-    task: Annotated[str, typer.Argument(help=TASKS)],
+    task: Annotated[str, typer.Argument(help=TASKS, autocompletion=complete.benches)],
     quick: Annotated[
         bool, typer.Option("--quick", help="A small version on synthetic records: a first look, not a result.")
     ] = False,

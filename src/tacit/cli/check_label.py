@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tacit.cli import complete
 from tacit.cli import options as o
 from tacit.errors import RequestError
 
@@ -33,7 +34,10 @@ _WIDTH = 76
 
 def check_label(
     context: typer.Context,
-    name: Annotated[str | None, typer.Argument(help="A mechanism, or a TOML or JSON file.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="A mechanism, or a TOML or JSON file.", autocompletion=complete.mechanisms),
+    ] = None,
     as_json: o.Json = False,
 ) -> None:
     """Check a label."""

@@ -7,6 +7,8 @@ import json
 import math
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,9 +17,12 @@ import typer
 from tacit.cli import complete
 from tacit.cli import options as o
 from tacit.cli.interrupt import continued_by_repeating
+from tacit.cli.say import say
 from tacit.cli.show_comparison import edges, metric_name, short, show_comparison, table_rows
 
 if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
     from tacit.engine.compare import Outcome
     from tacit.engine.recipe import Recipe
 
@@ -89,8 +94,7 @@ def compare(
     columns = TextColumn("[bold]compare"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     silent = quiet or (as_json and not sys.stderr.isatty())
     shown = Progress(*columns, console=Console(stderr=True), disable=silent)
-    with continued_by_repeating(), shown as bar:
-        task = bar.add_task("compare", total=None)
+    with continued_by_repeating(), shown as bar, _removed_by_an_error(bar) as task:
         found = [
             run_comparison(
                 one,
@@ -126,6 +130,17 @@ def compare(
         print(f"{len(points & there)} of {len(points)} points were already there")
 
 
+@contextmanager
+def _removed_by_an_error(bar: Progress) -> Iterator[TaskID]:
+    """A line of the bar. Above an error it would look like the result of a comparison that ran."""
+    task = bar.add_task("compare", total=None)
+    try:
+        yield task
+    except Exception:
+        bar.remove_task(task)
+        raise
+
+
 def _that_add_up(base: Recipe, names: list[str], data_dir: Path | None) -> list[str]:
     """The algorithms whose messages may be summed with this recipe; the others are named, with the reason."""
     from tacit.planning.needs import Refused, noise_needs
@@ -133,7 +148,7 @@ def _that_add_up(base: Recipe, names: list[str], data_dir: Path | None) -> list[
     planned = noise_needs(base, algorithms=names, fractions=(), data_dir=data_dir).planned
     for row in planned:
         if isinstance(row, Refused):
-            print(f"left out: {row.algorithm}: {row.why}", file=sys.stderr)
+            say(f"left out: {row.algorithm}: {row.why}", then="  ", err=True)
     return [row.algorithm for row in planned if not isinstance(row, Refused)]
 
 

@@ -46,6 +46,16 @@ def compressors(incomplete: str) -> list[str]:
     return _another(incomplete, "+", examples)
 
 
+def benches(incomplete: str) -> list[str]:
+    """Tasks of `tacit bench`."""
+    return _begins(incomplete, _names("bench/registry.py", "BENCHES"))
+
+
+def mechanisms(incomplete: str) -> list[str]:
+    """Mechanisms whose labels `tacit check-label` knows."""
+    return _begins(incomplete, _names("privacy/labels/__init__.py", "MECHANISMS"))
+
+
 def words(*choices: str) -> Callable[[str], list[str]]:
     """A fixed choice."""
     return lambda incomplete: _begins(incomplete, choices)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tacit.cli import options as o
+from tacit.cli.say import say
 from tacit.cli.server import StatusPort, show_finished, watched
 from tacit.errors import RequestError, count
 
@@ -96,7 +97,7 @@ def _provisioned(
     plan = make_plan(recipe, data_dir=data_dir, federation=None if tables is None else tables.wide)
     ahead = outlook(plan)
     if ahead is not None:
-        typer.echo(ahead.sentence, err=True)
+        say(ahead.sentence, err=True)
     sites = [f"silo-{number + 1}" for number in range(plan.federation.clients)]
     port, admin_port = free_ports(2)
     job = replace(Job.from_plan(plan, sites), report=None if report is None else Report.parse(report))

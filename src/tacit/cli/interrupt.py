@@ -17,5 +17,5 @@ def continued_by_repeating() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         again = shlex.join(["tacit", *sys.argv[1:]])
-        typer.echo(f"Stopped. What is finished is kept. To continue: {again}", err=True)
+        typer.echo(f"Stopped. What is finished is kept. To continue:\n  {again}", err=True)
         raise typer.Exit(130) from None

@@ -6,14 +6,22 @@ import json
 
 import typer
 
+from tacit.cli import complete
 from tacit.cli import options as o
 from tacit.errors import unknown_name
 
 HELP = "List the available algorithms, models, data sets, partitions, compressors and samplings."
 
+KINDS = ("algorithms", "models", "data", "partitions", "compressors", "samplings")
+
 
 def list_names(
-    kind: str | None = typer.Argument(None, help="Only these: algorithms, models, data, ...", show_default=False),
+    kind: str | None = typer.Argument(
+        None,
+        help=f"Only these: {', '.join(KINDS[:-1])} or {KINDS[-1]}.",
+        show_default=False,
+        autocompletion=complete.words(*KINDS),
+    ),
     as_json: o.Json = False,
 ) -> None:
     """List everything that can be chosen by name."""

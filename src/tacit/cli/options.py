@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from tacit.cli import complete
-from tacit.errors import RequestError
+from tacit.errors import RequestError, similar_names
 
 if TYPE_CHECKING:
     from tacit.engine.recipe import Recipe
@@ -273,6 +273,10 @@ def check_taken(keys: Iterable[str], algorithms: Iterable[str]) -> None:
     for key in keys:
         table, dot, name = key.partition(".")
         if dot and table == "algorithm" and not any(name.replace("-", "_") in own for own in taken.values()):
+            if close := similar_names(name, set().union(*taken.values())):
+                raise RequestError(
+                    f"none of the chosen algorithms takes {name}; did you mean {' or '.join(map(repr, close))}?"
+                )
             taken_by = "; ".join(
                 f"{algorithm} takes {', '.join(sorted(own))}" for algorithm, own in taken.items()
             )

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from tacit.cli.say import say
+
 HELP = """Make a folder for each party of a consortium, with certificates, the job, a policy to edit and a README.
 
 Give each folder to its party and to nobody else: it holds that party's private keys."""
@@ -29,8 +31,10 @@ def provision(
     folders = write_folders(consortium, out or Path(consortium.name))
     for party, folder in folders.items():
         verb = "silo . --data RECORDS" if party in consortium.job.sites else f"{party} ."
-        typer.echo(f"{party}: {folder}   (run there: tacit {verb})")
-    typer.echo(f"job {PartyFolder.open(folders['server']).job.digest}")
+        say(f"{party}: {folder}")
+        say(f"run there: tacit {verb}", first="  ")
+    say(f"job {PartyFolder.open(folders['server']).job.digest}")
     if consortium.job.schema is not None:
-        typer.echo(f"schema {consortium.job.schema.digest}   (part of the job; tacit silo . --check)")
-    typer.echo("All parties should compare this digest. It covers the keys that sign certificates.")
+        say(f"schema {consortium.job.schema.digest}")
+        say("part of the job; a silo checks its table with tacit silo . --data FILE --check", first="  ")
+    say("All parties should compare this digest. It covers the keys that sign certificates.")

@@ -78,7 +78,7 @@ def run(
         except KeyboardInterrupt:
             if together.leads:
                 begun = any(stored_recipe(place) for place in recipes)
-                again = f"To continue from the last checkpoint: {_continued(out, directory)}"
+                again = f"To continue from the last checkpoint:\n  {_continued(out, directory)}"
                 typer.echo(f"Stopped. {again if begun else 'Nothing was begun.'}", err=True)
             raise typer.Exit(130) from None
         if not together.leads:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tacit.cli.options import flowing
+from tacit.cli.say import say
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,17 +56,17 @@ def draft(
         return
     write_atomically(out, found.to_toml().encode())
     schema = found.schema
-    typer.echo(
+    say(
         f"{out}: predicts {schema.target.column} ({schema.target.task}) from {len(schema.columns)} columns; "
         f"{len(schema.left_out)} left out."
     )
     if schema.looked_at:
-        typer.echo(
+        say(
             "Marked values come from the records. Replace those that are not public, then delete the line "
             f"looked_at to confirm the rest. It names {schema.unconfirmed_words}."
         )
     if schema.client is None:
-        typer.echo("No column names the clients: add [client], or give one file per client.")
+        say("No column names the clients: add [client], or give one file per client.")
 
 
 @app.command("check", help=flowing(CHECK))
@@ -93,19 +94,17 @@ def check(
     source = TableSource(frame, str(table), None if described.client else "one client")
     # Ranges that are to be learned are checked against where they surely lie.
     found = federate([source], described.wide if described.open else described)
-    typer.echo(f"{table} fits {schema} (digest {described.digest}). {found.describe()}")
+    say(f"{table} fits {schema} (digest {described.digest}). {found.describe()}")
     shared = _in_several(frame, described.person, described.client)
     if shared:
-        typer.echo(
+        say(
             f"{shared:,} persons have rows at several clients. Every promise is about the rows at one "
             "client: for their rows at all of them, the epsilons add up."
         )
     if copies := repeated_rows(frame, described):
-        typer.echo(copies)
+        say(copies)
     if described.looked_at:
-        typer.echo(
-            f"Still to confirm before a run, then delete the line looked_at: {described.unconfirmed_words}."
-        )
+        say(f"Still to confirm before a run, then delete the line looked_at: {described.unconfirmed_words}.")
 
 
 def _in_several(frame: pd.DataFrame, person: str | None, client: str | None) -> int:

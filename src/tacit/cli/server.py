@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tacit.cli import options as o
-from tacit.cli.verify import say, silo_promises
+from tacit.cli.say import say, say_of_a_party
+from tacit.cli.verify import silo_promises
 
 if TYPE_CHECKING:
     from tacit.deploy.flare.backend import Ended
@@ -61,7 +63,7 @@ def watched(party: PartyFolder, status_port: int, quiet: bool, ended: Ended = di
 def _table(board: Board, quiet: bool) -> Iterator[Callable[[str], None]]:
     """Show the status table on a terminal. Yields how to report problems where there is no table to show them."""
     if quiet or not sys.stderr.isatty():
-        yield partial(typer.echo, err=True)
+        yield partial(say_of_a_party, err=True)
         return
     from rich.console import Console
     from rich.live import Live
@@ -74,11 +76,12 @@ def show_finished(party: PartyFolder, finished: Finished, as_json: bool) -> None
     """Print the result of a run, taken from its certificate."""
     certificate: dict[str, Any] = json.loads(finished.certificate)
     silos = {site: silo for site, silo in certificate["silos"].items() if silo is not None}
+    proof, model = party.state / "certificate.json", party.state / "model.safetensors"
     summary = {
         "run": finished.run,
         "rounds": certificate["rounds"],
-        "certificate": str(party.state / "certificate.json"),
-        "model": str(party.state / "model.safetensors"),
+        "certificate": str(proof),
+        "model": str(model),
         "largest_epsilon": certificate["largest_epsilon"],
         "insecure_reproducible": certificate["insecure_reproducible"],
         "problems": dict(finished.problems),
@@ -89,12 +92,19 @@ def show_finished(party: PartyFolder, finished: Finished, as_json: bool) -> None
     if as_json:
         print(json.dumps(summary))
         return
-    typer.echo(f"run {finished.run}: {summary['rounds']} rounds; model in {summary['model']}")
+    say(f"run {finished.run}: {summary['rounds']} rounds; model in {_from_here(model)}")
     for promise in silo_promises(silos):
         say(promise)
     for site in sorted(set(party.job.sites) - silos.keys()):
         took_part = finished.answered.get(site, 0)
-        typer.echo(f"{site}: {'sent no certificate; ask the silo for it' if took_part else 'took no part'}")
+        say(f"{site}: {'sent no certificate; ask the silo for it' if took_part else 'took no part'}")
     if finished.problems:
-        typer.echo(f"problems seen: {', '.join(f'{what} x{n}' for what, n in finished.problems.items())}")
-    typer.echo(f"check it: tacit verify {summary['certificate']}")
+        say(f"problems seen: {', '.join(f'{what} x{n}' for what, n in finished.problems.items())}")
+    # On a line of its own, however long: it is there to be copied.
+    typer.echo(f"Check it with:\n  {shlex.join(['tacit', 'verify', _from_here(proof)])}")
+
+
+def _from_here(path: Path) -> str:
+    """The path as somebody in the current directory would write it."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)

@@ -52,7 +52,9 @@ class RunProgress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bar.stop()
+        # Stopping a bar that was never started prints an empty line.
+        if self._bar.live.is_started:
+            self._bar.stop()
 
     def show_plan(self, plan: Plan) -> None:
         """Print what was chosen and what can be expected, before the first round."""

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from tacit.cli.say import say_of_a_party
+
 HELP = """Shuffle the messages of a consortium's silos, from the shuffler's provisioned folder, until stopped.
 
 The shuffler cannot read the messages. Run it where the server's operators have no access: the two together can
@@ -26,4 +28,4 @@ def shuffler(
     party = PartyFolder.open(folder)
     end_with_owner()
     with stopping_in_order(), contextlib.suppress(KeyboardInterrupt):
-        run_shuffler(party, typer.echo)
+        run_shuffler(party, say_of_a_party)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tacit.cli.say import say, say_of_a_party
+
 if TYPE_CHECKING:
     from tacit.deploy.party_folder import PartyFolder
 
@@ -66,12 +68,10 @@ def silo(
             if party.job.schema is None or party.party not in party.job.sites:
                 raise
             # The server is told a code, so that nobody waits for this silo.
-            typer.echo(
-                f"REFUSED: {error}. Nothing is sent or spent; correct the table and start again.", err=True
-            )
-            refuse_silo(party, Code.OTHER_SCHEMA, typer.echo)
+            say(f"REFUSED: {error}. Nothing is sent or spent; correct the table and start again.", err=True)
+            refuse_silo(party, Code.OTHER_SCHEMA, say_of_a_party)
         else:
-            run_silo(party, records, typer.echo)
+            run_silo(party, records, say_of_a_party)
 
 
 def check_records(party: PartyFolder, data: str, target: str | None, prepared: bool) -> None:
@@ -84,17 +84,18 @@ def check_records(party: PartyFolder, data: str, target: str | None, prepared: b
     from tacit.federation import Federation
     from tacit.privacy.promises.rounding import up_to
 
+    _check_silo(party)
     records = own_records(data, party.job, target=target, prepared=prepared)
     terms = admit(party.job, Policy.from_toml(party.policy_text()), party.party, records)
     federation = records if isinstance(records, Federation) else records.wide
-    typer.echo(f"{data} fits the job: {federation.describe()}")
+    say(f"{data} fits the job: {federation.describe()}")
     cost, budget = up_to(terms.epsilon, 4), terms.policy.epsilon
-    typer.echo(f"A run would cost epsilon {cost} of the policy's {budget:g}. Nothing was sent.")
+    say(f"A run would cost epsilon {cost} of the policy's {budget:g}. Nothing was sent.")
     if exposed := exposure(terms):
-        typer.echo(exposed)
+        say(exposed)
     schema = None if prepared else party.job.schema
     if schema is not None and (copies := repeated_rows(own_table(data), schema)):
-        typer.echo(copies)
+        say(copies)
 
 
 def show_status(folder: Path) -> None:
@@ -102,12 +103,17 @@ def show_status(folder: Path) -> None:
     from tacit.cli.show_account import show_spending
     from tacit.deploy.party_folder import PartyFolder
     from tacit.deploy.spending import spending_in
-    from tacit.errors import RequestError
 
     party = PartyFolder.open(folder)
-    if party.party not in party.job.sites:
-        raise RequestError(f"{folder} is not a silo's folder; only silos have a budget")
+    _check_silo(party)
     show_spending(party.party, spending_in(party.folder))
+
+
+def _check_silo(party: PartyFolder) -> None:
+    from tacit.errors import RequestError
+
+    if party.party not in party.job.sites:
+        raise RequestError(f"{party.folder} is not a silo's folder; only silos have records and a budget")
 
 
 def end_with_owner() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tacit.cli import options as o
+from tacit.cli.say import say
 
 if TYPE_CHECKING:
     from tacit.deploy.verification import Verified
@@ -21,8 +21,6 @@ HELP = """Check a certificate: which keys signed it, and every number and senten
 
 The keys come from the job. A job file next to the certificate was put there by whoever made the certificate, so
 compare its digest with that of the job your silo joined, or give your own copy with --job."""
-
-_WIDTH = 80
 
 
 def verify(
@@ -57,6 +55,8 @@ def verify(
     from tacit.deploy.verification import verify as check
     from tacit.errors import DataError
 
+    if certificate.is_dir():
+        raise DataError(f"{certificate} is a directory: name the certificate.json in it")
     try:
         content = certificate.read_bytes()
         paths = [path for name in BESIDE if (path := certificate.parent / name).is_file()]
@@ -169,8 +169,3 @@ def _list(title: str, lines: Iterable[str]) -> None:
         say(title)
     for line in lines:
         say(line, "  - ", "    ")
-
-
-def say(text: str, first: str = "", then: str = "") -> None:
-    """Print a text in lines of at most 80 characters."""
-    print(textwrap.fill(text, _WIDTH, initial_indent=first, subsequent_indent=then, break_on_hyphens=False))

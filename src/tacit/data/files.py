@@ -22,13 +22,15 @@ from tacit.federation import Federation
 if TYPE_CHECKING:
     import pandas as pd
 
-_KINDS = {
+KINDS = {
     ".csv": "table",
     ".parquet": "table",
     ".npz": "arrays",
     ".svmlight": "svmlight",
     ".libsvm": "svmlight",
 }
+"""Endings of files that hold records, and what is in them."""
+_SPREADSHEETS = (".xls", ".xlsx", ".xlsm", ".ods")
 _PACKED = (".gz", ".zip", ".bz2", ".xz", ".zst")
 
 
@@ -69,6 +71,7 @@ def from_files(
             f"test must be a file of test records, not {test!r}; a schema's [test] holds a share back"
         )
     sources = [Path(path) for path in paths]
+    check_distinct(sources)
     held_out = None if test is None else Path(test)
     kind = _kind([*sources, *([] if held_out is None else [held_out])])
     if kind == "table":
@@ -98,7 +101,7 @@ def from_files(
 
 def _pairs(sources: list[Path], kind: str, target: str) -> list[tuple[Vector, Vector]]:
     if kind == "svmlight":
-        return read_svmlight([_existing(source) for source in sources])
+        return read_svmlight([existing(source) for source in sources])
     return [(arrays[0], arrays[1]) for arrays in (read_arrays(source, ["X", target]) for source in sources)]
 
 
@@ -151,10 +154,10 @@ def _together(frames: list[pd.DataFrame], sources: list[Path]) -> pd.DataFrame:
 
 
 def _kind(sources: Sequence[Path]) -> str:
-    kinds = {_KINDS.get(source.suffix.lower()) for source in sources}
+    kinds = {KINDS.get(source.suffix.lower()) for source in sources}
     kind = kinds.pop()
     if kind is None or kinds:
-        ends = ", ".join(_KINDS)
+        ends = ", ".join(KINDS)
         raise RequestError(f"{_unreadable(sources)}: all files must be of one kind, whose name ends in {ends}")
     return kind
 
@@ -166,18 +169,24 @@ def _unreadable(sources: Sequence[Path]) -> str:
             return f"{source} is a directory; name the files in it, separated by commas"
         if source.suffix.lower() in _PACKED:
             return f"{source} is compressed; unpack it first"
+        if source.suffix.lower() in _SPREADSHEETS:
+            return f"{source} is a spreadsheet; save it as CSV"
     return ", ".join(str(source) for source in sources)
 
 
 def _names(sources: Sequence[Path]) -> tuple[str, ...]:
     stems = tuple(source.stem for source in sources)
-    names = stems if len(set(stems)) == len(stems) else tuple(str(source) for source in sources)
-    if len(set(names)) < len(names):
+    return stems if len(set(stems)) == len(stems) else tuple(str(source) for source in sources)
+
+
+def check_distinct(sources: Sequence[Path]) -> None:
+    """Refuse a file that is listed twice: a promise to one record would cover each of its copies alone."""
+    if len({source.resolve() for source in sources}) < len(sources):
         raise RequestError("a file is listed twice: its records would count twice")
-    return names
 
 
-def _existing(source: Path) -> Path:
+def existing(source: Path) -> Path:
+    """The file, if there is one."""
     if source.is_dir():
         raise DataError(f"{source} is a directory, not a file")
     if not source.is_file():
@@ -189,7 +198,7 @@ def read_table(source: Path) -> pd.DataFrame:
     """A table from a CSV or Parquet file; one without rows is refused."""
     import pandas as pd
 
-    if _KINDS.get(_existing(source).suffix.lower()) != "table":
+    if KINDS.get(existing(source).suffix.lower()) != "table":
         raise RequestError(f"{_unreadable([source])}: a table must be a .csv or .parquet file")
     if source.suffix.lower() == ".csv":
         frame = read_csv(source)
@@ -212,7 +221,7 @@ def read_arrays(source: Path, names: Sequence[str]) -> list[Vector]:
     """The named arrays of an .npz file, read without pickle."""
     try:
         # Opened here, because numpy does not close a file that turns out not to be an archive.
-        with _existing(source).open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        with existing(source).open("rb") as file, np.load(file, allow_pickle=False) as archive:
             missing = [name for name in names if name not in archive.files]
             if missing:
                 raise DataError(f"{source} has no array {missing[0]!r}; it has {', '.join(archive.files)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SEPARATORS = (",", ";", "\t", "|")
+_SAMPLE_BYTES = 4096
+_NO_TEXT = {
+    b"\x1f\x8b": "it is compressed by gzip; unpack it first",
+    b"PK\x03\x04": "it is a zip archive or an Excel file; unpack it, or save it as CSV",
+}
 _DECIMAL_COMMA = r"\s*[+-]?\d+(?:,\d+)?\s*"
 
 
@@ -20,27 +26,48 @@ def read_csv(path: Path) -> pd.DataFrame:
     """Reads a CSV file with a header line.
 
     The separator is the one of `SEPARATORS` that the header has most of. Between semicolons, numbers may have a
-    decimal comma. Text that is not UTF-8 is taken for Latin-1.
+    decimal comma. Text that is not UTF-8 is taken for UTF-16 if it begins as such, or else for Latin-1.
     """
     try:
-        header = _header(path)
+        encoding = _encoding(path)
+        header = _header(path, encoding)
         separator = max(SEPARATORS, key=header.count)
-        frame = _read(path, separator, ".")
+        frame = _read(path, encoding, separator, ".")
         if separator == ";" and any(_has_decimal_commas(frame[name]) for name in frame.columns):
-            frame = _read(path, separator, ",")
+            frame = _read(path, encoding, separator, ",")
     except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read as CSV: {error}") from error
+        why = str(error).removeprefix("Error tokenizing data. C error: ").strip()
+        raise DataError(f"{path} cannot be read as CSV: {why}") from error
     _refuse_namesakes(path, header, separator)
     return frame
 
 
-def _header(path: Path) -> str:
-    """The line that names the columns."""
+def _encoding(path: Path) -> str:
+    """How the text is written, from its first bytes; refuses files that are no text."""
     with path.open("rb") as file:
-        header = next((line for line in file if line.strip()), b"")
+        start = file.read(_SAMPLE_BYTES)
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    for mark, what in _NO_TEXT.items():
+        if start.startswith(mark):
+            raise ValueError(what)
+    if b"\0" in start:
+        raise ValueError("it holds zero bytes, which no text has; save it as UTF-8")
+    return "utf-8"
+
+
+def _header(path: Path, encoding: str) -> str:
+    """The line that names the columns."""
+    readable = "latin-1" if encoding == "utf-8" else encoding
+    with path.open(encoding=readable) as file:
+        header = next((line for line in file if line.strip()), "")
     if not header:
         raise ValueError("it is empty; its first line must name the columns")
-    return header.decode("latin-1")
+    if header.startswith("sep="):
+        raise ValueError(
+            f"its first line is {header.strip()!r}: remove it, so that the first line names the columns"
+        )
+    return header
 
 
 def _refuse_namesakes(path: Path, header: str, separator: str) -> None:
@@ -48,16 +75,21 @@ def _refuse_namesakes(path: Path, header: str, separator: str) -> None:
     names = [name.strip() for name in next(csv.reader([header.rstrip("\r\n")], delimiter=separator))]
     twice = next((name for name in names if name and names.count(name) > 1), None)
     if twice is not None:
-        raise DataError(f"{path} has two columns {twice!r}; rename or remove one of them")
+        raise DataError(
+            f"{path} has two columns {twice!r}; rename or remove one of them. If its first line is a record, put "
+            "a line with the names of the columns before it"
+        )
 
 
-def _read(path: Path, separator: str, decimal: str) -> pd.DataFrame:
+def _read(path: Path, encoding: str, separator: str, decimal: str) -> pd.DataFrame:
     import pandas as pd
 
     options = {"sep": separator, "decimal": decimal, "skipinitialspace": True, "low_memory": False}
     try:
-        return pd.read_csv(path, **options)
+        return pd.read_csv(path, encoding=encoding, **options)
     except UnicodeDecodeError:
+        if encoding != "utf-8":
+            raise
         return pd.read_csv(path, encoding="latin-1", **options)
 
 

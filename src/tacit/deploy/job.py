@@ -318,7 +318,7 @@ class Job:
             return blank
         if isinstance(weights, str):
             raise RequestError(
-                f"weights = {weights!r} depends on the sites' records: give a number for each site, or in the "
-                "consortium's file min_records for each"
+                f"weights = {weights!r} depends on the sites' records, which only they know: write "
+                'weights = "equal", a number for each site, or min_records for each in the consortium\'s file'
             )
         return blank.weighted(for_each_client("weights", weights, blank))

@@ -17,7 +17,7 @@ from tacit.deploy.policy import Policy
 from tacit.deploy.sealing import read_key
 from tacit.deploy.shuffler import SHUFFLER
 from tacit.engine.files import read_toml, toml_values
-from tacit.errors import RequestError, count, positive
+from tacit.errors import RequestError, count, positive, reason
 
 SEALING_KEY, SEALING_KEYS = "sealing.key", "sealing.toml"
 
@@ -44,7 +44,9 @@ class PartyFolder:
             deadline_seconds = positive("deadline_seconds", values["deadline_seconds"])
             host, listen = str(values["host"]), str(values["listen"])
         except (OSError, UnicodeDecodeError, KeyError) as error:
-            raise RequestError(f"{folder} is not a party's folder from tacit provision: {error}") from error
+            raise RequestError(
+                f"{folder} is not a party's folder from tacit provision: {reason(error)}"
+            ) from error
         if os.stat(folder).st_mode & 0o077:
             raise RequestError(f"{folder} holds private keys, but other users can enter it: chmod 700 {folder}")
         return cls(folder.resolve(), party, job, quorum or job.usual_quorum, deadline_seconds, host, listen)
@@ -101,4 +103,4 @@ def _policy_text(folder: Path) -> str:
     try:
         return path.read_text()
     except OSError as error:
-        raise RequestError(f"cannot read the policy {path}: {error}") from error
+        raise RequestError(f"cannot read the policy {path}: {reason(error)}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -70,9 +71,12 @@ def _write_sealing_keys(folders: dict[str, Path]) -> None:
 
 
 _POLICY_HEAD = """\
-# What this silo is willing to release. Only the silo decides. This draft was made from the job: read and edit it.
-# epsilon and delta cover the whole collaboration: all runs that this folder's ledger will ever hold.
-# A job that asks for less noise, a larger bound or anything not listed here is refused before it starts.
+# What this silo is willing to release. Only the silo decides. This draft was
+# made from the job: read and edit it.
+# epsilon and delta cover the whole collaboration: all runs that this folder's
+# ledger will ever hold.
+# A job that asks for less noise, a larger bound or anything not listed here is
+# refused before it starts.
 
 """
 
@@ -81,8 +85,8 @@ def _bring(job: Job) -> str:
     """How a silo brings its records."""
     if job.schema is None:
         return "with your records as arrays X and y in a file:\n\n       tacit silo . --data records.npz"
-    return f"""with your table, which must fit the schema in `job.toml`
-   (its digest is {job.schema.digest}). Check it first; nothing is sent:
+    return f"""with your table, which must fit the schema in `job.toml` (its digest is {job.schema.digest}). \
+Check it first; nothing is sent:
 
        tacit silo . --data records.csv --check
        tacit silo . --data records.csv"""
@@ -96,9 +100,30 @@ def _sees(job: Job) -> str:
 
 
 def _readme(party: str, consortium: Consortium) -> str:
+    return "\n\n".join(map(_folded, _text(party, consortium).strip().split("\n\n"))) + "\n"
+
+
+def _folded(block: str) -> str:
+    """A paragraph in lines that fit a terminal; code, which is indented, stays as it is."""
+    if block.startswith("    "):
+        return block
+    first = "   " * block.startswith("   ")
+    then = first or "   " * block[0].isdigit()
+    return textwrap.fill(
+        " ".join(block.split()),
+        80,
+        initial_indent=first,
+        subsequent_indent=then,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _text(party: str, consortium: Consortium) -> str:
     job = consortium.job
+    address = f"{consortium.host}:{consortium.port}"
     if party == "server":
-        return f"""\
+        return f"""
 # {consortium.name}: the server
 
 The server coordinates the silos {", ".join(job.sites)} over port {consortium.port} of {consortium.host}.
@@ -109,7 +134,7 @@ The server coordinates the silos {", ".join(job.sites)} over port {consortium.po
 Restarted after a crash, it continues where it stopped. This folder holds private keys: keep it to yourself.
 """
     if party == SHUFFLER:
-        return f"""\
+        return f"""
 # {consortium.name}: the shuffler
 
 The shuffler mixes the messages of {", ".join(job.sites)}, so that the server cannot tell who sent which.
@@ -118,11 +143,10 @@ It cannot read them. Run it on a different machine from the server's, operated b
 
     tacit shuffler .
 
-It connects to {consortium.host}:{consortium.port} and opens no port to the network. Anyone who has both this
-folder and what the server has seen can tell who sent which message, even later. Never give this folder away, and
-delete it after the run.
+It connects to {address} and opens no port to the network. Anyone who has both this folder and what the server has
+seen can tell who sent which message, even later. Never give this folder away, and delete it after the run.
 """
-    return f"""\
+    return f"""
 # {consortium.name}: the silo {party}
 
 1. Read `job.toml`, which all parties agreed to, and `policy.toml`, which is yours to change. The job's digest is
@@ -131,11 +155,11 @@ delete it after the run.
 
    Compare it with the other silos, over a channel that the server does not control. It covers the keys that sign
    everybody's certificates. `tacit verify` says which job a certificate is checked against.
+
 2. On your machine, after `pip install 'tacit[deploy]'`, {_bring(job)}
 
-The silo connects to {consortium.host}:{consortium.port} and opens no port to the network. Records stay on your
-machine. Everything that leaves has noise added and is first written to `state/ledger.sqlite`. To see what is
-spent of the policy's budget and what is left, run `tacit silo . --status`. Never restore `state/` from a backup,
-and never run a copy of this folder: the ledger would forget what has left. The folder holds private keys: keep
-it to yourself.
+The silo connects to {address} and opens no port to the network. Records stay on your machine.
+Everything that leaves has noise added and is first written to `state/ledger.sqlite`. To see what is spent of the
+policy's budget and what is left, run `tacit silo . --status`. Never restore `state/` from a backup, and never run
+a copy of this folder: the ledger would forget what has left. The folder holds private keys: keep it to yourself.
 """

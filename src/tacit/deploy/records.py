@@ -13,7 +13,7 @@ import pandas as pd
 
 from tacit.data import prepare
 from tacit.data.encode import Task
-from tacit.data.files import from_files, read_table
+from tacit.data.files import check_distinct, from_files, read_table
 from tacit.data.frames import check_columns
 from tacit.data.schema import Schema
 from tacit.data.schema.records import TableSource, federate
@@ -97,6 +97,7 @@ def open_tables(recipe: Recipe) -> OpenTable | None:
         return None
     schema.check_confirmed(public_schema=bool(recipe.data_settings.get("public_schema", False)))
     paths = recipe.data.split(",")
+    check_distinct([Path(path) for path in paths])
     frames = [read_table(Path(path)) for path in paths]
     if schema.client is not None:
         whole = pd.concat(frames, ignore_index=True)

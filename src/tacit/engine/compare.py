@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.algorithms.registry import algorithm_entry
+from tacit.data.files import existing
 from tacit.engine.execute import execute
 from tacit.engine.files import write_atomically
 from tacit.engine.history import History, HistoryRow
@@ -179,6 +180,9 @@ def compare(
     tried = points(base, algorithms, grid, seed_numbers[:1], out, data_dir)
     runs = len({point.place for point in tried}) + len(algorithms) * (seeds - 1)
     report = None if progress is None else lambda ended, _: progress(ended, runs)
+    if names_files(base):
+        for path in base.data.split(","):
+            existing(Path(path))
     for log in logs:
         parse_watcher(log).check(resumed=True)
     alone = held(out, "another comparison is running there: wait for it, or choose another --out")

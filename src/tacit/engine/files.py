@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tacit.errors import RequestError
+from tacit.errors import RequestError, reason
 
 
 def write_atomically(
@@ -34,7 +34,8 @@ def write_atomically(
 def toml_values(text: str, source: str) -> dict[str, Any]:
     """Parses TOML; error messages refer to the text as `source`."""
     try:
-        return tomllib.loads(text)
+        # Some editors begin a file with a mark of its byte order.
+        return tomllib.loads(text.removeprefix("\ufeff"))
     except (ValueError, RecursionError) as error:
         # Not only TOMLDecodeError: also numbers with too many digits, and endlessly nested lists.
         raise RequestError(f"{source} is not valid TOML: {error}") from error
@@ -45,7 +46,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
     try:
         text = path.read_text()
     except (OSError, ValueError) as error:
-        raise RequestError(f"cannot read {what} {path}: {error}") from error
+        raise RequestError(f"cannot read {what} {path}: {reason(error)}") from error
     return toml_values(text, f"{what} {path}")
 
 

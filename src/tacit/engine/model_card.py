@@ -14,7 +14,7 @@ from tacit.engine.files import write_atomically
 from tacit.engine.fronts import as_given, model_and_records, with_features
 from tacit.engine.recipe import Recipe
 from tacit.engine.trained import Trained
-from tacit.errors import DataError
+from tacit.errors import DataError, reason
 from tacit.federation import Federation
 from tacit.models.linear import LinearModel
 from tacit.models.losses import CrossEntropy, Logistic, Squared
@@ -99,7 +99,7 @@ class ModelCard:
         except (OSError, ValueError, KeyError, TypeError) as error:
             if isinstance(error, DataError):
                 raise
-            raise DataError(f"{directory} is not the directory of a finished run: {error}") from error
+            raise DataError(f"{directory} is not the directory of a finished run: {reason(error)}") from error
 
     def trained(self, directory: Path, model: Model | None = None) -> Trained:
         """The trained model of a directory; `model` is needed only for one that has no name."""

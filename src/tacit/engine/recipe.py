@@ -30,6 +30,7 @@ import tomli_w
 
 from tacit.algorithms.registry import ALGORITHMS, algorithm_entry
 from tacit.algorithms.settings import plain_value, settings_of, usual_settings
+from tacit.data.files import KINDS
 from tacit.engine.files import toml_values
 from tacit.errors import RequestError, reason, unknown_name
 
@@ -193,11 +194,14 @@ class Recipe:
         values = toml_values(text, source)
         _check_format(values, source)
         _check_names(values, f" in {source}")
+        known = [one.name for one in fields(cls)]
         for name in TABLES:
             if isinstance(values.get(name), dict):
                 own = dict(values.pop(name))
                 values |= {name: own.pop("name")} if "name" in own else {}
                 values[f"{name}_settings"] = own
+            elif name in values and name not in known:
+                raise RequestError(f"{name} must be a table in {source}, not {values[name]!r}: write [{name}]")
         # A choice left out of a file stays open, even if the built-in recipe has made it.
         open_choices = {"epsilon": None, "delta": None} if values.get("privacy") == "none" else {}
         return cls(**{**open_choices, **values})
@@ -205,6 +209,8 @@ class Recipe:
     @classmethod
     def read(cls, path: Path) -> Recipe:
         """A recipe from a file."""
+        if path.suffix.lower() in KINDS:
+            raise RequestError(f"{path} is no recipe (TOML); your own records are an option: --data {path}")
         try:
             text = path.read_text()
         except (OSError, ValueError) as error:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tacit.data import from_files, load
+from tacit.data import DATASETS, from_files, load
 from tacit.engine.fronts import GIVEN, LEARN, with_features
 from tacit.engine.ranges import learner
 from tacit.engine.recipe import Recipe
@@ -56,14 +56,24 @@ def unweighted(recipe: Recipe, data_dir: Path | None) -> Federation:
             )
         if name not in known:
             raise unknown_name("setting of data", f"data.{name}", [f"data.{key}" for key in known])
+    _check_switches(from_files if names_files(recipe) else makers.get(recipe.data, load), recipe.data_settings)
     if recipe.data == "quadratic":
         return quadratic_federation(clients=recipe.clients or 100, **recipe.data_settings)
     if names_files(recipe):
         return _own_files(recipe)
+    if recipe.data not in DATASETS and Path(recipe.data).is_dir():
+        raise RequestError(f"data = {recipe.data!r} is a directory; name the files in it, separated by commas")
     settings: dict[str, Any] = {"seed": recipe.seed, **recipe.data_settings}
     if settings.get("features") in (LEARN, GIVEN):
         del settings["features"]
     return load(recipe.data, clients=recipe.clients, partition=recipe.partition, data_dir=data_dir, **settings)
+
+
+def _check_switches(make: Callable[..., Federation], settings: Mapping[str, Any]) -> None:
+    """Refuse "no" where true or false belongs: as text, it would count as true."""
+    for name, setting in inspect.signature(make).parameters.items():
+        if isinstance(setting.default, bool) and not isinstance(settings.get(name, False), bool):
+            raise RequestError(f"data.{name} must be true or false, not {settings[name]!r}")
 
 
 def names_files(recipe: Recipe) -> bool:
@@ -78,9 +88,14 @@ def _own_files(recipe: Recipe) -> Federation:
             f"partition = {recipe.partition!r} is only for named data sets; files say whose records they hold"
         )
     paths = recipe.data.split(",")
+    if "" in paths:
+        raise RequestError(f"data = {recipe.data!r} has a comma without a file beside it; remove it")
     name = Path(paths[0]).stem if len(paths) == 1 else "custom"
     settings = {key: value for key, value in recipe.data_settings.items() if key != "features"}
     federation = from_files(paths, clients=recipe.clients, name=name, learn=learner(recipe), **settings)
     if recipe.clients not in (None, federation.clients):
-        raise RequestError(f"clients = {recipe.clients}, but the files hold {federation.clients}; leave it out")
+        raise RequestError(
+            f"clients = {recipe.clients}, but the files hold {federation.clients}: leave it out, "
+            f"or with tacit deploy write --local {federation.clients}"
+        )
     return with_features(federation, recipe.data_settings.get("features"))

@@ -25,7 +25,6 @@ EXPERIMENTS: dict[str, Experiment] = {
         norm_table,
         norm_theorems,
         norm_features,
-        norm_theorems,
         soteriafl,
         soteriafl_tables,
         isrl_figures,

@@ -235,8 +235,8 @@ def _checks(told: Mapping[str, Any]) -> list[Block]:
 def _terms(silo: Mapping[str, Any], signed: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[str, Any], ...]:
     if not silo:
         return (("guarantee", "none: no silo signed one"),)
-    noises = sorted({float(one["noise_multiplier"]) for one in signed.values()})
-    multiplier = f"{noises[0]:.4g}" if len(noises) == 1 else f"{noises[0]:.4g} to {noises[-1]:.4g}"
+    noises = [float(one["noise_multiplier"]) for one in signed.values()]
+    multiplier = " to ".join(dict.fromkeys(f"{end:.4g}" for end in (min(noises), max(noises))))
     return (
         *glossary(protected_unit(silo["unit"], silo["public"]), silo["adversary"], silo["adjacency"]),
         (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -201,7 +202,9 @@ def _block(block: Block) -> str:
         )
         return f'<div class="charts">{"".join(figures)}</div>'
     if isinstance(block, Verbatim):
-        return f'<pre tabindex="0">{_text(block.text)}</pre>'
+        # Browsers break lines after hyphens; an option stays in one piece.
+        whole = re.sub(r"(?<!\S)--?[a-z][a-z-]*", r'<span class="name">\g<0></span>', _text(block.text))
+        return f'<pre tabindex="0">{whole}</pre>'
     if isinstance(block, Image):
         data = base64.b64encode(block.svg).decode()
         caption = _text(block.caption)
@@ -239,6 +242,8 @@ def _cell(value: Any) -> str:
     kind = f' data-key="{value!r}" class="number"'.replace("inf", "Infinity") if number else ""
     if len(text) >= _LONG_CHARACTERS:
         kind = ' class="long"'
+    elif not number and "-" in text and " " not in text:
+        kind = ' class="name"'
     shown = _text(text)
     if isinstance(value, Link):
         shown = f'<a href="{_text(value.path)}">{shown}</a>'

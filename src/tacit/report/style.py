@@ -30,6 +30,7 @@ table{border-collapse:collapse;font-size:.88rem;font-variant-numeric:tabular-num
 th,td{border-bottom:1px solid var(--line);padding:.25rem .6rem;text-align:left;white-space:nowrap}
 td.number{text-align:right}td.long{white-space:normal;min-width:16rem;overflow-wrap:anywhere}
 @media (max-width:40rem){th,td{white-space:normal;padding:.25rem .35rem}td.long{min-width:11rem}}
+.name,td.name{white-space:nowrap}
 a{color:var(--mark)}
 th button{font:inherit;font-weight:600;color:inherit;background:none;border:0;padding:.2rem 0;cursor:pointer}
 th button::after{content:" \\2195";color:var(--soft)}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tacit.data.frames import check_columns
-from tacit.data.schema.column import MOST_CATEGORIES, Column, Predicted, is_identifier
+from tacit.data.schema.column import MOST_CATEGORIES, TASKS, Column, Predicted, is_identifier
 from tacit.data.schema.guess import (
     CLIENTS,
     CODES,
@@ -32,7 +32,7 @@ from tacit.data.schema.guess import (
 from tacit.data.schema.plain import as_text
 from tacit.data.schema.schema import Schema
 from tacit.data.schema.values import as_dates
-from tacit.errors import DataError, RequestError
+from tacit.errors import DataError, RequestError, unknown_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,6 +91,8 @@ def draft_schema(
             so and has repeated values.
         task: "binary", "multiclass", "regression" or "count"; by default as the target looks.
     """
+    if task is not None and task not in TASKS:
+        raise unknown_name("task", task, TASKS)
     if frame.empty:
         raise DataError("the table holds no records, so there is nothing to draft a schema from")
     frame = frame.rename(columns=str).replace([np.inf, -np.inf], np.nan)

@@ -227,7 +227,7 @@ class Schema:
     def from_toml(cls, text: str, source: str = "schema") -> Schema:
         """The inverse of `to_toml`."""
         try:
-            values = tomllib.loads(text)
+            values = tomllib.loads(text.removeprefix("\ufeff"))
         except (ValueError, RecursionError) as error:
             raise RequestError(f"{source} is not valid TOML: {error}") from error
         try:
@@ -256,7 +256,7 @@ class Schema:
             client=client.get("column"),
             person=person.get("column"),
             rows=person.get("rows", 8),
-            test_share=float(test.get("share", 0.2)),
+            test_share=_number("share of [test]", test.get("share", 0.2)),
             test_seed=test.get("seed", 0),
             client_missing=client.get("missing", "refuse"),
             person_missing=person.get("missing", "refuse"),
@@ -274,6 +274,12 @@ class Schema:
         except (OSError, ValueError) as error:
             raise DataError(f"cannot read the schema {path}: {reason(error)}") from error
         return cls.from_toml(text, str(path))
+
+
+def _number(name: str, value: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise RequestError(f"{name} must be a number, not {value!r}")
+    return float(value)
 
 
 def _unusual(missing: str) -> dict[str, str]:
