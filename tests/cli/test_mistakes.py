@@ -216,7 +216,7 @@ def test_parquet_without_pyarrow_says_what_to_install(here: Path, monkeypatch: p
     ("table", "message"),
     [
         ("table.csv.gz", "is compressed; unpack it first: a table must be a .csv or .parquet file"),
-        ("table.xlsx", "table.xlsx: a table must be a .csv or .parquet file"),
+        ("table.xlsx", "table.xlsx is a spreadsheet; save it as CSV: a table must be a .csv or .parquet file"),
         (".", ". is a directory, not a file"),
     ],
 )

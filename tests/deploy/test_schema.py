@@ -83,7 +83,7 @@ def test_silos_of_stated_sizes_weigh_as_much_as_their_records(tmp_path: Path, we
     if weights is None:
         assert Consortium.read(tmp_path / "heart.toml").job.blank().sizes.tolist() == [40] * 3
     else:
-        with pytest.raises(RequestError, match="give a number for each site"):
+        with pytest.raises(RequestError, match="a number for each site, or min_records for each"):
             Consortium.read(tmp_path / "heart.toml")
 
 

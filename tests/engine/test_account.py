@@ -216,8 +216,8 @@ def test_needs_of_every_algorithm() -> None:
 
 
 def test_a_plan_says_whether_anything_can_be_learned() -> None:
-    """Noise hides ten whole clients, and the plan says how many it would take; records stand out."""
-    needs = noise_needs(replace(SMALL, epsilon=8.0), algorithms=["noisy-mb-sgd", "dp-fedavg"])
+    """Noise hides three whole clients, and the plan says how many it would take; records stand out."""
+    needs = noise_needs(replace(SMALL, epsilon=4.0), algorithms=["noisy-mb-sgd", "dp-fedavg"])
     ahead = [row.outlook for row in needs.planned if isinstance(row, Need) and row.outlook is not None]
     assert [found.verdict == "hidden" for found in ahead] == [False, True]
     assert "clients instead of" in ahead[1].sentence
