@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from tacit.deploy.frames import Reply, Request
 from tacit.deploy.guard import admit
+from tacit.deploy.job import Job
 from tacit.deploy.mixing import Added, Covers, InRandomOrder, PublicKeys, context_of, mixing_of, point_digest
 from tacit.deploy.policy import Policy
 from tacit.deploy.reading import QuorumError
@@ -53,6 +54,15 @@ def _mix(made: Any, sent: list[bytes], **changes: Any) -> Reply:
     body = digest + b"".join(message[: mixing.covered_bytes] for message in sent)
     request = replace(Request("mix", RUN, 0, made.job.digest, body=body), **changes)
     return Reply.decode(made.shuffler().step(request.encode()), body_limit=10**6)
+
+
+def test_a_shuffler_runs_no_code_of_a_job(consortium: Callable[..., Any]) -> None:
+    """It has no policy that could list a model of the job's own."""
+    text = consortium(**GAUSSIAN).job.text
+    own = 'model = { name = "module:os:system", command = "true" }'
+    assert 'model = "logistic"' in text
+    with pytest.raises(RequestError, match="code that the shuffler would have to run"):
+        Job.from_text(text.replace('model = "logistic"', own))
 
 
 @BOTH

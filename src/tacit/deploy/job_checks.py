@@ -14,6 +14,7 @@ from tacit.engine.choices import with_defaults
 from tacit.engine.fronts import LEARN
 from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError, count
+from tacit.models.registry import ENTRY_POINT
 from tacit.privacy import Unit
 
 if TYPE_CHECKING:
@@ -43,6 +44,11 @@ def check_asked(job: Job) -> None:
         raise RequestError(
             f"correction = {job.recipe.correction:g} is for simulations and estimators: no silo releases what it "
             "takes. Set correction = 0"
+        )
+    if job.shuffled and (job.recipe.model or "").startswith(ENTRY_POINT):
+        # Building it means running it, and only silos have a policy that says what they run.
+        raise RequestError(
+            f"model = {job.recipe.model!r} is code that the shuffler would have to run: use one of tacit's models"
         )
     for name in _open_choices(job):
         raise RequestError(
