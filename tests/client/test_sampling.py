@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tacit.client.cohort import Cohort
+from tacit.client.local_batches import local_batches
 from tacit.client.sampling import (
     Full,
     OnePass,
@@ -17,7 +18,6 @@ from tacit.client.sampling import (
     WithoutReplacement,
     WithReplacement,
     build_sampling,
-    local_batches,
 )
 from tacit.errors import RequestError
 from tacit.federation import Federation

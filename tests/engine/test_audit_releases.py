@@ -20,10 +20,10 @@ from tacit.engine.audit import audit_recipe
 from tacit.engine.audit.joint import JointStage
 from tacit.engine.audit.measured import measured
 from tacit.engine.audit.promises import Promise
-from tacit.engine.audit.releases import CorrectionStage, EvaluationStage, RangesStage, SizesStage
+from tacit.engine.audit.release_stage import Played, ReleaseStage
+from tacit.engine.audit.releases import PlayedCorrection, PlayedEvaluation, PlayedRanges, PlayedSizes
 from tacit.engine.audit.side import SideStage
 from tacit.engine.audit.stage import AuditStage, Tactic
-from tacit.engine.correction import correction_release
 from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError
@@ -32,14 +32,13 @@ from tacit.noise.randomness import Randomness
 from tacit.privacy import Adjacency, Target
 from tacit.privacy.accountant import accounting
 from tacit.side.correction import Moments
-from tacit.side.evaluation import evaluation_release
-from tacit.side.ranges import Limits, RangeSearch, ranges_release
+from tacit.side.ranges import Limits, RangeSearch
 from tacit.side.release import NoisyMeans
 from tacit.side.scoring import Groups, Scoring
 from tacit.side.sizes import SizesRelease, sizes_release
 
 TARGET = Target(0.8, 1e-5)
-BLANK = Federation(torch.zeros(1, 1), torch.zeros(1), torch.ones(1, dtype=torch.int64), torch.zeros(1).long())
+MOMENTS = Moments(low=-0.3)
 LIMITS = (Limits("dose", 0, 1000), Limits("load", 1e-3, 1e6, logarithmic=True))
 TWO_GROUPS = Groups(2, (40.0,), ("young", "old"))
 SCORINGS = {
@@ -49,43 +48,29 @@ SCORINGS = {
 }
 
 
-def parts(release: NoisyMeans) -> dict[str, Any]:
-    return {
-        "make_event": release.event,
-        "noise": release.noise_multiplier,
-        "bound": release.bound,
-        "adjacency": release.target.adjacency,
-        "records": 2,
-        "rounds": release.releases,
-        "randomness": Randomness(3),
-        "target": release.target,
-        "seed": 3,
-    }
+def stage_of(played: Played) -> ReleaseStage:
+    return ReleaseStage.of(played, 2, Randomness(3), 3)
 
 
-def evaluation(scoring: Scoring, target: Target = TARGET) -> EvaluationStage:
-    release = evaluation_release(scoring, BLANK, "", target, 3)
-    return EvaluationStage(**parts(release), scoring=scoring)
+def evaluation(scoring: Scoring, target: Target = TARGET) -> ReleaseStage:
+    return stage_of(PlayedEvaluation(target, scoring))
 
 
-def ranges(target: Target = TARGET) -> RangesStage:
-    release = ranges_release(RangeSearch.start(LIMITS), BLANK, "", target, 3)
-    return RangesStage(**parts(release), limits=LIMITS)
+def ranges(target: Target = TARGET) -> ReleaseStage:
+    return stage_of(PlayedRanges(target, LIMITS))
 
 
-def sizes(target: Target = TARGET) -> SizesStage:
+def sizes(target: Target = TARGET) -> ReleaseStage:
     blank = torch.zeros(3000, 4)
     held = Federation(blank, blank[:, 0], torch.tensor([3000]), torch.zeros(1).long())
     release = sizes_release(held, target=target, seed=3)
     assert release is not None
     assert release.columns == 4
-    return SizesStage(**parts(release.means), release=release)
+    return stage_of(PlayedSizes(target, release))
 
 
-def correction(target: Target = TARGET) -> CorrectionStage:
-    moments = Moments(low=-0.3)
-    release = correction_release(moments, BLANK, "", target, 3)
-    return CorrectionStage(**parts(release), moments=moments)
+def correction(target: Target = TARGET) -> ReleaseStage:
+    return stage_of(PlayedCorrection(target, MOMENTS))
 
 
 def together(*sides: SideStage) -> Promise:
@@ -143,7 +128,7 @@ def test_hardly_two_records_correct_a_model_more_differently_than_the_canary_and
     moved, still = correction().signals(np.array([1.0, pull]), 0, Tactic())[:, 0]
     assert float(((moved - still) ** 2).sum()) == pytest.approx(squares)
     grid = torch.linspace(-3, 3, 25, dtype=torch.float64)
-    every = correction().moments.of(*torch.cartesian_prod(grid, grid).T)
+    every = MOMENTS.of(*torch.cartesian_prod(grid, grid).T)
     most = torch.cdist(every, every).max() if pull else every.norm(dim=1).max()
     assert math.sqrt(squares) * (1 - 1e-12) <= float(most) <= math.sqrt(squares) * (1.01 if pull else 1 + 1e-12)
 

@@ -16,8 +16,9 @@ from torch import Tensor
 from tacit.client.bounded_model import BoundedModel
 from tacit.client.bounds import Bound, Unbounded
 from tacit.client.cohort import Cohort
+from tacit.client.local_batches import local_batches
 from tacit.client.noising import noise_memory, with_noise
-from tacit.client.sampling import Full, Sampling, local_batches
+from tacit.client.sampling import Full, Sampling
 from tacit.client.span import RecordBlocks, SpanUpdates, span_updates
 from tacit.client.work import CommonWork
 from tacit.errors import count, known_step, positive

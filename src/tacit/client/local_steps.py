@@ -20,8 +20,9 @@ from torch import Tensor
 from tacit.client.bounded_model import BoundedModel
 from tacit.client.bounds import Bound
 from tacit.client.cohort import Cohort
+from tacit.client.local_batches import local_batches
 from tacit.client.noising import noise_memory, with_noise
-from tacit.client.sampling import ONE, Sampling, local_batches
+from tacit.client.sampling import ONE, Sampling
 from tacit.client.work import CommonWork
 from tacit.errors import count, known_step, positive
 from tacit.federation import Federation

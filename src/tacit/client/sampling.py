@@ -8,9 +8,8 @@ from the scheme that draws, accountant and sampling cannot be mismatched.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import repeat
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -21,7 +20,6 @@ from torch import Tensor
 from tacit.client.cohort import Cohort
 from tacit.errors import RequestError, unknown_name
 from tacit.federation import Batch
-from tacit.noise import philox
 from tacit.noise.randomness import Purpose
 from tacit.privacy import events
 
@@ -243,22 +241,6 @@ class FixedSize(_EveryRound, _WholeBatches):
             cohort, [np.sort(g.choice(size, k, replace=False, shuffle=False)) for size, k, g in triples]
         )
 
-    def drawn_together(self, sizes: Tensor) -> bool:
-        """Whether `rows_of_round` can draw the batches of clients of these sizes."""
-        return self.replacement and bool((self.batch_sizes(sizes) <= philox.FIRST).all())
-
-    def rows_of_round(self, cohort: Cohort, steps: int) -> tuple[Tensor, Tensor]:
-        """The records of all steps of a round, (steps, records), and the number of each client in a step."""
-        counts = self.batch_sizes(cohort.sizes).long()
-        most = int(counts.max())
-        picks = cohort.integers_of_round(Purpose.SAMPLE, cohort.sizes.tolist(), steps, most)
-        # A batch is not larger than its client: a small client uses the start of the same numbers.
-        unused = (torch.arange(most) >= counts[:, None]).numpy()
-        picks[:, unused] = np.iinfo(np.int32).max
-        picks.sort(axis=2)
-        flat = picks + cohort.federation.offsets[cohort.clients].numpy()[:, None]
-        return torch.from_numpy(flat[:, ~unused]), counts
-
     def event(self, size: int, noise_multiplier: float, rounds: int, reach: Reach = ONE) -> dp_event.DpEvent:
         """The Gaussian mechanism, `rounds` times, on a sample of fixed size (or on all records)."""
         sample = self._sample_size(size)
@@ -324,19 +306,6 @@ class OnePass(_WholeBatches):
         if reach.always:
             raise RequestError("sampling 'one-pass' has no privacy proof for estimators with memory (svrg, saga)")
         return events.one_pass(noise_multiplier / reach.drawn, rounds)
-
-
-def local_batches(sampling: Sampling, cohort: Cohort, steps: int) -> Iterator[Batch]:
-    """The batch of each of a round's local steps, as `draw` gives them step by step, but with less work."""
-    if type(sampling) is Full:
-        yield from repeat(cohort.everything(), steps)
-    elif type(sampling) is FixedSize and sampling.drawn_together(cohort.sizes):
-        rows, counts = sampling.rows_of_round(cohort, steps)
-        for one_step in rows:
-            yield cohort.federation.take(one_step, counts)
-    else:
-        for step in range(steps):
-            yield sampling.draw(replace(cohort, step=step, steps=steps)).batch
 
 
 SAMPLINGS: dict[str, Callable[[float], Sampling]] = {

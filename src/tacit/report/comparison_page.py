@@ -11,17 +11,8 @@ from tacit.report.chart import interval_chart, line_chart
 from tacit.report.evaluation_blocks import compared_blocks
 from tacit.report.intervals import mean_interval, mean_line
 from tacit.report.page import Block, Charts, Marked, Section, SortableTable, Verdict, render_page
-from tacit.report.run_page import (
-    NOT_COVERED,
-    Repeat,
-    Rows,
-    Summary,
-    metric_interval,
-    public_blocks,
-    repeat_blocks,
-    unit_of,
-    whose_test_records,
-)
+from tacit.report.results import NOT_COVERED, Rows, Summary, metric_interval, whose_test_records
+from tacit.report.run_page import Repeat, public_blocks, repeat_blocks, unit_of
 from tacit.report.table_blocks import SchemaTable, table_blocks
 from tacit.report.words import in_bytes, without_trust
 

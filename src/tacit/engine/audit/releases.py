@@ -1,21 +1,20 @@
 """The releases of a recipe besides its messages, as an audit plays them.
 
-These are an evaluation, a correction of the model, and learned ranges or sizes.
-
-Only the records and the model are the auditor's. Every trial is a client of its own, so one call of the code that
-runs use plays all of them.
+These are learned ranges or sizes, an evaluation, and a correction of the model. Only the records and the model
+are the auditor's.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from tacit.engine.audit.model import BEYOND
+from tacit.engine.audit.release_stage import Played, ReleaseStage
 from tacit.engine.audit.side import SideStage
 from tacit.engine.audit.stage import Tactic
 from tacit.engine.correction import correction_release
@@ -25,7 +24,6 @@ from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError
 from tacit.federation import Batch, Federation
 from tacit.noise.randomness import Randomness
-from tacit.privacy import Target
 from tacit.privacy.accountant.pairs import Array
 from tacit.side.correction import Moments
 from tacit.side.evaluation import evaluation_messages, evaluation_release
@@ -36,18 +34,71 @@ from tacit.side.sizes import EXPECTED, FARTHEST, SizesRelease, size_sums, sizes_
 
 
 @dataclass(frozen=True)
-class ReleaseStage(SideStage):
-    """Releases by `NoisyMeans` of clients that hold a canary, or its neighbour, and one other record."""
+class PlayedRanges(Played):
+    """The search for ranges. The canary lies at the lower end of every limit, its neighbour at the upper end.
 
-    target: Target
-    seed: int | None
+    So the answer to every threshold is the same, whatever the thresholds are. A second tactic has a neighbour
+    whose numbers are missing.
+    """
 
-    def _rows(self, pulls: Array, canary: Array, neighbour: Array, other: Array) -> tuple[Array, Tensor]:
-        """The rows of all trials, one client each, and how many each has; a pull of 0 is no canary at all."""
-        first = np.where((pulls > 0)[:, None], canary, neighbour)
-        there = np.stack([pulls != 0, np.ones(len(pulls), dtype=bool)], axis=1)
-        both = np.stack([first, np.broadcast_to(other, first.shape)], axis=1)
-        return both[there], torch.from_numpy(there.sum(1))
+    limits: tuple[Limits, ...]
+
+    name = "learned ranges"
+    tactics = (Tactic(), Tactic(gaps=True))
+
+    @classmethod
+    def planned(cls, plan: Plan, seed: int | None) -> Self | None:
+        limits = open_limits(plan.recipe or Recipe(), plan.federation)
+        return cls(ranges_target(plan.privacy), limits) if limits else None
+
+    def records(self, tactic: Tactic) -> tuple[Array, Array, Array]:
+        lower, upper = (np.array([getattr(one, end) for one in self.limits]) for end in ("lower", "upper"))
+        beyond, gaps = BEYOND * tactic.size * (upper - lower), np.full(len(self.limits), np.nan)
+        return lower - beyond, gaps if tactic.gaps else upper + beyond, gaps
+
+    def clients(self, rows: Array, sizes: Tensor, ids: Tensor) -> Federation:
+        """Clients with blank records: the search reads the rows, which may have gaps."""
+        blank = torch.zeros(len(rows), 1)
+        return Federation(blank, blank[:, 0], sizes, ids)
+
+    def release(self, clients: Federation, question: str, seed: int | None) -> NoisyMeans:
+        return ranges_release(RangeSearch.start(self.limits), clients, question, self.target, seed)
+
+    def messages(self, clients: Federation, rows: Array, release: Any) -> list[Tensor]:
+        return search_ranges(RangeSearch.start(self.limits), rows, clients, release.messages)[1]
+
+
+@dataclass(frozen=True)
+class PlayedSizes(Played):
+    """The release of sizes. The canary is larger than all that is measured, its neighbour smaller, or zero."""
+
+    measured: SizesRelease
+
+    name = "learned sizes"
+    tactics = (Tactic(), Tactic(gaps=True))
+
+    @classmethod
+    def planned(cls, plan: Plan, seed: int | None) -> Self | None:
+        if plan.federation.charged is None or PlayedRanges.planned(plan, seed):
+            return None
+        target = ranges_target(plan.privacy)
+        measured = sizes_release(plan.federation, target=target, seed=seed)
+        assert measured is not None, "something was released"
+        return cls(target, measured)
+
+    def records(self, tactic: Tactic) -> tuple[Array, Array, Array]:
+        usual, far = np.full(self.measured.columns or 1, EXPECTED), BEYOND * tactic.size * FARTHEST
+        return usual * far, usual * 0 if tactic.gaps else usual / far, usual
+
+    def clients(self, rows: Array, sizes: Tensor, ids: Tensor) -> Federation:
+        features = torch.from_numpy(rows)
+        return Federation(features, features[:, 0], sizes, ids)
+
+    def release(self, clients: Federation, question: str, seed: int | None) -> NoisyMeans:
+        return replace(self.measured.means, federation=clients, question=f"sizes {question}", seed=seed)
+
+    def messages(self, clients: Federation, rows: Array, release: Any) -> list[Tensor]:
+        return [release.messages(size_sums(self.measured, clients))]
 
 
 @dataclass(frozen=True)
@@ -70,7 +121,7 @@ class _LossesAreFeatures:
 
 
 @dataclass(frozen=True)
-class EvaluationStage(ReleaseStage):
+class PlayedEvaluation(Played):
     """The evaluation of a model that is right about the canary, and wrong about its neighbour in another group.
 
     The two differ in every metric, as far as any two records can. For a record that is replaced that is less than
@@ -81,23 +132,24 @@ class EvaluationStage(ReleaseStage):
 
     name = "private evaluation"
 
+    @classmethod
+    def planned(cls, plan: Plan, seed: int | None) -> Self | None:
+        asked = plan.evaluation
+        if asked is None or asked.target is None:
+            return None
+        if asked.trust is not None:
+            raise RequestError(
+                "an audit plays the evaluation of silos whose messages are seen, not one through a secure sum: "
+                "leave out [evaluation] or trust = 'sum'"
+            )
+        return cls(asked.target, asked.scoring)
+
     @property
-    def direction(self) -> Array:
-        """From the neighbour to the canary."""
-        one, other = self.signals(np.array([1.0, -1.0]), 0, Tactic())[:, 0]
-        return np.asarray((one - other) / np.linalg.norm(one - other))
+    def _columns(self) -> int:
+        return self.scoring.classes or 1
 
-    def views(self, pulls: Array, first: int, tactic: Tactic) -> Array:
-        held, model = self._held(pulls, first, tactic)
-        release = evaluation_release(self.scoring, held, "audit", self.target, self.seed)
-        return evaluation_messages(release, model, torch.zeros(1), held, self.scoring).numpy()[:, None]
-
-    def signals(self, pulls: Array, first: int, tactic: Tactic) -> Array:
-        held, model = self._held(pulls, first, tactic)
-        return self.scoring.sums(model, torch.zeros(1), held.batch()).numpy()[:, None]
-
-    def _held(self, pulls: Array, first: int, tactic: Tactic) -> tuple[Federation, Any]:
-        groups, columns, far = self.scoring.groups, self.scoring.classes or 1, BEYOND * tactic.size
+    def records(self, tactic: Tactic) -> tuple[Array, Array, Array]:
+        groups, columns, far = self.scoring.groups, self._columns, BEYOND * tactic.size
         width = 0 if groups is None else groups.feature + 1
         ends = (0.0, 0.0) if groups is None else (groups.edges[0] - 1, groups.edges[-1] + 1)
 
@@ -110,12 +162,19 @@ class EvaluationStage(ReleaseStage):
         unlikely = np.where((classes == 1) & (columns == 2), -3 * far, -far)
         # Wrong and certain, with the largest loss.
         certain = np.where((classes == 0) & (columns > 1), -far, far)
-        canary, neighbour = record(ends[0], 0, unlikely), record(ends[1], min(1, columns - 1), certain)
-        rows, sizes = self._rows(pulls, canary, neighbour, record(ends[0], 0, certain))
+        neighbour = record(ends[1], min(1, columns - 1), certain)
+        return record(ends[0], 0, unlikely), neighbour, record(ends[0], 0, certain)
+
+    def clients(self, rows: Array, sizes: Tensor, ids: Tensor) -> Federation:
         features, targets = torch.from_numpy(rows[:, 1:]), torch.from_numpy(rows[:, 0]).long()
-        ids = torch.arange(first, first + len(pulls))
-        held = Federation(features, targets, sizes, ids, classes=max(2, columns))
-        return held, _LossesAreFeatures(columns)
+        return Federation(features, targets, sizes, ids, classes=max(2, self._columns))
+
+    def release(self, clients: Federation, question: str, seed: int | None) -> NoisyMeans:
+        return evaluation_release(self.scoring, clients, question, self.target, seed)
+
+    def messages(self, clients: Federation, rows: Array, release: Any) -> list[Tensor]:
+        model: Any = _LossesAreFeatures(self._columns)
+        return [evaluation_messages(release, model, torch.zeros(1), clients, self.scoring)]
 
 
 @dataclass(frozen=True)
@@ -128,7 +187,7 @@ class _PredictionsAreFeatures:
 
 
 @dataclass(frozen=True)
-class CorrectionStage(ReleaseStage):
+class PlayedCorrection(Played):
     """The correction of a model. Target and prediction of the canary lie beyond one end of the target's range.
 
     Its neighbour's prediction lies beyond the other end. That turns three of the five numbers around. For a
@@ -139,141 +198,36 @@ class CorrectionStage(ReleaseStage):
 
     name = "correction of the model"
 
-    @property
-    def direction(self) -> Array:
-        """From the neighbour to the canary."""
-        one, other = self.signals(np.array([1.0, -1.0]), 0, Tactic())[:, 0]
-        return np.asarray((one - other) / np.linalg.norm(one - other))
+    @classmethod
+    def planned(cls, plan: Plan, seed: int | None) -> Self | None:
+        asked = plan.correction
+        if asked is None or asked.target is None or asked.trust is not None:
+            return None
+        return cls(asked.target, asked.moments)
 
-    def views(self, pulls: Array, first: int, tactic: Tactic) -> Array:
-        who, sums = self._played(pulls, first, tactic)
-        release = correction_release(self.moments, who, "audit", self.target, self.seed)
-        return release.messages(sums).numpy()[:, None]
-
-    def signals(self, pulls: Array, first: int, tactic: Tactic) -> Array:
-        return self._played(pulls, first, tactic)[1].numpy()[:, None]
-
-    def _played(self, pulls: Array, first: int, tactic: Tactic) -> tuple[Federation, Tensor]:
+    def records(self, tactic: Tactic) -> tuple[Array, Array, Array]:
+        """A prediction and a target each."""
         far = BEYOND * tactic.size
-        # A prediction and a target each.
-        canary, neighbour = np.array([far, far]), np.array([-far, far])
-        rows, sizes = self._rows(pulls, canary, neighbour, np.zeros(2))
-        records = torch.from_numpy(rows)
-        who = Federation(records[:, :1], records[:, 1], sizes, torch.arange(first, first + len(pulls)))
+        return np.array([far, far]), np.array([-far, far]), np.zeros(2)
+
+    def clients(self, rows: Array, sizes: Tensor, ids: Tensor) -> Federation:
+        both = torch.from_numpy(rows)
+        return Federation(both[:, :1], both[:, 1], sizes, ids)
+
+    def release(self, clients: Federation, question: str, seed: int | None) -> NoisyMeans:
+        return correction_release(self.moments, clients, question, self.target, seed)
+
+    def messages(self, clients: Federation, rows: Array, release: Any) -> list[Tensor]:
         model: Any = _PredictionsAreFeatures()
-        return who, self.moments.sums(model, torch.zeros(1), who.batch())
+        return [release.messages(self.moments.sums(model, torch.zeros(1), clients.batch()))]
 
 
-@dataclass(frozen=True)
-class RangesStage(ReleaseStage):
-    """The search for ranges. The canary lies at the lower end of every limit, its neighbour at the upper end.
-
-    So the answer to every threshold is the same, whatever the thresholds are. A second tactic has a neighbour
-    whose numbers are missing.
-    """
-
-    limits: tuple[Limits, ...]
-
-    name = "learned ranges"
-    tactics = (Tactic(), Tactic(gaps=True))
-
-    @property
-    def direction(self) -> Array:
-        """All numbers alike."""
-        return np.full(2 * len(self.limits), (2 * len(self.limits)) ** -0.5)
-
-    def views(self, pulls: Array, first: int, tactic: Tactic) -> Array:
-        return self._played(pulls, first, tactic, noisy=True)
-
-    def signals(self, pulls: Array, first: int, tactic: Tactic) -> Array:
-        return self._played(pulls, first, tactic, noisy=False)
-
-    def _played(self, pulls: Array, first: int, tactic: Tactic, *, noisy: bool) -> Array:
-        width = BEYOND * tactic.size * np.array([one.upper - one.lower for one in self.limits])
-        low = np.array([one.lower for one in self.limits]) - width
-        high = np.array([one.upper for one in self.limits]) + width
-        gaps = np.full(len(self.limits), np.nan)
-        numbers, sizes = self._rows(pulls, low, gaps if tactic.gaps else high, gaps)
-        blank = torch.zeros(len(numbers), 1)
-        who = Federation(blank, blank[:, 0], sizes, torch.arange(first, first + len(pulls)))
-        search = RangeSearch.start(self.limits)
-        release = ranges_release(search, who, "audit", self.target, self.seed)
-        answer = release.messages if noisy else lambda sums, step: sums
-        _, messages = search_ranges(search, numbers, who, answer)
-        return torch.stack(messages, 1).numpy()
-
-
-@dataclass(frozen=True)
-class SizesStage(ReleaseStage):
-    """The release of sizes. The canary is larger than all that is measured, its neighbour smaller, or zero."""
-
-    release: SizesRelease
-
-    name = "learned sizes"
-    tactics = (Tactic(), Tactic(gaps=True))
-
-    @property
-    def direction(self) -> Array:
-        """All sizes alike."""
-        dim, columns = self.release.means.dim, self.release.columns or 1
-        return np.where(np.arange(dim) < columns, columns**-0.5, 0.0)
-
-    def views(self, pulls: Array, first: int, tactic: Tactic) -> Array:
-        release, sums = self._played(pulls, first, tactic)
-        return release.means.messages(sums).numpy()[:, None]
-
-    def signals(self, pulls: Array, first: int, tactic: Tactic) -> Array:
-        return self._played(pulls, first, tactic)[1].numpy()[:, None]
-
-    def _played(self, pulls: Array, first: int, tactic: Tactic) -> tuple[SizesRelease, Tensor]:
-        usual, far = np.full(self.release.columns or 1, EXPECTED), BEYOND * tactic.size * FARTHEST
-        rows, sizes = self._rows(pulls, usual * far, usual * 0 if tactic.gaps else usual / far, usual)
-        features, ids = torch.from_numpy(rows), torch.arange(first, first + len(pulls))
-        who = Federation(features, features[:, 0], sizes, ids)
-        means = replace(self.release.means, federation=who, question="sizes audit", seed=self.seed)
-        release = replace(self.release, means=means)
-        return release, size_sums(release, who)
+RELEASES: tuple[type[Played], ...] = (PlayedRanges, PlayedSizes, PlayedEvaluation, PlayedCorrection)
+"""All kinds of releases, in the order in which a client makes them."""
 
 
 def releases_beside(plan: Plan, records: int, randomness: Randomness) -> tuple[SideStage, ...]:
     """What a client of this plan releases besides its messages; an error where that cannot be played."""
-    found: list[SideStage] = []
     seed = None if plan.algorithm.work.noise.secret else randomness.seed
-    limits = open_limits(plan.recipe or Recipe(), plan.federation)
-    blank = Federation(torch.zeros(1, 1), torch.zeros(1), torch.ones(1, dtype=torch.int64), torch.zeros(1).long())
-
-    def parts(release: NoisyMeans) -> dict[str, Any]:
-        return {
-            "make_event": release.event,
-            "noise": release.noise_multiplier,
-            "bound": release.bound,
-            "adjacency": release.target.adjacency,
-            "records": records,
-            "rounds": release.releases,
-            "randomness": randomness,
-            "target": release.target,
-            "seed": seed,
-        }
-
-    if limits:
-        target = ranges_target(plan.privacy)
-        release = ranges_release(RangeSearch.start(limits), blank, "", target, seed)
-        found.append(RangesStage(**parts(release), limits=limits))
-    elif plan.federation.charged is not None:
-        sizes = sizes_release(plan.federation, target=ranges_target(plan.privacy), seed=seed)
-        assert sizes is not None, "something was released"
-        found.append(SizesStage(**parts(sizes.means), release=sizes))
-    asked = plan.evaluation
-    if asked is not None and asked.target is not None:
-        if asked.trust is not None:
-            raise RequestError(
-                "an audit plays the evaluation of silos whose messages are seen, not one through a secure sum: "
-                "leave out [evaluation] or trust = 'sum'"
-            )
-        release = evaluation_release(asked.scoring, blank, "", asked.target, seed)
-        found.append(EvaluationStage(**parts(release), scoring=asked.scoring))
-    mended = plan.correction
-    if mended is not None and mended.target is not None and mended.trust is None:
-        release = correction_release(mended.moments, blank, "", mended.target, seed)
-        found.append(CorrectionStage(**parts(release), moments=mended.moments))
-    return tuple(found)
+    found = (kind.planned(plan, seed) for kind in RELEASES)
+    return tuple(ReleaseStage.of(played, records, randomness, seed) for played in found if played is not None)

@@ -34,14 +34,22 @@ class SideStage(ABC):
     """the number of releases"""
     randomness: Randomness
 
-    name: ClassVar[str]
     adversary: ClassVar[Adversary] = Adversary.SERVER
     unit: ClassVar[Unit] = Unit.RECORD
     clients: ClassVar[int] = 1
     messages: ClassVar[float] = 1.0
-    tactics: ClassVar[tuple[Tactic, ...]] = (Tactic(),)
     expected_draws: ClassVar[Draws | None] = None
     independent_draws: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Name of what is released."""
+
+    @property
+    def tactics(self) -> tuple[Tactic, ...]:
+        """The usual tactic alone."""
+        return (Tactic(),)
 
     @property
     @abstractmethod
