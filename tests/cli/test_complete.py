@@ -5,17 +5,29 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
+import typer
 
 from tacit.algorithms.registry import ALGORITHMS
 from tacit.bench.registry import BENCHES
 from tacit.cli import complete
+from tacit.cli.app import app
 from tacit.cli.list_names import KINDS, _groups
+from tacit.client.sampling import SAMPLINGS
 from tacit.compress.parse import parse_compressor
+from tacit.data.schema.column import TASKS
+from tacit.engine.audit.recipe import METHODS
+from tacit.engine.compare import SELECTORS
+from tacit.experiments.registry import EXPERIMENTS
 from tacit.models.registry import MODELS
+from tacit.privacy import Adjacency
 from tacit.privacy.labels import MECHANISMS
+from tacit.theory.published import PAPERS
 
 
 def test_everything_that_tacit_list_knows_is_offered() -> None:
@@ -32,6 +44,27 @@ def test_everything_that_tacit_list_knows_is_offered() -> None:
     assert list(KINDS) == list(groups)
     assert complete.benches("") == list(BENCHES)
     assert complete.mechanisms("") == list(MECHANISMS)
+    assert sorted(complete.experiments("")) == sorted(EXPERIMENTS)
+    assert complete.samplings("") == [*SAMPLINGS, "full"]
+    assert complete.papers("") == list(PAPERS)
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "values"),
+    [
+        ("audit", "method", METHODS),
+        ("compare", "select", SELECTORS),
+        ("account", "adjacency", [one.value for one in Adjacency]),
+        ("schema draft", "task", TASKS),
+    ],
+)
+def test_fixed_choices_are_offered_whole(command: str, option: str, values: Sequence[str]) -> None:
+    found: Any = typer.main.get_command(app)
+    for name in command.split():
+        found = found.commands[name]
+    context = click.Context(found)
+    parameter = next(one for one in found.params if one.name == option)
+    assert [one.value for one in parameter.shell_complete(context, "")] == list(values)
 
 
 def test_lists_go_on_after_their_separator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,6 +87,13 @@ def test_lists_go_on_after_their_separator(tmp_path: Path, monkeypatch: pytest.M
         ("tacit list sam", 2, "samplings"),
         ("tacit bench sw", 2, "sweep"),
         ("tacit check-label Loc", 2, "LocalDpMod"),
+        ("tacit reproduce norm-th", 2, "norm-theorems"),
+        ("tacit plan --algorithm cdp", 3, "cdp-sgd"),
+        ("tacit audit --method o", 3, "one-run"),
+        ("tacit compare --select tr", 3, "train_loss"),
+        ("tacit account --published so", 3, "soteriafl"),
+        ("tacit account --adjacency a", 3, "add-remove"),
+        ("tacit schema draft --task b", 4, "binary"),
     ],
 )
 def test_a_shell_gets_names_and_does_not_wait_for_pytorch(typed: str, word: int, offered: str) -> None:

@@ -308,6 +308,16 @@ class TestDraft:
         assert Schema.from_toml(text) == schema
         assert federate([TableSource(self.frame, "t")], schema).records > 100
 
+    def test_comments_are_folded(self) -> None:
+        """One that does not fit behind its setting stands above it; the schema itself is the same."""
+        many = self.frame.assign(ward=[f"ward number {row % 7}" for row in range(200)])
+        drafted = draft_schema(many)
+        lines = drafted.to_toml().splitlines()
+        assert [line for line in lines if "#" in line and len(line) > 80] == []
+        wide = next(k for k, line in enumerate(lines) if line.startswith('categories = ["ward'))
+        assert lines[wide - 1].startswith("# looked at")
+        assert not any("#" in line for line in drafted.schema.to_toml().splitlines())
+
     def test_two_values_identify_nobody_whatever_their_column_is_called(self) -> None:
         asked = self.frame.assign(has_email=["no", "yes"] * 100, email=[f"{k}@x" for k in range(200)])
         schema = draft_schema(asked, target="ill").schema

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tacit.cli import complete
 from tacit.cli import options as o
 from tacit.errors import RequestError
 
@@ -28,10 +29,18 @@ def account(
         Path | None, typer.Argument(help="A recipe in TOML, a run directory, or a silo's folder.")
     ] = None,
     sampling: Annotated[
-        str | None, typer.Option(help="poisson, without-replacement, with-replacement, full or one-pass.")
+        str | None,
+        typer.Option(
+            help="poisson, without-replacement, with-replacement, full or one-pass.",
+            autocompletion=complete.samplings,
+        ),
     ] = None,
     adjacency: Annotated[
-        str | None, typer.Option(help="replace-one or add-remove. [dim]Default: replace-one.[/]")
+        str | None,
+        typer.Option(
+            help="replace-one or add-remove. [dim]Default: replace-one.[/]",
+            autocompletion=complete.words("replace-one", "add-remove"),
+        ),
     ] = None,
     rate: Annotated[float | None, typer.Option(help="The chance that a record is drawn in a round.")] = None,
     records: Annotated[int | None, typer.Option(help="Records of a client; with --batch, not --rate.")] = None,
@@ -45,6 +54,7 @@ def account(
         str | None,
         typer.Option(
             metavar="PAPER",
+            autocompletion=complete.papers,
             help="soteriafl, isrl-dp, fed-spa or norm-fedavg: the true epsilons behind the paper's labels, or "
             "behind --epsilon, --delta, --records, --batch, --rounds.",
         ),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from tacit.cli import complete
 from tacit.cli import options as o
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def audit(
     method: str = typer.Option(
         "repeated-runs",
         help="repeated-runs (strongest), one-run (many canaries at once) or final-model (a weak adversary).",
+        autocompletion=complete.words("repeated-runs", "one-run", "final-model"),
     ),
     trials: int | None = typer.Option(
         None, help="Number of runs, or of canaries in one run. [dim]Default: 1000 to 4000.[/]"

@@ -54,7 +54,9 @@ def compare(
         ),
     ] = None,
     select: str = typer.Option(
-        "grad_norm_sq_mean", help="What tuning selects by: grad_norm_sq_mean, train_loss or test_metric."
+        "grad_norm_sq_mean",
+        help="What tuning selects by: grad_norm_sq_mean, train_loss or test_metric.",
+        autocompletion=complete.words("grad_norm_sq_mean", "train_loss", "test_metric"),
     ),
     at: Annotated[
         str | None,

@@ -56,6 +56,25 @@ def mechanisms(incomplete: str) -> list[str]:
     return _begins(incomplete, _names("privacy/labels/__init__.py", "MECHANISMS"))
 
 
+def experiments(incomplete: str) -> list[str]:
+    """Experiments of `tacit reproduce`, in which a name is the first argument of each entry."""
+    found = []
+    for file in sorted((PACKAGE / "experiments").glob("*.py")):
+        entries = getattr(_assigned(file, "EXPERIMENTS"), "elts", [])
+        found += [one.args[0].value for one in entries if isinstance(one, ast.Call)]
+    return _begins(incomplete, found)
+
+
+def samplings(incomplete: str) -> list[str]:
+    """How batches are drawn."""
+    return _begins(incomplete, [*_names("client/sampling.py", "SAMPLINGS"), "full"])
+
+
+def papers(incomplete: str) -> list[str]:
+    """Papers whose labels `tacit account --published` knows."""
+    return _begins(incomplete, _names("theory/published/papers.py", "PAPERS"))
+
+
 def words(*choices: str) -> Callable[[str], list[str]]:
     """A fixed choice."""
     return lambda incomplete: _begins(incomplete, choices)
@@ -76,10 +95,18 @@ def _names(file: str, table: str) -> list[str]:
 
 def _table(file: str, table: str) -> Iterator[tuple[str, ast.expr]]:
     """The entries of a module's dictionary, by their names."""
-    for node in ast.parse((PACKAGE / file).read_text()).body:
+    found = _assigned(PACKAGE / file, table)
+    if isinstance(found, ast.Dict):
+        for key, entry in zip(found.keys, found.values, strict=True):
+            if isinstance(key, ast.Constant):
+                yield str(key.value), entry
+
+
+def _assigned(file: Path, name: str) -> ast.expr | None:
+    """What a module assigns to a name."""
+    text = file.read_text()
+    for node in ast.parse(text).body if name in text else []:
         targets = [node.target] if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [])
-        value = getattr(node, "value", None)
-        if isinstance(value, ast.Dict) and any(isinstance(t, ast.Name) and t.id == table for t in targets):
-            for key, entry in zip(value.keys, value.values, strict=True):
-                if isinstance(key, ast.Constant):
-                    yield str(key.value), entry
+        if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+            return getattr(node, "value", None)
+    return None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tacit.cli import complete
 from tacit.cli import options as o
 from tacit.cli.show_plan import show_candidates, show_needs, show_trusts
 from tacit.errors import RequestError
@@ -34,7 +35,11 @@ def plan(
     *,
     recipe_file: o.RecipeFile = None,
     algorithm: Annotated[
-        list[str] | None, typer.Option(help="Names, repeated or separated by commas. [dim]Default: all.[/]")
+        list[str] | None,
+        typer.Option(
+            help="Names, repeated or separated by commas. [dim]Default: all.[/]",
+            autocompletion=complete.algorithms,
+        ),
     ] = None,
     given: dict[str, Any],
     data_dir: o.DataDir = None,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tacit.cli import complete
 from tacit.cli import options as o
 from tacit.cli.interrupt import continued_by_repeating
 from tacit.errors import DataError, RequestError
@@ -25,7 +26,10 @@ folders there. With --all, an experiment is skipped if its data is missing."""
 
 
 def reproduce(
-    name: Annotated[str | None, typer.Argument(help="The experiment's name; see --list.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="The experiment's name; see --list.", autocompletion=complete.experiments),
+    ] = None,
     show: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
     status: Annotated[
         bool, typer.Option("--status", help="Show what has been run in --out: seeds, time, verdicts.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tacit.cli import complete
 from tacit.cli.options import flowing
 from tacit.cli.say import say
 
@@ -37,7 +38,13 @@ def draft(
     person: Annotated[
         str | None, typer.Option(help="The column that names the person of a row, if persons have several.")
     ] = None,
-    task: Annotated[str | None, typer.Option(help="binary, multiclass, regression or count.")] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            help="binary, multiclass, regression or count.",
+            autocompletion=complete.words("binary", "multiclass", "regression", "count"),
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Write the schema to this file. [dim]Default: standard output.[/]")
     ] = None,

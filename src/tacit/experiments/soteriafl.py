@@ -260,6 +260,18 @@ def _figure(task: SoteriaTask, labels: tuple[float, ...], runner: Runner, scale:
     )
 
 
+def _network(name: str, number: int, label: float) -> Experiment:
+    """A figure about the network."""
+    return Experiment(
+        name,
+        f"SoteriaFL, network on MNIST, label {label:g}",
+        f"{PAPER}, Figure {number}",
+        partial(_figure, NETWORK, (label,)),
+        "mnist",
+        True,
+    )
+
+
 EXPERIMENTS = (
     Experiment(
         "soteriafl-fig1",
@@ -277,15 +289,10 @@ EXPERIMENTS = (
         "a9a",
         True,
     ),
-    *(
-        Experiment(
-            f"soteriafl-fig{number}",
-            f"SoteriaFL, network on MNIST, label {label:g}",
-            f"{PAPER}, Figure {number}",
-            partial(_figure, NETWORK, (label,)),
-            "mnist",
-            True,
-        )
-        for number, label in ((2, 1.0), (4, 1.0), (5, 2.0), (6, 4.0), (7, 8.0), (8, 16.0))
-    ),
+    _network("soteriafl-fig2", 2, 1.0),
+    _network("soteriafl-fig4", 4, 1.0),
+    _network("soteriafl-fig5", 5, 2.0),
+    _network("soteriafl-fig6", 6, 4.0),
+    _network("soteriafl-fig7", 7, 8.0),
+    _network("soteriafl-fig8", 8, 16.0),
 )

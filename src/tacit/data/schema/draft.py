@@ -67,8 +67,9 @@ class Draft:
     def to_toml(self) -> str:
         """The file to edit: what to do first, then the schema with its comments."""
         looked = (
-            "# What looked_at names was taken from the records, and is marked below. Replace what is not\n"
-            "# public. Then delete the line looked_at, which confirms the rest. Units are for you to fill in.\n"
+            "# What looked_at names was taken from the records, and is marked below. Replace\n"
+            "# what is not public. Then delete the line looked_at, which confirms the rest.\n"
+            "# Units are for you to fill in.\n"
         )
         return (looked if self.schema.looked_at else "") + self.schema.to_toml(self.comments)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,9 @@ from tacit.errors import RequestError, unknown_name
 
 LEARN = "learn"
 """In place of a range: learn it from the records, at a privacy cost."""
+
+WIDTH = 80
+"""Lines with comments are at most this wide, apart from values that are wider themselves."""
 
 
 def as_text(value: Any) -> str:
@@ -103,15 +107,22 @@ def check_names(kind: str, given: Mapping[str, Any], known: list[str]) -> None:
 
 
 def toml_line(key: str, value: Any, comment: str | None) -> str:
-    """A setting as a line of TOML, with a comment behind it."""
+    """A setting as a line of TOML, with its comment, if it has one."""
     items = value if isinstance(value, list) else None
     said = _scalar(value) if items is None else f"[{', '.join(map(_scalar, items))}]"
-    return f"{key} = {said}" + behind(comment)
+    return commented(f"{key} = {said}", comment)
 
 
-def behind(comment: str | None) -> str:
-    """A comment at the end of a line, if there is one."""
-    return f"  # {comment}" if comment else ""
+def commented(line: str, comment: str | None) -> str:
+    """A line of TOML with its comment behind it, or above it if both together are too wide.
+
+    >>> commented("share = 0.2", "of the records")
+    'share = 0.2  # of the records'
+    """
+    if not comment or len(line) + len(comment) + 4 <= WIDTH:
+        return f"{line}  # {comment}" if comment else line
+    above = textwrap.fill(comment, WIDTH, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
+    return f"{above}\n{line}"
 
 
 def _scalar(value: Any) -> str:

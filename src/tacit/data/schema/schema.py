@@ -50,7 +50,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.data.schema.column import ROWS_WITHOUT, Column, Predicted
-from tacit.data.schema.plain import as_day, behind, built, check_names, toml_key, toml_line, without_defaults
+from tacit.data.schema.plain import as_day, built, check_names, commented, toml_key, toml_line, without_defaults
 from tacit.errors import DataError, RequestError, count, positive, reason, unknown_name
 from tacit.privacy.promises.terms import PERSONS
 
@@ -207,7 +207,7 @@ class Schema:
         return values
 
     def to_toml(self, comments: Mapping[str, str] | None = None) -> str:
-        """As TOML. `comments` are written behind the settings that they are about, by "table.setting"."""
+        """As TOML. `comments` are written behind or above what they are about, by "table.setting"."""
         comments, lines, tables = comments or {}, [], []
         for name, value in self.to_values().items():
             if not isinstance(value, dict):
@@ -217,7 +217,7 @@ class Schema:
             else:
                 tables.append((name, name, value))
         for header, name, own in tables:
-            lines += ["", f"[{header}]" + behind(comments.get(name))]
+            lines += ["", commented(f"[{header}]", comments.get(name))]
             lines += [
                 toml_line(toml_key(key), value, comments.get(f"{name}.{key}")) for key, value in own.items()
             ]
