@@ -61,7 +61,7 @@ def experiments(incomplete: str) -> list[str]:
     found = []
     for file in sorted((PACKAGE / "experiments").glob("*.py")):
         entries = getattr(_assigned(file, "EXPERIMENTS"), "elts", [])
-        found += [one.args[0].value for one in entries if isinstance(one, ast.Call)]
+        found += [ast.literal_eval(one.args[0]) for one in entries]
     return _begins(incomplete, found)
 
 
