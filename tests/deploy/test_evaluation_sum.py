@@ -175,7 +175,6 @@ def test_a_lying_server_gets_one_part_for_one_model(consortium: Callable[..., An
         request = Request("evaluate", RUN, round, made.job.digest, {}, body)
         return Reply.decode(server.silos[site].step(request.encode()), body_limit=10**6)
 
-    assert ask(0, 0.0).code is Code.STATE_LOST, "nothing was charged yet"
     server.masked(0)
     assert ask(0, 0.0, round=1).code is Code.NO_SUCH_ROUND
     first = ask(0, 0.0)
@@ -187,6 +186,18 @@ def test_a_lying_server_gets_one_part_for_one_model(consortium: Callable[..., An
     # No round of training comes after it: its message would be masked with keys that are already in use.
     late = server.silos[0].step(made.request(1))
     assert Reply.decode(late, body_limit=10**6).code is Code.SUM_REFUSED
+
+
+def test_a_silo_that_sent_no_message_is_charged_in_full_first(consortium: Callable[..., Any]) -> None:
+    made = evaluated(consortium)
+    server = LyingServer(made, rounds=3)
+    body = point_to_bytes(torch.zeros(made.job.algorithm.work.model.dim))
+    request = Request("evaluate", RUN, 2, made.job.digest, {}, body)
+    assert Reply.decode(server.silos[0].step(request.encode()), body_limit=10**6).code is Code.OK
+    lines = [json.loads(json.loads(line)["body"]) for line in server.silos[0].ledger.export().splitlines()]
+    assert [line["kind"] for line in lines] == ["open", "evaluate"]
+    charged = accounting.epsilon(events.from_dict(lines[0]["event"]), 1e-4)
+    assert charged == pytest.approx(server.silos[0].terms.epsilon, rel=1e-9)
 
 
 def _guessed(made: Any, trials: int) -> tuple[Guesses, Rule]:

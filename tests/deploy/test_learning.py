@@ -23,6 +23,7 @@ from tacit.deploy.frames import Reply, Request, point_to_bytes
 from tacit.deploy.guard import admit
 from tacit.deploy.identities import Identities
 from tacit.deploy.job import Job
+from tacit.deploy.parts import Part
 from tacit.deploy.policy import Policy
 from tacit.deploy.records import open_tables, own_records
 from tacit.deploy.seam import Code
@@ -158,7 +159,7 @@ def test_a_step_is_answered_once_and_none_after_training_began(make: Callable[..
 
     first = asked(party.step())
     assert first.code is Code.OK
-    assert ranges.read_part(first.body)[0] == 400
+    assert Part.from_bytes(first.body, ranges.dim, masked=False).records == 400
     # The same bytes again, after a restart, too: a second draw would cost twice.
     assert asked(party.step()).body == first.body == asked(party.step(), party.silo("lyon")).body
     row = np.full(2, 0.4).tobytes()
@@ -170,7 +171,7 @@ def test_a_step_is_answered_once_and_none_after_training_began(make: Callable[..
     assert asked(party.step(np.full(2, np.nan).tobytes())).code is Code.BAD_POINT
     assert asked(party.step(job="0" * 64)).code is Code.OTHER_JOB
     assert [line["kind"] for line in party.lines("lyon")] == ["open", "range", "range"]
-    assert party.lines("lyon")[2]["sums"] == ranges.read_part(second.body)[1]
+    assert party.lines("lyon")[2]["sums"] == list(Part.from_bytes(second.body, ranges.dim, masked=False).sums)
 
     model = point_to_bytes(party.job.start())
     train = Request("round", RUN, 0, party.job.digest, {}, model)
@@ -215,7 +216,7 @@ def test_a_silo_that_dies_sends_the_same_or_nothing(make: Callable[..., Party], 
     assert ranges is not None
     again = Reply.decode(party.silo("lyon").step(party.step()), body_limit=10_000)
     assert again.code is Code.OK
-    sums = ranges.read_part(again.body)[1]
+    sums = list(Part.from_bytes(again.body, ranges.dim, masked=False).sums)
     assert party.lines("lyon")[1]["sums"] == sums
     if written:
         assert written[1]["sums"] == sums

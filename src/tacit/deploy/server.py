@@ -33,7 +33,9 @@ from torch import Tensor
 
 from tacit._version import __version__
 from tacit.deploy.advice import advice
-from tacit.deploy.evaluating import SummedParts, evaluate
+from tacit.deploy.asking_finals import FinalFiles, FinalReader, SeenParts, SummedParts
+from tacit.deploy.final_release import FinalRelease
+from tacit.deploy.finals import Final
 from tacit.deploy.frames import Request, point_to_bytes, state_to_bytes
 from tacit.deploy.gathering import Gathering
 from tacit.deploy.guard import check_trust
@@ -49,6 +51,7 @@ from tacit.deploy.searching import learn_ranges
 from tacit.deploy.signatures import CertificateError, read_signed
 from tacit.deploy.silo_checks import Trusted, check_silo, read_basis
 from tacit.deploy.statements import testify_run
+from tacit.deploy.summing import Summing
 from tacit.engine import checkpoint as checkpoints
 from tacit.engine.round import broadcast, server_round, server_start, shared_coordinates
 from tacit.errors import DataError, DivergedError, RequestError, TacitError, count, positive
@@ -242,11 +245,12 @@ class Server:
 
     def _finish(self, state: RunState, learned: bytes) -> Finished:
         parameters = self.job.algorithm.server.output(state.server.update).cpu()
-        body = point_to_bytes(parameters)
-        request = Request(
-            "certify", state.run, state.round, self.job.digest, state.accepted, body, learned=learned
-        )
-        evaluated = self._evaluated(replace(request, kind="evaluate"))
+        request = Request("certify", state.run, state.round, self.job.digest, state.accepted, learned=learned)
+        gathered: dict[str, Any] = {}
+        for release in self.job.separate_finals:
+            parameters, stated = self._finally_released(release, request, parameters)
+            gathered[release.name] = stated
+        request = replace(request, body=point_to_bytes(parameters))
         silos: dict[str, bytes | None] = dict.fromkeys(self.job.sites)
         for _ in range(self.attempts):
             missing = [site for site, silo in silos.items() if silo is None]
@@ -258,7 +262,7 @@ class Server:
             "rounds": state.round,
             "messages_used": dict(state.answered),
             "problems": dict(state.problems),
-            **evaluated,
+            **gathered,
         }
         ranges = self.job.ranges.found(learned) if self.job.ranges is not None else {}
         certificate = testify_run(
@@ -266,12 +270,28 @@ class Server:
         )
         return Finished(state.run, parameters, certificate, dict(state.problems), dict(state.answered))
 
-    def _evaluated(self, request: Request) -> dict[str, Any]:
-        """What the certificate states about an evaluation through a sum, if the job asks for one."""
-        if not self.job.summed or self.job.evaluation is None:
-            return {}
-        reader = SummedParts(self.job, self.backend, self.directory, self.deadline_seconds, self.attempts)
-        return {"evaluation": evaluate(request, self._gathering, reader, self.directory / "sums")}
+    def _finally_released(
+        self, release: FinalRelease, certify: Request, parameters: Tensor
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """The model after a final release, and what the certificate states about that release.
+
+        Like a round, it needs a quorum. A silo that is missing is left out: sums are divided by the number of
+        records of those that answered. With fewer than a quorum the server stops. If it is restarted, it asks
+        again, and silos that have answered send the same bytes.
+        """
+        job, body = self.job, point_to_bytes(parameters)
+        request = replace(certify, kind=release.name.kind, round=release.round, body=body)
+        reader: FinalReader = SeenParts(release.question.dim)
+        if job.summed:
+            limits = self.deadline_seconds, self.attempts
+            reader = SummedParts(release, job, self.backend, self.directory, *limits)
+        self.at(f"before {release.name}")
+        gathered = FinalFiles(self.directory / "finals").gathered(release, request, self._gathering, reader)
+        self.at(f"after {release.name}")
+        group = Summing(job).group(certify.run) if job.summed else None
+        after = release.model_after(job.algorithm.work.model, parameters, gathered, group)
+        trained = {"trained": body.hex()} if release.name is Final.CORRECTION else {}
+        return after, {**gathered.to_dict(job.sites), **trained}
 
     def _certificate(self, answer: Answer, site: str, request: Request) -> bytes | None:
         read = answer_to(answer, site, request, CERTIFICATE_LIMIT)
