@@ -97,7 +97,7 @@ def test_an_evaluation_beside_it_is_charged_as_well() -> None:
     plan = _plan(evaluation_settings=asked, epsilon=[4.0, 2.0, 3.0])
     assert plan.correction is not None
     assert plan.evaluation is not None
-    both = composed([plan.evaluation.event, plan.correction.event(plan.federation)])
+    both = composed([plan.correction.event(plan.federation), plan.evaluation.event])
     assert plan.calibration.also == both
     assert accounting.epsilon(plan.correction.event(plan.federation), 1e-5) == pytest.approx(0.4, rel=1e-3)
     assert plan.guarantee is not None

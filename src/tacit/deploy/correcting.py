@@ -99,7 +99,7 @@ class JobCorrection(FinalRelease):
         total, noise_std = self.opened(gathered, group)
         return self.moments.read(total / gathered.records, noise_std / gathered.records)
 
-    def model_after(self, model: Model, point: Tensor, gathered: Gathered, group: SumGroup | None) -> Tensor:
+    def corrected(self, model: Model, point: Tensor, gathered: Gathered, group: SumGroup | None) -> Tensor:
         """The corrected parameters."""
         return self.read(gathered, group).folded(model, point)
 

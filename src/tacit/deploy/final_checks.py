@@ -111,7 +111,7 @@ class FinalChecks:
         if self.parameters is None:
             return
         model = self.job.algorithm.work.model
-        after = release.model_after(model, point_from_bytes(bytes.fromhex(trained), model.dim), gathered, group)
+        after = release.corrected(model, point_from_bytes(bytes.fromhex(trained), model.dim), gathered, group)
         if float((after - self.parameters).abs().max()) > _SLACK * float(after.abs().max()):
             raise CertificateError(f"{MODEL_FILE} is not the trained model with the correction of its silos")
         self.checked.append(f"{MODEL_FILE} is the trained model with that correction")

@@ -97,10 +97,6 @@ class FinalRelease(ABC):
     def about(self, run: str, point: Tensor) -> str:
         """What tells this release from all others: the address of seeded noise."""
 
-    def model_after(self, model: Model, point: Tensor, gathered: Gathered, group: SumGroup | None) -> Tensor:
-        """The parameters that the run ends with; `group` opens the sum of the parts, where they are masked."""
-        return point
-
     @cached_property
     def noise_multiplier(self) -> float:
         """The least noise multiplier that keeps the target; with sums, that of all honest shares together."""
@@ -151,7 +147,7 @@ class FinalRelease(ABC):
     def opened(self, gathered: Gathered, group: SumGroup | None) -> tuple[Tensor, float]:
         """The noisy sum over all silos, and the standard deviation of its noise.
 
-        `MessageError` if an opened sum is not that of what its silos sent.
+        `group` opens masked parts. `MessageError` if an opened sum is not that of what its silos sent.
         """
         silos = math.sqrt(len(gathered.parts))
         if self.trust is None:

@@ -33,9 +33,7 @@ from torch import Tensor
 
 from tacit._version import __version__
 from tacit.deploy.advice import advice
-from tacit.deploy.asking_finals import FinalFiles, FinalReader, SeenParts, SummedParts
-from tacit.deploy.final_release import FinalRelease
-from tacit.deploy.finals import Final
+from tacit.deploy.asking_finals import FinalRounds
 from tacit.deploy.frames import Request, point_to_bytes, state_to_bytes
 from tacit.deploy.gathering import Gathering
 from tacit.deploy.guard import check_trust
@@ -51,7 +49,6 @@ from tacit.deploy.searching import learn_ranges
 from tacit.deploy.signatures import CertificateError, read_signed
 from tacit.deploy.silo_checks import Trusted, check_silo, read_basis
 from tacit.deploy.statements import testify_run
-from tacit.deploy.summing import Summing
 from tacit.engine import checkpoint as checkpoints
 from tacit.engine.round import broadcast, server_round, server_start, shared_coordinates
 from tacit.errors import DataError, DivergedError, RequestError, TacitError, count, positive
@@ -74,6 +71,8 @@ class Finished:
     certificate: bytes
     problems: Mapping[str, int]
     answered: Mapping[str, int]
+    correction: Mapping[str, Any] | None = None
+    """how the trained model was corrected, if it was"""
 
 
 @dataclass(frozen=True)
@@ -246,10 +245,8 @@ class Server:
     def _finish(self, state: RunState, learned: bytes) -> Finished:
         parameters = self.job.algorithm.server.output(state.server.update).cpu()
         request = Request("certify", state.run, state.round, self.job.digest, state.accepted, learned=learned)
-        gathered: dict[str, Any] = {}
-        for release in self.job.separate_finals:
-            parameters, stated = self._finally_released(release, request, parameters)
-            gathered[release.name] = stated
+        final = FinalRounds(self.job, self._gathering, self.directory, self.at).outcome(request, parameters)
+        parameters = final.parameters
         request = replace(request, body=point_to_bytes(parameters))
         silos: dict[str, bytes | None] = dict.fromkeys(self.job.sites)
         for _ in range(self.attempts):
@@ -262,36 +259,15 @@ class Server:
             "rounds": state.round,
             "messages_used": dict(state.answered),
             "problems": dict(state.problems),
-            **gathered,
+            **final.stated,
         }
         ranges = self.job.ranges.found(learned) if self.job.ranges is not None else {}
         certificate = testify_run(
             self.job, state.run, parameters, silos, facts, self.signer, self.directory, ranges
         )
-        return Finished(state.run, parameters, certificate, dict(state.problems), dict(state.answered))
-
-    def _finally_released(
-        self, release: FinalRelease, certify: Request, parameters: Tensor
-    ) -> tuple[Tensor, dict[str, Any]]:
-        """The model after a final release, and what the certificate states about that release.
-
-        Like a round, it needs a quorum. A silo that is missing is left out: sums are divided by the number of
-        records of those that answered. With fewer than a quorum the server stops. If it is restarted, it asks
-        again, and silos that have answered send the same bytes.
-        """
-        job, body = self.job, point_to_bytes(parameters)
-        request = replace(certify, kind=release.name.kind, round=release.round, body=body)
-        reader: FinalReader = SeenParts(release.question.dim)
-        if job.summed:
-            limits = self.deadline_seconds, self.attempts
-            reader = SummedParts(release, job, self.backend, self.directory, *limits)
-        self.at(f"before {release.name}")
-        gathered = FinalFiles(self.directory / "finals").gathered(release, request, self._gathering, reader)
-        self.at(f"after {release.name}")
-        group = Summing(job).group(certify.run) if job.summed else None
-        after = release.model_after(job.algorithm.work.model, parameters, gathered, group)
-        trained = {"trained": body.hex()} if release.name is Final.CORRECTION else {}
-        return after, {**gathered.to_dict(job.sites), **trained}
+        return Finished(
+            state.run, parameters, certificate, dict(state.problems), dict(state.answered), final.correction
+        )
 
     def _certificate(self, answer: Answer, site: str, request: Request) -> bytes | None:
         read = answer_to(answer, site, request, CERTIFICATE_LIMIT)
