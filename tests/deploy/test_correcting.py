@@ -160,8 +160,8 @@ def test_the_simulator_and_a_deployment_end_with_the_same_model(
 
 def test_its_evaluation_is_about_the_corrected_model(corrected: Callable[..., Consortium]) -> None:
     """Both are charged, and training has the noise that a plan gives it."""
-    made = corrected(evaluation_settings=EVALUATION, noise="lattice")
-    planned = _plan(made.federation, evaluation_settings=EVALUATION, noise="lattice")
+    made = corrected(evaluation_settings=EVALUATION)
+    planned = _plan(made.federation, evaluation_settings=EVALUATION)
     finished = made.server().run()
     found = made.verified(finished.certificate, _files(made))
     assert "the evaluation is about model.safetensors" in found.checked
