@@ -551,6 +551,9 @@ def test_a_job_whose_model_cannot_be_corrected_is_refused(corrected: Callable[..
     with pytest.raises(RequestError, match="only least squares"):
         replace(job, recipe=replace(job.recipe, model="absolute-regression"))
     assert replace(job, recipe=replace(job.recipe, model="absolute-regression", correction=None)).finals == ()
+    with pytest.raises(RequestError, match="one of tacit's models"):
+        # Refused before the code is run, which would be refused for another reason.
+        replace(job, recipe=replace(job.recipe, model="module:os:getcwd"))
 
 
 def test_too_many_records_for_the_numbers_are_refused(corrected: Callable[..., Consortium]) -> None:

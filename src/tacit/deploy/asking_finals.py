@@ -81,7 +81,7 @@ class SummedParts(Summed):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FinalOutcome:
     """What the final releases of a run came to."""
 
     parameters: Tensor
@@ -109,7 +109,7 @@ class FinalRounds:
     at: Callable[[str], None]
     """called before and after every release"""
 
-    def outcome(self, certify: Request, trained: Tensor) -> Outcome:
+    def outcome(self, certify: Request, trained: Tensor) -> FinalOutcome:
         """The outcome for a trained model; `certify` is the request that comes afterwards."""
         job, parameters, stated, corrected = self.job, trained, dict[str, Any](), None
         group = Summing(job).group(certify.run) if job.summed else None
@@ -125,7 +125,7 @@ class FinalRounds:
                 stated[release.name]["trained"] = body.hex()
                 corrected = release.told(gathered, group)
                 parameters = release.corrected(job.algorithm.work.model, parameters, gathered, group)
-        return Outcome(parameters, stated, corrected)
+        return FinalOutcome(parameters, stated, corrected)
 
     def _gathered(self, release: FinalRelease, request: Request) -> Gathered:
         """Have silos release their parts at the model of a request, and open their sum."""

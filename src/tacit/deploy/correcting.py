@@ -26,6 +26,7 @@ from tacit.engine.correction import address_of, correction_release, correction_t
 from tacit.errors import RequestError
 from tacit.federation import Federation
 from tacit.models.model import Model
+from tacit.models.registry import ENTRY_POINT
 from tacit.side.correction import Correction, Moments
 from tacit.side.noisy_total import NoisyTotal
 from tacit.side.release import NoisyMeans
@@ -51,9 +52,18 @@ class JobCorrection(FinalRelease):
     @classmethod
     def of(cls, job: Job) -> JobCorrection | None:
         """The correction of a job, or None; refused if the model cannot be corrected, or if that is left open."""
-        recipe, blank = job.recipe, job.blank()
-        if recipe.correction == 0:
+        recipe = job.recipe
+        # Without building a model: it may be code that no policy has allowed yet.
+        numbers = job.schema is not None and not job.schema.target.classed
+        possible = numbers and not (recipe.model or "").startswith(ENTRY_POINT)
+        if recipe.correction == 0 or (recipe.correction is None and not possible):
             return None
+        if not possible:
+            raise RequestError(
+                f"correction = {recipe.correction:g}, but it takes a number as target, whose public range a schema "
+                "says, and one of tacit's models: set correction = 0"
+            )
+        blank = job.blank()
         if recipe.correction is None:
             if why_not(recipe, blank, job.parts) is not None:
                 return None

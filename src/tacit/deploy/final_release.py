@@ -34,7 +34,7 @@ from tacit.sums.encoding import Encoding
 from tacit.sums.group import SumGroup
 
 
-class Question(Protocol):
+class RecordQuestion(Protocol):
     """What is asked of every record: a vector of norm at most `bound`, at any point."""
 
     @property
@@ -82,7 +82,7 @@ class FinalRelease(ABC):
 
     @property
     @abstractmethod
-    def question(self) -> Question:
+    def question(self) -> RecordQuestion:
         """What is asked of every record."""
 
     @abstractmethod
