@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import tomli_w
+import torch
 from benchmarks.in_process import InProcessBackend
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -147,6 +148,44 @@ def test_a_run_learns_charges_and_certifies(make: Callable[..., Party]) -> None:
     assert simulated.federation.schema.columns[0].range == (low, high)
     loaded = tacit.load_run(party.directory / "server")
     assert loaded.predict(table(7)).shape == (400,)
+
+
+def test_a_regression_with_learned_ranges_is_corrected_and_evaluated(make: Callable[..., Party]) -> None:
+    """All that a silo releases is in its ledger in order, and charged together before the first of it."""
+    ages = Schema(
+        Predicted("age", "regression", range=(0, 120), middle=60),
+        (SCHEMA.columns[0], Column("ill", "category", categories=("no", "yes"))),
+        test_share=0.0,
+    )
+    party = make(ages, **{"correction": 0.3, "evaluation.held_back": 0.2, "evaluation.loss_bound": 1.0})
+    finished = party.server().run()
+    lines = party.lines("porto")
+    released = ["release", "release", "correct", "evaluate"]
+    assert [line["kind"] for line in lines] == ["open", *["range"] * STEPS, "ranges", *released]
+    job = party.job
+    assert job.ranges is not None
+    assert job.correction is not None
+    assert job.evaluation is not None
+    parts = [events.to_dict(one.event(one.noise_multiplier)) for one in job.finals]
+    assert all(part in lines[0]["event"]["events"] for part in [*parts, events.to_dict(job.ranges.event)])
+    assert 3.9 < accounting.epsilon(events.from_dict(lines[0]["event"]), 1e-5) <= 4.0
+    model = (party.directory / "server" / "model.safetensors").read_bytes()
+    trusted = Trusted(job=job.text.encode())
+    checked = verify(finished.certificate, {"model.safetensors": model}, trusted)
+    assert "the learned ranges follow from the sums that silos signed" in checked.checked
+    assert "model.safetensors is the trained model with that correction" in checked.checked
+    assert "the evaluation is about model.safetensors" in checked.checked
+    # The sums are over records as the learned ranges prepare them.
+    both = pd.concat([table(n).assign(site=site) for n, site in enumerate(SITES)])
+    both.to_csv(party.directory / "all.csv", index=False)
+    (party.directory / "s.toml").write_text(replace(ages, client="site").to_toml())
+    asked = {
+        "data": str(party.directory / "all.csv"),
+        "data_settings": {"schema": str(party.directory / "s.toml")},
+    }
+    plan = tacit.make_plan(replace(job.recipe, clients=None, **asked))
+    run = tacit.simulate(plan, memory_limit_bytes=1)
+    assert torch.equal(run.parameters, finished.parameters)
 
 
 def test_a_step_is_answered_once_and_none_after_training_began(make: Callable[..., Party]) -> None:

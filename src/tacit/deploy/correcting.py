@@ -60,8 +60,8 @@ class JobCorrection(FinalRelease):
             return None
         if not possible:
             raise RequestError(
-                f"correction = {recipe.correction:g}, but it takes a number as target, whose public range a schema "
-                "says, and one of tacit's models: set correction = 0"
+                f"correction = {recipe.correction:g}, but it takes a number as target, whose public range a "
+                "schema says, and one of tacit's models: set correction = 0"
             )
         blank = job.blank()
         if recipe.correction is None:
