@@ -18,6 +18,7 @@ from benchmarks.in_process import NO_FAULT, Death
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tests.deploy.conftest import Consortium
 from tests.deploy.lying_server import RUN, LyingServer
+from tests.deploy.test_evaluation_sum import guessed
 from typer.testing import CliRunner
 
 import tacit
@@ -40,6 +41,7 @@ from tacit.errors import RequestError
 from tacit.federation import Federation
 from tacit.privacy import events
 from tacit.privacy.accountant import accounting
+from tacit.sums import encoding as encodings
 
 SCHEMA = Schema(
     Predicted("cost", "regression", range=(0, 100), middle=10),
@@ -508,6 +510,22 @@ def test_a_lying_server_of_sums_gets_one_part(corrected: Callable[..., Consortiu
     # An evaluation first would leave no keys for the correction: never two parts of one round.
     assert _reply(server.silos[1], _correct(made, kind="evaluate", round=7)).code is Code.OK
     assert _reply(server.silos[1], _correct(made)).code is Code.SUM_REFUSED
+
+
+@pytest.mark.parametrize("halved", [False, True])
+def test_the_guessing_game_on_corrections(
+    corrected: Callable[..., Consortium], halved: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guesses stay within the promise of the sum, and find shares of half the noise."""
+    if halved:
+        drawn = encodings.lattice_steps
+        monkeypatch.setattr(encodings, "lattice_steps", lambda row, std, *rest: drawn(2 * row, std, *rest) // 2)
+    asked = corrected(clients=5, noise="lattice", **SUMS).job.correction
+    # Target and prediction beyond one end of the range, and beyond the other.
+    ends = torch.tensor([[-9.0], [9.0]], dtype=torch.float64)
+    guesses, rule = guessed(asked, [asked.moments.of(end, end)[0] for end in ends], trials=20_000)
+    # As for evaluations: less than once in a million runs by chance.
+    assert rule.finding(guesses, confidence=1 - 1e-6).violated == halved
 
 
 def test_pages_and_words_say_it(corrected: Callable[..., Consortium], tmp_path: Path) -> None:

@@ -13,7 +13,9 @@ import pytest
 import torch
 from benchmarks.in_process import NO_FAULT, Death
 from tests.deploy.lying_server import RUN, LyingServer
+from torch import Tensor
 
+from tacit.deploy.final_release import FinalRelease
 from tacit.deploy.frames import Reply, Request, point_to_bytes
 from tacit.deploy.reading import QuorumError
 from tacit.deploy.seam import Code
@@ -200,14 +202,20 @@ def test_a_silo_that_sent_no_message_is_charged_in_full_first(consortium: Callab
     assert charged == pytest.approx(server.silos[0].terms.epsilon, rel=1e-9)
 
 
-def _guessed(made: Any, trials: int) -> tuple[Guesses, Rule]:
-    """Guesses about one record of silo 1, from sums over three honest silos: a colluder's part is taken off."""
+def _answers(made: Any) -> list[Tensor]:
+    """The vectors of a record that the model predicts with certainty, or that it gets entirely wrong."""
     asked, model = made.job.evaluation, made.job.algorithm.work.model
-    # A record that the model predicts with certainty, or that it gets entirely wrong.
     point = torch.tensor([50.0] + [0.0] * (model.dim - 1))
     features = torch.eye(1, FEATURES)
     silos = [Federation.from_arrays(features, [label], [0], classes=2) for label in (0, 1)]
-    vectors = [asked.scoring.sums(model, point, silo.batch())[0] for silo in silos]
+    return [asked.scoring.sums(model, point, silo.batch())[0] for silo in silos]
+
+
+def guessed(asked: FinalRelease, vectors: list[Tensor], trials: int) -> tuple[Guesses, Rule]:
+    """Guesses which of two vectors a record of silo 1 adds, from sums over three honest silos.
+
+    A colluder's part is taken off.
+    """
     across, middle = vectors[1] - vectors[0], (vectors[0] + vectors[1]) / 2 + 2 * vectors[1]
     present = np.random.default_rng(0).random(trials) < 0.5
     noise, own = asked.total().noise, torch.stack(vectors)[torch.from_numpy(present).long()]
@@ -230,7 +238,8 @@ def test_the_guessing_game_on_evaluations(
     if halved:
         drawn = encodings.lattice_steps
         monkeypatch.setattr(encodings, "lattice_steps", lambda row, std, *rest: drawn(2 * row, std, *rest) // 2)
-    guesses, rule = _guessed(evaluated(consortium, epsilon=4.0), trials=6000)
+    made = evaluated(consortium, epsilon=4.0)
+    guesses, rule = guessed(made.job.evaluation, _answers(made), trials=6000)
     # Noise comes from the operating system, so no seed makes this repeatable. Each line fails by chance less than
     # once in a million runs: with 6,000 trials the second is 6 standard deviations away (with 1,500 it was 2.8).
     assert rule.finding(guesses, confidence=1 - 1e-6).violated == halved
