@@ -162,6 +162,9 @@ class Stated:
             raise RequestError(
                 f"noise_multiplier = {self.noise_multiplier!r} is less than a silo's share of the noise of a sum"
             )
+        corrected = self.finals.get(Final.CORRECTION)
+        if corrected is not None and corrected.records != records:
+            raise RequestError("its correction is not about the records that it trained on")
         for asked in job.finals if job.summed else ():
             if self.finals[asked.name].noise_multiplier < asked.noise_multiplier:
                 raise RequestError(f"the noise of its {asked.name} is less than a silo's share of that of a sum")
