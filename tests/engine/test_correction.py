@@ -13,7 +13,6 @@ import torch
 
 import tacit
 from tacit.data.schema import Column, Predicted, Schema
-from tacit.deploy.job import Job
 from tacit.engine.account import account_run
 from tacit.engine.audit import audit_recipe
 from tacit.engine.plan import Plan, make_plan
@@ -98,7 +97,7 @@ def test_an_evaluation_beside_it_is_charged_as_well() -> None:
     plan = _plan(evaluation_settings=asked, epsilon=[4.0, 2.0, 3.0])
     assert plan.correction is not None
     assert plan.evaluation is not None
-    both = composed([plan.evaluation.event, plan.correction.event(plan.federation)])
+    both = composed([plan.correction.event(plan.federation), plan.evaluation.event])
     assert plan.calibration.also == both
     assert accounting.epsilon(plan.correction.event(plan.federation), 1e-5) == pytest.approx(0.4, rel=1e-3)
     assert plan.guarantee is not None
@@ -180,12 +179,6 @@ def test_without_a_schema_nothing_changes() -> None:
     assert plan.recipe is not None
     assert plan.recipe.correction is None
     assert "correction" not in plan.recipe.to_toml()
-
-
-def test_a_deployment_refuses_it() -> None:
-    with pytest.raises(RequestError, match="Set correction = 0"):
-        Job.from_plan(_plan(), ("a", "b", "c"))
-    assert Job.from_plan(_plan(correction=0.0), ("a", "b", "c")).recipe.correction == 0.0
 
 
 def test_an_audit_plays_it(tmp_path: Path) -> None:
