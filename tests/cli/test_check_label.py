@@ -58,6 +58,9 @@ def test_mechanisms_and_what_they_need_are_listed() -> None:
         (["nowhere.toml"], "cannot read nowhere.toml"),
         (["LocalDpMd"], "did you mean 'LocalDpMod'"),
         (["LocalDpMod", "clipping_norm=1"], "a setting is given as --name value"),
+        (["LocalDpMod", "--epsilon", "1", "--rounds"], "rounds of LocalDpMod needs a value"),
+        (["PrivacyEngine"], "Opacus needs noise_multiplier"),
+        ([__file__], "a configuration is a .toml or .json file"),
     ],
 )
 def test_errors(arguments: list[str], message: str) -> None:

@@ -58,6 +58,18 @@ def test_a_page_that_called_a_certificate_valid_does_not_survive_its_forgery(
     assert "verdict good" not in page
 
 
+def test_a_file_that_is_no_certificate_leaves_the_page_of_a_run_alone(tmp_path: Path) -> None:
+    """`tacit verify run/summary.json`, beside report.html of the same name."""
+    (tmp_path / "summary.json").write_text('{"epsilon": 4}')
+    assert checked(str(tmp_path / "summary.json")).exit_code == 1
+    assert not (tmp_path / "report.html").exists()
+    (tmp_path / "report.html").write_text("the page of a run")
+    assert checked(str(tmp_path / "summary.json"), "--json").exit_code == 1
+    assert (tmp_path / "report.html").read_text() == "the page of a run"
+    assert checked(str(tmp_path / "summary.json"), "--page", str(tmp_path / "asked.html")).exit_code == 1
+    assert '<p class="word">Not valid</p>' in (tmp_path / "asked.html").read_text()
+
+
 def test_what_silos_say_is_not_markup(consortium: Callable[..., Any]) -> None:
     """A silo signs a certificate whose strings are markup; nobody compares them with a job."""
     made = consortium(sites=2, rounds=2)

@@ -190,6 +190,11 @@ def test_the_command_predicts(loaded: LoadedRun, tmp_path: Path) -> None:
     lines = done.stdout.splitlines()
     assert lines[0].startswith("predicted y")
     assert [line.split(",")[0] for line in lines[1:]] == [str(one) for one in loaded.predict(strange())]
+    before = (tmp_path / "new.csv").read_bytes()
+    itself = [str(tmp_path / "new.csv"), "--out", str(tmp_path / "." / "new.csv")]
+    refused = CliRunner().invoke(app, ["predict", str(loaded.directory), *itself])
+    assert "would replace the table itself" in str(refused.exception)
+    assert (tmp_path / "new.csv").read_bytes() == before
 
 
 def test_runs_without_a_schema(tmp_path: Path) -> None:

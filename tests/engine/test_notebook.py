@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 from torch import nn
 
 import tacit
 
 
-def test_a_run_shows_its_promise_and_its_result() -> None:
+def test_a_run_shows_its_promise_and_its_result(tmp_path: Path) -> None:
     settings = {"data": "breast-cancer", "clients": 3, "rounds": 2, "algorithm": "soteriafl-gd"}
     run = tacit.simulate(tacit.make_plan(tacit.Recipe(**settings, epsilon=2.0, delta=1e-5)))
     private, plain = run._repr_html_(), repr(run)
@@ -19,6 +21,10 @@ def test_a_run_shows_its_promise_and_its_result() -> None:
     assert "epsilon = 2" in private
     assert "<th>measured without noise</th><td>training loss" in private
     assert len(private) < 3000
+    assert str(run.guarantee) == run.guarantee.sentence()  # type: ignore[union-attr]
+    loaded = tacit.load_run(run.save(tmp_path))
+    assert repr(loaded).startswith(f"run: {tmp_path}\nmodel: logistic, 31 parameters\npromise: Nobody, not even")
+    assert len(repr(loaded)) < 1000 + len(str(tmp_path)), "without its tensors"
     open_ = tacit.simulate(
         tacit.make_plan(tacit.Recipe(**settings, privacy="none", epsilon=None, delta=None))
     )._repr_html_()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -159,12 +160,18 @@ class Tokens(nn.Module):
     [
         (Tokens(), r"layer 'words' \(Embedding\) takes whole ones: write self\.words\(x\.long\(\)\)"),
         (nn.Sequential(nn.Linear(5, 3), nn.Linear(4, 2)), r"a record with 5 features: in layer '1' \(Linear\)"),
-        (nn.Linear(5, 1), "has 1 outputs, but 'custom' has 2 classes"),
+        (nn.Linear(5, 1), "has 1 outputs, but the clients' records have 2 classes"),
     ],
 )
 def test_networks_that_do_not_fit_are_refused_before_training(module: nn.Module, said: str) -> None:
     with pytest.raises(RequestError, match=said):
         tacit.make_private(module, "cross-entropy", hospitals(), epsilon=8)
+
+
+def test_clients_in_a_dictionary_are_told_how_to_become_a_list() -> None:
+    named: Any = dict(zip("ab", hospitals(), strict=False))
+    with pytest.raises(DataError, match=r"not a dictionary: write list\(clients.values\(\)\)"):
+        tacit.make_private(nn.Linear(5, 2), "cross-entropy", named, epsilon=8)
 
 
 def test_mistakes_name_the_layer_and_the_fix() -> None:

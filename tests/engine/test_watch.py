@@ -50,6 +50,34 @@ def _stop_at(round: int) -> Any:
     return progress
 
 
+class Half:
+    """A watcher that was not derived from `Watcher`."""
+
+    measured = False
+
+    def on_round(self, round: int, numbers: Mapping[str, float]) -> None:
+        raise AssertionError("the run must not start")
+
+
+@pytest.mark.parametrize(
+    ("watchers", "said"),
+    [
+        (Notebook(), r"must be a list: write watchers=\[Notebook\(...\)\]"),
+        ([Notebook], r"not the class Notebook: write Notebook\(\)"),
+        ([Half()], "watcher Half has no on_start and on_end: derive it from tacit.Watcher"),
+    ],
+)
+def test_what_cannot_be_told_anything_is_refused(plan: tacit.Plan, watchers: Any, said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        tacit.simulate(plan, watchers=watchers)
+
+
+def test_an_algorithm_is_no_plan(plan: tacit.Plan) -> None:
+    not_planned: Any = plan.algorithm
+    with pytest.raises(RequestError, match=r"simulate takes a plan, not Algorithm: tacit.plan\(algorithm"):
+        tacit.simulate(not_planned)
+
+
 def test_a_watcher_is_told_in_order_and_nothing_that_the_promise_does_not_cover(plan: tacit.Plan) -> None:
     plain, curious = Notebook(), Notebook(measured=True)
     run = tacit.simulate(plan, evaluate_every=2, watchers=[plain, curious])

@@ -74,6 +74,8 @@ def _start(name: str) -> dict[str, Any]:
     """The configuration in a file, or the name of a mechanism alone."""
     path = Path(name)
     if path.suffix not in (".toml", ".json"):
+        if path.is_file():
+            raise RequestError(f"{path}: a configuration is a .toml or .json file")
         return {"mechanism": name}
     try:
         text = path.read_text()

@@ -27,7 +27,10 @@ def predict(
     from tacit.data.files import read_table
     from tacit.engine.files import write_atomically
     from tacit.engine.loaded import NO_PROBABILITIES, load_run
+    from tacit.errors import RequestError
 
+    if out is not None and out.resolve() == table.resolve():
+        raise RequestError(f"--out {out} would replace the table itself: choose another name")
     loaded = load_run(run)
     rows = read_table(table)
     target = "prediction" if loaded.schema is None else loaded.schema.target.column

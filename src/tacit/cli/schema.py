@@ -100,7 +100,7 @@ def check(
     frame = read_table(table)
     source = TableSource(frame, str(table), None if described.client else "one client")
     # Ranges that are to be learned are checked against where they surely lie.
-    found = federate([source], described.wide if described.open else described)
+    found = federate([source], described.wide if described.open else described, name=table.stem)
     say(f"{table} fits {schema} (digest {described.digest}). {found.describe()}")
     shared = _in_several(frame, described.person, described.client)
     if shared:

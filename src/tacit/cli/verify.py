@@ -68,9 +68,9 @@ def verify(
     try:
         found = check(content, beside, trusted)
     except CertificateError as error:
-        # A page from before would still call it valid.
         told = {"valid": False, "reason": str(error)}
-        _write_page(page or certificate.with_name(PAGE), told, files, own_job=job is not None)
+        if page is not None or _page_of_a_certificate(certificate.with_name(PAGE), content):
+            _write_page(page or certificate.with_name(PAGE), told, files, own_job=job is not None)
         if not as_json:
             raise CertificateError(f"{certificate} is not valid: {error}") from error
         print(json.dumps(told))
@@ -83,6 +83,16 @@ def verify(
     _show(found, own_job=job is not None)
     say("")
     say(written)
+
+
+def _page_of_a_certificate(page: Path, content: bytes) -> bool:
+    """Whether a page beside an invalid certificate is its own: one from before would still call it valid.
+
+    A file that is none, such as a run's summary.json, may lie beside the page of a run.
+    """
+    from tacit.report.dossier import MADE_BY
+
+    return MADE_BY in page.read_text(errors="replace") if page.is_file() else b"tacit-certificate" in content
 
 
 def _write_page(page: Path, told: dict[str, Any], files: Mapping[str, bytes], *, own_job: bool) -> str:

@@ -14,7 +14,12 @@ from tacit.errors import DataError, unknown_name
 
 
 def check_one_for_each(datasets: Any) -> None:
-    """Refuses a single data set, whose items would count as clients."""
+    """Refuses a dictionary, and a single data set, whose items would count as clients."""
+    if isinstance(datasets, dict):
+        raise DataError(
+            "clients must be a list with one data set or loader for each client, not a dictionary: write "
+            "list(clients.values()); names=list(clients) is an argument of tacit.Federation.from_datasets"
+        )
     arrays = np.ndarray | torch.Tensor
     pair = isinstance(datasets, tuple) and any(isinstance(one, arrays) for one in datasets)
     if pair or isinstance(datasets, DataLoader | Dataset | arrays) or hasattr(datasets, "column_names"):

@@ -213,7 +213,7 @@ def read_table(source: Path) -> pd.DataFrame:
             # Damaged metadata raise many kinds of errors.
             raise DataError(f"{source} cannot be read as Parquet: {error!r}") from error
     if frame.empty:
-        raise DataError(f"{source} holds no records; leave the file out")
+        raise DataError(f"{source} holds no records, only the names of columns: give a file with records")
     return frame.rename(columns=str)
 
 

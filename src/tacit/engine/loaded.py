@@ -17,6 +17,7 @@ from tacit.data.encode import Vector
 from tacit.data.schema import Schema
 from tacit.data.schema.encode import encode, terms
 from tacit.data.schema.values import table_values
+from tacit.engine.brief_repr import BriefRepr
 from tacit.engine.model_card import ModelCard
 from tacit.engine.recipe import Recipe
 from tacit.engine.trained import Trained
@@ -36,8 +37,8 @@ NO_PROBABILITIES = frozenset(["svm"])
 _PROMISED = ("epsilon", "delta", "unit", "adjacency", "adversary", "promise", "largest_epsilon")
 
 
-@dataclass(frozen=True)
-class LoadedRun:
+@dataclass(frozen=True, repr=False)
+class LoadedRun(BriefRepr):
     """A finished run, whether from the command line, from Python or from a deployment.
 
     Predictions cost no privacy: they are post-processing of the released model.
@@ -49,6 +50,14 @@ class LoadedRun:
     """the run's model card"""
     trained: Trained
     """the trained model"""
+
+    def brief(self) -> dict[str, str]:
+        """The run in a few lines: where it is, what its model predicts, and what was promised."""
+        numbers = f"{self.trained.parameters.numel():,} parameters"
+        predicted = "" if self.schema is None else f", predicts {self.schema.target.column}"
+        promises = {"promise": self.guarantee.get("promise"), **self.guarantee.get("silos", {})}
+        said = {name: str(promise) for name, promise in promises.items() if promise}
+        return {"run": str(self.directory), "model": f"{self.card.model}, {numbers}{predicted}", **said}
 
     @property
     def schema(self) -> Schema | None:

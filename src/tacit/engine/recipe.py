@@ -32,7 +32,7 @@ from tacit.algorithms.registry import ALGORITHMS, algorithm_entry
 from tacit.algorithms.settings import plain_value, settings_of, usual_settings
 from tacit.data.files import KINDS
 from tacit.engine.files import toml_values
-from tacit.errors import RequestError, reason, unknown_name
+from tacit.errors import RequestError, reason, similar_names, unknown_name
 
 TABLES = ("algorithm", "model", "data", "evaluation")
 """Tables of a recipe: each has settings of its own, and all but the evaluation have a name."""
@@ -131,7 +131,10 @@ class Recipe:
         if self.privacy not in (None, "record", "client", "none"):
             raise unknown_name("privacy", self.privacy, ["record", "client", "none"])
         if self.trust not in (None, "sum"):
-            raise unknown_name("trust", self.trust, ["sum"])
+            raise RequestError(
+                f"trust must be 'sum' (the server opens only sums over clients) or be left out (the algorithm "
+                f"says whom it trusts, usually nobody), not {self.trust!r}"
+            )
         if self.trust is None and (self.quorum, self.colluding) != (None, None):
             raise RequestError("quorum and colluding are settings of trust = 'sum'")
         if self.settings_from not in ("defaults", "theory"):
@@ -246,7 +249,11 @@ def _check_names(names: Iterable[str], where: str = "") -> None:
         instead = ", ".join(f"for {name} write {home}" for name, home in homes.items())
         raise RequestError(f"algorithm, model and data have settings of their own{where}: {instead}")
     if strangers:
-        raise unknown_name(f"setting{where}", strangers[0], [*known, *(f"{table}.NAME" for table in TABLES)])
+        table, dot, own = strangers[0].partition(".")
+        meant = [f"{close}.{own}" for close in similar_names(table, TABLES)] if dot else []
+        raise unknown_name(
+            f"setting{where}", strangers[0], meant or [*known, *(f"{table}.NAME" for table in TABLES)]
+        )
 
 
 def _check_format(values: dict[str, Any], source: str) -> None:

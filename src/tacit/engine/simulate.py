@@ -68,6 +68,11 @@ def simulate(
             an evaluation.
         watchers: are told what happens: logs such as `CsvLog`, or your own `Watcher`.
     """
+    if not isinstance(plan, Plan):
+        raise RequestError(
+            f"simulate takes a plan, not {type(plan).__name__}: tacit.plan(algorithm, federation, rounds=..., "
+            "privacy=...) makes one"
+        )
     if plan.evaluation is not None and plan.evaluation.target is not None and plan.algorithm.work.noise.secret:
         raise RequestError(
             "a simulated evaluation needs noise = 'gaussian': with noise that cannot be drawn again, a run that "

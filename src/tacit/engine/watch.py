@@ -53,10 +53,28 @@ class Watcher(Protocol):
         ...
 
 
+def _check(watchers: Any) -> None:
+    """Refuses what cannot be told anything, before the first round."""
+    if not isinstance(watchers, list | tuple):
+        raise RequestError(f"watchers must be a list: write watchers=[{type(watchers).__name__}(...)]")
+    for one in watchers:
+        if isinstance(one, type):
+            raise RequestError(
+                f"a watcher must be an object, not the class {one.__name__}: write {one.__name__}()"
+            )
+        told = [name for name in ("on_start", "on_round", "on_end") if not hasattr(one, name)]
+        if told or not hasattr(one, "measured"):
+            raise RequestError(
+                f"watcher {type(one).__name__} has no {' and '.join([*told] or ['measured'])}: derive it from "
+                "tacit.Watcher"
+            )
+
+
 class Watch:
     """Tells the watchers of one run what they may know."""
 
     def __init__(self, plan: Plan, watchers: Sequence[Watcher]) -> None:
+        _check(watchers)
         self._plan, self._watchers = plan, tuple(watchers)
         self._started: list[Watcher] = []
         self._last: HistoryRow | None = None

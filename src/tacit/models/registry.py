@@ -157,7 +157,7 @@ def _current_directory_importable() -> Iterator[None]:
 
 
 def _told(error: Exception) -> str:
-    plain = isinstance(error, ImportError | AttributeError | SyntaxError | ValueError)
+    plain = isinstance(error, ImportError | AttributeError | SyntaxError | ValueError | TypeError)
     return str(error) if plain else repr(error)
 
 
@@ -171,6 +171,8 @@ def _from_entry_point(path: str, federation: Federation, settings: dict[str, Any
     except Exception as error:  # importing runs the user's file, which may raise anything
         plain = module_name.removesuffix(".py").replace("/", ".")
         meant = "" if plain == module_name else f". Write 'module:{plain}:{attribute}', without the file's ending"
+        if not meant and isinstance(error, ModuleNotFoundError) and error.name == module_name:
+            meant = f"; {module_name}.py is not in the current directory, and no installed package has this name"
         raise RequestError(f"model 'module:{path}' cannot be loaded: {_told(error)}{meant}") from error
     settings = dict(settings)
     trainable = settings.pop("trainable", "all")

@@ -71,9 +71,10 @@ def check_outputs(name: str, module: nn.Module, federation: Federation, *, score
             if isinstance(outputs, Tensor) and outputs.dim() == 2
             else f"shape {tuple(outputs.shape)}"
         )
+        whose = "the clients' records have" if federation.name == "custom" else f"{federation.name!r} has"
         raise RequestError(
-            f"model {name!r} has {got} outputs, but {federation.name!r} has {classes} classes: give its last "
-            f"layer {classes} outputs"
+            f"model {name!r} has {got} outputs, but {whose} {classes} classes: give its last layer {classes} "
+            "outputs"
         )
 
 

@@ -40,6 +40,9 @@ FIELDS = (
 )
 _SENT = "rounds answered"
 
+MADE_BY = "Made by tacit verify"
+"""By these words a page of a certificate is told from the page of a run, which has the same name."""
+
 
 def dossier(told: Mapping[str, Any], repeat: Repeat, *, own_job: bool, schema: SchemaTable | None = None) -> str:
     """The page of a valid certificate, as HTML.
@@ -74,7 +77,7 @@ def dossier(told: Mapping[str, Any], repeat: Repeat, *, own_job: bool, schema: S
     return render_page(
         f"{kind} {str(body['run'])[:16]}: privacy dossier",
         f"What the silos of a federated run released, what it cost, and who signed for it. Job {body['job']}. "
-        "Made by tacit verify from the certificate beside this page; the page itself is not signed.",
+        f"{MADE_BY} from the certificate beside this page; the page itself is not signed.",
         sections,
     )
 
@@ -83,7 +86,7 @@ def refused(reason: str, repeat: Repeat) -> str:
     """The page of a certificate that is not valid."""
     return render_page(
         "This certificate is not valid",
-        "Made by tacit verify. Rely on nothing that the certificate says.",
+        f"{MADE_BY}. Rely on nothing that the certificate says.",
         [
             Section("The verdict", [Verdict("bad", "Not valid", (reason,))]),
             Section("How to check this again", repeat_blocks(repeat, "The job")),

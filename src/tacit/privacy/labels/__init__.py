@@ -37,15 +37,24 @@ MECHANISMS: dict[str, Callable[..., LabelVerdict]] = {
 }
 """By the name that the tool gives it; `gaussian` is for any other code."""
 
+_ALSO_CALLED = {"PrivacyEngine": "Opacus", "make_private": "Opacus"}
+
 
 def settings_of(mechanism: str) -> dict[str, bool]:
     """The settings of a mechanism, and whether each is needed."""
-    if mechanism not in MECHANISMS:
-        raise unknown_name("mechanism", mechanism, MECHANISMS)
-    return {
-        name: setting.default is setting.empty
-        for name, setting in inspect.signature(MECHANISMS[mechanism]).parameters.items()
-    }
+    return {name: setting.default is setting.empty for name, setting in _parameters(mechanism).items()}
+
+
+def _parameters(mechanism: str) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(MECHANISMS[mechanism]).parameters
+
+
+def _known(name: str) -> str:
+    """The mechanism that is meant."""
+    meant = _ALSO_CALLED.get(name, name)
+    if meant not in MECHANISMS:
+        raise unknown_name("mechanism", name, MECHANISMS)
+    return meant
 
 
 def check_label(configuration: Mapping[str, Any]) -> LabelVerdict:
@@ -55,13 +64,18 @@ def check_label(configuration: Mapping[str, Any]) -> LabelVerdict:
         RequestError: a setting is missing, unknown or out of range.
     """
     given = {str(name).replace("-", "_"): value for name, value in configuration.items()}
-    if not isinstance(given.get("mechanism"), str):
-        raise RequestError(f"mechanism is missing; it is one of {', '.join(MECHANISMS)}")
-    mechanism = given.pop("mechanism")
+    named = given.pop("mechanism", None)
+    if not isinstance(named, str):
+        wrong = "is missing" if named is None else f"must be a name, not {named!r}"
+        raise RequestError(f"mechanism {wrong}; it is one of {', '.join(MECHANISMS)}")
+    mechanism = _known(named)
     settings = settings_of(mechanism)
     for name in given:
         if name not in settings:
             raise unknown_name(f"setting of {mechanism}", name, settings)
+    for name, setting in _parameters(mechanism).items():
+        if given.get(name) is True and "bool" not in str(setting.annotation):
+            raise RequestError(f"{name} of {mechanism} needs a value")
     missing = [name for name, needed in settings.items() if needed and name not in given]
     if missing:
         raise RequestError(f"{mechanism} needs {', '.join(missing)}")

@@ -132,6 +132,9 @@ class Guarantee:
         """Who the adversaries are and what they are assumed to see, in plain words."""
         return against(self.adversary, self.colluding)
 
+    def __str__(self) -> str:
+        return self.sentence()
+
     def sentence(self) -> str:
         """The guarantee for the people whose data are protected: in everyday words, then formally.
 
