@@ -114,6 +114,20 @@ class TestPreparation:
         with pytest.raises(RequestError, match="middle = 120 must lie in its range"):
             replace(age, middle=120)
 
+    def test_targets_outside_of_their_range_are_cut_for_training_and_not_for_results(self) -> None:
+        """A model that predicts a long tail well must not look worse than one that cuts it off."""
+        frame = pd.DataFrame({"x": [1.0] * 40, "y": [5.0, 500.0] * 20, "who": (list("abcdefg") * 6)[:40]})
+        column = Column("x", "number", range=(0, 2))
+        for person in (None, "who"):
+            schema = Schema(Predicted("y", "regression", range=(0, 10)), (column,), person=person)
+            found = federate([TableSource(frame, "t", "one")], schema)
+            assert found.test_features is not None
+            assert found.test_targets is not None
+            # The rows of a person end with their targets and shares.
+            trained = found.targets if person is None else found.features[..., -2]
+            measured = found.test_targets if person is None else found.test_features[..., -2]
+            assert (float(trained.max()), float(measured.max())) == (1.0, 99.0)
+
     def test_limits_let_a_line_go_on_outside_of_the_range(self) -> None:
         cost = Column("cost", "number", range=(0, 100), limits=(-50, 400), ends=2.0)
         assert scale(np.array([-1000.0, -50, 0, 100, 300, 9999]), cost).tolist() == [-4, -4, -2, 2, 10, 14]

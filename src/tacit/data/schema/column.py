@@ -6,6 +6,9 @@ import math
 import re
 from dataclasses import dataclass
 
+import numpy as np
+
+from tacit.data.encode import Vector
 from tacit.errors import RequestError, unknown_name
 
 TYPES = ("number", "category", "date")
@@ -218,6 +221,14 @@ class Predicted:
         """Half of the range of a number: 1 for the model."""
         low, high = self.range or (-1.0, 1.0)
         return (high - low) / 2
+
+    def cut(self, scaled: Vector) -> Vector:
+        """Scaled numbers, with those outside of the range as its ends; labels as they are."""
+        if self.classed or self.range is None:
+            return scaled
+        low, high = ((end - self.centre) / self.half for end in self.range)
+        cut: Vector = np.clip(scaled, low, high)
+        return cut
 
     @property
     def most(self) -> float:
