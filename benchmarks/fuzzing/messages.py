@@ -232,7 +232,7 @@ def _silo(plain: Small) -> Target:
 
         def shaped() -> bytes:
             changes: dict[str, Any] = {
-                "kind": rng.choice(("round", "mix", "sum", "evaluate", "certify", "heads")),
+                "kind": rng.choice(("round", "mix", "sum", "correct", "evaluate", "certify", "heads")),
                 "run": rng.choice((RUN, rng.randbytes(16).hex())),
                 "round": rng.choice((0, 1, 5, 6, 2**31 - 1)),
                 "job": rng.choice((plain.job.digest, "0" * 64)),

@@ -12,8 +12,9 @@ import numpy as np
 from small_consortium import RUN, SUMS, Small, recipe
 
 from fuzzing.hostile import Target, bent_bytes, bent_tree
-from tacit.deploy.evaluation_sum import OpenedEvaluation, part_from_bytes, part_to_bytes
+from tacit.deploy.final_parts import Gathered
 from tacit.deploy.frames import Reply, Request, point_to_bytes
+from tacit.deploy.parts import Part
 from tacit.deploy.signatures import sign
 from tacit.deploy.silo_checks import Trusted
 from tacit.deploy.summing import Summing
@@ -118,7 +119,7 @@ def _read(made: Small, played: _Played) -> list[Target]:
     summing, dim = Summing(made.job), 9
     message = summing.to_bytes(np.arange(summing.kept, dtype=np.uint32))
     batch, state = played.prepared.batch.to_bytes(), json.loads(played.states[0].to_bytes())
-    part = part_to_bytes(7, [float(n) for n in range(dim)])
+    parts = {masked: Part(7, tuple(map(float, range(dim)))).to_bytes(masked=masked) for masked in (False, True)}
 
     def hostile_state(rng: random.Random) -> bytes:
         sound = json.dumps(state).encode()
@@ -134,7 +135,14 @@ def _read(made: Small, played: _Played) -> list[Target]:
             "sum keys", lambda rng: bent_bytes(rng, batch), lambda b: KeyBatch.from_bytes(b, played.group), 0.1
         ),
         Target("sum memory", hostile_state, SiloState.from_bytes),
-        Target("evaluation part", lambda rng: bent_bytes(rng, part), lambda body: part_from_bytes(body, dim)),
+        *(
+            Target(
+                f"{'masked ' if masked else ''}part",
+                lambda rng, part=part: bent_bytes(rng, part),
+                lambda body, masked=masked: Part.from_bytes(body, dim, masked=masked),
+            )
+            for masked, part in parts.items()
+        ),
     ]
 
 
@@ -143,7 +151,7 @@ def _silo(made: Small) -> Target:
     silo, body, rounds = made.silo("berlin"), point_to_bytes(made.job.start()), made.job.rounds
 
     def hostile(rng: random.Random) -> bytes:
-        kind: Any = rng.choice(("round", "sum", "sum", "sum", "evaluate", "certify"))
+        kind: Any = rng.choice(("round", "sum", "sum", "sum", "correct", "evaluate", "certify"))
         steps = bytes([rng.randrange(8)]) + rng.choice(
             (Rounds(rng.randrange(5), 0, 1).to_bytes(), rng.randbytes(50))
         )
@@ -176,7 +184,7 @@ def _published(made: Small, certificate: bytes) -> list[Target]:
             return bent_bytes(rng, certificate)
 
     def read(told: Any) -> object:
-        return OpenedEvaluation.from_dict(told, made.job.sites, dim).total(group)
+        return Gathered.from_dict(told, made.job.sites, dim, masked=True).opened(group)
 
     return [
         Target("evaluation certificate", hostile, lambda c: verify(c, {}, Trusted(job=text)), 0.02),

@@ -266,8 +266,9 @@ def test_cpsgd_needs_rows_that_stay_on_their_grid(federation: Federation) -> Non
     settings: dict[str, Any] = {"bound": ClipNorm(1.0), "sampling": Full(), "step": 0.5, "schedule": Constant()}
     with pytest.raises(RequestError, match="penalty"):
         cpsgd(softmax_regression(features=8, classes=3, ridge=0.1), **settings)
-    with pytest.raises(RequestError, match="whole multiples"):
-        simulate(plan(cpsgd(MODEL, **settings), federation.weighted("records"), rounds=1, privacy=TARGET))
+    for privacy in (TARGET, "none"):
+        with pytest.raises(RequestError, match="off their grid: leave them out"):
+            plan(cpsgd(MODEL, **settings), federation.weighted("records"), rounds=1, privacy=privacy)  # type: ignore[arg-type]
 
 
 def test_a_rotation_saves_cpsgd_noise_that_few_bits_force_on_it() -> None:

@@ -234,3 +234,11 @@ def test_a_new_setting_is_written_once_in_the_signature() -> None:
 def test_unknown_names_list_the_close_ones() -> None:
     with pytest.raises(RequestError, match=r"unknown algorithm 'soteria-sgd'; did you mean 'soteriafl-sgd'"):
         algorithm_entry("soteria-sgd")
+
+
+@pytest.mark.parametrize("compressor", ["rand-k:7", "rand-k:7+natural"])
+def test_no_message_keeps_more_coordinates_than_it_has(compressor: str) -> None:
+    about = About(records_of_shape(clients=4, records=20, features=5, classes=2), rounds=3)
+    build_algorithm("cdp-sgd", MODEL, {"compressor": compressor.replace("7", "6")}, about)
+    with pytest.raises(RequestError, match="keeps 7 coordinates of a message, which has 6"):
+        build_algorithm("cdp-sgd", MODEL, {"compressor": compressor}, about)

@@ -21,6 +21,7 @@ from tacit.compress import Direct, Natural, RandK, SharedCoordinates, Shifted
 from tacit.compress.shared import Summands
 from tacit.engine.account import account_run
 from tacit.engine.execute import execute
+from tacit.engine.plan import encoding_of
 from tacit.engine.pooled import with_pooled_noise
 from tacit.engine.round import client_round, client_start, shared_coordinates
 from tacit.engine.simulation import Simulation
@@ -299,3 +300,22 @@ def test_given_the_sum_fractions_are_uniform_up_to_the_bound(silos: int, std: fl
         density += np.exp(-((np.column_stack([terms, last]) - centers) ** 2).sum(1) / (2 * std**2))
     density /= density.mean()
     assert np.abs(density - 1).max() <= (1 + 2.01 * math.exp(-((math.pi * std) ** 2))) ** silos - 1 + 1e-9
+
+
+def test_clients_of_very_different_sizes_fit_into_few_bits() -> None:
+    """A large client's weight is not multiplied by the long vectors of a client with one record."""
+    sizes = (1, 1, 2, 30, 20_000)
+    by_records = torch.tensor([len(sizes) * size / sum(sizes) for size in sizes])
+    records = replace(federation(*sizes), weights=by_records)
+    made = algorithm(records, sampling=tacit.Poisson(0.01), compressor=tacit.Identity())
+    plan = tacit.plan(made, records, rounds=5, privacy=Target(4.0, 1e-5))
+    assert encoding_of(plan).ring.bits <= 18
+    real = Simulation(plan, Randomness(4), memory_limit_bytes=1)
+    point, everyone = torch.linspace(-3, 3, 4), torch.arange(5)
+    std = math.sqrt(5) * float((plan.calibration.noise_stds * by_records).max())
+    for t in range(5):
+        total, _ = real._encoded_sum({"point": point}, everyone, real.start().clients, t, None)
+        cohort = Cohort(records, everyone, t, Randomness(4))
+        silent = torch.zeros(5, dtype=torch.float64)
+        quiet, _ = client_round(plan.algorithm, {"point": point}, cohort, real.start().clients, silent)
+        assert float((total - quiet.sum()).abs().max()) < 10 * std, "no coordinate has wrapped around"

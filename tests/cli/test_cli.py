@@ -303,6 +303,16 @@ def test_a_choice_ends_with_the_command_to_run(inside: Inside) -> None:
     assert summary["test_metric"] > 0.9
 
 
+def test_several_models_are_repeated_or_separated_by_commas_and_need_a_choice(inside: Inside) -> None:
+    arguments = ["plan", "--data=breast-cancer", "--clients=5", "--algorithm=noisy-mb-sgd", "--rounds=5"]
+    for models in (["--model=logistic", "--model=svm"], ["--model=logistic,svm"]):
+        sheet = json.loads(inside(*arguments, *models, "--choose", "--trials=0", "--json").stdout)
+        assert {row["model"] for row in sheet["candidates"]} == {"logistic", "svm"}
+    refused = inside(*arguments, "--model=logistic", "--model=svm")
+    assert refused.returncode == 2
+    assert "several models need --choose" in refused.stderr
+
+
 def test_compare_at_several_epsilons_shows_twins_as_not_private(inside: Inside, tmp_path: Path) -> None:
     arguments = [
         "compare", "--algorithm=mb-sgd,noisy-mb-sgd", "--data=breast-cancer", "--clients=3", "--rounds=3",

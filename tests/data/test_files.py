@@ -193,6 +193,17 @@ def test_tables_as_people_save_them(tmp_path: Path, content: bytes) -> None:
     assert frame.to_dict("list") == {"dose": [1.5, 2.25], "ward": ["süd", "nord"]}
 
 
+def test_none_is_an_answer_among_words_and_a_gap_among_numbers(tmp_path: Path) -> None:
+    lines = ["damage,cost,seen,empty", "None,None,2024-05-31,None", "Minor,1.5,None,", ",NA,2024-06-01,None"]
+    (tmp_path / "own.csv").write_text("\n".join(lines) + "\n")
+    frame = read_csv(tmp_path / "own.csv")
+    assert frame["damage"].fillna("gap").tolist() == ["None", "Minor", "gap"]
+    assert frame["cost"].fillna(-1).tolist() == [-1, 1.5, -1]
+    assert frame["cost"].dtype == float
+    assert frame["seen"].fillna("gap").tolist() == ["2024-05-31", "gap", "2024-06-01"]
+    assert frame["empty"].isna().all()
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

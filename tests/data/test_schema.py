@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 import torch
 
 from tacit.data.schema import Column, Predicted, Schema, draft_schema, feature_names
-from tacit.data.schema.encode import encode, terms
+from tacit.data.schema.encode import encode, scale, terms
 from tacit.data.schema.records import TableSource, bundled, federate
 from tacit.data.schema.values import table_values
 from tacit.errors import DataError, RequestError
@@ -112,6 +113,33 @@ class TestPreparation:
         np.testing.assert_allclose(federation.features.numpy(), [[0, 1], [-1.1, 0], [0.4, 0]], atol=1e-6)
         with pytest.raises(RequestError, match="middle = 120 must lie in its range"):
             replace(age, middle=120)
+
+    def test_targets_outside_of_their_range_are_cut_for_training_and_not_for_results(self) -> None:
+        """A model that predicts a long tail well must not look worse than one that cuts it off."""
+        frame = pd.DataFrame({"x": [1.0] * 40, "y": [5.0, 500.0] * 20, "who": (list("abcdefg") * 6)[:40]})
+        column = Column("x", "number", range=(0, 2))
+        for person in (None, "who"):
+            schema = Schema(Predicted("y", "regression", range=(0, 10)), (column,), person=person)
+            found = federate([TableSource(frame, "t", "one")], schema)
+            assert found.test_features is not None
+            assert found.test_targets is not None
+            # The rows of a person end with their targets and shares.
+            trained = found.targets if person is None else found.features[..., -2]
+            measured = found.test_targets if person is None else found.test_features[..., -2]
+            assert (float(trained.max()), float(measured.max())) == (1.0, 99.0)
+
+    def test_limits_let_a_line_go_on_outside_of_the_range(self) -> None:
+        cost = Column("cost", "number", range=(0, 100), limits=(-50, 400), ends=2.0)
+        assert scale(np.array([-1000.0, -50, 0, 100, 300, 9999]), cost).tolist() == [-4, -4, -2, 2, 10, 14]
+        described = Schema(Predicted("y", "binary", classes=("a", "b")), (cost,), ends=2.0)
+        assert Schema.from_toml(described.to_toml()) == described
+        for wrong in ((10, 400), (0, 90), (0, math.inf)):
+            with pytest.raises(RequestError, match="must hold its range, 0 to 100"):
+                replace(cost, limits=wrong)
+        with pytest.raises(RequestError, match="logarithmic scale needs a range above 0"):
+            Column("cost", "number", range=(1, 100), limits=(0, 400), scale="log")
+        with pytest.raises(RequestError, match='limits needs a public range, not range = "learn"'):
+            Column("cost", "number", within=(0, 100), limits=(0, 400))
 
     def test_labels_by_name_and_not_by_order(self) -> None:
         swapped = replace(HEART, target=replace(HEART.target, classes=("yes", "no")))

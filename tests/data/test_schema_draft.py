@@ -132,3 +132,82 @@ class TestRows:
 def test_a_task_that_there_is_not_is_named() -> None:
     with pytest.raises(RequestError, match="unknown task 'clasification'"):
         draft_schema(pd.DataFrame({"x": [1, 2], "y": ["a", "b"]}), task="clasification")
+
+
+class TestTruth:
+    @pytest.mark.parametrize("values", [[True, False, None], [False, None], [True, None, None]])
+    def test_truth_beside_gaps_is_a_category(self, values: list[Any]) -> None:
+        found = column(values)
+        assert (found.categories, found.missing) == (("false", "true"), "indicate")
+
+
+def table(target: Any, **columns: Any) -> pd.DataFrame:
+    return pd.DataFrame({**columns, "y": target})
+
+
+class TestTails:
+    """What lies far outside of a range counts where it tells of the target and noise leaves room for it."""
+
+    rng = np.random.default_rng(0)
+    size = np.exp(rng.normal(0, 2, 4000))
+    noise = rng.normal(0, 1, 4000)
+
+    def test_a_line_is_not_bent(self) -> None:
+        """Sales grow with listings, not with their logarithm; marks of other columns are as before."""
+        draft = draft_schema(table(3 * self.size + self.noise, size=self.size), target="y")
+        assert draft.schema.columns[0].scale == "linear"
+        bent = draft_schema(table(np.log(self.size) + self.noise, size=self.size), target="y").schema
+        assert bent.columns[0].scale == "log"
+        assert "size.scale" in bent.looked_at
+
+    def test_classes_are_compared_by_their_means(self) -> None:
+        likely = 1 / (1 + np.exp(-np.log(self.size)))
+        ill = np.where(self.rng.random(4000) < likely, "yes", "no")
+        assert draft_schema(table(ill, size=self.size), target="y").schema.columns[0].scale == "log"
+
+    def test_limits_hold_the_tail_and_are_marked(self) -> None:
+        late = np.where(np.arange(4000) % 400 == 0, 600.0, self.rng.normal(0, 10, 4000))
+        draft = draft_schema(table(late + self.noise, late=late), target="y")
+        found = draft.schema.columns[0]
+        assert found.range is not None
+        assert found.limits is not None
+        assert found.limits[1] >= 3 * found.range[1]
+        assert "late.limits" in draft.schema.looked_at
+        assert Schema.from_toml(draft.to_toml()) == draft.schema
+        alone = draft_schema(table(self.noise, late=late), target="y").schema
+        assert alone.columns[0].limits is None, "they tell nothing of this target"
+
+    def test_without_room_for_noise_they_are_a_comment(self) -> None:
+        late = np.where(np.arange(4000) % 400 == 0, 600.0, self.rng.normal(0, 10, 4000))
+        frame = table(late + self.noise, late=late, clinic=np.arange(4000) % 500)
+        draft = draft_schema(frame, target="y")
+        assert draft.schema.client == "clinic"
+        assert draft.schema.columns[0].limits is None
+        assert "limits = [" in draft.comments["late.range"]
+        assert any("late" in said for said in draft.advice)
+
+    def test_a_target_with_a_tail_says_what_its_range_costs(self) -> None:
+        costs = np.where(np.arange(4000) % 500 == 0, 300.0, np.abs(self.noise))
+        draft = draft_schema(table(costs, x=self.noise), target="y")
+        assert draft.schema.target.range is not None
+        assert draft.schema.target.range[1] < 10
+        assert "of the variance" in draft.comments["target.range"]
+        assert draft.comments["target.range"].startswith("looked at")
+        assert draft_schema(table(self.noise, x=costs), target="y").advice == ()
+
+
+class TestRoles:
+    def test_a_share_that_institutions_hold_names_no_client(self) -> None:
+        frame = table(["a", "b"] * 100, institutions=np.linspace(0, 90, 200), x=np.arange(200) % 7)
+        assert draft_schema(frame, target="y").schema.client is None
+
+    def test_being_a_student_is_no_name(self) -> None:
+        for values, person in ((["no", "yes"], None), ([f"s{k}" for k in range(50)], "student")):
+            frame = table(["a", "b"] * 100, student=(values * 100)[:200], x=np.arange(200) % 7)
+            assert draft_schema(frame, target="y").schema.person == person
+
+    def test_rows_without_a_target_are_counted(self) -> None:
+        frame = table([None, "a", "b", None] * 50, x=np.arange(200) % 7)
+        draft = draft_schema(frame, target="y")
+        assert "50%" in draft.comments["target.missing"]
+        assert any("50%" in said for said in draft.advice)

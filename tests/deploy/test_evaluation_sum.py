@@ -13,7 +13,9 @@ import pytest
 import torch
 from benchmarks.in_process import NO_FAULT, Death
 from tests.deploy.lying_server import RUN, LyingServer
+from torch import Tensor
 
+from tacit.deploy.final_release import FinalRelease
 from tacit.deploy.frames import Reply, Request, point_to_bytes
 from tacit.deploy.reading import QuorumError
 from tacit.deploy.seam import Code
@@ -175,7 +177,6 @@ def test_a_lying_server_gets_one_part_for_one_model(consortium: Callable[..., An
         request = Request("evaluate", RUN, round, made.job.digest, {}, body)
         return Reply.decode(server.silos[site].step(request.encode()), body_limit=10**6)
 
-    assert ask(0, 0.0).code is Code.STATE_LOST, "nothing was charged yet"
     server.masked(0)
     assert ask(0, 0.0, round=1).code is Code.NO_SUCH_ROUND
     first = ask(0, 0.0)
@@ -189,14 +190,32 @@ def test_a_lying_server_gets_one_part_for_one_model(consortium: Callable[..., An
     assert Reply.decode(late, body_limit=10**6).code is Code.SUM_REFUSED
 
 
-def _guessed(made: Any, trials: int) -> tuple[Guesses, Rule]:
-    """Guesses about one record of silo 1, from sums over three honest silos: a colluder's part is taken off."""
+def test_a_silo_that_sent_no_message_is_charged_in_full_first(consortium: Callable[..., Any]) -> None:
+    made = evaluated(consortium)
+    server = LyingServer(made, rounds=3)
+    body = point_to_bytes(torch.zeros(made.job.algorithm.work.model.dim))
+    request = Request("evaluate", RUN, 2, made.job.digest, {}, body)
+    assert Reply.decode(server.silos[0].step(request.encode()), body_limit=10**6).code is Code.OK
+    lines = [json.loads(json.loads(line)["body"]) for line in server.silos[0].ledger.export().splitlines()]
+    assert [line["kind"] for line in lines] == ["open", "evaluate"]
+    charged = accounting.epsilon(events.from_dict(lines[0]["event"]), 1e-4)
+    assert charged == pytest.approx(server.silos[0].terms.epsilon, rel=1e-9)
+
+
+def _answers(made: Any) -> list[Tensor]:
+    """The vectors of a record that the model predicts with certainty, or that it gets entirely wrong."""
     asked, model = made.job.evaluation, made.job.algorithm.work.model
-    # A record that the model predicts with certainty, or that it gets entirely wrong.
     point = torch.tensor([50.0] + [0.0] * (model.dim - 1))
     features = torch.eye(1, FEATURES)
     silos = [Federation.from_arrays(features, [label], [0], classes=2) for label in (0, 1)]
-    vectors = [asked.scoring.sums(model, point, silo.batch())[0] for silo in silos]
+    return [asked.scoring.sums(model, point, silo.batch())[0] for silo in silos]
+
+
+def guessed(asked: FinalRelease, vectors: list[Tensor], trials: int) -> tuple[Guesses, Rule]:
+    """Guesses which of two vectors a record of silo 1 adds, from sums over three honest silos.
+
+    A colluder's part is taken off.
+    """
     across, middle = vectors[1] - vectors[0], (vectors[0] + vectors[1]) / 2 + 2 * vectors[1]
     present = np.random.default_rng(0).random(trials) < 0.5
     noise, own = asked.total().noise, torch.stack(vectors)[torch.from_numpy(present).long()]
@@ -219,7 +238,8 @@ def test_the_guessing_game_on_evaluations(
     if halved:
         drawn = encodings.lattice_steps
         monkeypatch.setattr(encodings, "lattice_steps", lambda row, std, *rest: drawn(2 * row, std, *rest) // 2)
-    guesses, rule = _guessed(evaluated(consortium, epsilon=4.0), trials=6000)
+    made = evaluated(consortium, epsilon=4.0)
+    guesses, rule = guessed(made.job.evaluation, _answers(made), trials=6000)
     # Noise comes from the operating system, so no seed makes this repeatable. Each line fails by chance less than
     # once in a million runs: with 6,000 trials the second is 6 standard deviations away (with 1,500 it was 2.8).
     assert rule.finding(guesses, confidence=1 - 1e-6).violated == halved

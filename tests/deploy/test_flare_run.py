@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -21,6 +23,7 @@ import psutil
 from typer.testing import CliRunner
 
 from tacit.cli.app import app
+from tacit.data.schema import Column, Predicted, Schema
 from tacit.deploy.flare.backend import flare_backend
 from tacit.deploy.flare.kits import Network, write_kits
 from tacit.deploy.flare.local import free_ports
@@ -87,6 +90,39 @@ def test_a_deployed_trial_equals_the_simulator_and_leaves_no_process(tmp_path: P
     planted = plan.federation.features.numpy()[:4].tobytes()
     for path in (out / "server").rglob("*"):
         assert not path.is_file() or planted not in path.read_bytes()
+
+
+def test_a_deployed_regression_is_corrected_as_in_the_simulator(tmp_path: Path) -> None:
+    rng, rows = np.random.default_rng(0), 4000
+    table = pd.DataFrame({"age": rng.uniform(0, 100, rows), "site": np.repeat(["a", "b"], [3000, 1000])})
+    table["cost"] = rng.exponential(2 + table["age"] / 8)
+    table.to_csv(tmp_path / "t.csv", index=False)
+    target = Predicted("cost", "regression", range=(0, 100), middle=10)
+    schema = Schema(target, (Column("age", "number", range=(0, 100)),), client="site", ends=2.0)
+    (tmp_path / "s.toml").write_text(schema.to_toml())
+    recipe = Recipe(
+        algorithm="noisy-mb-sgd",
+        data=str(tmp_path / "t.csv"),
+        data_settings={"schema": str(tmp_path / "s.toml")},
+        epsilon=8.0,
+        rounds=ROUNDS,
+        correction=0.4,
+        algorithm_settings={"clip_norm": 0.05, "step": 3.0, "batch": 0.5},
+    )
+    (tmp_path / "recipe.toml").write_text(recipe.to_toml())
+    command = [sys.executable, "-m", "tacit", "deploy", str(tmp_path / "recipe.toml"), "--local", "2"]
+    options = ["--insecure-reproducible", "--out", str(tmp_path / "out"), "--json"]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    run = simulate(make_plan(recipe), memory_limit_bytes=1)
+    assert run.correction is not None
+    assert run.correction.shift > 0.01
+    assert torch.equal(load_run(Path(summary["model"]).parent).trained.parameters, run.parameters)
+    assert summary["correction"]["shift"] == run.summary()["correction"]["shift"]
+    verified = CliRunner().invoke(app, ["verify", summary["certificate"]])
+    assert verified.exit_code == 0, verified.output
+    assert "Corrected after training: predictions raised" in " ".join(verified.output.split())
 
 
 @pytest.fixture(scope="module")

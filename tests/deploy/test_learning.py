@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import tomli_w
+import torch
 from benchmarks.in_process import InProcessBackend
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -23,6 +24,7 @@ from tacit.deploy.frames import Reply, Request, point_to_bytes
 from tacit.deploy.guard import admit
 from tacit.deploy.identities import Identities
 from tacit.deploy.job import Job
+from tacit.deploy.parts import Part
 from tacit.deploy.policy import Policy
 from tacit.deploy.records import open_tables, own_records
 from tacit.deploy.seam import Code
@@ -148,6 +150,44 @@ def test_a_run_learns_charges_and_certifies(make: Callable[..., Party]) -> None:
     assert loaded.predict(table(7)).shape == (400,)
 
 
+def test_a_regression_with_learned_ranges_is_corrected_and_evaluated(make: Callable[..., Party]) -> None:
+    """All that a silo releases is in its ledger in order, and charged together before the first of it."""
+    ages = Schema(
+        Predicted("age", "regression", range=(0, 120), middle=60),
+        (SCHEMA.columns[0], Column("ill", "category", categories=("no", "yes"))),
+        test_share=0.0,
+    )
+    party = make(ages, **{"correction": 0.3, "evaluation.held_back": 0.2, "evaluation.loss_bound": 1.0})
+    finished = party.server().run()
+    lines = party.lines("porto")
+    released = ["release", "release", "correct", "evaluate"]
+    assert [line["kind"] for line in lines] == ["open", *["range"] * STEPS, "ranges", *released]
+    job = party.job
+    assert job.ranges is not None
+    assert job.correction is not None
+    assert job.evaluation is not None
+    parts = [events.to_dict(one.event(one.noise_multiplier)) for one in job.finals]
+    assert all(part in lines[0]["event"]["events"] for part in [*parts, events.to_dict(job.ranges.event)])
+    assert 3.9 < accounting.epsilon(events.from_dict(lines[0]["event"]), 1e-5) <= 4.0
+    model = (party.directory / "server" / "model.safetensors").read_bytes()
+    trusted = Trusted(job=job.text.encode())
+    checked = verify(finished.certificate, {"model.safetensors": model}, trusted)
+    assert "the learned ranges follow from the sums that silos signed" in checked.checked
+    assert "model.safetensors is the trained model with that correction" in checked.checked
+    assert "the evaluation is about model.safetensors" in checked.checked
+    # The sums are over records as the learned ranges prepare them.
+    both = pd.concat([table(n).assign(site=site) for n, site in enumerate(SITES)])
+    both.to_csv(party.directory / "all.csv", index=False)
+    (party.directory / "s.toml").write_text(replace(ages, client="site").to_toml())
+    asked = {
+        "data": str(party.directory / "all.csv"),
+        "data_settings": {"schema": str(party.directory / "s.toml")},
+    }
+    plan = tacit.make_plan(replace(job.recipe, clients=None, **asked))
+    run = tacit.simulate(plan, memory_limit_bytes=1)
+    assert torch.equal(run.parameters, finished.parameters)
+
+
 def test_a_step_is_answered_once_and_none_after_training_began(make: Callable[..., Party]) -> None:
     party = make(noise="lattice")
     silo, ranges = party.silo("lyon"), party.job.ranges
@@ -158,7 +198,7 @@ def test_a_step_is_answered_once_and_none_after_training_began(make: Callable[..
 
     first = asked(party.step())
     assert first.code is Code.OK
-    assert ranges.read_part(first.body)[0] == 400
+    assert Part.from_bytes(first.body, ranges.dim, masked=False).records == 400
     # The same bytes again, after a restart, too: a second draw would cost twice.
     assert asked(party.step()).body == first.body == asked(party.step(), party.silo("lyon")).body
     row = np.full(2, 0.4).tobytes()
@@ -170,7 +210,7 @@ def test_a_step_is_answered_once_and_none_after_training_began(make: Callable[..
     assert asked(party.step(np.full(2, np.nan).tobytes())).code is Code.BAD_POINT
     assert asked(party.step(job="0" * 64)).code is Code.OTHER_JOB
     assert [line["kind"] for line in party.lines("lyon")] == ["open", "range", "range"]
-    assert party.lines("lyon")[2]["sums"] == ranges.read_part(second.body)[1]
+    assert party.lines("lyon")[2]["sums"] == list(Part.from_bytes(second.body, ranges.dim, masked=False).sums)
 
     model = point_to_bytes(party.job.start())
     train = Request("round", RUN, 0, party.job.digest, {}, model)
@@ -215,7 +255,7 @@ def test_a_silo_that_dies_sends_the_same_or_nothing(make: Callable[..., Party], 
     assert ranges is not None
     again = Reply.decode(party.silo("lyon").step(party.step()), body_limit=10_000)
     assert again.code is Code.OK
-    sums = ranges.read_part(again.body)[1]
+    sums = list(Part.from_bytes(again.body, ranges.dim, masked=False).sums)
     assert party.lines("lyon")[1]["sums"] == sums
     if written:
         assert written[1]["sums"] == sums

@@ -12,17 +12,20 @@ import pytest
 import torch
 
 import tacit
+from tacit.algorithms.secure_sum import SecureSum
 from tacit.data.schema import Column, Predicted, Schema
-from tacit.deploy.job import Job
 from tacit.engine.account import account_run
 from tacit.engine.audit import audit_recipe
 from tacit.engine.plan import Plan, make_plan
 from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError
 from tacit.federation import Federation
+from tacit.privacy import calibrate_noise
 from tacit.privacy.accountant import accounting
-from tacit.privacy.events import composed, gaussian
+from tacit.privacy.events import composed, gaussian, repeated
 from tacit.report.words import corrected_words
+from tacit.side.noisy_total import NoisyTotal
+from tacit.side.release import NoisyMeans
 
 SCHEMA = Schema(
     Predicted("cost", "regression", range=(0, 100), middle=10),
@@ -98,7 +101,7 @@ def test_an_evaluation_beside_it_is_charged_as_well() -> None:
     plan = _plan(evaluation_settings=asked, epsilon=[4.0, 2.0, 3.0])
     assert plan.correction is not None
     assert plan.evaluation is not None
-    both = composed([plan.evaluation.event, plan.correction.event(plan.federation)])
+    both = composed([plan.correction.event(plan.federation), plan.evaluation.event])
     assert plan.calibration.also == both
     assert accounting.epsilon(plan.correction.event(plan.federation), 1e-5) == pytest.approx(0.4, rel=1e-3)
     assert plan.guarantee is not None
@@ -141,6 +144,52 @@ def test_noise_of_the_operating_system() -> None:
     assert run.guarantee.epsilon <= 4.0
 
 
+def _noise(plan: Plan, point: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> torch.Tensor:
+    """What a correction at this point adds to the sums, of every client or of all together."""
+    seen: list[torch.Tensor] = []
+    with monkeypatch.context() as patch:
+        for release, name in ((NoisyMeans, "messages"), (NoisyTotal, "total")):
+            make = getattr(release, name)
+
+            def noted(self: Any, sums: torch.Tensor, make: Any = make) -> torch.Tensor:
+                made: torch.Tensor = make(self, sums)
+                seen.append((made - sums).flatten() if made.shape == sums.shape else made - sums.sum(0))
+                return made
+
+            patch.setattr(release, name, noted)
+        assert plan.correction is not None
+        plan.correction.learned(plan.algorithm.work.model, point, plan.federation, plan.seed, plan.stream)
+    return seen[0]
+
+
+@pytest.mark.parametrize("trust", [None, "sum"])
+def test_no_two_models_share_the_noise_of_their_corrections(
+    trust: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The difference of two corrections would have none. Noise of the operating system is never drawn again."""
+    points = torch.zeros(3), torch.ones(3), torch.zeros(3)
+    seeded, other, again = (_noise(_plan(trust=trust), point, monkeypatch) for point in points)
+    torch.testing.assert_close(seeded, again)
+    assert float((seeded - other).abs().min()) > 1e-6
+    secret, anew = (_noise(_plan(trust=trust, noise="lattice"), points[0], monkeypatch) for _ in range(2))
+    assert float((secret - anew).abs().min()) > 1e-6
+
+
+def test_what_a_secure_sum_leaves_counts_the_clients_own_share() -> None:
+    """If all others help the server, the correction has one share of its noise, as every message has."""
+    plan = _plan(trust="sum", algorithm_settings={"clip_norm": 0.2, "sampling": "full"})
+    found, trust = plan.calibration.without_trust, plan.algorithm.trust
+    assert isinstance(trust, SecureSum)
+    assert found is not None
+    assert plan.correction is not None
+    assert plan.correction.target is not None
+    z = calibrate_noise(gaussian, epsilon=plan.correction.target.epsilon, delta=1e-5)
+    multiplier = float(plan.calibration.noise_multipliers[0])
+    train = repeated(gaussian(multiplier / trust.honest**0.5), plan.rounds)
+    own = composed([train, gaussian(z / trust.honest**0.5)])
+    assert found.epsilons[0] == pytest.approx(accounting.epsilon(own, 1e-5), rel=1e-3)
+
+
 def test_without_privacy_it_is_exact() -> None:
     run = tacit.simulate(_plan(privacy="none", epsilon=None, delta=None))
     assert run.correction is not None
@@ -180,12 +229,6 @@ def test_without_a_schema_nothing_changes() -> None:
     assert plan.recipe is not None
     assert plan.recipe.correction is None
     assert "correction" not in plan.recipe.to_toml()
-
-
-def test_a_deployment_refuses_it() -> None:
-    with pytest.raises(RequestError, match="Set correction = 0"):
-        Job.from_plan(_plan(), ("a", "b", "c"))
-    assert Job.from_plan(_plan(correction=0.0), ("a", "b", "c")).recipe.correction == 0.0
 
 
 def test_an_audit_plays_it(tmp_path: Path) -> None:

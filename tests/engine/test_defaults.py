@@ -108,6 +108,9 @@ def test_every_record_counts_the_same_where_sizes_are_public() -> None:
     assert make_plan(replace(recipe, partition="iid")).recipe.weights is None  # type: ignore[union-attr]
     whole = make_plan(replace(recipe, algorithm="dp-fedavg"))
     assert whole.federation.weights is None
+    coins = make_plan(replace(recipe, algorithm="cpsgd", rounds=2))
+    assert coins.federation.weights is None
+    tacit.simulate(coins)
     metrics = {
         weights: tacit.simulate(make_plan(replace(recipe, weights=weights)), evaluate_every=100).last.test_metric
         for weights in (None, "equal")

@@ -27,7 +27,7 @@ from tacit.errors import DataError, RequestError
 from tacit.federation import Federation
 
 COLUMNS = (
-    Column("age", "number", "years", (0, 100), middle=60, missing="indicate"),
+    Column("age", "number", "years", (0, 100), (-20, 150), middle=60, missing="indicate"),
     Column("dose", "number", "mg", (0.1, 100), scale="log"),
     Column("ward", "category", categories=("1", "2", "3"), missing="indicate"),
     Column("sex", "category", categories=("f", "m")),
@@ -72,6 +72,7 @@ def strange() -> pd.DataFrame:
     rows["sex"] = rows["sex"].astype(object)
     rows.loc[4, "sex"] = "?"
     rows.loc[5, "dose"] = -1.0
+    rows.loc[7, "age"] = 140.0  # outside of its range, inside its limits
     rows.loc[6, "seen"] = pd.NaT
     return rows[["seen", "sex", "ward", "dose", "age"]]
 

@@ -191,6 +191,19 @@ def test_what_one_record_adds_does_not_depend_on_the_others() -> None:
     torch.testing.assert_close(model.gradients(point, batch).rows(0, 1), alone.rows(0, 1))
 
 
+def test_what_is_said_of_one_record_does_not_depend_on_the_others() -> None:
+    """An evaluation and a report of losses bound what one record adds, so it must not change the others'."""
+    model = _model("mixing", torch.float64)
+    point, batch = _point(model, None, torch.float64), _batch([5], torch.float64)
+    alone = Batch(batch.features[:1], batch.targets[:1], torch.tensor([1]))
+    torch.testing.assert_close(model.outputs(point, batch.features)[:1], model.outputs(point, alone.features))
+    own = ModuleModel(model.module, loss=lambda out, y: (out[:, 0] - out.mean() - y).square())
+    for one in (model, own):
+        torch.testing.assert_close(one.losses(point, batch)[:1], one.losses(point, alone))
+        torch.testing.assert_close(one.losses(point[None], batch)[:1], one.losses(point[None], alone))
+    assert own.losses(point, _batch([0], torch.float64)).shape == (0,)
+
+
 @pytest.mark.parametrize("own_points", [False, True])
 def test_a_batch_without_records_has_gradients_of_nothing(own_points: bool) -> None:
     model = _model("pooled", torch.float32)

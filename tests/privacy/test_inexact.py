@@ -69,3 +69,13 @@ def test_it_survives_the_ledger_and_refuses_nonsense() -> None:
             inexact_noise(*values)
     with pytest.raises(RequestError, match="truncated tails"):
         epsilon(composed([repeated(gaussian(0.05), 30), inexact_noise(1e-6, 1e-45)]), 1e-5)
+
+
+def test_a_large_epsilon_beside_a_costly_release_is_not_called_too_small() -> None:
+    """No noise helps, because the other release alone costs more than noise that is cut early can prove."""
+
+    def real(z: float) -> DpEvent:
+        return composed([repeated(gaussian(z), 5), gaussian(0.1), inexact_noise(2e-18, 1e-18)])
+
+    with pytest.raises(RequestError, match=r"epsilon = 500 is too large .* ask for at most epsilon = 23"):
+        calibrate_noise(real, epsilon=500.0, delta=1e-5)

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
 from tacit.client.work import Work, sizes_are_public
+from tacit.compress.grid import WholeSteps
 from tacit.errors import RequestError, count
 from tacit.federation import Federation
 from tacit.noise.randomness import Randomness
@@ -198,6 +199,10 @@ def calibrate(
     """
     count("releases", releases)
     work, trust, clients = algorithm.work, algorithm.trust, federation.clients
+    if federation.weights is not None and isinstance(algorithm.uplink.compressor, WholeSteps):
+        raise RequestError(
+            f"weights would move the messages of {algorithm.name!r} off their grid: leave them out"
+        )
     if isinstance(privacy, str):
         if privacy != "none":
             raise RequestError(

@@ -8,7 +8,9 @@ from tacit.algorithms import error_feedback, fed_spa, fedavg, isrl_dp, scaffold,
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.settings import About, Make, Settings, read_parts, settings_of, takes_part
 from tacit.algorithms.shuffler import Shuffler
-from tacit.errors import unknown_name
+from tacit.compress.chain import Chain
+from tacit.compress.kept import KeptCoordinates
+from tacit.errors import RequestError, unknown_name
 from tacit.models.model import Model
 from tacit.noise.additive import Noise
 from tacit.theory.asked import Theory
@@ -39,6 +41,8 @@ class AlgorithmEntry:
     """False for algorithms without bound and noise, which cannot promise anything"""
     client_coins: bool = False
     """whether clients take part by their own secret coins, unless the promise is against the server"""
+    on_grid: bool = False
+    """whether messages are whole steps of a grid, which clients' weights would move them off"""
     theory: Theory | None = None
     """the results of its paper: they choose the settings a recipe leaves open and state what a run achieves"""
 
@@ -51,6 +55,11 @@ class AlgorithmEntry:
     def shuffled(self) -> bool:
         """Whether its messages must pass through a shuffler."""
         return takes_part(self.make, Shuffler)
+
+    @property
+    def weighable(self) -> bool:
+        """Whether clients may have different weights; if not, their messages have to be alike."""
+        return not (self.client_coins or self.shuffled or self.on_grid)
 
 
 ALGORITHMS: dict[str, AlgorithmEntry] = {
@@ -177,7 +186,10 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
     ),
     "dp-fed": AlgorithmEntry(fed_spa.dp_fed, "Fed-SPA, section 5", "noisy local steps, averaged updates"),
     "cpsgd": AlgorithmEntry(
-        fed_spa.cpsgd, "Fed-SPA, section 5; cpSGD", "minibatch gradients on a grid, coins as noise"
+        fed_spa.cpsgd,
+        "Fed-SPA, section 5; cpSGD",
+        "minibatch gradients on a grid, coins as noise",
+        on_grid=True,
     ),
     "dp-scaffold": AlgorithmEntry(
         scaffold.dp_scaffold,
@@ -214,4 +226,16 @@ def build_algorithm(
     """
     make = algorithm_entry(name).make
     algorithm = replace(make(model, **read_parts(name, make, settings, about)), participation=about.participation)
+    _check_kept(algorithm)
     return algorithm if noise is None else replace(algorithm, work=algorithm.work.with_noise(noise))
+
+
+def _check_kept(algorithm: Algorithm) -> None:
+    """Refuses a sparse message that would carry more coordinates than there are: it would compress nothing."""
+    compressor, dim = algorithm.uplink.compressor, sum(algorithm.work.parts.values())
+    sparse = compressor.first if isinstance(compressor, Chain) else compressor
+    if isinstance(sparse, KeptCoordinates) and sparse.count is not None and sparse.count > dim:
+        raise RequestError(
+            f"compressor {compressor.spec()!r} keeps {sparse.count} coordinates of a message, which has {dim}: "
+            f"ask for fewer, for a share such as {sparse.name}:0.1, or for identity"
+        )

@@ -140,7 +140,8 @@ def encoding_of(
     weights = torch.ones(federation.clients) if federation.weights is None else federation.weights
     return Encoding.of(
         silos=trust.cohort,
-        longest=float(weights.max()) * longest_vector(work, federation, rounds),
+        # A client with many records has a large weight and short vectors, one with few records the opposite.
+        longest=float((weights.double() * longest_vectors(work, federation, rounds)).max()),
         noise_std=float((noise_stds * weights.double()).max()),
         noise_multiplier=float(trust.share(noise_multipliers, 0).max()),
         slack=work.noise.slack,
@@ -150,17 +151,21 @@ def encoding_of(
     )
 
 
-def longest_vector(work: Any, federation: Federation, rounds: int) -> float:
-    """The norm that a client's vector before noise exceeds in a run with a probability of at most 1e-10."""
+def longest_vectors(work: Any, federation: Federation, rounds: int) -> Tensor:
+    """For every client, a norm of its vectors before noise.
+
+    That any of them is longer in a run has a probability of at most 1e-10.
+    """
     bound: float = work.bound.norm(work.model.dim)
     if work.unit is Unit.CLIENT:
-        return bound
+        return torch.full((federation.clients,), bound, dtype=torch.float64)
     sizes, batches = federation.sizes.double(), work.sampling.batch_sizes(federation.sizes).double()
     # Bernstein's inequality for the records of a random batch, over all clients and rounds.
     rare = math.log(rounds * federation.clients / 1e-10)
     drawn = torch.minimum(sizes, batches + (2 * batches * rare).sqrt() + rare)
     reach = work.estimator.reach(float((batches / sizes).max()))
-    return bound * float((reach.always * sizes / batches + reach.drawn * drawn / batches).max())
+    longest: Tensor = bound * (reach.always * sizes / batches + reach.drawn * drawn / batches)
+    return longest
 
 
 def secured(algorithm: Algorithm, trust: SecureSum) -> Algorithm:

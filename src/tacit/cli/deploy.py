@@ -64,7 +64,7 @@ def deploy(
             raise RequestError("--local is missing: the number of silos to rehearse with, such as --local 3")
         noise = "gaussian" if insecure_reproducible else "lattice"
         recipe = o.recipe_from(recipe_file, {**given, "clients": local}, settings)
-        recipe = replace(recipe, noise=noise, correction=recipe.correction or 0.0)
+        recipe = replace(recipe, noise=noise)
         if quorum and recipe.trust == "sum":
             # One quorum is enough: that of the sums, from which their noise follows.
             recipe, quorum = replace(recipe, quorum=quorum), 0

@@ -41,6 +41,13 @@ def plan(
             autocompletion=complete.algorithms,
         ),
     ] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="softmax, logistic, network, ...; with --choose several, repeated or separated by commas.",
+            autocompletion=complete.models,
+        ),
+    ] = None,
     given: dict[str, Any],
     data_dir: o.DataDir = None,
     records: Annotated[int | None, typer.Option(help="Without data: the number of records per client.")] = None,
@@ -61,7 +68,7 @@ def plan(
     ] = None,
     trials: Annotated[
         int | None,
-        typer.Option(help="With --choose: how many candidates to try on synthetic records. [dim]Default: 8.[/]"),
+        typer.Option(help="With --choose: how many candidates to try on synthetic records. [dim]Default: 12.[/]"),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="With --choose: write the chosen recipe to this file.")] = None,
     as_json: o.Json = False,
@@ -72,7 +79,9 @@ def plan(
     from tacit.planning.needs import noise_needs
     from tacit.planning.trusts import what_trust_buys
 
-    models = o.parse_list("--model", given["model"]) if choose and "model" in given else []
+    models = [name for text in model or [] for name in o.parse_list("--model", text)]
+    if len(models) > 1 and not choose:
+        raise RequestError("several models need --choose; name one")
     given = {**given, "model": models[0]} if models else given
     names = [name for text in algorithm or [] for name in o.parse_list("--algorithm", text)]
     o.check_taken([*given, *o.parsed(settings)], names or ALGORITHMS)
@@ -83,8 +92,6 @@ def plan(
         recipe = _recipe_without_data(recipe_file, given, settings)
         stand_in = _stand_in(recipe, records, dim, classes)
     if choose:
-        if "algorithm.step" in given:
-            raise RequestError("--choose derives steps from the noise: leave out --step or --choose")
         _choose(recipe, names, models, bit_budget, trials, out, stand_in, data_dir, as_json)
         return
     if bit_budget is not None or trials is not None or out is not None:
@@ -176,11 +183,11 @@ def _choose(
     as_json: bool,
 ) -> None:
     from tacit.engine.files import write_atomically
-    from tacit.planning.choice import CONSIDERED, TRIALS, choose, command
+    from tacit.planning.choice import TRIALS, choose, command
 
     ranked = choose(
         recipe,
-        algorithms=names or CONSIDERED,
+        algorithms=names,
         models=models or [None],
         trials=TRIALS if trials is None else trials,
         bit_budget=bit_budget,

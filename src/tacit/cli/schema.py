@@ -67,6 +67,8 @@ def draft(
         f"{out}: predicts {schema.target.column} ({schema.target.task}) from {len(schema.columns)} columns; "
         f"{len(schema.left_out)} left out."
     )
+    for said in found.advice:
+        say(said)
     if schema.looked_at:
         say(
             "Marked values come from the records. Replace those that are not public, then delete the line "

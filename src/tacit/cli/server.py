@@ -74,6 +74,8 @@ def _table(board: Board, quiet: bool) -> Iterator[Callable[[str], None]]:
 
 def show_finished(party: PartyFolder, finished: Finished, as_json: bool) -> None:
     """Print the result of a run, taken from its certificate."""
+    from tacit.report.words import corrected_words
+
     certificate: dict[str, Any] = json.loads(finished.certificate)
     silos = {site: silo for site, silo in certificate["silos"].items() if silo is not None}
     proof, model = party.state / "certificate.json", party.state / "model.safetensors"
@@ -85,6 +87,7 @@ def show_finished(party: PartyFolder, finished: Finished, as_json: bool) -> None
         "largest_epsilon": certificate["largest_epsilon"],
         "insecure_reproducible": certificate["insecure_reproducible"],
         "problems": dict(finished.problems),
+        **({} if finished.correction is None else {"correction": finished.correction}),
         "silos": {
             site: {"epsilon": s["epsilon"], "rounds_answered": s["rounds_answered"]} for site, s in silos.items()
         },
@@ -95,6 +98,8 @@ def show_finished(party: PartyFolder, finished: Finished, as_json: bool) -> None
     say(f"run {finished.run}: {summary['rounds']} rounds; model in {_from_here(model)}")
     for promise in silo_promises(silos):
         say(promise)
+    if finished.correction is not None:
+        say(f"corrected: {corrected_words(finished.correction)}")
     for site in sorted(set(party.job.sites) - silos.keys()):
         took_part = finished.answered.get(site, 0)
         say(f"{site}: {'sent no certificate; ask the silo for it' if took_part else 'took no part'}")

@@ -42,8 +42,9 @@ def show_candidates(ranked: list[Candidate]) -> None:
     console.print(table)
     console.print(
         f"[dim]{len(ranked)} candidates, all at the promised epsilon, with steps derived from their noise. loss: "
-        "what noise is predicted to add, roughly. trial: the metric on synthetic records; candidates that "
-        "chance may have put into this order count as equal, and the loss decides. No private data was read.[/]",
+        "what noise is predicted to add, roughly. trial: accuracy on synthetic records, or 1 - error / error "
+        "of the mean. Trials cannot tell the first of them apart: there, default settings come first. "
+        "What has no trial would take too long or is predicted to be worse. No private data was read.[/]",
         highlight=False,
     )
 

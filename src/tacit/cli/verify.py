@@ -116,12 +116,13 @@ def _told(found: Verified) -> dict[str, Any]:
         "not_checked": found.not_checked,
         "held_against_others": found.held_against_others,
         "evaluation": found.evaluation,
+        "correction": found.correction,
         "certificate": found.body,
     }
 
 
 def _show(found: Verified, *, own_job: bool) -> None:
-    from tacit.report.words import evaluation_words
+    from tacit.report.words import corrected_words, evaluation_words
 
     body = found.body
     if body["insecure_reproducible"]:
@@ -138,6 +139,8 @@ def _show(found: Verified, *, own_job: bool) -> None:
             "Whoever made the certificate chose that job. Compare its digest with that of the job your silo "
             "joined, which `tacit silo` prints, or give your own copy with --job."
         )
+    if found.correction is not None:
+        say(f"Corrected after training: {corrected_words(found.correction)}.")
     if found.evaluation is not None:
         say(f"Evaluated on {evaluation_words(found.evaluation)} (95% bars).")
     _list("ATTENTION, evidence against other silos:", found.held_against_others)

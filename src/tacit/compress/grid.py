@@ -82,7 +82,7 @@ class WholeSteps(Quantiser):
         if largest >= 2 ** (self.bits - 1):
             raise RequestError(
                 f"rows must be whole multiples, below {2 ** (self.bits - 1)}, of a power of two for bits = "
-                f"{self.bits}; client weights, for instance, move them off their grid: leave those out"
+                f"{self.bits}"
             )
         return Steps.of(exponents, codes.astype(np.int32), self.bits)
 

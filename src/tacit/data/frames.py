@@ -20,6 +20,10 @@ _NO_TEXT = {
     b"PK\x03\x04": "it is a zip archive or an Excel file; unpack it, or save it as CSV",
 }
 _DECIMAL_COMMA = r"\s*[+-]?\d+(?:,\d+)?\s*"
+_GAPS = ["", "NA", "N/A", "n/a", "#NA", "#N/A", "#N/A N/A", "<NA>", "NULL", "null"]
+_GAPS += ["NaN", "nan", "-NaN", "-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"]
+_NOTHING = "None"
+"""pandas takes this for a gap, too. Among words it is an answer (no damage, no insurance), elsewhere a gap."""
 
 
 def read_csv(path: Path) -> pd.DataFrame:
@@ -85,12 +89,31 @@ def _read(path: Path, encoding: str, separator: str, decimal: str) -> pd.DataFra
     import pandas as pd
 
     options = {"sep": separator, "decimal": decimal, "skipinitialspace": True, "low_memory": False}
+    options |= {"keep_default_na": False, "na_values": _GAPS}
     try:
-        return pd.read_csv(path, encoding=encoding, **options)
+        frame = pd.read_csv(path, encoding=encoding, **options)
     except UnicodeDecodeError:
         if encoding != "utf-8":
             raise
-        return pd.read_csv(path, encoding="latin-1", **options)
+        frame = pd.read_csv(path, encoding="latin-1", **options)
+    for name in frame.columns[[not pd.api.types.is_numeric_dtype(kind) for kind in frame.dtypes]]:
+        frame[name] = _with_answers(frame[name])
+    return frame
+
+
+def _with_answers(column: pd.Series) -> pd.Series:
+    """The column with "None" as a gap if every other value has a digit, as numbers, dates and codes do."""
+    import pandas as pd
+
+    nothing = (column == _NOTHING).to_numpy()
+    if not nothing.any():
+        return column
+    others = pd.Series(column[~nothing].dropna().unique())
+    if len(others) and not others.astype(str).str.contains(r"\d").all():
+        return column
+    known = column.mask(nothing)
+    numbers = pd.to_numeric(known, errors="coerce")
+    return known if (numbers.isna() & known.notna()).any() else numbers
 
 
 def _has_decimal_commas(column: pd.Series) -> bool:

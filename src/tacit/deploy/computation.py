@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from tacit.client.cohort import Cohort
+from tacit.deploy.final_release import FinalRelease
 from tacit.deploy.frames import Request
 from tacit.deploy.guard import Terms
-from tacit.deploy.held_back import JobEvaluation
 from tacit.deploy.home import Home
 from tacit.deploy.learning import Ranges
 from tacit.deploy.mixing import Covers, context_of, mixing_of, point_digest
@@ -59,11 +59,10 @@ class Computation:
         """Whether a computation has failed and nobody has looked at it yet."""
         return self._stopped or self._home.halted
 
-    def evaluate(self, point: Tensor, run: str) -> list[float]:
-        """The noisy sums of this silo's evaluation of a model."""
-        evaluation, held = self._evaluation()
-        model = self._terms.job.algorithm.work.model
-        return self._or_halt(lambda: evaluation.measure(model, point, held, run))
+    def final(self, release: FinalRelease, point: Tensor, run: str) -> list[float]:
+        """The noisy sums of this silo in a final release at a model."""
+        model, records = self._terms.job.algorithm.work.model, self._terms.records_for(release.name)
+        return self._or_halt(lambda: release.measure(model, point, records, run))
 
     def prepared(self, ranges: Ranges) -> Computation:
         """The same with the records as these ranges prepare them."""
@@ -84,22 +83,18 @@ class Computation:
         client = int(terms.federation.ids[0])
         return self._or_halt(lambda: ranges.measure(table.numbers, search, step, client))
 
-    def evaluate_in_sum(self, point: Tensor, asked: Request, last: Mapping[str, Any] | None) -> list[float]:
-        """This silo's part of the sum of an evaluation: with a share of the noise, on its lattice, masked."""
-        (evaluation, held), sums, job = self._evaluation(), self._sums, self._terms.job
-        assert sums is not None, "only sums have parts"
+    def final_in_sum(
+        self, release: FinalRelease, point: Tensor, asked: Request, last: Mapping[str, Any] | None
+    ) -> list[float]:
+        """This silo's part of the sum of a final release: with a share of the noise, on its lattice, masked."""
+        sums, job, records = self._sums, self._terms.job, self._terms.records_for(release.name)
+        assert sums is not None, "only sums have masked parts"
         client = job.sites.index(self._terms.site)
         integers = self._or_halt(
-            lambda: evaluation.integers(job.algorithm.work.model, point, held, asked.run, client)
+            lambda: release.integers(job.algorithm.work.model, point, records, asked.run, client)
         )
         masked = sums.mask(asked.run, asked.round, hashlib.sha256(asked.body).hexdigest(), integers, last)
         return [float(one) for one in masked]
-
-    def _evaluation(self) -> tuple[JobEvaluation, Federation]:
-        evaluation, held = self._terms.job.evaluation, self._terms.held
-        if evaluation is None or held is None:
-            raise RequestError("the job asks for no evaluation")
-        return evaluation, held
 
     def run(
         self,

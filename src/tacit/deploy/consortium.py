@@ -159,8 +159,8 @@ def _with_choices(recipe: Recipe, sites: list[str], min_records: list[int], sche
 
 
 def deployed(recipe: Recipe) -> Recipe:
-    """A simulation's recipe changed for real silos: with noise that nobody can recompute, and no correction."""
-    return replace(recipe, noise="lattice", correction=recipe.correction or 0.0)
+    """A simulation's recipe changed for real silos: with noise that nobody can recompute."""
+    return replace(recipe, noise="lattice")
 
 
 def _check_names(values: Any, known: list[str], where: str) -> None:

@@ -48,7 +48,7 @@ _HAS_RUN, _INSECURE, _HAS_LOSS, _HAS_HEAD = 1, 2, 4, 8
 _RUN = re.compile(r"[0-9a-f]{32}\Z")
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _HEX = re.compile(r"(?:[0-9a-f]{2})*\Z")
-_KINDS = ("round", "mix", "sum", "evaluate", "certify", "heads", "range")
+_KINDS = ("round", "mix", "sum", "correct", "evaluate", "certify", "heads", "range")
 _SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
 _MOST_ROUNDS = 2**31
 
@@ -99,14 +99,14 @@ def _digest(*parts: bytes | memoryview) -> bytes:
 @dataclass(frozen=True)
 class Request:
     """What the server asks the sites of a round, or a shuffler ("mix"); "sum" asks them to help with a sum,
-    "evaluate" for their part in that of an evaluation, and "range" for a step of a search for ranges.
+    "correct" and "evaluate" for their part in a final release, and "range" for a step of a search for ranges.
 
     `accepted` has, for every site, the last round whose message the server used (no entry: none). It tells a silo
     whether its own last message counted, whatever was lost in transit. `heads` has the newest signed head of
     every site's ledger. A request of kind "heads" asks for the heads that a silo has witnessed.
     """
 
-    kind: Literal["round", "mix", "sum", "evaluate", "certify", "heads", "range"]
+    kind: Literal["round", "mix", "sum", "correct", "evaluate", "certify", "heads", "range"]
     run: str
     """32 hexadecimal digits, drawn when the run began"""
     round: int
@@ -114,8 +114,8 @@ class Request:
     """the digest of the job that all parties agreed to"""
     accepted: Mapping[str, int] = field(default_factory=dict)
     body: bytes = b""
-    """what the server broadcasts (`state_to_bytes`); for "certify" and "evaluate" the final model; for "mix" see
-    `mixing`, for "sum" `tacit.sums.requests`, for "range" `learning`"""
+    """what the server broadcasts (`state_to_bytes`); for "certify", "correct" and "evaluate" a model; for "mix"
+    see `mixing`, for "sum" `tacit.sums.requests`, for "range" `learning`"""
     heads: Mapping[str, Head] = field(default_factory=dict)
     learned: bytes = b""
     """the means of a search that all ranges follow from, if the run has learned any (`learning`)"""

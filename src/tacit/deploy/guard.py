@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -13,7 +14,8 @@ from tacit.algorithms.hybrid import protect_clients
 from tacit.algorithms.registry import algorithm_entry
 from tacit.algorithms.trust import Exposure
 from tacit.client.work import sizes_are_public
-from tacit.deploy.held_back import Holding
+from tacit.deploy.final_release import FinalTerms
+from tacit.deploy.finals import Final
 from tacit.deploy.job import Job
 from tacit.deploy.learning import OpenTable, Ranges
 from tacit.deploy.ledger_account import Account
@@ -51,10 +53,10 @@ class Terms:
     """the noise multiplier of its reports; 0 if there are none"""
     epsilon: float
     """the cost of all planned releases, at the policy's delta"""
-    holding: Holding | None = None
-    """noise and number of records of its evaluation, if the job asks for one"""
+    finals: Mapping[Final, FinalTerms] = field(default_factory=dict)
+    """noise and number of records of the final releases that the job asks for"""
     held: Federation | None = None
-    """the records that it holds back for that"""
+    """the records that it holds back for an evaluation"""
     table: OpenTable | None = None
     """its table, if ranges are learned first; `federation` and `held` then have the widest ranges"""
 
@@ -62,6 +64,13 @@ class Terms:
     def records(self) -> int:
         """The number of records of the silo: public, unless whole sites are protected."""
         return self.federation.records
+
+    def records_for(self, final: Final) -> Federation:
+        """The records that a final release is about: those held back for an evaluation, or those of training."""
+        if final is Final.EVALUATION:
+            assert self.held is not None, "a job that asks for an evaluation has records held back"
+            return self.held
+        return self.federation
 
     def closed(self, ranges: Ranges) -> Terms:
         """The same terms with the records as these ranges prepare them."""
@@ -83,9 +92,9 @@ class Terms:
         report, parts = self.job.report, [event]
         if report is not None and report.reports(releases):
             parts.append(report.event(self.report_noise, releases, self.job.noise.kind))
-        if self.holding is not None and self.job.evaluation is not None:
-            asked = self.job.evaluation
-            parts.append((asked.exposed if exposed else asked.event)(self.holding.noise_multiplier))
+        for asked in self.job.finals:
+            multiplier = self.finals[asked.name].noise_multiplier
+            parts.append((asked.exposed if exposed else asked.event)(multiplier))
         if self.job.ranges is not None:
             parts.append(self.job.ranges.event)
         return event if len(parts) == 1 else events.composed(parts)
@@ -166,7 +175,7 @@ class Terms:
             **({"quorum": trust.quorum, "colluding": trust.colluding} if self.job.summed else {}),
             "rounds_planned": self.planned,
             **({} if self.job.report is None else {"report": self._report_facts(self.job.report)}),
-            **({} if self.holding is None else {"evaluation": self.holding.to_dict()}),
+            **{str(name): terms.to_dict() for name, terms in self.finals.items()},
             **({} if self.job.ranges is None else {"ranges": self.job.ranges.facts()}),
             "insecure_reproducible": self.job.insecure,
         }
@@ -212,15 +221,12 @@ def admit(job: Job, policy: Policy, site: str, records: Federation | OpenTable) 
         raise RequestError("the job learns ranges from the silos' tables: give the table, not prepared records")
     federation = at_site(job, site, table.wide if table is not None else records)  # type: ignore[arg-type]
     check_trust(job)
-    holding = None
     federation, held = split(job, federation)
-    if job.evaluation is not None and held is not None:
-        holding = Holding(job.evaluation.noise_multiplier, held.records)
-        if federation.records < (least := job.least_records(site)):
-            raise RequestError(
-                f"the job counts on {least} records at {site} besides those held back for evaluation, "
-                f"not {federation.records}"
-            )
+    if held is not None and federation.records < (least := job.least_records(site)):
+        raise RequestError(
+            f"the job counts on {least} records at {site} besides those held back for evaluation, "
+            f"not {federation.records}"
+        )
     policy.check(job, federation.records)
     planned, work = job.most_releases(), job.algorithm.work
     # One pass depends on the number of the round, whoever takes part in it.
@@ -232,7 +238,7 @@ def admit(job: Job, policy: Policy, site: str, records: Federation | OpenTable) 
         stricter = protect_clients(job.algorithm, federation, releases=planned, privacy=target, clients=whole)
         target = stricter if isinstance(stricter, Target) else target
     report_noise = job.noise.of_reports(target)
-    for part, event in _beside(job, report_noise).items():
+    for part, event in job.noise.each_beside(report_noise).items():
         policy.check_beside(part, accounting.epsilon(event, policy.delta, policy.adjacency))
     if job.summed:
         asked = level(job, site, federation.records)
@@ -240,7 +246,14 @@ def admit(job: Job, policy: Policy, site: str, records: Federation | OpenTable) 
         asked = _enough(job, policy, target, federation, report_noise)
     std = noise_std(job, federation.records, asked)
     terms = Terms(job, policy, site, federation, planned, asked, std, report_noise, epsilon=math.inf)
-    terms = replace(terms, holding=holding, held=held, table=table)
+    terms = replace(terms, held=held, table=table)
+    finals = {
+        asked.name: FinalTerms(asked.noise_multiplier, terms.records_for(asked.name).records)
+        for asked in job.finals
+    }
+    for asked_for in job.finals:
+        asked_for.check_size(finals[asked_for.name].records)
+    terms = replace(terms, finals=finals)
     cost = accounting.epsilon(terms.event(planned), policy.delta, policy.adjacency)
     if job.summed and cost > policy.epsilon:
         raise RequestError(
@@ -261,18 +274,6 @@ def _enough(job: Job, policy: Policy, target: Target, federation: Federation, re
             f"{job.most_releases()} rounds of {federation.records} records need {own:.6g}"
         )
     return asked
-
-
-def _beside(job: Job, report_noise: float) -> dict[str, DpEvent]:
-    """The events of what a site releases besides its messages, by the name that policies give it."""
-    found: dict[str, DpEvent] = {}
-    if job.report is not None:
-        found["report"] = job.report.event(report_noise, job.most_releases(), job.noise.kind)
-    if job.evaluation is not None:
-        found["evaluation"] = job.evaluation.event(job.evaluation.noise_multiplier)
-    if job.ranges is not None:
-        found["ranges"] = job.ranges.event
-    return found
 
 
 def level(job: Job, site: str, records: int) -> float:

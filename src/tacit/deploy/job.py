@@ -39,6 +39,9 @@ from tacit.algorithms.calibrate import attendance
 from tacit.algorithms.prospect import has_open_steps
 from tacit.algorithms.registry import algorithm_entry
 from tacit.data.schema import Schema
+from tacit.deploy.correcting import JobCorrection
+from tacit.deploy.final_release import FinalRelease
+from tacit.deploy.finals import Final
 from tacit.deploy.held_back import JobEvaluation
 from tacit.deploy.identities import Identities
 from tacit.deploy.job_checks import MOST_PARAMETERS, check_agreed, check_asked, sizes_matter
@@ -205,6 +208,21 @@ class Job:
     def evaluation(self) -> JobEvaluation | None:
         """The evaluation that sites make at the end, if any."""
         return JobEvaluation.of(self)
+
+    @cached_property
+    def correction(self) -> JobCorrection | None:
+        """The correction of the trained model that sites make at the end, if any."""
+        return JobCorrection.of(self)
+
+    @property
+    def finals(self) -> tuple[FinalRelease, ...]:
+        """What sites release after the last round, in order."""
+        return tuple(one for one in (self.correction, self.evaluation) if one is not None)
+
+    @property
+    def separate_finals(self) -> tuple[FinalRelease, ...]:
+        """Those that the server asks for. An evaluation that it sees one by one comes with certificates."""
+        return tuple(one for one in self.finals if one.name is not Final.EVALUATION or self.summed)
 
     @cached_property
     def ranges(self) -> JobRanges | None:

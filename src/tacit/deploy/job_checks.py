@@ -40,11 +40,6 @@ def check_asked(job: Job) -> None:
             f'data.features = "{LEARN}" is for simulations and estimators: silos take arrays as they are. Give '
             'the usual size of features, as data.features = "sizes:SIZE", or describe a table by a schema'
         )
-    if job.recipe.correction:
-        raise RequestError(
-            f"correction = {job.recipe.correction:g} is for simulations and estimators: no silo releases what it "
-            "takes. Set correction = 0"
-        )
     if job.shuffled and (job.recipe.model or "").startswith(ENTRY_POINT):
         # Building it means running it, and only silos have a policy that says what they run.
         raise RequestError(
@@ -81,7 +76,8 @@ def check_agreed(job: Job) -> None:
     _check_least_records(job)
     if job.identities is not None:
         job.identities.check(job.sites)
-    if job.evaluation is not None and job.parts.travel is Travel.COUNTED:
+    # Built here, because a correction that cannot be made, or that is left open, is refused then.
+    if job.finals and job.parts.travel is Travel.COUNTED:
         raise RequestError(
             f"no accountant can add an evaluation to the coins of {job.recipe.algorithm!r}: leave it out"
         )

@@ -78,12 +78,19 @@ class JobNoise:
         return float(found.noise_multipliers[0])
 
     def beside(self, noise_multiplier: float) -> DpEvent | None:
-        """The event of what a site releases besides messages: loss reports, an evaluation and ranges, if any."""
-        reports, evaluation = self._loss_reports(noise_multiplier), self.job.evaluation
-        evaluated = None if evaluation is None else evaluation.event(evaluation.noise_multiplier)
-        ranged = None if self.job.ranges is None else self.job.ranges.event
-        parts = [event for event in (reports, evaluated, ranged) if event is not None]
+        """The event of what a site releases besides messages, if it releases anything."""
+        parts = list(self.each_beside(noise_multiplier).values())
         return events.composed(parts) if len(parts) > 1 else next(iter(parts), None)
+
+    def each_beside(self, noise_multiplier: float) -> dict[str, DpEvent]:
+        """The events of loss reports, final releases and ranges, if any, by the names that policies give them."""
+        found: dict[str, DpEvent] = {}
+        if (reports := self._loss_reports(noise_multiplier)) is not None:
+            found["report"] = reports
+        found |= {str(one.name): one.event(one.noise_multiplier) for one in self.job.finals}
+        if self.job.ranges is not None:
+            found["ranges"] = self.job.ranges.event
+        return found
 
     def _loss_reports(self, noise_multiplier: float) -> DpEvent | None:
         """The event of all loss reports of a site, if it sends any."""

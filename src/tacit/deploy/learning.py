@@ -13,7 +13,6 @@ noise itself, wherever the thresholds are: nobody has to trust the server, or an
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,6 +25,7 @@ from dp_accounting import DpEvent
 from tacit.data.encode import Vector
 from tacit.data.schema import Schema
 from tacit.data.schema.records import Learned, TableSource, federate
+from tacit.deploy.parts import Part
 from tacit.engine.ranges import limits_of, ranges_target
 from tacit.errors import MessageError, RequestError
 from tacit.federation import Federation
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from tacit.deploy.job import Job
 
 Ranges = Mapping[str, tuple[float, float]]
-
-_RECORDS = struct.Struct("<I")
 
 
 @dataclass(frozen=True)
@@ -115,9 +113,9 @@ class JobRanges:
         return self._release(0, 1).event(self.noise_multiplier)
 
     @property
-    def part_bytes(self) -> int:
-        """Length of a silo's answer."""
-        return _RECORDS.size + 8 * self._start.dim
+    def dim(self) -> int:
+        """How many numbers a silo sends in a step."""
+        return self._start.dim
 
     @property
     def most_bytes(self) -> int:
@@ -155,24 +153,11 @@ class JobRanges:
         sums: list[float] = release.messages(own, step)[0].tolist()
         return sums
 
-    def means(self, parts: Sequence[tuple[int, Sequence[float]]]) -> bytes:
-        """The means of a step, from the numbers of records and sums of silos in the order of the job."""
-        total: Numbers = np.sum([np.array(sums, dtype=np.float64) for _, sums in parts], axis=0)
-        means: Numbers = total / sum(records for records, _ in parts)
+    def means(self, parts: Sequence[Part]) -> bytes:
+        """The means of a step, from the parts of silos in the order of the job."""
+        total: Numbers = np.sum([np.array(part.sums, dtype=np.float64) for part in parts], axis=0)
+        means: Numbers = total / sum(part.records for part in parts)
         return means.astype("<f8").tobytes()
-
-    def part(self, records: int, sums: Sequence[float]) -> bytes:
-        """A silo's answer."""
-        return _RECORDS.pack(records) + np.array(sums, dtype="<f8").tobytes()
-
-    def read_part(self, content: bytes) -> tuple[int, list[float]]:
-        """The inverse, for bytes that may come from anyone."""
-        if len(content) != self.part_bytes or not (records := _RECORDS.unpack_from(content)[0]):
-            raise MessageError("not a silo's part in a step of a search for ranges")
-        sums = np.frombuffer(content[_RECORDS.size :], dtype="<f8")
-        if not np.isfinite(sums).all() or float(np.abs(sums).max()) > 2.0**52:
-            raise MessageError("a silo's part in a search for ranges is not a sum")
-        return records, sums.tolist()
 
     @cached_property
     def _start(self) -> RangeSearch:

@@ -5,7 +5,8 @@ A line is a JSON object. Its hash covers its text and the hash of the previous l
 open      starts a run. Its `event` describes the whole planned run to the accountant; it is charged at once and
           in full, however far the run gets. `beside` is what the run is to adversaries who see more.
 release   what is about to leave: the next of at most `rounds_planned` releases of its run.
-evaluate  the noisy sums of the run's evaluation, and the digest of the model that was evaluated.
+correct   the noisy sums of the run's correction, and the digest of the trained model.
+evaluate  the same for the run's evaluation.
 range     the noisy sums of one step of a search for ranges.
 ranges    what the search found.
 
@@ -17,17 +18,19 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dp_accounting import DpEvent
 
+from tacit.deploy.finals import Final
 from tacit.errors import DataError, count
 from tacit.privacy import Adversary, events
 from tacit.side.ranges import STEPS
 
 FORMAT = "tacit-ledger-2"
 FIRST_HASH = hashlib.sha256(FORMAT.encode()).hexdigest()
+_FINALS = {final.kind: final for final in Final}
 
 WAY_OUT = (
     "What has left this silo can no longer be counted, so nothing more may leave it. Restore the ledger as it "
@@ -45,8 +48,8 @@ class LedgerRun:
     releases: int = 0
     last: Mapping[str, Any] | None = None
     """the line of the newest release"""
-    evaluated: Mapping[str, Any] | None = None
-    """the line of the evaluation, of which a run has one at most"""
+    finals: Mapping[Final, Mapping[str, Any]] = field(default_factory=dict)
+    """the lines of final releases, of which a run has one of a kind at most"""
     searched: Mapping[str, Any] | None = None
     """the line of the last step of a search for ranges that was answered"""
     learned: Mapping[str, Any] | None = None
@@ -54,9 +57,12 @@ class LedgerRun:
 
     @property
     def newest(self) -> Mapping[str, Any] | None:
-        """The line of the last round that was answered. An evaluation through a sum is a round after the last."""
-        through_sum = self.evaluated is not None and "round" in self.evaluated
-        return self.evaluated if through_sum else self.last
+        """The line of the last round that was answered.
+
+        Final releases are rounds after the last, unless they come with a certificate.
+        """
+        numbered = [line for line in self.finals.values() if "round" in line]
+        return max(numbered, key=lambda line: int(line["round"]), default=self.last)
 
     @property
     def event(self) -> DpEvent:
@@ -132,8 +138,8 @@ class Account:
             runs[line["run"]] = replace(known, searched=line)
         elif line["kind"] == "ranges" and known is not None and known.learned is None and known.last is None:
             runs[line["run"]] = replace(known, learned=line)
-        elif line["kind"] == "evaluate" and known is not None and known.evaluated is None:
-            runs[line["run"]] = replace(known, evaluated=line)
+        elif (final := _FINALS.get(line["kind"])) and known is not None and final not in known.finals:
+            runs[line["run"]] = replace(known, finals={**known.finals, final: line})
         else:
             raise DataError(f"line {self.lines + 1} of the ledger does not follow from the lines before it")
         return Account(self.lines + 1, chain_hash(self.hash, body), tuple(runs.items()))

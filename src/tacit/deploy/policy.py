@@ -41,6 +41,7 @@ TRUSTED = (Adversary.SERVER, Adversary.SHUFFLER, Adversary.SECURE_SUM)
 
 _BESIDE = {
     "report": "asks for loss reports that cost",
+    "correction": "asks for a correction of the model that costs",
     "evaluation": "asks for an evaluation that costs",
     "ranges": "learns ranges, which costs",
 }
@@ -74,6 +75,8 @@ class Policy:
     """the most epsilon that reports of the mean loss may cost in a run; none by default"""
     evaluation_epsilon: float = 0.0
     """the most epsilon that an evaluation on held-back records may cost alone; none by default"""
+    correction_epsilon: float = 0.0
+    """the most epsilon that the correction of a regression may cost alone; none by default"""
     ranges_epsilon: float = 0.0
     """the most epsilon that learning ranges may cost alone; none by default"""
     insecure_reproducible: bool = False
@@ -104,7 +107,7 @@ class Policy:
         for bound, largest in self.bounds.items():
             positive(f"bounds.{bound}", largest)
         count("min_records", self.min_records)
-        for name in ("report_epsilon", "evaluation_epsilon", "ranges_epsilon"):
+        for name in ("report_epsilon", "evaluation_epsilon", "correction_epsilon", "ranges_epsilon"):
             if getattr(self, name) != 0:
                 positive(name, getattr(self, name))
         for name in ("insecure_reproducible", "public_sizes"):
@@ -126,6 +129,7 @@ class Policy:
             "public_sizes": job.public_sizes,
             "report_epsilon": 0.0 if job.report is None else job.report.epsilon,
             "evaluation_epsilon": 0.0 if job.evaluation is None else job.evaluation.target.epsilon,
+            "correction_epsilon": 0.0 if job.correction is None else job.correction.target.epsilon,
             "ranges_epsilon": 0.0 if job.ranges is None else job.ranges.target.epsilon,
             "algorithms": (recipe.algorithm,),
             "models": (recipe.model or "",),
@@ -185,8 +189,8 @@ class Policy:
             )
         self._check_sums(job)
         # Here by what the job says; `admit` checks what it comes to at this policy's own delta and adjacency.
-        asked = {"report": job.report, "evaluation": job.evaluation, "ranges": job.ranges}
-        for part, one in asked.items():
+        finals = {str(one.name): one for one in job.finals}
+        for part, one in {"report": job.report, **finals, "ranges": job.ranges}.items():
             if one is not None:
                 self.check_beside(part, one.epsilon if isinstance(one, Report) else one.target.epsilon)
         if records < self.min_records:
@@ -245,7 +249,7 @@ class Policy:
             )
 
     def check_beside(self, part: str, epsilon: float) -> None:
-        """Refuse what a job asks for besides messages (report, evaluation or ranges) if it costs too much."""
+        """Refuse what a job asks for besides messages, such as a report, if it costs too much."""
         allowed = getattr(self, f"{part}_epsilon")
         if epsilon > allowed:
             raise RequestError(

@@ -15,6 +15,7 @@ from tacit.deploy.advice import advice
 from tacit.deploy.frames import LARGEST_COORDINATE, Reply, Request
 from tacit.deploy.job import Job
 from tacit.deploy.mixing import Mixing, context_of, point_digest
+from tacit.deploy.parts import Part, part_bytes
 from tacit.deploy.seam import Backend, Code, SiteError
 from tacit.deploy.shuffler import SHUFFLER
 from tacit.errors import MessageError, TacitError
@@ -111,6 +112,34 @@ class OneByOne(Unprepared):
         for packets in read.values():
             packets.add_sum_to(total)
         return total, len(self.job.cohort(request.round))
+
+
+@dataclass(frozen=True)
+class PartReader(Unprepared):
+    """How the server reads parts that it sees one by one; any quorum of silos will do."""
+
+    dim: int
+
+    @property
+    def sent_bytes(self) -> int:
+        """Length of a silo's part."""
+        return part_bytes(self.dim, masked=False)
+
+    def quorum(self, quorum: int, asked: int) -> int:
+        """The consortium's quorum, or everybody if fewer were asked."""
+        return min(quorum, asked)
+
+    def read(self, body: bytes) -> Part | None:
+        """The part, if it can be read."""
+        try:
+            return Part.from_bytes(body, self.dim, masked=False)
+        except MessageError:
+            return None
+
+    def total(self, request: Request, read: Mapping[str, Part]) -> tuple[Tensor, int]:
+        """The sum of all parts, and the number of records in it."""
+        sums = torch.tensor([part.sums for part in read.values()], dtype=torch.float64)
+        return sums.sum(0), sum(part.records for part in read.values())
 
 
 @dataclass(frozen=True)

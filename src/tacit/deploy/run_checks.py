@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations, permutations
 from typing import Any
 
+from tacit.deploy.finals import Final
 from tacit.deploy.heads import Head, contradict
 from tacit.deploy.seam import Code
 from tacit.deploy.signatures import CertificateError, read_signed, spelled
@@ -75,7 +76,7 @@ def _check_server(body: Mapping[str, Any], basis: Basis, signed: Mapping[str, Ch
             "messages_used": {site: whole(n) for site, n in table(body["messages_used"]).items()},
             "problems": {_problem(what, body["silos"]): whole(n) for what, n in table(body["problems"]).items()},
             "rounds": whole(body["rounds"]),
-            **({"evaluation": table(body["evaluation"])} if "evaluation" in body else {}),
+            **{str(name): table(body[name]) for name in Final if name in body},
         }
         job, algorithm, insecure = body["job"], word(body["algorithm"]), body["insecure_reproducible"]
         run = word(body["run"])

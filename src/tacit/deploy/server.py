@@ -33,7 +33,7 @@ from torch import Tensor
 
 from tacit._version import __version__
 from tacit.deploy.advice import advice
-from tacit.deploy.evaluating import SummedParts, evaluate
+from tacit.deploy.asking_finals import FinalRounds
 from tacit.deploy.frames import Request, point_to_bytes, state_to_bytes
 from tacit.deploy.gathering import Gathering
 from tacit.deploy.guard import check_trust
@@ -71,6 +71,8 @@ class Finished:
     certificate: bytes
     problems: Mapping[str, int]
     answered: Mapping[str, int]
+    correction: Mapping[str, Any] | None = None
+    """how the trained model was corrected, if it was"""
 
 
 @dataclass(frozen=True)
@@ -242,11 +244,10 @@ class Server:
 
     def _finish(self, state: RunState, learned: bytes) -> Finished:
         parameters = self.job.algorithm.server.output(state.server.update).cpu()
-        body = point_to_bytes(parameters)
-        request = Request(
-            "certify", state.run, state.round, self.job.digest, state.accepted, body, learned=learned
-        )
-        evaluated = self._evaluated(replace(request, kind="evaluate"))
+        request = Request("certify", state.run, state.round, self.job.digest, state.accepted, learned=learned)
+        final = FinalRounds(self.job, self._gathering, self.directory, self.at).outcome(request, parameters)
+        parameters = final.parameters
+        request = replace(request, body=point_to_bytes(parameters))
         silos: dict[str, bytes | None] = dict.fromkeys(self.job.sites)
         for _ in range(self.attempts):
             missing = [site for site, silo in silos.items() if silo is None]
@@ -258,20 +259,15 @@ class Server:
             "rounds": state.round,
             "messages_used": dict(state.answered),
             "problems": dict(state.problems),
-            **evaluated,
+            **final.stated,
         }
         ranges = self.job.ranges.found(learned) if self.job.ranges is not None else {}
         certificate = testify_run(
             self.job, state.run, parameters, silos, facts, self.signer, self.directory, ranges
         )
-        return Finished(state.run, parameters, certificate, dict(state.problems), dict(state.answered))
-
-    def _evaluated(self, request: Request) -> dict[str, Any]:
-        """What the certificate states about an evaluation through a sum, if the job asks for one."""
-        if not self.job.summed or self.job.evaluation is None:
-            return {}
-        reader = SummedParts(self.job, self.backend, self.directory, self.deadline_seconds, self.attempts)
-        return {"evaluation": evaluate(request, self._gathering, reader, self.directory / "sums")}
+        return Finished(
+            state.run, parameters, certificate, dict(state.problems), dict(state.answered), final.correction
+        )
 
     def _certificate(self, answer: Answer, site: str, request: Request) -> bytes | None:
         read = answer_to(answer, site, request, CERTIFICATE_LIMIT)

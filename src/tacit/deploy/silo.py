@@ -1,8 +1,8 @@
 """A silo: answers the server's requests, and keeps its own promise whatever the server asks.
 
     request -> is it for our job, our round, a finite point?
-            -> a round (`silo_rounds`), a step of a search for ranges, help with a sum, an evaluation,
-               a certificate
+            -> a round (`silo_rounds`), a step of a search for ranges, help with a sum, a final release
+               (`silo_finals`), a certificate
             -> ledger to disk -> answer
 
 Nothing leaves before its line in the ledger is on disk. If something goes wrong, the server gets only a code. The
@@ -35,7 +35,7 @@ from tacit.deploy.notary import Notary
 from tacit.deploy.policy import Policy
 from tacit.deploy.refusals import RefusedError
 from tacit.deploy.seam import Code
-from tacit.deploy.silo_evaluations import SiloEvaluations
+from tacit.deploy.silo_finals import SiloFinals
 from tacit.deploy.silo_ranges import SiloRanges
 from tacit.deploy.silo_rounds import Moment, SiloRounds, refusing_sums
 from tacit.deploy.summing import SiloSums
@@ -78,7 +78,7 @@ class Silo:
         self._home = Home(state_dir)
         self._sums = SiloSums(terms.job, terms.site, key, state_dir / "sums", at) if terms.job.summed else None
         self._ranges = SiloRanges(terms, Computation(terms, self._home, covers, self._sums))
-        self._evaluations = SiloEvaluations(terms, self._home, self._ranges, self._sums, at)
+        self._finals = SiloFinals(terms, self._home, self._ranges, self._sums, at)
         self._rounds = SiloRounds(terms, self._home, self._ranges, self._sums, at)
         with self.ledger.page() as page:
             terms.policy.check_past(page.account)
@@ -152,8 +152,8 @@ class Silo:
                 return self._bore_witness(asked)
             case "sum":
                 return self._summed(asked)
-            case "evaluate":
-                return self._evaluated_in_sum(asked)
+            case "correct" | "evaluate":
+                return self._finally_released(asked)
             case "range":
                 return self._searched(asked)
             case _:
@@ -262,26 +262,29 @@ class Silo:
                 # It would vouch for the current noise and records, but the run had others.
                 raise RefusedError(Code.STATE_LOST)
             if account is not None:
-                self._evaluations.make(asked, parameters, account, page)
+                self._finals.evaluate(asked, parameters, account, page)
             certificate = self._notary.certificate(asked.run, parameters, page)
             if self._sums is not None and asked.round >= job.rounds:
                 # The run is over: whoever breaks in later finds no keys of its masks.
                 self._sums.forget(asked.run)
             return self._message(asked, account.releases if account else 0, certificate)
 
-    def _evaluated_in_sum(self, asked: Request) -> Reply:
-        """Send this silo's part of the sum of a run's evaluation: the same bytes to whoever asks again."""
+    def _finally_released(self, asked: Request) -> Reply:
+        """Send this silo's part of a final release: the same bytes to whoever asks again."""
         job = self._terms.job
-        if asked.job != job.digest or self._sums is None or job.evaluation is None or self._terms.held is None:
+        release = next((one for one in job.separate_finals if one.name.kind == asked.kind), None)
+        if asked.job != job.digest or release is None:
             raise RefusedError(Code.OTHER_JOB)
-        if asked.round != job.rounds:
+        if asked.round != release.round:
             raise RefusedError(Code.NO_SUCH_ROUND)
         parameters = self._model_in(asked)
         with self.ledger.page() as page:
             if self._ranges.halted:
                 raise RefusedError(Code.FAILED)
             self._notary.take(asked, page)
-            body = self._evaluations.part(asked, parameters, page, self._sums, self._terms.held)
+            body = self._finals.part(
+                release, asked, parameters, page, lambda: self._rounds.charge(asked.run, page, None)
+            )
             return self._message(asked, 0, body, head=self._notary.head(asked.run, page))
 
     def _model_in(self, asked: Request) -> Tensor:

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tacit.deploy.claims import accountant, claims, whole_site
+from tacit.deploy.finals import Final
 from tacit.deploy.identities import Identities
 from tacit.deploy.job import Job
 from tacit.deploy.ledger_account import read_export
 from tacit.deploy.signatures import CertificateError
-from tacit.deploy.spent import Spent, evaluated_in, learned_in
+from tacit.deploy.spent import Spent, finals_in, learned_in
 from tacit.deploy.stated import LEDGER_FILE, Stated
 from tacit.deploy.stated_reading import event, heads_of, read_stated, table
 from tacit.deploy.statements import JOB_FILE
@@ -245,8 +246,10 @@ def _check_ledger(body: Mapping[str, Any], stated: Stated, exported: bytes) -> N
         raise CertificateError(
             f"all runs in the ledger together hold against {found.adversary}, but it says {said.adversary}"
         )
-    if evaluated_in(exported, stated.run) != stated.evaluated:
-        raise CertificateError("the evaluation is not that of the ledger")
+    made = finals_in(exported, stated.run)
+    for name in Final:
+        if made.get(name) != stated.made.get(name):
+            raise CertificateError(f"the {name} is not that of the ledger")
     if learned_in(exported, stated.run) != stated.learned:
         raise CertificateError("the ranges are not those of the ledger")
     named = body.keys() & run.opened.keys() - {"kind", "adversary", "colluding"} if run else set()

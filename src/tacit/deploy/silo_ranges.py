@@ -11,6 +11,7 @@ from tacit.deploy.frames import Request
 from tacit.deploy.guard import Terms
 from tacit.deploy.ledger import Page
 from tacit.deploy.ledger_account import LedgerRun
+from tacit.deploy.parts import Part
 from tacit.deploy.refusals import RefusedError
 from tacit.deploy.seam import Code
 from tacit.errors import MessageError
@@ -86,7 +87,7 @@ class SiloRanges:
             at("after range")
         elif last["point"] != point:
             raise RefusedError(Code.CHANGED_POINT)
-        return ranges.part(self._records, last["sums"])
+        return Part(self._records, tuple(last["sums"])).to_bytes(masked=False)
 
     @property
     def _records(self) -> int:

@@ -80,6 +80,10 @@ class SiloRounds:
         learned = self._ranges.line(asked, account)
         if last is not None and asked.round <= last["round"]:
             return self._again(asked, last, self._ranges.prepared(learned).records)
+        newest = None if account is None else account.newest
+        if newest is not None and asked.round <= newest["round"] and self._sums is None:
+            # Final releases come after training. (The protocol of sums says so itself.)
+            raise RefusedError(Code.PAST_ROUND)
         return self._first_time(asked, received, page, account, learned)
 
     def charge(self, run: str, page: Page, account: LedgerRun | None) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from dp_accounting import DpEvent
 
+from tacit.deploy.finals import Final
 from tacit.deploy.ledger_account import Account, read_export
 from tacit.privacy import Adversary, events
 
@@ -60,11 +61,14 @@ class Spent:
         return {"run": events.to_dict(self.run), "collaboration": events.to_dict(self.together)}
 
 
-def evaluated_in(exported: bytes, run: str) -> dict[str, Any] | None:
-    """Point and sums of a run's evaluation in an exported ledger, and the keys that mask them, if any."""
+def finals_in(exported: bytes, run: str) -> dict[Final, dict[str, Any]]:
+    """Point and sums of a run's final releases in an exported ledger, and the keys that mask them, if any."""
     mine = read_export(exported).run(run)
-    told = None if mine is None else mine.evaluated
-    return None if told is None else {name: told[name] for name in ("point", "sums", "batch") if name in told}
+    made = {} if mine is None else mine.finals
+    return {
+        final: {name: line[name] for name in ("point", "sums", "batch") if name in line}
+        for final, line in made.items()
+    }
 
 
 def learned_in(exported: bytes, run: str) -> dict[str, Any] | None:

@@ -11,17 +11,18 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from dp_accounting import DpEvent
 
 from tacit.deploy.claims import accountant, claims, whole_site
+from tacit.deploy.final_release import FinalTerms
+from tacit.deploy.finals import Final
 from tacit.deploy.guard import Terms, level, noise_std
-from tacit.deploy.held_back import Holding
 from tacit.deploy.job import Job
 from tacit.deploy.policy import Policy
-from tacit.deploy.spent import WEAKEST_FIRST, Spent, evaluated_in, learned_in
+from tacit.deploy.spent import WEAKEST_FIRST, Spent, finals_in, learned_in
 from tacit.errors import RequestError
 from tacit.privacy import Adjacency, Adversary, events
 from tacit.privacy.accountant.groups import group_epsilon
@@ -30,6 +31,7 @@ LEDGER_FILE = "ledger.jsonl"
 ONLY_STATED = {
     "accountant": "which software it used to compute its epsilons",
     "events.collaboration": "that no run is missing from its ledger",
+    "corrected": "that these sums for a correction are of its records, with this noise",
     "evaluated": "that these sums are of records that it held back, with this noise",
     "learned": "that its sums for these ranges are of its records, with this noise",
     "ledger": "that it keeps no other ledger",
@@ -76,9 +78,9 @@ class Stated:
     """the heads of other silos' ledgers that it has seen"""
     files: Mapping[str, str]
     accountant: Mapping[str, str]
-    holding: Holding | None = None
-    evaluated: Mapping[str, Any] | None = None
-    """point and sums of the run's evaluation, if it was made"""
+    finals: Mapping[Final, FinalTerms] = field(default_factory=dict)
+    made: Mapping[Final, Mapping[str, Any]] = field(default_factory=dict)
+    """point and sums of the run's final releases that were made"""
     learned: Mapping[str, Any] | None = None
     """the ranges that its records were prepared with, and the digest of what they follow from"""
 
@@ -100,8 +102,8 @@ class Stated:
             witnessed,
             {LEDGER_FILE: hashlib.sha256(exported).hexdigest()},
             accountant(),
-            terms.holding,
-            evaluated_in(exported, run),
+            terms.finals,
+            finals_in(exported, run),
             learned_in(exported, run),
         )
 
@@ -143,7 +145,7 @@ class Stated:
             **_whole_site(terms, self.spent.run),
             "rounds_answered": len(points),
             "points": {str(round): digest for round, digest in points.items()},
-            **({} if self.evaluated is None else {"evaluated": dict(self.evaluated)}),
+            **{name.made: dict(made) for name, made in self.made.items()},
             **({} if self.learned is None else {"learned": dict(self.learned)}),
             "ledger": dict(self.spent.ledger),
             "witnessed": dict(self.witnessed),
@@ -160,9 +162,12 @@ class Stated:
             raise RequestError(
                 f"noise_multiplier = {self.noise_multiplier!r} is less than a silo's share of the noise of a sum"
             )
-        asked = job.evaluation
-        if job.summed and asked and self.holding and self.holding.noise_multiplier < asked.noise_multiplier:
-            raise RequestError("the noise of its evaluation is less than a silo's share of that of a sum")
+        corrected = self.finals.get(Final.CORRECTION)
+        if corrected is not None and corrected.records != records:
+            raise RequestError("its correction is not about the records that it trained on")
+        for asked in job.finals if job.summed else ():
+            if self.finals[asked.name].noise_multiplier < asked.noise_multiplier:
+                raise RequestError(f"the noise of its {asked.name} is less than a silo's share of that of a sum")
         return _StatedTerms(
             job=job,
             policy=policy,
@@ -173,7 +178,7 @@ class Stated:
             noise_std=noise_std(job, records, self.noise_multiplier),
             report_noise=self.report_noise,
             epsilon=math.inf,
-            holding=self.holding,
+            finals=self.finals,
             stated_records=records,
         )
 

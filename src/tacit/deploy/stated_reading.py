@@ -11,8 +11,9 @@ from typing import Any
 from dp_accounting import DpEvent
 
 from tacit.deploy.claims import accountant
+from tacit.deploy.final_release import FinalTerms
+from tacit.deploy.finals import Final
 from tacit.deploy.heads import Head, contradict
-from tacit.deploy.held_back import Holding
 from tacit.deploy.job import Job
 from tacit.deploy.signatures import CertificateError
 from tacit.deploy.spent import Spent
@@ -63,38 +64,46 @@ def read_stated(body: Mapping[str, Any], job: Job | None) -> Stated:
             witnessed={site: _witnessed(told) for site, told in table(body["witnessed"]).items()},
             files={LEDGER_FILE: digest(table(body["files"])[LEDGER_FILE])},
             accountant=software(body["accountant"]),
-            holding=_holding(body, job),
-            evaluated=_evaluated(body, job),
+            finals=_finals(body, job),
+            made=_made(body, job),
             learned=_learned(body, job),
         )
     except (TacitError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise CertificateError(f"it lacks what an epsilon is computed from: {error}") from error
 
 
-def _holding(body: Mapping[str, Any], job: Job | None) -> Holding | None:
-    if job is not None and (job.evaluation is None) != ("evaluation" not in body):
-        raise ValueError("its evaluation is not that of the job")
-    if "evaluation" not in body:
-        return None
-    said = table(body["evaluation"])
-    return Holding(number(said["noise_multiplier"]), whole(said["records"], at_least=1))
+def _finals(body: Mapping[str, Any], job: Job | None) -> dict[Final, FinalTerms]:
+    """The terms of final releases."""
+    found = [name for name in Final if name in body]
+    if job is not None and found != [one.name for one in job.finals]:
+        raise ValueError("its final releases are not those of the job")
+    said = {name: table(body[name]) for name in found}
+    return {
+        name: FinalTerms(number(one["noise_multiplier"]), whole(one["records"], at_least=1))
+        for name, one in said.items()
+    }
 
 
-def _evaluated(body: Mapping[str, Any], job: Job | None) -> dict[str, Any] | None:
-    if "evaluated" not in body:
-        return None
-    if "evaluation" not in body:
-        raise ValueError("it has the sums of an evaluation that was not charged")
-    said = table(body["evaluated"])
-    sums = _list(said["sums"])
-    if not all(type(one) is float and math.isfinite(one) for one in sums):
-        raise TypeError("the sums of an evaluation are not finite numbers")
-    if job is not None and job.evaluation is not None and len(sums) != job.evaluation.scoring.dim:
-        raise ValueError(f"an evaluation has {job.evaluation.scoring.dim} sums, not {len(sums)}")
-    if job is not None and job.summed != ("batch" in said):
-        raise ValueError("the sums of an evaluation are masked if, and only if, the job has secure sums")
-    masked_with = {"batch": digest(said["batch"])} if "batch" in said else {}
-    return {"point": digest(said["point"]), "sums": sums, **masked_with}
+def _made(body: Mapping[str, Any], job: Job | None) -> dict[Final, dict[str, Any]]:
+    """The final releases that were made."""
+    dims = {} if job is None else {one.name: one.question.dim for one in job.finals}
+    found: dict[Final, dict[str, Any]] = {}
+    for name in Final:
+        if name.made not in body:
+            continue
+        if name not in body:
+            raise ValueError(f"it has the sums of a {name} that was not charged")
+        said = table(body[name.made])
+        sums = _list(said["sums"])
+        if not all(type(one) is float and math.isfinite(one) for one in sums):
+            raise TypeError(f"the sums of its {name} are not finite numbers")
+        if job is not None and len(sums) != dims[name]:
+            raise ValueError(f"its {name} has {dims[name]} sums, not {len(sums)}")
+        if job is not None and job.summed != ("batch" in said):
+            raise ValueError(f"the sums of its {name} are masked if, and only if, the job has secure sums")
+        masked_with = {"batch": digest(said["batch"])} if "batch" in said else {}
+        found[name] = {"point": digest(said["point"]), "sums": sums, **masked_with}
+    return found
 
 
 def _learned(body: Mapping[str, Any], job: Job | None) -> dict[str, Any] | None:

@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from torch import Tensor
 
 from tacit.deploy.claims import accountant
+from tacit.deploy.finals import Final
 from tacit.deploy.guard import Terms
 from tacit.deploy.job import Job
 from tacit.deploy.learning import Ranges
@@ -96,6 +97,6 @@ def run_body(
         "silos": dict(silos),
         "only_stated": dict(ONLY_STATED_BY_SERVER),
         **{name: stated[name] for name in ONLY_STATED_BY_SERVER},
-        # What opens the sum of an evaluation: anybody can check it.
-        **{name: stated[name] for name in ("evaluation",) if name in stated},
+        # What silos sent for final releases, and what opens their sum: anybody can check it.
+        **{str(name): stated[name] for name in Final if name in stated},
     }

@@ -11,19 +11,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import safetensors.torch
-
-from tacit.deploy.evaluation_sum import OpenedEvaluation
-from tacit.deploy.frames import point_to_bytes
+from tacit.deploy.final_checks import FinalChecks, parameters_in
+from tacit.deploy.parts import Part
 from tacit.deploy.run_checks import CheckedRun, check_run
 from tacit.deploy.signatures import CertificateError, read_signed
 from tacit.deploy.silo_checks import Basis, Trusted, check_silo, read_basis
 from tacit.deploy.stated import LEDGER_FILE, ONLY_STATED
 from tacit.deploy.stated_reading import heads_of
 from tacit.deploy.statements import JOB_FILE, MODEL_FILE, ONLY_STATED_BY_SERVER
-from tacit.deploy.summing import Summing
-from tacit.errors import MessageError, TacitError
-from tacit.models.named import flat_parameters
+from tacit.errors import MessageError
 from tacit.side.ranges import STEPS
 
 BESIDE = (JOB_FILE, LEDGER_FILE, MODEL_FILE)
@@ -48,6 +44,8 @@ class Verified:
     """evidence in a silo's certificate that another silo's ledger was set back"""
     evaluation: Mapping[str, Any] | None = None
     """what the silos' evaluations say, each and together (`JobEvaluation.read`), if the job asks for them"""
+    correction: Mapping[str, Any] | None = None
+    """how the trained model was corrected, if the job asks for that"""
 
 
 def verify(content: bytes, files: Mapping[str, bytes] | None = None, trusted: Trusted | None = None) -> Verified:
@@ -90,7 +88,8 @@ def _of_silo(body: Mapping[str, Any], basis: Basis, ledger: bytes | None) -> Ver
         if (pair := told.get("contradiction"))
     )
     says = tuple(f"the silo: {what}" for what in _only_stated([body]))
-    evaluation = _evaluation(basis, {silo.stated.site: body})
+    asked = None if basis.job is None else basis.job.evaluation
+    evaluation = None if asked is None or asked.trust is not None else asked.read({silo.stated.site: body})
     return Verified(body, basis.source, basis.known, tuple(checked), says, tuple(missing), against, evaluation)
 
 
@@ -111,22 +110,25 @@ def _of_run(body: Mapping[str, Any], basis: Basis, model: bytes | None) -> Verif
     else:
         checked.append(f"{MODEL_FILE} is the file that the server named")
     bodies = {site: silo.body for site, silo in run.silos.items() if silo is not None}
-    evaluation = _opened(body, basis, bodies) if "evaluation" in body else _evaluation(basis, bodies)
-    if evaluation is not None and model is not None:
-        same = _parameters_digest(model, basis) == evaluation["point"]
-        (checked if same else missing).append(
-            f"the evaluation is about {'' if same else 'other parameters than '}{MODEL_FILE}"
-        )
-    if evaluation is not None and "evaluation" in body:
-        checked.append("the evaluation is the opened sum of the parts that silos signed")
-        missing += [
-            f"the part of {site} in the evaluation: only the server states it"
-            for site in evaluation.get("unsigned", ())
-        ]
+    finals = None
+    if basis.job is not None:
+        # A file that nothing depends on may hold anything; it was compared with its digest.
+        needed = None if model is None or not basis.job.finals else parameters_in(model, basis.job)
+        finals = FinalChecks(basis.job, body, bodies, needed)
+        finals.check()
+        checked += finals.checked
+        missing += finals.missing
     says = [f"the server: {what}" for what in ONLY_STATED_BY_SERVER.values()]
     says += [f"every silo: {what}" for what in _only_stated(silo.body for silo in run.silos.values() if silo)]
     return Verified(
-        body, basis.source, basis.known, tuple(checked), tuple(says), tuple(missing), evaluation=evaluation
+        body,
+        basis.source,
+        basis.known,
+        tuple(checked),
+        tuple(says),
+        tuple(missing),
+        evaluation=None if finals is None else finals.evaluation,
+        correction=None if finals is None else finals.correction,
     )
 
 
@@ -134,49 +136,6 @@ def _only_stated(bodies: Iterable[Mapping[str, Any]]) -> list[str]:
     """What nobody but a silo knows, of what its certificate has."""
     had = {name for body in bodies for name in body}
     return [what for name, what in ONLY_STATED.items() if name.partition(".")[0] in had]
-
-
-def _evaluation(basis: Basis, silos: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    asked = None if basis.job is None else basis.job.evaluation
-    return None if asked is None or asked.trust is not None else asked.read(silos)
-
-
-def _opened(
-    body: Mapping[str, Any], basis: Basis, silos: Mapping[str, Mapping[str, Any]]
-) -> Mapping[str, Any] | None:
-    """The evaluation that a sum says, opened again from what the server states and the silos have signed."""
-    if (job := basis.job) is None:
-        return None
-    if job.evaluation is None or job.evaluation.trust is None or job.identities is None:
-        raise CertificateError("it has the sum of an evaluation, which its job does not ask for")
-    try:
-        opened = OpenedEvaluation.from_dict(body["evaluation"], job.sites, job.evaluation.scoring.dim)
-        if opened.round != job.rounds:
-            raise MessageError("it is not of the round after the last")
-        common = {"point": opened.point, "batch": hashlib.sha256(opened.batch).hexdigest()}
-        for number, part in opened.parts.items():
-            silo = silos.get(job.sites[number])
-            signed = {**common, "sums": [float(one) for one in part.masked]}
-            if silo is not None and (silo.get("evaluated"), silo["evaluation"]["records"]) != (
-                signed,
-                part.records,
-            ):
-                raise MessageError(f"{job.sites[number]} has signed another part of the sum")
-        unsigned = [job.sites[number] for number in opened.parts if job.sites[number] not in silos]
-        told = job.evaluation.read_sum(opened, Summing(job).group(body["run"]))
-        return {**told, **({"unsigned": unsigned} if unsigned else {})}
-    except (MessageError, ValueError) as error:
-        raise CertificateError(f"the evaluation cannot be opened: {error}") from error
-
-
-def _parameters_digest(model: bytes, basis: Basis) -> str:
-    """The digest of a model's parameters as silos are sent them."""
-    assert basis.job is not None, "only a job asks for an evaluation"
-    try:
-        flat = flat_parameters(basis.job.algorithm.work.model, safetensors.torch.load(model))
-    except (TacitError, safetensors.SafetensorError) as error:
-        raise CertificateError(f"{MODEL_FILE} holds no parameters: {error}") from error
-    return hashlib.sha256(point_to_bytes(flat)).hexdigest()
 
 
 def _signatures(whose: str, basis: Basis) -> str:
@@ -191,7 +150,7 @@ def _ranges(run: CheckedRun, basis: Basis) -> list[tuple[bool, str]]:
         return []
     means = b""
     for step in map(str, range(STEPS)):
-        parts = [(one["records"], one["steps"][step]) for one in told if step in one["steps"]]
+        parts = [Part(one["records"], one["steps"][step]) for one in told if step in one["steps"]]
         means += asked.means(parts) if parts else b""
     same = hashlib.sha256(means).hexdigest() == told[0]["point"]
     try:

@@ -22,7 +22,6 @@ from tacit.engine.choices import secure_sum_of
 from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError
 from tacit.federation import Federation
-from tacit.models.model import Model
 from tacit.privacy import Target, Unit
 from tacit.side.budget import split_target
 from tacit.side.correction import Correction, Moments, correctable, worthwhile
@@ -68,14 +67,14 @@ class PlannedCorrection:
             return release.noise_std
         return release.share_std * math.sqrt(federation.clients) / federation.records
 
-    def learned(self, model: Model, point: Tensor, federation: Federation, seed: int, stream: str) -> Correction:
-        """The correction of a trained model. Every call is a release: with noise from a seed, the same one."""
-        sums = self.moments.sums(model, point, federation.batch())
+    def learned(self, sums: Tensor, point: Tensor, federation: Federation, seed: int, stream: str) -> Correction:
+        """The correction of a trained model, from all clients' sums of `moments` at its parameters: (clients, 5).
+
+        Every call is a release: with noise from a seed, the same one.
+        """
         if self.target is None:
             return self.moments.read(sums.sum(0) / federation.records, 0.0)
-        # The digest is part of the noise's address: corrections of different models share no noise.
-        digest = hashlib.sha256(point.detach().cpu().numpy().tobytes()).hexdigest()
-        release = self._release(federation, self.target, seed, f"{stream} {digest}")
+        release = self._release(federation, self.target, seed, address_of(stream, point))
         total = release.messages(sums).sum(0) if isinstance(release, NoisyMeans) else release.total(sums)
         return self.moments.read(total / federation.records, self.noise_std(federation))
 
@@ -87,15 +86,13 @@ class PlannedCorrection:
     def _total(
         self, federation: Federation, target: Target, trust: SecureSum, seed: int, name: str
     ) -> NoisyTotal:
-        return NoisyTotal(
-            f"correction {name}",
-            self.moments.bound,
-            target,
-            None if self.secret else seed,
-            self.moments.dim,
-            clients=federation.clients,
-            honest=trust.honest,
-        )
+        own_seed, honest = None if self.secret else seed, trust.honest
+        return correction_total(self.moments, name, target, own_seed, clients=federation.clients, honest=honest)
+
+
+def address_of(stream: str, point: Tensor) -> str:
+    """Where seeded noise of a correction comes from: those of different models share none."""
+    return f"{stream} {hashlib.sha256(point.detach().cpu().numpy().tobytes()).hexdigest()}"
 
 
 def correction_release(
@@ -105,13 +102,21 @@ def correction_release(
     return NoisyMeans(federation, f"correction {question}", moments.bound, 1, target, seed, moments.dim)
 
 
+def correction_total(
+    moments: Moments, question: str, target: Target, seed: int | None, *, clients: int, honest: int
+) -> NoisyTotal:
+    """The release of the sum over all clients, if only that is opened."""
+    name = f"correction {question}"
+    return NoisyTotal(name, moments.bound, target, seed, moments.dim, clients=clients, honest=honest)
+
+
 def plan_correction(
     recipe: Recipe, federation: Federation, algorithm: Algorithm, privacy: Privacy
 ) -> tuple[Recipe, PlannedCorrection | None]:
     """The recipe with its correction decided, from public numbers alone; None if there is none."""
     if recipe.correction == 0:
         return recipe, None
-    why = _why_not(recipe, federation, algorithm)
+    why = why_not(recipe, federation, algorithm)
     if why is not None:
         if recipe.correction is None:
             return recipe, None
@@ -127,8 +132,8 @@ def plan_correction(
     return replace(recipe, correction=share), made
 
 
-def _why_not(recipe: Recipe, federation: Federation, algorithm: Algorithm) -> str | None:
-    """Why a model cannot be corrected, if it cannot."""
+def why_not(recipe: Recipe, federation: Federation, algorithm: Algorithm) -> str | None:
+    """Why the model of a recipe cannot be corrected, if it cannot."""
     entry, schema = algorithm_entry(recipe.algorithm), federation.schema
     if schema is None or schema.target.classed:
         return "it takes a number as target, whose public range a schema says"

@@ -109,10 +109,10 @@ def good_weights(recipe: Recipe, federation: Federation) -> Weights:
     """Every record counts the same, where the promise takes numbers of records as public.
 
     The objective is then the mean over all records, and small clients, whose messages need the most noise, count
-    little. Whole clients that are protected, and messages behind a shuffler, have to be alike.
+    little. Whole clients that are protected, messages behind a shuffler and those on a grid have to be alike.
     """
-    entry = algorithm_entry(recipe.algorithm)
-    alike = entry.client_coins or entry.shuffled or federation.sizes.max() <= 1.1 * federation.sizes.min()
+    weighable = algorithm_entry(recipe.algorithm).weighable
+    alike = not weighable or federation.sizes.max() <= 1.1 * federation.sizes.min()
     settled = recipe.weights is not None or federation.weights is not None or recipe.settings_from != "defaults"
     return recipe.weights if settled or alike else "records"
 

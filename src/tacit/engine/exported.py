@@ -76,8 +76,7 @@ class Preparation(nn.Module):
 def _constants(schema: Schema, place: int, kind: str, code: int) -> list[float]:
     column = schema.columns[place]
     if kind == "number":
-        low, high = column.range or (-1.0, 1.0)
-        return [low, high, 1 / column.half, -column.centre / column.half, -1.0]
+        return [*column.counted, 1 / column.half, -column.centre / column.half, -1.0]
     return [0.0, 1.0, 2.0, -1.0, float(code)]
 
 

@@ -160,7 +160,7 @@ class LoadedRun(BriefRepr):
         """The coefficients of a linear model, in the columns' own units, with a row for the intercept.
 
         One column for each class (two classes: the second one's log-odds; a number: its own unit). A number's
-        coefficient is the change of the score per unit inside its public range; on a logarithmic scale, per
+        coefficient is the change of the score per unit inside its range or limits; on a logarithmic scale, per
         factor e. Without a schema, features have the units that they were given in.
         """
         model = self.trained.model

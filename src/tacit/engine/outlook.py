@@ -71,16 +71,20 @@ def outlook(plan: Plan, *, of_noise: bool = False) -> Outlook | None:
     clear, sharp, hidden = CLEAR / less, SHARP / less, 1 / less
     gain = _gain_of_sums(plan)
     summed = None if gain is None else ratio * gain
-    advice = "" if summed is None else f" With --trust sum it would be about {_two_digits(summed)} times."
+    advice = (
+        "" if summed is None else f" If messages can be summed, --trust sum makes it about {_two_digits(summed)}."
+    )
     step = None if of_noise else misfit_step(plan, known)
     assumed = _assumed(plan) + ("" if step is None else f" {step.what} {step.change}")
     if ratio >= clear:
         reached = f"{_two_digits(ratio)} times the noise"
-        sentence = f"Over {plan.rounds} rounds the signal can reach about {reached}: enough to learn from"
+        sentence = f"Over {plan.rounds} rounds the signal can reach about {reached}"
         if ratio >= sharp:
-            return Outlook(ratio, "clear", f"{sentence}.{assumed}", summed)
-        sentence += f". Rare classes and small effects may be lost below about {_two_digits(sharp)} times."
-        sentence += advice
+            return Outlook(ratio, "clear", f"{sentence}: enough to learn from.{assumed}", summed)
+        sentence += (
+            f". Main effects can be learned, but below about {_two_digits(sharp)} times noise costs points, most "
+            f"of all in rare classes and small effects.{advice}"
+        )
         return Outlook(ratio, "fair", sentence + assumed, summed)
     needs = _needs(plan, clear / ratio)
     if ratio >= hidden:

@@ -276,8 +276,8 @@ def make_plan(
     evaluation = None if held is None else plan_evaluation(recipe, held, algorithm, privacy)
     recipe, correction = plan_correction(recipe, federation, algorithm, privacy)
     also = [
-        *([] if evaluation is None else [(evaluation.event, evaluation.exposed)]),
         *([] if correction is None else [(correction.event(federation), correction.exposed(federation))]),
+        *([] if evaluation is None else [(evaluation.event, evaluation.exposed)]),
     ]
     made = plan(
         algorithm,

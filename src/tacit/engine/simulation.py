@@ -265,7 +265,11 @@ class Simulation:
         planned, plan = self.plan.correction, self.plan
         if planned is None:
             return None
-        return planned.learned(self.algorithm.work.model, point, self.federation, plan.seed, plan.stream)
+        # In the same parts as rounds: one client at a time, if a deployment is to be repeated bit for bit.
+        everyone, model = torch.arange(self.federation.clients), self.algorithm.work.model
+        batches = [self.federation.batch(part) for part in self._chunks(everyone)]
+        sums = torch.cat([planned.moments.sums(model, point, batch) for batch in batches])
+        return planned.learned(sums, point, self.federation, plan.seed, plan.stream)
 
     def evaluated(self, state: SimulationState, seconds: float, point: Tensor) -> SimulationState:
         """The same state with one more row in its history: what is measured at a point."""

@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
+from torch.func import functional_call, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tacit.models.convolution import ConvolutionLayer, Geometry, HalvingMaxPool, halves, pair
 from tacit.models.layers import Owners
@@ -46,6 +47,26 @@ def keeps_records_apart(module: nn.Module) -> bool:
     if type(module) is nn.Unflatten:
         return isinstance(module.dim, int) and module.dim > 0
     return type(module) in (*_WITHOUT_PARAMETERS, nn.Linear, nn.Conv2d)
+
+
+def record_by_record(function: Callable[..., Tensor], *records: Tensor) -> Tensor:
+    """What a function of batches gives for each record, if it is called with one record at a time.
+
+    So whatever the function does, no record's result depends on another record.
+    """
+    if not len(records[0]):
+        return function(*records)
+
+    def of_one(*own: Tensor) -> Tensor:
+        return function(*(part[None] for part in own))[0]
+
+    try:
+        # PyTorch's other kernels for attention cannot run inside vmap.
+        with sdpa_kernel(SDPBackend.MATH):
+            return vmap(of_one)(*records)
+    except RuntimeError:
+        # Code that PyTorch cannot run for all records at once is run for one after the other.
+        return torch.stack([of_one(*own) for own in zip(*records, strict=True)])
 
 
 @dataclass(frozen=True)

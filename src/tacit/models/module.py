@@ -6,6 +6,7 @@ import copy
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from tacit.errors import RequestError, unknown_name
 from tacit.federation import Batch
 from tacit.models.gradients import ROWS_AT_A_TIME, Divisible, Gradients
 from tacit.models.layers_capture import Capture, layer_parameters
-from tacit.models.layers_chain import LayerChain
+from tacit.models.layers_chain import LayerChain, keeps_records_apart, record_by_record
 from tacit.models.losses import CrossEntropy, ScoreLoss, Squared
 from tacit.models.model import check_point
 from tacit.models.named import Stored
@@ -64,6 +65,8 @@ class ModuleModel:
     """what is trained, see `tacit.models.trainable.fine_tuned`"""
     _shapes: dict[str, torch.Size] = field(init=False, repr=False)
     _capture: Capture = field(init=False, repr=False)
+    _apart: bool = field(init=False, repr=False)
+    """whether the module is known to keep records apart"""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "module", fine_tuned(self.module, self.trainable))
@@ -77,6 +80,7 @@ class ModuleModel:
         chain = LayerChain.of(self.module) if isinstance(self.loss, str) else None
         capture = Capture(self._record_losses, shapes, layer_parameters(self.module), chain, self._slopes)
         object.__setattr__(self, "_capture", capture)
+        object.__setattr__(self, "_apart", keeps_records_apart(self.module))
 
     @property
     def dim(self) -> int:
@@ -131,24 +135,33 @@ class ModuleModel:
         return {name: part.reshape(shape) for (name, shape), part in named}
 
     def outputs(self, point: Tensor, features: Tensor) -> Tensor:
-        """The module's outputs at this point."""
+        """The module's outputs at this point, each of its record alone."""
         check_point(self, point)
         state = self._state(point)
-        chain = self._capture.chain
-        if chain is None:
-            return self._called(state, features)
         # Activations of too many records at once do not fit into the processor's cache: twice the time.
-        outputs = [chain.outputs(state, part.clone()) for part in features.split(EVALUATED_AT_A_TIME)]
+        outputs = [self._outputs(state, part) for part in features.split(EVALUATED_AT_A_TIME)]
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
+    def _outputs(self, state: dict[str, Tensor], features: Tensor) -> Tensor:
+        if self._capture.chain is not None:
+            return self._capture.chain.outputs(state, features.clone())
+        called = partial(self._called, state)
+        return called(features) if self._apart else record_by_record(called, features)
+
     def losses(self, point: Tensor, batch: Batch) -> Tensor:
-        """The loss of each record, at each client's own point if there is one per client."""
-        record_loss = self._named()[0]
+        """The loss of each record, at each client's own point if there is one per client.
+
+        Guarantee: it depends on this record alone, whatever the module and the loss do with batches.
+        """
         if point.dim() == 1:
-            return record_loss(self.outputs(point, batch.features), batch.targets)
+            return self._losses(self.outputs(point, batch.features), batch.targets)
         sizes = batch.counts.tolist()
         parts = zip(point, batch.features.split(sizes), batch.targets.split(sizes), strict=True)
-        return torch.cat([record_loss(self.outputs(p, x), y) for p, x, y in parts])
+        return torch.cat([self._losses(self.outputs(p, x), y) for p, x, y in parts])
+
+    def _losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        loss = self._named()[0]
+        return loss(outputs, targets) if isinstance(self.loss, str) else record_by_record(loss, outputs, targets)
 
     def weighted_loss(self, point: Tensor, batch: Batch, weights: Tensor) -> tuple[Tensor, Tensor] | None:
         """The weighted sum of the records' losses (double) and its gradient, without per-record gradients.

@@ -13,11 +13,9 @@ from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.func import vmap
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tacit.errors import RequestError, count, unknown_name
-from tacit.models.layers_chain import keeps_records_apart
+from tacit.models.layers_chain import keeps_records_apart, record_by_record
 
 Trainable = str | Sequence[str]
 """What is trained: "all", "head", "bias", "lora:RANK", or names of parameters and layers."""
@@ -168,16 +166,8 @@ class RecordByRecord(nn.Module):
         return self._outputs(records.to(weight.dtype)).to(records.dtype)
 
     def _outputs(self, records: Tensor) -> Tensor:
-        if self.apart:
-            outputs: Tensor = self.module(records.clone())
-            return outputs
-        try:
-            with sdpa_kernel(SDPBackend.MATH):
-                return vmap(self._one)(records)
-        except RuntimeError:
-            # Code that PyTorch cannot run for all records at once is run for one after the other.
-            return torch.stack([self._one(record) for record in records])
+        return self._called(records) if self.apart else record_by_record(self._called, records)
 
-    def _one(self, record: Tensor) -> Tensor:
-        output: Tensor = self.module(record[None].clone())[0]
-        return output
+    def _called(self, records: Tensor) -> Tensor:
+        outputs: Tensor = self.module(records.clone())
+        return outputs

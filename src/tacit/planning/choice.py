@@ -2,8 +2,9 @@
 
 All candidates keep the promise by the exact accountant, and derive their steps from their noise. First they are
 ranked by a prediction from public numbers: how much loss their noise will cause. Then the best of each algorithm
-and model are tried on synthetic records of the same shape, which shows what no prediction does, such as the
-effect of fewer rounds or of a smaller clip norm.
+and model, and the cheapest of them with other clip norms and rounds, are tried on synthetic records of the same
+shape (`tacit.planning.trials`), which shows what no prediction does. What trials cannot tell apart is left at its
+defaults, which were found on real records.
 """
 
 from __future__ import annotations
@@ -11,36 +12,39 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from statistics import mean, variance
+from statistics import mean
 from typing import Any
 
 from tacit.algorithms.prospect import prospect
 from tacit.algorithms.registry import algorithm_entry
 from tacit.engine.choices import feature_norm
-from tacit.engine.defaults import CHEAP, COMPRESSORS
+from tacit.engine.defaults import COMPRESSORS, WORTH
 from tacit.engine.plan import Plan
-from tacit.engine.recipe import Recipe
+from tacit.engine.recipe import Recipe, parse_setting
 from tacit.engine.records import load_federation
-from tacit.engine.simulate import simulate
-from tacit.errors import DivergedError, RequestError, count, positive
+from tacit.errors import RequestError, count, positive
 from tacit.federation import Federation
-from tacit.planning.rehearsal import synthetic_like
+from tacit.planning.rehearsal import worlds_like
 from tacit.planning.shape import plan_unseen
+from tacit.planning.trials import Scores, lag, race, work_of
 
 CONSIDERED = (
     "noisy-mb-sgd", "accelerated-mb-sgd", "soteriafl-gd", "soteriafl-sgd", "noisy-local-sgd", "fed-spa",
 )  # fmt: skip
 """Algorithms that protect records without trusting anybody, unless the user names others."""
 
-FEWER_ROUNDS, SMALLER_CLIP = 3, 3
-"""The best candidates are also tried with a third of their rounds, and of their clip norm."""
+FOR_CLIENTS = ("dp-normfedavg", "dp-fedavg")
+"""The same where whole clients are protected."""
 
-TRIALS = 8
-"""Trials unless the user says otherwise; at MNIST's size, each takes a few seconds."""
+CLIPS, ROUNDS = (3.0, 1 / 3), (1.0, 1 / 3)
+"""The leading candidates are also tried with these times their clip norm, and with these times their rounds."""
+
+TRIALS = 12
+"""Candidates that are tried unless the user says otherwise."""
 
 OPTIONS = (
     "algorithm", "clients", "partition", "model", "privacy", "epsilon", "delta", "rounds", "batch", "clip_norm",
@@ -49,13 +53,13 @@ OPTIONS = (
 """Settings that are options of `tacit run`; others are written as --set NAME=VALUE."""
 
 ABOUT_EQUAL = 0.01
-"""Scores this far behind the best, a point of accuracy or a hundredth of an error, are no reason to choose."""
+"""Scores this far behind the best, a point of accuracy, are no reason to choose."""
 
 CHANCE = 2.0
 """Nor are scores closer than this many standard errors of their difference, as seen in the trials themselves."""
 
-REPEATS = 3
-"""Seeds of a trial, if a round costs little."""
+SAME_NOISE = 1.05
+"""Predictions within this factor of the least are no reason either; then the cheaper run comes first."""
 
 
 @dataclass(frozen=True)
@@ -67,12 +71,18 @@ class Candidate:
     recipe : the recipe that runs it, with every important setting written out; its step is left to the noise.
     excess : the loss that its noise is predicted to cause, in units of a typical residual.
     uplink_bits_per_client : the most bits that a client sends in the whole run.
-    score : its metric on synthetic records; None if it was not tried.
+    work : about what a run costs, in multiplications.
+    same : two candidates with the same value differ in nothing that a trial could show.
+    varied : whether its rounds or clip norm are not the defaults.
+    score : its accuracy on synthetic records, or 1 - error / error of the mean; None if it was not tried.
     """
 
     recipe: Recipe
     excess: float
     uplink_bits_per_client: int
+    work: float
+    same: tuple[object, ...] = ()
+    varied: bool = False
     score: float | None = None
 
     @property
@@ -92,14 +102,14 @@ class Candidate:
             "clip_norm": settings.get("clip_norm"),
             "predicted_excess": self.excess,
             "uplink_bits_per_client": self.uplink_bits_per_client,
-            "synthetic_metric": self.score,
+            "synthetic_score": self.score,
         }
 
 
 def choose(
     recipe: Recipe,
     *,
-    algorithms: Sequence[str] = CONSIDERED,
+    algorithms: Sequence[str] | None = None,
     models: Sequence[str | None] = (None,),
     trials: int = TRIALS,
     bit_budget: float | None = None,
@@ -108,13 +118,14 @@ def choose(
 ) -> list[Candidate]:
     """All candidates, best first: those that were tried by their score, then the others by their prediction.
 
-    Of those whose scores are about equal, one without local steps comes first, with the least predicted excess.
+    Of those whose scores are about equal, one without local steps comes first, with default settings, little
+    predicted excess and little work. A trial that would take too long is left out.
 
     Guarantee: nothing depends on a record. Only sizes, features, classes and public bounds are used.
 
     Args:
         recipe: data and promise; settings that it has are kept.
-        algorithms: names to choose from.
+        algorithms: names to choose from; by default those that protect what the recipe says.
         models: names to choose from; None for the recipe's own.
         trials: how many candidates to try on synthetic records; 0 for none.
         bit_budget: the most bits that a client may send in the whole run.
@@ -125,10 +136,13 @@ def choose(
         positive("bit_budget", bit_budget)
     if recipe.privacy == "none":
         raise RequestError("privacy = 'none' in the recipe: without a promise there is no noise to choose for")
+    if "step" in recipe.algorithm_settings:
+        raise RequestError("--choose derives steps from the noise: leave out --step or --choose")
     count("trials", trials, at_least=0)
+    names = algorithms or (FOR_CLIENTS if recipe.privacy == "client" else CONSIDERED)
     real = load_federation(recipe, data_dir) if federation is None else federation
     found, refusals = [], []
-    for start in _variations(recipe, algorithms, models):
+    for start in _variations(recipe, names, models):
         try:
             found.append(_candidate(plan_unseen(start, real)))
         except RequestError as error:
@@ -143,7 +157,7 @@ def choose(
     found.sort(key=lambda c: (c.excess, c.uplink_bits_per_client))
     if not trials:
         return found
-    tried = _tried(_worth_trying(found, recipe)[:trials], _synthetic(recipe, real))
+    tried = _tried(_worth_trying(found, recipe), trials, tuple(_worlds(recipe, real)))
     return [*tried, *(c for c in found if c.recipe not in [other.recipe for other in tried])]
 
 
@@ -157,7 +171,9 @@ def command(recipe: Recipe, data_dir: Path | None = None) -> str:
             continue
         option = name.removeprefix("algorithm.")
         if option in OPTIONS and not isinstance(value, list | dict):
-            words += [f"--{option.replace('_', '-')}", str(value)]
+            # A whole number of records is written without its point: --batch 1.0 could mean all of them.
+            plain = f"{value:.0f}" if option == "batch" and value >= 1 and value == round(value) else str(value)
+            words += [f"--{option.replace('_', '-')}", plain]
         else:
             words += ["--set", f"{name}={_as_toml(value)}"]
     return shlex.join([*words, *([] if data_dir is None else ["--data-dir", str(data_dir)])])
@@ -167,7 +183,9 @@ def _as_toml(value: object) -> str:
     """A value as `--set` reads it."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{json.dumps(key)} = {_as_toml(one)}" for key, one in value.items()) + "}"
-    return value if isinstance(value, str) else json.dumps(value)
+    # A word is quoted only if it would be read as something else, such as a column that is called 2024.
+    bare = isinstance(value, str) and parse_setting(f"it={value}")[1] == value
+    return str(value) if bare else json.dumps(value)
 
 
 def _variations(recipe: Recipe, algorithms: Sequence[str], models: Sequence[str | None]) -> Iterator[Recipe]:
@@ -190,72 +208,100 @@ def _candidate(plan: Plan) -> Candidate:
     )
     assert plan.recipe is not None, "made from one"
     bits = 8 * plan.releases * plan.algorithm.uplink.compressor.message_bytes(dim)
-    return Candidate(plan.recipe, known.excess(), bits)
+    work: Any = plan.algorithm.work
+    lossless = plan.algorithm.uplink.noise_factor(dim) == 1
+    same = (
+        type(work), type(getattr(work, "estimator", None)), work.sampling, work.bound, work.batches_per_round,
+        type(plan.algorithm.server), plan.recipe.model, plan.rounds,
+        None if lossless and work.bounded == dim else plan.algorithm.uplink,
+    )  # fmt: skip
+    return Candidate(plan.recipe, known.excess(), bits, work_of(plan), same)
 
 
 def _worth_trying(found: Sequence[Candidate], given: Recipe) -> list[Candidate]:
-    """The best of each algorithm and model, then the same with fewer rounds and with smaller clip norms."""
+    """The most important first: the cheapest good one of each model, its variations, then everything else.
+
+    That is the best of each other algorithm, and the strongest compressor that is predicted to cost little. Local
+    steps come last: trials take longest, and those without are preferred.
+    """
     best: dict[tuple[str, str | None], Candidate] = {}
     for candidate in found:
         best.setdefault(candidate.kind, candidate)
-    fewer, smaller = [], []
-    # Local steps send least, and would come first; but those without are preferred, so they are varied first.
-    kinds = sorted(best.values(), key=_takes_local_steps)
-    for candidate in kinds:
-        rounds, clip_norm = candidate.recipe.rounds, candidate.recipe.algorithm_settings.get("clip_norm")
-        if given.rounds is None and rounds is not None and rounds >= FEWER_ROUNDS:
-            short = replace(candidate.recipe, rounds=rounds // FEWER_ROUNDS)
-            bits = candidate.uplink_bits_per_client // FEWER_ROUNDS
-            fewer.append(replace(candidate, recipe=short, uplink_bits_per_client=bits))
-        if "clip_norm" not in given.algorithm_settings and clip_norm is not None:
-            tight = candidate.recipe.with_algorithm_settings(clip_norm=clip_norm / SMALLER_CLIP)
-            smaller.append(replace(candidate, recipe=tight))
-    return [*kinds, *smaller[:1], *fewer[:1], *smaller[1:], *fewer[1:]]
+    leading: dict[str | None, Candidate] = {}
+    for candidate in sorted(best.values(), key=_preference(list(best.values()))):
+        leading.setdefault(candidate.recipe.model, candidate)
+    varied = [variation for lead in leading.values() for variation in _varied(lead, given)]
+    thrifty = {
+        one.recipe.model: one
+        for one in sorted(found, key=lambda c: -c.uplink_bits_per_client)
+        if not _takes_local_steps(one) and one.excess <= best[one.kind].excess + WORTH
+    }
+    others = sorted(best.values(), key=_takes_local_steps)
+    return [*leading.values(), *varied, *thrifty.values(), *others]
+
+
+def _varied(lead: Candidate, given: Recipe) -> Iterator[Candidate]:
+    """A candidate with other clip norms and rounds, as far as these are not given."""
+    rounds, clip_norm = lead.recipe.rounds or 1, lead.recipe.algorithm_settings.get("clip_norm")
+    clips = (1.0,) if "clip_norm" in given.algorithm_settings or clip_norm is None else (*CLIPS, 1.0)
+    for shorter, wider in product((1.0,) if given.rounds is not None else ROUNDS, clips):
+        recipe = replace(lead.recipe, rounds=max(1, round(rounds * shorter)))
+        if clip_norm is not None:
+            recipe = recipe.with_algorithm_settings(clip_norm=clip_norm * wider)
+        if recipe == lead.recipe:
+            continue
+        bits = lead.uplink_bits_per_client * (recipe.rounds or 1) // rounds
+        same = (*lead.same, shorter, wider)
+        yield replace(
+            lead, recipe=recipe, uplink_bits_per_client=bits, work=lead.work * shorter, same=same, varied=True
+        )
 
 
 def _takes_local_steps(candidate: Candidate) -> bool:
     return "local_steps" in candidate.recipe.algorithm_settings
 
 
-def _synthetic(recipe: Recipe, real: Federation) -> Federation:
-    """Synthetic records of the same shape, which are also those that models are tested on."""
+def _preference(among: Sequence[Candidate]) -> Callable[[Candidate], tuple[object, ...]]:
+    """The order of candidates that are about as good in trials, or not tried."""
+    least = min((c.excess for c in among), default=0.0)
+
+    def key(candidate: Candidate) -> tuple[object, ...]:
+        # What a client's own noise does to its local steps is in no prediction.
+        noisier = candidate.excess if candidate.excess > SAME_NOISE * least else least
+        return _takes_local_steps(candidate), candidate.varied, noisier, candidate.work
+
+    return key
+
+
+def _worlds(recipe: Recipe, real: Federation) -> Iterator[Federation]:
+    """Synthetic records of the same shape."""
     # Without a public norm, features are assumed to be of about 1/2 each, as in `feature_scale`.
     norm = feature_norm(recipe) or math.sqrt(math.prod(real.feature_shape)) / 2
-    made = synthetic_like(real, norm, seed=recipe.seed, target_bound=recipe.target_bound)
-    return replace(made, test_features=made.features, test_targets=made.targets)
+    return worlds_like(real, norm, seed=recipe.seed, target_bound=recipe.target_bound)
 
 
-def _tried(candidates: Sequence[Candidate], synthetic: Federation) -> list[Candidate]:
-    """The candidates with their mean metrics on synthetic records, best first."""
-    scored, variances = [], []
+def _tried(candidates: Sequence[Candidate], trials: int, worlds: Sequence[Federation]) -> list[Candidate]:
+    """The candidates with their scores on synthetic records, best first."""
+    twins: dict[tuple[object, ...], list[Candidate]] = {}
     for candidate in candidates:
-        plan = plan_unseen(candidate.recipe, synthetic)
-        cheap = synthetic.records * plan.algorithm.work.model.dim <= CHEAP
-        try:
-            metrics = [
-                simulate(replace(plan, seed=plan.seed + more), evaluate_every=plan.rounds).last.test_metric or 0.0
-                for more in range(REPEATS if cheap else 1)
-            ]
-        except DivergedError:
-            continue
-        scored.append(replace(candidate, score=mean(metrics)))
-        variances.append(variance(metrics) / len(metrics) if len(metrics) > 1 else 0.0)
-    if not scored:
+        alike = twins.setdefault(candidate.same, [])
+        alike += [] if candidate in alike else [candidate]
+    groups = list(twins.values())[:trials]
+    found = race([alike[0].recipe for alike in groups], worlds)
+    if all(scores is None for scores in found):
         raise RequestError("all candidates that were tried diverged on synthetic records; allow others")
-    chance = CHANCE * math.sqrt(2 * mean(variances))
-    return _ranked(scored, chance, smaller_is_better=synthetic.classes is None)
+    return _ranked(
+        [(one, scores) for alike, scores in zip(groups, found, strict=True) if scores for one in alike]
+    )
 
 
-def _ranked(scored: Sequence[Candidate], chance: float, *, smaller_is_better: bool) -> list[Candidate]:
-    """By score; those about as good as the best by predicted excess, since few trials cannot tell them apart.
-
-    `chance` is how far apart the scores of two equally good candidates may well be.
-    """
-    sign = 1 if smaller_is_better else -1
-    ordered = sorted(scored, key=lambda candidate: sign * (candidate.score or 0.0))
-    best = ordered[0].score or 0.0
-    near = max(ABOUT_EQUAL * (abs(best) if smaller_is_better else 1.0), chance)
-    alike = [candidate for candidate in ordered if abs((candidate.score or 0.0) - best) <= near]
-    # What a client's own noise does to its local steps is in no prediction.
-    alike.sort(key=lambda candidate: (_takes_local_steps(candidate), candidate.excess))
-    return [*alike, *ordered[len(alike) :]]
+def _ranked(tried: Sequence[tuple[Candidate, Scores]]) -> list[Candidate]:
+    """By score; those that trials cannot tell from the best by preference."""
+    ordered = sorted(tried, key=lambda pair: -mean(pair[1]))
+    alike: list[Candidate] = []
+    behind: list[Candidate] = []
+    for candidate, scores in ordered:
+        gap, error = lag(scores, ordered[0][1])
+        near = gap <= max(ABOUT_EQUAL, CHANCE * error)
+        (alike if near else behind).append(replace(candidate, score=mean(scores)))
+    return [*sorted(alike, key=_preference(alike)), *behind]

@@ -20,7 +20,7 @@ from tacit.report.page import (
     Verdict,
     render_page,
 )
-from tacit.report.run_page import Repeat, repeat_blocks
+from tacit.report.run_page import Repeat, correction_section, repeat_blocks
 from tacit.report.table_blocks import SchemaTable, table_blocks
 from tacit.report.terms import glossary
 from tacit.report.words import plain_meaning, protected_unit, without_trust
@@ -61,6 +61,7 @@ def dossier(told: Mapping[str, Any], repeat: Repeat, *, own_job: bool, schema: S
         Section("The verdict", _verdict(told, own_job=own_job)),
         Section("What was promised, and to whom", _promises(signed)),
         *([] if schema is None else [Section("What the model predicts, and from what", table_blocks(schema))]),
+        *([correction_section(told["correction"])] if told.get("correction") else []),
         *_evaluation(told),
         Section("Purpose and responsibility, to be filled in", [_FORM_NOTE, Form(FIELDS)]),
         Section("Parties and signatures", _parties(body, silos, told)),

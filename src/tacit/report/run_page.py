@@ -47,11 +47,13 @@ _OUTLOOKS = {
 }
 
 
-def _corrected(correction: Mapping[str, Any]) -> str:
-    return (
+def correction_section(correction: Mapping[str, Any]) -> Section:
+    """How a regression was corrected."""
+    words = (
         f"Clipping pulls predictions towards the most usual ones. So the model was corrected: "
         f"{corrected_words(correction)}."
     )
+    return Section("How the model was corrected after training", [Paragraph((words,))])
 
 
 @dataclass(frozen=True)
@@ -95,9 +97,7 @@ def run_page(
             Section("What was learned before training", [Paragraph((learned_words(first["learned"]),))])
         )
     if first.get("correction"):
-        sections.append(
-            Section("How the model was corrected after training", [Paragraph((_corrected(first["correction"]),))])
-        )
+        sections.append(correction_section(first["correction"]))
     if private:
         sections.append(Section("What was taken as public", public_blocks(first)))
     if ahead := first.get("outlook"):

@@ -51,7 +51,8 @@ def _values(own: Mapping[str, Any]) -> str:
     unit = f" {own['unit']}" if own.get("unit") else ""
     if own["range"] == "learn":
         return f"learned, within {_ends(own['within'])}{unit}"
-    return f"{_ends(own['range'])}{unit}" + (" (learned)" if "within" in own else "")
+    limits = f", counted as they are from {_ends(own['limits'])}" if "limits" in own else ""
+    return f"{_ends(own['range'])}{unit}{limits}" + (" (learned)" if "within" in own else "")
 
 
 def _few(names: Sequence[str]) -> list[str]:

@@ -6,6 +6,9 @@ import math
 import re
 from dataclasses import dataclass
 
+import numpy as np
+
+from tacit.data.encode import Vector
 from tacit.errors import RequestError, unknown_name
 
 TYPES = ("number", "category", "date")
@@ -45,6 +48,8 @@ class Column:
     type : "number", "category" or "date".
     unit : the unit of its values, for people.
     range : the public range of a number, or of a date as days since 1970. Values outside count as its ends.
+    limits : how far a number may lie outside its range and still count as it is, on the same scale; by default
+        nowhere. For long tails: the range says where most values are, and the model goes on as a line.
     within : limits in which the number surely lies, if its range is not public. The range is then learned from
         the records, at a privacy cost (`range = "learn"` in the file).
     middle : a usual value of a number, publicly known; by default the middle of the range. It becomes 0, and gaps
@@ -66,6 +71,7 @@ class Column:
     type: str
     unit: str = ""
     range: tuple[float, float] | None = None
+    limits: tuple[float, float] | None = None
     within: tuple[float, float] | None = None
     middle: float | None = None
     typical: tuple[float, float] | None = None
@@ -97,8 +103,9 @@ class Column:
             return
         _check_within(where, self.within, self.range)
         if self.open:
-            if self.middle is not None:
-                raise RequestError(f'{where}: a middle needs a public range, not range = "learn"')
+            for setting in ("middle", "limits"):
+                if getattr(self, setting) is not None:
+                    raise RequestError(f'{where}: {setting} needs a public range, not range = "learn"')
             return
         if self.range is None:
             raise RequestError(
@@ -111,13 +118,21 @@ class Column:
         if self.middle is not None and not low <= self.middle <= high:
             raise RequestError(f"{where}: middle = {self.middle!r} must lie in its range, {low:g} to {high:g}")
         _check_typical(where, self.typical)
-        if self.scale == "log" and low <= 0:
-            raise RequestError(f"{where}: a logarithmic scale needs a range above 0, not {self.range!r}")
+        first, last = self.counted
+        if not (math.isfinite(last - first) and first <= low and high <= last):
+            raise RequestError(f"{where}: limits = {[first, last]} must hold its range, {low:g} to {high:g}")
+        if self.scale == "log" and first <= 0:
+            raise RequestError(f"{where}: a logarithmic scale needs a range above 0, not {[first, last]}")
 
     @property
     def open(self) -> bool:
         """Whether its range is still to be learned."""
         return self.range is None and self.within is not None
+
+    @property
+    def counted(self) -> tuple[float, float]:
+        """Where values count as they are; outside, they count as its ends."""
+        return self.limits or self.range or (-1.0, 1.0)
 
     @property
     def centre(self) -> float:
@@ -206,6 +221,14 @@ class Predicted:
         """Half of the range of a number: 1 for the model."""
         low, high = self.range or (-1.0, 1.0)
         return (high - low) / 2
+
+    def cut(self, scaled: Vector) -> Vector:
+        """Scaled numbers, with those outside of the range as its ends; labels as they are."""
+        if self.classed or self.range is None:
+            return scaled
+        low, high = ((end - self.centre) / self.half for end in self.range)
+        cut: Vector = np.clip(scaled, low, high)
+        return cut
 
     @property
     def most(self) -> float:

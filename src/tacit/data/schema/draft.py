@@ -12,33 +12,32 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tacit.data.frames import check_columns
-from tacit.data.schema.column import MOST_CATEGORIES, TASKS, Column, Predicted, is_identifier
+from tacit.data.schema.column import TASKS, Column, is_identifier
+from tacit.data.schema.draft_target import LOOKED, about_tail, drafted_target, goal_of, rows_without
+from tacit.data.schema.encode import terms
 from tacit.data.schema.guess import (
     CLIENTS,
     CODES,
-    COUNTS,
     MANY,
     PERSONS,
     TARGETS,
     date_format,
     distinct,
     is_number,
+    is_truth,
     known_range,
     nice_middle,
     nice_range,
-    within_reach,
     without_gaps,
 )
 from tacit.data.schema.plain import as_text
 from tacit.data.schema.schema import Schema
+from tacit.data.schema.tails import Goal, has_room
 from tacit.data.schema.values import as_dates
-from tacit.errors import DataError, RequestError, unknown_name
+from tacit.errors import DataError, unknown_name
 
 if TYPE_CHECKING:
     import pandas as pd
-
-FEW_NUMBERS = 10
-"""Whole numbers with at most this many different values are proposed as classes of a target."""
 
 FEW_CODES = 3
 """Whole numbers with at most this many different values are proposed as categories of a feature."""
@@ -49,12 +48,17 @@ SHARED = 20
 RARE = 0.01
 """If a column has many categories, those below this share of the rows become "other"."""
 
-LOOKED = "looked at: taken from the records. Is it public?"
 ENDS = 2.0
 """What the ends of ranges become: most numbers lie far inside theirs, and would count less than categories."""
 
 SKEWED = 20.0
 """From this ratio of the 99th percentile to the median on, a logarithmic scale is proposed."""
+
+MOST_ROWS = 100
+"""If values have more rows each than this, they name no persons."""
+
+TRIAL_CLIENTS = 5
+"""How many clients there may be, if no column names them."""
 
 
 @dataclass
@@ -63,6 +67,8 @@ class Draft:
 
     schema: Schema
     comments: dict[str, str] = field(default_factory=dict)
+    advice: tuple[str, ...] = ()
+    """what to look at first: rows without a target, a tail that its range cuts off"""
 
     def to_toml(self) -> str:
         """The file to edit: what to do first, then the schema with its comments."""
@@ -96,7 +102,7 @@ def draft_schema(
         raise unknown_name("task", task, TASKS)
     if frame.empty:
         raise DataError("the table holds no records, so there is nothing to draft a schema from")
-    frame = frame.rename(columns=str).replace([np.inf, -np.inf], np.nan)
+    frame = frame.rename(columns=str).replace([np.inf, -np.inf], np.nan).reset_index(drop=True)
     names = list(frame.columns)
     check_columns(frame, [name for name in (target, client, person) if name is not None], "the table")
     comments: dict[str, str] = {"ends": "what the ends of a number's range become for the model: -2 and 2"}
@@ -104,25 +110,37 @@ def draft_schema(
         target = next((name for name in names if name.lower() in TARGETS), names[-1])
         comments["target.column"] = "a guess: which column is to be predicted?"
     if client is None:
-        client = next((name for name in names if CLIENTS.match(name) and name not in (target, person)), None)
+        called = (name for name in names if CLIENTS.match(name) and name not in (target, person))
+        client = next((name for name in called if _may_name(frame[name])), None)
     if person is None:
         called = (name for name in names if PERSONS.match(name) and name not in (target, client))
-        person = next((name for name in called if frame[name].dropna().duplicated().any()), None)
+        person = next((name for name in called if _may_name_persons(frame[name])), None)
         if person is not None:
             comments["person.column"] = "looked at: some values repeat, so one person seems to have several rows"
-    predicted = _predicted(frame[target], task, comments)
+    predicted = drafted_target(frame[target], task, comments)
+    goal = goal_of(frame[target], predicted)
     columns: list[Column] = []
     left_out: dict[str, str] = {}
     for name in names:
         if name in (target, client, person):
             continue
-        found = _column(name, frame[name], comments)
+        found = _column(name, frame[name], goal, comments)
         if isinstance(found, Column):
             columns.append(found)
         else:
             left_out[name] = found
     if not columns:
         raise DataError("no column of the table can be used as a feature; see what is left out: " + str(left_out))
+    units = int((~np.isnan(goal.values)).sum()) if person is None else int(frame[person].nunique())
+    holders = TRIAL_CLIENTS if client is None else int(frame[client].nunique())
+    room = has_room(units, holders, len(terms(Schema(predicted, tuple(columns)))))
+    advice = rows_without(goal, comments)
+    if not predicted.classed:
+        advice += about_tail(predicted, goal, comments)
+    reaches = [(column, _reaching(column, frame, goal)) for column in columns]
+    columns = [_with_room(column, far, room, comments) for column, far in reaches]
+    if tails := [column.name for column, far in reaches if column != far and not room]:
+        advice.append(f"With sums, limits for the long tails of {', '.join(tails)} would tell more: see there.")
     looked = [key for key, said in comments.items() if said.startswith("looked at")]
     looked += [f"{name}.left_out" for name, why in left_out.items() if why.startswith("looked at")]
     named = tuple(key.replace("target.", f"{target}.", 1) if key.startswith("target.") else key for key in looked)
@@ -139,54 +157,43 @@ def draft_schema(
         ends=ENDS,
         looked_at=named + tuple(f"{role}.missing" for role, found in without.items() if found),
     )
-    return Draft(schema, comments)
+    return Draft(schema, comments, tuple(advice))
 
 
-def _predicted(column: pd.Series[Any], task: str | None, comments: dict[str, str]) -> Predicted:
-    name = str(column.name)
-    column, gaps = without_gaps(column)
+def _may_name(column: pd.Series[Any]) -> bool:
+    """Whether values may be the names of clients: no fractions, and most of them more than once."""
+    numbers = is_number(column) and bool((column.dropna() != column.dropna().round()).any())
+    return not numbers and column.nunique() <= len(column) / 2
+
+
+def _may_name_persons(column: pd.Series[Any]) -> bool:
+    """Whether some persons have several rows, and not all rows are of a few (`student`: yes or no)."""
     known = column.dropna()
-    if known.empty:
-        raise DataError(f"target {name!r} is empty")
-    missing = "leave-out" if len(known) < len(column) else "refuse"
-    if missing == "leave-out":
-        comments["target.missing"] = "looked at: some rows have no target"
-    if gaps:
-        comments["target.gaps"] = "looked at: values that seem to mean that nothing is known"
-    values = distinct(known)
-    numeric = is_number(column)
-    whole = numeric and bool((known == known.round()).all())
-    if task is None:
-        counts = whole and COUNTS.search(name) is not None and known.min() >= 0
-        if len(values) == 2:
-            task = "binary"
-        elif counts:
-            task = "count"
-        else:
-            task = "multiclass" if not numeric or (whole and len(values) <= FEW_NUMBERS) else "regression"
-        comments["target.task"] = (
-            "looked at: proposed from the target's values; binary, multiclass, regression or count"
-        )
-    if task in ("binary", "multiclass"):
-        if len(values) > MOST_CATEGORIES:
-            raise RequestError(
-                f"target {name!r} has {len(values)} different values: is it the right column, and a class?"
-            )
-        comments["target.classes"] = LOOKED
-        return Predicted(name, task, classes=tuple(values), missing=missing, gaps=gaps)
-    if not numeric:
-        raise RequestError(f"target {name!r} must hold numbers for task = {task!r}")
-    numbers = known.to_numpy(dtype=np.float64)
-    low, high = nice_range(within_reach(numbers), share=0.0)
-    low = max(low, 0.0) if task == "count" else low
-    comments["target.range"] = LOOKED
-    middle = nice_middle(numbers, low, high)
-    if middle is not None:
-        comments["target.middle"] = LOOKED
-    return Predicted(name, task, range=(low, high), middle=middle, missing=missing, gaps=gaps)
+    return bool(known.duplicated().any()) and known.nunique() > max(FEW_CODES, len(known) / MOST_ROWS)
 
 
-def _column(name: str, column: pd.Series[Any], comments: dict[str, str]) -> Column | str:
+def _reaching(column: Column, frame: pd.DataFrame, goal: Goal) -> Column:
+    """The column with limits, where its range cuts off what tells of the target."""
+    if column.type != "number" or column.scale != "linear" or column.range is None:
+        return column
+    numbers, _ = without_gaps(frame[column.name])
+    limits = goal.limits(numbers.to_numpy(dtype=np.float64, na_value=np.nan), *column.range)
+    return replace(column, limits=limits)
+
+
+def _with_room(column: Column, far: Column, room: bool, comments: dict[str, str]) -> Column:
+    """The column with its limits where noise leaves room for them; elsewhere a comment says what they are."""
+    if far.limits is None:
+        return column
+    if room:
+        comments[f"{column.name}.limits"] = "looked at: values so far outside tell of the target"
+        return far
+    ends = ", ".join(f"{end:g}" for end in far.limits)
+    comments[f"{column.name}.range"] = f"{LOOKED} With --trust sum, try limits = [{ends}]: a long tail"
+    return column
+
+
+def _column(name: str, column: pd.Series[Any], goal: Goal, comments: dict[str, str]) -> Column | str:
     """A proposed column, or the reason why it is left out."""
     identifies = is_identifier(name)
     if identifies and (column.nunique() > FEW_CODES or len(column) < SHARED * FEW_CODES):
@@ -204,7 +211,7 @@ def _column(name: str, column: pd.Series[Any], comments: dict[str, str]) -> Colu
         comments[f"{name}.categories"] = LOOKED
         found: Column | str = Column(name, "category", categories=tuple(distinct(known)), identifier=False)
     else:
-        found = _described(name, known, values, comments)
+        found = _described(name, known, values, goal, comments)
     if isinstance(found, str):
         return found
     if gaps:
@@ -215,11 +222,11 @@ def _column(name: str, column: pd.Series[Any], comments: dict[str, str]) -> Colu
     return found
 
 
-def _described(name: str, known: pd.Series[Any], values: int, comments: dict[str, str]) -> Column | str:
+def _described(
+    name: str, known: pd.Series[Any], values: int, goal: Goal, comments: dict[str, str]
+) -> Column | str:
     """The column without its gaps, by what its values look like."""
-    import pandas as pd
-
-    if pd.api.types.is_bool_dtype(known) or (known.dtype == object and known.map(type).eq(bool).all()):
+    if is_truth(known):
         return Column(name, "category", categories=("false", "true"))
     format = date_format(name, known)
     if format is not None:
@@ -229,7 +236,7 @@ def _described(name: str, known: pd.Series[Any], values: int, comments: dict[str
         ends = np.array([first, last + 1]).astype("datetime64[D]").astype(np.float64)
         return Column(name, "date", range=(float(ends[0]), float(ends[1])), format=format)
     if is_number(known):
-        return _number(name, known, values, comments)
+        return _number(name, known, values, goal, comments)
     return _category(name, known, values, comments)
 
 
@@ -245,7 +252,7 @@ def _category(name: str, known: pd.Series[Any], values: int, comments: dict[str,
     return Column(name, "category", categories=tuple(v for v in distinct(known) if v in common), other=True)
 
 
-def _number(name: str, known: pd.Series[Any], values: int, comments: dict[str, str]) -> Column | str:
+def _number(name: str, known: pd.Series[Any], values: int, goal: Goal, comments: dict[str, str]) -> Column | str:
     numbers = known.to_numpy(dtype=np.float64)
     whole = bool((numbers == np.round(numbers)).all())
     if whole and values == len(known) and len(known) > 50 and not (np.diff(numbers) < 0).any():
@@ -258,7 +265,9 @@ def _number(name: str, known: pd.Series[Any], values: int, comments: dict[str, s
     comments[f"{name}.range"] = LOOKED
     low, high = np.quantile(numbers, [0.01, 0.99])
     start, end = nice_range(numbers, 0.01)
-    if low > 0 and high > SKEWED * float(np.median(numbers)):
+    skewed = low > 0 and high > SKEWED * float(np.median(numbers))
+    if skewed and not goal.at(known.index.to_numpy()).follows_line(numbers, start, end):
+        comments[f"{name}.scale"] = LOOKED
         return Column(name, "number", range=(start, end), scale="log")
     middle = nice_middle(numbers, start, end)
     if middle is not None:

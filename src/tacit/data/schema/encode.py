@@ -1,6 +1,6 @@
 """A table's plain numbers as features of about size 1, by public rules.
 
-    number, date   (x - middle) / half of the range, so -1 to 1 unless another middle is given; a gap is 0
+    number, date   (x - middle) / half of the range, so -1 to 1 unless a middle or limits are given; a gap is 0
     two categories -1 for the first, 1 for the second; a gap is 0
     categories     1 in the place of the category, 0 elsewhere; a gap is 0 everywhere
     indicator      1 for a gap, 0 otherwise, if the schema asks for it
@@ -81,8 +81,7 @@ def encode(values: Vector, schema: Schema, dtype: type[np.floating[Any]] = np.fl
 
 
 def scale(column: Vector, said: Column) -> Vector:
-    """Numbers clipped to their public range, less the middle, over half of the range; gaps stay NaN."""
-    low, high = said.range or (-1.0, 1.0)
-    clipped = np.clip(column, low, high)
+    """Numbers clipped to their range or limits, less the middle, over half of the range; gaps stay NaN."""
+    clipped = np.clip(column, *said.counted)
     scaled: Vector = ((np.log(clipped) if said.scale == "log" else clipped) - said.centre) / said.half
     return scaled

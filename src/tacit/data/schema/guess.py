@@ -93,6 +93,16 @@ def is_number(column: pd.Series[Any]) -> bool:
     return pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
 
 
+def is_truth(column: pd.Series[Any]) -> bool:
+    """Whether all values are true or false, also beside gaps, where pandas reads them as objects."""
+    import pandas as pd
+
+    if pd.api.types.is_bool_dtype(column):
+        return True
+    known = column.dropna() if column.dtype == object else column[:0]
+    return len(known) > 0 and all(isinstance(value, bool | np.bool_) for value in pd.unique(known))
+
+
 def without_gaps(column: pd.Series[Any]) -> tuple[pd.Series[Any], tuple[str, ...]]:
     """The column as numbers if it seems to be one of numbers, and the values that seem to mean nothing is known.
 
@@ -100,7 +110,7 @@ def without_gaps(column: pd.Series[Any]) -> tuple[pd.Series[Any], tuple[str, ...
     """
     import pandas as pd
 
-    if pd.api.types.is_bool_dtype(column) or pd.api.types.is_datetime64_any_dtype(column):
+    if is_truth(column) or pd.api.types.is_datetime64_any_dtype(column):
         return column, ()
     if is_number(column):
         gaps = _gap_number(column)
@@ -185,13 +195,13 @@ def nice_middle(numbers: Vector, low: float, high: float) -> float | None:
     return min(max(float(f"{round(median / unit) * unit:.12g}"), low), high)
 
 
-def within_reach(numbers: Vector) -> Vector:
+def within_reach(numbers: Vector, tail: float = TAIL) -> Vector:
     """The numbers without the far ends of long tails, which would widen the range and so the noise.
 
     >>> float(within_reach(np.array([*range(101), 4000.0])).max())
     119.786
     """
-    low, high = np.quantile(numbers, [TAIL, 1 - TAIL])
+    low, high = np.quantile(numbers, [tail, 1 - tail])
     reach = (high - low) / 5
     if reach == 0:
         return numbers

@@ -56,7 +56,7 @@ def built(kind: Any, where: str, own: Mapping[str, Any]) -> Any:
         if "within" not in values:
             raise RequestError(f'{where}: range = "learn" needs limits where it surely lies: within = [0, 10000]')
         del values["range"]
-    for name in values.keys() & {"range", "typical", "within"}:
+    for name in values.keys() & {"range", "limits", "typical", "within"}:
         values[name] = _range(where, name, values[name])
     if "middle" in values:
         values["middle"] = _as_number(where, values["middle"])

@@ -107,9 +107,9 @@ def federate(
     features, targets, counts = _records(rows, train, schema)
     if test is not None:
         extra = _Prepared.read(test, schema)
-        test_features, test_targets, _ = _records(extra, [np.arange(len(extra.targets))], schema)
+        test_features, test_targets, _ = _records(extra.measured, [np.arange(len(extra.targets))], schema)
     else:
-        test_features, test_targets, _ = _records(rows, [np.concatenate(held_back)], schema)
+        test_features, test_targets, _ = _records(rows.measured, [np.concatenate(held_back)], schema)
     return Federation(
         features=features,
         targets=targets,
@@ -132,6 +132,8 @@ class _Prepared:
 
     features: Vector
     targets: Vector
+    exact: Vector
+    """the targets as they are, also outside of their range, to measure results on"""
     persons: Vector | None
     clients: Vector | None
     open: Vector | None = None
@@ -146,17 +148,24 @@ class _Prepared:
             raise DataError(f"{source.where} holds no records with a target, client and person; leave it out")
         open, schema = schema.open, schema.wide if schema.open else schema
         values = table_values(frame, schema, source.where)
-        targets = target_values(frame, schema.target, source.where)
+        exact = target_values(frame, schema.target, source.where)
+        targets = schema.target.cut(exact)
         clients = None if source.client is not None else _labels(frame, schema.client, source.where, "client")
         if schema.tells_units:
             _check_units(frame, schema, values, clients, source.where)
         return cls(
             encode(values, schema),
             targets,
+            exact,
             _labels(frame, schema.person, source.where, "person"),
             clients,
             _open_numbers(open, schema, values, targets) if open else None,
         )
+
+    @property
+    def measured(self) -> _Prepared:
+        """The rows to measure results on: no target counts as the end of its range."""
+        return replace(self, targets=self.exact)
 
     @classmethod
     def joined(cls, parts: Sequence[_Prepared]) -> _Prepared:
@@ -164,7 +173,7 @@ class _Prepared:
             return parts[0]
         columns = (
             [getattr(part, name) for part in parts]
-            for name in ("features", "targets", "persons", "clients", "open")
+            for name in ("features", "targets", "exact", "persons", "clients", "open")
         )
         return cls(*(None if one[0] is None else np.concatenate(one) for one in columns))  # type: ignore[arg-type]
 

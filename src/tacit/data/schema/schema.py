@@ -22,6 +22,7 @@
     type = "number"                  # number, category or date
     unit = "years"
     range = [0, 120]                 # values outside count as the nearest end
+    limits = [0, 500]                # or as they are, up to here
     middle = 60                      # a usual value, if it is not the middle of the range
     missing = "indicate"             # gaps count as the middle, with an indicator; or "refuse"
 
@@ -299,7 +300,7 @@ def _column_values(column: Column) -> dict[str, Any]:
     values = without_defaults(column, Column)
     del values["name"]
     values.pop("ends", None)
-    for name in ("range", "typical", "within"):
+    for name in ("range", "limits", "typical", "within"):
         if column.type == "date" and (ends := getattr(column, name)) is not None:
             values[name] = [as_day(day) for day in ends]
     return values

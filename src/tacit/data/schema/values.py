@@ -51,7 +51,10 @@ def table_values(frame: pd.DataFrame, schema: Schema, where: str = "the table", 
 
 
 def target_values(frame: pd.DataFrame, target: Predicted, where: str) -> Vector:
-    """The target as int64 labels, or as numbers of which 1 is half of the public range; gaps are refused."""
+    """The target as int64 labels, or as numbers of which 1 is half of the public range; gaps are refused.
+
+    Numbers outside of the range are as they are: `Predicted.cut` makes them its ends.
+    """
     check_columns(frame, [target.column], where)
     name = f"{where}: target {target.column!r}"
     column = with_gaps(frame[target.column], target.gaps)
@@ -65,7 +68,7 @@ def target_values(frame: pd.DataFrame, target: Predicted, where: str) -> Vector:
     if target.task == "count" and bool(((numbers < 0) | (numbers != np.round(numbers))).any()):
         raise DataError(f"{name} is a count, but some values are not whole numbers of at least 0")
     _check_unit(numbers, target.within or (low, high), name, target)
-    scaled: Vector = (np.clip(numbers, low, high) - target.centre) / target.half
+    scaled: Vector = (numbers - target.centre) / target.half
     return scaled
 
 

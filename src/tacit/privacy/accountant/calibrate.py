@@ -85,6 +85,7 @@ def _least_noise(
         return max(found, 4 * target) - target
 
     coarse = partial(excess, split=_TYPICAL_SPLIT, rough=True)
+    _check_provable(make_event, partial(coarse, _MOST_LOG_NOISE), epsilon, delta)
     root = float(optimize.brentq(coarse, *_bracket(coarse, 0.0, _STRIDE, epsilon, delta), xtol=0.01))
     for _ in range(2 if splits_noise(make_event(1.0)) else 1):
         # The best split hardly changes with the noise, so it is searched for at the last root, not at every step.
@@ -99,6 +100,19 @@ def _least_noise(
         # Epsilon falls about as fast as the noise grows or faster, so this rarely runs twice.
         noise *= min(max(found / epsilon, 1 + 2 * _PRECISION), 1 + _MOST_NUDGE)
     raise _out_of_reach(f"noise multiplier near {noise:.6g}", epsilon, delta)
+
+
+def _check_provable(
+    make_event: Callable[[float], DpEvent], excess: Callable[[], float], epsilon: float, delta: float
+) -> None:
+    """Refuses a target above what truncated noise can prove, if other releases alone cost more than that."""
+    most = Surcharge.of(make_event(1.0)).largest_epsilon(math.log(delta))
+    if most < epsilon and excess() > 0:
+        raise RequestError(
+            f"epsilon = {epsilon:g} is too large for noise with truncated tails, of which no more than epsilon = "
+            f"{most:.3g} can be proved, and other releases of the run cost more than that alone: ask for at most "
+            f"epsilon = {most:.3g}"
+        )
 
 
 def _bracket(

@@ -1,0 +1,120 @@
+"""The target of a draft: its task and classes, or its range, and what to say about rows and tails left out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tacit.data.schema.column import MOST_CATEGORIES, Predicted
+from tacit.data.schema.guess import (
+    COUNTS,
+    distinct,
+    is_number,
+    nice_middle,
+    nice_range,
+    within_reach,
+    without_gaps,
+)
+from tacit.data.schema.plain import as_text
+from tacit.data.schema.tails import KEPT, Goal, kept, wider
+from tacit.errors import DataError, RequestError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LOOKED = "looked at: taken from the records. Is it public?"
+
+FEW_NUMBERS = 10
+"""Whole numbers with at most this many different values are proposed as classes of a target."""
+
+MANY_LEFT_OUT = 0.2
+"""From this share on, a draft speaks of rows that have no target."""
+
+
+def drafted_target(column: pd.Series[Any], task: str | None, comments: dict[str, str]) -> Predicted:
+    """What a column to predict looks like; what was looked at is added to the comments."""
+    name = str(column.name)
+    column, gaps = without_gaps(column)
+    known = column.dropna()
+    if known.empty:
+        raise DataError(f"target {name!r} is empty")
+    missing = "leave-out" if len(known) < len(column) else "refuse"
+    if missing == "leave-out":
+        comments["target.missing"] = "looked at: some rows have no target"
+    if gaps:
+        comments["target.gaps"] = "looked at: values that seem to mean that nothing is known"
+    values = distinct(known)
+    numeric = is_number(column)
+    whole = numeric and bool((known == known.round()).all())
+    if task is None:
+        counts = whole and COUNTS.search(name) is not None and known.min() >= 0
+        if len(values) == 2:
+            task = "binary"
+        elif counts:
+            task = "count"
+        else:
+            task = "multiclass" if not numeric or (whole and len(values) <= FEW_NUMBERS) else "regression"
+        comments["target.task"] = (
+            "looked at: proposed from the target's values; binary, multiclass, regression or count"
+        )
+    if task in ("binary", "multiclass"):
+        if len(values) > MOST_CATEGORIES:
+            raise RequestError(
+                f"target {name!r} has {len(values)} different values: is it the right column, and a class?"
+            )
+        comments["target.classes"] = LOOKED
+        return Predicted(name, task, classes=tuple(values), missing=missing, gaps=gaps)
+    if not numeric:
+        raise RequestError(f"target {name!r} must hold numbers for task = {task!r}")
+    numbers = known.to_numpy(dtype=np.float64)
+    low, high = nice_range(within_reach(numbers), share=0.0)
+    low = max(low, 0.0) if task == "count" else low
+    comments["target.range"] = LOOKED
+    middle = nice_middle(numbers, low, high)
+    if middle is not None:
+        comments["target.middle"] = LOOKED
+    return Predicted(name, task, range=(low, high), middle=middle, missing=missing, gaps=gaps)
+
+
+def goal_of(column: pd.Series[Any], target: Predicted) -> Goal:
+    """The target of every row, as numbers."""
+    column, _ = without_gaps(column)
+    if not target.classed:
+        return Goal(column.to_numpy(dtype=np.float64, na_value=np.nan), classed=False)
+    places = {name: float(place) for place, name in enumerate(target.classes)}
+    codes = column.map(lambda value: places.get(as_text(value)), na_action="ignore")
+    return Goal(codes.to_numpy(dtype=np.float64, na_value=np.nan), classed=True)
+
+
+def rows_without(goal: Goal, comments: dict[str, str]) -> list[str]:
+    """What to say about rows that have no target."""
+    share = float(np.isnan(goal.values).mean())
+    if "target.missing" not in comments:
+        return []
+    comments["target.missing"] = f"looked at: {_percent(share)} of the rows have no target, and are left out"
+    if share < MANY_LEFT_OUT:
+        return []
+    return [f"{_percent(share)} of the rows have no target, and are left out."]
+
+
+def about_tail(target: Predicted, goal: Goal, comments: dict[str, str]) -> list[str]:
+    """What to say about a tail that the range cuts off, and what a wider one costs: the user decides."""
+    numbers = goal.values[~np.isnan(goal.values)]
+    low, high = target.range or (0.0, 0.0)
+    lost = 1 - kept(numbers, low, high)
+    if lost <= 1 - KEPT:
+        return []
+    outside = float(np.mean((numbers < low) | (numbers > high)))
+    said = f"{_percent(outside)} of the targets lie outside of the range, and {_percent(lost)} of the variance"
+    first, last = wider(numbers, low, high, target.task == "count")
+    if (first, last) != (low, high):
+        times = (last - first) / (high - low)
+        left = _percent(1 - kept(numbers, first, last))
+        said += f"; [{first:g}, {last:g}] would lose {left}, with {times:.2g} times the noise"
+    comments["target.range"] = f"{LOOKED} {said}"
+    return [f"{said[0].upper()}{said[1:]}."]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g}%" if share < 0.995 else "almost all"
