@@ -127,6 +127,13 @@ def test_a_setting_that_no_algorithm_takes_is_answered_by_a_similar_one() -> Non
     assert refused == "none of the chosen algorithms takes stp; did you mean 'step'?"
 
 
+def test_what_is_missing_is_named_with_an_example() -> None:
+    pytest.importorskip("nvflare")
+    assert _refused("deploy") == "--local is missing: the number of silos to rehearse with, such as --local 3"
+    assert "either the name of an experiment or --all" in _refused("reproduce")
+    assert "either the name of an experiment or --all" in _refused("reproduce", "norm-fig1", "--all")
+
+
 def test_an_option_of_another_tool_is_answered_by_ours() -> None:
     said = _call("run", "--lr=0.1").output
     assert "--lr" in said

@@ -191,8 +191,9 @@ def test_bad_requests(paths: list[str], options: dict[str, Any], message: str) -
         '\ufeffdose,ward\n1.5,"süd"\n2.25,nord\n'.encode(),
         "dose\tward\r\n1.5\tsüd\r\n2.25\tnord\r\n".encode("utf-16"),
         "dose,ward\r1.5,süd\r2.25,nord\r".encode(),
+        ' dose ,"ward "\n 1.5 ,süd\n 2.25 ,nord\n'.encode(),
     ],
-    ids=["semicolons", "spaces", "tabs", "commas", "utf-16", "carriage returns"],
+    ids=["semicolons", "spaces", "tabs", "commas", "utf-16", "carriage returns", "spaced names"],
 )
 def test_tables_as_people_save_them(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "own.csv").write_bytes(content)

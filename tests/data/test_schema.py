@@ -336,6 +336,11 @@ class TestDraft:
         assert Schema.from_toml(text) == schema
         assert federate([TableSource(self.frame, "t")], schema).records > 100
 
+    def test_a_table_without_features_says_why_each_column_is_left_out(self) -> None:
+        numbered = pd.DataFrame({"age": range(60), "ill": ["no", "yes"] * 30})
+        with pytest.raises(DataError, match="can be used as a feature. Left out: age: looked at: it numbers the"):
+            draft_schema(numbered)
+
     def test_comments_are_folded(self) -> None:
         """One that does not fit behind its setting stands above it; the schema itself is the same."""
         many = self.frame.assign(ward=[f"ward number {row % 7}" for row in range(200)])

@@ -11,7 +11,7 @@ import typer
 from tacit.cli import options as o
 from tacit.cli.say import say
 from tacit.cli.server import StatusPort, show_finished, watched
-from tacit.errors import RequestError, count
+from tacit.errors import RequestError
 
 if TYPE_CHECKING:
     from tacit.deploy.party_folder import PartyFolder
@@ -60,7 +60,8 @@ def deploy(
             raise RequestError("--resume needs --out, the directory to continue, and no option about what to run")
         party, shards = _stored(out)
     else:
-        count("--local", local)
+        if local < 1:
+            raise RequestError("--local is missing: the number of silos to rehearse with, such as --local 3")
         noise = "gaussian" if insecure_reproducible else "lattice"
         recipe = o.recipe_from(recipe_file, {**given, "clients": local}, settings)
         recipe = replace(recipe, noise=noise)

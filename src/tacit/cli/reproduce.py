@@ -63,7 +63,9 @@ def reproduce(
         _status(list(EXPERIMENTS.values()), out / Scale(quick, charge_tuning=charge_tuning).folder, as_json)
         return
     if (name is None) != everything:
-        raise RequestError("name one experiment or give --all; `tacit reproduce --list` lists the experiments")
+        raise RequestError(
+            "give either the name of an experiment or --all; `tacit reproduce --list` lists the experiments"
+        )
     chosen = list(EXPERIMENTS.values()) if name is None else [experiment_named(name)]
     uncharged = [one for one in chosen if charge_tuning and not one.can_charge]
     if name is not None and uncharged:

@@ -30,7 +30,8 @@ def read_csv(path: Path) -> pd.DataFrame:
     """Reads a CSV file with a header line.
 
     The separator is the one of `SEPARATORS` that the header has most of. Between semicolons, numbers may have a
-    decimal comma. Text that is not UTF-8 is taken for UTF-16 if it begins as such, or else for Latin-1.
+    decimal comma. Space around the names of columns does not count. Text that is not UTF-8 is taken for UTF-16 if
+    it begins as such, or else for Latin-1.
     """
     try:
         encoding = _encoding(path)
@@ -43,7 +44,7 @@ def read_csv(path: Path) -> pd.DataFrame:
         why = str(error).removeprefix("Error tokenizing data. C error: ").strip()
         raise DataError(f"{path} cannot be read as CSV: {why}") from error
     _refuse_namesakes(path, header, separator)
-    return frame
+    return frame.rename(columns=str.strip)
 
 
 def _encoding(path: Path) -> str:

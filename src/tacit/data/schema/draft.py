@@ -130,7 +130,8 @@ def draft_schema(
         else:
             left_out[name] = found
     if not columns:
-        raise DataError("no column of the table can be used as a feature; see what is left out: " + str(left_out))
+        why_not = "; ".join(f"{name}: {why}" for name, why in left_out.items())
+        raise DataError(f"no column of the table can be used as a feature. Left out: {why_not}")
     units = int((~np.isnan(goal.values)).sum()) if person is None else int(frame[person].nunique())
     holders = TRIAL_CLIENTS if client is None else int(frame[client].nunique())
     room = has_room(units, holders, len(terms(Schema(predicted, tuple(columns)))))
