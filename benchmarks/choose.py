@@ -144,11 +144,13 @@ class Bench:
         cells = [
             case.data,
             str(case),
-            f"{line['seconds']:.0f}",
+            "" if case.defaults else f"{line['seconds']:.0f}",
             f"{100 * mean(own for _, own in pairs):.1f}",
             f"{100 * mean(best for best, _ in pairs):.1f}",
             f"{mean(gaps):+.1f} ({stdev(gaps) / math.sqrt(len(gaps)):.1f})",
-            f"{chosen.algorithm}, {chosen.rounds} rounds"
+            "the defaults"
+            if case.defaults
+            else f"{chosen.algorithm}, {chosen.rounds} rounds"
             + (f", {settings['compressor']}" if settings.get("compressor", "identity") != "identity" else "")
             + (f", {chosen.model}" if case.models else ""),
             ", ".join(f"{name} {value}" for name, value in winner.items()),

@@ -219,10 +219,10 @@ def _candidate(plan: Plan) -> Candidate:
 
 
 def _worth_trying(found: Sequence[Candidate], given: Recipe) -> list[Candidate]:
-    """The most important first: the cheapest good one of each model, its variations, then everything else.
+    """The most important first: the cheapest good one of each model, and the same with other clip norms.
 
-    That is the best of each other algorithm, and the strongest compressor that is predicted to cost little. Local
-    steps come last: trials take longest, and those without are preferred.
+    Then the strongest compressor that is predicted to cost little, the best of each other algorithm, those
+    with local steps last, because their trials take longest; and fewer rounds.
     """
     best: dict[tuple[str, str | None], Candidate] = {}
     for candidate in found:
@@ -237,7 +237,8 @@ def _worth_trying(found: Sequence[Candidate], given: Recipe) -> list[Candidate]:
         if not _takes_local_steps(one) and one.excess <= best[one.kind].excess + WORTH
     }
     others = sorted(best.values(), key=_takes_local_steps)
-    return [*leading.values(), *varied, *thrifty.values(), *others]
+    longer = [one for one in varied if one.recipe.rounds == leading[one.recipe.model].recipe.rounds]
+    return [*leading.values(), *longer, *thrifty.values(), *others, *varied]
 
 
 def _varied(lead: Candidate, given: Recipe) -> Iterator[Candidate]:
