@@ -1,4 +1,4 @@
-"""`benchmarks/tables.py` compares with scikit-learn on the very rows that tacit learns from and is measured on."""
+"""`benchmarks/tables.py` compares with scikit-learn on the rows that tacit learns from and is measured on."""
 
 from __future__ import annotations
 
