@@ -338,7 +338,9 @@ class TestDraft:
 
     def test_a_table_without_features_says_why_each_column_is_left_out(self) -> None:
         numbered = pd.DataFrame({"age": range(60), "ill": ["no", "yes"] * 30})
-        with pytest.raises(DataError, match="can be used as a feature. Left out: age: looked at: it numbers the"):
+        with pytest.raises(
+            DataError, match=r"can be used as a feature. Left out: age: looked at: it numbers the"
+        ):
             draft_schema(numbered)
 
     def test_comments_are_folded(self) -> None:
