@@ -126,13 +126,13 @@ def reference(frame: pd.DataFrame, schema: Schema, train: Rows, test: Rows) -> l
         model.fit(values.iloc[train], targets[train])
         predicted = model.predict(values.iloc[test])
         likely = model.predict_proba(values.iloc[test]) if schema.target.classed else None
-    return _scores(targets[test], predicted, likely, schema)
+    return _scores(targets[test], predicted, likely, schema, getattr(model, "classes_", ()))
 
 
 def score(run: Any, frame: pd.DataFrame, schema: Schema) -> list[float]:
     """What a finished run of tacit reaches on these rows."""
     likely = run.predict_proba(frame) if schema.target.classed else None
-    return _scores(_targets(frame, schema), run.predict(frame), likely, schema)
+    return _scores(_targets(frame, schema), run.predict(frame), likely, schema, run.classes or ())
 
 
 def _targets(frame: pd.DataFrame, schema: Schema) -> NDArray[Any]:
@@ -143,17 +143,16 @@ def _targets(frame: pd.DataFrame, schema: Schema) -> NDArray[Any]:
 
 
 def _scores(
-    targets: NDArray[Any], predicted: NDArray[Any], likely: NDArray[Any] | None, schema: Schema
+    targets: NDArray[Any], predicted: NDArray[Any], likely: NDArray[Any] | None, schema: Schema, names: Any
 ) -> list[float]:
+    """R2; or the accuracy and, of two classes, the area under the curve. `likely` has a column for each name."""
     if likely is None:
         return [100 * r2_score(targets, predicted)]
     right = 100 * accuracy_score(targets, predicted.astype(str))
     if schema.target.task != "binary":
         return [right]
-    last = max(schema.target.classes) if likely.shape[1] == 2 else ""
-    order = sorted(schema.target.classes)
-    of_last = likely[:, 1] if order == list(schema.target.classes) else likely[:, 0]
-    return [right, 100 * roc_auc_score(targets == last, of_last)]
+    second = schema.target.classes[1]
+    return [right, 100 * roc_auc_score(targets == second, likely[:, list(names).index(second)])]
 
 
 def _words(found: list[list[float]]) -> str:

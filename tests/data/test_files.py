@@ -16,6 +16,7 @@ from tacit.data import from_files
 from tacit.data.frames import read_csv
 from tacit.data.schema import Column, Predicted, Schema
 from tacit.errors import DataError, RequestError
+from tacit.privacy.promises.terms import LARGEST_INDEX
 
 NORTH = pd.DataFrame({"age": [30, 40], "ward": ["a", "b"], "ill": ["no", "yes"]})
 SOUTH = pd.DataFrame({"ward": ["c"], "age": [50], "ill": ["yes"]})
@@ -109,6 +110,12 @@ def test_svmlight(tmp_path: Path) -> None:
     assert federation.names == ("a", "b")
     assert federation.feature_shape == (3,)
     assert federation.targets.tolist() == [1, 0, 0]
+    assert LARGEST_INDEX in federation.peeks
+    given = from_files([tmp_path / "a.libsvm", tmp_path / "b.svmlight"], columns=5)
+    assert given.feature_shape == (5,)
+    assert LARGEST_INDEX not in given.peeks
+    with pytest.raises(RequestError, match="columns = 5 is for LIBSVM files"):
+        from_files([write(NORTH, tmp_path / "own.csv")], columns=5)
     with pytest.raises(RequestError, match="LIBSVM files have no columns"):
         from_files([tmp_path / "a.libsvm"], client="who")
 

@@ -103,6 +103,15 @@ def test_svmlight_files_share_their_columns(tmp_path: Path) -> None:
     assert targets.dtype == np.int64
 
 
+def test_no_record_moves_the_features_of_others(tmp_path: Path) -> None:
+    """An index 0 in one record must not say that all records count from 0."""
+    (tmp_path / "a").write_text("+1 1:0.5 3:2\n-1 2:1\n")
+    (tmp_path / "near").write_text("+1 1:0.5 3:2\n-1 0:1\n")
+    assert read_svmlight([tmp_path / "a"], features=4)[0][0][0].tolist() == [0.5, 0, 2, 0]
+    with pytest.raises(DataError, match="count from 1"):
+        read_svmlight([tmp_path / "near"], features=4)
+
+
 def test_svmlight_regression(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("1 1:1\n")
     (tmp_path / "b").write_text("2.5 1:1\n")

@@ -111,6 +111,14 @@ def test_a_silos_file_becomes_one_client(arrays: str) -> None:
     assert at_site(_job(), "berlin", records).ids.tolist() == [0]
 
 
+def test_the_job_says_how_many_features_sparse_records_have(tmp_path: Path) -> None:
+    """A silo none of whose records has the last feature takes part like the others."""
+    (tmp_path / "own.svmlight").write_text("1 1:3\n0 1:2\n")
+    records = own_records(str(tmp_path / "own.svmlight"), _job())
+    assert records.features.tolist() == [[3, 0], [2, 0]]
+    assert not records.peeks
+
+
 def test_each_records_own_scaling_is_done_at_home_once(arrays: str) -> None:
     job = _job(unit_norm=True)
     np.testing.assert_allclose(own_records(arrays, job).features, [[0.6, 0.8], [0.3, 0.4]], rtol=1e-6)

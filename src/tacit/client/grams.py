@@ -39,8 +39,10 @@ class Grams:
         Rows and columns beyond a client's own records are zero.
         """
         blocks = clients // BLOCK_CLIENTS
-        for block in torch.unique(blocks[~self._known[blocks]]).tolist():
-            self._fill(block)
+        known = self._known[blocks]
+        if not bool(known.all()):
+            for block in torch.unique(blocks[~known]).tolist():
+                self._fill(block)
         return self._table.index_select(0, clients.to(self._table.device))
 
     def _fill(self, block: int) -> None:

@@ -19,6 +19,7 @@ from tacit.federation import Federation
 from tacit.models.gradients import double_norms, padded
 from tacit.models.gradients import scaled as scale_rows
 from tacit.models.linear import LinearModel
+from tacit.models.losses import CrossEntropy
 from tacit.models.model import Model
 from tacit.models.penalty import Ridge
 
@@ -42,40 +43,77 @@ class RecordBlocks:
     """positions in the federation"""
 
     @cached_property
+    def counts(self) -> Tensor:
+        """The number of records of each client."""
+        return self.federation.sizes[self.clients]
+
+    @cached_property
     def longest(self) -> int:
         """The most records of a client."""
-        return int(self.federation.sizes[self.clients].max()) if len(self.clients) else 0
+        return int(self.counts.max()) if self.counts.numel() else 0
+
+    @cached_property
+    def _rows(self) -> Tensor:
+        """Where the records lie in the federation, client after client."""
+        return self.federation.records_of(self.clients)
 
     def targets(self) -> Tensor:
         """(clients, longest): the targets, padded with zeros."""
-        federation = self.federation
-        rows = federation.records_of(self.clients).to(federation.targets.device)
-        return padded(federation.targets.index_select(0, rows), federation.sizes[self.clients])
+        targets = self.federation.targets
+        return padded(targets.index_select(0, self._rows.to(targets.device)), self.counts)
+
+    def shares(self, dtype: torch.dtype) -> Tensor:
+        """(clients, longest): each record's share of its client's mean; padding records have none."""
+        each = 1 / self.counts.to(dtype)
+        if self._rectangular:
+            return each[:, None].expand(-1, self.longest)
+        return padded(torch.repeat_interleave(each, self.counts), self.counts)
 
     def blocks(self, which: Tensor | None = None) -> Iterator[tuple[slice, Tensor]]:
         """Parts of the clients at these places (by default of all), and their records, padded with zeros.
 
         The records of a part are overwritten by those of the next one.
         """
-        features, sizes = self.federation.features.flatten(1), self.federation.sizes
-        clients = self.clients if which is None else self.clients[which]
-        counts, rows = sizes[clients], self.federation.records_of(clients)
+        features = self.federation.features.flatten(1)
+        counts, parts = (self.counts, self._parts) if which is None else self._placed(which)
+        for here, rows, first in parts:
+            # Records that lie one after the other are not copied.
+            own = self._copied(features, rows) if first is None else features[first : first + rows.shape[0]]
+            rectangle = (
+                own.view(-1, self.longest, own.shape[1]) if self._rectangular else padded(own, counts[here])
+            )
+            yield here, rectangle
+
+    @cached_property
+    def _parts(self) -> list[tuple[slice, Tensor, int | None]]:
+        """The clients of each block, where their records lie, and the first of them if they lie together."""
+        return self._cut(self.counts, self._rows)
+
+    def _placed(self, which: Tensor) -> tuple[Tensor, list[tuple[slice, Tensor, int | None]]]:
+        counts = self.counts[which]
+        return counts, self._cut(counts, self.federation.records_of(self.clients[which]))
+
+    def _cut(self, counts: Tensor, rows: Tensor) -> list[tuple[slice, Tensor, int | None]]:
+        clients, size = counts.shape[0], self._clients_per_block
         ends = [0, *torch.cumsum(counts, 0).tolist()]
-        for start in range(0, len(clients), self._clients_per_block):
-            here = slice(start, min(start + self._clients_per_block, len(clients)))
+        parts: list[tuple[slice, Tensor, int | None]] = []
+        for start in range(0, clients, size):
+            here = slice(start, min(start + size, clients))
             own = rows[ends[here.start] : ends[here.stop]]
-            yield here, padded(self._taken(features, own), counts[here])
+            number, first, last = own.shape[0], int(own[0]), int(own[-1])
+            together = last - first == number - 1 and bool((own.diff() == 1).all())
+            parts.append((here, own, first if together else None))
+        return parts
 
-    def _taken(self, features: Tensor, rows: Tensor) -> Tensor:
-        """These rows; not copied if they lie one after the other."""
-        if not len(rows):
-            return features[:0]
-        first, last = int(rows[0]), int(rows[-1])
-        if last - first == len(rows) - 1 and bool((rows.diff() == 1).all()):
-            return features[first : last + 1]
-        return torch.index_select(features, 0, rows.to(features.device), out=self._room[: len(rows)])
+    @cached_property
+    def _rectangular(self) -> bool:
+        """Whether all clients have the same number of records, so that nothing is padded."""
+        return self._rows.shape[0] == self.counts.shape[0] * self.longest > 0
 
-    @property
+    def _copied(self, features: Tensor, rows: Tensor) -> Tensor:
+        return torch.index_select(features, 0, rows.to(features.device), out=self._room[: rows.shape[0]])
+
+    @cached_property
     def _clients_per_block(self) -> int:
         record_bytes = self.federation.features.element_size() * self.federation.features[0].numel()
         return max(1, _BLOCK_BYTES // max(1, self.longest * record_bytes))
@@ -83,7 +121,7 @@ class RecordBlocks:
     @cached_property
     def _room(self) -> Tensor:
         """Memory for the records of one block, used again for the next: fresh memory costs more than copying."""
-        rows = min(self._clients_per_block, len(self.clients)) * self.longest
+        rows = min(self._clients_per_block, self.counts.shape[0]) * self.longest
         return self.federation.features.new_empty(rows, self.federation.features[0].numel())
 
 
@@ -141,8 +179,10 @@ class SpanUpdates:
         squares = torch.mul(torch.bmm(self.coefficients, self.gram), self.coefficients).sum((1, 2)).double()
         own = self.gram.diagonal(dim1=1, dim2=2)[:, None]
         reach = torch.mul(self.coefficients.abs(), own.sqrt()).sum(2).double().square().sum(1)
-        lost = ((own < _LEAST_SQUARE) & (self.coefficients != 0)).any(2).any(1)
-        poor = torch.ones_like(lost) if self._moved else ~(squares >= _TRUSTED * reach) | lost
+        poor = torch.ones_like(squares, dtype=torch.bool) if self._moved else ~(squares >= _TRUSTED * reach)
+        short = own < _LEAST_SQUARE
+        if bool(short.any()):
+            poor |= (short & (self.coefficients != 0)).any(2).any(1)
         added = self.model.features + 2 * self.coefficients.shape[2] + 2
         return squares + added * 2.0**-24 * reach, poor.nonzero()[:, 0].cpu()
 
@@ -203,7 +243,6 @@ def span_updates(
     gram_cost = longest * (longest * model.features + steps * longest * outputs)
     if longest == 0 or gram_cost > 2 * steps * longest * model.features * outputs:
         return None
-    counts, targets = records.federation.sizes[records.clients], records.targets()
     gram = grams()[:, :longest, :longest] if grams else point.new_zeros(clients, longest, longest)
     # Outputs before records: products, softmax and the backward pass are two to three times as fast.
     start = point.new_zeros(clients, outputs, longest)
@@ -216,9 +255,13 @@ def span_updates(
         start[here, :, :width] = scores.view(outputs, -1, width).transpose(0, 1)
     if model.intercept:
         gram, start = gram + 1.0, start.add_(point[size:, None])
-    # Padding records have weight zero.
-    per_record = padded(torch.repeat_interleave(1 / counts.to(point.dtype), counts).to(point.device), counts)
-    weights = step * per_record[:, None]
+    targets = records.targets()
+    if isinstance(model.loss, CrossEntropy):
+        # Subtracting probabilities in every step takes half the time of looking up each record's class.
+        targets = model.loss.probabilities(targets, start)
+    # Padding records have weight zero. Written out for every output, which halves the time of multiplying by it.
+    per_record = step * records.shares(point.dtype)[:, None]
+    weights = per_record.expand(-1, outputs, -1).contiguous().to(point.device)
     shrink = 1 - step * (model.penalty.strength if model.penalty else 0.0)
     rho, coefficients = 1.0, torch.zeros_like(start)
     for _ in range(steps):

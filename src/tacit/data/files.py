@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import zipfile
 import zlib
@@ -16,8 +17,9 @@ from tacit.data.frames import check_columns, read_csv
 from tacit.data.schema import Schema
 from tacit.data.schema.records import Learn, TableSource, federate, schema_for
 from tacit.data.svmlight import read_svmlight
-from tacit.errors import DataError, RequestError
+from tacit.errors import DataError, RequestError, count
 from tacit.federation import Federation
+from tacit.privacy.promises.terms import LARGEST_INDEX
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,6 +46,7 @@ def from_files(
     public_schema: bool = False,
     task: Task | None = None,
     classes: int | Sequence[object] | None = None,
+    columns: int | None = None,
     clients: int | None = None,
     learn: Learn | None = None,
     **options: Any,
@@ -60,6 +63,8 @@ def from_files(
             everything that a draft would look at; the guarantee lists it by name.
         task: for arrays, as in `Federation.from_arrays`; of a table, the schema says it.
         classes: for arrays, as in `Federation.from_arrays`; of a table, the schema says it.
+        columns: how many features the records of LIBSVM files have. By default the largest index, which is
+            in somebody's record: the guarantee then lists it as taken as public.
         clients: if nothing says who holds the rows of a table, deal them to this many clients, for a trial.
         learn: how ranges that a schema leaves open are learned; by default it must leave none open.
         options: as in `Federation.from_arrays`.
@@ -74,6 +79,8 @@ def from_files(
     check_distinct(sources)
     held_out = None if test is None else Path(test)
     kind = _kind([*sources, *([] if held_out is None else [held_out])])
+    if columns is not None and kind != "svmlight":
+        raise RequestError(f"columns = {columns!r} is for LIBSVM files: {sources[0].name} says how many it has")
     if kind == "table":
         if task is not None or classes is not None:
             raise RequestError("a table's task and classes are set by its schema, in [target]")
@@ -94,14 +101,19 @@ def from_files(
     if client is not None:
         return _from_arrays(sources, target or "y", client, held_out, options)
     every = [*sources, *([] if held_out is None else [held_out])]
-    parts = _pairs(every, kind, target or "y")
+    parts = _pairs(every, kind, target or "y", columns)
     kept = None if held_out is None else parts.pop()
-    return Federation.from_clients(parts, names=_names(sources), test=kept, **options)
+    made = Federation.from_clients(parts, names=_names(sources), test=kept, **options)
+    looked = kind == "svmlight" and columns is None
+    return dataclasses.replace(made, peeks=(*made.peeks, LARGEST_INDEX)) if looked else made
 
 
-def _pairs(sources: list[Path], kind: str, target: str) -> list[tuple[Vector, Vector]]:
+def _pairs(
+    sources: list[Path], kind: str, target: str, columns: int | None = None
+) -> list[tuple[Vector, Vector]]:
     if kind == "svmlight":
-        return read_svmlight([existing(source) for source in sources])
+        features = None if columns is None else count("columns", columns)
+        return read_svmlight([existing(source) for source in sources], features)
     return [(arrays[0], arrays[1]) for arrays in (read_arrays(source, ["X", target]) for source in sources)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import pandas as pd
 
 from tacit.data import prepare
 from tacit.data.encode import Task
-from tacit.data.files import check_distinct, from_files, read_table
+from tacit.data.files import KINDS, check_distinct, from_files, read_table
 from tacit.data.frames import check_columns
 from tacit.data.schema import Schema
 from tacit.data.schema.records import TableSource, federate
@@ -50,7 +51,10 @@ def own_records(
         "classes": settings.get("classes", job.classes),
         "task": "regression" if job.classes is None else "classification",
     }
-    records = _called(source, options) if _is_function(source) else _read(source, target, settings, options)
+    if _is_function(source):
+        records = _called(source, options)
+    else:
+        records = _read(source, target, settings, options | _columns(source, job))
     if prepared or job.schema is not None:
         return records
     for name in _SHARED_LOOKS:
@@ -120,6 +124,13 @@ def _is_function(source: str) -> bool:
 
 def _read(source: str, target: str | None, settings: dict[str, Any], options: dict[str, Any]) -> Federation:
     return from_files([source], target=target or settings.get("target"), **options)
+
+
+def _columns(source: str, job: Job) -> dict[str, int]:
+    """How many features the job says that there are, for files that do not say it."""
+    return (
+        {"columns": math.prod(job.feature_shape)} if KINDS.get(Path(source).suffix.lower()) == "svmlight" else {}
+    )
 
 
 def _called(source: str, options: dict[str, Any]) -> Federation:

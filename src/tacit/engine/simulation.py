@@ -124,7 +124,7 @@ class Simulation:
         if self._encoding is not None:
             total, clients = self._encoded_sum(sent, cohort, clients, state.round, at)
         else:
-            own = self.division.own(cohort)
+            own = self.division.own(cohort, remember=bool(clients.work or clients.uplink))
             sums = torch.zeros(len(own), length, dtype=sent[POINT].dtype)
             for row, group in zip(sums, own, strict=True):
                 for members in self._chunks(group):
@@ -203,10 +203,14 @@ class Simulation:
     def _expected(self, cohort: int) -> tuple[int, float]:
         """Bits and record gradients of a round in expectation over secret coins."""
         expected = self.algorithm.participation.divisor(cohort)
-        work, clients = self.algorithm.work, self.federation.clients
+        clients = self.federation.clients
         each = 8 * self.algorithm.uplink.message_bytes(self.algorithm.length)
-        everyone = Cohort(self.federation, torch.arange(clients), 0, self.randomness)
-        return round(each * expected), work.evaluations(everyone) * expected / clients
+        return round(each * expected), self._evaluations_of_everyone * expected / clients
+
+    @cached_property
+    def _evaluations_of_everyone(self) -> float:
+        everyone = Cohort(self.federation, torch.arange(self.federation.clients), 0, self.randomness)
+        return self.algorithm.work.evaluations(everyone)
 
     def _signal_to_noise(self, sent: State, total: Tensor, cohort: Tensor, round: int) -> float | None:
         """||sum of bounded updates|| / ||sum of the noise|| (DP-NormFedAvg, appendix F).
@@ -232,9 +236,18 @@ class Simulation:
         fits = Grams.bytes_for(self.federation) <= self.memory_limit_bytes // 4
         return Grams(self.federation) if fits else None
 
-    @property
-    def _kept_bytes(self) -> int:
-        return 0 if self._grams is None else Grams.bytes_for(self.federation)
+    @cached_property
+    def _chunk_bytes(self) -> int:
+        """The most memory for the batches and vectors of a chunk, beside what is kept."""
+        kept = 0 if self._grams is None else Grams.bytes_for(self.federation)
+        return max(1, min(self.memory_limit_bytes - kept, CHUNK_BYTES))
+
+    @cached_property
+    def _client_bytes(self) -> Tensor:
+        """(clients,): about how much memory the batch and the vectors of every client take."""
+        record = 4 * self.federation.features[0].numel()
+        batches = self.algorithm.work.records_in_memory(self.federation.sizes)
+        return 3 * record * batches + 6 * 4 * self.algorithm.work.model.dim
 
     def _part(self, members: Tensor, round: int) -> Cohort:
         return Cohort(self.federation, members, round, self.randomness, grams=self._grams)
@@ -246,14 +259,11 @@ class Simulation:
 
     def _chunks(self, cohort: Tensor) -> Iterator[Tensor]:
         """Consecutive parts of a cohort whose batches and vectors fit into the memory limit."""
-        record = 4 * self.federation.features[0].numel()
-        batch = self.algorithm.work.records_in_memory(self.federation.sizes[cohort])
-        per_client = 3 * record * batch + 6 * 4 * self.algorithm.work.model.dim
-        most = max(1, min(self.memory_limit_bytes - self._kept_bytes, CHUNK_BYTES))
-        if len(cohort) and float(per_client.sum()) < most:
+        per_client = self._client_bytes[cohort]
+        if len(cohort) and float(per_client.sum()) < self._chunk_bytes:
             yield cohort
             return
-        group = torch.cumsum(per_client, 0) // most
+        group = torch.cumsum(per_client, 0) // self._chunk_bytes
         yield from cohort.split(torch.unique_consecutive(group.long(), return_counts=True)[1].tolist())
 
     def model_of(self, state: SimulationState) -> Tensor:

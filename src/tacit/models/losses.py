@@ -75,10 +75,16 @@ class CrossEntropy:
         return F.cross_entropy(scores, targets, reduction="none")
 
     def slopes(self, scores: Tensor, targets: Tensor) -> Tensor:
-        """softmax(score) - one_hot(target)."""
+        """softmax(score) - one_hot(target), or minus the target itself if it is `probabilities`."""
         slopes = torch.softmax(scores, dim=1)
+        if targets.is_floating_point():
+            return slopes.sub_(targets)
         right = targets.unsqueeze(1)
         return slopes.scatter_add_(1, right, slopes.new_full((), -1.0).expand_as(right))
+
+    def probabilities(self, targets: Tensor, scores: Tensor) -> Tensor:
+        """one_hot(target) in the shape of the scores, for `slopes` that are asked for many times."""
+        return torch.zeros_like(scores).scatter_(1, targets.unsqueeze(1), 1.0)
 
     def predict(self, scores: Tensor) -> Tensor:
         return scores.argmax(dim=1)

@@ -12,6 +12,9 @@ RECORD_COUNTS = "the number of records of every client"
 CLASS_LABELS = "which class labels occur"
 """Listed where the classes were found in the records instead of given."""
 
+LARGEST_INDEX = "the largest index of a feature in the files"
+"""Listed where LIBSVM files say how many features there are."""
+
 PERSONS = "that all rows of one person at a client are one record"
 """Listed where the promise is to persons who may have several rows."""
 
