@@ -158,7 +158,8 @@ def _noise(plan: Plan, point: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> 
 
             patch.setattr(release, name, noted)
         assert plan.correction is not None
-        plan.correction.learned(plan.algorithm.work.model, point, plan.federation, plan.seed, plan.stream)
+        sums = plan.correction.moments.sums(plan.algorithm.work.model, point, plan.federation.batch())
+        plan.correction.learned(sums, point, plan.federation, plan.seed, plan.stream)
     return seen[0]
 
 

@@ -280,6 +280,20 @@ def test_a_step_that_is_too_large_is_said_so(federation: Federation) -> None:
         simulate(plan(_algorithm(step=1e38), federation, rounds=50, privacy=TARGET))
 
 
+def test_a_run_is_not_saved_over_another_one(federation: Federation, tmp_path: Path) -> None:
+    """The ledger of the first would be lost, and its schema would describe the second one's model."""
+    first, second = (
+        simulate(plan(_algorithm(), federation, rounds=2, privacy=TARGET, seed=seed)) for seed in (0, 1)
+    )
+    first.save(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(RequestError, match="holds another run, whose ledger would be lost"):
+        second.save(tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    again = simulate(plan(_algorithm(), federation, rounds=2, privacy=TARGET, seed=0))
+    assert again.save(tmp_path) == tmp_path, "the same run again, as when a notebook's cell is run twice"
+
+
 def test_a_saved_run_can_be_read_back(federation: Federation, tmp_path: Path) -> None:
     from tacit.engine.compare import read_history
     from tacit.engine.trained import Trained

@@ -18,11 +18,12 @@ from tacit.engine.brief_repr import BriefRepr
 from tacit.engine.files import write_atomically
 from tacit.engine.history import MEASURED, History, HistoryRow
 from tacit.engine.ledger import RunLedger
-from tacit.engine.model_card import ModelCard
+from tacit.engine.model_card import MODEL, ModelCard
 from tacit.engine.outlook import best_constant, findings, outlook
 from tacit.engine.plan import Plan
 from tacit.engine.sizes import learned_sizes
 from tacit.engine.trained import Trained
+from tacit.errors import RequestError
 from tacit.federation import Federation
 from tacit.privacy import Guarantee, Target
 from tacit.privacy.promises.protection import Protection, protection
@@ -108,9 +109,10 @@ class Run(BriefRepr):
         """Writes everything that is needed to use the run (`tacit.load_run`) and to account for it.
 
         That is recipe, schema, ledger, history, model and summary. A run with an `out` of its own has written its
-        ledger and checkpoints there already.
+        ledger and checkpoints there already. A directory that holds another run is refused.
         """
         directory = Path(directory)
+        self._refuse_another(directory)
         if self.charged is not None:
             RunLedger(directory / "ledger.jsonl").write(
                 {"version": __version__, **self.calibration.facts(self.federation)},
@@ -126,6 +128,17 @@ class Run(BriefRepr):
         # Written last, because a directory with a summary is a finished run.
         write_atomically(directory / "summary.json", summary.encode())
         return directory
+
+    def _refuse_another(self, directory: Path) -> None:
+        """Files of two runs would be mixed, and the first one's ledger would be lost."""
+        marks = ["summary.json"] if self.charged is None else ["summary.json", "ledger.jsonl"]
+        model = directory / MODEL
+        same = model.is_file() and model.read_bytes() == self.model.to_bytes()
+        if not same and any((directory / mark).exists() for mark in marks):
+            raise RequestError(
+                f"{directory} holds another run, whose ledger would be lost: choose another directory, or remove "
+                "it if nobody needs it"
+            )
 
     def protection(self) -> tuple[Protection, ...]:
         """Who is protected against whom."""

@@ -46,10 +46,14 @@ class Trained:
         return self.model.metric(self.parameters, batch)
 
     def save(self, path: Path) -> None:
-        """Write the parameters as safetensors, under the names of a plain PyTorch module (`models.named`)."""
+        """Write the parameters to a file of safetensors."""
+        write_atomically(path, self.to_bytes())
+
+    def to_bytes(self) -> bytes:
+        """The parameters as safetensors, under the names of a plain PyTorch module (`models.named`)."""
         named = named_parameters(self.model, self.parameters.detach().cpu())
         tensors = {name: tensor.contiguous() for name, tensor in named.items()}
-        write_atomically(path, safetensors.torch.save(tensors, {"format": "tacit-model-2"}))
+        return safetensors.torch.save(tensors, {"format": "tacit-model-2"})
 
     @classmethod
     def load(cls, model: Model, path: Path, features_by: FeatureMap | None = None) -> Trained:
