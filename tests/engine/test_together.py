@@ -75,6 +75,17 @@ def test_groups_are_consecutive_and_of_about_equal_load() -> None:
     assert torch.cat(everyone).tolist() == [3, 9]
 
 
+def test_clients_without_memory_are_divided_by_their_place_in_the_cohort() -> None:
+    cohort = torch.tensor([1, 2, 3, 4, 5, 9])
+    divisions = [Division.of(torch.ones(10), 2, Together(rank, 2)) for rank in range(2)]
+    assert [own.tolist() for one in divisions for own in one.own(cohort)] == [[1, 2, 3, 4], [5, 9]]
+    dealt = [own.tolist() for one in divisions for own in one.own(cohort, remember=False)]
+    assert dealt == [[1, 2, 3], [4, 5, 9]]
+    # A client with as much to compute as all others together is a group of its own.
+    heavy = Division.of(torch.tensor([1.0, 1, 1, 3]), 2)
+    assert [own.tolist() for own in heavy.own(torch.arange(4), remember=False)] == [[0, 1, 2], [3]]
+
+
 def test_sums_of_groups_are_added_in_their_order() -> None:
     sums = torch.tensor([[1e8], [1.0], [-1e8], [1.0]])
     assert Division.of(torch.ones(4), 4).added(sums.clone()).item() == 1.0

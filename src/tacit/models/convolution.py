@@ -103,57 +103,37 @@ class ConvolutionLayer:
         return torch.cat([conv2d_input((len(e), *shape[1:]), w, e, stride, padding) for e, w in pairs if len(e)])
 
 
-@dataclass(frozen=True)
-class Halved:
+class HalvingMaxPool(torch.autograd.Function):
     """The maximum of every 2 x 2 square: equal to PyTorch's max-pooling and several times faster.
 
     Of equal values the first one gets the gradient, as in PyTorch. An odd last row or column is left out.
     """
 
-    outputs: Tensor
-    across: Tensor
-    """whether the right one of two neighbours is the larger one"""
-    down: Tensor
-    """whether the lower one of two such pairs is"""
-    shape: torch.Size
-    """of the images"""
-
-    @classmethod
-    def of(cls, images: Tensor) -> Halved:
+    @staticmethod
+    def forward(ctx: Any, images: Tensor) -> Tensor:
         """The maximum across, then down."""
         height, width = images.shape[-2] // 2 * 2, images.shape[-1] // 2 * 2
         even, odd = images[..., :height, 0:width:2], images[..., :height, 1:width:2]
-        rows = torch.maximum(even, odd)
+        across, rows = odd > even, torch.maximum(even, odd)
         upper, lower = rows[..., 0::2, :], rows[..., 1::2, :]
-        return cls(torch.maximum(upper, lower), odd > even, lower > upper, images.shape)
-
-    def back(self, error: Tensor) -> Tensor:
-        """Pass the errors back down, then across. Errors that are not finite stay so; that is enough."""
-        rows = error.new_empty(self.across.shape)
-        upper, lower = rows[..., 0::2, :], rows[..., 1::2, :]
-        torch.sub(error, torch.mul(error, self.down, out=lower), out=upper)
-        height, width = rows.shape[-2], 2 * rows.shape[-1]
-        whole = tuple(self.shape[-2:]) == (height, width)
-        images = error.new_empty(self.shape) if whole else error.new_zeros(self.shape)
-        even, odd = images[..., :height, 0:width:2], images[..., :height, 1:width:2]
-        torch.sub(rows, torch.mul(rows, self.across, out=odd), out=even)
-        return images
-
-
-class HalvingMaxPool(torch.autograd.Function):
-    """`Halved` where PyTorch differentiates."""
-
-    @staticmethod
-    def forward(ctx: Any, images: Tensor) -> Tensor:
-        halved = Halved.of(images)
-        ctx.save_for_backward(halved.across, halved.down)
+        ctx.save_for_backward(across, lower > upper)
         ctx.shape = images.shape
-        return halved.outputs
+        return torch.maximum(upper, lower)
 
     @staticmethod
     def backward(ctx: Any, *errors: Tensor) -> Tensor:
-        (error,), (across, down) = errors, ctx.saved_tensors
-        return Halved(error, across, down, ctx.shape).back(error)
+        """Pass the errors back down, then across. Errors that are not finite stay so; that is enough."""
+        across, down = ctx.saved_tensors
+        (error,) = errors
+        rows = error.new_empty(across.shape)
+        upper, lower = rows[..., 0::2, :], rows[..., 1::2, :]
+        torch.sub(error, torch.mul(error, down, out=lower), out=upper)
+        height, width = rows.shape[-2], 2 * rows.shape[-1]
+        whole = tuple(ctx.shape[-2:]) == (height, width)
+        images = error.new_empty(ctx.shape) if whole else error.new_zeros(ctx.shape)
+        even, odd = images[..., :height, 0:width:2], images[..., :height, 1:width:2]
+        torch.sub(rows, torch.mul(rows, across, out=odd), out=even)
+        return images
 
 
 def pair(value: Any) -> tuple[int, int]:

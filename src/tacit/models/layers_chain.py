@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from tacit.models.convolution import ConvolutionLayer, Geometry, Halved, HalvingMaxPool, halves, pair
+from tacit.models.convolution import ConvolutionLayer, Geometry, HalvingMaxPool, halves, pair
 from tacit.models.layers import Owners
 from tacit.models.layers_use import LinearLayer, Use, UsedOtherwiseError
 
@@ -164,22 +164,17 @@ def _differentiable(layer: nn.Module, inputs: Tensor) -> tuple[Tensor, Back]:
     if isinstance(layer, nn.ReLU):
         positive = torch.relu(inputs)
         return positive, lambda errors: threshold_backward(errors, positive, 0)
-    if _halving(layer, inputs):
-        halved = Halved.of(inputs)
-        return halved.outputs, halved.back
+    function = _forward(layer, inputs)
     with torch.enable_grad():
         inputs = inputs.detach().requires_grad_()
-        outputs = layer(inputs)
+        outputs = function(inputs)
     return outputs.detach(), lambda errors: torch.autograd.grad(outputs, inputs, errors)[0]
 
 
 def _forward(layer: nn.Module, inputs: Tensor) -> Callable[[Tensor], Tensor]:
     """The layer, or what computes the same faster."""
-    return HalvingMaxPool.apply if _halving(layer, inputs) else layer
-
-
-def _halving(layer: nn.Module, inputs: Tensor) -> bool:
-    return isinstance(layer, nn.MaxPool2d) and halves(inputs, *_pooling(layer))
+    halving = isinstance(layer, nn.MaxPool2d) and halves(inputs, *_pooling(layer))
+    return HalvingMaxPool.apply if halving else layer
 
 
 def _pooling(layer: nn.MaxPool2d) -> tuple[Any, ...]:
