@@ -19,6 +19,8 @@ _NO_TEXT = {
     b"\x1f\x8b": "it is compressed by gzip; unpack it first",
     b"PK\x03\x04": "it is a zip archive or an Excel file; unpack it, or save it as CSV",
 }
+_OR_LATIN = "tacit-or-latin-1"
+"""The name of what is done about bytes that are not UTF-8."""
 _DECIMAL_COMMA = r"\s*[+-]?\d+(?:,\d+)?\s*"
 
 
@@ -26,7 +28,8 @@ def read_csv(path: Path) -> pd.DataFrame:
     """Reads a CSV file with a header line.
 
     The separator is the one of `SEPARATORS` that the header has most of. Between semicolons, numbers may have a
-    decimal comma. Text that is not UTF-8 is taken for UTF-16 if it begins as such, or else for Latin-1.
+    decimal comma. Text is UTF-8, or UTF-16 if it begins as such. Bytes that are not UTF-8 are taken for Latin-1,
+    each by itself, so that one record does not decide how the words of all others are read.
     """
     try:
         encoding = _encoding(path)
@@ -84,13 +87,25 @@ def _refuse_namesakes(path: Path, header: str, separator: str) -> None:
 def _read(path: Path, encoding: str, separator: str, decimal: str) -> pd.DataFrame:
     import pandas as pd
 
-    options = {"sep": separator, "decimal": decimal, "skipinitialspace": True, "low_memory": False}
-    try:
-        return pd.read_csv(path, encoding=encoding, **options)
-    except UnicodeDecodeError:
-        if encoding != "utf-8":
-            raise
-        return pd.read_csv(path, encoding="latin-1", **options)
+    errors = _OR_LATIN if encoding == "utf-8" else "strict"
+    return pd.read_csv(
+        path,
+        encoding=encoding,
+        encoding_errors=errors,
+        sep=separator,
+        decimal=decimal,
+        skipinitialspace=True,
+        low_memory=False,
+    )
+
+
+def _latin(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    return error.object[error.start : error.end].decode("latin-1"), error.end
+
+
+codecs.register_error(_OR_LATIN, _latin)
 
 
 def _has_decimal_commas(column: pd.Series) -> bool:

@@ -6,6 +6,7 @@ is NaN. Errors name the column; they are for whoever holds the table, and never 
 
 from __future__ import annotations
 
+import datetime
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ import numpy as np
 from tacit.data.encode import Vector
 from tacit.data.frames import check_columns
 from tacit.data.schema.column import Column, Predicted
-from tacit.data.schema.plain import as_day, as_text
+from tacit.data.schema.plain import alike, as_day, as_text
 from tacit.data.schema.schema import Schema
 from tacit.errors import DataError
 
@@ -188,7 +189,8 @@ def with_gaps(column: pd.Series[Any], gaps: tuple[str, ...]) -> pd.Series[Any]:
     if not gaps:
         return column
     codes, found = pd.factorize(column)
-    unknown = np.array([*(as_text(value) in gaps for value in found), False])
+    meant = {alike(gap) for gap in gaps}
+    unknown = np.array([*(alike(value) in meant for value in found), False])
     return column.mask(unknown[codes])
 
 
@@ -199,9 +201,12 @@ def _codes(
     import pandas as pd
 
     codes, found = pd.factorize(column)
-    places = {text: float(place) for place, text in enumerate(known)}
+    places = {alike(text): float(place) for place, text in enumerate(known)}
+    if len(places) < len(known):
+        twice = next(text for place, text in enumerate(known) if places[alike(text)] != place)
+        raise DataError(f"{name}: {twice!r} and another one of its {setting} mean the same: rename one of them")
     stranger_place = float(len(known)) if other else np.nan
-    table = np.array([*(places.get(as_text(value), stranger_place) for value in found), np.nan])
+    table = np.array([*(places.get(alike(value), stranger_place) for value in found), np.nan])
     if strict and np.isnan(table[:-1]).any():
         stranger = as_text(found[int(np.isnan(table[:-1]).argmax())])
         raise DataError(f"{name} holds {stranger!r}, which is not among its {setting}: {', '.join(known[:20])}")
@@ -230,7 +235,9 @@ def as_dates(column: pd.Series[Any], format: str = "") -> pd.Series[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if format and pd.api.types.is_numeric_dtype(column):
-            column = column.astype("Int64").astype("string")
+            # As numbers, days of one digit have lost their zero, unless a word in the column has kept it.
+            digits = len(datetime.datetime(2000, 11, 11).strftime(format))
+            column = column.astype("Int64").astype("string").str.zfill(digits)
         dates = pd.to_datetime(column, format=format or "ISO8601", errors="coerce", utc=True)
     return dates.dt.tz_localize(None)
 
