@@ -15,6 +15,7 @@ import pytest
 from tacit.data import from_files
 from tacit.data.frames import read_csv
 from tacit.data.schema import Column, Predicted, Schema
+from tacit.data.schema.values import table_values
 from tacit.errors import DataError, RequestError
 from tacit.privacy.promises.terms import LARGEST_INDEX
 
@@ -201,15 +202,19 @@ def test_tables_as_people_save_them(tmp_path: Path, content: bytes) -> None:
     assert frame.to_dict("list") == {"dose": [1.5, 2.25], "ward": ["süd", "nord"]}
 
 
-def test_none_is_an_answer_among_words_and_a_gap_among_numbers(tmp_path: Path) -> None:
-    lines = ["damage,cost,seen,empty", "None,None,2024-05-31,None", "Minor,1.5,None,", ",NA,2024-06-01,None"]
+def test_none_is_an_answer_if_the_schema_says_so_and_a_gap_otherwise(tmp_path: Path) -> None:
+    lines = ["damage,cost,seen,ill", "None,None,2024-05-31,no", "Minor,1.5,None,yes", ",NA,2024-06-01,no"]
     (tmp_path / "own.csv").write_text("\n".join(lines) + "\n")
     frame = read_csv(tmp_path / "own.csv")
-    assert frame["damage"].fillna("gap").tolist() == ["None", "Minor", "gap"]
-    assert frame["cost"].fillna(-1).tolist() == [-1, 1.5, -1]
-    assert frame["cost"].dtype == float
-    assert frame["seen"].fillna("gap").tolist() == ["2024-05-31", "gap", "2024-06-01"]
-    assert frame["empty"].isna().all()
+    damage = Column("damage", "category", categories=("Minor", "None"), missing="indicate")
+    cost = Column("cost", "number", range=(0.0, 2.0), missing="indicate")
+    seen = Column("seen", "date", range=(19_000.0, 20_000.0), missing="indicate")
+    target = Predicted("ill", "binary", classes=("no", "yes"))
+    values = table_values(frame, Schema(target, (damage, cost, seen)))
+    np.testing.assert_array_equal(values[:, :2], [[1, np.nan], [0, 1.5], [np.nan, np.nan]])
+    assert np.isnan(values[:, 2]).tolist() == [False, True, False]
+    without = Column("damage", "category", categories=("Minor", "Major"), missing="indicate")
+    assert np.isnan(table_values(frame, Schema(target, (without,)))[:, 0]).tolist() == [True, False, True]
 
 
 @pytest.mark.parametrize(

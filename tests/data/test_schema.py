@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import torch
 
+from tacit.data.frames import read_csv
 from tacit.data.schema import Column, Predicted, Schema, draft_schema, feature_names
 from tacit.data.schema.encode import encode, scale, terms
 from tacit.data.schema.records import TableSource, bundled, federate
@@ -231,6 +232,40 @@ def test_missing_columns_and_empty_tables() -> None:
         draft_schema(TABLE.head(0))
     with pytest.raises(RequestError, match="it is not known who holds the records"):
         of(TABLE, replace(HEART, client=None))
+
+
+@pytest.mark.parametrize("word", ["03,True,4,01022024", "x,maybe,?,?", "\xe9,\xe9,?,03022024"])
+def test_one_record_does_not_decide_how_the_others_are_read(word: str, tmp_path: Path) -> None:
+    """A word among numbers, or a byte that is not UTF-8, changes how pandas reads a whole column."""
+    lines = [
+        "zip,old,dose,day,diet,y",
+        "01,True,1.5,05022024,\u00e9,0",
+        "02.0,False,2,06022024,b,1",
+        f"{word},b,1",
+    ]
+    content = "\n".join(lines[:-1]).encode() + b"\n" + lines[-1].encode("latin-1") + b"\n"
+    (tmp_path / "own.csv").write_bytes(content)
+    schema = Schema(
+        Predicted("y", "binary", classes=("0", "1")),
+        (
+            Column("zip", "category", categories=("1", "02"), other=True),
+            Column("old", "category", categories=("false", "true"), other=True),
+            Column("dose", "number", range=(0, 10), gaps=("?",), missing="indicate"),
+            Column("day", "date", range=(19700.0, 19800.0), format="%d%m%Y", gaps=("?",), missing="indicate"),
+            Column("diet", "category", categories=("\u00e9",), other=True),
+        ),
+        test_share=0.0,
+    )
+    values = table_values(read_csv(tmp_path / "own.csv"), schema)
+    assert values[:2].tolist() == [[0, 1, 1.5, 19758, 0], [1, 0, 2, 19759, 1]]
+
+
+def test_categories_that_mean_the_same_are_refused() -> None:
+    zips = Schema(
+        Predicted("y", "binary", classes=("0", "1")), (Column("zip", "category", categories=("1", "01")),)
+    )
+    with pytest.raises(DataError, match="'1' and another one of its categories mean the same"):
+        table_values(pd.DataFrame({"zip": [1]}), zips)
 
 
 def test_rows_without_a_target_can_be_left_out() -> None:

@@ -84,6 +84,21 @@ def test_a_run_is_charged_for_its_evaluation_before_the_first_message(consortium
     assert accounting.epsilon(events.from_dict(opened["event"]), 1e-4) == pytest.approx(together)
 
 
+def test_a_silo_adds_the_noise_that_is_charged(consortium: Callable[..., Any]) -> None:
+    """Over many runs, what a silo sends deviates from its exact sum as the event says."""
+    made = evaluated(consortium)
+    terms, evaluation = made.silo("site-0").terms, made.job.evaluation
+    model, point = made.job.algorithm.work.model, made.job.start()
+    exact = evaluation.scoring.sums(model, point, terms.held.batch())[0]
+    sent = [evaluation.measure(model, point, terms.held, f"{run:032x}") for run in range(100)]
+    noise = torch.tensor(sent, dtype=torch.float64) - exact
+    z = terms.holding.noise_multiplier
+    assert accounting.epsilon(evaluation.event(z), 1e-4) == pytest.approx(2.0, rel=1e-3)
+    # At least 2,000 draws: a relative deviation of less than 2% on average.
+    assert noise.numel() > 2000
+    assert float(noise.std()) == pytest.approx(z * evaluation.scoring.bound, rel=0.12)
+
+
 def test_whoever_asks_again_gets_the_same_sums(consortium: Callable[..., Any]) -> None:
     """Also with another model: a second answer would be a second release."""
     made = evaluated(consortium)

@@ -19,19 +19,23 @@ _NO_TEXT = {
     b"\x1f\x8b": "it is compressed by gzip; unpack it first",
     b"PK\x03\x04": "it is a zip archive or an Excel file; unpack it, or save it as CSV",
 }
+_OR_LATIN = "tacit-or-latin-1"
+"""The name of what is done about bytes that are not UTF-8."""
 _DECIMAL_COMMA = r"\s*[+-]?\d+(?:,\d+)?\s*"
 _GAPS = ["", "NA", "N/A", "n/a", "#NA", "#N/A", "#N/A N/A", "<NA>", "NULL", "null"]
 _GAPS += ["NaN", "nan", "-NaN", "-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"]
-_NOTHING = "None"
-"""pandas takes this for a gap, too. Among words it is an answer (no damage, no insurance), elsewhere a gap."""
+"""What pandas takes for a gap, but for NOTHING."""
+NOTHING = "None"
+"""What Python writes for a gap. Among words it may be an answer (no damage, no insurance)."""
 
 
 def read_csv(path: Path) -> pd.DataFrame:
     """Reads a CSV file with a header line.
 
     The separator is the one of `SEPARATORS` that the header has most of. Between semicolons, numbers may have a
-    decimal comma. Space around the names of columns does not count. Text that is not UTF-8 is taken for UTF-16 if
-    it begins as such, or else for Latin-1.
+    decimal comma. Space around the names of columns does not count. Text is UTF-8, or UTF-16 if it begins as
+    such. Bytes that are not UTF-8 are taken for Latin-1, each by itself, so that one record does not decide how
+    the words of all others are read. For the same reason, "None" is a word here: the schema says what it means.
     """
     try:
         encoding = _encoding(path)
@@ -89,32 +93,27 @@ def _refuse_namesakes(path: Path, header: str, separator: str) -> None:
 def _read(path: Path, encoding: str, separator: str, decimal: str) -> pd.DataFrame:
     import pandas as pd
 
-    options = {"sep": separator, "decimal": decimal, "skipinitialspace": True, "low_memory": False}
-    options |= {"keep_default_na": False, "na_values": _GAPS}
-    try:
-        frame = pd.read_csv(path, encoding=encoding, **options)
-    except UnicodeDecodeError:
-        if encoding != "utf-8":
-            raise
-        frame = pd.read_csv(path, encoding="latin-1", **options)
-    for name in frame.columns[[not pd.api.types.is_numeric_dtype(kind) for kind in frame.dtypes]]:
-        frame[name] = _with_answers(frame[name])
-    return frame
+    errors = _OR_LATIN if encoding == "utf-8" else "strict"
+    return pd.read_csv(
+        path,
+        encoding=encoding,
+        encoding_errors=errors,
+        sep=separator,
+        decimal=decimal,
+        skipinitialspace=True,
+        low_memory=False,
+        keep_default_na=False,
+        na_values=_GAPS,
+    )
 
 
-def _with_answers(column: pd.Series) -> pd.Series:
-    """The column with "None" as a gap if every other value has a digit, as numbers, dates and codes do."""
-    import pandas as pd
+def _latin(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    return error.object[error.start : error.end].decode("latin-1"), error.end
 
-    nothing = (column == _NOTHING).to_numpy()
-    if not nothing.any():
-        return column
-    others = pd.Series(column[~nothing].dropna().unique())
-    if len(others) and not others.astype(str).str.contains(r"\d").all():
-        return column
-    known = column.mask(nothing)
-    numbers = pd.to_numeric(known, errors="coerce")
-    return known if (numbers.isna() & known.notna()).any() else numbers
+
+codecs.register_error(_OR_LATIN, _latin)
 
 
 def _has_decimal_commas(column: pd.Series) -> bool:
@@ -122,7 +121,7 @@ def _has_decimal_commas(column: pd.Series) -> bool:
 
     if pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column):
         return False
-    known = column.dropna().astype(str)
+    known = column[column != NOTHING].dropna().astype(str)
     return bool(known.str.contains(",").any() and known.str.fullmatch(_DECIMAL_COMMA).all())
 
 

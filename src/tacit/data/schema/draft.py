@@ -28,6 +28,7 @@ from tacit.data.schema.guess import (
     known_range,
     nice_middle,
     nice_range,
+    nothing_as_gap,
     without_gaps,
 )
 from tacit.data.schema.plain import as_text
@@ -103,6 +104,7 @@ def draft_schema(
     if frame.empty:
         raise DataError("the table holds no records, so there is nothing to draft a schema from")
     frame = frame.rename(columns=str).replace([np.inf, -np.inf], np.nan).reset_index(drop=True)
+    frame = frame.apply(nothing_as_gap)
     names = list(frame.columns)
     check_columns(frame, [name for name in (target, client, person) if name is not None], "the table")
     comments: dict[str, str] = {"ends": "what the ends of a number's range become for the model: -2 and 2"}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tacit.data.encode import Vector
+from tacit.data.frames import NOTHING
 from tacit.data.schema.plain import as_text
 from tacit.data.schema.values import as_dates, as_numbers, with_gaps
 
@@ -101,6 +102,18 @@ def is_truth(column: pd.Series[Any]) -> bool:
         return True
     known = column.dropna() if column.dtype == object else column[:0]
     return len(known) > 0 and all(isinstance(value, bool | np.bool_) for value in pd.unique(known))
+
+
+def nothing_as_gap(column: pd.Series[Any]) -> pd.Series[Any]:
+    """The column with "None" as a gap if every other value has a digit, as numbers, dates and codes do."""
+    import pandas as pd
+
+    nothing = (column == NOTHING).to_numpy()
+    if not nothing.any():
+        return column
+    others = pd.Series(column[~nothing].dropna().unique())
+    worded = len(others) and not others.astype(str).str.contains(r"\d").all()
+    return column if worded else column.mask(nothing)
 
 
 def without_gaps(column: pd.Series[Any]) -> tuple[pd.Series[Any], tuple[str, ...]]:

@@ -33,6 +33,26 @@ def as_text(value: Any) -> str:
     return str(value).strip()
 
 
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+
+
+def alike(value: Any) -> str:
+    """A text that is the same for two values which mean the same: "01", "1.0" and 1, or "True" and true.
+
+    Whether pandas takes a column for numbers depends on all of its values. One record that holds a word must not
+    decide how the values of all others are compared with a schema.
+
+    >>> alike("01"), alike(1.0), alike("TRUE"), alike(True), alike("1.50"), alike("A1 ")
+    ('1', '1', 'true', 'true', '1.5', 'A1')
+    """
+    text = as_text(value)
+    if text.lower() in ("true", "false"):
+        return text.lower()
+    if not _NUMBER.fullmatch(text):
+        return text
+    return str(int(text)) if text.lstrip("+-").isdigit() else as_text(float(text))
+
+
 def as_day(days: float) -> datetime.date:
     """The date so many days after the first of 1970.
 

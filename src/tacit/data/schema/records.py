@@ -16,11 +16,18 @@ import torch
 from dp_accounting import DpEvent
 
 from tacit.data.encode import Vector, group_records
-from tacit.data.frames import check_columns
+from tacit.data.frames import NOTHING, check_columns
 from tacit.data.schema.draft import draft_schema
 from tacit.data.schema.encode import encode, terms
 from tacit.data.schema.schema import Schema
-from tacit.data.schema.values import check_typical, numbered, table_values, target_values, usable_rows
+from tacit.data.schema.values import (
+    check_typical,
+    numbered,
+    table_values,
+    target_values,
+    usable_rows,
+    with_gaps,
+)  # fmt: skip
 from tacit.errors import DataError, RequestError
 from tacit.federation import Federation
 
@@ -212,8 +219,9 @@ def _labels(frame: pd.DataFrame, column: str | None, where: str, what: str) -> V
     if column is None:
         return None
     check_columns(frame, [column], where)
-    if frame[column].isna().any():
-        row = frame.index[int(frame[column].isna().to_numpy().argmax())]
+    gaps = with_gaps(frame[column], (NOTHING,)).isna().to_numpy()
+    if gaps.any():
+        row = frame.index[int(gaps.argmax())]
         raise DataError(
             f"{where}: column {column!r} names the {what} of every row, but row {row} has a gap: fill it, or set "
             f'missing = "leave-out" in [{what}] of the schema'

@@ -6,6 +6,7 @@ is NaN. Errors name the column; they are for whoever holds the table, and never 
 
 from __future__ import annotations
 
+import datetime
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tacit.data.encode import Vector
-from tacit.data.frames import check_columns
+from tacit.data.frames import NOTHING, check_columns
 from tacit.data.schema.column import Column, Predicted
-from tacit.data.schema.plain import as_day, as_text
+from tacit.data.schema.plain import alike, as_day, as_text
 from tacit.data.schema.schema import Schema
 from tacit.errors import DataError
 
@@ -57,7 +58,7 @@ def target_values(frame: pd.DataFrame, target: Predicted, where: str) -> Vector:
     """
     check_columns(frame, [target.column], where)
     name = f"{where}: target {target.column!r}"
-    column = with_gaps(frame[target.column], target.gaps)
+    column = with_gaps(frame[target.column], gaps_of(target))
     if target.classed:
         codes = _codes(column, target.classes, name, "classes", strict=True)
         _refuse_gaps(codes, column, name)
@@ -80,7 +81,7 @@ def check_typical(frame: pd.DataFrame, schema: Schema, values: Vector, where: st
     said = [(f"column {c.name!r}", c, values[:, place]) for place, c in enumerate(schema.columns)]
     target: list[tuple[str, Column | Predicted, Vector]] = []
     if schema.target.typical is not None:
-        numbers = _numbers(with_gaps(frame[schema.target.column], schema.target.gaps), where)
+        numbers = _numbers(with_gaps(frame[schema.target.column], gaps_of(schema.target)), where)
         target = [(f"target {schema.target.column!r}", schema.target, numbers)]
     for name, part, column in [*said, *target]:
         known = column[~np.isnan(column)] if part.typical is not None else column[:0]
@@ -118,17 +119,17 @@ def usable_rows(frame: pd.DataFrame, schema: Schema, where: str) -> pd.DataFrame
     target = schema.target
     check_columns(frame, [target.column], where)
     if target.missing == "leave-out":
-        column = with_gaps(frame[target.column], target.gaps)
+        column = with_gaps(frame[target.column], gaps_of(target))
         frame = frame[column.notna() & ~column.isin([np.inf, -np.inf])]
     for name, missing in ((schema.client, schema.client_missing), (schema.person, schema.person_missing)):
         if missing == "leave-out" and name in frame.columns:
-            frame = frame[frame[name].notna()]
+            frame = frame[with_gaps(frame[name], (NOTHING,)).notna()]
     return frame
 
 
 def _values(column: pd.Series[Any], said: Column, where: str, strict: bool) -> Vector:
     name = f"{where}: column {said.name!r}"
-    column = with_gaps(column, said.gaps)
+    column = with_gaps(column, gaps_of(said))
     if said.type == "category":
         values = _codes(column, said.categories, name, "categories", strict, said.other)
     elif said.type == "date":
@@ -184,6 +185,12 @@ def as_numbers(column: pd.Series[Any]) -> pd.Series[Any]:
     return numbers
 
 
+def gaps_of(part: Column | Predicted) -> tuple[str, ...]:
+    """The values of a column that mean that nothing is known: its gaps, and "None" unless that is an answer."""
+    answers = part.categories if isinstance(part, Column) else part.classes
+    return part.gaps if NOTHING in map(alike, answers) else (*part.gaps, NOTHING)
+
+
 def with_gaps(column: pd.Series[Any], gaps: tuple[str, ...]) -> pd.Series[Any]:
     """The column without the values that mean that nothing is known."""
     import pandas as pd
@@ -191,7 +198,8 @@ def with_gaps(column: pd.Series[Any], gaps: tuple[str, ...]) -> pd.Series[Any]:
     if not gaps:
         return column
     codes, found = pd.factorize(column)
-    unknown = np.array([*(as_text(value) in gaps for value in found), False])
+    meant = {alike(gap) for gap in gaps}
+    unknown = np.array([*(alike(value) in meant for value in found), False])
     return column.mask(unknown[codes])
 
 
@@ -202,9 +210,12 @@ def _codes(
     import pandas as pd
 
     codes, found = pd.factorize(column)
-    places = {text: float(place) for place, text in enumerate(known)}
+    places = {alike(text): float(place) for place, text in enumerate(known)}
+    if len(places) < len(known):
+        twice = next(text for place, text in enumerate(known) if places[alike(text)] != place)
+        raise DataError(f"{name}: {twice!r} and another one of its {setting} mean the same: rename one of them")
     stranger_place = float(len(known)) if other else np.nan
-    table = np.array([*(places.get(as_text(value), stranger_place) for value in found), np.nan])
+    table = np.array([*(places.get(alike(value), stranger_place) for value in found), np.nan])
     if strict and np.isnan(table[:-1]).any():
         stranger = as_text(found[int(np.isnan(table[:-1]).argmax())])
         raise DataError(f"{name} holds {stranger!r}, which is not among its {setting}: {', '.join(known[:20])}")
@@ -233,7 +244,9 @@ def as_dates(column: pd.Series[Any], format: str = "") -> pd.Series[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if format and pd.api.types.is_numeric_dtype(column):
-            column = column.astype("Int64").astype("string")
+            # As numbers, days of one digit have lost their zero, unless a word in the column has kept it.
+            digits = len(datetime.datetime(2000, 11, 11).strftime(format))
+            column = column.astype("Int64").astype("string").str.zfill(digits)
         dates = pd.to_datetime(column, format=format or "ISO8601", errors="coerce", utc=True)
     return dates.dt.tz_localize(None)
 
