@@ -35,6 +35,9 @@ CERTAIN = 1.0
 
 _SPAN = math.log(FARTHEST)
 
+_OF_MEDIAN = math.sqrt(math.pi / 2)
+"""The noise on the median of many numbers, over that on their mean."""
+
 
 @dataclass(frozen=True)
 class SizesRelease:
@@ -73,8 +76,10 @@ class SizesRelease:
     def sizes(self, means: Tensor) -> tuple[float, ...]:
         """What the noisy means of all contributions say: a size for each column, or one for all of them.
 
-        Columns that are too often zero to be certain alone have one size together. If even that is uncertain,
-        they are taken for as small as all columns are, but never for as large: that could hide them.
+        A column that is not clearly larger or smaller than the median column has its size: that is known through
+        less noise, and noise alone must not make alike columns differ. Columns that are too often zero to be
+        certain alone have one size together. If even that is uncertain, they are taken for as small as all
+        columns are, but never for as large: that could hide them.
         """
         if not self.columns:
             return (_rounded(_SPAN * means.item(), self.noise),)
@@ -83,8 +88,15 @@ class SizesRelease:
         rest = self._together(logarithms[~certain], shares[~certain])
         if rest is None:
             rest = min(EXPECTED, self._together(logarithms, shares) or EXPECTED)
-        each = zip(logarithms.tolist(), shares.tolist(), certain.tolist(), strict=True)
-        return tuple(_rounded(one / share, self.noise / share) if sure else rest for one, share, sure in each)
+        own, noises = logarithms / shares, self.noise / shares
+        usual, usual_noise = (float(one[certain].median()) if certain.any() else 0.0 for one in (own, noises))
+        alike = _rounded(usual, usual_noise * _OF_MEDIAN / math.sqrt(max(1, int(certain.sum()))))
+
+        def size(one: float, noise: float) -> float:
+            return _rounded(one, 0.0) if _differs(one - usual, noise, compared=self.columns) else alike
+
+        each = zip(own.tolist(), noises.tolist(), certain.tolist(), strict=True)
+        return tuple(size(one, noise) if sure else rest for one, noise, sure in each)
 
     def _together(self, logarithms: Tensor, shares: Tensor) -> float | None:
         """The common size of several columns; None if it is not certain."""
@@ -153,6 +165,15 @@ def _logarithms(sizes: Tensor) -> Tensor:
 
 def _rounded(logarithm: float, noise: float) -> float:
     """A size as a power of two, from its logarithm relative to what is expected."""
-    if abs(logarithm) <= max(math.log(TOLERANCE), noise * (LARGER if logarithm > 0 else SMALLER)):
+    if not _differs(logarithm, noise):
         return EXPECTED
     return EXPECTED * 2.0 ** round(max(-_SPAN, min(_SPAN, logarithm)) / math.log(2))
+
+
+def _differs(logarithm: float, noise: float, compared: int = 1) -> bool:
+    """Whether a size is another one, by the logarithm of their ratio and the noise on it.
+
+    If many are compared, the largest noise of that many must not be taken for a difference.
+    """
+    deviations = max(LARGER if logarithm > 0 else SMALLER, math.sqrt(2 * math.log(compared)))
+    return abs(logarithm) > max(math.log(TOLERANCE), deviations * noise)
