@@ -83,7 +83,7 @@ def test_columns_that_are_mostly_zero_are_measured_together() -> None:
     found = private_sizes(_held(rows), target=TARGET, seed=0)
     assert found is not None
     assert len(found.value) == 21
-    assert found.value[0] == EXPECTED
+    assert found.value[0] == 1.0
     assert set(found.value[1:]) <= {2.0**-9, 2.0**-8, 2.0**-7}
 
 
@@ -95,3 +95,20 @@ def test_columns_that_stay_uncertain_are_never_taken_for_large() -> None:
     assert found is not None
     assert found.value[0] > 1000
     assert max(found.value[1:]) <= EXPECTED
+
+
+def test_noise_does_not_make_alike_columns_differ() -> None:
+    """Thirty columns twice as large as expected, each measured through noise of almost a factor of e."""
+    for seed in range(20):
+        found = private_sizes(_held(_normal(4800, *[1.8] * 30), 10), target=Target(1.5, 1e-5), seed=seed)
+        assert found is not None
+        assert len(found.value) == 30
+        assert len(set(found.value)) == 1
+
+
+def test_one_column_among_many_is_told_apart() -> None:
+    found = private_sizes(_held(_normal(20_000, *[0.02] * 19, 3000.0)), target=Target(1.5, 1e-5), seed=0)
+    assert found is not None
+    assert set(found.value[:-1]) <= {2.0**-8, 2.0**-7, 2.0**-6}
+    assert len(set(found.value[:-1])) == 1
+    assert found.value[-1] > 500

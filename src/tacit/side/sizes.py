@@ -23,8 +23,9 @@ EXPECTED = 0.5
 FARTHEST = 1e5
 """Sizes are measured up to so many times the expected size, and down to one over it."""
 
-TOLERANCE = 3.0
-"""Sizes that differ by less than this factor from what is expected are left alone."""
+TOLERANCE, COMMON_TOLERANCE = 3.0, 1.5
+"""A column within the first factor of the others has their size. If that is within the second factor of what is
+expected, it is left alone. What is common to all is known through less noise."""
 
 SMALLER, LARGER = 1.0, 2.0
 """Nor is anything done about a difference of fewer standard deviations of the noise. Features that are made too
@@ -34,6 +35,9 @@ CERTAIN = 1.0
 """A size is used if the noise on its natural logarithm is at most this: a factor of e."""
 
 _SPAN = math.log(FARTHEST)
+
+_OF_MEDIAN = math.sqrt(math.pi / 2)
+"""The noise on the median of many numbers, over that on their mean."""
 
 
 @dataclass(frozen=True)
@@ -73,24 +77,35 @@ class SizesRelease:
     def sizes(self, means: Tensor) -> tuple[float, ...]:
         """What the noisy means of all contributions say: a size for each column, or one for all of them.
 
-        Columns that are too often zero to be certain alone have one size together. If even that is uncertain,
-        they are taken for as small as all columns are, but never for as large: that could hide them.
+        A column that is not clearly larger or smaller than the median column has its size: that is known through
+        less noise, and noise alone must not make alike columns differ. Columns that are too often zero to be
+        certain alone have one size together. If even that is uncertain, they are taken for as small as all
+        columns are, but never for as large: that could hide them.
         """
         if not self.columns:
-            return (_rounded(_SPAN * means.item(), self.noise),)
+            return (_common(_SPAN * means.item(), self.noise),)
         logarithms, shares = _SPAN * means[: self.columns].double(), means[self.columns :].double() + 0.5
         certain = shares >= self.noise / CERTAIN
         rest = self._together(logarithms[~certain], shares[~certain])
         if rest is None:
             rest = min(EXPECTED, self._together(logarithms, shares) or EXPECTED)
-        each = zip(logarithms.tolist(), shares.tolist(), certain.tolist(), strict=True)
-        return tuple(_rounded(one / share, self.noise / share) if sure else rest for one, share, sure in each)
+        own, noises = logarithms / shares, self.noise / shares
+        usual, usual_noise = (float(one[certain].median()) if certain.any() else 0.0 for one in (own, noises))
+        alike = _common(usual, usual_noise * _OF_MEDIAN / math.sqrt(max(1, int(certain.sum()))))
+
+        def size(one: float, noise: float) -> float:
+            if not _differs(one - usual, noise, TOLERANCE, self.columns):
+                return alike
+            return _rounded(one) if _differs(one, noise, TOLERANCE) else EXPECTED
+
+        each = zip(own.tolist(), noises.tolist(), certain.tolist(), strict=True)
+        return tuple(size(one, noise) if sure else rest for one, noise, sure in each)
 
     def _together(self, logarithms: Tensor, shares: Tensor) -> float | None:
         """The common size of several columns; None if it is not certain."""
         total, noise = float(shares.sum()), self.noise * math.sqrt(len(shares))
         return (
-            _rounded(float(logarithms.sum()) / total, noise / total)
+            _common(float(logarithms.sum()) / total, noise / total)
             if total > 0 and noise <= total * CERTAIN
             else None
         )
@@ -151,8 +166,20 @@ def _logarithms(sizes: Tensor) -> Tensor:
     return ((known / EXPECTED).log() / _SPAN).clamp(-1, 1)
 
 
-def _rounded(logarithm: float, noise: float) -> float:
-    """A size as a power of two, from its logarithm relative to what is expected."""
-    if abs(logarithm) <= max(math.log(TOLERANCE), noise * (LARGER if logarithm > 0 else SMALLER)):
-        return EXPECTED
+def _common(logarithm: float, noise: float) -> float:
+    """The size of many features together, from its logarithm relative to what is expected."""
+    return _rounded(logarithm) if _differs(logarithm, noise, COMMON_TOLERANCE) else EXPECTED
+
+
+def _rounded(logarithm: float) -> float:
+    """A size as a power of two."""
     return EXPECTED * 2.0 ** round(max(-_SPAN, min(_SPAN, logarithm)) / math.log(2))
+
+
+def _differs(logarithm: float, noise: float, tolerance: float, compared: int = 1) -> bool:
+    """Whether a size is another one, by the logarithm of their ratio and the noise on it.
+
+    If many are compared, the largest noise of that many must not be taken for a difference.
+    """
+    deviations = max(LARGER if logarithm > 0 else SMALLER, math.sqrt(2 * math.log(compared)))
+    return abs(logarithm) > max(math.log(tolerance), deviations * noise)
