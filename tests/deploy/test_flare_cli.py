@@ -126,7 +126,9 @@ def test_silos_with_the_same_promise_share_a_sentence(tmp_path: Path, capsys: py
     }
     told = {"rounds": 2, "largest_epsilon": 4.0, "insecure_reproducible": False, "silos": silos}
     party = SimpleNamespace(state=tmp_path, job=SimpleNamespace(sites=tuple(silos)))
-    finished = SimpleNamespace(run="0" * 32, certificate=json.dumps(told), problems={}, answered={"turin": 1})
+    finished = SimpleNamespace(
+        run="0" * 32, certificate=json.dumps(told), problems={}, answered={"turin": 1}, correction=None
+    )
     show_finished(cast("Any", party), cast("Any", finished), as_json=False)
     lines = capsys.readouterr().out.splitlines()
     assert "berlin, lyon: answered 2 rounds each. Long words." in lines

@@ -14,6 +14,7 @@ from benchmarks.in_process import Death
 from typer.testing import CliRunner
 
 from tacit.cli.verify import verify as verify_verb
+from tacit.deploy.finals import Final
 from tacit.deploy.frames import Reply, Request, point_to_bytes
 from tacit.deploy.guard import admit
 from tacit.deploy.policy import Policy
@@ -92,7 +93,7 @@ def test_a_silo_adds_the_noise_that_is_charged(consortium: Callable[..., Any]) -
     exact = evaluation.scoring.sums(model, point, terms.held.batch())[0]
     sent = [evaluation.measure(model, point, terms.held, f"{run:032x}") for run in range(100)]
     noise = torch.tensor(sent, dtype=torch.float64) - exact
-    z = terms.holding.noise_multiplier
+    z = terms.finals[Final.EVALUATION].noise_multiplier
     assert accounting.epsilon(evaluation.event(z), 1e-4) == pytest.approx(2.0, rel=1e-3)
     # At least 2,000 draws: a relative deviation of less than 2% on average.
     assert noise.numel() > 2000

@@ -30,7 +30,7 @@ from tacit.errors import RequestError, count, positive
 from tacit.federation import Federation
 from tacit.planning.rehearsal import worlds_like
 from tacit.planning.shape import plan_unseen
-from tacit.planning.trials import Scores, lag, race, work_of
+from tacit.planning.trials import TrialScores, lag, race, work_of
 
 CONSIDERED = (
     "noisy-mb-sgd", "accelerated-mb-sgd", "soteriafl-gd", "soteriafl-sgd", "noisy-local-sgd", "fed-spa",
@@ -53,7 +53,7 @@ OPTIONS = (
 """Settings that are options of `tacit run`; others are written as --set NAME=VALUE."""
 
 ABOUT_EQUAL = 0.01
-"""Scores this far behind the best, a point of accuracy, are no reason to choose."""
+"""TrialScores this far behind the best, a point of accuracy, are no reason to choose."""
 
 CHANCE = 2.0
 """Nor are scores closer than this many standard errors of their difference, as seen in the trials themselves."""
@@ -296,7 +296,7 @@ def _tried(candidates: Sequence[Candidate], trials: int, worlds: Sequence[Federa
     )
 
 
-def _ranked(tried: Sequence[tuple[Candidate, Scores]]) -> list[Candidate]:
+def _ranked(tried: Sequence[tuple[Candidate, TrialScores]]) -> list[Candidate]:
     """By score; those that trials cannot tell from the best by preference."""
     ordered = sorted(tried, key=lambda pair: -mean(pair[1]))
     alike: list[Candidate] = []

@@ -26,20 +26,22 @@ STEP, RECORD, NUMBER = 6e6, 100, 100
 """What a step, a record of a step and a number of a client's noise cost besides, in multiplications."""
 
 FAR_BEHIND = 0.03
-"""Scores this far behind the best, three points of accuracy, are not tried again."""
+"""TrialScores this far behind the best, three points of accuracy, are not tried again."""
 
 
-Scores = tuple[float, ...]
+TrialScores = tuple[float, ...]
 """The results of a recipe, one for each trial so far: accuracies, or 1 - error / error of the mean."""
 
 
-def race(recipes: Sequence[Recipe], worlds: Sequence[Federation], budget: float = BUDGET) -> list[Scores | None]:
+def race(
+    recipes: Sequence[Recipe], worlds: Sequence[Federation], budget: float = BUDGET
+) -> list[TrialScores | None]:
     """The scores of every recipe: none (an empty tuple) if the budget does not cover it, None if it diverged.
 
     Recipes earlier in the list come first where the budget is short. In each trial, all of them have the same
     records and the same seed, so their differences are less noisy than their scores.
     """
-    scores: list[Scores | None] = [()] * len(recipes)
+    scores: list[TrialScores | None] = [()] * len(recipes)
     running = list(range(len(recipes)))
     for repeat in range(REPEATS):
         for number in list(running):
@@ -58,7 +60,7 @@ def race(recipes: Sequence[Recipe], worlds: Sequence[Federation], budget: float 
     return scores
 
 
-def lag(own: Scores, best: Scores) -> tuple[float, float]:
+def lag(own: TrialScores, best: TrialScores) -> tuple[float, float]:
     """How far scores are behind others, on the trials that both had, and the standard error of that."""
     gaps = [one - other for one, other in zip(best, own, strict=False)]
     return mean(gaps), stdev(gaps) / math.sqrt(len(gaps)) if len(gaps) > 1 else 0.0
@@ -77,7 +79,7 @@ def work_of(plan: Plan) -> float:
     return steps * (STEP + records * (dim + RECORD) + clients * dim * NUMBER)
 
 
-def _more(scores: Scores, plans: Sequence[Plan]) -> Scores | None:
+def _more(scores: TrialScores, plans: Sequence[Plan]) -> TrialScores | None:
     try:
         return (*scores, *map(_score, plans))
     except DivergedError:
