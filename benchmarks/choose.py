@@ -36,7 +36,7 @@ from other_data import MADE_UP, is_other, other_records, target_bound
 from tacit.algorithms.prospect import feature_scale
 from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
-from tacit.engine.records import unweighted
+from tacit.engine.records import load_federation
 from tacit.engine.simulate import simulate
 from tacit.errors import DivergedError, RequestError
 from tacit.federation import Federation
@@ -242,7 +242,7 @@ class Bench:
         if is_other(case.data):
             return other_records(case.data, case.clients, seed)
         recipe = Recipe(data=case.data, clients=case.clients, partition=case.partition, seed=seed)
-        return unweighted(recipe, self.data_dir)
+        return load_federation(recipe, self.data_dir)
 
 
 def grid(case: Case) -> Iterator[Point]:

@@ -31,7 +31,7 @@ from tacit.algorithms.prospect import feature_scale
 from tacit.algorithms.registry import algorithm_entry
 from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
-from tacit.engine.records import unweighted
+from tacit.engine.records import load_federation
 from tacit.engine.simulate import simulate
 from tacit.errors import DivergedError, RequestError
 from tacit.federation import Federation
@@ -218,7 +218,7 @@ def records(data: str, clients: int, partition: str, seed: int, data_dir: Path |
     """The records of a case; a grid reads them once."""
     if is_other(data):
         return other_records(data, clients, seed)
-    return unweighted(Recipe(data=data, clients=clients, partition=partition, seed=seed), data_dir)
+    return load_federation(Recipe(data=data, clients=clients, partition=partition, seed=seed), data_dir)
 
 
 def score(name: str, metric: float, federation: Any) -> float:

@@ -87,6 +87,31 @@ def test_silos_of_stated_sizes_weigh_as_much_as_their_records(tmp_path: Path, we
             Consortium.read(tmp_path / "heart.toml")
 
 
+@pytest.mark.parametrize("weights", [None, "noise-aware"])
+def test_small_silos_whose_messages_are_seen_weigh_less_than_their_records(
+    tmp_path: Path, weights: str | None
+) -> None:
+    (tmp_path / "schema.toml").write_text(SCHEMA.to_toml())
+    (tmp_path / "recipe.toml").write_text(replace(RECIPE, weights=weights).to_toml())
+    settings = {"name": "heart", "recipe": "recipe.toml", "schema": "schema.toml", "silos": [*LEAST]}
+    (tmp_path / "heart.toml").write_text(tomli_w.dumps({**settings, "min_records": LEAST}))
+    found = Consortium.read(tmp_path / "heart.toml").job.recipe.weights
+    assert isinstance(found, list)
+    assert sum(found) == pytest.approx(3)
+    assert found[0] < found[2] < 0.5
+    assert found[1] > 2.3
+
+
+def test_a_rule_for_weights_becomes_numbers_without_a_schema(tmp_path: Path) -> None:
+    recipe = replace(RECIPE, data="arrays", weights="noise-aware", model="logistic", rounds=3)
+    (tmp_path / "recipe.toml").write_text(recipe.to_toml())
+    settings = {"name": "heart", "recipe": "recipe.toml", "feature_shape": [5], "classes": 2, "silos": [*LEAST]}
+    (tmp_path / "heart.toml").write_text(tomli_w.dumps({**settings, "min_records": LEAST}))
+    found = Consortium.read(tmp_path / "heart.toml").job.recipe.weights
+    assert isinstance(found, list)
+    assert found[0] < found[2] < 0.5
+
+
 def brought(frame: pd.DataFrame, job: Job, tmp_path: Path) -> Any:
     frame.to_csv(tmp_path / "own.csv", index=False)
     return own_records(str(tmp_path / "own.csv"), job)

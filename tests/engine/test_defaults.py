@@ -101,9 +101,9 @@ def test_local_steps_are_sparse_only_where_messages_are_long() -> None:
     assert compressors == ["rand-k:1.0", "rand-k:0.3"]
 
 
-def test_every_record_counts_the_same_where_sizes_are_public() -> None:
+def test_large_clients_count_more_where_sizes_are_public() -> None:
     recipe = Recipe(algorithm="ldp-sgd", data="digits", clients=10, partition="dirichlet:0.5", epsilon=4.0)
-    assert make_plan(recipe).recipe.weights == "records"  # type: ignore[union-attr]
+    assert make_plan(recipe).recipe.weights == "noise-aware"  # type: ignore[union-attr]
     assert make_plan(replace(recipe, weights="equal")).recipe.weights == "equal"  # type: ignore[union-attr]
     assert make_plan(replace(recipe, partition="iid")).recipe.weights is None  # type: ignore[union-attr]
     whole = make_plan(replace(recipe, algorithm="dp-fedavg"))

@@ -195,8 +195,10 @@ def test_the_ratio_that_sums_would_give_is_told_beforehand() -> None:
     assert "--trust sum" not in summed.sentence
 
 
-def test_clients_of_different_sizes_would_all_add_the_noise_of_the_neediest() -> None:
-    recipe = replace(RECIPE, algorithm="noisy-mb-sgd", clients=12, partition="dirichlet:0.5", weights="equal")
+@pytest.mark.parametrize("weights", [None, "equal", "records"])
+def test_clients_of_different_sizes_would_all_add_the_noise_of_the_neediest(weights: str | None) -> None:
+    """Who is heard less because of the noise is heard in full in a sum."""
+    recipe = replace(RECIPE, algorithm="noisy-mb-sgd", clients=12, partition="dirichlet:0.5", weights=weights)
     federation = load_federation(recipe, None)
     assert int(federation.sizes.max()) > 2 * int(federation.sizes.min())
     alone, summed = outlook(make_plan(recipe)), outlook(make_plan(replace(recipe, trust="sum")))

@@ -21,13 +21,13 @@ def test_runs_of_a_sweep_share_their_records_and_their_accounts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[Federation] = []
-    plain = sweeps.unweighted
+    plain = sweeps.load_federation
 
     def noted(recipe: Recipe, data_dir: Path | None) -> Federation:
         read.append(plain(recipe, data_dir))
         return read[-1]
 
-    monkeypatch.setattr(sweeps, "unweighted", noted)
+    monkeypatch.setattr(sweeps, "load_federation", noted)
     sweeps._records.cache_clear()
     _group_epsilon.cache_clear()
     grid = {"algorithm.step": [0.02, 0.05, 0.1]}

@@ -243,6 +243,7 @@ def test_parameters_can_be_read_set_and_cloned() -> None:
         ({"feature_norm": -1.0}, "feature_norm must be a finite number above 0"),
         ({"rounds": 0}, "rounds must be a whole number of at least 1"),
         ({"weights": "size"}, "weights must be"),
+        ({"weights": "size", "privacy": "none", "epsilon": None}, "weights must be"),
     ],
 )
 def test_what_cannot_be_is_refused(settings: dict[str, Any], message: str) -> None:

@@ -89,7 +89,7 @@ def _provisioned(
     from tacit.engine.fronts import GIVEN
     from tacit.engine.outlook import outlook
     from tacit.engine.plan import make_plan
-    from tacit.engine.records import names_files, unweighted
+    from tacit.engine.records import load_federation, names_files
 
     tables = open_tables(recipe)
     if tables is None and names_files(recipe):
@@ -115,7 +115,7 @@ def _provisioned(
     if tables is not None:
         return PartyFolder.open(folders["server"]), write_tables(tables, silos)
     # Silos hold records back for an evaluation themselves.
-    records = plan.federation if plan.evaluation is None else unweighted(recipe, data_dir)
+    records = plan.federation if plan.evaluation is None else load_federation(recipe, data_dir)
     return PartyFolder.open(folders["server"]), write_shards(records, silos)
 
 

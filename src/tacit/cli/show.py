@@ -21,7 +21,7 @@ from tacit.report.words import corrected_words, evaluation_words, in_bytes, lear
 
 _MOST_SILOS = 50
 
-_TOLD = ("model", "rounds", "sampling", "batch", "clip_norm", "compressor", "local_steps")
+_TOLD = ("model", "rounds", "sampling", "batch", "clip_norm", "compressor", "local_steps", "weights")
 """The settings that are printed before a run."""
 
 _ROOM_FOR_A_NAME = 100
@@ -64,7 +64,8 @@ class RunProgress:
         if self._quiet or recipe is None:
             return
         self._bar.update(self._task, total=plan.rounds)
-        settings = {"rounds": recipe.rounds, "model": recipe.model, **recipe.algorithm_settings}
+        rule = recipe.weights if isinstance(recipe.weights, str) else None
+        settings = {"rounds": recipe.rounds, "model": recipe.model, "weights": rule, **recipe.algorithm_settings}
         chosen = ", ".join(f"{name} {_plain(settings[name])}" for name in _TOLD if settings.get(name) is not None)
         free = "" if "step" in settings else ", step sizes computed from the messages"
         self._console.print(f"[dim]Chosen: {escape(chosen)}{free}.[/]")

@@ -39,7 +39,9 @@ from tacit.deploy.site_records import blank_records
 from tacit.engine.files import read_toml
 from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
+from tacit.engine.weights import with_numbers
 from tacit.errors import RequestError, count, positive, unknown_name
+from tacit.federation import Federation
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\Z")
 _HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\.)*[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\Z")
@@ -125,11 +127,11 @@ class Consortium:
         recipe = deployed(Recipe.read(path.parent / values.pop("recipe")))
         sites, shape = values.pop("silos"), values.pop("feature_shape")
         optional = {name: values.pop(name, None) for name in ("classes", "min_records")}
-        if schema is not None and optional["min_records"] is not None:
-            recipe = _with_choices(recipe, sites, _least_records(optional["min_records"], sites), schema)
-        if recipe.weights == "records" and isinstance(optional["min_records"], dict):
-            # All parties read the job: it has the numbers.
-            recipe = replace(recipe, weights=_by_records(_least_records(optional["min_records"], sites)))
+        least = optional["min_records"]
+        by_rule = isinstance(recipe.weights, str) and isinstance(least, dict)
+        if least is not None and (schema is not None or by_rule):
+            stand_in = blank_records(sites, _least_records(least, sites), shape, optional["classes"], schema)
+            recipe = _with_choices(recipe, stand_in, each=isinstance(least, dict))
         job = Job(recipe, tuple(sites), tuple(shape), **optional, report=report, schema=schema)
         return cls(job=job, **values, **server)
 
@@ -144,18 +146,15 @@ def _least_records(asked: Any, sites: list[str]) -> list[int]:
     return [count(f"min_records.{site}", asked[site]) for site in sites]
 
 
-def _by_records(records: list[int]) -> list[float]:
-    """Weights with which every record counts the same, if silos have these numbers of records."""
-    return [len(records) * one / sum(records) for one in records]
+def _with_choices(recipe: Recipe, stand_in: Federation, *, each: bool) -> Recipe:
+    """The recipe with what it leaves open chosen as for the stand-ins, which have the least numbers of records.
 
-
-def _with_choices(recipe: Recipe, sites: list[str], min_records: list[int], schema: Schema) -> Recipe:
-    """The recipe with everything that it leaves open chosen, as for silos of the least number of records.
-
-    Only public numbers are used: the schema, the silos and what they have at least.
+    Only public numbers are used: the schema, the silos and what they have at least. Without a schema, all but the
+    weights of silos remain open; these are numbers if the least number of `each` silo is known.
     """
-    stand_in = blank_records(sites, min_records, record_shape(schema), schema.classes, schema)
-    return make_plan(recipe, federation=stand_in).recipe or recipe
+    plan = make_plan(recipe, federation=stand_in)
+    chosen = recipe if stand_in.schema is None or plan.recipe is None else plan.recipe
+    return with_numbers(chosen, plan.federation) if each else chosen
 
 
 def deployed(recipe: Recipe) -> Recipe:

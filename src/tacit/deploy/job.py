@@ -56,6 +56,7 @@ from tacit.engine.plan import Plan, algorithm_of, plan
 from tacit.engine.recipe import Recipe
 from tacit.engine.round import broadcast, server_start
 from tacit.engine.targets import client_target, for_each_client
+from tacit.engine.weights import with_numbers
 from tacit.errors import RequestError, count, unknown_name
 from tacit.federation import Federation
 from tacit.models.model import Model
@@ -115,9 +116,7 @@ class Job:
             by_site = recipe.trust == "sum" and len(set(federation.sizes.tolist())) > 1
             each = dict(zip(sites, federation.sizes.tolist(), strict=True))
             least = each if by_site else min(each.values())
-        if recipe.weights == "records" and federation.weights is not None:
-            # All parties read the job: it has the numbers.
-            recipe = replace(recipe, weights=federation.weights.tolist())
+        recipe = with_numbers(recipe, federation)
         shape, classes = as_given(federation)[0], federation.classes
         return cls(recipe, tuple(sites), shape, classes, least, schema=federation.schema)
 

@@ -25,7 +25,7 @@ from tacit.engine.history import History, HistoryRow
 from tacit.engine.identity import own_stream, result_digest
 from tacit.engine.lock import held
 from tacit.engine.recipe import Recipe
-from tacit.engine.records import names_files, unweighted
+from tacit.engine.records import load_federation, names_files
 from tacit.engine.watch import parse_watcher
 from tacit.engine.workers import Result, Workers, read_result
 from tacit.errors import DataError, DivergedError, RequestError, unknown_name
@@ -234,7 +234,7 @@ def _best(candidates: list[Point], done: dict[Path, dict[str, Any]], select: str
 def _records(data: str, clients: int | None, partition: str, settings: str, data_dir: Path | None) -> Federation:
     """The records of a point. All points share them, so every process reads them once."""
     recipe = Recipe(data=data, clients=clients, partition=partition, data_settings=json.loads(settings))
-    return unweighted(recipe, data_dir)
+    return load_federation(recipe, data_dir)
 
 
 def read_history(path: Path) -> History:

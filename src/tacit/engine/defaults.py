@@ -16,14 +16,9 @@ from tacit.algorithms.prospect import feature_scale, public_guess
 from tacit.algorithms.registry import algorithm_entry
 from tacit.compress import Shifted, parse_compressor
 from tacit.engine.batches import mean_noise, thrifty_rate
-from tacit.engine.recipe import Recipe
-from tacit.federation import Federation
 from tacit.privacy import Target
 from tacit.server.self_tuned import Prospect
 from tacit.theory.asked import Asked
-
-Weights = str | list[float] | dict[str, float] | None
-"""As in a recipe."""
 
 ROUNDS = 100
 """Rounds of a large problem, or with local steps: more need more noise each, and only their distance counts."""
@@ -103,18 +98,6 @@ def good_snapshot_probability(asked: Asked, batch: float | None) -> float:
     """
     cheap = CHEAP_PASS / (asked.federation.records * asked.model.dim)
     return min(FRESH, max(0.1, cheap, min(0.5, asked.rate(batch))))
-
-
-def good_weights(recipe: Recipe, federation: Federation) -> Weights:
-    """Every record counts the same, where the promise takes numbers of records as public.
-
-    The objective is then the mean over all records, and small clients, whose messages need the most noise, count
-    little. Whole clients that are protected, messages behind a shuffler and those on a grid have to be alike.
-    """
-    weighable = algorithm_entry(recipe.algorithm).weighable
-    alike = not weighable or federation.sizes.max() <= 1.1 * federation.sizes.min()
-    settled = recipe.weights is not None or federation.weights is not None or recipe.settings_from != "defaults"
-    return recipe.weights if settled or alike else "records"
 
 
 def good_clip_norm(asked: Asked, batch: float | None, privacy: Privacy, rounds: int) -> float:

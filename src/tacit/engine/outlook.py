@@ -15,6 +15,7 @@ from tacit.data.datasets import DATASETS
 from tacit.engine.given import misfit_bound, misfit_step, reach
 from tacit.engine.misfits import Limit, misfit_features, misfit_targets
 from tacit.engine.plan import Plan
+from tacit.engine.weights import BY_RECORDS, NOISE_AWARE
 from tacit.models.linear import LinearModel
 from tacit.models.persons import PersonModel
 from tacit.privacy import Unit
@@ -143,18 +144,19 @@ def _gain_of_sums(plan: Plan) -> float | None:
     """How many times the ratio would be if the server opened only sums; None if it does already, or cannot.
 
     All clients then add the same noise to the sum: as much as the one that needs the most, divided by the root of
-    the number of honest clients in the smallest sum.
+    the number of honest clients in the smallest sum. Noise-aware weights become those by records.
     """
     algorithm, federation = plan.algorithm, plan.federation
     cohort = algorithm.participation.number_of(federation.clients) or federation.clients
-    apart = algorithm.travel is Travel.ALONE and not algorithm.participation.secret
-    if not apart or not algorithm.work.adds_up or cohort < 2:
+    alone = algorithm.travel is Travel.ALONE and not algorithm.participation.secret
+    if not alone or not algorithm.work.adds_up or cohort < 2:
         return None
-    stds = plan.calibration.noise_stds
-    if federation.weights is not None:
-        stds = stds * federation.weights.double()
-    squares = stds.square()
-    return math.sqrt(SecureSum.of(cohort).honest * float(squares.mean() / squares.max()))
+    stds, weights = plan.calibration.noise_stds, federation.weights
+    of_sum = weights
+    if plan.recipe is not None and plan.recipe.weights == NOISE_AWARE:
+        of_sum = federation.weighted(BY_RECORDS).weights
+    apart, together = (stds if by is None else stds * by.double() for by in (weights, of_sum))
+    return math.sqrt(SecureSum.of(cohort).honest * float(apart.square().mean() / together.square().max()))
 
 
 def _guesses_scale(plan: Plan) -> bool:

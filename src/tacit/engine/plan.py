@@ -37,13 +37,13 @@ from tacit.engine.choices import (
     with_theory_smoothing,
 )
 from tacit.engine.correction import PlannedCorrection, plan_correction
-from tacit.engine.defaults import good_weights
 from tacit.engine.evaluation import PlannedEvaluation, coins_of, hold_back, plan_evaluation, settings_of
 from tacit.engine.fronts import model_and_records, with_features
 from tacit.engine.recipe import Recipe
-from tacit.engine.records import unweighted, weighted
+from tacit.engine.records import load_federation
 from tacit.engine.sizes import with_sizes
 from tacit.engine.targets import check_promise, client_target, privacy_of
+from tacit.engine.weights import good_weights, weighted
 from tacit.errors import RequestError, count
 from tacit.federation import Federation
 from tacit.models.model import Model
@@ -235,7 +235,7 @@ def make_plan(
     count("memory_limit_mb", recipe.memory_limit_mb, at_least=0)
     _check_device(recipe.device)
     check_promise(recipe, algorithm_entry(recipe.algorithm).private)
-    federation = unweighted(recipe, data_dir) if federation is None else federation
+    federation = load_federation(recipe, data_dir) if federation is None else federation
     if model is None:
         recipe, federation = with_sizes(recipe, federation)
     federation = with_features(federation, recipe.data_settings.get("features"), recipe.device)
@@ -248,11 +248,11 @@ def make_plan(
     if recipe.evaluation_settings:
         recipe = replace(recipe, evaluation_settings=settings_of(recipe))
         federation, held = hold_back(federation, recipe.evaluation_settings["held_back"], coins_of(recipe))
+    privacy = privacy_of(recipe, federation)
     recipe = replace(recipe, weights=good_weights(recipe, federation))
-    federation = weighted(recipe, federation)
+    federation = weighted(recipe, federation, privacy, built.dim)
     if federation.feature_norm is None and feature_norm(recipe) is not None:
         federation = replace(federation, feature_norm=feature_norm(recipe))
-    privacy = privacy_of(recipe, federation)
     recipe = replace(recipe, clients=federation.clients)
 
     def make_model(settings: dict[str, Any]) -> Model:

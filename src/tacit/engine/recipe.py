@@ -81,7 +81,8 @@ class Recipe:
     """"gaussian" from the seed, for research, or "lattice" from the operating system's entropy"""
     # what everybody knows
     weights: str | list[float] | dict[str, float] | None = None
-    """weights of the clients: "equal", "records", or a number for each"""
+    """weights of the clients: "noise-aware" (by records, small clients less, because noise hides what they send),
+    "records", "equal", or a number for each"""
     feature_norm: float | None = None
     """a public bound on the norm of a record's features, for the theory's constants"""
     target_bound: float | None = None

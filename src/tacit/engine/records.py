@@ -11,27 +11,12 @@ from tacit.data import DATASETS, from_files, load
 from tacit.engine.fronts import GIVEN, LEARN, with_features
 from tacit.engine.ranges import learner
 from tacit.engine.recipe import Recipe
-from tacit.engine.targets import for_each_client
 from tacit.errors import RequestError, unknown_name
 from tacit.federation import Federation
 from tacit.models.quadratic import quadratic_federation
 
 NOT_SETTINGS = ("name", "clients", "partition", "data_dir", "paths", "learn", "options")
 """Parameters of functions that read records which are no settings of the data."""
-
-
-def load_federation(recipe: Recipe, data_dir: Path | None) -> Federation:
-    """The records that a recipe names, with the weights of the clients."""
-    return weighted(recipe, unweighted(recipe, data_dir))
-
-
-def weighted(recipe: Recipe, federation: Federation) -> Federation:
-    """The federation with the weights of the recipe."""
-    if recipe.weights is None:
-        return federation
-    if isinstance(recipe.weights, str):
-        return federation.weighted(recipe.weights)
-    return federation.weighted(for_each_client("weights", recipe.weights, federation))
 
 
 def _settings(make: Callable[..., Federation]) -> list[str]:
@@ -44,8 +29,11 @@ DATA_SETTINGS = frozenset([*_settings(load), *_settings(from_files)])
 """Settings of named data sets and of the user's own files."""
 
 
-def unweighted(recipe: Recipe, data_dir: Path | None) -> Federation:
-    """The records without weights. They follow from the data's own settings, or else from the seed."""
+def load_federation(recipe: Recipe, data_dir: Path | None) -> Federation:
+    """The records that a recipe names, without weights.
+
+    They follow from the data's own settings, or else from the seed.
+    """
     makers = {"quadratic": quadratic_federation}
     known = _settings(from_files if names_files(recipe) else makers.get(recipe.data, load))
     for name in recipe.data_settings:

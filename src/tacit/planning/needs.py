@@ -13,7 +13,7 @@ from tacit.engine.outlook import Outlook, outlook
 from tacit.engine.plan import Plan
 from tacit.engine.plan import plan as again
 from tacit.engine.recipe import Recipe
-from tacit.engine.records import unweighted
+from tacit.engine.records import load_federation
 from tacit.errors import RequestError, probability
 from tacit.federation import Federation
 from tacit.planning.shape import plan_unseen
@@ -94,7 +94,7 @@ def noise_needs(
     """
     if recipe.privacy == "none":
         raise RequestError("privacy = 'none' in the recipe: without a promise no noise is needed")
-    records = unweighted(recipe, data_dir) if federation is None else federation
+    records = load_federation(recipe, data_dir) if federation is None else federation
     planned: list[Need | Refused] = []
     by_batch: list[tuple[float, Need | Refused]] = []
     for name in algorithms or [name for name, entry in ALGORITHMS.items() if entry.private]:

@@ -19,6 +19,7 @@ from tacit.engine.recipe import Recipe
 from tacit.engine.run import Run
 from tacit.engine.simulate import simulate
 from tacit.engine.watch import Watcher
+from tacit.engine.weights import BY_RECORDS, NOISE_AWARE
 from tacit.errors import count, unknown_name
 from tacit.federation import Federation
 from tacit.models.linear import LinearModel
@@ -49,7 +50,7 @@ class FederatedLinear(Federated):
         clip_norm: float | None = None,
         feature_norm: float | None = None,
         rounds: int | None = None,
-        weights: str | Sequence[float] = "records",
+        weights: str | Sequence[float] | None = None,
         trust: str | None = None,
         quorum: int | None = None,
         colluding: int | None = None,
@@ -88,6 +89,7 @@ class FederatedLinear(Federated):
             noise=noise,
             seed=seed,
             rounds=self.rounds,
+            weights=self.weights if self.weights is None or isinstance(self.weights, str) else [*self.weights],
             feature_norm=self.feature_norm,
             trust=self.trust,
             quorum=self.quorum,
@@ -96,9 +98,9 @@ class FederatedLinear(Federated):
         ).with_algorithm_settings(clip_norm=self.clip_norm)
 
     def _train(self, federation: Federation, recipe: Recipe) -> Run:
-        federation = federation.weighted(self.weights)
         if recipe.privacy == "none":
-            return self._without_noise(federation, recipe.model_settings, recipe.seed)
+            weights = BY_RECORDS if self.weights in (None, NOISE_AWARE) else self.weights
+            return self._without_noise(federation.weighted(weights), recipe.model_settings, recipe.seed)
         return simulate(make_plan(recipe, federation=federation), watchers=self.watchers or ())
 
     def _without_noise(self, federation: Federation, settings: dict[str, Any], seed: int) -> Run:

@@ -55,6 +55,7 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinear):  # type: ig
         privately and charged to the promise (docs/defaults.md); with too few records, about 1/2 each is assumed.
     rounds : number of rounds; by default as many as help (100 without privacy).
     weights : "records" for p_i = n_i/n, "equal" for equal p_i, or one number per client, in order of `clients_`.
+        By default "noise-aware": by records, but less for clients whose messages are mostly noise.
     trust : "sum" if the server can open only sums over clients; by default it sees every message.
     quorum, colluding : with trust = "sum", the fewest clients in a sum and the most that may help the server; by
         default four fifths and one fifth of them.
