@@ -14,7 +14,8 @@ from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe, parse_setting
 from tacit.errors import RequestError
 from tacit.planning import choice
-from tacit.planning.choice import Candidate, _ranked, _varied, _worth_trying, choose, command
+from tacit.planning.choice import Candidate, _ranked, _varied, _worth_trying, choose
+from tacit.planning.command import command
 from tacit.planning.rehearsal import synthetic_like, worlds_like
 from tacit.planning.shape import records_of_shape
 

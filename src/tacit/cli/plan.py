@@ -183,7 +183,8 @@ def _choose(
     as_json: bool,
 ) -> None:
     from tacit.engine.files import write_atomically
-    from tacit.planning.choice import TRIALS, choose, command
+    from tacit.planning.choice import TRIALS, choose
+    from tacit.planning.command import command
 
     ranked = choose(
         recipe,

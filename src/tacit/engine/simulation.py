@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +18,7 @@ from tacit.algorithms.calibrate import Calibration
 from tacit.algorithms.trust import Travel
 from tacit.client.cohort import Cohort
 from tacit.client.gradient_table import has_past
-from tacit.client.grams import Grams
+from tacit.engine.chunks import Chunks
 from tacit.engine.history import HistoryRow
 from tacit.engine.mapped_memory import mapped_zeros
 from tacit.engine.objective import evaluate
@@ -46,9 +45,6 @@ from tacit.privacy.promises.terms import Adversary, Unit
 from tacit.side.correction import Correction
 from tacit.state import State
 from tacit.sums.encoding import Encoding
-
-CHUNK_BYTES = 2**27
-"""Largest chunk, however much memory there is: larger chunks are no faster."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +78,7 @@ class Simulation:
         """The state before the first round."""
         model = self.algorithm.work.model
         point = model.init(self.randomness.generator(Purpose.INIT)).to(self.federation.features.device)
-        parts = list(self._chunks(torch.arange(self.federation.clients)))
+        parts = list(self._chunks.of(torch.arange(self.federation.clients)))
         return SimulationState(
             round=0,
             clients=client_start(self.algorithm, point, self.federation, self.zeros, parts),
@@ -127,7 +123,7 @@ class Simulation:
             own = self.division.own(cohort, remember=bool(clients.work or clients.uplink))
             sums = torch.zeros(len(own), length, dtype=sent[POINT].dtype)
             for row, group in zip(sums, own, strict=True):
-                for members in self._chunks(group):
+                for members in self._chunks.of(group):
                     part = self._part(members, state.round)
                     clients = add_messages(
                         self.algorithm, sent, part, clients, multipliers[members], row, quick=quick
@@ -222,7 +218,7 @@ class Simulation:
         point, own = sent[POINT], self.division.own(cohort)
         signals = total.new_zeros(len(own), len(total))
         for signal, group in zip(signals, own, strict=True):
-            for members in self._chunks(group):
+            for members in self._chunks.of(group):
                 part = replace(self._part(members, round), told=sent)
                 silent = torch.zeros(len(members), dtype=torch.float64)
                 start = self.algorithm.work.init(point, self.federation)
@@ -231,40 +227,16 @@ class Simulation:
         return float(whole.double().norm() / (total - whole).double().norm())
 
     @cached_property
-    def _grams(self) -> Grams | None:
-        """Products of the clients' records, if they take no more than a quarter of the memory."""
-        fits = Grams.bytes_for(self.federation) <= self.memory_limit_bytes // 4
-        return Grams(self.federation) if fits else None
-
-    @cached_property
-    def _chunk_bytes(self) -> int:
-        """The most memory for the batches and vectors of a chunk, beside what is kept."""
-        kept = 0 if self._grams is None else Grams.bytes_for(self.federation)
-        return max(1, min(self.memory_limit_bytes - kept, CHUNK_BYTES))
-
-    @cached_property
-    def _client_bytes(self) -> Tensor:
-        """(clients,): about how much memory the batch and the vectors of every client take."""
-        record = 4 * self.federation.features[0].numel()
-        batches = self.algorithm.work.records_in_memory(self.federation.sizes)
-        return 3 * record * batches + 6 * 4 * self.algorithm.work.model.dim
+    def _chunks(self) -> Chunks:
+        return Chunks(self.algorithm.work, self.federation, self.memory_limit_bytes)
 
     def _part(self, members: Tensor, round: int) -> Cohort:
-        return Cohort(self.federation, members, round, self.randomness, grams=self._grams)
+        return Cohort(self.federation, members, round, self.randomness, grams=self._chunks.grams)
 
     def operations_per_round(self) -> float:
         """Approximate number of multiplications in a round of all clients: forward once, backward twice."""
         records = float(self.algorithm.work.records_in_memory(self.federation.sizes).sum())
         return 3 * records * self.algorithm.work.model.dim
-
-    def _chunks(self, cohort: Tensor) -> Iterator[Tensor]:
-        """Consecutive parts of a cohort whose batches and vectors fit into the memory limit."""
-        per_client = self._client_bytes[cohort]
-        if len(cohort) and float(per_client.sum()) < self._chunk_bytes:
-            yield cohort
-            return
-        group = torch.cumsum(per_client, 0) // self._chunk_bytes
-        yield from cohort.split(torch.unique_consecutive(group.long(), return_counts=True)[1].tolist())
 
     def model_of(self, state: SimulationState) -> Tensor:
         """The parameters that a state has come to."""
@@ -277,7 +249,7 @@ class Simulation:
             return None
         # In the same parts as rounds: one client at a time, if a deployment is to be repeated bit for bit.
         everyone, model = torch.arange(self.federation.clients), self.algorithm.work.model
-        batches = [self.federation.batch(part) for part in self._chunks(everyone)]
+        batches = [self.federation.batch(part) for part in self._chunks.of(everyone)]
         sums = torch.cat([planned.moments.sums(model, point, batch) for batch in batches])
         return planned.learned(sums, point, self.federation, plan.seed, plan.stream)
 

@@ -9,9 +9,7 @@ defaults, which were found on real records.
 
 from __future__ import annotations
 
-import json
 import math
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -24,7 +22,7 @@ from tacit.algorithms.registry import algorithm_entry
 from tacit.engine.choices import feature_norm
 from tacit.engine.defaults import COMPRESSORS, WORTH
 from tacit.engine.plan import Plan
-from tacit.engine.recipe import Recipe, parse_setting
+from tacit.engine.recipe import Recipe
 from tacit.engine.records import load_federation
 from tacit.errors import RequestError, count, positive
 from tacit.federation import Federation
@@ -45,12 +43,6 @@ CLIPS, ROUNDS = (3.0, 1 / 3), (1.0, 1 / 3)
 
 TRIALS = 12
 """Candidates that are tried unless the user says otherwise."""
-
-OPTIONS = (
-    "algorithm", "clients", "partition", "model", "privacy", "epsilon", "delta", "rounds", "batch", "clip_norm",
-    "compressor", "seed",
-)  # fmt: skip
-"""Settings that are options of `tacit run`; others are written as --set NAME=VALUE."""
 
 ABOUT_EQUAL = 0.01
 """TrialScores this far behind the best, a point of accuracy, are no reason to choose."""
@@ -159,33 +151,6 @@ def choose(
         return found
     tried = _tried(_worth_trying(found, recipe), trials, tuple(_worlds(recipe, real)))
     return [*tried, *(c for c in found if c.recipe not in [other.recipe for other in tried])]
-
-
-def command(recipe: Recipe, data_dir: Path | None = None) -> str:
-    """The `tacit run` command of a recipe, to be pasted into a shell."""
-    usual = Recipe().flat()
-    words = ["tacit", "run", "--data", recipe.data]
-    for name, value in recipe.flat().items():
-        # The algorithm was chosen, even if it is the usual one.
-        if name == "data" or value is None or (value == usual.get(name) and name != "algorithm"):
-            continue
-        option = name.removeprefix("algorithm.")
-        if option in OPTIONS and not isinstance(value, list | dict):
-            # A whole number of records is written without its point: --batch 1.0 could mean all of them.
-            plain = f"{value:.0f}" if option == "batch" and value >= 1 and value == round(value) else str(value)
-            words += [f"--{option.replace('_', '-')}", plain]
-        else:
-            words += ["--set", f"{name}={_as_toml(value)}"]
-    return shlex.join([*words, *([] if data_dir is None else ["--data-dir", str(data_dir)])])
-
-
-def _as_toml(value: object) -> str:
-    """A value as `--set` reads it."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(key)} = {_as_toml(one)}" for key, one in value.items()) + "}"
-    # A word is quoted only if it would be read as something else, such as a column that is called 2024.
-    bare = isinstance(value, str) and parse_setting(f"it={value}")[1] == value
-    return str(value) if bare else json.dumps(value)
 
 
 def _variations(recipe: Recipe, algorithms: Sequence[str], models: Sequence[str | None]) -> Iterator[Recipe]:
