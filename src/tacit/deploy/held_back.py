@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
 from tacit.deploy.final_parts import Gathered
 from tacit.deploy.final_release import FinalRelease
@@ -43,7 +42,9 @@ class JobEvaluation(FinalRelease):
 
     scoring: Scoring
     share: float
-    """of every site's records, to be held back; public coins of `seed` choose them"""
+    """of every site's records, to be held back"""
+    coins: int
+    """the seed of the public coins that choose them"""
 
     @classmethod
     def of(cls, job: Job) -> JobEvaluation | None:
@@ -57,11 +58,13 @@ class JobEvaluation(FinalRelease):
         return cls(
             split_target([job.target(site) for site in job.sites], float(asked["epsilon_share"])),
             recipe.noise,
-            coins_of(recipe),
+            recipe.seed,
+            recipe.stream or "",
             secure_sum_of(recipe, len(job.sites)),
             job.rounds + (job.correction is not None),
             scoring_of(asked, job.classes, job.schema),
             asked["held_back"],
+            coins_of(recipe),
         )
 
     @property
@@ -79,13 +82,9 @@ class JobEvaluation(FinalRelease):
         clients, honest = self.trust.cohort, self.trust.honest
         return total_release(self.scoring, about, self.target, self.own_seed, clients=clients, honest=honest)
 
-    def about(self, run: str, point: Tensor) -> str:
-        """A run has one evaluation."""
-        return run
-
     def split(self, records: Federation) -> tuple[Federation, Federation]:
         """A site's records for training, and those that it holds back."""
-        kept, held = hold_back(records, self.share, self.seed)
+        kept, held = hold_back(records, self.share, self.coins)
         self.check_size(held.records)
         return kept, held
 

@@ -16,7 +16,6 @@ promise covers both, for every record, wherever it was used.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import math
 from dataclasses import dataclass, replace
@@ -50,6 +49,7 @@ from tacit.side.evaluation import (
     total_release,
 )
 from tacit.side.noisy_total import NoisyTotal
+from tacit.side.release import address_of
 from tacit.side.scoring import EDGES, Groups, Scoring
 
 DEFAULTS: dict[str, Any] = {"held_back": 0.2, "epsilon_share": 0.2}
@@ -96,9 +96,7 @@ class PlannedEvaluation:
         """The evaluation of trained parameters."""
         if self.target is None:
             return exact_evaluation(model, parameters, self.held, self.scoring)
-        # The digest is part of the noise's address: evaluations of different models share no noise.
-        digest = hashlib.sha256(parameters.numpy().tobytes()).hexdigest()
-        name = f"{stream} {digest}"
+        name = address_of(stream, parameters)
         if self.trust is not None:
             release = self._total(name, seed, self.target, self.trust)
             total = release.total(self.scoring.sums(model, parameters, self.held.batch()))
