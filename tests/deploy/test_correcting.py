@@ -492,6 +492,30 @@ def test_a_model_that_is_no_number_is_not_the_corrected_one(corrected: Callable[
         made.verified(_resigned(made, certificate, other_file), {"model.safetensors": model})
 
 
+def test_what_says_how_to_use_the_model_is_that_of_the_job(corrected: Callable[..., Consortium]) -> None:
+    """With the same weights and another range of the target, every prediction would be another one."""
+    made = corrected(noise="lattice", rounds=1)
+    certificate = made.server().run().certificate
+    place = made.directory / "server"
+    files = {name: (place / name).read_bytes() for name in ("model.safetensors", "schema.toml", "model.json")}
+    found = made.verified(certificate, files)
+    assert "schema.toml is the schema of the job" in found.checked
+    assert "model.json describes the model of the job" in found.checked
+    schema, card = files["schema.toml"].decode(), files["model.json"].decode()
+    for name, other in (
+        ("schema.toml", schema.replace("100", "200")),
+        ("schema.toml", "<b>"),
+        ("schema.toml", "\udcff"),
+        ("model.json", card.replace("least-squares", "absolute-regression")),
+        ("model.json", card.replace("age", "ill")),
+        ("model.json", "{}"),
+        ("model.json", "[]"),
+    ):
+        assert other.encode(errors="surrogateescape") != files[name]
+        with pytest.raises(CertificateError, match=name):
+            made.verified(certificate, {**files, name: other.encode(errors="surrogateescape")})
+
+
 def test_a_part_that_the_server_leaves_out_is_named(corrected: Callable[..., Consortium]) -> None:
     """Silos have signed it, but the model was corrected without it."""
     made = corrected(noise="lattice", rounds=1)
