@@ -173,7 +173,11 @@ def scoring_of(asked: dict[str, Any], classes: int | None, schema: Schema | None
     """What is asked of every record, from the settings of an evaluation."""
     bound = asked.get("loss_bound", None if classes is None else USUAL_LOSS_BOUND)
     if bound is None:
-        raise RequestError("evaluation.loss_bound is needed for a regression: a public bound on a record's loss")
+        raise RequestError(
+            "evaluation.loss_bound is needed for a regression: a public bound on a record's loss (of least "
+            "squares, half of its squared error). With a schema, half of the target's range counts as 1: try "
+            "evaluation.loss_bound = 0.5"
+        )
     if "group" in asked:
         return Scoring(classes, bound, _numbers("edges", asked.get("edges", EDGES)), _by_column(asked, schema))
     named = [name for name in _GROUPS if name in asked]
