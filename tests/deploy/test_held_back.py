@@ -243,6 +243,10 @@ def test_the_officers_page_shows_it(consortium: Callable[..., Any], tmp_path: Pa
         ({"client_epsilon": 50.0}, "per record, not per site"),
         ({"algorithm": "dp-normfedavg", "sampling": "full", "batch": "leave out"}, "per record, not per site"),
         ({"evaluation_settings": {"held_bck": 0.1}}, "unknown setting of evaluation"),
+        (
+            {"evaluation_settings": {"group_feature": 6, "group_edges": [0.5], "group_names": ["a", "b"]}},
+            "records have features 0 to 5",
+        ),
     ],
 )
 def test_a_job_whose_evaluation_cannot_be_charged_is_refused(

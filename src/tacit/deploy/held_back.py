@@ -62,7 +62,7 @@ class JobEvaluation(FinalRelease):
             recipe.stream or "",
             secure_sum_of(recipe, len(job.sites)),
             job.rounds + (job.correction is not None),
-            scoring_of(asked, job.classes, job.schema),
+            scoring_of(asked, job.blank()),
             asked["held_back"],
             coins_of(recipe),
         )

@@ -151,7 +151,7 @@ def plan_evaluation(
 ) -> PlannedEvaluation:
     """The evaluation of a recipe, or a refusal if its cost cannot be stated."""
     asked = settings_of(recipe)
-    scoring = scoring_of(asked, held.classes, held.schema)
+    scoring = scoring_of(asked, held)
     if isinstance(privacy, str):
         return PlannedEvaluation(held, scoring, None)
     if algorithm.work.unit is not Unit.RECORD or recipe.client_epsilon is not None:
@@ -169,8 +169,9 @@ def coins_of(recipe: Recipe) -> int:
     return int(recipe.data_settings.get("seed", recipe.seed))
 
 
-def scoring_of(asked: dict[str, Any], classes: int | None, schema: Schema | None) -> Scoring:
-    """What is asked of every record, from the settings of an evaluation."""
+def scoring_of(asked: dict[str, Any], records: Federation) -> Scoring:
+    """What is asked of every record, from the settings of an evaluation; of `records`, only what is public."""
+    classes, schema = records.classes, records.schema
     bound = asked.get("loss_bound", None if classes is None else USUAL_LOSS_BOUND)
     if bound is None:
         raise RequestError(
@@ -187,6 +188,7 @@ def scoring_of(asked: dict[str, Any], classes: int | None, schema: Schema | None
     if named:
         feature, edges, names = (asked[name] for name in _GROUPS)
         groups = Groups(feature, _numbers("group_edges", edges), tuple(map(str, names)))
+        groups.check(records.inputs)
     return Scoring(classes, bound, _numbers("edges", asked.get("edges", EDGES)), groups)
 
 
