@@ -529,6 +529,20 @@ def test_a_part_that_the_server_leaves_out_is_named(corrected: Callable[..., Con
     )
 
 
+def test_a_silo_without_a_part_is_named(corrected: Callable[..., Consortium]) -> None:
+    made = corrected(noise="lattice", rounds=1)
+    backend = made.backend()
+
+    class Partly:
+        def run_round(self, request: bytes, **options: Any) -> dict[str, Any]:
+            if Request.decode(request).kind == "correct":
+                options["sites"] = [site for site in options["sites"] if site != "site-2"]
+            return backend.run_round(request, **options)
+
+    found = made.verified(made.server(Partly(), quorum=2).run().certificate, _files(made))
+    assert "the part of site-2 in the correction: it has none" in found.not_checked
+
+
 def test_sums_that_were_not_charged_are_refused(corrected: Callable[..., Consortium]) -> None:
     """A silo that answered no round was charged nothing, unless it has corrected."""
     made = corrected(noise="lattice")

@@ -107,8 +107,9 @@ class FinalChecks:
             stated = {"point": gathered.point, "sums": [] if part is None else list(part.sums), **common}
             if part is not None and signed != (stated, part.records):
                 raise MessageError(f"{site} has signed another part of the sum")
-            if part is None and made is not None:
-                self.missing.append(f"the part of {site} in the {name}: the server has left it out")
+            if part is None:
+                why = "it has none" if made is None else "the server has left it out"
+                self.missing.append(f"the part of {site} in the {name}: {why}")
         unsigned = (sites[number] for number in gathered.parts if sites[number] not in self.silos)
         self.missing += [f"the part of {site} in the {name}: only the server states it" for site in unsigned]
 
