@@ -33,6 +33,7 @@ from tacit.deploy.frames import LARGEST_COORDINATE, Reply, Request, point_to_byt
 from tacit.deploy.guard import admit
 from tacit.deploy.identities import Identities
 from tacit.deploy.job import Job
+from tacit.deploy.ledger_account import FIRST_HASH, chain_hash
 from tacit.deploy.policy import Policy
 from tacit.deploy.reading import QuorumError
 from tacit.deploy.seam import Code
@@ -624,6 +625,28 @@ def test_what_only_a_ledger_knows_is_compared_with_it(corrected: Callable[..., C
     uncharged = {name: value for name, value in body.items() if name != "correction"}
     with pytest.raises(CertificateError):
         made.verified(sign(uncharged, made.signing["site-0"]))
+
+
+def test_no_term_is_left_out_of_a_ledger(corrected: Callable[..., Consortium]) -> None:
+    """Even if the silo itself has written its ledger again, and signs that."""
+    made = corrected(clients=5, noise="lattice", rounds=1, **SUMS)
+    made.server().run()
+    (path,) = (made.directory / "site-0").glob("certificates/*/certificate.json")
+    body = json.loads(path.read_bytes())
+    body = {name: value for name, value in body.items() if name not in ("format", "public_key", "signature")}
+    lines = [json.loads(line)["body"] for line in (path.parent / "ledger.jsonl").read_text().splitlines()]
+    opened = json.loads(lines[0])
+    for left_out in (None, *(name for name in opened if name not in ("kind", "run", "event", "rounds_planned"))):
+        first = json.dumps({name: value for name, value in opened.items() if name != left_out}, sort_keys=True)
+        hash, written = FIRST_HASH, b""
+        for line in (first, *lines[1:]):
+            hash = chain_hash(hash, line)
+            written += json.dumps({"body": line, "hash": hash}).encode() + b"\n"
+        files = {"ledger.jsonl": hashlib.sha256(written).hexdigest()}
+        told = {**body, "files": files, "ledger": {**body["ledger"], "hash": hash}}
+        certificate = sign(told, made.signing["site-0"])
+        with nullcontext() if left_out is None else pytest.raises(CertificateError):
+            made.verified(certificate, {"ledger.jsonl": written})
 
 
 def test_a_lying_server_of_sums_gets_one_part(corrected: Callable[..., Consortium]) -> None:

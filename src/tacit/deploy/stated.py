@@ -155,6 +155,10 @@ class Stated:
         named = {"events.collaboration", *body}
         return {**body, "only_stated": {name: what for name, what in ONLY_STATED.items() if name in named}}
 
+    def opening(self, job: Job) -> dict[str, Any]:
+        """The line of its ledger that opened the run."""
+        return self._terms(job).opening(self.run)
+
     def _terms(self, job: Job) -> Terms:
         records, position = self.records or job.least_records(self.site), job.sites.index(self.site)
         policy = Policy.for_job(
