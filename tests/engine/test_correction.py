@@ -223,6 +223,12 @@ def test_where_nothing_is_corrected(changes: dict[str, Any], why: str) -> None:
         _plan(**changes, correction=0.2)
 
 
+@pytest.mark.parametrize("share", [1.0, 1.5, -0.2])
+def test_a_share_that_is_none_is_named(share: float) -> None:
+    with pytest.raises(RequestError, match="correction must be above 0 and below 1"):
+        _plan(correction=share)
+
+
 def test_without_a_schema_nothing_changes() -> None:
     rows = torch.randn(300, 2)
     plan = make_plan(RECIPE, federation=Federation.from_arrays(rows, rows[:, 0], np.arange(300) % 3))

@@ -166,7 +166,7 @@ def test_without_privacy_there_is_no_noise() -> None:
     [
         ({"algorithm": "dp-normfedavg"}, "accounted per record, not per client"),
         ({"client_epsilon": 50.0}, "per record, not per client"),
-        ({"evaluation.epsilon_share": 1.0}, "fraction must be above 0 and below 1"),
+        ({"evaluation.epsilon_share": 1.0}, "evaluation.epsilon_share must be above 0 and below 1"),
         ({"evaluation.held_bak": 0.1}, r"unknown setting of evaluation 'evaluation.held_bak'; did you mean"),
         ({"evaluation.group_feature": 1}, "go together"),
         ({"evaluation.edges": "few"}, "must be a list of numbers"),
@@ -219,6 +219,8 @@ def test_groups_are_named_by_columns_of_the_schema(asked: dict[str, Any], sizes:
     assert groups is not None
     counts = torch.bincount(groups.of(records.features), minlength=len(groups.names)).tolist()
     assert dict(zip(groups.names, counts, strict=True)) == sizes
+    with pytest.raises(RequestError, match=r"Known: age, region, region = north, .* sex"):
+        scoring_of({"group": "ages"}, records)
     for wrong in ({"group": "ages"}, {"group": "age"}, {"group": "age", "group_feature": 1}):
         with pytest.raises(RequestError, match="group"):
             scoring_of(wrong, records)

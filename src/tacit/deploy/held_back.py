@@ -18,11 +18,10 @@ from tacit.deploy.final_parts import Gathered
 from tacit.deploy.final_release import FinalRelease
 from tacit.deploy.finals import Final
 from tacit.engine.choices import secure_sum_of
-from tacit.engine.evaluation import coins_of, hold_back, scoring_of, settings_of
+from tacit.engine.evaluation import coins_of, hold_back, scoring_of, settings_of, target_of
 from tacit.errors import RequestError
 from tacit.federation import Federation
 from tacit.privacy import Unit
-from tacit.side.budget import split_target
 from tacit.side.evaluation import evaluation_release, read_messages, read_total, total_release
 from tacit.side.noisy_total import NoisyTotal
 from tacit.side.release import NoisyMeans
@@ -56,7 +55,7 @@ class JobEvaluation(FinalRelease):
             raise RequestError("an evaluation is accounted per record, not per site: leave out [evaluation]")
         asked = settings_of(recipe)
         return cls(
-            split_target([job.target(site) for site in job.sites], float(asked["epsilon_share"])),
+            target_of(asked, [job.target(site) for site in job.sites]),
             recipe.noise,
             recipe.seed,
             recipe.stream or "",

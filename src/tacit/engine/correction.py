@@ -118,7 +118,7 @@ def plan_correction(
     assert federation.schema is not None, "it has one, or there is a reason"
     share, goal = SHARE if recipe.correction is None else recipe.correction, federation.schema.target
     low = ((goal.range or (-1.0, 1.0))[0] - goal.centre) / goal.half
-    target = None if isinstance(privacy, str) else split_target(privacy, share)
+    target = None if isinstance(privacy, str) else split_target(privacy, share, "correction")
     trust = None if target is None else secure_sum_of(recipe, federation.clients)
     made = PlannedCorrection(Moments(low), target, algorithm.work.noise.secret, trust)
     if recipe.correction is None and not worthwhile(made.noise_std(federation)):

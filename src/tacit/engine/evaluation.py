@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -160,8 +161,13 @@ def plan_evaluation(
         raise RequestError(
             f"no accountant can add an evaluation to the coins of {recipe.algorithm!r}: leave out [evaluation]"
         )
-    target = split_target(privacy, float(asked["epsilon_share"]))
+    target = target_of(asked, privacy)
     return PlannedEvaluation(held, scoring, target, secure_sum_of(recipe, held.clients))
+
+
+def target_of(asked: dict[str, Any], privacy: Target | Sequence[Target]) -> Target:
+    """What an evaluation with these settings may cost alone."""
+    return split_target(privacy, float(asked["epsilon_share"]), "evaluation.epsilon_share")
 
 
 def coins_of(recipe: Recipe) -> int:
