@@ -53,7 +53,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> RequestError:
     >>> print(unknown_name("compressor", "rnd-k", ["rand-k", "natural"]))
     unknown compressor 'rnd-k'; did you mean 'rand-k'? Known: natural, rand-k
     """
-    names = sorted(known)
+    names = sorted(set(known))
     close = similar_names(name, names)
     hint = f"; did you mean {' or '.join(repr(c) for c in close)}?" if close else "."
     if close and len(names) > _MANY_NAMES:

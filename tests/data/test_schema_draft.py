@@ -211,3 +211,35 @@ class TestRoles:
         draft = draft_schema(frame, target="y")
         assert "50%" in draft.comments["target.missing"]
         assert any("50%" in said for said in draft.advice)
+
+
+@pytest.mark.parametrize(
+    ("values", "name", "marked"),
+    [
+        (["03/04/2020", "28/12/2021"], "when", {"type", "format", "range"}),
+        (["2020-04-03", "2021-12-28"], "when", {"type", "range"}),
+        ([pd.Timestamp("2020-04-03"), pd.Timestamp("2021-12-28")], "when", {"range"}),
+        ([1, 2, 3], "x", {"type", "categories"}),
+        (["a", "b"], "x", {"categories"}),
+        ([k / 7 for k in range(50)], "x", {"range"}),
+        ([f"{k:05d}" for k in range(ROWS)], "zip_code", {"left_out"}),
+    ],
+)
+def test_whatever_follows_from_the_values_is_marked(values: list[Any], name: str, marked: set[str]) -> None:
+    """Also how dates are written, and that numbers are codes; not what names, or types of storage, say."""
+    frame = pd.DataFrame({name: (values * ROWS)[:ROWS], "ill": ["no", "yes"] * (ROWS // 2), "age": 50})
+    frame["age"] += np.arange(ROWS) % 37
+    made = draft_schema(frame, target="ill")
+    assert set(made.schema.unconfirmed[name]) == marked
+    text = made.to_toml()
+    assert Schema.from_toml(text) == made.schema
+    assert all(
+        f"{setting} = " in text.split("looked at:", 1)[1] for setting in marked & {"type", "format", "range"}
+    )
+
+
+@pytest.mark.parametrize("value", ["no", 0, 2.5, True])
+def test_a_target_with_one_value_is_named(value: Any) -> None:
+    frame = pd.DataFrame({"age": np.arange(ROWS) % 60, "ill": [value] * ROWS})
+    with pytest.raises(DataError, match=r"target 'ill' is .* in every row.*choose another target"):
+        draft_schema(frame, target="ill")

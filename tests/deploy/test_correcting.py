@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import safetensors.torch
 import torch
 import typer
 from benchmarks.in_process import NO_FAULT, Death, InProcessBackend
@@ -30,10 +33,12 @@ from tacit.deploy.frames import LARGEST_COORDINATE, Reply, Request, point_to_byt
 from tacit.deploy.guard import admit
 from tacit.deploy.identities import Identities
 from tacit.deploy.job import Job
+from tacit.deploy.ledger_account import FIRST_HASH, chain_hash
 from tacit.deploy.policy import Policy
 from tacit.deploy.reading import QuorumError
 from tacit.deploy.seam import Code
 from tacit.deploy.signatures import CertificateError, sign
+from tacit.deploy.silo import Silo
 from tacit.deploy.spending import spending_in
 from tacit.engine.plan import Plan, make_plan
 from tacit.engine.recipe import Recipe
@@ -41,6 +46,7 @@ from tacit.errors import RequestError
 from tacit.federation import Federation
 from tacit.privacy import events
 from tacit.privacy.accountant import accounting
+from tacit.side import noisy_total
 from tacit.sums import encoding as encodings
 
 SCHEMA = Schema(
@@ -169,6 +175,10 @@ def test_its_evaluation_is_about_the_corrected_model(corrected: Callable[..., Co
     assert "the evaluation is about model.safetensors" in found.checked
     assert "model.safetensors is the trained model with that correction" in found.checked
     assert found.correction is not None
+    run = tacit.simulate(planned, evaluate_every=6, memory_limit_bytes=1)
+    assert run.evaluation is not None
+    assert found.evaluation is not None
+    assert found.evaluation["all"] == run.evaluation.to_dict()["all"], "seeded noise is the same"
     terms = made.silo("site-1").terms
     assert terms.noise_multiplier == float(planned.calibration.noise_multipliers[1])
     parts = [
@@ -283,7 +293,7 @@ def test_what_a_silo_sends_has_the_noise_that_is_charged(corrected: Callable[...
     asked, silo = made.job.correction, made.silo("site-0").terms.federation
     model, point = made.job.algorithm.work.model, torch.zeros(made.job.algorithm.work.model.dim)
     exact = asked.moments.sums(model, point, silo.batch())[0]
-    drawn = torch.tensor([asked.measure(model, point, silo, RUN) for _ in range(600)]) - exact
+    drawn = torch.tensor([asked.measure(model, point, silo) for _ in range(600)]) - exact
     assert len({tuple(row) for row in drawn.tolist()}) == 600, "noise of the operating system"
     # 3,000 draws: a relative deviation of 1.3%, of which this is ten.
     assert float(drawn.std()) == pytest.approx(asked.noise_multiplier * 5**0.5, rel=0.13)
@@ -398,6 +408,22 @@ def test_a_silo_that_no_round_chose_takes_part_in_the_correction(corrected: Call
     assert charged == pytest.approx(silo.terms.epsilon, rel=1e-9)
 
 
+@pytest.mark.parametrize("kind", ["correct", "certify"])
+def test_other_records_than_those_of_training_are_refused(
+    corrected: Callable[..., Consortium], kind: str
+) -> None:
+    """Neither corrected nor evaluated, and nothing is written; afterwards the right ones are taken."""
+    made = corrected(noise="lattice", evaluation_settings=EVALUATION)
+    own = made.federation.client(0)
+    terms = admit(made.job, made.policies["site-0"], "site-0", replace(own, targets=own.targets.flip(0)))
+    made.silo("site-0").step(made.request(0))
+    other = Silo(terms, made.directory / "site-0", key=made.signing["site-0"])
+    before = other.ledger.export()
+    assert _reply(other, _correct(made, kind=kind)).code is Code.STATE_LOST
+    assert other.ledger.export() == before
+    assert _reply(made.silo("site-0"), _correct(made, kind=kind)).code is Code.OK
+
+
 def test_a_policy_must_allow_it(corrected: Callable[..., Consortium]) -> None:
     made = corrected(noise="lattice")
     strict = Policy.for_job(made.job, "site-0", correction_epsilon=0.0)
@@ -452,6 +478,104 @@ def test_what_does_not_follow_from_the_silos_is_refused(corrected: Callable[...,
     )
 
 
+def test_a_model_that_is_no_number_is_not_the_corrected_one(corrected: Callable[..., Consortium]) -> None:
+    """A comparison with NaN is never true, whichever way it is made."""
+    made = corrected(noise="lattice", rounds=1)
+    certificate = made.server().run().certificate
+    tensors = safetensors.torch.load(_files(made)["model.safetensors"])
+    tensors["bias"][0] = float("nan")
+    model = safetensors.torch.save(tensors)
+
+    def other_file(body: dict[str, Any]) -> None:
+        body["files"]["model.safetensors"] = hashlib.sha256(model).hexdigest()
+
+    with pytest.raises(CertificateError, match="not the trained model with the correction"):
+        made.verified(_resigned(made, certificate, other_file), {"model.safetensors": model})
+
+
+def test_what_says_how_to_use_the_model_is_that_of_the_job(corrected: Callable[..., Consortium]) -> None:
+    """With the same weights and another range of the target, every prediction would be another one."""
+    made = corrected(noise="lattice", rounds=1)
+    certificate = made.server().run().certificate
+    place = made.directory / "server"
+    files = {name: (place / name).read_bytes() for name in ("model.safetensors", "schema.toml", "model.json")}
+    found = made.verified(certificate, files)
+    assert "schema.toml is the schema of the job" in found.checked
+    assert "model.json describes the model of the job" in found.checked
+    schema, card = files["schema.toml"].decode(), files["model.json"].decode()
+    for name, other in (
+        ("schema.toml", schema.replace("100", "200")),
+        ("schema.toml", "<b>"),
+        ("schema.toml", "\udcff"),
+        ("model.json", card.replace("least-squares", "absolute-regression")),
+        ("model.json", card.replace("age", "ill")),
+        ("model.json", "{}"),
+        ("model.json", "[]"),
+    ):
+        assert other.encode(errors="surrogateescape") != files[name]
+        with pytest.raises(CertificateError, match=name):
+            made.verified(certificate, {**files, name: other.encode(errors="surrogateescape")})
+
+
+def test_a_part_that_the_server_leaves_out_is_named(corrected: Callable[..., Consortium]) -> None:
+    """Silos have signed it, but the model was corrected without it."""
+    made = corrected(noise="lattice", rounds=1)
+    certificate = made.server().run().certificate
+
+    def fewer(body: dict[str, Any]) -> None:
+        del body["correction"]["parts"]["site-2"]
+
+    assert "the part of site-2 in the correction: the server has left it out" in (
+        made.verified(_resigned(made, certificate, fewer)).not_checked
+    )
+
+
+def test_a_silo_without_a_part_is_named(corrected: Callable[..., Consortium]) -> None:
+    made = corrected(noise="lattice", rounds=1)
+    backend = made.backend()
+
+    class Partly:
+        def run_round(self, request: bytes, **options: Any) -> dict[str, Any]:
+            if Request.decode(request).kind == "correct":
+                options["sites"] = [site for site in options["sites"] if site != "site-2"]
+            return backend.run_round(request, **options)
+
+    found = made.verified(made.server(Partly(), quorum=2).run().certificate, _files(made))
+    assert "the part of site-2 in the correction: it has none" in found.not_checked
+
+
+def test_sums_that_were_not_charged_are_refused(corrected: Callable[..., Consortium]) -> None:
+    """A silo that answered no round was charged nothing, unless it has corrected."""
+    made = corrected(noise="lattice")
+    silo = made.silo("site-0")
+    certify = _correct(made, kind="certify")
+
+    def stated(change: dict[str, Any]) -> bytes:
+        body = json.loads(_reply(silo, certify).body)
+        body = {name: value for name, value in body.items() if name not in ("format", "public_key", "signature")}
+        return sign({**body, **change}, made.signing["site-0"])
+
+    nothing = json.loads(stated({}))
+    assert made.verified(stated({})).body["epsilon"]["run"] == 0
+    _reply(silo, _correct(made))
+    assert made.verified(stated({})).body["epsilon"]["run"] == pytest.approx(8.0, rel=1e-3)
+    uncharged = {name: nothing[name] for name in ("events", "epsilon", "promise", "run_if_others_help", "ledger")}
+    with pytest.raises(CertificateError):
+        made.verified(stated(uncharged))
+
+
+def test_another_processor_may_round_noise_differently(
+    corrected: Callable[..., Consortium], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = corrected(clients=5, noise="lattice", rounds=1, **SUMS)
+    certificate = made.server().run().certificate
+    found = noisy_total.calibrate_noise
+    for more, refused in ((1e-9, False), (1e-3, True)):
+        monkeypatch.setattr(noisy_total, "calibrate_noise", lambda *a, m=more, **b: found(*a, **b) * (1 + m))
+        with pytest.raises(CertificateError, match="less than the job asks") if refused else nullcontext():
+            made.verified(certificate)
+
+
 def test_a_server_that_shows_silos_different_models_is_found_out(corrected: Callable[..., Consortium]) -> None:
     """Both are charged the same; but their sums do not belong together."""
     made = corrected(noise="lattice")
@@ -501,6 +625,28 @@ def test_what_only_a_ledger_knows_is_compared_with_it(corrected: Callable[..., C
     uncharged = {name: value for name, value in body.items() if name != "correction"}
     with pytest.raises(CertificateError):
         made.verified(sign(uncharged, made.signing["site-0"]))
+
+
+def test_no_term_is_left_out_of_a_ledger(corrected: Callable[..., Consortium]) -> None:
+    """Even if the silo itself has written its ledger again, and signs that."""
+    made = corrected(clients=5, noise="lattice", rounds=1, **SUMS)
+    made.server().run()
+    (path,) = (made.directory / "site-0").glob("certificates/*/certificate.json")
+    body = json.loads(path.read_bytes())
+    body = {name: value for name, value in body.items() if name not in ("format", "public_key", "signature")}
+    lines = [json.loads(line)["body"] for line in (path.parent / "ledger.jsonl").read_text().splitlines()]
+    opened = json.loads(lines[0])
+    for left_out in (None, *(name for name in opened if name not in ("kind", "run", "event", "rounds_planned"))):
+        first = json.dumps({name: value for name, value in opened.items() if name != left_out}, sort_keys=True)
+        hash, written = FIRST_HASH, b""
+        for line in (first, *lines[1:]):
+            hash = chain_hash(hash, line)
+            written += json.dumps({"body": line, "hash": hash}).encode() + b"\n"
+        files = {"ledger.jsonl": hashlib.sha256(written).hexdigest()}
+        told = {**body, "files": files, "ledger": {**body["ledger"], "hash": hash}}
+        certificate = sign(told, made.signing["site-0"])
+        with nullcontext() if left_out is None else pytest.raises(CertificateError):
+            made.verified(certificate, {"ledger.jsonl": written})
 
 
 def test_a_lying_server_of_sums_gets_one_part(corrected: Callable[..., Consortium]) -> None:

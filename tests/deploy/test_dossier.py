@@ -8,12 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import typer
 from typer.testing import CliRunner
 
 from tacit.cli.pages import write_dossier
 from tacit.cli.verify import verify as verify_verb
 from tacit.deploy.signatures import sign
+from tacit.deploy.spending import spending_in
+from tacit.report.budget_blocks import budget_blocks
+from tacit.report.page import SortableTable
 
 
 def checked(*arguments: str) -> Any:
@@ -41,6 +45,19 @@ def test_the_dossier_has_what_an_officer_asks_for(consortium: Callable[..., Any]
     assert page.count('<span class="word good">Passed:</span>') >= 3
     # The epsilon of the page is that of the certificate, rounded up.
     assert f"epsilon {4:g}" in page
+
+
+def test_what_is_left_is_what_the_silo_itself_is_told(consortium: Callable[..., Any]) -> None:
+    """Not the difference of two epsilons, which do not add up."""
+    made = consortium(sites=1, rounds=2, policy={"epsilon": 9.0})
+    silo = json.loads(made.server().run().certificate)["silos"]["site-0"]
+    (made.directory / "policy.toml").write_text(made.policies["site-0"].to_toml())
+    left = spending_in(made.directory / "site-0").left
+    assert left > 9.0 - silo["epsilon"]["collaboration"] + 0.5
+    table = budget_blocks({"site-0": silo})[0]
+    assert isinstance(table, SortableTable)
+    (row,) = table.rows
+    assert dict(zip(table.columns, row, strict=True))["left"] == pytest.approx(left, rel=1e-2)
 
 
 def test_a_page_that_called_a_certificate_valid_does_not_survive_its_forgery(

@@ -78,6 +78,7 @@ def test_from_a_file_to_folders_and_what_their_owners_do_wrong(
         (["shuffler", "heart/lyon"], "tacit silo"),
         (["deploy", "--local", "2", "--report", "10"], "EVERY,LOSS_BOUND,EPSILON"),
         (["server", "recipe.toml"], "not a party's folder"),
+        (["server", "heart"], "heart/party.toml: No such file"),
         (["deploy", "--local", "0"], "--local"),
         (["deploy", "--resume"], "--out"),
         (["provision", "consortium.toml"], "never overwritten"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 import typer
 from benchmarks.in_process import Death
@@ -91,7 +93,7 @@ def test_a_silo_adds_the_noise_that_is_charged(consortium: Callable[..., Any]) -
     terms, evaluation = made.silo("site-0").terms, made.job.evaluation
     model, point = made.job.algorithm.work.model, made.job.start()
     exact = evaluation.scoring.sums(model, point, terms.held.batch())[0]
-    sent = [evaluation.measure(model, point, terms.held, f"{run:032x}") for run in range(100)]
+    sent = [evaluation.measure(model, point, terms.held) for _ in range(100)]
     noise = torch.tensor(sent, dtype=torch.float64) - exact
     z = terms.finals[Final.EVALUATION].noise_multiplier
     assert accounting.epsilon(evaluation.event(z), 1e-4) == pytest.approx(2.0, rel=1e-3)
@@ -168,6 +170,60 @@ def test_sums_that_the_ledger_does_not_have_are_refused(consortium: Callable[...
         made.verified(sign(quiet, made.signing["site-0"]))
 
 
+def _resigned(made: Any, certificate: bytes, site: str, change: Callable[[dict[str, Any]], None]) -> bytes:
+    """The certificate of a run in which a silo has stated something else, signed by both again."""
+    signed = ("format", "public_key", "signature")
+    body = {name: value for name, value in json.loads(certificate).items() if name not in signed}
+    silo = {name: value for name, value in body["silos"][site].items() if name not in signed}
+    change(silo)
+    body["silos"][site] = json.loads(sign(silo, made.signing[site]))
+    return sign(body, made.signing["server"])
+
+
+def test_silos_that_add_nothing_are_named(consortium: Callable[..., Any]) -> None:
+    """A server that shows a silo another model would otherwise choose who is counted."""
+    made = evaluated(consortium, sites=3)
+    certificate = made.server().run().certificate
+
+    def another(silo: dict[str, Any]) -> None:
+        silo["evaluated"]["point"] = "00" * 32
+
+    def nothing(silo: dict[str, Any]) -> None:
+        del silo["evaluated"], silo["only_stated"]["evaluated"]
+
+    for change, words in ((another, "another model, which is left out"), (nothing, "nothing")):
+        found = made.verified(_resigned(made, certificate, "site-1", change))
+        assert f"site-1 has evaluated {words}" in found.not_checked
+        assert set(found.evaluation["clients"]) == {"site-0", "site-2"}
+    assert not any("evaluated" in what for what in made.verified(certificate).not_checked)
+
+
+def test_an_evaluation_of_another_model_is_not_that_of_the_run(consortium: Callable[..., Any]) -> None:
+    """The page of a certificate shows it as the quality of the model beside it."""
+    made = evaluated(consortium)
+    certificate = made.server().run().certificate
+    tensors = safetensors.torch.load((made.directory / "server" / "model.safetensors").read_bytes())
+    tensors["bias"] += 1
+    model = safetensors.torch.save(tensors)
+    signed = ("format", "public_key", "signature")
+    body = {name: value for name, value in json.loads(certificate).items() if name not in signed}
+    body["files"]["model.safetensors"] = hashlib.sha256(model).hexdigest()
+    with pytest.raises(CertificateError, match="other parameters than model"):
+        made.verified(sign(body, made.signing["server"]), {"model.safetensors": model})
+
+
+@pytest.mark.parametrize("size", [1e17, 1e155, -1.7e308])
+def test_sums_that_would_overflow_are_refused(consortium: Callable[..., Any], size: float) -> None:
+    made = evaluated(consortium)
+    certificate = made.server().run().certificate
+
+    def huge(silo: dict[str, Any]) -> None:
+        silo["evaluated"]["sums"] = [size] * len(silo["evaluated"]["sums"])
+
+    with pytest.raises(CertificateError, match="not sums over records"):
+        made.verified(_resigned(made, certificate, "site-1", huge))
+
+
 def test_the_officers_page_shows_it(consortium: Callable[..., Any], tmp_path: Path) -> None:
     made = evaluated(consortium)
     made.server().run()
@@ -187,6 +243,10 @@ def test_the_officers_page_shows_it(consortium: Callable[..., Any], tmp_path: Pa
         ({"client_epsilon": 50.0}, "per record, not per site"),
         ({"algorithm": "dp-normfedavg", "sampling": "full", "batch": "leave out"}, "per record, not per site"),
         ({"evaluation_settings": {"held_bck": 0.1}}, "unknown setting of evaluation"),
+        (
+            {"evaluation_settings": {"group_feature": 6, "group_edges": [0.5], "group_names": ["a", "b"]}},
+            "records have features 0 to 5",
+        ),
     ],
 )
 def test_a_job_whose_evaluation_cannot_be_charged_is_refused(

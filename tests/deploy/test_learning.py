@@ -125,8 +125,10 @@ def test_a_run_learns_charges_and_certifies(make: Callable[..., Party]) -> None:
     assert accounting.epsilon(ranges.event, 1e-5) == pytest.approx(0.8, rel=1e-2)
     assert accounting.epsilon(events.from_dict(opened["event"]), 1e-5) <= 4.0
 
-    checked = verify(finished.certificate, trusted=Trusted(job=party.job.text.encode()))
+    files = {name: (party.directory / "server" / name).read_bytes() for name in ("schema.toml", "model.json")}
+    checked = verify(finished.certificate, files, Trusted(job=party.job.text.encode()))
     assert "the learned ranges follow from the sums that silos signed" in checked.checked
+    assert "schema.toml is the schema of the job, with the learned ranges" in checked.checked
     stated = checked.body["silos"]["porto"]
     assert stated["ranges"] == {"columns": ["dose"], "noise_multiplier": ranges.noise_multiplier}
     low, high = stated["learned"]["ranges"]["dose"]

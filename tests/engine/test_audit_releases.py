@@ -15,6 +15,7 @@ import torch
 from tests.engine.audited import ALGORITHMS, promises
 from torch import Tensor
 
+from tacit.algorithms.secure_sum import SecureSum
 from tacit.data.schema import Column, Predicted, Schema
 from tacit.engine.audit import audit_recipe
 from tacit.engine.audit.joint import JointStage
@@ -29,9 +30,10 @@ from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError
 from tacit.federation import Federation
 from tacit.noise.randomness import Randomness
-from tacit.privacy import Adjacency, Target
+from tacit.privacy import Adjacency, Adversary, Target
 from tacit.privacy.accountant import accounting
 from tacit.side.correction import Moments
+from tacit.side.noisy_total import NoisyTotal
 from tacit.side.ranges import Limits, RangeSearch
 from tacit.side.release import NoisyMeans
 from tacit.side.scoring import Groups, Scoring
@@ -39,6 +41,7 @@ from tacit.side.sizes import SizesRelease, sizes_release
 
 TARGET = Target(0.8, 1e-5)
 MOMENTS = Moments(low=-0.3)
+SUM = SecureSum(9, 7, 3)
 LIMITS = (Limits("dose", 0, 1000), Limits("load", 1e-3, 1e6, logarithmic=True))
 TWO_GROUPS = Groups(2, (40.0,), ("young", "old"))
 SCORINGS = {
@@ -73,6 +76,14 @@ def correction(target: Target = TARGET) -> ReleaseStage:
     return stage_of(PlayedCorrection(target, MOMENTS))
 
 
+def correction_sum(target: Target = TARGET) -> ReleaseStage:
+    return stage_of(PlayedCorrection(target, MOMENTS, trust=SUM))
+
+
+def evaluation_sum(target: Target = TARGET) -> ReleaseStage:
+    return stage_of(PlayedEvaluation(target, SCORINGS["two classes"], trust=SUM))
+
+
 def together(*sides: SideStage) -> Promise:
     """Minibatch gradients with these releases beside them."""
     return promises(ALGORITHMS["sgd"], sides=sides)[0]
@@ -83,6 +94,10 @@ STAGES: dict[str, Callable[[Target], SideStage]] = {
     "ranges": ranges,
     "sizes": sizes,
     "correction": correction,
+    "correction in a sum": correction_sum,
+    "evaluation in a sum": evaluation_sum,
+    "correction in a sum, all others help": lambda target: correction_sum(target).shown,
+    "evaluation in a sum, all others help": lambda target: evaluation_sum(target).shown,
 }
 
 
@@ -208,6 +223,27 @@ def _predictions_beyond(patch: pytest.MonkeyPatch, word: str) -> None:
     patch.setattr(Moments, "of", lambda self, y, p: whole(self, y, p) * (1 + (p > 5)[:, None]))
 
 
+def _halve_sums(patch: pytest.MonkeyPatch, word: str) -> None:
+    """Half of the noise in sums."""
+    whole = NoisyTotal.with_shares
+
+    def half(self: NoisyTotal, total: Tensor, *rest: int) -> Tensor:
+        return (whole(self, total, *rest) + total) / 2
+
+    patch.setattr(NoisyTotal, "with_shares", half)
+
+
+def _count_helpers(patch: pytest.MonkeyPatch, word: str) -> None:
+    """Shares as small as if nobody helped the server, and nobody vanished."""
+    share = property(lambda self: self.noise_multiplier / math.sqrt(self.clients))
+    patch.setattr(NoisyTotal, "share_multiplier", share)
+
+
+def _same_noise_in_sums(patch: pytest.MonkeyPatch, word: str) -> None:
+    whole = NoisyTotal.generators
+    patch.setattr(NoisyTotal, "generators", lambda self, number: whole(self, 0))
+
+
 SABOTAGED: dict[str, tuple[Callable[[pytest.MonkeyPatch, str], None], str]] = {
     "half of the evaluation's noise": (_halve, "evaluation"),
     "half of the ranges' noise": (_halve, "ranges"),
@@ -224,6 +260,11 @@ SABOTAGED: dict[str, tuple[Callable[[pytest.MonkeyPatch, str], None], str]] = {
     "half of the correction's noise": (_halve, "correction"),
     "a correction without noise": (_silence, "correction"),
     "predictions that are not clipped": (_predictions_beyond, "correction"),
+    "half of the noise of a sum": (_halve_sums, "correction in a sum"),
+    "half of the noise of an evaluation's sum": (_halve_sums, "evaluation in a sum"),
+    "shares that count on colluding clients": (_count_helpers, "correction in a sum"),
+    "the same noise in all sums": (_same_noise_in_sums, "evaluation in a sum"),
+    "predictions in a sum that are not clipped": (_predictions_beyond, "correction in a sum"),
 }
 
 
@@ -243,7 +284,12 @@ def test_sabotage_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     scoring = SCORINGS["two classes"]
     sabotage(monkeypatch, word)
     stages = ranges(), evaluation(scoring)
-    others = {"sizes": sizes, "correction": correction}
+    others = {
+        "sizes": sizes,
+        "correction": correction,
+        "correction in a sum": correction_sum,
+        "evaluation in a sum": evaluation_sum,
+    }
     played: list[AuditStage] = [
         others[word]() if word in others else dict(zip(("ranges", "evaluation"), stages, strict=True))[word]
     ]
@@ -300,5 +346,31 @@ def test_a_recipe_with_both_is_audited(tmp_path: Path) -> None:
     for method in ("one-run", "final-model"):
         with pytest.raises(RequestError, match="use repeated-runs"):
             audit_recipe(asked, method=method)
-    with pytest.raises(RequestError, match="not one through a secure sum"):
-        audit_recipe(asked.with_settings({"trust": "sum"}))
+
+
+REGRESSION = Schema(
+    Predicted("cost", "regression", range=(0, 100)), (Column("dose", "number", range=(0, 400)),), client="site"
+)
+
+
+def test_a_recipe_whose_releases_go_through_sums_is_audited(tmp_path: Path) -> None:
+    """Every printed promise, and each release alone; a server that all others help sees a share of the noise."""
+    asked = recipe(tmp_path).with_settings(
+        {"trust": "sum", "correction": 0.4, "evaluation.loss_bound": 1.0, "evaluation.epsilon_share": 0.3}
+    )
+    (tmp_path / "schema.toml").write_text(REGRESSION.to_toml())
+    table = pd.read_csv(tmp_path / "t.csv").drop(columns="ill")
+    table.assign(cost=table["dose"] / 4).to_csv(tmp_path / "t.csv", index=False)
+    result = audit_recipe(asked, trials=1000)
+    planned = make_plan(asked)
+    assert planned.guarantee is not None
+    assert not result.violated
+    assert result.claimed == pytest.approx(planned.guarantee.epsilon, rel=1e-3)
+    assert result.adversary is Adversary.SECURE_SUM
+    assert "1 of private evaluation, 1 of correction of the model" in " ".join(result.notes)
+    shown, pooled, evaluated, corrected = result.beside
+    assert shown.adversary is Adversary.SERVER
+    assert shown.claimed == pytest.approx(planned.calibration.beside[0].epsilon, rel=1e-3)
+    assert pooled.claimed == result.claimed
+    assert (evaluated.claimed, corrected.claimed) == pytest.approx((1.2, 1.6), rel=1e-2)
+    assert evaluated.adversary is corrected.adversary is Adversary.SECURE_SUM

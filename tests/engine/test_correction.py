@@ -20,7 +20,7 @@ from tacit.engine.plan import Plan, make_plan
 from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError
 from tacit.federation import Federation
-from tacit.privacy import calibrate_noise
+from tacit.privacy import Adversary, calibrate_noise
 from tacit.privacy.accountant import accounting
 from tacit.privacy.events import composed, gaussian, repeated
 from tacit.report.words import corrected_words
@@ -223,6 +223,12 @@ def test_where_nothing_is_corrected(changes: dict[str, Any], why: str) -> None:
         _plan(**changes, correction=0.2)
 
 
+@pytest.mark.parametrize("share", [1.0, 1.5, -0.2])
+def test_a_share_that_is_none_is_named(share: float) -> None:
+    with pytest.raises(RequestError, match="correction must be above 0 and below 1"):
+        _plan(correction=share)
+
+
 def test_without_a_schema_nothing_changes() -> None:
     rows = torch.randn(300, 2)
     plan = make_plan(RECIPE, federation=Federation.from_arrays(rows, rows[:, 0], np.arange(300) % 3))
@@ -246,4 +252,6 @@ def test_an_audit_plays_it(tmp_path: Path) -> None:
     assert not result.violated
     assert [one.algorithm for one in result.beside] == ["correction of the model"]
     summed = audit_recipe(replace(asked, trust="sum"), trials=500, dim=4)
-    assert any("not attacked" in note for note in summed.notes)
+    assert not summed.violated
+    assert summed.beside[-1].algorithm == "correction of the model"
+    assert summed.beside[-1].adversary is Adversary.SECURE_SUM

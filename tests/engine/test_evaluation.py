@@ -166,10 +166,14 @@ def test_without_privacy_there_is_no_noise() -> None:
     [
         ({"algorithm": "dp-normfedavg"}, "accounted per record, not per client"),
         ({"client_epsilon": 50.0}, "per record, not per client"),
-        ({"evaluation.epsilon_share": 1.0}, "fraction must be above 0 and below 1"),
+        ({"evaluation.epsilon_share": 1.0}, "evaluation.epsilon_share must be above 0 and below 1"),
         ({"evaluation.held_bak": 0.1}, r"unknown setting of evaluation 'evaluation.held_bak'; did you mean"),
         ({"evaluation.group_feature": 1}, "go together"),
         ({"evaluation.edges": "few"}, "must be a list of numbers"),
+        (
+            {"evaluation.group_feature": 30, "evaluation.group_edges": [1], "evaluation.group_names": ["a", "b"]},
+            "records have features 0 to 29",
+        ),
     ],
 )
 def test_what_cannot_be_charged_is_refused(settings: dict[str, Any], message: str) -> None:
@@ -211,14 +215,16 @@ def test_groups_are_named_by_columns_of_the_schema(asked: dict[str, Any], sizes:
         "y": ["no", "yes"] * 30,
     })  # fmt: skip
     records = Federation.from_frame(frame, schema)
-    groups = scoring_of({**asked}, records.classes, schema).groups
+    groups = scoring_of({**asked}, records).groups
     assert groups is not None
     counts = torch.bincount(groups.of(records.features), minlength=len(groups.names)).tolist()
     assert dict(zip(groups.names, counts, strict=True)) == sizes
+    with pytest.raises(RequestError, match=r"Known: age, region, region = north, .* sex"):
+        scoring_of({"group": "ages"}, records)
     for wrong in ({"group": "ages"}, {"group": "age"}, {"group": "age", "group_feature": 1}):
         with pytest.raises(RequestError, match="group"):
-            scoring_of(wrong, records.classes, schema)
+            scoring_of(wrong, records)
     with pytest.raises(RequestError, match="all others, as in group = 'region = north'"):
-        scoring_of({"group": "region"}, records.classes, schema)
+        scoring_of({"group": "region"}, records)
     with pytest.raises(RequestError, match="column of a schema"):
-        scoring_of({"group": "age"}, 2, None)
+        scoring_of({"group": "age"}, replace(records, schema=None))

@@ -59,10 +59,10 @@ class Computation:
         """Whether a computation has failed and nobody has looked at it yet."""
         return self._stopped or self._home.halted
 
-    def final(self, release: FinalRelease, point: Tensor, run: str) -> list[float]:
+    def final(self, release: FinalRelease, point: Tensor) -> list[float]:
         """The noisy sums of this silo in a final release at a model."""
         model, records = self._terms.job.algorithm.work.model, self._terms.records_for(release.name)
-        return self._or_halt(lambda: release.measure(model, point, records, run))
+        return self._or_halt(lambda: release.measure(model, point, records))
 
     def prepared(self, ranges: Ranges) -> Computation:
         """The same with the records as these ranges prepare them."""
@@ -90,9 +90,7 @@ class Computation:
         sums, job, records = self._sums, self._terms.job, self._terms.records_for(release.name)
         assert sums is not None, "only sums have masked parts"
         client = job.sites.index(self._terms.site)
-        integers = self._or_halt(
-            lambda: release.integers(job.algorithm.work.model, point, records, asked.run, client)
-        )
+        integers = self._or_halt(lambda: release.integers(job.algorithm.work.model, point, records, client))
         masked = sums.mask(asked.run, asked.round, hashlib.sha256(asked.body).hexdigest(), integers, last)
         return [float(one) for one in masked]
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from tacit.deploy.final_parts import Gathered
 from tacit.deploy.final_release import FinalRelease
 from tacit.deploy.finals import Final
-from tacit.engine.correction import address_of, correction_release, correction_total, plan_correction, why_not
+from tacit.engine.correction import correction_release, correction_total, plan_correction, why_not
 from tacit.errors import RequestError
 from tacit.federation import Federation
 from tacit.models.model import Model
@@ -44,8 +44,6 @@ class JobCorrection(FinalRelease):
     way_out = "set correction = 0"
 
     moments: Moments
-    stream: str
-    """the stream of the seed, as in the simulator"""
     scale: float
     """the target's own unit, in that of the model"""
 
@@ -78,10 +76,10 @@ class JobCorrection(FinalRelease):
             made.target,
             recipe.noise,
             recipe.seed,
+            recipe.stream or "",
             made.trust,
             job.rounds,
             made.moments,
-            recipe.stream or "",
             blank.target_scale,
         )
 
@@ -99,10 +97,6 @@ class JobCorrection(FinalRelease):
         assert self.trust is not None, "only sums have a total"
         clients, honest = self.trust.cohort, self.trust.honest
         return correction_total(self.moments, about, self.target, self.own_seed, clients=clients, honest=honest)
-
-    def about(self, run: str, point: Tensor) -> str:
-        """As in the simulator, so that seeded noise is the same."""
-        return address_of(self.stream, point)
 
     def read(self, gathered: Gathered, group: SumGroup | None) -> Correction:
         """The correction that the parts of silos call for; `MessageError` if their sum cannot be opened."""

@@ -61,11 +61,21 @@ class FinalChecks:
                 raise CertificateError(f"the {release.name} cannot be opened: {error}") from error
         if self.job.evaluation is not None and Final.EVALUATION not in asked:
             self.evaluation = self.job.evaluation.read(self.silos)
+            self.missing += self._not_evaluated()
         if self.evaluation is not None and self.parameters is not None:
-            same = hashlib.sha256(point_to_bytes(self.parameters)).hexdigest() == self.evaluation["point"]
-            (self.checked if same else self.missing).append(
-                f"the evaluation is about {'' if same else 'other parameters than '}{MODEL_FILE}"
-            )
+            if hashlib.sha256(point_to_bytes(self.parameters)).hexdigest() != self.evaluation["point"]:
+                raise CertificateError(f"the evaluation is about other parameters than {MODEL_FILE}")
+            self.checked.append(f"the evaluation is about {MODEL_FILE}")
+
+    def _not_evaluated(self) -> list[str]:
+        """The silos whose certificates add nothing to the evaluation."""
+        point = None if self.evaluation is None else self.evaluation["point"]
+        made = {site: silo.get(Final.EVALUATION.made) for site, silo in self.silos.items()}
+        return [
+            f"{site} has {'evaluated nothing' if one is None else 'evaluated another model, which is left out'}"
+            for site, one in made.items()
+            if one is None or one["point"] != point
+        ]
 
     def _check(self, release: FinalRelease) -> None:
         told = dict(self.body[release.name])
@@ -73,7 +83,7 @@ class FinalChecks:
         gathered = Gathered.from_dict(
             told, self.job.sites, release.question.dim, masked=release.trust is not None
         )
-        unsigned = self._compare(release, gathered)
+        self._compare(release, gathered)
         group = Summing(self.job).group(self.body["run"]) if self.job.summed else None
         if isinstance(release, JobCorrection):
             self.correction = release.told(gathered, group)
@@ -82,12 +92,9 @@ class FinalChecks:
             self.evaluation = self.job.evaluation.read_sum(gathered, group)
         what = "opened sum" if self.job.summed else "sum"
         self.checked.append(f"the {release.name} is the {what} of the parts that silos signed")
-        self.missing += [
-            f"the part of {site} in the {release.name}: only the server states it" for site in unsigned
-        ]
 
-    def _compare(self, release: FinalRelease, gathered: Gathered) -> list[str]:
-        """Compare parts with what silos have signed; the sites that have signed nothing."""
+    def _compare(self, release: FinalRelease, gathered: Gathered) -> None:
+        """Compare parts with what silos have signed."""
         name, sites = release.name, self.job.sites
         if gathered.round != release.round or not gathered.parts:
             raise MessageError("it is of another round, or of nobody")
@@ -100,7 +107,11 @@ class FinalChecks:
             stated = {"point": gathered.point, "sums": [] if part is None else list(part.sums), **common}
             if part is not None and signed != (stated, part.records):
                 raise MessageError(f"{site} has signed another part of the sum")
-        return [sites[number] for number in gathered.parts if sites[number] not in self.silos]
+            if part is None:
+                why = "it has none" if made is None else "the server has left it out"
+                self.missing.append(f"the part of {site} in the {name}: {why}")
+        unsigned = (sites[number] for number in gathered.parts if sites[number] not in self.silos)
+        self.missing += [f"the part of {site} in the {name}: only the server states it" for site in unsigned]
 
     def _check_corrected(
         self, release: JobCorrection, gathered: Gathered, group: SumGroup | None, trained: object
@@ -112,7 +123,8 @@ class FinalChecks:
             return
         model = self.job.algorithm.work.model
         after = release.corrected(model, point_from_bytes(bytes.fromhex(trained), model.dim), gathered, group)
-        if float((after - self.parameters).abs().max()) > _SLACK * float(after.abs().max()):
+        # Not even NaN is within the slack.
+        if not float((after - self.parameters).abs().max()) <= _SLACK * float(after.abs().max()):
             raise CertificateError(f"{MODEL_FILE} is not the trained model with the correction of its silos")
         self.checked.append(f"{MODEL_FILE} is the trained model with that correction")
 

@@ -28,7 +28,7 @@ from tacit.models.model import Model
 from tacit.noise.additive import build_noise, check_size
 from tacit.privacy import Target
 from tacit.side.noisy_total import NoisyTotal
-from tacit.side.release import NoisyMeans
+from tacit.side.release import NoisyMeans, address_of
 from tacit.sums.arithmetic import Residues
 from tacit.sums.encoding import Encoding
 from tacit.sums.group import SumGroup
@@ -75,6 +75,8 @@ class FinalRelease(ABC):
     noise: str
     seed: int
     """of noise that is for research"""
+    stream: str
+    """the stream of that seed, as in the simulator"""
     trust: SecureSum | None
     """if only the sum over all silos is opened: with whom"""
     round: int
@@ -92,10 +94,6 @@ class FinalRelease(ABC):
     @abstractmethod
     def total(self, about: str = "") -> NoisyTotal:
         """With sums: the release of the sum over all silos."""
-
-    @abstractmethod
-    def about(self, run: str, point: Tensor) -> str:
-        """What tells this release from all others: the address of seeded noise."""
 
     @cached_property
     def noise_multiplier(self) -> float:
@@ -128,15 +126,16 @@ class FinalRelease(ABC):
     way_out: ClassVar[str]
     """what to do about too many records"""
 
-    def measure(self, model: Model, point: Tensor, records: Federation, run: str) -> list[float]:
+    def measure(self, model: Model, point: Tensor, records: Federation) -> list[float]:
         """The noisy sums of a silo, at a point."""
-        release = self.release(records, self.about(run, point))
+        # Seeded noise has the simulator's address, so that it is the same.
+        release = self.release(records, address_of(self.stream, point))
         noisy: list[float] = release.messages(self._sums(model, point, records))[0].tolist()
         return noisy
 
-    def integers(self, model: Model, point: Tensor, records: Federation, run: str, client: int) -> Residues:
+    def integers(self, model: Model, point: Tensor, records: Federation, client: int) -> Residues:
         """With sums: what a silo adds, with its share of the noise."""
-        total = self.total(self.about(run, point))
+        total = self.total(address_of(self.stream, point))
         sums = self._sums(model, point, records)[0]
         return self.encoding.encode(sums, total.noise, total.generators(client))
 

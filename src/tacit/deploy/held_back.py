@@ -13,17 +13,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
 from tacit.deploy.final_parts import Gathered
 from tacit.deploy.final_release import FinalRelease
 from tacit.deploy.finals import Final
 from tacit.engine.choices import secure_sum_of
-from tacit.engine.evaluation import coins_of, hold_back, scoring_of, settings_of
+from tacit.engine.evaluation import coins_of, hold_back, scoring_of, settings_of, target_of
 from tacit.errors import RequestError
 from tacit.federation import Federation
 from tacit.privacy import Unit
-from tacit.side.budget import split_target
 from tacit.side.evaluation import evaluation_release, read_messages, read_total, total_release
 from tacit.side.noisy_total import NoisyTotal
 from tacit.side.release import NoisyMeans
@@ -43,7 +41,9 @@ class JobEvaluation(FinalRelease):
 
     scoring: Scoring
     share: float
-    """of every site's records, to be held back; public coins of `seed` choose them"""
+    """of every site's records, to be held back"""
+    coins: int
+    """the seed of the public coins that choose them"""
 
     @classmethod
     def of(cls, job: Job) -> JobEvaluation | None:
@@ -55,13 +55,15 @@ class JobEvaluation(FinalRelease):
             raise RequestError("an evaluation is accounted per record, not per site: leave out [evaluation]")
         asked = settings_of(recipe)
         return cls(
-            split_target([job.target(site) for site in job.sites], float(asked["epsilon_share"])),
+            target_of(asked, [job.target(site) for site in job.sites]),
             recipe.noise,
-            coins_of(recipe),
+            recipe.seed,
+            recipe.stream or "",
             secure_sum_of(recipe, len(job.sites)),
             job.rounds + (job.correction is not None),
-            scoring_of(asked, job.classes, job.schema),
+            scoring_of(asked, job.blank()),
             asked["held_back"],
+            coins_of(recipe),
         )
 
     @property
@@ -79,13 +81,9 @@ class JobEvaluation(FinalRelease):
         clients, honest = self.trust.cohort, self.trust.honest
         return total_release(self.scoring, about, self.target, self.own_seed, clients=clients, honest=honest)
 
-    def about(self, run: str, point: Tensor) -> str:
-        """A run has one evaluation."""
-        return run
-
     def split(self, records: Federation) -> tuple[Federation, Federation]:
         """A site's records for training, and those that it holds back."""
-        kept, held = hold_back(records, self.share, self.seed)
+        kept, held = hold_back(records, self.share, self.coins)
         self.check_size(held.records)
         return kept, held
 

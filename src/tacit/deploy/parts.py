@@ -10,7 +10,8 @@ import numpy as np
 from tacit.errors import MessageError
 
 _RECORDS = struct.Struct("<I")
-_LARGEST_SUM = 2.0**52
+LARGEST_SUM = 2.0**52
+"""Larger numbers are no sums over records: they would overflow where sums are added or squared."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Part:
             raise MessageError("not a silo's part of a sum over its records")
         sums = np.frombuffer(content[_RECORDS.size :], dtype=_number(masked)).astype(np.float64)
         # No comparison with NaN is true.
-        if not (np.abs(sums) <= _LARGEST_SUM).all():
+        if not (np.abs(sums) <= LARGEST_SUM).all():
             raise MessageError("a silo's part is not a sum over its records")
         return cls(records, tuple(sums.tolist()))
 

@@ -43,9 +43,12 @@ class PartyFolder:
             job = _read_job(folder, party)
             deadline_seconds = positive("deadline_seconds", values["deadline_seconds"])
             host, listen = str(values["host"]), str(values["listen"])
-        except (OSError, UnicodeDecodeError, KeyError) as error:
+        except KeyError as error:
+            raise RequestError(f"{folder / 'party.toml'} must set {error.args[0]}") from error
+        except (OSError, UnicodeDecodeError) as error:
+            file = getattr(error, "filename", None) or folder / "party.toml"
             raise RequestError(
-                f"{folder} is not a party's folder from tacit provision: {reason(error)}"
+                f"{folder} is not a party's folder from tacit provision: {file}: {reason(error)}"
             ) from error
         if os.stat(folder).st_mode & 0o077:
             raise RequestError(f"{folder} holds private keys, but other users can enter it: chmod 700 {folder}")

@@ -78,8 +78,8 @@ class Silo:
         self._home = Home(state_dir)
         self._sums = SiloSums(terms.job, terms.site, key, state_dir / "sums", at) if terms.job.summed else None
         self._ranges = SiloRanges(terms, Computation(terms, self._home, covers, self._sums))
-        self._finals = SiloFinals(terms, self._home, self._ranges, self._sums, at)
         self._rounds = SiloRounds(terms, self._home, self._ranges, self._sums, at)
+        self._finals = SiloFinals(terms, self._home, self._ranges, self._rounds, self._sums, at)
         with self.ledger.page() as page:
             terms.policy.check_past(page.account)
             self._notary.check(page)
@@ -282,9 +282,7 @@ class Silo:
             if self._ranges.halted:
                 raise RefusedError(Code.FAILED)
             self._notary.take(asked, page)
-            body = self._finals.part(
-                release, asked, parameters, page, lambda: self._rounds.charge(asked.run, page, None)
-            )
+            body = self._finals.part(release, asked, parameters, page)
             return self._message(asked, 0, body, head=self._notary.head(asked.run, page))
 
     def _model_in(self, asked: Request) -> Tensor:

@@ -169,7 +169,7 @@ def check_silo(body: Mapping[str, Any], basis: Basis, ledger: bytes | None = Non
         ):
             raise CertificateError(f"it has a ledger head of {site} that {site} has not signed")
     if ledger is not None:
-        _check_ledger(body, stated, ledger)
+        _check_ledger(body, stated, ledger, job)
     return CheckedSilo(body, stated)
 
 
@@ -227,7 +227,7 @@ def _without_job(body: Mapping[str, Any], stated: Stated) -> dict[str, Any]:
     return {**rebuilt, "delta": stated.delta, "rounds_answered": len(stated.spent.points)}
 
 
-def _check_ledger(body: Mapping[str, Any], stated: Stated, exported: bytes) -> None:
+def _check_ledger(body: Mapping[str, Any], stated: Stated, exported: bytes, job: Job | None) -> None:
     """Check that what a certificate states about a ledger is what the ledger says."""
     if hashlib.sha256(exported).hexdigest() != stated.files[LEDGER_FILE]:
         raise CertificateError(f"{LEDGER_FILE} is not the file that was signed")
@@ -252,6 +252,9 @@ def _check_ledger(body: Mapping[str, Any], stated: Stated, exported: bytes) -> N
             raise CertificateError(f"the {name} is not that of the ledger")
     if learned_in(exported, stated.run) != stated.learned:
         raise CertificateError("the ranges are not those of the ledger")
-    named = body.keys() & run.opened.keys() - {"kind", "adversary", "colluding"} if run else set()
-    if run and any(body[name] != run.opened[name] for name in named):
+    if run is None:
+        return
+    named = body.keys() & run.opened.keys() - {"kind", "adversary", "colluding"}
+    same = all(body[name] == run.opened[name] for name in named)
+    if not same or (job is not None and not _same(dict(run.opened), stated.opening(job))):
         raise CertificateError("its terms are not those of the run in the ledger")

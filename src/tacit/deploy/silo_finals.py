@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
@@ -18,7 +18,7 @@ from tacit.deploy.parts import Part
 from tacit.deploy.refusals import RefusedError
 from tacit.deploy.seam import Code
 from tacit.deploy.silo_ranges import SiloRanges
-from tacit.deploy.silo_rounds import Moment, refusing_sums
+from tacit.deploy.silo_rounds import Moment, SiloRounds, refusing_sums
 from tacit.deploy.summing import SiloSums
 
 
@@ -28,36 +28,39 @@ class SiloFinals:
     Guarantee: the noisy sums are in the ledger before they leave, and whoever asks again gets the same ones.
     """
 
-    def __init__(self, terms: Terms, home: Home, ranges: SiloRanges, sums: SiloSums | None, at: Moment) -> None:
+    def __init__(
+        self,
+        terms: Terms,
+        home: Home,
+        ranges: SiloRanges,
+        rounds: SiloRounds,
+        sums: SiloSums | None,
+        at: Moment,
+    ) -> None:
         """Prepare for final releases.
 
         home: the silo's directory.
         ranges: prepares the records of a run, where their ranges are learned.
+        rounds: charges runs, and knows the records that they began with.
         sums: how parts are masked, if only sums are opened.
         at: called before and after durable writes.
         """
-        self._terms, self._home, self._ranges, self._sums, self._at = terms, home, ranges, sums, at
+        self._terms, self._home, self._ranges, self._rounds = terms, home, ranges, rounds
+        self._sums, self._at = sums, at
 
     def evaluate(self, asked: Request, parameters: Tensor, account: LedgerRun, page: Page) -> None:
         """Evaluate the model of a request, if the job asks for that and it was not done yet; not with sums."""
         evaluation = self._terms.job.evaluation
         if evaluation is not None and evaluation.trust is None and evaluation.name not in account.finals:
+            self._rounds.check_same(asked.run, account)
             self._make(evaluation, asked, parameters, account, page)
 
-    def part(
-        self, release: FinalRelease, asked: Request, parameters: Tensor, page: Page, charge: Callable[[], None]
-    ) -> bytes:
+    def part(self, release: FinalRelease, asked: Request, parameters: Tensor, page: Page) -> bytes:
         """This silo's part of a final release at the model in a request.
 
-        charge: charges a run in full. It is called if the silo has released nothing in this run yet.
+        A run in which the silo has released nothing yet is charged in full first.
         """
-        account = page.account.run(asked.run)
-        if account is None:
-            charge()
-            account = page.account.run(asked.run)
-        assert account is not None, "charged"
-        if account.opened != self._terms.opening(asked.run):
-            raise RefusedError(Code.STATE_LOST, "the run was started on other terms")
+        account = self._rounds.joined(asked.run, page)
         made = account.finals.get(release.name)
         if made is None:
             made = self._make(release, asked, parameters, account, page, round=asked.round)
@@ -83,7 +86,7 @@ class SiloFinals:
             page.append(learned)
         computation, masked_with = self._ranges.prepared(learned), {}
         if self._sums is None:
-            sums = computation.final(release, parameters, asked.run)
+            sums = computation.final(release, parameters)
         else:
             with refusing_sums():
                 masked_with["batch"] = self._sums.check_ready(asked.run, asked.round, account.newest)

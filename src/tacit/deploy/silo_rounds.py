@@ -88,31 +88,48 @@ class SiloRounds:
 
     def charge(self, run: str, page: Page, account: LedgerRun | None) -> None:
         """Charge a run in full, before anything of it leaves; refuse what the budget does not cover."""
-        terms, opened = self._terms, self._terms.opening(run)
+        terms = self._terms
         if account is None:
-            page.append(opened)
-        elif account.opened != opened:
-            # Earlier releases of this run had other terms: no event could cover both.
-            raise RefusedError(Code.STATE_LOST, f"it was started on other terms. {_WAYS_OUT}")
+            page.append(terms.opening(run))
+        else:
+            self._check_terms(run, account)
         if account is not None and account.releases >= terms.planned:
             raise RefusedError(Code.BUDGET_SPENT, f"all {terms.planned} planned releases have been made")
         # The ledger page now includes this run, in full.
         if refusal := terms.refusal(page.account):
             raise RefusedError(Code.BUDGET_SPENT, refusal)
 
+    def joined(self, run: str, page: Page) -> LedgerRun:
+        """A run that is charged in full, now or before; refused if it began on other terms or records."""
+        account = page.account.run(run)
+        if account is None:
+            self.charge(run, page, None)
+            account = page.account.run(run)
+        assert account is not None, "charged"
+        self.check_same(run, account)
+        return account
+
+    def check_same(self, run: str, account: LedgerRun) -> None:
+        """Refuse to go on with a run that began on other terms, or with other records."""
+        self._check_terms(run, account)
+        if account.last is not None:
+            records = self._ranges.prepared(account.learned).records
+            self._remembered(run, account.last["round"], account.last["memory"], records)
+
+    def _check_terms(self, run: str, account: LedgerRun) -> None:
+        if account.opened != self._terms.opening(run):
+            # Earlier releases of this run had other terms: no event could cover both.
+            raise RefusedError(Code.STATE_LOST, f"it was started on other terms. {_WAYS_OUT}")
+
     def that_cannot_go_on(self, account: Account) -> Iterator[str]:
         """Messages about unfinished runs of this job that were started with other records or on other terms."""
         for run, begun in account.runs:
             if begun.opened.get("job") != self._terms.job.digest or begun.releases >= begun.planned:
                 continue
-            if begun.opened != self._terms.opening(run):
-                yield f"run {run} is unfinished and was started on other terms. {_WAYS_OUT}"
-            elif begun.last is not None:
-                try:
-                    records = self._ranges.prepared(begun.learned).records
-                    self._remembered(run, begun.last["round"], begun.last["memory"], records)
-                except RefusedError as refused:
-                    yield f"run {run} is unfinished: {refused.reason}"
+            try:
+                self.check_same(run, begun)
+            except RefusedError as refused:
+                yield f"run {run} is unfinished: {refused.reason}"
 
     def _again(self, asked: Request, last: Mapping[str, Any], records: Federation) -> Release:
         """The same bytes again: a second draw of noise for the same round would cost twice."""

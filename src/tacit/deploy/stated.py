@@ -28,6 +28,8 @@ from tacit.privacy import Adjacency, Adversary, events
 from tacit.privacy.accountant.groups import group_epsilon
 
 LEDGER_FILE = "ledger.jsonl"
+_SLACK = 1e-6
+"""How much less noise than recomputed is accepted, relatively: other processors round differently."""
 ONLY_STATED = {
     "accountant": "which software it used to compute its epsilons",
     "events.collaboration": "that no run is missing from its ledger",
@@ -153,21 +155,25 @@ class Stated:
         named = {"events.collaboration", *body}
         return {**body, "only_stated": {name: what for name, what in ONLY_STATED.items() if name in named}}
 
+    def opening(self, job: Job) -> dict[str, Any]:
+        """The line of its ledger that opened the run."""
+        return self._terms(job).opening(self.run)
+
     def _terms(self, job: Job) -> Terms:
         records, position = self.records or job.least_records(self.site), job.sites.index(self.site)
         policy = Policy.for_job(
             job, self.site, epsilon=self.epsilon, delta=self.delta, adjacency=self.adjacency, report_epsilon=0.0
         )
-        if job.summed and self.noise_multiplier < level(job, self.site, records) * (1 - 1e-9):
+        if job.summed and self.noise_multiplier < level(job, self.site, records) * (1 - _SLACK):
             raise RequestError(
                 f"noise_multiplier = {self.noise_multiplier!r} is less than a silo's share of the noise of a sum"
             )
         corrected = self.finals.get(Final.CORRECTION)
         if corrected is not None and corrected.records != records:
             raise RequestError("its correction is not about the records that it trained on")
-        for asked in job.finals if job.summed else ():
-            if self.finals[asked.name].noise_multiplier < asked.noise_multiplier:
-                raise RequestError(f"the noise of its {asked.name} is less than a silo's share of that of a sum")
+        for asked in job.finals:
+            if self.finals[asked.name].noise_multiplier < asked.noise_multiplier * (1 - _SLACK):
+                raise RequestError(f"the noise of its {asked.name} is less than the job asks for")
         return _StatedTerms(
             job=job,
             policy=policy,
@@ -189,9 +195,9 @@ class Stated:
                 raise RequestError(f"{self.site} says that it answered round {round}, which is not its turn")
         written, answered = self.spent.events()["run"], len(self.spent.points)
         self.check_together()
-        if answered and self.spent.ledger["lines"] <= self.spent.ledger["before_run"]["lines"] + answered:
-            raise RequestError(f"a ledger has more lines than that after {answered} rounds of a run")
-        if not answered and written == events.to_dict(events.nothing()):
+        if self._left and self.spent.ledger["lines"] <= self.spent.ledger["before_run"]["lines"] + self._left:
+            raise RequestError(f"a ledger has more lines than that after {self._left} releases of a run")
+        if not self._left and written == events.to_dict(events.nothing()):
             return 0
         if answered <= terms.planned and events.to_dict(terms.event(terms.planned)) == written:
             return terms.planned
@@ -199,6 +205,12 @@ class Stated:
             f"events.run is not what {terms.planned} rounds of the job are, with noise_multiplier = "
             f"{self.noise_multiplier!r} and records = {self.records!r}"
         )
+
+    @property
+    def _left(self) -> int:
+        """How many releases have left the silo in this run: messages, final releases and steps of a search."""
+        steps = 0 if self.learned is None else len(self.learned["steps"])
+        return len(self.spent.points) + len(self.made) + steps
 
     def check_together(self) -> None:
         """Refuse unless all runs together are runs under the policy that is stated, with this one among them."""
@@ -208,12 +220,12 @@ class Stated:
             raise RequestError(
                 f"events.collaboration is not of runs under a policy of epsilon = {self.epsilon!r}"
             )
-        if self.spent.points and written["run"] not in together["runs"]:
+        if self._left and written["run"] not in together["runs"]:
             raise RequestError("events.run is not among those of events.collaboration")
 
     def _against(self, job: Job) -> Adversary:
         """The adversary that the promise holds against: it relies on whomever the run relied on."""
-        relied_on = {job.adversary} if self.spent.points or self.spent.adversary is None else set()
+        relied_on = {job.adversary} if self._left or self.spent.adversary is None else set()
         found = relied_on | ({self.spent.adversary} if self.spent.adversary else set())
         return Adversary(min(map(str, found), key=WEAKEST_FIRST.index))
 

@@ -15,6 +15,7 @@ from tacit.deploy.final_release import FinalTerms
 from tacit.deploy.finals import Final
 from tacit.deploy.heads import Head, contradict
 from tacit.deploy.job import Job
+from tacit.deploy.parts import LARGEST_SUM
 from tacit.deploy.signatures import CertificateError
 from tacit.deploy.spent import Spent
 from tacit.deploy.stated import LEDGER_FILE, Stated
@@ -95,8 +96,8 @@ def _made(body: Mapping[str, Any], job: Job | None) -> dict[Final, dict[str, Any
             raise ValueError(f"it has the sums of a {name} that was not charged")
         said = table(body[name.made])
         sums = _list(said["sums"])
-        if not all(type(one) is float and math.isfinite(one) for one in sums):
-            raise TypeError(f"the sums of its {name} are not finite numbers")
+        if not all(type(one) is float and abs(one) <= LARGEST_SUM for one in sums):
+            raise TypeError(f"the sums of its {name} are not sums over records")
         if job is not None and len(sums) != dims[name]:
             raise ValueError(f"its {name} has {dims[name]} sums, not {len(sums)}")
         if job is not None and job.summed != ("batch" in said):

@@ -68,10 +68,7 @@ def testify_run(
 
     `ranges` were learned before training; the schema that is written has them.
     """
-    model, blank = job.algorithm.work.model, job.blank()
-    if job.schema is not None and ranges:
-        blank = replace(blank, schema=job.schema.closed(ranges))
-    ModelCard.of(blank, model, job.recipe).save(directory, Trained(model, parameters))
+    card_of(job, ranges).save(directory, Trained(job.algorithm.work.model, parameters))
     write_atomically(directory / "recipe.toml", job.recipe.to_toml().encode())
     files = {MODEL_FILE: hashlib.sha256((directory / MODEL_FILE).read_bytes()).hexdigest()}
     inner = {site: None if silo is None else json.loads(silo) for site, silo in silos.items()}
@@ -80,6 +77,14 @@ def testify_run(
     write_atomically(directory / JOB_FILE, job.text.encode())
     write_atomically(directory / CERTIFICATE_FILE, certificate)
     return certificate
+
+
+def card_of(job: Job, ranges: Ranges) -> ModelCard:
+    """The card of a job's model; `ranges` were learned before training."""
+    blank = job.blank()
+    if job.schema is not None and ranges:
+        blank = replace(blank, schema=job.schema.closed(ranges))
+    return ModelCard.of(blank, job.algorithm.work.model, job.recipe)
 
 
 def run_body(

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tacit.deploy.card_checks import check_card
 from tacit.deploy.final_checks import FinalChecks, parameters_in
 from tacit.deploy.parts import Part
 from tacit.deploy.run_checks import CheckedRun, check_run
@@ -19,10 +20,11 @@ from tacit.deploy.silo_checks import Basis, Trusted, check_silo, read_basis
 from tacit.deploy.stated import LEDGER_FILE, ONLY_STATED
 from tacit.deploy.stated_reading import heads_of
 from tacit.deploy.statements import JOB_FILE, MODEL_FILE, ONLY_STATED_BY_SERVER
+from tacit.engine.model_card import CARD, SCHEMA
 from tacit.errors import MessageError
 from tacit.side.ranges import STEPS
 
-BESIDE = (JOB_FILE, LEDGER_FILE, MODEL_FILE)
+BESIDE = (JOB_FILE, LEDGER_FILE, MODEL_FILE, SCHEMA, CARD)
 """Files that are used if they are next to a certificate."""
 
 
@@ -60,7 +62,7 @@ def verify(content: bytes, files: Mapping[str, bytes] | None = None, trusted: Tr
     basis = read_basis(body, files.get(JOB_FILE), trusted)
     match body.get("kind"):
         case "run":
-            return _of_run(body, basis, files.get(MODEL_FILE))
+            return _of_run(body, basis, files)
         case "silo":
             return _of_silo(body, basis, files.get(LEDGER_FILE))
         case kind:
@@ -93,8 +95,8 @@ def _of_silo(body: Mapping[str, Any], basis: Basis, ledger: bytes | None) -> Ver
     return Verified(body, basis.source, basis.known, tuple(checked), says, tuple(missing), against, evaluation)
 
 
-def _of_run(body: Mapping[str, Any], basis: Basis, model: bytes | None) -> Verified:
-    run = check_run(body, basis)
+def _of_run(body: Mapping[str, Any], basis: Basis, files: Mapping[str, bytes]) -> Verified:
+    run, model = check_run(body, basis), files.get(MODEL_FILE)
     signed = [site for site, silo in run.silos.items() if silo is not None]
     checked = [_signatures(f"the server and {len(signed)} silos", basis), f"silos: {_COMPUTED}"]
     missing = [f"{site} gave no certificate" for site, silo in run.silos.items() if silo is None]
@@ -118,6 +120,8 @@ def _of_run(body: Mapping[str, Any], basis: Basis, model: bytes | None) -> Verif
         finals.check()
         checked += finals.checked
         missing += finals.missing
+        learned = [silo.stated.learned for silo in run.silos.values() if silo is not None and silo.stated.learned]
+        checked += check_card(basis.job, learned[0]["ranges"] if learned else {}, files)
     says = [f"the server: {what}" for what in ONLY_STATED_BY_SERVER.values()]
     says += [f"every silo: {what}" for what in _only_stated(silo.body for silo in run.silos.values() if silo)]
     return Verified(

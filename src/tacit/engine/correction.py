@@ -7,7 +7,6 @@ where a schema says the target's range, records are protected, and public number
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import dataclass, replace
 
@@ -26,7 +25,7 @@ from tacit.privacy import Target, Unit
 from tacit.side.budget import split_target
 from tacit.side.correction import Correction, Moments, correctable, worthwhile
 from tacit.side.noisy_total import NoisyTotal
-from tacit.side.release import NoisyMeans
+from tacit.side.release import NoisyMeans, address_of
 
 SHARE = 0.2
 """What the release alone would cost, as a share of epsilon: beside it, training needs about 2% more noise."""
@@ -90,11 +89,6 @@ class PlannedCorrection:
         return correction_total(self.moments, name, target, own_seed, clients=federation.clients, honest=honest)
 
 
-def address_of(stream: str, point: Tensor) -> str:
-    """Where seeded noise of a correction comes from: those of different models share none."""
-    return f"{stream} {hashlib.sha256(point.detach().cpu().numpy().tobytes()).hexdigest()}"
-
-
 def correction_release(
     moments: Moments, federation: Federation, question: str, target: Target, seed: int | None
 ) -> NoisyMeans:
@@ -124,7 +118,7 @@ def plan_correction(
     assert federation.schema is not None, "it has one, or there is a reason"
     share, goal = SHARE if recipe.correction is None else recipe.correction, federation.schema.target
     low = ((goal.range or (-1.0, 1.0))[0] - goal.centre) / goal.half
-    target = None if isinstance(privacy, str) else split_target(privacy, share)
+    target = None if isinstance(privacy, str) else split_target(privacy, share, "correction")
     trust = None if target is None else secure_sum_of(recipe, federation.clients)
     made = PlannedCorrection(Moments(low), target, algorithm.work.noise.secret, trust)
     if recipe.correction is None and not worthwhile(made.noise_std(federation)):

@@ -16,9 +16,9 @@ promise covers both, for every record, wherever it was used.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -50,6 +50,7 @@ from tacit.side.evaluation import (
     total_release,
 )
 from tacit.side.noisy_total import NoisyTotal
+from tacit.side.release import address_of
 from tacit.side.scoring import EDGES, Groups, Scoring
 
 DEFAULTS: dict[str, Any] = {"held_back": 0.2, "epsilon_share": 0.2}
@@ -96,9 +97,7 @@ class PlannedEvaluation:
         """The evaluation of trained parameters."""
         if self.target is None:
             return exact_evaluation(model, parameters, self.held, self.scoring)
-        # The digest is part of the noise's address: evaluations of different models share no noise.
-        digest = hashlib.sha256(parameters.numpy().tobytes()).hexdigest()
-        name = f"{stream} {digest}"
+        name = address_of(stream, parameters)
         if self.trust is not None:
             release = self._total(name, seed, self.target, self.trust)
             total = release.total(self.scoring.sums(model, parameters, self.held.batch()))
@@ -153,7 +152,7 @@ def plan_evaluation(
 ) -> PlannedEvaluation:
     """The evaluation of a recipe, or a refusal if its cost cannot be stated."""
     asked = settings_of(recipe)
-    scoring = scoring_of(asked, held.classes, held.schema)
+    scoring = scoring_of(asked, held)
     if isinstance(privacy, str):
         return PlannedEvaluation(held, scoring, None)
     if algorithm.work.unit is not Unit.RECORD or recipe.client_epsilon is not None:
@@ -162,8 +161,13 @@ def plan_evaluation(
         raise RequestError(
             f"no accountant can add an evaluation to the coins of {recipe.algorithm!r}: leave out [evaluation]"
         )
-    target = split_target(privacy, float(asked["epsilon_share"]))
+    target = target_of(asked, privacy)
     return PlannedEvaluation(held, scoring, target, secure_sum_of(recipe, held.clients))
+
+
+def target_of(asked: dict[str, Any], privacy: Target | Sequence[Target]) -> Target:
+    """What an evaluation with these settings may cost alone."""
+    return split_target(privacy, float(asked["epsilon_share"]), "evaluation.epsilon_share")
 
 
 def coins_of(recipe: Recipe) -> int:
@@ -171,11 +175,16 @@ def coins_of(recipe: Recipe) -> int:
     return int(recipe.data_settings.get("seed", recipe.seed))
 
 
-def scoring_of(asked: dict[str, Any], classes: int | None, schema: Schema | None) -> Scoring:
-    """What is asked of every record, from the settings of an evaluation."""
+def scoring_of(asked: dict[str, Any], records: Federation) -> Scoring:
+    """What is asked of every record, from the settings of an evaluation; of `records`, only what is public."""
+    classes, schema = records.classes, records.schema
     bound = asked.get("loss_bound", None if classes is None else USUAL_LOSS_BOUND)
     if bound is None:
-        raise RequestError("evaluation.loss_bound is needed for a regression: a public bound on a record's loss")
+        raise RequestError(
+            "evaluation.loss_bound is needed for a regression: a public bound on a record's loss (of least "
+            "squares, half of its squared error). With a schema, half of the target's range counts as 1: try "
+            "evaluation.loss_bound = 0.5"
+        )
     if "group" in asked:
         return Scoring(classes, bound, _numbers("edges", asked.get("edges", EDGES)), _by_column(asked, schema))
     named = [name for name in _GROUPS if name in asked]
@@ -185,6 +194,7 @@ def scoring_of(asked: dict[str, Any], classes: int | None, schema: Schema | None
     if named:
         feature, edges, names = (asked[name] for name in _GROUPS)
         groups = Groups(feature, _numbers("group_edges", edges), tuple(map(str, names)))
+        groups.check(records.inputs)
     return Scoring(classes, bound, _numbers("edges", asked.get("edges", EDGES)), groups)
 
 

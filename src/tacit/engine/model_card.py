@@ -91,15 +91,20 @@ class ModelCard:
     def read(cls, directory: Path) -> ModelCard:
         """The inverse of `save`."""
         try:
-            values = json.loads((directory / CARD).read_text())
-            for name in ("feature_shape", "class_names", "features", "public"):
-                values[name] = None if values.get(name) is None else tuple(values[name])
             schema = Schema.read(directory / SCHEMA) if (directory / SCHEMA).is_file() else None
-            return cls(**{**values, "public": values["public"] or ()}, schema=schema)
+            return cls.from_json((directory / CARD).read_text(), schema)
         except (OSError, ValueError, KeyError, TypeError) as error:
             if isinstance(error, DataError):
                 raise
             raise DataError(f"{directory} is not the directory of a finished run: {reason(error)}") from error
+
+    @classmethod
+    def from_json(cls, text: str, schema: Schema | None) -> ModelCard:
+        """The card that is written as JSON, beside its schema."""
+        values = json.loads(text)
+        for name in ("feature_shape", "class_names", "features", "public"):
+            values[name] = None if values.get(name) is None else tuple(values[name])
+        return cls(**{**values, "public": values["public"] or ()}, schema=schema)
 
     def trained(self, directory: Path, model: Model | None = None) -> Trained:
         """The trained model of a directory; `model` is needed only for one that has no name."""

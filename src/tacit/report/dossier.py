@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tacit.privacy.promises.plain import plain_promise, strength
-from tacit.privacy.promises.rounding import round_down, round_up, up_to
+from tacit.privacy.promises.rounding import round_up, up_to
+from tacit.report.budget_blocks import budget_blocks
 from tacit.report.evaluation_blocks import evaluation_blocks
 from tacit.report.page import (
     Block,
@@ -65,7 +66,7 @@ def dossier(told: Mapping[str, Any], repeat: Repeat, *, own_job: bool, schema: S
         *_evaluation(told),
         Section("Purpose and responsibility, to be filled in", [_FORM_NOTE, Form(FIELDS)]),
         Section("Parties and signatures", _parties(body, silos, told)),
-        Section("Budgets: spent and left", _budgets(signed)),
+        Section("Budgets: spent and left", budget_blocks(signed)),
         *_learned(signed),
         Section("What was checked", _checks(told)),
         Section("The guarantee in the terms of NIST SP 800-226", [Facts(_terms(any_silo, signed))]),
@@ -182,31 +183,6 @@ def _parties(
 
 def _counted(problems: Mapping[str, Any]) -> list[str]:
     return [f"{what}: {times} times" for what, times in problems.items()]
-
-
-def _budgets(signed: Mapping[str, Mapping[str, Any]]) -> list[Block]:
-    columns = ("silo", "budget", "this run", "all its runs", "left", "delta", "records", "noise multiplier")
-    rows = []
-    for site, silo in signed.items():
-        budget, spent = silo["policy"]["epsilon"], silo["epsilon"]["collaboration"]
-        run = silo["epsilon"]["run"]
-        rows.append(
-            (
-                site,
-                budget,
-                "unlimited" if run is None else round_up(run),
-                "unlimited" if spent is None else round_up(spent),
-                0.0 if spent is None else max(0.0, round_down(budget - spent)),
-                silo["policy"]["delta"],
-                silo.get("records", "protected"),
-                silo["noise_multiplier"],
-            )
-        )
-    words = (
-        "Epsilons, per silo, under the limits that each silo has set itself. Costs do not simply add up, so "
-        "what is left is a guide: before each run a silo's own ledger decides, and refuses what does not fit."
-    )
-    return [SortableTable("privacy loss budgets", columns, tuple(rows)), Paragraph((words,))]
 
 
 def _learned(signed: Mapping[str, Mapping[str, Any]]) -> list[Section]:

@@ -68,10 +68,13 @@ class NoisyTotal:
 
     def total(self, sums: Tensor) -> Tensor:
         """The sum of all clients' rows with all of their shares, drawn at once: (dim,) double."""
-        multiplier = torch.tensor([self.share_multiplier * math.sqrt(self.clients)], dtype=torch.float64)
-        noisy, _ = self.noise.add(
-            sums.double().sum(0, keepdim=True), multiplier * self.bound, multiplier, self.generators(0), {}
-        )
+        return self.with_shares(sums.double().sum(0), self.clients)
+
+    def with_shares(self, total: Tensor, shares: int, number: int = 0) -> Tensor:
+        """A sum with so many shares of the noise, drawn at once. `number` tells sums apart that share a seed."""
+        multiplier = torch.tensor([self.share_multiplier * math.sqrt(shares)], dtype=torch.float64)
+        stds, generators = multiplier * self.bound, self.generators(number)
+        noisy, _ = self.noise.add(total.double()[None], stds, multiplier, generators, {})
         return noisy[0].double()
 
     def generators(self, client: int) -> Generators:

@@ -157,6 +157,11 @@ class NoisyMeans:
         return Randomness(int.from_bytes(hashlib.blake2b(address.encode(), digest_size=16).digest(), "little"))
 
 
+def address_of(stream: str, point: Tensor) -> str:
+    """The question of a release about a model: with one seed, those about different models share no noise."""
+    return f"{stream} {hashlib.sha256(point.detach().cpu().numpy().tobytes()).hexdigest()}"
+
+
 def check_range(name: str, lower: float, upper: float) -> None:
     """Refuse bounds that are not finite or not in increasing order."""
     if not (math.isfinite(lower) and math.isfinite(upper) and lower < upper):

@@ -69,13 +69,17 @@ class Groups:
                 f"group_edges, not {list(self.names)}"
             )
 
+    def check(self, inputs: int) -> None:
+        """Refuse a feature that records with so many do not have."""
+        if self.feature >= inputs:
+            raise RequestError(
+                f"evaluation.group_feature = {self.feature}: records have features 0 to {inputs - 1}"
+            )
+
     def of(self, features: Tensor) -> Tensor:
         """The group of every record: (records,) int64."""
         flat = features.flatten(1)
-        if self.feature >= flat.shape[1]:
-            raise RequestError(
-                f"evaluation.group_feature = {self.feature}: records have features 0 to {flat.shape[1] - 1}"
-            )
+        self.check(flat.shape[1])
         limits = torch.tensor(self.edges, dtype=torch.float64)
         return torch.bucketize(flat[:, self.feature].double().cpu().contiguous(), limits, right=True)
 

@@ -235,6 +235,10 @@ def _described(
     if format is not None:
         days = as_dates(known, format).to_numpy(dtype="datetime64[D]").astype(np.float64)
         comments[f"{name}.range"] = LOOKED
+        if known.dtype.kind != "M":
+            comments[f"{name}.type"] = "looked at: all values are dates"
+        if format:
+            comments[f"{name}.format"] = "looked at: all values are written so"
         first, last = np.array([days.min(), days.max()]).astype("datetime64[D]").astype("datetime64[Y]")
         ends = np.array([first, last + 1]).astype("datetime64[D]").astype(np.float64)
         return Column(name, "date", range=(float(ends[0]), float(ends[1])), format=format)
@@ -261,7 +265,10 @@ def _number(name: str, known: pd.Series[Any], values: int, goal: Goal, comments:
     if whole and values == len(known) and len(known) > 50 and not (np.diff(numbers) < 0).any():
         return "looked at: it numbers the rows"
     if values == 1 or (whole and (values <= FEW_CODES or CODES.search(name) or CLIENTS.match(name))):
-        return _category(name, known, values, comments)
+        coded = _category(name, known, values, comments)
+        if isinstance(coded, Column):
+            comments[f"{name}.type"] = "looked at: these numbers seem to be codes"
+        return coded
     usual = known_range(name, numbers)
     if usual is not None:
         return Column(name, "number", usual[2], (usual[0], usual[1]))

@@ -45,6 +45,11 @@ def drafted_target(column: pd.Series[Any], task: str | None, comments: dict[str,
     if gaps:
         comments["target.gaps"] = "looked at: values that seem to mean that nothing is known"
     values = distinct(known)
+    if len(values) == 1:
+        raise DataError(
+            f"target {name!r} is {values[0]!r} in every row that has one, so nothing can be learned: choose "
+            "another target, or draft from a table that has others, too"
+        )
     numeric = is_number(column)
     whole = numeric and bool((known == known.round()).all())
     if task is None:

@@ -105,7 +105,9 @@ def promises_of(
         algorithm = replace(algorithm, participation=Everyone())
     crowd = _blank(clients, records if sizes_are_public(algorithm.work) else 1, dim)
     also = composed([side.event for side in sides]) if sides else None
-    planned = plan(algorithm, crowd, rounds=rounds, privacy=privacy, seed=seed, also=also)
+    shown = tuple(side.shown for side in sides)
+    exposed = composed([side.event for side in shown]) if sides else None
+    planned = plan(algorithm, crowd, rounds=rounds, privacy=privacy, seed=seed, also=also, exposed=exposed)
     noise, algorithm = float(planned.calibration.noise_multipliers[0]), planned.algorithm
     guarantee = planned.guarantee
     assert guarantee is not None, "a target gives a guarantee"
@@ -141,7 +143,7 @@ def promises_of(
         elif other.adversary is Adversary.SERVER:
             crowded = clients if travel is Travel.SUMMED else 1
             one = OneClient(crowd=crowded, rate=rate if crowded > 1 else 1.0)
-            found.append(promised(other, partial(game, algorithm, one, noise)))
+            found.append(promised(other, partial(game, algorithm, one, noise), sides=shown))
     if whole_clients is not None:
         whole = partial(game, algorithm, OneClient(), noise, unit=Unit.CLIENT)
         found.append(_to_whole_clients(guarantee, whole, whole_clients, records, rounds))

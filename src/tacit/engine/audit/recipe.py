@@ -24,7 +24,6 @@ METHODS = ("repeated-runs", "one-run", "final-model")
 FEWEST_TRIALS, CLIENT_ROUNDS = 1000, 200_000
 """By default an audit takes about `CLIENT_ROUNDS` rounds of a client, and at least `FEWEST_TRIALS` trials."""
 
-NOT_CORRECTED = "the correction of the model is not attacked: it goes through a secure sum"
 ONE_RECORD_EACH = "persons are played as single records: how their rows become one gradient is not attacked"
 
 
@@ -89,10 +88,8 @@ def audit_recipe(
         sides=sides,
         pooled=draws_at_once(plan.algorithm),
     )
-    notes = [ONE_RECORD_EACH] if PERSONS in plan.federation.peeks else []
-    if plan.correction is not None and plan.correction.trust is not None:
-        notes.append(NOT_CORRECTED)
-    return replace(found, notes=(*found.notes, *notes)) if notes else found
+    persons = PERSONS in plan.federation.peeks
+    return replace(found, notes=(*found.notes, ONE_RECORD_EACH)) if persons else found
 
 
 def promised_to(plan: Plan, client: int) -> Target:

@@ -5,23 +5,73 @@ Every trial is a client of its own, so one call of that code plays all of them.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
+from dp_accounting import DpEvent
 from torch import Tensor
 
+from tacit.algorithms.secure_sum import SecureSum
 from tacit.engine.audit.side import SideStage
 from tacit.engine.audit.stage import Tactic
 from tacit.engine.plan import Plan
 from tacit.federation import Federation
 from tacit.noise.randomness import Randomness
-from tacit.privacy import Target
+from tacit.privacy import Adversary, Target
 from tacit.privacy.accountant.pairs import Array
+from tacit.side.noisy_total import NoisyTotal
 from tacit.side.release import NoisyMeans
+
+
+@dataclass(frozen=True)
+class OpenedSums:
+    """In place of `NoisyMeans`, where nobody sees a client's part of a sum: every trial is a sum of its own.
+
+    The others in it hold no record, and helpers of the server take their shares of the noise off again.
+    """
+
+    total: NoisyTotal
+    numbers: tuple[int, ...]
+    """of the trials"""
+    shares: int
+    """how many clients do not help the server"""
+
+    releases: ClassVar[int] = 1
+
+    @property
+    def bound(self) -> float:
+        """The most that a record may add."""
+        return self.total.bound
+
+    @property
+    def target(self) -> Target:
+        """What it may cost alone, if as many clients as agreed do not help."""
+        return self.total.target
+
+    @property
+    def noise_multiplier(self) -> float:
+        """What the noise of these shares together should be, in bounds."""
+        return self.total.noise_multiplier * self._part
+
+    def event(self, noise_multiplier: float) -> DpEvent:
+        """What a run is charged for it, with so much noise in these shares."""
+        whole = noise_multiplier / self._part
+        return self.total.exposed(whole) if self.shares == 1 else self.total.event(whole)
+
+    def messages(self, sums: Tensor, release: int = 0) -> Tensor:
+        """The opened sum of every trial, as the simulator makes it."""
+        each = zip(sums, self.numbers, strict=True)
+        return torch.stack([self.total.with_shares(row, self.shares, number) for row, number in each])
+
+    @property
+    def _part(self) -> float:
+        """These shares' part of the noise that is promised."""
+        return math.sqrt(self.shares / self.total.honest)
 
 
 class Bare:
@@ -38,6 +88,10 @@ class Played(ABC):
 
     target: Target
     """what it may cost alone"""
+    trust: SecureSum | None = field(default=None, kw_only=True)
+    """if only the sum over all clients is opened: with whom"""
+    everyone_helps: bool = field(default=False, kw_only=True)
+    """whether all other clients of a sum help the server"""
 
     name: ClassVar[str]
     tactics: ClassVar[tuple[Tactic, ...]] = (Tactic(),)
@@ -56,8 +110,13 @@ class Played(ABC):
         """The clients that hold these records."""
 
     @abstractmethod
-    def release(self, clients: Federation, question: str, seed: int | None) -> NoisyMeans:
+    def release(self, clients: Federation, question: str, seed: int | None) -> NoisyMeans | OpenedSums:
         """What these clients release."""
+
+    def opened(self, total: NoisyTotal, clients: Federation) -> OpenedSums:
+        """The sums that these clients are in, one for each."""
+        shares = 1 if self.everyone_helps else total.honest
+        return OpenedSums(total, tuple(clients.ids.tolist()), shares)
 
     @abstractmethod
     def messages(self, clients: Federation, rows: Array, release: Any) -> list[Tensor]:
@@ -91,6 +150,18 @@ class ReleaseStage(SideStage):
     @property
     def name(self) -> str:
         return self.played.name
+
+    @property
+    def adversary(self) -> Adversary:
+        sums = self.played.trust is not None and not self.played.everyone_helps
+        return Adversary.SECURE_SUM if sums else Adversary.SERVER
+
+    @property
+    def shown(self) -> ReleaseStage:
+        if self.played.trust is None:
+            return self
+        played = replace(self.played, everyone_helps=True)
+        return self.of(played, self.records, self.randomness, self.seed)
 
     @property
     def tactics(self) -> tuple[Tactic, ...]:

@@ -14,19 +14,18 @@ import torch
 from torch import Tensor
 
 from tacit.engine.audit.model import BEYOND
-from tacit.engine.audit.release_stage import Played, ReleaseStage
+from tacit.engine.audit.release_stage import OpenedSums, Played, ReleaseStage
 from tacit.engine.audit.side import SideStage
 from tacit.engine.audit.stage import Tactic
-from tacit.engine.correction import correction_release
+from tacit.engine.correction import correction_release, correction_total
 from tacit.engine.plan import Plan
 from tacit.engine.ranges import open_limits, ranges_target
 from tacit.engine.recipe import Recipe
-from tacit.errors import RequestError
 from tacit.federation import Batch, Federation
 from tacit.noise.randomness import Randomness
 from tacit.privacy.accountant.pairs import Array
 from tacit.side.correction import Moments
-from tacit.side.evaluation import evaluation_messages, evaluation_release
+from tacit.side.evaluation import evaluation_messages, evaluation_release, total_release
 from tacit.side.ranges import Limits, RangeSearch, ranges_release, search_ranges
 from tacit.side.release import NoisyMeans
 from tacit.side.scoring import Scoring
@@ -137,12 +136,7 @@ class PlayedEvaluation(Played):
         asked = plan.evaluation
         if asked is None or asked.target is None:
             return None
-        if asked.trust is not None:
-            raise RequestError(
-                "an audit plays the evaluation of silos whose messages are seen, not one through a secure sum: "
-                "leave out [evaluation] or trust = 'sum'"
-            )
-        return cls(asked.target, asked.scoring)
+        return cls(asked.target, asked.scoring, trust=asked.trust)
 
     @property
     def _columns(self) -> int:
@@ -169,8 +163,11 @@ class PlayedEvaluation(Played):
         features, targets = torch.from_numpy(rows[:, 1:]), torch.from_numpy(rows[:, 0]).long()
         return Federation(features, targets, sizes, ids, classes=max(2, self._columns))
 
-    def release(self, clients: Federation, question: str, seed: int | None) -> NoisyMeans:
-        return evaluation_release(self.scoring, clients, question, self.target, seed)
+    def release(self, clients: Federation, question: str, seed: int | None) -> NoisyMeans | OpenedSums:
+        if self.trust is None:
+            return evaluation_release(self.scoring, clients, question, self.target, seed)
+        who = {"clients": self.trust.cohort, "honest": self.trust.honest}
+        return self.opened(total_release(self.scoring, question, self.target, seed, **who), clients)
 
     def messages(self, clients: Federation, rows: Array, release: Any) -> list[Tensor]:
         model: Any = _LossesAreFeatures(self._columns)
@@ -201,9 +198,9 @@ class PlayedCorrection(Played):
     @classmethod
     def planned(cls, plan: Plan, seed: int | None) -> Self | None:
         asked = plan.correction
-        if asked is None or asked.target is None or asked.trust is not None:
+        if asked is None or asked.target is None:
             return None
-        return cls(asked.target, asked.moments)
+        return cls(asked.target, asked.moments, trust=asked.trust)
 
     def records(self, tactic: Tactic) -> tuple[Array, Array, Array]:
         """A prediction and a target each."""
@@ -214,8 +211,11 @@ class PlayedCorrection(Played):
         both = torch.from_numpy(rows)
         return Federation(both[:, :1], both[:, 1], sizes, ids)
 
-    def release(self, clients: Federation, question: str, seed: int | None) -> NoisyMeans:
-        return correction_release(self.moments, clients, question, self.target, seed)
+    def release(self, clients: Federation, question: str, seed: int | None) -> NoisyMeans | OpenedSums:
+        if self.trust is None:
+            return correction_release(self.moments, clients, question, self.target, seed)
+        who = {"clients": self.trust.cohort, "honest": self.trust.honest}
+        return self.opened(correction_total(self.moments, question, self.target, seed, **who), clients)
 
     def messages(self, clients: Federation, rows: Array, release: Any) -> list[Tensor]:
         model: Any = _PredictionsAreFeatures()

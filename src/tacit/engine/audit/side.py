@@ -34,7 +34,6 @@ class SideStage(ABC):
     """the number of releases"""
     randomness: Randomness
 
-    adversary: ClassVar[Adversary] = Adversary.SERVER
     unit: ClassVar[Unit] = Unit.RECORD
     clients: ClassVar[int] = 1
     messages: ClassVar[float] = 1.0
@@ -45,6 +44,16 @@ class SideStage(ABC):
     @abstractmethod
     def name(self) -> str:
         """Name of what is released."""
+
+    @property
+    def adversary(self) -> Adversary:
+        """Who sees it."""
+        return Adversary.SERVER
+
+    @property
+    def shown(self) -> SideStage:
+        """The same to a server that all other clients help."""
+        return self
 
     @property
     def tactics(self) -> tuple[Tactic, ...]:
