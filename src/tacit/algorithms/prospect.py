@@ -22,6 +22,10 @@ CLASS_SCORES = 30.0
 TARGET_SCORES = 4.0
 """The same for regression, in units of the residuals at the start."""
 
+SHARP = 150.0
+"""From this signal-to-noise ratio on, noise cost real tables about a point at most; below, up to 30
+(docs/results/tables.md)."""
+
 TABLE_SPREAD = 1.0
 """How far records of a table with a schema typically lie apart: less than their features are long, because ranges
 are wider than most values and categories repeat."""
@@ -116,7 +120,21 @@ def prospect(
     gradients, noise = work.pace
     length, std = length * gradients, std * noise
     distance, scores = public_guess(model, federation, federation.feature_norm, bound)
-    return Prospect(dim, rounds, length, std, distance, scores, model.metric_name in IN_TARGETS_UNIT)
+    known = Prospect(dim, rounds, length, std, distance, scores, model.metric_name in IN_TARGETS_UNIT)
+    return known if federation.schema is None else _of_table(known, federation.classes)
+
+
+def _of_table(known: Prospect, classes: int | None) -> Prospect:
+    """The same for a table with a schema, whose targets have a public size.
+
+    A good model of k classes has scores for each of them, so it is about sqrt(k/2) times as far as one of two
+    classes, and steps lead there as far as noise permits. The size of a number is known: where noise is large, it
+    is noise that carries a model farther than expected, and steps do not grow with that.
+    """
+    room = known.signal_to_noise / SHARP
+    if classes is None:
+        return replace(known, open_ended=known.open_ended and room >= 1)
+    return replace(known, distance=known.distance * max(1.0, min(room, math.sqrt(classes / 2))))
 
 
 def public_guess(
