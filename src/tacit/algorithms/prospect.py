@@ -121,20 +121,17 @@ def prospect(
     length, std = length * gradients, std * noise
     distance, scores = public_guess(model, federation, federation.feature_norm, bound)
     known = Prospect(dim, rounds, length, std, distance, scores, model.metric_name in IN_TARGETS_UNIT)
-    return known if federation.schema is None else _of_table(known, federation.classes)
+    if federation.schema is None or federation.classes is None:
+        return known
+    return replace(known, distance=distance * _farther(federation.classes, known.signal_to_noise))
 
 
-def _of_table(known: Prospect, classes: int | None) -> Prospect:
-    """The same for a table with a schema, whose targets have a public size.
+def _farther(classes: int, ratio: float) -> float:
+    """How much farther away a good model of a table's classes is than one of two classes.
 
-    A good model of k classes has scores for each of them, so it is about sqrt(k/2) times as far as one of two
-    classes, and steps lead there as far as noise permits. The size of a number is known: where noise is large, it
-    is noise that carries a model farther than expected, and steps do not grow with that.
+    Every class has scores of its own: sqrt(k/2) times for k classes. Steps lead there as far as noise permits.
     """
-    room = known.signal_to_noise / SHARP
-    if classes is None:
-        return replace(known, open_ended=known.open_ended and room >= 1)
-    return replace(known, distance=known.distance * max(1.0, min(room, math.sqrt(classes / 2))))
+    return max(1.0, min(ratio / SHARP, math.sqrt(classes / 2)))
 
 
 def public_guess(
