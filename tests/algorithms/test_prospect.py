@@ -11,6 +11,7 @@ import torch
 import tacit
 from tacit.algorithms.prospect import feature_scale, has_open_steps, prospect
 from tacit.algorithms.registry import ALGORITHMS
+from tacit.data.schema import Column, Predicted, Schema
 from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
 from tacit.engine.simulation import Simulation
@@ -112,6 +113,36 @@ def test_the_scale_of_features_is_public() -> None:
     assert feature_scale(model) == pytest.approx((64 / 4 + 1) ** 0.5)
     assert feature_scale(model, feature_norm=1.0) == pytest.approx(2**0.5)
     assert feature_scale(replace(logistic_regression(features=9), intercept=False)) == pytest.approx(1.5)
+
+
+def _table(records: int, target: Predicted) -> Federation:
+    """Two clients with a table of one column, and classes as targets."""
+    return Federation(
+        features=torch.zeros(2 * records, 1),
+        targets=torch.zeros(2 * records, dtype=torch.int64),
+        sizes=torch.tensor([records, records]),
+        ids=torch.arange(2),
+        classes=len(target.classes),
+        schema=Schema(target, (Column("x", "number", range=(0, 1)),)),
+    )
+
+
+def _known(records: int, target: Predicted) -> Prospect:
+    recipe = Recipe(algorithm="noisy-mb-sgd", data="t.csv", epsilon=4.0)
+    known = make_plan(recipe, federation=_table(records, target)).algorithm.server.prospect  # type: ignore[attr-defined]
+    assert isinstance(known, Prospect)
+    return known
+
+
+def test_many_classes_are_farther_away_where_noise_permits() -> None:
+    """Every class has scores of its own. With much noise, the same steps as for two classes."""
+    two, many = (Predicted("kind", "multiclass", classes=tuple("abcdefgh"[:k])) for k in (2, 8))
+    little = _known(20_000, many)
+    assert little.signal_to_noise > 300
+    assert little.distance == pytest.approx(2 * _known(20_000, two).distance)
+    much = _known(40, many)
+    assert much.signal_to_noise < 150
+    assert much.distance == pytest.approx(_known(40, two).distance)
 
 
 def test_only_long_steps_get_momentum() -> None:

@@ -201,13 +201,14 @@ def test_old_snapshots_do_not_lead_astray() -> None:
     assert error < 0.2 * float(targets[19_200:].std())  # with a snapshot every tenth round: 19 times it
 
 
-def test_the_bound_for_a_long_tail_grows_where_there_is_little_noise() -> None:
+def test_the_bound_for_a_long_tail_grows_as_noise_shrinks() -> None:
     """Clipping a long tail pulls predictions to its other end; a larger bound needs more noise."""
     schema = Schema(Predicted("visits", "count", range=(0, 10), middle=0), (Column("x", "number", range=(0, 1)),))
     recipe = Recipe(algorithm="noisy-mb-sgd", data="visits.csv", epsilon=4.0)
     bounds, ratios = [], []
     for records, target in (
-        (50, schema.target),
+        (30, schema.target),
+        (600, schema.target),
         (20_000, schema.target),
         (20_000, Predicted("v", "count", range=(0, 10))),
     ):
@@ -221,6 +222,7 @@ def test_the_bound_for_a_long_tail_grows_where_there_is_little_noise() -> None:
         plan = make_plan(recipe, federation=federation)
         bounds.append(plan.recipe.algorithm_settings["clip_norm"])  # type: ignore[union-attr]
         ratios.append(outlook(plan).signal_to_noise)  # type: ignore[union-attr]
-    assert ratios[0] < 500 < 2000 < ratios[1]
-    assert bounds[0] == pytest.approx(4 * bounds[2])
-    assert bounds[1] == pytest.approx(13 * bounds[2])
+    assert ratios[0] < 40 < 150 < ratios[1] < 500 < 2000 < ratios[2]
+    assert bounds[3] < bounds[0] < 2 * bounds[3]
+    assert bounds[1] == pytest.approx(4 * bounds[3])
+    assert bounds[2] == pytest.approx(13 * bounds[3])

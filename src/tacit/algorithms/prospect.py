@@ -22,6 +22,10 @@ CLASS_SCORES = 30.0
 TARGET_SCORES = 4.0
 """The same for regression, in units of the residuals at the start."""
 
+SHARP = 150.0
+"""From this signal-to-noise ratio on, noise cost real tables about a point at most; below, up to 30
+(docs/results/tables.md)."""
+
 TABLE_SPREAD = 1.0
 """How far records of a table with a schema typically lie apart: less than their features are long, because ranges
 are wider than most values and categories repeat."""
@@ -116,7 +120,18 @@ def prospect(
     gradients, noise = work.pace
     length, std = length * gradients, std * noise
     distance, scores = public_guess(model, federation, federation.feature_norm, bound)
-    return Prospect(dim, rounds, length, std, distance, scores, model.metric_name in IN_TARGETS_UNIT)
+    known = Prospect(dim, rounds, length, std, distance, scores, model.metric_name in IN_TARGETS_UNIT)
+    if federation.schema is None or federation.classes is None:
+        return known
+    return replace(known, distance=distance * _farther(federation.classes, known.signal_to_noise))
+
+
+def _farther(classes: int, ratio: float) -> float:
+    """How much farther away a good model of a table's classes is than one of two classes.
+
+    Every class has scores of its own: sqrt(k/2) times for k classes. Steps lead there as far as noise permits.
+    """
+    return max(1.0, min(ratio / SHARP, math.sqrt(classes / 2)))
 
 
 def public_guess(

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from tacit.algorithms.calibrate import Privacy
-from tacit.algorithms.prospect import feature_scale, public_guess
+from tacit.algorithms.prospect import SHARP, feature_scale, public_guess
 from tacit.algorithms.registry import algorithm_entry
 from tacit.compress import Shifted, parse_compressor
 from tacit.engine.batches import mean_noise, thrifty_rate
@@ -42,7 +42,10 @@ LONG_TAIL = 1.6
 """Targets that reach farther than this from their usual value, in halves of their range, have a long tail."""
 
 ROOM_FROM, MOST_ROOM = 500.0, 4.0
-"""From this signal-to-noise ratio on, the bound for a long tail grows with the ratio, up to so many times."""
+"""From this signal-to-noise ratio on, the bound for a long tail grows with the ratio, up to so many times.
+
+Below `SHARP`, where noise is what costs most, it shrinks with the ratio.
+"""
 
 COMPRESSORS = ("rand-k:0.01", "rand-k:0.05", "rand-k:0.1", "rand-k:0.3", "natural")
 """Compressors to choose from, strongest first."""
@@ -114,13 +117,25 @@ def good_clip_norm(asked: Asked, batch: float | None, privacy: Privacy, rounds: 
     if asked.federation.schema is None:
         return CLIP_SHARE * scale * asked.target_bound / 2
     # A schema scales half of a range to 1. If the usual value is close to one end, the tail at the other is long,
-    # and clipping it would pull all predictions towards that end: up to four times the bound. Where there is
-    # little noise, several times as much is still little, and clipping is what costs most.
+    # and clipping it would pull all predictions towards that end: up to four times the bound.
     tail = max(0.0, asked.target_bound - LONG_TAIL) / (2 - LONG_TAIL)
     if tail == 0:
         return CLIP_SHARE * scale / 2
-    room = min(max(1.0, _signal_to_noise(asked, batch, privacy, rounds) / ROOM_FROM), MOST_ROOM)
+    # Where the noise is not that of records, the ratio says nothing.
+    room = tail_room(_signal_to_noise(asked, batch, privacy, rounds) or SHARP)
     return CLIP_SHARE * scale * (1 + 3 * tail * room) / 2
+
+
+def tail_room(ratio: float) -> float:
+    """How much of a long tail the noise leaves room for, by the signal-to-noise ratio.
+
+    Where there is much noise, that of a wide bound costs more than clipping the tail; where there is little,
+    clipping costs more.
+
+    >>> [tail_room(ratio) for ratio in (30, 150, 400, 1000, 5000)]
+    [0.2, 1.0, 1.0, 2.0, 4.0]
+    """
+    return min(1.0, ratio / SHARP) * min(max(1.0, ratio / ROOM_FROM), MOST_ROOM)
 
 
 def _signal_to_noise(asked: Asked, batch: float | None, privacy: Privacy, rounds: int) -> float:

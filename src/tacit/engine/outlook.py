@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tacit.algorithms.prospect import feature_scale, prospect
+from tacit.algorithms.prospect import SHARP, feature_scale, prospect
 from tacit.algorithms.secure_sum import SecureSum
 from tacit.algorithms.trust import Travel
 from tacit.data.datasets import DATASETS
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
 CLEAR = 10.0
 """From this signal-to-noise ratio on, main effects stand out from the noise."""
-
-SHARP = 150.0
-"""From this ratio on, noise cost real tables about a point at most; below, up to 30 (docs/results/tables.md)."""
 
 ALIKE = 3.0
 """Updates of whole clients point the same way more than gradients of records do: a third of a ratio is enough
@@ -65,7 +62,7 @@ def outlook(plan: Plan, *, of_noise: bool = False) -> Outlook | None:
     if plan.guarantee is None:
         return None
     known = _known(plan)
-    ratio = 1 / (known.unit_noise * math.sqrt(known.dim))
+    ratio = known.signal_to_noise
     if not _guesses_scale(plan):
         ratio *= reach(plan)
     less = ALIKE if plan.algorithm.work.unit is Unit.CLIENT else 1.0

@@ -86,6 +86,11 @@ class Prospect:
         return self.noise_std / (self.length * math.sqrt(self.rounds))
 
     @property
+    def signal_to_noise(self) -> float:
+        """How many times its noise the mean of all directions can be."""
+        return 1 / (self.unit_noise * math.sqrt(self.dim)) if self.unit_noise else math.inf
+
+    @property
     def curvature(self) -> float:
         """The approximate curvature of the loss along the directions."""
         return self.length * self.score_range / self.distance
