@@ -92,8 +92,9 @@ def noise_aware(sizes: Tensor, noise: Tensor) -> Tensor:
         sizes: n_i, the number of records of every client.
         noise: the noise of every client, in records (`noise_in_records`).
 
-    >>> noise_aware(torch.tensor([100.0, 300.0]), torch.tensor([0.0, 0.0])).tolist()
-    [0.25, 0.75]
+    >>> sizes, noise = torch.tensor([100.0, 300.0]), torch.tensor([20.0, 20.0])
+    >>> [round(share, 3) for share in noise_aware(sizes, noise).tolist()]
+    [0.106, 0.894]
     """
     shares = sizes / sizes.sum()
     costs = DIFFERENCE**2 + (noise / sizes).square()
