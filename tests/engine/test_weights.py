@@ -111,8 +111,8 @@ def test_many_tiny_clients_do_not_drown_a_large_one_in_noise() -> None:
     federation = _unlike([600, *[10] * 60])
 
     def reached(weights: str | None, seed: int) -> float:
-        plan = make_plan(replace(RECIPE, weights=weights, seed=seed), federation=federation)
-        metric = tacit.simulate(plan, evaluate_every=300).last.test_metric
+        plan = make_plan(replace(RECIPE, weights=weights, seed=seed, rounds=60), federation=federation)
+        metric = tacit.simulate(plan, evaluate_every=60).last.test_metric
         assert metric is not None
         return metric
 
