@@ -189,7 +189,7 @@ def index(pages: Sequence[Page], results: Path, current: Set[str]) -> str:
     told = [f"In full: {len(full)} of {len(EXPERIMENTS)} experiments. Their claims: {_counted(full)}."]
     if quick:
         told += [
-            f"Another {len(quick)} have only been run in their quick versions (one or two seeds, fewer rounds),",
+            f"Run only in quick versions (one or two seeds, fewer rounds): {len(quick)} of them,",
             f"whose verdicts say little: {_counted(quick)}.",
         ]
     older = [f"[{title}]({old})" for old, title in REPLACED.values() if (results / old).is_file()]

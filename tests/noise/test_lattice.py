@@ -216,11 +216,11 @@ class TestSamples:
             assert rounded_gaussian(size, 5, Keystream()).shape == (size,)
 
     @pytest.mark.slow
-    def test_tails_and_moments_of_twenty_million(self) -> None:
+    def test_tails_and_moments_of_ten_million(self) -> None:
         keystream, draws = Keystream(bytes(32)), 0
         beyond, moments = np.zeros(4), np.zeros(4)
         limits = [3, 4, 5, 5.5]
-        for _ in range(20):
+        for _ in range(10):
             y = rounded_gaussian(1_000_000, 24, keystream) * 2.0**-24
             draws += len(y)
             beyond += [np.count_nonzero(np.abs(y) > limit) for limit in limits]
