@@ -50,7 +50,7 @@ def test_two_finished_runs_become_pages_and_rows(tmp_path: Path, monkeypatch: py
     index = (results / "reproduce.md").read_text()
     assert "In full: 3 of" in index
     assert "3 borne out, 2 not borne out, 2 not decided" in index
-    assert "Another 1 have only been run in their quick versions" in index
+    assert "Run only in quick versions (one or two seeds, fewer rounds): 1 of them" in index
     rows = {line.split("]")[0].removeprefix("| ["): line for line in index.splitlines() if line.startswith("| [")}
     assert rows["isrl-fig5"].endswith("| full | 3 | 1.5 | 1 | 1 | 1 | Borne out |")
     assert "| full, earlier version |" in rows["norm-fig2"]
