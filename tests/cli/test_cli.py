@@ -372,6 +372,7 @@ def test_a_users_own_file_is_a_data_set(inside: Inside, tmp_path: Path) -> None:
     assert "ill (task, classes)" in " ".join(refused.stderr.split())
     drafted = inside("schema", "draft", "patients.csv", "--out=schema.toml")
     assert drafted.returncode == 0, drafted.stderr
+    assert "Clients are named by hospital." in " ".join((drafted.stdout + drafted.stderr).split())
     checked = inside("schema", "check", "patients.csv", "--schema=schema.toml")
     assert checked.returncode == 0, checked.stderr
     assert "Still to confirm" in checked.stdout

@@ -66,6 +66,8 @@ def draft(
     say(
         f"{out}: predicts {schema.target.column} ({schema.target.task}) from {len(schema.columns)} columns; "
         f"{len(schema.left_out)} left out."
+        + ("" if schema.client is None else f" Clients are named by {schema.client}.")
+        + ("" if schema.person is None else f" Persons are named by {schema.person}.")
     )
     for said in found.advice:
         say(said)
