@@ -179,6 +179,7 @@ def test_its_evaluation_is_about_the_corrected_model(corrected: Callable[..., Co
     assert run.evaluation is not None
     assert found.evaluation is not None
     assert found.evaluation["all"] == run.evaluation.to_dict()["all"], "seeded noise is the same"
+    assert "error" in found.evaluation["all"], "in the unit of the target"
     terms = made.silo("site-1").terms
     assert terms.noise_multiplier == float(planned.calibration.noise_multipliers[1])
     parts = [

@@ -27,6 +27,9 @@ from tacit.federation import Federation
 from tacit.privacy import events
 from tacit.privacy.accountant import accounting
 from tacit.privacy.promises.protection import protection
+from tacit.report.evaluation_blocks import evaluation_blocks
+from tacit.report.page import Paragraph
+from tacit.report.words import evaluation_words
 
 RECIPE = Recipe(algorithm="soteriafl-gd", data="breast-cancer", clients=3, rounds=3, epsilon=2.0)
 EVALUATED = RECIPE.with_settings({"evaluation.held_back": 0.25})
@@ -228,3 +231,48 @@ def test_groups_are_named_by_columns_of_the_schema(asked: dict[str, Any], sizes:
         scoring_of({"group": "region"}, records)
     with pytest.raises(RequestError, match="column of a schema"):
         scoring_of({"group": "age"}, replace(records, schema=None))
+
+
+def test_the_bound_on_a_regressions_loss_follows_from_the_range_of_its_target() -> None:
+    """An error of a quarter of the range, in the unit of the model's targets, where half of the range is 1."""
+    target = Predicted("days", "regression", range=(0, 40), unit="days")
+    schema = Schema(target, (Column("age", "number", range=(0, 100)),), client="site", test_share=0.0)
+    frame = pd.DataFrame({"site": ["a", "b"] * 5, "age": range(10), "days": range(10)})
+    records = Federation.from_frame(frame, schema)
+    scoring = scoring_of({}, records)
+    assert scoring.loss_bound == pytest.approx(0.5**2 / 2)
+    assert scoring.told["error_is"] == "root mean squared error, in days; errors above 10 count as 10"
+    assert scoring_of({}, records, "absolute-regression").loss_bound == pytest.approx(0.5)
+    assert scoring_of({"loss_bound": 2.0}, records).told["error_is"].endswith("above 40 count as 40")
+    plain = replace(records, schema=None)
+    assert scoring_of({}, plain, target_bound=30.0).loss_bound == pytest.approx(15**2 / 2)
+    assert scoring_of({"loss_bound": 2.0}, records, "quantile-regression").unit is None, "a pinball is no error"
+    for refused in (lambda: scoring_of({}, plain), lambda: scoring_of({}, records, "quantile-regression")):
+        with pytest.raises(RequestError, match=r"loss_bound is needed .*loss_bound = 0.5"):
+            refused()
+
+
+def test_a_table_with_numbers_is_evaluated_without_a_setting(tmp_path: Path) -> None:
+    """In the summary and on the page, in the target's own unit."""
+    draw = np.random.default_rng(0)
+    age = draw.integers(20, 90, 2000)
+    days = np.clip(np.rint(age / 5 + draw.normal(size=2000) * 2), 0, 40)
+    pd.DataFrame({"site": ["a", "b"] * 1000, "age": age, "days": days}).to_csv(tmp_path / "t.csv", index=False)
+    target = Predicted("days", "regression", range=(0, 40), unit="days")
+    schema = Schema(target, (Column("age", "number", range=(0, 100)),), client="site")
+    (tmp_path / "schema.toml").write_text(schema.to_toml())
+    recipe = Recipe(
+        data=str(tmp_path / "t.csv"),
+        data_settings={"schema": str(tmp_path / "schema.toml")},
+        evaluation_settings={"held_back": 0.2},
+        epsilon=8.0,
+        rounds=30,
+    )
+    run = run_plan(make_plan(recipe))
+    told = run.summary()["evaluation"]
+    assert told["error_is"].startswith("root mean squared error, in days")
+    assert told["all"]["error"]["low"] < 2.0 < told["all"]["error"]["high"] < 5.0
+    assert "Error: root mean squared error, in days" in evaluation_words(told)
+    texts = [block.lines for block in evaluation_blocks(told) if isinstance(block, Paragraph)]
+    assert texts[-1][0].startswith("error: root mean squared error, in days")
+    assert not any("calibration" in line for text in texts for line in text), "of classifiers alone"

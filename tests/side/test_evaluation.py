@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,12 @@ from tacit.data.schema.records import bundled
 from tacit.errors import RequestError
 from tacit.federation import Batch, Federation
 from tacit.models import logistic_regression, softmax_regression
-from tacit.models.linear import least_squares
+from tacit.models.linear import absolute_regression, least_squares
 from tacit.models.persons import PersonModel
 from tacit.privacy import Adjacency, Target
 from tacit.side.estimates import Estimate, auc_estimate, difference, mean_estimate
-from tacit.side.evaluation import Quality, evaluation_release, exact_evaluation, private_evaluation
-from tacit.side.scoring import Groups, Scoring
+from tacit.side.evaluation import Quality, evaluation_release, exact_evaluation, private_evaluation, read_sums
+from tacit.side.scoring import Groups, Scoring, TargetUnit
 
 GROUPS = Groups(3, (0.5,), ("young", "old"))
 POINT = torch.tensor([1.2, 1.1, 0.1, -0.5, -0.2])
@@ -214,6 +215,56 @@ def test_a_regression_has_a_loss_alone() -> None:
     told = exact_evaluation(least_squares(features=1), torch.zeros(2), silos, Scoring(None, 2.0)).pooled.estimates
     assert set(told) == {"loss"}
     assert told["loss"].value == pytest.approx((0 + 0.5 + 2 + 2) / 4)
+
+
+@pytest.mark.parametrize(("squared", "inside", "outside"), [(True, 5 * 2**0.5, 30.0), (False, 5.0, 30.0)])
+def test_the_error_of_a_regression_is_told_in_the_unit_of_its_target(
+    squared: bool, inside: float, outside: float
+) -> None:
+    """Four records of two groups with errors of 0, 10, 30 and 90, where 30 is the most that counts."""
+    features = np.array([[0], [0], [1], [1]], dtype=np.float32)
+    silos = Federation.from_arrays(features, [0.0, 1.0, 3.0, 9.0], [0, 0, 1, 1])
+    model = least_squares(features=1) if squared else absolute_regression(features=1)
+    unit = TargetUnit(10.0, squared, "days")
+    scoring = Scoring(None, 4.5 if squared else 3.0, groups=Groups(0, (0.5,), ("young", "old")), unit=unit)
+    told = exact_evaluation(model, torch.zeros(2), silos, scoring).pooled
+    mean = ((0 + 100 + 900 + 900) / 4) ** 0.5 if squared else (0 + 10 + 30 + 30) / 4
+    assert told.estimates["error"].value == pytest.approx(mean)
+    assert told.groups["young"]["error"].value == pytest.approx(inside)
+    assert told.groups["young"]["error_gap"].value == pytest.approx(inside - outside)
+    assert told.estimates["error"].low < mean < told.estimates["error"].high
+    assert "days; errors above 30 count as 30" in scoring.told["error_is"]
+
+
+def test_the_unit_of_a_target_changes_no_release() -> None:
+    """It only says how a release is read: noise is drawn by the name of what is asked."""
+    plain, target = Scoring(None, 0.125), Target(1.0, 1e-5)
+    scaled = replace(plain, unit=TargetUnit(20.0, True))
+    silos = Federation.from_arrays(np.ones((4, 1), dtype=np.float32), [0.0, 0.5, 0.2, 0.9], [0, 0, 1, 1])
+    model = least_squares(features=1)
+    found = [
+        private_evaluation(
+            model, torch.zeros(2), silos, s, name="t", target=target, seed=0
+        ).value.pooled.estimates
+        for s in (plain, scaled)
+    ]
+    assert found[0]["loss"] == found[1]["loss"]
+    assert set(found[1]) - set(found[0]) == {"error"}
+
+
+def test_bars_of_a_regressions_error_cover_it_in_95_of_100_consortia() -> None:
+    """Five clients of 60 to 140 records, with the noise of epsilon 1, 200 times."""
+    unit = TargetUnit(20.0, True)
+    scoring, draw = Scoring(None, 0.125, unit=unit), np.random.default_rng(3)
+    sizes, hits, known = np.array([60, 80, 100, 120, 140]), 0, 0.25
+    expected = np.minimum(np.random.default_rng(4).normal(0, known, 10**6) ** 2 / 2, 0.125).mean()
+    for _ in range(200):
+        losses = np.minimum(draw.normal(0, known, sizes.sum()) ** 2 / 2, 0.125)
+        noise_std = 4.0 * scoring.bound * len(sizes) ** 0.5
+        total = (losses / 0.125 - 0.5).sum() + draw.normal(0, noise_std)
+        bar = read_sums(scoring, np.array([total]), int(sizes.sum()), noise_std).estimates["error"]
+        hits += bar.low <= 20 * (2 * expected) ** 0.5 <= bar.high
+    assert hits >= 190
 
 
 def _exact(silos: Federation, owner: int | None) -> float:

@@ -61,7 +61,7 @@ class JobEvaluation(FinalRelease):
             recipe.stream or "",
             secure_sum_of(recipe, len(job.sites)),
             job.rounds + (job.correction is not None),
-            scoring_of(asked, job.blank()),
+            scoring_of(asked, job.blank(), recipe.model, recipe.target_bound),
             asked["held_back"],
             coins_of(recipe),
         )
@@ -112,4 +112,4 @@ class JobEvaluation(FinalRelease):
         return {**self._head(gathered.point), **told.to_dict()}
 
     def _head(self, point: str) -> dict[str, Any]:
-        return {"epsilon_alone": self.target.epsilon, "loss_bound": self.scoring.loss_bound, "point": point}
+        return {"epsilon_alone": self.target.epsilon, **self.scoring.told, "point": point}

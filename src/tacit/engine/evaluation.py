@@ -3,7 +3,7 @@
     [evaluation]
     held_back = 0.2         # share of every client's records that training does not see, at most 0.5
     epsilon_share = 0.2     # what the evaluation alone would cost, as a share of epsilon
-    loss_bound = 4.0        # each record's loss is clipped to it; needed for a regression
+    loss_bound = 4.0        # each record's loss is clipped to it
     edges = [0.1, 0.2]      # limits between which predicted probabilities are counted, for calibration
     group = "sex"           # compare groups of records: by a column of the schema, or by "region = north"
     group_edges = [40, 65]  # limits of the groups, in the unit of the column or feature; for numbers
@@ -38,6 +38,7 @@ from tacit.engine.recipe import Recipe
 from tacit.errors import DataError, RequestError, unknown_name
 from tacit.federation import Federation
 from tacit.models.model import Model
+from tacit.models.registry import default_model
 from tacit.noise.randomness import Purpose, Randomness
 from tacit.privacy import Target, Unit
 from tacit.side.budget import split_target
@@ -51,13 +52,18 @@ from tacit.side.evaluation import (
 )
 from tacit.side.noisy_total import NoisyTotal
 from tacit.side.release import address_of
-from tacit.side.scoring import EDGES, Groups, Scoring
+from tacit.side.scoring import EDGES, Groups, Scoring, TargetUnit
 
 DEFAULTS: dict[str, Any] = {"held_back": 0.2, "epsilon_share": 0.2}
 _GROUPS = ("group_feature", "group_edges", "group_names")
 _KNOWN = (*DEFAULTS, "loss_bound", "edges", "group", *_GROUPS)
 USUAL_LOSS_BOUND = 4.0
 """For classifiers: a record whose class got a probability of e^-4 = 0.018 or less counts as this."""
+SQUARED = {"least-squares": True, "absolute-regression": False}
+"""Regressions whose loss tells the error: by half of its square, or as it is."""
+LARGE_ERROR = 0.25
+"""A share of the targets' range. Unless `loss_bound` says otherwise, errors of a regression count as at most this: few
+are larger, and the noise on the mean loss grows with the square of it."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +158,7 @@ def plan_evaluation(
 ) -> PlannedEvaluation:
     """The evaluation of a recipe, or a refusal if its cost cannot be stated."""
     asked = settings_of(recipe)
-    scoring = scoring_of(asked, held)
+    scoring = scoring_of(asked, held, recipe.model, recipe.target_bound)
     if isinstance(privacy, str):
         return PlannedEvaluation(held, scoring, None)
     if algorithm.work.unit is not Unit.RECORD or recipe.client_epsilon is not None:
@@ -175,27 +181,59 @@ def coins_of(recipe: Recipe) -> int:
     return int(recipe.data_settings.get("seed", recipe.seed))
 
 
-def scoring_of(asked: dict[str, Any], records: Federation) -> Scoring:
-    """What is asked of every record, from the settings of an evaluation; of `records`, only what is public."""
-    classes, schema = records.classes, records.schema
-    bound = asked.get("loss_bound", None if classes is None else USUAL_LOSS_BOUND)
-    if bound is None:
+def scoring_of(
+    asked: dict[str, Any], records: Federation, model: str | None = None, target_bound: float | None = None
+) -> Scoring:
+    """What is asked of every record, from the settings of an evaluation; of `records`, only what is public.
+
+    Args:
+        asked: the settings.
+        records: those that are held back, or a stand-in for them.
+        model: the name of the model; None for the usual one.
+        target_bound: a public bound on the absolute targets of a regression without a schema.
+    """
+    unit = _unit(records, model or default_model(records))
+    bound = asked["loss_bound"] if "loss_bound" in asked else _usual_bound(records, unit, target_bound)
+    edges = _numbers("edges", asked.get("edges", EDGES))
+    return Scoring(records.classes, bound, edges, _groups(asked, records), unit)
+
+
+def _unit(records: Federation, model: str) -> TargetUnit | None:
+    """The unit of a regression's errors, where the loss tells them and the range of targets is known."""
+    target = None if records.schema is None else records.schema.target
+    if records.classes is not None or model not in SQUARED or (target is not None and target.open):
+        return None
+    return TargetUnit(records.target_scale, SQUARED[model], "" if target is None else target.unit)
+
+
+def _usual_bound(records: Federation, unit: TargetUnit | None, target_bound: float | None) -> float:
+    """For classifiers the usual one; for regressions the loss of a large error."""
+    if records.classes is not None:
+        return USUAL_LOSS_BOUND
+    half = 1.0 if records.schema is not None else target_bound
+    if unit is None or half is None:
         raise RequestError(
-            "evaluation.loss_bound is needed for a regression: a public bound on a record's loss (of least "
-            "squares, half of its squared error). With a schema, half of the target's range counts as 1: try "
-            "evaluation.loss_bound = 0.5"
+            "evaluation.loss_bound is needed for this regression: a public bound on a record's loss (of least "
+            "squares, half of its squared error). It follows from the target's range for least-squares and "
+            "absolute-regression, if a schema or target_bound gives one. With a schema, half of the range counts "
+            "as 1: try evaluation.loss_bound = 0.5"
         )
+    large = 2 * half * LARGE_ERROR
+    return large**2 / 2 if unit.squared else large
+
+
+def _groups(asked: dict[str, Any], records: Federation) -> Groups | None:
     if "group" in asked:
-        return Scoring(classes, bound, _numbers("edges", asked.get("edges", EDGES)), _by_column(asked, schema))
+        return _by_column(asked, records.schema)
     named = [name for name in _GROUPS if name in asked]
     if named and len(named) < len(_GROUPS):
         raise RequestError(f"evaluation: {', '.join(_GROUPS)} go together; only {', '.join(named)} is set")
-    groups = None
-    if named:
-        feature, edges, names = (asked[name] for name in _GROUPS)
-        groups = Groups(feature, _numbers("group_edges", edges), tuple(map(str, names)))
-        groups.check(records.inputs)
-    return Scoring(classes, bound, _numbers("edges", asked.get("edges", EDGES)), groups)
+    if not named:
+        return None
+    feature, edges, names = (asked[name] for name in _GROUPS)
+    groups = Groups(feature, _numbers("group_edges", edges), tuple(map(str, names)))
+    groups.check(records.inputs)
+    return groups
 
 
 def _by_column(asked: dict[str, Any], schema: Schema | None) -> Groups:

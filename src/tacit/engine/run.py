@@ -192,7 +192,7 @@ class Run(BriefRepr):
         planned = self.plan.evaluation
         assert planned is not None, "an evaluation was planned"
         alone = None if planned.target is None else planned.target.epsilon
-        return {"epsilon_alone": alone, "loss_bound": planned.scoring.loss_bound, **evaluation.to_dict()}
+        return {"epsilon_alone": alone, **planned.scoring.told, **evaluation.to_dict()}
 
     def _corrected(self) -> dict[str, Any] | None:
         planned = self.plan.correction

@@ -9,8 +9,16 @@ from tacit.privacy.promises.rounding import up_to
 from tacit.report.chart import Interval, interval_chart
 from tacit.report.page import Block, Charts, Paragraph, SortableTable
 
-NAMES = {"accuracy": "accuracy", "auc": "AUC", "calibration": "calibration error", "loss": "mean loss"}
+NAMES = {
+    "accuracy": "accuracy",
+    "auc": "AUC",
+    "calibration": "calibration error",
+    "error": "error",
+    "loss": "mean loss",
+}
 _RANGES = {"accuracy": (0.0, 1.0), "auc": (0.0, 1.0), "calibration": (-1.0, 1.0)}
+
+CALIBRATION = "calibration error: the mean predicted probability minus how often it came true; 0 is best"
 
 Told = Mapping[str, Any]
 """An evaluation as plain data: what a summary has under `evaluation`."""
@@ -55,7 +63,8 @@ def evaluation_blocks(told: Told) -> list[Block]:
         rows = [_interval(f"{low:g} to {high:g}", one) for low, high, one in shown]
         blocks.append(Charts(((interval_chart(rows, "reliability", fixed=(0.0, 1.0)), words),)))
     meaning = (
-        "calibration error: the mean predicted probability minus how often it came true; 0 is best",
+        *([f"error: {told['error_is']}"] if "error_is" in told else []),
+        *([CALIBRATION] if "calibration" in pooled else []),
         f"mean loss: each record's loss counts as at most {told['loss_bound']:g}",
         *([f"left out: {left_out}"] if left_out else []),
     )

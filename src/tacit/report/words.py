@@ -79,10 +79,11 @@ def evaluation_words(evaluation: Mapping[str, Any]) -> str:
     numbers = [
         f"{name} {'unknown' if one['value'] is None else format(one['value'], '.3g')} "
         f"({one['low']:.3g} to {one['high']:.3g})"
-        for name in ("accuracy", "auc", "calibration", "loss")
+        for name in ("accuracy", "auc", "calibration", "error", "loss")
         if (one := everyone.get(name)) is not None
     ]
-    return f"{everyone['records']} records: {', '.join(numbers)}"
+    said = f". Error: {evaluation['error_is']}" if "error_is" in evaluation else ""
+    return f"{everyone['records']} records: {', '.join(numbers)}{said}"
 
 
 def _rounded_down(value: float) -> float:

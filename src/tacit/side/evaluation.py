@@ -168,6 +168,8 @@ def read_sums(scoring: Scoring, sums: NoisySums, records: int, noise_std: float)
         for name, own in parts.items()
         if name not in ("count", "histogram", "ranking")
     }
+    if scoring.unit is not None:
+        estimates["error"] = scoring.unit.error(estimates["loss"])
     reliability: tuple[tuple[float, float, Estimate], ...] = ()
     if scoring.classes is not None:
         table = parts["histogram"].reshape(-1, 2)
@@ -192,7 +194,7 @@ def _groups(
     for k, group in enumerate(scoring.group_names):
         told[group] = {}
         size = float(parts["count"][k])
-        for name in parts.keys() - {"count", "histogram", "ranking"}:
+        for name in (name for name in parts if name not in ("count", "histogram", "ranking")):
             own, everyone = parts[name], len(parts[name])
             inside = mean_estimate(float(own[k]), size, (variance, variance), noise_std)
             outside = mean_estimate(
@@ -200,6 +202,9 @@ def _groups(
             )
             told[group][name] = _scale(scoring, name, inside)
             told[group][f"{name}_gap"] = _gap(scoring, name, difference(inside, outside))
+            if name == "loss" and scoring.unit is not None:
+                errors = [scoring.unit.error(_scale(scoring, name, one)) for one in (inside, outside)]
+                told[group] |= {"error": errors[0], "error_gap": difference(*errors)}
     return told
 
 

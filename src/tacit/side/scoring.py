@@ -26,7 +26,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,6 +37,7 @@ from tacit.federation import Batch
 from tacit.models.gradients import sums_by_client
 from tacit.models.model import Model
 from tacit.models.persons import PersonModel
+from tacit.side.estimates import Estimate
 
 EDGES = (0.05, 0.12, 0.22, 0.35, 0.5, 0.65, 0.78, 0.88, 0.95)
 """The usual limits between bins of probabilities: narrower near 0 and 1, where good models put most records."""
@@ -85,6 +87,36 @@ class Groups:
 
 
 @dataclass(frozen=True)
+class TargetUnit:
+    """How the mean loss of a regression reads as an error in the target's own unit: post-processing.
+
+    Parameters
+    ----------
+    one : what 1 of the model's targets is, in the target's own unit.
+    squared : whether the loss is half of the squared error; otherwise it is the absolute error.
+    name : of the unit, such as "days"; empty if nobody named it.
+    """
+
+    one: float
+    squared: bool
+    name: str = ""
+
+    def words(self, loss_bound: float) -> str:
+        """What the error is, if every record's loss counts as at most this."""
+        kind = "root mean squared error" if self.squared else "mean absolute error"
+        most = f"{self._of(loss_bound):.4g}"
+        return f"{kind}, in {self.name or 'the unit of the target'}; errors above {most} count as {most}"
+
+    def error(self, loss: Estimate) -> Estimate:
+        """The error that a mean loss stands for. It grows with the loss, so ends of bars stay ends of bars."""
+        value = None if loss.value is None else self._of(loss.value)
+        return Estimate(value, self._of(loss.low), self._of(loss.high))
+
+    def _of(self, loss: float) -> float:
+        return self.one * (math.sqrt(2 * max(0.0, loss)) if self.squared else loss)
+
+
+@dataclass(frozen=True)
 class Scoring:
     """What is asked of every record; all of it is public.
 
@@ -94,12 +126,15 @@ class Scoring:
     loss_bound : L, to which each record's loss is clipped.
     edges : the limits between bins of probabilities, within (0, 1).
     groups : the groups that are compared, if any.
+    unit : how a regression's loss is told in the unit of its target; None if that is not known.
     """
 
     classes: int | None
     loss_bound: float
     edges: tuple[float, ...] = EDGES
     groups: Groups | None = None
+    # It says how a release is read, not what is released, and the representation is the release's name.
+    unit: TargetUnit | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         positive("evaluation.loss_bound", self.loss_bound)
@@ -111,6 +146,12 @@ class Scoring:
     def group_names(self) -> tuple[str, ...]:
         """The names of the groups; none if no groups are compared."""
         return () if self.groups is None else self.groups.names
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What a reader of the numbers needs to know, as plain data for JSON."""
+        error = {} if self.unit is None else {"error_is": self.unit.words(self.loss_bound)}
+        return {"loss_bound": self.loss_bound, **error}
 
     @property
     def parts(self) -> dict[str, slice]:
