@@ -249,3 +249,16 @@ def test_the_server_of_a_deployment_has_no_ledger_and_says_who_has(inside: Insid
         told = inside("account", place)
         assert told.returncode == 2
         assert "tacit verify consortium/server/state/certificate.json" in " ".join(told.stderr.split())
+
+
+def test_what_a_run_released_besides_its_rounds_is_told_apart(inside: Inside) -> None:
+    """A fifth of epsilon for an evaluation: part of every number, and named on its own."""
+    assert inside("run", "--rounds=2", "--epsilon=2", "--evaluate=0.2", "--out=evaluated").returncode == 0
+    shown = inside("account", "evaluated").stdout
+    assert "besides rounds" in shown
+    assert json.loads(inside("account", "evaluated", "--json").stdout)["epsilon_besides_rounds"] == pytest.approx(
+        0.4, rel=1e-3
+    )
+    assert inside("run", "--rounds=2", "--epsilon=2", "--out=plain").returncode == 0
+    assert "besides" not in inside("account", "plain").stdout
+    assert json.loads(inside("account", "plain", "--json").stdout)["epsilon_besides_rounds"] == 0

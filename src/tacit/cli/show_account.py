@@ -57,6 +57,11 @@ def show_run(found: RunAccount) -> None:
             "ledger": f"{found.directory}, {found.rounds} rounds, {state}",
             "clients": f"{len(found.spent)}, each in {each} rounds; the largest cost is shown",
         }
+        if found.besides:
+            facts["besides rounds"] = (
+                f"epsilon {_number(found.besides)} alone, for what else is released (evaluations, corrections, "
+                "learned ranges); all numbers below include it"
+            )
         show_cost(found.cost, facts)
     if found.finished and not found.differences:
         console.print("[green]The summary agrees with the ledger.[/]")
@@ -77,12 +82,15 @@ def show_spending(title: str, spending: Spending) -> None:
     table = Table()
     table.add_column("run", no_wrap=True)
     table.add_column("algorithm")
-    table.add_column("releases", justify="right")
+    table.add_column("messages", justify="right")
     table.add_column("epsilon", justify="right")
     for run in spending.runs:
         table.add_row(run.run, run.algorithm, f"{run.releases} of {run.planned}", _number(run.epsilon))
     console.print(table)
-    console.print(f"spent: epsilon {_number(spending.needed)}; every run that was started counts in full")
+    console.print(
+        f"spent: epsilon {_number(spending.needed)}; every run that was started counts in full, with its reports, "
+        "corrections and evaluations"
+    )
     if policy.adversary is not Adversary.SERVER:
         left = in_words(spending.without_trust)
         console.print(f"epsilon if all other parties help the server: {left}", highlight=False)

@@ -77,6 +77,8 @@ class RunAccount:
     differences: tuple[str, ...]
     beside: tuple[Guarantee, ...] = ()
     """what the whole run is worth against adversaries who see more than the promise assumes"""
+    besides: float = 0.0
+    """what that client released besides its rounds' messages, if that were all: evaluations, corrections, ranges"""
 
     @property
     def records(self) -> list[int] | None:
@@ -95,6 +97,7 @@ class RunAccount:
             **({} if self.cost is None else self.cost.to_dict()),
             "rounds": self.rounds,
             "epsilon": None if guarantee is None else finite(guarantee.epsilon),
+            "epsilon_besides_rounds": finite(self.besides),
             "clients": [one.to_dict() for one in self.spent],
             "agrees": self.finished and not self.differences,
             "differences": list(self.differences),
@@ -155,7 +158,10 @@ def account_run(directory: Path) -> RunAccount:
         if one.epsilon > one.budget * (1 + _TOLERANCE)
     ]
     differences = (*over_budget, *(() if summary is None else _differences(book, summary)))
-    return RunAccount(directory, len(rounds), summary is not None, guarantee, spent, cost, differences, beside)
+    besides = epsilon(book.events[worst.client].after(0), worst.delta, book.adjacency)
+    return RunAccount(
+        directory, len(rounds), summary is not None, guarantee, spent, cost, differences, beside, besides
+    )
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ USUAL_LOSS_BOUND = 4.0
 SQUARED = {"least-squares": True, "absolute-regression": False}
 """Regressions whose loss tells the error: by half of its square, or as it is."""
 LARGE_ERROR = 0.25
-"""A share of the targets' range. Unless `loss_bound` says otherwise, errors of a regression count as at most this:
+"""A share of the targets' range. Unless `loss_bound` says otherwise, a regression's errors count as at most this:
 few are larger, and the noise on the mean loss grows with the square of it."""
 
 
