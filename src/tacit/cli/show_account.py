@@ -88,8 +88,8 @@ def show_spending(title: str, spending: Spending) -> None:
         table.add_row(run.run, run.algorithm, f"{run.releases} of {run.planned}", _number(run.epsilon))
     console.print(table)
     console.print(
-        f"spent: epsilon {_number(spending.needed)}; every run that was started counts in full, with its reports, "
-        "corrections and evaluations"
+        f"spent: epsilon {_number(spending.needed)}; every run that was started counts in full, with "
+        "its reports, corrections and evaluations"
     )
     if policy.adversary is not Adversary.SERVER:
         left = in_words(spending.without_trust)

@@ -78,7 +78,7 @@ class RunAccount:
     beside: tuple[Guarantee, ...] = ()
     """what the whole run is worth against adversaries who see more than the promise assumes"""
     besides: float = 0.0
-    """what that client released besides its rounds' messages, if that were all: evaluations, corrections, ranges"""
+    """the epsilon of what that client released besides its rounds' messages: evaluations, corrections, ranges"""
 
     @property
     def records(self) -> list[int] | None:
