@@ -275,4 +275,5 @@ def test_a_table_with_numbers_is_evaluated_without_a_setting(tmp_path: Path) -> 
     assert "Error: root mean squared error, in days" in evaluation_words(told)
     texts = [block.lines for block in evaluation_blocks(told) if isinstance(block, Paragraph)]
     assert texts[-1][0].startswith("error: root mean squared error, in days")
+    assert "loss" not in evaluation_words(told), "the error says the same in a better unit"
     assert not any("calibration" in line for text in texts for line in text), "of classifiers alone"

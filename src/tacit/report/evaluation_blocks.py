@@ -45,7 +45,7 @@ def evaluation_blocks(told: Told) -> list[Block]:
         "possible."
     )
     everywhere = [pooled, *clients.values()]
-    asked = [name for name in NAMES if name in pooled]
+    asked = _told_apart(pooled)
     seen = [name for name in asked if any(own[name]["value"] is not None for own in everywhere)]
     blocks: list[Block] = [Paragraph((intro,)), Charts(tuple(_chart(name, pooled, clients) for name in seen))]
     if hidden := [NAMES[name] for name in asked if name not in seen]:
@@ -65,7 +65,7 @@ def evaluation_blocks(told: Told) -> list[Block]:
     meaning = (
         *([f"error: {told['error_is']}"] if "error_is" in told else []),
         *([CALIBRATION] if "calibration" in pooled else []),
-        f"mean loss: each record's loss counts as at most {told['loss_bound']:g}",
+        *([f"mean loss: each record's loss counts as at most {told['loss_bound']:g}"] if "loss" in asked else []),
         *([f"left out: {left_out}"] if left_out else []),
     )
     return [*blocks, Paragraph(meaning)]
@@ -83,6 +83,11 @@ def compared_blocks(evaluations: Sequence[tuple[str, Told]]) -> list[Block]:
         bars = [_interval(label, own[name]) for label, own in pooled]
         charts.append((interval_chart(bars, NAMES[name], fixed=_RANGES.get(name)), NAMES[name]))
     return [Paragraph((intro,)), Charts(tuple(charts))]
+
+
+def _told_apart(own: Told) -> list[str]:
+    """The names of what is shown. A regression's error is its loss in a unit that people know, and stands for it."""
+    return [name for name in NAMES if name in own and not (name == "loss" and "error" in own)]
 
 
 def _chart(name: str, pooled: Told, clients: Mapping[str, Told]) -> tuple[str, str]:
@@ -108,7 +113,7 @@ def _gaps(groups: Mapping[str, Told]) -> SortableTable:
     for group, own in groups.items():
         for key, gap in own.items():
             name, is_gap, _ = key.partition("_gap")
-            if not is_gap:
+            if not is_gap or name not in _told_apart(own):
                 continue
             low, high = gap["low"], gap["high"]
             verdict = "no difference can be seen" if low <= 0 <= high else "higher" if low > 0 else "lower"

@@ -80,7 +80,8 @@ def evaluation_words(evaluation: Mapping[str, Any]) -> str:
         f"{name} {'unknown' if one['value'] is None else format(one['value'], '.3g')} "
         f"({one['low']:.3g} to {one['high']:.3g})"
         for name in ("accuracy", "auc", "calibration", "error", "loss")
-        if (one := everyone.get(name)) is not None
+        # An error is the loss of a regression in a unit that people know.
+        if (one := everyone.get(name)) is not None and not (name == "loss" and "error" in everyone)
     ]
     said = f". Error: {evaluation['error_is']}" if "error_is" in evaluation else ""
     return f"{everyone['records']} records: {', '.join(numbers)}{said}"
