@@ -45,7 +45,7 @@ def evaluation_blocks(told: Told) -> list[Block]:
         "possible."
     )
     everywhere = [pooled, *clients.values()]
-    asked = _told_apart(pooled)
+    asked = _shown(pooled)
     seen = [name for name in asked if any(own[name]["value"] is not None for own in everywhere)]
     blocks: list[Block] = [Paragraph((intro,)), Charts(tuple(_chart(name, pooled, clients) for name in seen))]
     if hidden := [NAMES[name] for name in asked if name not in seen]:
@@ -85,8 +85,8 @@ def compared_blocks(evaluations: Sequence[tuple[str, Told]]) -> list[Block]:
     return [Paragraph((intro,)), Charts(tuple(charts))]
 
 
-def _told_apart(own: Told) -> list[str]:
-    """The names of what is shown. A regression's error is its loss in a unit that people know, and stands for it."""
+def _shown(own: Told) -> list[str]:
+    """The names of what is told. A regression's error stands for its loss, in a unit that people know."""
     return [name for name in NAMES if name in own and not (name == "loss" and "error" in own)]
 
 
@@ -113,7 +113,7 @@ def _gaps(groups: Mapping[str, Told]) -> SortableTable:
     for group, own in groups.items():
         for key, gap in own.items():
             name, is_gap, _ = key.partition("_gap")
-            if not is_gap or name not in _told_apart(own):
+            if not is_gap or name not in _shown(own):
                 continue
             low, high = gap["low"], gap["high"]
             verdict = "no difference can be seen" if low <= 0 <= high else "higher" if low > 0 else "lower"
