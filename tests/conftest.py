@@ -32,9 +32,9 @@ gc.disable()
 def pytest_collection(session: pytest.Session) -> None:
     """Each process first imports a share of the test modules of its own.
 
-    pytest rewrites the assertions of every module and stores the result. All processes would rewrite all modules at
-    the same time, where none is stored yet; so each finds the shares of the others stored. What cannot be imported
-    is tried again, and told, when it is collected.
+    pytest rewrites the assertions of every module and stores the result. Where none is stored yet, all processes
+    would rewrite all modules at the same time; so each finds the shares of the others stored. What cannot be
+    imported is tried again, and told, when it is collected.
     """
     worker: dict[str, str] | None = getattr(session.config, "workerinput", None)
     if worker is None or session.config.args != session.config.getini("testpaths"):
