@@ -24,8 +24,10 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 
 
 # Half a million objects come of the imports and the list of tests, and all of them stay. Looking through them for
-# garbage again and again would take longer than many a room's tests.
-gc.disable()
+# garbage again and again would take longer than many a room's tests. (The process that hands out tests collects
+# none, so it would never turn it on again.)
+if "PYTEST_XDIST_WORKER" in os.environ:
+    gc.disable()
 
 
 @pytest.hookimpl(tryfirst=True)
