@@ -1,8 +1,8 @@
 """Which column of a table names who holds a row, for a draft: places by name, unless their numbers measure.
 
 Words in a column that is called `school` name schools. Numbers under this name may also be years of schooling,
-and those under `hospital` how often somebody was there. A wrong guess changes who is protected and who adds noise.
-So numbers are taken for names only if nothing speaks against it; otherwise they are a feature, and a draft says so.
+and those under `hospital` how often somebody was there. A wrong guess changes who is protected and who adds
+noise. So numbers are names only if nothing speaks against it; otherwise they are a feature, and a draft says so.
 """
 
 from __future__ import annotations
