@@ -201,6 +201,64 @@ class TestRoles:
         frame = table(["a", "b"] * 100, institutions=np.linspace(0, 90, 200), x=np.arange(200) % 7)
         assert draft_schema(frame, target="y").schema.client is None
 
+    @pytest.mark.parametrize(
+        ("name", "values"),
+        [
+            ("school", [8, 9, 10, 11, 12, 12, 12, 14, 16]),  # years of schooling, which start anywhere
+            ("school", [0, 1, 5, 8, 12, 150]),  # nobody's school has the number 0
+            ("hospital", [0, 0, 0, 1, 2, 3]),  # stays
+            ("Hospitals", [1, 2, 3, 4, 5, 6]),  # how many there are
+            ("centre", [0, 1]),
+        ],
+    )
+    def test_numbers_that_are_called_like_places_but_measure_something(
+        self, name: str, values: list[int]
+    ) -> None:
+        frame = table(["a", "b"] * 100, **{name: (values * 100)[:200]}, x=np.arange(200) % 7)
+        draft = draft_schema(frame, target="y")
+        assert draft.schema.client is None
+        assert next(c for c in draft.schema.columns if c.name == name).type == (
+            "number" if len(set(values)) > 3 else "category"
+        )
+        assert any(f"--client {name}." in said for said in draft.advice)
+        assert "# a guess: its numbers count or measure" in draft.to_toml()
+        given = draft_schema(frame, target="y", client=name)
+        assert (given.schema.client, given.advice) == (name, ())
+
+    @pytest.mark.parametrize(
+        ("name", "values"),
+        [
+            ("school", [1, 2, 3, 4, 5, 6]),
+            ("school", [1224, 1288, 2030, 9586]),
+            ("clinic", list(range(102))),  # numbered from 0 on, and too many to be counted
+            ("school_id", [8, 9, 10, 11]),
+            ("site", [0, 1, 2]),
+            ("hospital", ["8", "north", "south"]),
+        ],
+    )
+    def test_numbers_that_name_places(self, name: str, values: list[Any]) -> None:
+        frame = table(["a", "b"] * 200, **{name: (values * 200)[:400]}, x=np.arange(400) % 7)
+        draft = draft_schema(frame, target="y")
+        assert (draft.schema.client, draft.advice) == (name, ())
+        assert "# a guess" in draft.to_toml(), "whoever reads it is asked"
+
+    def test_other_columns_follow_the_order_of_a_quantity(self) -> None:
+        """Years of schooling from 1 to 18 look like the numbers of 18 schools; wages tell them apart."""
+        rng = np.random.default_rng(0)
+        years = rng.integers(1, 19, 2000)
+        noise = rng.normal(size=2000)
+        by_school = rng.permutation(18)[years - 1]
+        for wage, client in ((years + 4 * noise, None), (by_school + 4 * noise, "school")):
+            assert (
+                draft_schema(table(["a", "b"] * 1000, school=years, wage=wage), target="y").schema.client
+                == client
+            )
+
+    @pytest.mark.parametrize("values", [["yes", "no"], [True, False], ["Y", "N", None]])
+    def test_having_been_in_hospital_names_no_client(self, values: list[Any]) -> None:
+        frame = table(["a", "b"] * 100, hospital=(values * 100)[:200], x=np.arange(200) % 7)
+        assert draft_schema(frame, target="y").schema.client is None
+
     def test_being_a_student_is_no_name(self) -> None:
         for values, person in ((["no", "yes"], None), ([f"s{k}" for k in range(50)], "student")):
             frame = table(["a", "b"] * 100, student=(values * 100)[:200], x=np.arange(200) % 7)

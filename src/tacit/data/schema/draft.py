@@ -16,7 +16,6 @@ from tacit.data.schema.column import TASKS, Column, is_identifier
 from tacit.data.schema.draft_target import LOOKED, about_tail, drafted_target, goal_of, rows_without
 from tacit.data.schema.encode import terms
 from tacit.data.schema.guess import (
-    CLIENTS,
     CODES,
     MANY,
     PERSONS,
@@ -31,6 +30,7 @@ from tacit.data.schema.guess import (
     nothing_as_gap,
     without_gaps,
 )
+from tacit.data.schema.places import may_name, named_places
 from tacit.data.schema.plain import as_text
 from tacit.data.schema.schema import Schema
 from tacit.data.schema.tails import Goal, has_room
@@ -111,9 +111,13 @@ def draft_schema(
     if target is None:
         target = next((name for name in names if name.lower() in TARGETS), names[-1])
         comments["target.column"] = "a guess: which column is to be predicted?"
+    places, measures = named_places(frame)
+    doubtful = [name for name in measures if name not in (target, client, person)]
     if client is None:
-        called = (name for name in names if CLIENTS.match(name) and name not in (target, person))
-        client = next((name for name in called if _may_name(frame[name])), None)
+        called = (name for name in places if name not in (target, person))
+        client = next((name for name in called if may_name(frame[name])), None)
+        if client is not None:
+            comments["client.column"] = "a guess: does this column name who holds a row?"
     if person is None:
         called = (name for name in names if PERSONS.match(name) and name not in (target, client))
         person = next((name for name in called if _may_name_persons(frame[name])), None)
@@ -126,7 +130,7 @@ def draft_schema(
     for name in names:
         if name in (target, client, person):
             continue
-        found = _column(name, frame[name], goal, comments)
+        found = _column(name, frame[name], goal, comments, coded=name in places)
         if isinstance(found, Column):
             columns.append(found)
         else:
@@ -138,6 +142,8 @@ def draft_schema(
     holders = TRIAL_CLIENTS if client is None else int(frame[client].nunique())
     room = has_room(units, holders, len(terms(Schema(predicted, tuple(columns)))))
     advice = rows_without(goal, comments)
+    said = _about_places([name for name in doubtful if name not in left_out], comments)
+    advice += said if client is None else []
     if not predicted.classed:
         advice += about_tail(predicted, goal, comments)
     reaches = [(column, _reaching(column, frame, goal)) for column in columns]
@@ -163,10 +169,15 @@ def draft_schema(
     return Draft(schema, comments, tuple(advice))
 
 
-def _may_name(column: pd.Series[Any]) -> bool:
-    """Whether values may be the names of clients: no fractions, and most of them more than once."""
-    numbers = is_number(column) and bool((column.dropna() != column.dropna().round()).any())
-    return not numbers and column.nunique() <= len(column) / 2
+def _about_places(doubtful: list[str], comments: dict[str, str]) -> list[str]:
+    """What to say about numbers that are used as features, although their column is called like a place."""
+    for name in doubtful:
+        comments[name] = "a guess: its numbers count or measure something, and name no places"
+    return [
+        f"The numbers of {name} seem to count or measure something, so they are a feature. If they name who "
+        f"holds a row, draft with --client {name}."
+        for name in doubtful
+    ]
 
 
 def _may_name_persons(column: pd.Series[Any]) -> bool:
@@ -196,7 +207,7 @@ def _with_room(column: Column, far: Column, room: bool, comments: dict[str, str]
     return column
 
 
-def _column(name: str, column: pd.Series[Any], goal: Goal, comments: dict[str, str]) -> Column | str:
+def _column(name: str, column: pd.Series[Any], goal: Goal, comments: dict[str, str], coded: bool) -> Column | str:
     """A proposed column, or the reason why it is left out."""
     identifies = is_identifier(name)
     if identifies and (column.nunique() > FEW_CODES or len(column) < SHARED * FEW_CODES):
@@ -214,7 +225,7 @@ def _column(name: str, column: pd.Series[Any], goal: Goal, comments: dict[str, s
         comments[f"{name}.categories"] = LOOKED
         found: Column | str = Column(name, "category", categories=tuple(distinct(known)), identifier=False)
     else:
-        found = _described(name, known, values, goal, comments)
+        found = _described(name, known, values, goal, comments, coded)
     if isinstance(found, str):
         return found
     if gaps:
@@ -226,7 +237,7 @@ def _column(name: str, column: pd.Series[Any], goal: Goal, comments: dict[str, s
 
 
 def _described(
-    name: str, known: pd.Series[Any], values: int, goal: Goal, comments: dict[str, str]
+    name: str, known: pd.Series[Any], values: int, goal: Goal, comments: dict[str, str], coded: bool
 ) -> Column | str:
     """The column without its gaps, by what its values look like."""
     if is_truth(known):
@@ -243,7 +254,7 @@ def _described(
         ends = np.array([first, last + 1]).astype("datetime64[D]").astype(np.float64)
         return Column(name, "date", range=(float(ends[0]), float(ends[1])), format=format)
     if is_number(known):
-        return _number(name, known, values, goal, comments)
+        return _number(name, known, values, goal, comments, coded)
     return _category(name, known, values, comments)
 
 
@@ -259,16 +270,18 @@ def _category(name: str, known: pd.Series[Any], values: int, comments: dict[str,
     return Column(name, "category", categories=tuple(v for v in distinct(known) if v in common), other=True)
 
 
-def _number(name: str, known: pd.Series[Any], values: int, goal: Goal, comments: dict[str, str]) -> Column | str:
+def _number(
+    name: str, known: pd.Series[Any], values: int, goal: Goal, comments: dict[str, str], coded: bool
+) -> Column | str:
     numbers = known.to_numpy(dtype=np.float64)
     whole = bool((numbers == np.round(numbers)).all())
     if whole and values == len(known) and len(known) > 50 and not (np.diff(numbers) < 0).any():
         return "looked at: it numbers the rows"
-    if values == 1 or (whole and (values <= FEW_CODES or CODES.search(name) or CLIENTS.match(name))):
-        coded = _category(name, known, values, comments)
-        if isinstance(coded, Column):
+    if values == 1 or (whole and (values <= FEW_CODES or coded or CODES.search(name))):
+        found = _category(name, known, values, comments)
+        if isinstance(found, Column):
             comments[f"{name}.type"] = "looked at: these numbers seem to be codes"
-        return coded
+        return found
     usual = known_range(name, numbers)
     if usual is not None:
         return Column(name, "number", usual[2], (usual[0], usual[1]))

@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TARGETS = ("target", "label", "outcome", "class", "y")
-CLIENTS = re.compile(
-    r"^(?:client|silo|site|hospital|clinic|centre|center|bank|branch|institution|school|store)s?(?:[_\W]?(?:id|name|code))?$",
-    re.IGNORECASE,
-)
 PERSONS = re.compile(
     r"^(?:patient|person|subject|participant|customer|user|member|student|individual)(?:[_\W]?(?:id|no|nr|number|code))?$"
     r"|^(?:id|idcode|idnum|pid|uid)$",
