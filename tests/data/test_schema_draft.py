@@ -242,6 +242,14 @@ class TestRoles:
         assert (draft.schema.client, draft.advice) == (name, ())
         assert "# a guess" in draft.to_toml(), "whoever reads it is asked"
 
+    def test_numbers_of_many_places_are_names_even_if_they_were_given_out_by_region(self) -> None:
+        schools = np.arange(2000) % 40 + 1
+        region = schools + np.random.default_rng(0).normal(size=2000)
+        assert (
+            draft_schema(table(["a", "b"] * 1000, school=schools, wage=region), target="y").schema.client
+            == "school"
+        )
+
     def test_other_columns_follow_the_order_of_a_quantity(self) -> None:
         """Years of schooling from 1 to 18 look like the numbers of 18 schools; wages tell them apart."""
         rng = np.random.default_rng(0)

@@ -31,6 +31,9 @@ ANSWERS = frozenset(["yes", "no", "y", "n", "true", "false"])
 COUNTED = 100
 """Larger whole numbers are neither years of schooling nor stays in a hospital."""
 
+GIVEN_OUT = 30
+"""More numbers than this from 1 on, without a hole, were given out to places: nobody is at school for so long."""
+
 ORDERED = 0.5
 """If the order of values explains this share of what they tell of another column, they measure something."""
 
@@ -66,6 +69,8 @@ def _names(name: str, frame: pd.DataFrame) -> bool:
     if said["several"] or not len(known):
         return False  # how many schools there are
     numbered = bool(known[0] in (0, 1) and known[-1] == known[0] + len(known) - 1)
+    if numbered and known[0] == 1 and len(known) > GIVEN_OUT:
+        return True  # whatever follows their order: numbers are often given out by region
     # A 0 means that nobody was there, unless numbers go on without a gap beyond all that is counted.
     likely = (numbered or known[-1] > COUNTED) if known[0] >= 1 else (numbered and known[-1] > COUNTED)
     return bool(likely) and not _measures(numbers, frame.drop(columns=name))
