@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
-import importlib
 import os
 import tempfile
 from pathlib import Path
@@ -28,24 +26,6 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 # none, so it would never turn it on again.)
 if "PYTEST_XDIST_WORKER" in os.environ:
     gc.disable()
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection(session: pytest.Session) -> None:
-    """Each process first imports a share of the test modules of its own.
-
-    pytest rewrites the assertions of every module and stores the result. Where none is stored yet, all processes
-    would rewrite all modules at the same time; so each finds the shares of the others stored. What cannot be
-    imported is tried again, and told, when it is collected.
-    """
-    worker: dict[str, str] | None = getattr(session.config, "workerinput", None)
-    if worker is None or session.config.args != session.config.getini("testpaths"):
-        return
-    here = Path(__file__).parent
-    modules = sorted(here.rglob("test_*.py"))
-    for module in modules[int(worker["workerid"].removeprefix("gw")) :: int(worker["workercount"])]:
-        with contextlib.suppress(Exception, pytest.skip.Exception):
-            importlib.import_module(".".join(module.relative_to(here.parent).with_suffix("").parts))
 
 
 def pytest_collection_finish() -> None:
