@@ -31,7 +31,7 @@ from tacit.sums.silo import SiloState, SumSilo
 
 pytestmark = pytest.mark.slow
 
-ROUNDS, FEATURES, RECORDS = 5, 400, 40
+ROUNDS, FEATURES, RECORDS = 12, 400, 40
 HELPER, KILLED = "silo-1", "silo-2"
 
 
