@@ -256,3 +256,19 @@ def test_a_missing_extra_is_named(
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(RequestError, match=rf"tacit\[{extra}\]"):
         tacit.simulate(plan, watchers=[log])
+
+
+def test_the_name_of_a_log_tells_nothing_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads logs could test guesses about one record by a digest of all of them."""
+    found = []
+    for place, last in (("one", 0.25), ("other", 0.75)):
+        (tmp_path / place).mkdir()
+        monkeypatch.chdir(tmp_path / place)
+        features = np.linspace(-1, 1, 60, dtype=np.float32).reshape(30, 2)
+        features[-1] = last
+        for name in ("a.npz", "b.npz"):
+            np.savez(name, X=features, y=np.arange(30) % 2)
+        base = tacit.Recipe(data="a.npz,b.npz", data_settings={"target": "y"}, model="logistic", rounds=2)
+        tacit.compare(base, ["ldp-sgd"], out=Path("out"), workers=1, logs=["csv:all.csv"])
+        found.append(sorted(path.name for path in Path().glob("all-*.csv")))
+    assert found[0] == found[1] != []

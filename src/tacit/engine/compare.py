@@ -8,6 +8,7 @@ results of other code or other user files are never reused.
 from __future__ import annotations
 
 import csv
+import hashlib
 import itertools
 import json
 import math
@@ -52,9 +53,15 @@ class Point:
     """its run directory"""
     data_dir: Path | None = None
     logs: tuple[str, ...] = ()
-    """as `parse_watcher` reads them; the run's directory names its log"""
+    """as `parse_watcher` reads them; `log_name` tells the runs apart"""
     log_measured: bool = False
     endings = ENDED
+
+    def log_name(self) -> str:
+        """The name of its log. Others read logs, so it must not hold a digest of the user's own files."""
+        if not names_files(self.recipe):
+            return self.place.name
+        return f"{self.algorithm}-{hashlib.sha256(self.recipe.to_toml().encode()).hexdigest()[:16]}"
 
     def named(self) -> str:
         """The name of its directory: the algorithm, and a digest of everything that the result depends on."""
@@ -76,8 +83,7 @@ class Point:
             if not names_files(recipe):
                 settings = json.dumps(recipe.data_settings)
                 federation = _records(recipe.data, recipe.clients, recipe.partition, settings, self.data_dir)
-            name = self.place.name
-            watchers = [parse_watcher(log, run=name, measured=self.log_measured) for log in self.logs]
+            watchers = [parse_watcher(log, run=self.log_name(), measured=self.log_measured) for log in self.logs]
             return execute(
                 recipe, self.place, resume=True, data_dir=self.data_dir, federation=federation, watchers=watchers
             )
