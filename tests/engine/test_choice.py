@@ -16,8 +16,10 @@ from tacit.errors import RequestError
 from tacit.planning import choice
 from tacit.planning.choice import Candidate, _ranked, _varied, _worth_trying, choose
 from tacit.planning.command import command
+from tacit.planning.needs import noise_needs
 from tacit.planning.rehearsal import synthetic_like, worlds_like
 from tacit.planning.shape import records_of_shape
+from tacit.planning.trusts import what_trust_buys
 
 RECIPE = Recipe(data="breast-cancer", clients=5, epsilon=4.0)
 SHORT = replace(RECIPE, rounds=10)
@@ -206,3 +208,13 @@ def test_the_command_reads_back_as_the_recipe_that_it_was_made_from() -> None:
     settings = [parse_setting(word) for before, word in pairwise(words) if before == "--set"]
     own = {name: value for name, value in settings if name.startswith("data.")}
     assert own == {"data.target": "2024", "data.client": "site", "data.public_schema": True}
+
+
+def test_a_bound_that_only_records_can_tell_is_not_planned() -> None:
+    # The noise in a plan tells the clip norm: that would be a release which nobody charges.
+    recipe = replace(SHORT, algorithm="fed-spa").with_algorithm_settings(bound_from="quantile:0.1")
+    for planned in (choose, noise_needs):
+        with pytest.raises(RequestError, match="only a run charges"):
+            planned(recipe, algorithms=["fed-spa"])
+    rows = what_trust_buys(recipe, algorithm="fed-spa")
+    assert any("only a run charges" in (row.refused or "") for row in rows)

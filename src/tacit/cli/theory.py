@@ -11,7 +11,6 @@ from tacit.cli import options as o
 from tacit.errors import RequestError
 
 if TYPE_CHECKING:
-    from tacit.engine.recipe import Recipe
     from tacit.engine.utility import Utility
 
 HELP = """Show what the algorithm's own theorem guarantees for a recipe, with the noise that the recipe needs.
@@ -38,24 +37,17 @@ def theory(
     settings: o.Set = None,
 ) -> None:
     """Print the theorem's bound for a recipe."""
+    from tacit.engine.bound_source import check_bound_unseen
     from tacit.engine.plan import make_plan
     from tacit.engine.utility import utility_of
 
     recipe = o.recipe_from(recipe_file, given, settings)
-    _check_bound(recipe)
+    check_bound_unseen(recipe)
     found = utility_of(make_plan(recipe, data_dir=data_dir), _assumed(assume))
     if as_json:
         print(json.dumps(found.to_dict()))
     else:
         _show(found)
-
-
-def _check_bound(recipe: Recipe) -> None:
-    source = recipe.algorithm_settings.get("bound_from")
-    if source is not None and not source.startswith("public:"):
-        raise RequestError(
-            f"bound_from = {source!r} reads records, which only a run charges to the budget: give clip_norm here"
-        )
 
 
 def _assumed(pairs: list[str] | None) -> dict[str, float]:

@@ -60,6 +60,15 @@ def find_bound(
     return recipe.with_algorithm_settings(clip_norm=norm / math.sqrt(model.dim) if each else norm), release
 
 
+def check_bound_unseen(recipe: Recipe) -> None:
+    """Refuses a recipe whose bound is read from the clients' records, for commands that charge nothing."""
+    source = recipe.algorithm_settings.get("bound_from")
+    if source is not None and not source.startswith("public:"):
+        raise RequestError(
+            f"bound_from = {source!r} reads records, which only a run charges to the budget: give clip_norm here"
+        )
+
+
 def _private_norm(
     recipe: Recipe, model: Model, federation: Federation, privacy: Privacy, share: str
 ) -> SideRelease[float]:

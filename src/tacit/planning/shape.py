@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import torch
 
+from tacit.engine.bound_source import check_bound_unseen
 from tacit.engine.plan import Plan, make_plan
 from tacit.engine.recipe import Recipe
 from tacit.engine.sizes import with_sizes
@@ -17,7 +18,11 @@ STAND_IN = "a given shape"
 
 
 def plan_unseen(recipe: Recipe, federation: Federation) -> Plan:
-    """The plan of a recipe, made without a look at a record: sizes of features are only charged, not learned."""
+    """The plan of a recipe, made without a look at a record.
+
+    Sizes of features are only charged, not learned, and a bound that only the records could tell is refused.
+    """
+    check_bound_unseen(recipe)
     if federation.name == STAND_IN:
         federation = replace(federation, name=recipe.data)
     recipe, federation = with_sizes(recipe, federation, look=False)
