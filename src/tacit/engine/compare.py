@@ -58,7 +58,9 @@ class Point:
     endings = ENDED
 
     def log_name(self) -> str:
-        """The name of its log. Others read logs, so it holds no digest of the user's files, unlike `named`."""
+        """The name of its log. Others read logs, so it must not hold a digest of the user's own files."""
+        if not names_files(self.recipe):
+            return self.place.name
         return f"{self.algorithm}-{hashlib.sha256(self.recipe.to_toml().encode()).hexdigest()[:16]}"
 
     def named(self) -> str:
