@@ -188,6 +188,19 @@ def test_a_ledger_that_cannot_be_written_says_so(disk: Path) -> None:
     assert not (disk / "ledger").exists()
 
 
+def test_a_full_disk_is_told_as_one_and_leaves_the_lines_that_were_there(disk: Path) -> None:
+    ledger = _filled(disk / "ledger")
+    with ledger.page() as page:
+        (pages,) = page.connection.execute("PRAGMA page_count").fetchone()
+        page.connection.execute(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(DataError, match=r"cannot be written: .* full"):
+            page.append(_release("a", 4) | {"note": "x" * 10**5})
+    assert Ledger(disk / "ledger").export() == ledger.export()
+    with ledger.page() as page:
+        page.append(_release("a", 4))
+        page.commit()
+
+
 def test_a_ledger_can_be_looked_at_while_a_silo_is_at_work_on_it(disk: Path) -> None:
     ledger = _filled(disk / "ledger")
     with ledger.page() as page:

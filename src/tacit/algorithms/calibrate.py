@@ -287,9 +287,8 @@ def _sizes(work: Work, federation: Federation) -> list[int | None]:
         return federation.sizes.tolist()
     if RECORD_COUNTS in federation.peeks:
         raise RequestError(
-            "weights = 'records' scales every client's messages by all clients' record counts, which a "
-            "client-level promise protects: give one number per client, or set public_sizes = true if these "
-            "numbers are not secret"
+            "these weights follow from all clients' record counts, which a client-level promise protects: give "
+            "one number per client, weights = 'equal', or set public_sizes = true if these numbers are not secret"
         )
     if work.sampling.once:
         raise RequestError(

@@ -70,7 +70,7 @@ class Ledger:
                 connection.execute("BEGIN IMMEDIATE")
                 _check_version(connection, self._path)
                 self._known = _read_on(connection, self._known)
-            yield Page(connection, self._known)
+            yield Page(connection, self._known, self._path)
 
     def export(self) -> bytes:
         """All lines, one JSON object each: body and hash."""
@@ -81,9 +81,10 @@ class Ledger:
 class Page:
     """One transaction of a ledger."""
 
-    def __init__(self, connection: sqlite3.Connection, account: Account) -> None:
+    def __init__(self, connection: sqlite3.Connection, account: Account, path: Path) -> None:
         self.connection = connection
         self.account = account
+        self._path = path
 
     def export(self) -> bytes:
         """All lines, one JSON object each: body and hash."""
@@ -101,13 +102,15 @@ class Page:
         """Add a line. It is not on disk until `commit`."""
         body = json.dumps(line, sort_keys=True, allow_nan=False)
         account = self.account.after(body)
-        self.connection.execute("INSERT INTO lines VALUES (?, ?, ?)", (account.lines, body, account.hash))
-        self.connection.execute("UPDATE head SET lines = ?, hash = ?", (account.lines, account.hash))
+        with _clear_errors(self._path):
+            self.connection.execute("INSERT INTO lines VALUES (?, ?, ?)", (account.lines, body, account.hash))
+            self.connection.execute("UPDATE head SET lines = ?, hash = ?", (account.lines, account.hash))
         self.account = account
 
     def commit(self) -> None:
         """Write the added lines to disk."""
-        self.connection.execute("COMMIT")
+        with _clear_errors(self._path):
+            self.connection.execute("COMMIT")
 
 
 def read_account(path: Path) -> Account:
