@@ -1,4 +1,4 @@
-"""Correcting a regression in a deployment: after the last round, every silo releases five noisy sums.
+"""Correcting a regression in a deployment: after the last round, every silo releases a few noisy sums.
 
 The recipe's `correction` is what the release would cost alone, as a share of epsilon (`tacit.engine.correction`).
 The server sends the trained model. A silo answers with the sums of `tacit.side.correction.Moments` over the
@@ -6,10 +6,10 @@ records that it trained on. The server adds those of a quorum of silos, as in a 
 their number of records, and changes intercept and slopes. That is post-processing. The changed model is what the
 run ends with, what is evaluated, and what silos are sent with the request for their certificates.
 
-Guarantee: each record adds a vector of norm at most sqrt(5) to the sums at *any* point, because target and
-prediction are clipped to the schema's range. A server may send whatever point it likes: it gets five sums, once
-in a run, which the run was charged for from the start. The certificate of a run has the trained model and the
-silos' parts, so everybody can compute the changed model again.
+Guarantee: each record adds a vector of norm at most sqrt(5), or sqrt(7) if noise is small, to the sums at *any*
+point, because target and prediction are clipped to the schema's range. A server may send whatever point it likes:
+it gets these sums, once in a run, which the run was charged for from the start. The certificate of a run has the
+trained model and the silos' parts, so everybody can compute the changed model again.
 """
 
 from __future__ import annotations

@@ -23,12 +23,14 @@ from tacit.errors import RequestError
 from tacit.federation import Federation
 from tacit.privacy import Target, Unit
 from tacit.side.budget import split_target
-from tacit.side.correction import Correction, Moments, correctable, worthwhile
+from tacit.side.correction import LITTLE, Correction, Moments, correctable, worthwhile
 from tacit.side.noisy_total import NoisyTotal
 from tacit.side.release import NoisyMeans, address_of
 
-SHARE = 0.2
-"""What the release alone would cost, as a share of epsilon: beside it, training needs about 2% more noise."""
+SHARE, LARGE_SHARE = 0.2, 0.4
+"""What the release alone would cost, as a share of epsilon: beside it, training needs about 2% more noise, or 8%.
+
+The large share is for records so many that training hardly notices."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class PlannedCorrection:
         return release.share_std * math.sqrt(federation.clients) / federation.records
 
     def learned(self, sums: Tensor, point: Tensor, federation: Federation, seed: int, stream: str) -> Correction:
-        """The correction of a trained model, from all clients' sums of `moments` at its parameters: (clients, 5).
+        """The correction of a trained model, from all clients' sums of `moments` at its parameters.
 
         Every call is a release: with noise from a seed, the same one.
         """
@@ -116,11 +118,21 @@ def plan_correction(
             return recipe, None
         raise RequestError(f"correction = {recipe.correction:g}, but {why}: set correction = 0")
     assert federation.schema is not None, "it has one, or there is a reason"
-    share, goal = SHARE if recipe.correction is None else recipe.correction, federation.schema.target
+    goal, trust = federation.schema.target, secure_sum_of(recipe, federation.clients)
     low = ((goal.range or (-1.0, 1.0))[0] - goal.centre) / goal.half
-    target = None if isinstance(privacy, str) else split_target(privacy, share, "correction")
-    trust = None if target is None else secure_sum_of(recipe, federation.clients)
-    made = PlannedCorrection(Moments(low), target, algorithm.work.noise.secret, trust)
+
+    def planned(share: float, whole: bool) -> PlannedCorrection:
+        moments, secret = Moments(low, whole), algorithm.work.noise.secret
+        if isinstance(privacy, str):
+            return PlannedCorrection(moments, None, secret)
+        return PlannedCorrection(moments, split_target(privacy, share, "correction"), secret, trust)
+
+    share = SHARE if recipe.correction is None else recipe.correction
+    made = planned(share, whole=True)
+    if made.noise_std(federation) > LITTLE:
+        made = planned(share, whole=False)
+    elif recipe.correction is None:
+        share, made = LARGE_SHARE, planned(LARGE_SHARE, whole=True)
     if recipe.correction is None and not worthwhile(made.noise_std(federation)):
         return replace(recipe, correction=0.0), None
     return replace(recipe, correction=share), made

@@ -1,15 +1,15 @@
 """Correcting the mean and the slope of a regression: one private release after training.
 
 Clipped gradients make least squares pull predictions towards the median, and too far apart or together. Both
-errors are lines: y is about p + shift + slope (p - mean of p) for predictions p. Five means over the training
-records tell shift and slope, which are then part of the model's weights.
+errors are lines: y is about p + shift + slope (p - mean of p) for predictions p. Five or seven means over the
+training records tell shift and slope, which are then part of the model's weights.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,6 +29,12 @@ LEAST_SHIFT = 0.05
 
 CERTAIN = 2.0
 """Only what exceeds so many standard deviations of its noise is corrected."""
+
+LITTLE = 0.002
+"""Noise on means at which two more of them do no harm: a slope in the window is told within about 0.05."""
+
+CLEAR = 0.05
+"""The noise at which a slope over the whole range is preferred: it costs a 400th of R2."""
 
 
 @dataclass(frozen=True)
@@ -71,31 +77,42 @@ def correctable(model: Model) -> bool:
 
 @dataclass(frozen=True)
 class Moments:
-    """The five numbers of a record that tell how predictions have to be corrected.
+    """The numbers of a record that tell how predictions have to be corrected.
 
-    With target y and prediction p, both clipped to the public range and mapped to [-1, 1], and
-    w = clip((p - usual value) / WINDOW) to [-1, 1] as well: (y, p, w, y w, p w), each between -1 and 1.
+    The public range of the target is mapped to [-1, 1]. A record has the error e (its target, clipped to the
+    range, minus the prediction), the prediction p, and w = (p - usual value) / WINDOW. All three are clipped to
+    [-1, 1], and (e, p, w, e w, p w) is sent. If noise is small, e p and p p follow.
 
-    Guarantee: the norm is at most sqrt(5), whatever the record, the target and the model are. A person has the
-    mean of their rows' vectors, which is no longer.
+    Guarantee: the norm is at most sqrt(5), or sqrt(7), whatever the record, the target and the model are. A
+    person has the mean of their rows' vectors, which is no longer.
 
-    With means m, shift = m_y - m_p and slope = cov(y - p, w) / cov(p, w). Where the mean of y is a line in p,
-    that is its slope for any function w of p. A steep one tells it through less noise than p itself, which hardly
-    varies over the range.
+    With means m, shift = m_e and slope = cov(e, w) / cov(p, w), or with p in the place of w. Where the mean of e
+    is a line in p, that is its slope for any function w of p. A steep one tells it through less noise than p
+    itself, which hardly varies over the range. Where that mean is no line, p gives the best line, and w the slope
+    of the usual values alone, which may be wrong for the few that are far away.
     """
 
     low: float
     """the lower end of the target's range in the unit of the model: half of the range is 1, a usual value is 0"""
+    whole: bool = False
+    """whether the slope over the whole range is asked for as well"""
 
-    dim: ClassVar[int] = 5
-    bound: ClassVar[float] = math.sqrt(5)
+    @property
+    def dim(self) -> int:
+        """How many numbers there are."""
+        return 7 if self.whole else 5
+
+    @property
+    def bound(self) -> float:
+        """The largest norm of a record's numbers."""
+        return math.sqrt(self.dim)
 
     def sums(self, model: Model, point: Tensor, batch: Batch) -> Tensor:
-        """The sum of the vectors of every client: (clients, 5) double."""
+        """The sum of the vectors of every client: (clients, dim) double."""
         return sums_by_client(self.vectors(model, point, batch), batch.counts)
 
     def vectors(self, model: Model, point: Tensor, batch: Batch) -> Tensor:
-        """The vector of every record: (records, 5) double."""
+        """The vector of every record: (records, dim) double."""
         if isinstance(model, PersonModel):
             rows, _ = model.unbundled(batch)
             return sums_by_client(self.vectors(model.rows, point, rows), rows.counts) / rows.counts[:, None]
@@ -104,10 +121,11 @@ class Moments:
 
     def of(self, targets: Tensor, predicted: Tensor) -> Tensor:
         """The vectors of records with these targets and predictions."""
-        middle = self.low + 1
-        y, p = (_within(values - middle) for values in (targets, predicted))
-        w = _within(predicted / WINDOW)
-        return torch.stack([y, p, w, y * w, p * w], dim=1)
+        centred = predicted - (self.low + 1)
+        p, w = _within(centred), _within(predicted / WINDOW)
+        e = _within(_within(targets - (self.low + 1)) - centred)
+        further = [e * p, p * p] if self.whole else []
+        return torch.stack([e, p, w, e * w, p * w, *further], dim=1)
 
     def read(self, means: Tensor, noise_std: float) -> Correction:
         """The correction that means over all records call for: post-processing.
@@ -116,27 +134,40 @@ class Moments:
         could have caused is left as it is.
 
         Args:
-            means: (5,): the noisy means.
+            means: (dim,): the noisy means.
             noise_std: the standard deviation of the noise on each of them.
         """
-        y, p, w, yw, pw = map(float, means)
-        shift, centre = y - p, self.low + 1 + p
-        apart, spread = yw - pw - shift * w, pw - p * w
-        spread_noise = noise_std * math.sqrt(1 + w**2 + p**2)
-        certain = _certain(shift, math.sqrt(2) * noise_std)
-        if spread <= 2 * CERTAIN * spread_noise:
-            return Correction(certain, 0.0, centre)
-        slope = apart / spread
-        apart_noise = noise_std * math.sqrt(2 + 2 * w**2 + shift**2)
-        slope_noise = math.hypot(apart_noise, slope * spread_noise) / spread
+        shift, p, w, ew, pw, *further = map(float, means)
+        slope, slope_noise = _slope(shift, p, w, ew, pw, noise_std)
+        if self.whole:
+            best, best_noise = _slope(shift, p, p, further[0], further[1], noise_std, same=True)
+            if best_noise <= CLEAR:
+                # Chance can do no harm here, so less is taken off.
+                slope, slope_noise = best, best_noise / CERTAIN
         # Where records are few, a line may look steep by chance: no slope is more than halved or doubled.
         slope = min(max(_certain(slope, slope_noise), -0.5), 1.0)
-        return Correction(certain, slope, centre)
+        return Correction(_certain(shift, noise_std), slope, self.low + 1 + p)
+
+
+def _slope(
+    shift: float, p: float, w: float, ew: float, pw: float, noise_std: float, same: bool = False
+) -> tuple[float, float]:
+    """cov(e, w) / cov(p, w) from means, and its noise: infinite if predictions hardly vary.
+
+    `same` says that w is p, so that both have the same noise.
+    """
+    apart, spread = ew - shift * w, pw - p * w
+    spread_noise = noise_std * math.sqrt(1 + w**2 + p**2 + 2 * same * w * p)
+    if spread <= 2 * CERTAIN * spread_noise:
+        return 0.0, math.inf
+    slope = apart / spread
+    apart_noise = noise_std * math.sqrt(1 + w**2 + shift**2)
+    return slope, math.hypot(apart_noise, slope * spread_noise) / spread
 
 
 def worthwhile(noise_std: float) -> bool:
     """Whether a shift that costs a point of R2 stands out from this noise on means: it depends on no record."""
-    return CERTAIN * math.sqrt(2) * noise_std <= LEAST_SHIFT
+    return CERTAIN * noise_std <= LEAST_SHIFT
 
 
 def _within(values: Tensor) -> Tensor:

@@ -185,10 +185,10 @@ class _PredictionsAreFeatures:
 
 @dataclass(frozen=True)
 class PlayedCorrection(Played):
-    """The correction of a model. Target and prediction of the canary lie beyond one end of the target's range.
+    """The correction of a model. Target and prediction of the canary lie beyond opposite ends of the range.
 
-    Its neighbour's prediction lies beyond the other end. That turns three of the five numbers around. For a
-    record that is replaced all five are charged, but no two vectors are opposite: 1% more would be possible.
+    Those of its neighbour lie the other way round. That turns three of the five or seven numbers around. For a
+    record that is replaced all of them are charged, but no two vectors are opposite.
     """
 
     moments: Moments
@@ -205,7 +205,7 @@ class PlayedCorrection(Played):
     def records(self, tactic: Tactic) -> tuple[Array, Array, Array]:
         """A prediction and a target each."""
         far = BEYOND * tactic.size
-        return np.array([far, far]), np.array([-far, far]), np.zeros(2)
+        return np.array([far, -far]), np.array([-far, far]), np.zeros(2)
 
     def clients(self, rows: Array, sizes: Tensor, ids: Tensor) -> Federation:
         both = torch.from_numpy(rows)
