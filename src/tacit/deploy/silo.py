@@ -285,7 +285,10 @@ class Silo:
                 raise halted()
             self._notary.take(asked, page)
             body = self._finals.part(release, asked, parameters, page)
-            return self._message(asked, 0, body, head=self._notary.head(asked.run, page))
+            reply = self._message(asked, 0, body, head=self._notary.head(asked.run, page))
+        # Also if it is sent again: the disk may have been full the first time.
+        self._home.mark_released()
+        return reply
 
     def _model_in(self, asked: Request) -> Tensor:
         try:
