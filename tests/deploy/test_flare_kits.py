@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import shutil
 import stat
 import zipfile
@@ -21,6 +22,7 @@ from nvflare.private.fed.client.admin_commands import AdminCommands
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 
 from tacit.deploy.consortium import Consortium, deployed
+from tacit.deploy.flare import parties
 from tacit.deploy.flare.job import CLIENT_CONFIG, EXECUTOR, write_job
 from tacit.deploy.flare.kits import settle_server
 from tacit.deploy.flare.parties import run_shuffler, run_silo
@@ -182,6 +184,20 @@ def test_the_server_listens_on_an_address_of_its_machine(tmp_path: Path) -> None
     assert replace(party, host="fl.example.org", listen="127.0.0.2").address() == "127.0.0.2"
     with pytest.raises(RequestError, match="listen in"):
         replace(party, listen="192.0.2.1").address()
+
+
+def test_whoever_causes_errors_does_not_fill_the_disk_with_logs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parties, "MOST_LOG_BYTES", 2000)
+    with parties._logging_to(tmp_path / "log.jsonl"):
+        for run in range(100):
+            logging.getLogger("tacit.deploy.silo").error("budget-spent to run %032x: nothing is left", run)
+    logs = sorted(tmp_path.iterdir())
+    assert [path.name for path in logs] == ["log.jsonl", "log.jsonl.1"]
+    assert sum(path.stat().st_size for path in logs) <= 4000
+    assert {stat.S_IMODE(path.stat().st_mode) for path in logs} == {0o600}
+    assert f"{99:032x}" in logs[0].read_text()
 
 
 def test_keys_are_never_written_over(tmp_path: Path) -> None:
