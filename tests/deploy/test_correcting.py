@@ -27,6 +27,7 @@ from typer.testing import CliRunner
 import tacit
 from tacit.cli.verify import verify as verify_verb
 from tacit.data.schema import Column, Predicted, Schema
+from tacit.deploy import home
 from tacit.deploy.consortium import Consortium as Agreement
 from tacit.deploy.final_release import FinalRelease
 from tacit.deploy.frames import LARGEST_COORDINATE, Reply, Request, point_to_bytes
@@ -298,6 +299,24 @@ def test_what_a_silo_sends_has_the_noise_that_is_charged(corrected: Callable[...
     assert len({tuple(row) for row in drawn.tolist()}) == 600, "noise of the operating system"
     # 3,000 draws: a relative deviation of 1.3%, of which this is ten.
     assert float(drawn.std()) == pytest.approx(asked.noise_multiplier * 5**0.5, rel=0.13)
+
+
+def test_the_mark_is_there_before_a_first_release_that_is_no_round_leaves(
+    corrected: Callable[..., Consortium], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk was full between the ledger's line and the mark; the part leaves later, with the mark."""
+    made = corrected(noise="lattice")
+    silo, mark = made.silo("site-0"), made.directory / "site-0" / "released"
+    with monkeypatch.context() as patch:
+        patch.setattr(home, "write_atomically", _full)
+        assert Reply.decode(silo.step(_correct(made)), body_limit=10**6).code is Code.FAILED
+    assert not mark.exists()
+    assert Reply.decode(silo.step(_correct(made)), body_limit=10**6).code is Code.OK
+    assert mark.exists()
+
+
+def _full(*arguments: Any, **settings: Any) -> None:
+    raise OSError(28, "no space left on device")
 
 
 @pytest.mark.parametrize("moment", MOMENTS)

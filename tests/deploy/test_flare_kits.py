@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import logging
+import shutil
 import stat
 import zipfile
 from dataclasses import replace
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 
 pytest.importorskip("nvflare", reason="deployment over FLARE needs the extra: pip install 'tacit[deploy]'")
 
@@ -19,6 +22,7 @@ from nvflare.private.fed.client.admin_commands import AdminCommands
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 
 from tacit.deploy.consortium import Consortium, deployed
+from tacit.deploy.flare import parties
 from tacit.deploy.flare.job import CLIENT_CONFIG, EXECUTOR, write_job
 from tacit.deploy.flare.kits import settle_server
 from tacit.deploy.flare.parties import run_shuffler, run_silo
@@ -166,6 +170,14 @@ def test_a_shuffler_has_a_folder_and_keys_of_its_own(tmp_path: Path) -> None:
         PartyFolder.open(folders["shuffler"]).sealing()
 
 
+@pytest.mark.parametrize("file", ["party.toml", "job.toml", "policy.toml"])
+def test_a_file_that_is_no_text_is_named(folders: dict[str, Path], tmp_path: Path, file: str) -> None:
+    shutil.copytree(folders["lyon"], tmp_path / "lyon")
+    (tmp_path / "lyon" / file).write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(RequestError, match=f"{file}: it is not UTF-8 text"):
+        PartyFolder.open(tmp_path / "lyon")
+
+
 def test_the_server_listens_on_an_address_of_its_machine(tmp_path: Path) -> None:
     party = PartyFolder.open(provision(_consortium(host="localhost"), tmp_path / "out")["server"])
     assert party.address() == "127.0.0.1"
@@ -174,10 +186,75 @@ def test_the_server_listens_on_an_address_of_its_machine(tmp_path: Path) -> None
         replace(party, listen="192.0.2.1").address()
 
 
+def test_whoever_causes_errors_does_not_fill_the_disk_with_logs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parties, "MOST_LOG_BYTES", 2000)
+    with parties._logging_to(tmp_path / "log.jsonl"):
+        for run in range(100):
+            logging.getLogger("tacit.deploy.silo").error("budget-spent to run %032x: nothing is left", run)
+    logs = sorted(tmp_path.iterdir())
+    assert [path.name for path in logs] == ["log.jsonl", "log.jsonl.1"]
+    assert sum(path.stat().st_size for path in logs) <= 4000
+    assert {stat.S_IMODE(path.stat().st_mode) for path in logs} == {0o600}
+    assert f"{99:032x}" in logs[0].read_text()
+
+
 def test_keys_are_never_written_over(tmp_path: Path) -> None:
     (tmp_path / "something").touch()
     with pytest.raises(RequestError, match="never overwritten"):
         provision(_consortium(), tmp_path)
+
+
+def test_all_folders_are_written_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that gets full: whoever tries again finds an empty place, and no keys lie about."""
+    out, written = tmp_path / "out", []
+
+    def full(path: Path, *arguments: Any, **settings: Any) -> None:
+        written.append(path)
+        raise OSError(28, "no space left on device")
+
+    (tmp_path / "there").mkdir()
+    for place in (out, tmp_path / "there"):
+        with monkeypatch.context() as patch:
+            patch.setattr("tacit.deploy.provision.write_atomically", full)
+            with pytest.raises(OSError, match="no space left"):
+                provision(_consortium(host=f"{'a' * 60}.org"), place)
+    assert len(written) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
+    assert not list((tmp_path / "there").iterdir())
+    assert list(provision(_consortium(host=f"{'a' * 60}.org"), out)) == ["server", "berlin", "lyon"]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"silos": [["a"]]}, "sites: "),
+        ({"silos": ["a", "b", 3]}, "sites: 3"),
+        ({"silos": []}, "at least one site"),
+        ({"feature_shape": ["x"]}, "shape of one record"),
+        ({"feature_shape": [10**9]}, "fit into one message"),
+        ({"classes": "x"}, "classes"),
+        ({"classes": 10**30}, "fit into one message"),
+        ({"min_records": {"berlin": 10}}, "one number for each"),
+        ({"min_records": {}}, "min_records names nobody"),
+        ({"min_records": {"berlin": 10**30, "lyon": 1}}, "more than can be checked"),
+        ({"report": {"every": 4, "loss_bound": 4.0, "epsilon": 0.5}}, "more than the 3 messages"),
+        ({"report": {"every": 1, "loss_bound": 4.0, "epsilon": 9.0}}, "less than the promised epsilon"),
+    ],
+)
+@pytest.mark.parametrize("weights", ["equal", "noise-aware"])
+def test_files_that_contradict_themselves_are_refused(
+    tmp_path: Path, weights: str, change: dict[str, Any], reason: str
+) -> None:
+    """Before anything is made of them, also where weights follow from stand-ins of the least size."""
+    recipe = replace(RECIPE, epsilon=1.0, weights=weights)
+    (tmp_path / "recipe.toml").write_text(recipe.to_toml())
+    values: dict[str, Any] = {"name": "heart", "recipe": "recipe.toml", "silos": ["berlin", "lyon"]}
+    values |= {"feature_shape": [4], "classes": 3, "min_records": {"berlin": 50, "lyon": 90}, **change}
+    (tmp_path / "consortium.toml").write_text(tomli_w.dumps(values))
+    with pytest.raises(RequestError, match=reason):
+        Consortium.read(tmp_path / "consortium.toml")
 
 
 def test_a_consortium_from_its_file(tmp_path: Path) -> None:
@@ -201,6 +278,8 @@ def test_a_consortium_from_its_file(tmp_path: Path) -> None:
         ({"port": 8003}, "must differ"),
         ({"port": 70000}, "65535"),
         ({"listen": "eth0"}, "IPv4 address"),
+        ({"listen": "10.0.0.700"}, "IPv4 address"),
+        ({"host": f"{'a' * 60}.org.x"}, "at most 64 letters"),
         ({"job": Job(deployed(SHUFFLED), ("a", "b"), (4,), 3, 50), "quorum": 1}, "all of its silos"),
         ({"job": Job(deployed(RECIPE), ("shuffler", "lyon"), (4,), 3)}, "silos"),
         ({"job": Job(deployed(RECIPE), ("server", "lyon"), (4,), 3)}, "silos"),

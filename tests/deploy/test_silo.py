@@ -17,6 +17,7 @@ from benchmarks.in_process import Death
 
 from tacit.deploy import computation
 from tacit.deploy import home as home_module
+from tacit.deploy import ledger as ledger_module
 from tacit.deploy.frames import Reply
 from tacit.deploy.guard import admit
 from tacit.deploy.ledger import Ledger, Page
@@ -211,6 +212,48 @@ def test_a_full_disk_releases_nothing(consortium: Callable[..., Any], monkeypatc
         assert _codes(silo, made.request(0)) == [Code.FAILED]
     assert _account(made.directory / "site-0").lines == 0
     assert _codes(silo, made.request(0)) == [Code.OK]
+
+
+def test_operators_hear_what_the_machine_lacks_and_nothing_of_a_record(
+    consortium: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On a full disk there is no room for errors.log, so the console is all that they have."""
+    made = consortium()
+    silo, place = made.silo("site-0"), made.directory / "site-0"
+    lacks = {
+        "database or disk is full": sqlite3.OperationalError("database or disk is full"),
+        "No space left on device": OSError(28, "a record", "a record"),
+        "not enough memory": MemoryError("a record"),
+    }
+    for said, error in lacks.items():
+        with monkeypatch.context() as patch:
+            patch.setattr(home_module.Home, "note", lambda *_: None)
+            if isinstance(error, sqlite3.Error):
+                patch.setattr(ledger_module.sqlite3, "connect", _raising(error))
+            else:
+                patch.setattr(computation, "client_round", _raising(error))
+            assert _codes(silo, made.request(0), made.request(0)) == [Code.FAILED] * 2
+        assert caplog.text.count(said) == 1
+        assert "a record" not in caplog.text
+    assert _codes(silo, made.request(0)) == [Code.OK]
+
+    caplog.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(computation, "client_round", _raising(ValueError("a record")))
+        assert _codes(silo, made.request(1)) == [Code.FAILED]
+    assert not caplog.text
+    # Started again, it says what it waits for.
+    assert _codes(made.silo("site-0"), made.request(1), made.request(1)) == [Code.FAILED] * 2
+    assert caplog.text.count("remove state/halted") == 1
+    (place / "halted").unlink()
+    assert _codes(made.silo("site-0"), made.request(1)) == [Code.OK]
+
+
+def _raising(error: Exception) -> Callable[..., Any]:
+    def fail(*arguments: Any, **settings: Any) -> Any:
+        raise error
+
+    return fail
 
 
 def test_a_lost_or_damaged_memory_ends_the_silos_part_in_the_run(consortium: Callable[..., Any]) -> None:

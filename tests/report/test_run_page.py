@@ -313,6 +313,10 @@ def test_a_weaker_adjacency_promises_less() -> None:
     assert "whether any one record was used" in page
     assert "any one record contained" not in page
     assert "versions of one record" not in page
+    # A page and a certificate tell the exact number of records, which hides no record that is or is not counted.
+    assert "used or contributed nothing, counted either way" in page
+    assert "number of records is public, and the same in both" in page
+    assert "unbounded" not in page
 
 
 def test_words_never_flatter_a_promise() -> None:

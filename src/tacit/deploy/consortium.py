@@ -25,6 +25,7 @@ epsilon = 0.5                        # the part of the recipe's epsilon that all
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,6 +34,7 @@ from typing import Any
 from tacit.data.schema import Schema, record_shape
 from tacit.deploy.guard import check_trust
 from tacit.deploy.job import Job
+from tacit.deploy.job_checks import check_least_records, check_record, check_sites
 from tacit.deploy.report import Report
 from tacit.deploy.shuffler import SHUFFLER
 from tacit.deploy.site_records import blank_records
@@ -45,10 +47,11 @@ from tacit.federation import Federation
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\Z")
 _HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\.)*[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\Z")
-_ADDRESS = re.compile(r"(?:[0-9]{1,3}\.){3}[0-9]{1,3}\Z")
 _RESERVED = frozenset({"server", "admin", SHUFFLER})
 DEADLINE_SECONDS = 120.0
 PORT = 8002
+MOST_HOST = 64
+"""The longest name that a certificate has room for."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +81,10 @@ class Consortium:
         for name in ("host", "listen"):
             if not isinstance(getattr(self, name), str):
                 raise RequestError(f"{name} must be a string, not {getattr(self, name)!r}")
-        if not _HOST.match(self.host) or self.host.replace(".", "").isdigit():
+        if not _HOST.match(self.host) or self.host.replace(".", "").isdigit() or len(self.host) > MOST_HOST:
             raise RequestError(
-                f"host = {self.host!r} must be a host name, because certificates name hosts; you can give an "
-                "address a name in /etc/hosts"
+                f"host = {self.host!r} must be a host name of at most {MOST_HOST} letters, because certificates "
+                "name hosts; you can give an address a name in /etc/hosts"
             )
         for name in ("port", "admin_port"):
             if count(name, getattr(self, name)) > 65535:
@@ -103,7 +106,7 @@ class Consortium:
                 f"{self.job.usual_quorum}; leave quorum out"
             )
         positive("deadline_seconds", self.deadline_seconds)
-        if self.listen and not _ADDRESS.match(self.listen):
+        if self.listen and not _is_address(self.listen):
             raise RequestError(f"listen = {self.listen!r} must be an IPv4 address, such as 10.0.0.7")
 
     @classmethod
@@ -127,23 +130,19 @@ class Consortium:
         recipe = deployed(Recipe.read(path.parent / values.pop("recipe")))
         sites, shape = values.pop("silos"), values.pop("feature_shape")
         optional = {name: values.pop(name, None) for name in ("classes", "min_records")}
-        least = optional["min_records"]
-        by_rule = isinstance(recipe.weights, str) and isinstance(least, dict)
-        if least is not None and (schema is not None or by_rule):
-            stand_in = blank_records(sites, _least_records(least, sites), shape, optional["classes"], schema)
-            recipe = _with_choices(recipe, stand_in, each=isinstance(least, dict))
+        check_sites(sites)
+        check_record(shape, optional["classes"])
+        least, each = (
+            check_least_records(optional["min_records"], sites),
+            isinstance(optional["min_records"], dict),
+        )
+        if least and (schema is not None or (isinstance(recipe.weights, str) and each)):
+            stand_in = blank_records(
+                sites, [least[site] for site in sites], tuple(shape), optional["classes"], schema
+            )
+            recipe = _with_choices(recipe, stand_in, each=each)
         job = Job(recipe, tuple(sites), tuple(shape), **optional, report=report, schema=schema)
         return cls(job=job, **values, **server)
-
-
-def _least_records(asked: Any, sites: list[str]) -> list[int]:
-    """The least number of records of each silo, from one number for all or a table with one for each."""
-    if not isinstance(asked, dict):
-        return [count("min_records", asked)] * len(sites)
-    missing = [site for site in sites if site not in asked]
-    if missing:
-        raise RequestError(f"min_records has no number for {', '.join(missing)}")
-    return [count(f"min_records.{site}", asked[site]) for site in sites]
 
 
 def _with_choices(recipe: Recipe, stand_in: Federation, *, each: bool) -> Recipe:
@@ -160,6 +159,13 @@ def _with_choices(recipe: Recipe, stand_in: Federation, *, each: bool) -> Recipe
 def deployed(recipe: Recipe) -> Recipe:
     """A simulation's recipe changed for real silos: with noise that nobody can recompute."""
     return replace(recipe, noise="lattice")
+
+
+def _is_address(text: str) -> bool:
+    try:
+        return str(ipaddress.IPv4Address(text)) == text
+    except ValueError:
+        return False
 
 
 def _check_names(values: Any, known: list[str], where: str) -> None:

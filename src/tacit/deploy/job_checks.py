@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from tacit.algorithms.registry import algorithm_entry
 from tacit.algorithms.trust import Travel
@@ -28,11 +28,7 @@ MOST_ROUNDS = 10**6
 
 def check_asked(job: Job) -> None:
     """Refuses sites without a name, endless runs, and recipes that leave a choice open."""
-    for site in job.sites:
-        if not is_site_name(site):
-            raise RequestError(f"sites: {site!r} must be up to 63 letters, digits, dots, dashes, underscores")
-    if not job.sites or len(set(job.sites)) != len(job.sites):
-        raise RequestError(f"sites must name at least one site, and each only once, not {list(job.sites)}")
+    check_sites(job.sites)
     if (job.recipe.rounds or 0) > MOST_ROUNDS:
         raise RequestError(f"rounds = {job.recipe.rounds} is more than the limit of {MOST_ROUNDS}")
     if job.recipe.data_settings.get("features") == LEARN:
@@ -57,8 +53,7 @@ def check_agreed(job: Job) -> None:
         raise RequestError(
             f"clients = {job.recipe.clients}, but the job names {len(job.sites)} sites; leave it out"
         )
-    if not job.feature_shape or not all(type(n) is int and n > 0 for n in job.feature_shape):
-        raise RequestError("feature_shape must be the shape of one record's features, such as [64]")
+    check_record(job.feature_shape, job.classes)
     if job.schema is not None and (job.feature_shape, job.classes) != (
         record_shape(job.schema),
         job.schema.classes,
@@ -67,13 +62,9 @@ def check_agreed(job: Job) -> None:
             f"the schema is about records of shape {list(record_shape(job.schema))} with classes = "
             f"{job.schema.classes}, not {list(job.feature_shape)} and {job.classes}: leave both out"
         )
-    outputs = 1 if job.classes is None else count("classes", job.classes)
-    if math.prod(job.feature_shape) > MOST_PARAMETERS or outputs > MOST_PARAMETERS:
-        raise RequestError(
-            f"feature_shape = {list(job.feature_shape)}, classes = {job.classes}: a model of such records "
-            f"has more parameters than the {MOST_PARAMETERS} that fit into one message"
-        )
-    _check_least_records(job)
+    least = check_least_records(job.min_records, job.sites)
+    if len(set(least.values())) > 1 and algorithm_entry(job.recipe.algorithm).shuffled:
+        raise RequestError("behind a shuffler all silos count as equally large: give one min_records for all")
     if job.identities is not None:
         job.identities.check(job.sites)
     # Built here, because a correction that cannot be made, or that is left open, is refused then.
@@ -87,21 +78,47 @@ def check_agreed(job: Job) -> None:
         raise RequestError(
             f"reports protect one record, but {job.recipe.algorithm!r} protects one client: leave report out"
         )
+    if job.report is not None:
+        for site in job.sites:
+            job.report.check(job.most_releases(), job.target(site))
 
 
-def _check_least_records(job: Job) -> None:
-    least = job.min_records
-    if not isinstance(least, Mapping):
-        least = {} if least is None else dict.fromkeys(job.sites, count("min_records", least))
-    elif set(least) != set(job.sites):
+def check_sites(sites: Sequence[object]) -> None:
+    """Refuses sites without a sound name, or with the same one."""
+    for site in sites:
+        if not is_site_name(site):
+            raise RequestError(f"sites: {site!r} must be up to 63 letters, digits, dots, dashes, underscores")
+    if not sites or len(set(sites)) != len(sites):
+        raise RequestError(f"sites must name at least one site, and each only once, not {list(sites)}")
+
+
+def check_record(feature_shape: Sequence[object], classes: Any) -> None:
+    """Refuses what is not the shape of a record, and records that no message has room for."""
+    lengths = [n for n in feature_shape if type(n) is int and n > 0]
+    if not lengths or len(lengths) != len(feature_shape):
+        raise RequestError("feature_shape must be the shape of one record's features, such as [64]")
+    outputs = 1 if classes is None else count("classes", classes)
+    if math.prod(lengths) > MOST_PARAMETERS or outputs > MOST_PARAMETERS:
         raise RequestError(
-            f"min_records names {', '.join(sorted(least))}: give one number for each of "
-            f"{', '.join(job.sites)}, or one for all"
+            f"feature_shape = {lengths}, classes = {classes}: a model of such records "
+            f"has more parameters than the {MOST_PARAMETERS} that fit into one message"
         )
-    if sum(count(f"min_records.{site}", records) for site, records in least.items()) > MOST_RECORDS:
-        raise RequestError(f"min_records = {job.min_records} is more than can be checked")
-    if len(set(least.values())) > 1 and algorithm_entry(job.recipe.algorithm).shuffled:
-        raise RequestError("behind a shuffler all silos count as equally large: give one min_records for all")
+
+
+def check_least_records(asked: Any, sites: Sequence[str]) -> dict[str, int]:
+    """The least number of records of each site, from one number for all or one for each; empty for None."""
+    if not isinstance(asked, Mapping):
+        least = {} if asked is None else dict.fromkeys(sites, count("min_records", asked))
+    elif set(asked) != set(sites):
+        raise RequestError(
+            f"min_records names {', '.join(sorted(asked)) or 'nobody'}: give one number for each of "
+            f"{', '.join(sites)}, or one for all"
+        )
+    else:
+        least = {site: count(f"min_records.{site}", asked[site]) for site in sites}
+    if sum(least.values()) > MOST_RECORDS:
+        raise RequestError(f"min_records = {asked} is more than can be checked")
+    return least
 
 
 def _open_choices(job: Job) -> list[str]:

@@ -31,6 +31,10 @@ class LedgerBusyError(TacitError):
     """Another process has locked the ledger."""
 
 
+class UnwritableLedgerError(DataError):
+    """The disk does not take another line. The text has a path and the system's reason, and nothing else."""
+
+
 class Ledger:
     """A ledger in one SQLite file that only its owner can read.
 
@@ -140,7 +144,7 @@ def _clear_errors(path: Path) -> Iterator[None]:
         if "locked" in text:
             raise LedgerBusyError(f"{path} is in use by another process") from error
         if isinstance(error, OSError) or any(word in text for word in ("full", "readonly", "I/O")):
-            raise DataError(
+            raise UnwritableLedgerError(
                 f"{path} cannot be written: {text}. Nothing was released. Free disk space or fix the permissions "
                 "of the directory, then start again"
             ) from error

@@ -38,17 +38,16 @@ class PartyFolder:
     def open(cls, folder: Path) -> PartyFolder:
         """Read a folder that `provision` made. A folder that other users can enter is refused."""
         try:
-            values = toml_values((folder / "party.toml").read_text(), str(folder / "party.toml"))
+            values = toml_values(_text(folder / "party.toml"), str(folder / "party.toml"))
             party, quorum = str(values["party"]), count("quorum", values["quorum"], at_least=0)
             job = _read_job(folder, party)
             deadline_seconds = positive("deadline_seconds", values["deadline_seconds"])
             host, listen = str(values["host"]), str(values["listen"])
         except KeyError as error:
             raise RequestError(f"{folder / 'party.toml'} must set {error.args[0]}") from error
-        except (OSError, UnicodeDecodeError) as error:
-            file = getattr(error, "filename", None) or folder / "party.toml"
+        except OSError as error:
             raise RequestError(
-                f"{folder} is not a party's folder from tacit provision: {file}: {reason(error)}"
+                f"{folder} is not a party's folder from tacit provision: {error.filename}: {reason(error)}"
             ) from error
         if os.stat(folder).st_mode & 0o077:
             raise RequestError(f"{folder} holds private keys, but other users can enter it: chmod 700 {folder}")
@@ -95,7 +94,7 @@ class PartyFolder:
 
 def _read_job(folder: Path, party: str) -> Job:
     """The job of a folder. A silo builds no model that its policy does not list; others have no policy."""
-    text, source = (folder / "job.toml").read_text(), str(folder / "job.toml")
+    text, source = _text(folder / "job.toml"), str(folder / "job.toml")
     if party in ("server", SHUFFLER):
         return Job.from_text(text, source)
     return Job.from_text(text, source, check=Policy.from_toml(_policy_text(folder)).check_names)
@@ -104,6 +103,13 @@ def _read_job(folder: Path, party: str) -> Job:
 def _policy_text(folder: Path) -> str:
     path = folder / "policy.toml"
     try:
-        return path.read_text()
+        return _text(path)
     except OSError as error:
         raise RequestError(f"cannot read the policy {path}: {reason(error)}") from error
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except UnicodeDecodeError as error:
+        raise RequestError(f"{path}: {reason(error)}") from error

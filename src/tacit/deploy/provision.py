@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import textwrap
 from dataclasses import fields, replace
 from pathlib import Path
@@ -28,7 +30,7 @@ def provision(consortium: Consortium, out: Path) -> dict[str, Path]:
 
     The keys are generated here. The job, which is the same for all, names the public signing keys of the server
     and of every silo. Guarantee: each folder is readable only by its owner and holds only that party's private
-    keys.
+    keys; all folders are complete, or none is left.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RequestError(
@@ -40,23 +42,34 @@ def provision(consortium: Consortium, out: Path) -> dict[str, Path]:
     clients = (*job.sites, SHUFFLER) if job.shuffled else job.sites
     folders = {party: out / party for party in ("server", *clients)}
     policies = {site: Policy.for_job(job, site, insecure_reproducible=job.insecure) for site in job.sites}
-    for folder in folders.values():
-        folder.mkdir(mode=0o700, parents=True)
-    network = Network(consortium.name, consortium.host, consortium.port, consortium.admin_port, clients)
-    write_kits(network, {client: folders[client] for client in clients}, folders["server"])
-    for party, key in signing.items():
-        write_key(folders[party] / SIGNING_KEY, key)
-    if job.shuffled:
-        _write_sealing_keys(folders)
-    settings = {f.name: getattr(consortium, f.name) for f in fields(Consortium) if f.name != "job"}
-    for party, folder in folders.items():
-        write_atomically(folder / "job.toml", job.text.encode())
-        write_atomically(folder / "party.toml", tomli_w.dumps({"party": party, **settings}).encode())
-        write_atomically(folder / "README.md", _readme(party, replace(consortium, job=job)).encode())
-        if party in policies:
-            write_atomically(
-                folder / "policy.toml", (_POLICY_HEAD + policies[party].to_toml()).encode(), mode=0o600
-            )
+    existed, made = out.exists(), list[Path]()
+    try:
+        for folder in folders.values():
+            folder.mkdir(mode=0o700, parents=True)
+            made.append(folder)
+        network = Network(consortium.name, consortium.host, consortium.port, consortium.admin_port, clients)
+        write_kits(network, {client: folders[client] for client in clients}, folders["server"])
+        for party, key in signing.items():
+            write_key(folders[party] / SIGNING_KEY, key)
+        if job.shuffled:
+            _write_sealing_keys(folders)
+        settings = {f.name: getattr(consortium, f.name) for f in fields(Consortium) if f.name != "job"}
+        for party, folder in folders.items():
+            write_atomically(folder / "job.toml", job.text.encode())
+            write_atomically(folder / "party.toml", tomli_w.dumps({"party": party, **settings}).encode())
+            write_atomically(folder / "README.md", _readme(party, replace(consortium, job=job)).encode())
+            if party in policies:
+                write_atomically(
+                    folder / "policy.toml", (_POLICY_HEAD + policies[party].to_toml()).encode(), mode=0o600
+                )
+    except BaseException:
+        # The keys of some parties are of no use, and whoever tries again needs an empty directory.
+        for folder in made:
+            shutil.rmtree(folder, ignore_errors=True)
+        if not existed:
+            with contextlib.suppress(OSError):
+                out.rmdir()
+        raise
     return folders
 
 

@@ -73,14 +73,18 @@ class Report:
         """Whether the `releases`-th message of a silo comes with a report."""
         return releases % self.every == 0
 
-    def noise_multiplier(self, releases: int, target: Target, noise: Noise) -> float:
-        """z: the least noise multiplier with which all reports of the messages keep (epsilon, target.delta)."""
+    def check(self, releases: int, target: Target) -> None:
+        """Refuse reports that never come, or that would cost all of a promise."""
         if not self.reports(releases):
             raise RequestError(f"report.every = {self.every} is more than the {releases} messages of a silo")
         if self.epsilon >= target.epsilon:
             raise RequestError(
                 f"report.epsilon = {self.epsilon:g} must be less than the promised epsilon = {target.epsilon:g}"
             )
+
+    def noise_multiplier(self, releases: int, target: Target, noise: Noise) -> float:
+        """z: the least noise multiplier with which all reports of the messages keep (epsilon, target.delta)."""
+        self.check(releases, target)
         return calibrate_noise(
             lambda z: self.event(z, releases, noise),
             epsilon=self.epsilon,

@@ -33,7 +33,7 @@ from tacit.deploy.ledger import Ledger, LedgerBusyError
 from tacit.deploy.mixing import Covers
 from tacit.deploy.notary import Notary
 from tacit.deploy.policy import Policy
-from tacit.deploy.refusals import RefusedError
+from tacit.deploy.refusals import RefusedError, halted, told_by_the_machine
 from tacit.deploy.seam import Code
 from tacit.deploy.silo_finals import SiloFinals
 from tacit.deploy.silo_ranges import SiloRanges
@@ -138,9 +138,11 @@ class Silo:
             reply = self._bare(refused.code, asked)
         except LedgerBusyError:
             reply = self._bare(Code.BUSY, asked)
-        except Exception:
+        except Exception as error:
             # The text may quote a record, so it must not reach the server or any log that others read.
             self._home.note(traceback.format_exc())
+            # A full disk has no room for that note.
+            self._explain(RefusedError(Code.FAILED, told_by_the_machine(error)), asked)
             reply = self._bare(Code.FAILED, asked)
         return reply.encode()
 
@@ -182,7 +184,7 @@ class Silo:
             raise RefusedError(Code.BAD_POINT) from error
         with self.ledger.page() as page:
             if self._ranges.halted:
-                raise RefusedError(Code.FAILED)
+                raise halted()
             self._notary.take(asked, page)
             release = self._rounds.release(asked, received, page)
             head = self._notary.head(asked.run, page)
@@ -197,7 +199,7 @@ class Silo:
             raise RefusedError(Code.OTHER_JOB)
         with self.ledger.page() as page:
             if self._ranges.halted:
-                raise RefusedError(Code.FAILED)
+                raise halted()
             self._notary.take(asked, page)
             account = page.account.run(asked.run)
             body = self._ranges.answer(
@@ -280,10 +282,13 @@ class Silo:
         parameters = self._model_in(asked)
         with self.ledger.page() as page:
             if self._ranges.halted:
-                raise RefusedError(Code.FAILED)
+                raise halted()
             self._notary.take(asked, page)
             body = self._finals.part(release, asked, parameters, page)
-            return self._message(asked, 0, body, head=self._notary.head(asked.run, page))
+            reply = self._message(asked, 0, body, head=self._notary.head(asked.run, page))
+        # Also if it is sent again: the disk may have been full the first time.
+        self._home.mark_released()
+        return reply
 
     def _model_in(self, asked: Request) -> Tensor:
         try:

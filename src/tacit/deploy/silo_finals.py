@@ -15,7 +15,7 @@ from tacit.deploy.home import Home
 from tacit.deploy.ledger import Page
 from tacit.deploy.ledger_account import LedgerRun
 from tacit.deploy.parts import Part
-from tacit.deploy.refusals import RefusedError
+from tacit.deploy.refusals import RefusedError, halted
 from tacit.deploy.seam import Code
 from tacit.deploy.silo_ranges import SiloRanges
 from tacit.deploy.silo_rounds import Moment, SiloRounds, refusing_sums
@@ -80,7 +80,7 @@ class SiloFinals:
     ) -> Mapping[str, Any]:
         """Make a release, and write it to the ledger: for this answer and all later ones."""
         if self._ranges.halted:
-            raise RefusedError(Code.FAILED)
+            raise halted()
         learned = self._ranges.line(asked, account)
         if learned is not None and account.learned is None:
             page.append(learned)

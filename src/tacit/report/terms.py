@@ -21,7 +21,8 @@ def glossary(unit: str, adversary: str, adjacency: str) -> tuple[tuple[str, str]
     """Terms and their meaning for a promise with this unit, adversary and adjacency."""
     neighbours = {
         "replace-one": f"Two data sets that differ in the content of one {unit} (bounded; the stricter choice).",
-        "add-remove": f"Two data sets of which one does not use one {unit} (unbounded; the weaker choice).",
+        "add-remove": f"Two data sets, in one of which one {unit} contributes nothing (the weaker choice). The "
+        f"number of {'clients' if unit == 'client' else 'records'} is public, and the same in both.",
     }
     return (
         ("unit of privacy", _UNITS[unit]),

@@ -65,7 +65,9 @@ def plain_meaning(
     unknown = (
         f"which of two equally likely versions of {_THING[unit]} was used"
         if adjacency == Adjacency.REPLACE_ONE
-        else f"whether {_THING[unit]} {'was' if unit == 'record' else 'were'} used, which is as likely as not"
+        # How many there are is told exactly, so the count hides nothing.
+        else f"whether {_THING[unit]} {'was' if unit == 'record' else 'were'} used or contributed nothing, "
+        "counted either way, which is as likely as not"
     )
     return (
         f"Suppose that somebody knows all data except {unknown}. After seeing {_SEEN[adversary]}, they "

@@ -6,10 +6,12 @@ import contextlib
 import importlib.util
 import json
 import logging
+import logging.handlers
 import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from io import TextIOWrapper
 from pathlib import Path
 from types import FrameType
 
@@ -40,6 +42,9 @@ LOOK_SECONDS = 1.0
 
 QUIET_SECONDS = 60.0
 """Time before a warning is repeated."""
+
+MOST_LOG_BYTES = 2**23
+"""A server may invent runs as often as it likes, and the silo logs why it refuses each."""
 
 
 def require_flare() -> None:
@@ -234,6 +239,17 @@ class _JsonLines(logging.Formatter):
         return json.dumps(line)
 
 
+class _OwnLog(logging.handlers.RotatingFileHandler):
+    """A file that only the owner can read, and one older one: whoever causes errors cannot fill the disk."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, maxBytes=MOST_LOG_BYTES, backupCount=1)
+
+    def _open(self) -> TextIOWrapper:
+        os.close(os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT, 0o600))
+        return super()._open()
+
+
 class _Said(logging.Handler):
     """Shows errors on the console too, but does not repeat the same one."""
 
@@ -253,8 +269,7 @@ class _Said(logging.Handler):
 @contextlib.contextmanager
 def _logging_to(path: Path, say: Callable[[str], None] | None = None) -> Iterator[None]:
     """Log to a file that only the owner can read, one JSON object per line; errors also go to `say`."""
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
-    file = logging.FileHandler(path)
+    file = _OwnLog(path)
     file.setFormatter(_JsonLines())
     handlers = [file, *([] if say is None else [_Said(say)])]
     logger = logging.getLogger("tacit.deploy")

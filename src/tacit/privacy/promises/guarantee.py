@@ -174,7 +174,7 @@ class Guarantee:
             one, other = "all records of any one client", "been different ones, as many of them"
         else:
             one, other = "all the data of any one client", "been different, their number included"
-        change = other if self.adjacency is Adjacency.REPLACE_ONE else "not been used"
+        change = other if self.adjacency is Adjacency.REPLACE_ONE else "contributed nothing"
         worst, least = round_up(self.epsilon), round_up(min(group.epsilon for group in self.groups))
         factor = f" = {up_to(math.exp(worst))}" if worst < 20 else ""
         runs = max((len(event.runs) for event in self.events if isinstance(event, ChosenRunsDpEvent)), default=1)

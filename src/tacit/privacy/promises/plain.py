@@ -29,9 +29,9 @@ _CONTENT = {
     "client": "what the data of any one client contained",
 }
 _USE = {
-    "record": "whether any one record was used",
-    "person": "whether the rows of any one person at a client were used",
-    "client": "whether the data of any one client were used",
+    "record": "whether any one record was used or contributed nothing",
+    "person": "whether the rows of any one person at a client were used or contributed nothing",
+    "client": "whether the data of any one client were used or contributed nothing",
 }
 """What is hidden if neighbours differ in one contribution that is left out: less than what it contained."""
 
