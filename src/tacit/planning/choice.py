@@ -132,7 +132,7 @@ def choose(
         raise RequestError("--choose derives steps from the noise: leave out --step or --choose")
     count("trials", trials, at_least=0)
     names = algorithms or (FOR_CLIENTS if recipe.privacy == "client" else CONSIDERED)
-    real = load_federation(recipe, data_dir) if federation is None else federation
+    real = load_federation(recipe, data_dir, look=False) if federation is None else federation
     found, refusals = [], []
     for start in _variations(recipe, names, models):
         try:
