@@ -21,6 +21,7 @@ from tacit.engine.evaluation import scoring_of
 from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe, parse_setting
 from tacit.errors import RequestError
+from tacit.federation import Federation
 from tacit.planning import choice
 from tacit.planning.choice import Candidate, _ranked, _varied, _worth_trying, choose
 from tacit.planning.command import command
@@ -275,3 +276,28 @@ def test_no_groups_by_a_learned_range() -> None:
     for known in (schema, schema.closed({"dose": (100.0, 300.0)})):
         with pytest.raises(RequestError, match="has an open range"):
             scoring_of({"group": "dose", "group_edges": [400, 500]}, replace(records, schema=known))
+
+
+@pytest.mark.parametrize("privacy", [None, "client"])
+def test_sizes_that_are_protected_decide_nothing(privacy: str | None) -> None:
+    # Scores on as many synthetic records as there are real ones would tell how many these are.
+    recipe = Recipe(privacy=privacy, epsilon=8.0, delta=1e-3, rounds=3, clients=10)
+    names = None if privacy == "client" else ["dp-fedavg"]
+    few = records_of_shape(clients=10, records=30, features=3, classes=2)
+    found = [choose(recipe, algorithms=names, trials=2, federation=one) for one in (few, _one_client_larger(few))]
+    assert [one.to_dict() for one in found[0]] == [one.to_dict() for one in found[1]]
+    assert found[0][0].score is not None
+    public = recipe.with_algorithm_settings(public_sizes=True)
+    told = [
+        choose(public, algorithms=["dp-fedavg"], trials=1, federation=one)[0].score
+        for one in (few, _one_client_larger(few))
+    ]
+    assert told[0] != told[1]
+
+
+def _one_client_larger(federation: Federation) -> Federation:
+    sizes = federation.sizes.clone()
+    sizes[7] = 400
+    number = int(sizes.sum())
+    features = federation.features[:1].expand(number, *federation.feature_shape)
+    return replace(federation, features=features, targets=federation.targets[:1].expand(number), sizes=sizes)
