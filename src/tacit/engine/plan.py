@@ -232,7 +232,8 @@ def make_plan(
         data_dir: where data sets are looked for first.
         federation: the recipe's records, if they have already been read.
         model: the model, if it is one of your own that has no name.
-        look: if False, for what is told and not run: ranges and sizes of features are charged, but not learned.
+        look: if False, for what is told and not run: ranges, sizes of features and bounds that only records can
+            tell are charged, but not learned.
     """
     count("memory_limit_mb", recipe.memory_limit_mb, at_least=0)
     _check_device(recipe.device)
@@ -265,7 +266,7 @@ def make_plan(
     recipe = resolved(recipe, model, federation, privacy)
     before = None
     if "bound_from" in recipe.algorithm_settings:
-        recipe, before = find_bound(recipe, model, federation, privacy, data_dir)
+        recipe, before = find_bound(recipe, model, federation, privacy, data_dir, look=look)
     algorithm = algorithm_of(recipe, model, federation, before)
     if recipe.trust == "sum":
         recipe = replace(recipe, quorum=algorithm.trust.quorum, colluding=algorithm.trust.colluding)
