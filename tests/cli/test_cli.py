@@ -185,6 +185,7 @@ def test_a_directory_is_not_overwritten_and_not_mixed_up(inside: Inside, tmp_pat
 def test_a_run_without_privacy_says_so_everywhere(inside: Inside, tmp_path: Path) -> None:
     settings = [*SMALL, "--set=privacy=none", "--out=here"]
     shown = inside("run", *settings)
+    assert "for everyone" not in shown.stdout, "the page has what only the researcher may see"
     assert "NOT PRIVATE" in shown.stdout
     summary = json.loads((tmp_path / "here" / "summary.json").read_text())
     assert summary["privacy"] == "none"

@@ -405,6 +405,7 @@ class TestDraft:
             Federation.from_frame(self.frame)
         accepted = Federation.from_frame(self.frame, schema, public_schema=True)
         assert "categories of ward" in accepted.peeks[0]
+        assert "which columns have gaps" in accepted.peeks[0], "the absence of gaps was seen, too"
         assert Federation.from_frame(self.frame, replace(schema, looked_at=())).peeks == ()
 
     def test_persons_with_several_rows_are_found(self) -> None:

@@ -36,11 +36,13 @@ from tacit.compress import Identity, parse_compressor
 from tacit.compress.qsgd import Qsgd
 from tacit.deploy.audit import audit_report
 from tacit.deploy.report import Report
+from tacit.engine import bound_source
 from tacit.engine.audit import audit, audit_final_model, audit_one_run, audit_recipe
 from tacit.engine.audit.game import Game
 from tacit.engine.audit.measured import measured
 from tacit.engine.audit.recipe import ONE_RECORD_EACH
 from tacit.engine.audit.stage import Tactic
+from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError
 from tacit.federation import Federation
@@ -650,6 +652,26 @@ def test_recipes_about_crowds_and_whole_clients_are_audited(settings: dict[str, 
     result = audit_recipe(replace(SMALL, **settings), trials=500)
     assert not result.violated
     assert result.claimed <= 8
+
+
+def test_an_audit_does_not_tell_protected_numbers_of_records() -> None:
+    recipe = replace(SMALL, algorithm="dp-fedavg", algorithm_settings={}, clients=8, rounds=1)
+    found = [audit_recipe(replace(recipe, partition=one), trials=500) for one in ("iid", "dirichlet:0.1")]
+    assert int(make_plan(replace(recipe, partition="dirichlet:0.1")).federation.sizes.min()) < 8
+    assert json.dumps(found[0].to_dict()) == json.dumps(found[1].to_dict())
+
+
+def test_what_is_measured_on_records_is_said_to_be() -> None:
+    found = audit_recipe(SMALL, method="final-model")
+    assert any("no promise covers it" in note for note in found.notes)
+    assert not any("no promise" in note for note in audit_recipe(SMALL, trials=500).notes)
+
+
+def test_an_audit_makes_no_release_on_the_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    # With numbers that follow from it, a reader could test guesses about a private clip norm.
+    monkeypatch.setattr(bound_source, "clip_norm_from_quantile", None)
+    recipe = replace(SMALL, algorithm="fed-spa", algorithm_settings={"bound_from": "quantile:0.2"})
+    assert not audit_recipe(recipe, trials=500).violated
 
 
 def test_an_audit_says_that_rows_of_persons_are_not_played(tmp_path: Path) -> None:

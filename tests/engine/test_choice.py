@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 import tacit
+from tacit.cli import app
+from tacit.data.schema import Column, Predicted, Schema
+from tacit.engine.account import account_recipe
+from tacit.engine.evaluation import scoring_of
 from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe, parse_setting
 from tacit.errors import RequestError
+from tacit.federation import Federation
 from tacit.planning import choice
 from tacit.planning.choice import Candidate, _ranked, _varied, _worth_trying, choose
 from tacit.planning.command import command
-from tacit.planning.needs import noise_needs
+from tacit.planning.needs import Need, noise_needs
 from tacit.planning.rehearsal import synthetic_like, worlds_like
 from tacit.planning.shape import records_of_shape
 from tacit.planning.trusts import what_trust_buys
+from tacit.side.release import NoisyMeans
 
 RECIPE = Recipe(data="breast-cancer", clients=5, epsilon=4.0)
 SHORT = replace(RECIPE, rounds=10)
@@ -218,3 +228,76 @@ def test_a_bound_that_only_records_can_tell_is_not_planned() -> None:
             planned(recipe, algorithms=["fed-spa"])
     rows = what_trust_buys(recipe, algorithm="fed-spa")
     assert any("only a run charges" in (row.refused or "") for row in rows)
+
+
+@pytest.mark.parametrize("learned", ["ranges", "sizes"])
+def test_what_only_tells_about_a_recipe_makes_no_release(
+    learned: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Only a run charges it. Whether limits of groups fit a range, for example, would tell the range.
+    rng = np.random.default_rng(0)
+    dose, site = rng.normal(200, 20, 6000), np.repeat(["a", "b", "c"], 2000)
+    if learned == "ranges":
+        ill = np.where(dose > 200, "yes", "no")
+        pd.DataFrame({"dose": dose, "site": site, "ill": ill}).to_csv(tmp_path / "t.csv", index=False)
+        column = Column("dose", "number", "mg", within=(0, 10_000))
+        schema = Schema(Predicted("ill", "binary", classes=("no", "yes")), (column,), client="site")
+        (tmp_path / "s.toml").write_text(schema.to_toml())
+        recipe = Recipe(data=str(tmp_path / "t.csv"), data_settings={"schema": str(tmp_path / "s.toml")})
+    else:
+        np.savez(tmp_path / "t.npz", X=dose[:, None], y=dose > 200, site=site)
+        recipe = Recipe(data=str(tmp_path / "t.npz"), data_settings={"client": "site"})
+    recipe = replace(recipe, algorithm="noisy-mb-sgd", clients=None, epsilon=4.0, rounds=5)
+    run = make_plan(recipe)
+    assert run.federation.charged is not None
+
+    def release(*_: object) -> None:
+        raise AssertionError("a release that nobody charges")
+
+    monkeypatch.setattr(NoisyMeans, "messages", release)
+    account = account_recipe(recipe)
+    assert account.plan.calibration.noise_multipliers.tolist() == run.calibration.noise_multipliers.tolist()
+    needs = noise_needs(recipe, algorithms=["noisy-mb-sgd"]).planned[0]
+    assert isinstance(needs, Need)
+    assert needs.noise_multiplier == float(run.calibration.noise_multipliers[0])
+    choose(recipe, algorithms=["noisy-mb-sgd"], trials=0)
+    what_trust_buys(recipe, algorithm="noisy-mb-sgd")
+    path = tmp_path / "r.toml"
+    path.write_text(recipe.to_toml())
+    monkeypatch.setattr(sys, "argv", ["tacit", "theory", str(path), "--json"])
+    with pytest.raises(SystemExit, match="0"):
+        app.main()
+
+
+def test_no_groups_by_a_learned_range() -> None:
+    column = Column("dose", "number", within=(0, 10_000))
+    schema = Schema(Predicted("ill", "binary", classes=("no", "yes")), (column,), client="site")
+    records = records_of_shape(clients=2, records=5, features=1, classes=2)
+    for known in (schema, schema.closed({"dose": (100.0, 300.0)})):
+        with pytest.raises(RequestError, match="has an open range"):
+            scoring_of({"group": "dose", "group_edges": [400, 500]}, replace(records, schema=known))
+
+
+@pytest.mark.parametrize("privacy", [None, "client"])
+def test_sizes_that_are_protected_decide_nothing(privacy: str | None) -> None:
+    # Scores on as many synthetic records as there are real ones would tell how many these are.
+    recipe = Recipe(privacy=privacy, epsilon=8.0, delta=1e-3, rounds=3, clients=10)
+    names = None if privacy == "client" else ["dp-fedavg"]
+    few = records_of_shape(clients=10, records=30, features=3, classes=2)
+    found = [choose(recipe, algorithms=names, trials=2, federation=one) for one in (few, _one_client_larger(few))]
+    assert [one.to_dict() for one in found[0]] == [one.to_dict() for one in found[1]]
+    assert found[0][0].score is not None
+    public = recipe.with_algorithm_settings(public_sizes=True)
+    told = [
+        choose(public, algorithms=["dp-fedavg"], trials=1, federation=one)[0].score
+        for one in (few, _one_client_larger(few))
+    ]
+    assert told[0] != told[1]
+
+
+def _one_client_larger(federation: Federation) -> Federation:
+    sizes = federation.sizes.clone()
+    sizes[7] = 400
+    number = int(sizes.sum())
+    features = federation.features[:1].expand(number, *federation.feature_shape)
+    return replace(federation, features=features, targets=federation.targets[:1].expand(number), sizes=sizes)

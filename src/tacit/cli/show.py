@@ -113,7 +113,7 @@ def show_summary(summary: dict[str, Any]) -> None:
         "sent": f"{in_bytes(summary['uplink_bits_per_client'])} per client, "
         f"{in_bytes(summary['uplink_bits_total'])} in total ({summary['compressor']})",
         "time": f"{summary['rounds']} rounds in {summary['seconds']:.1f} s{_memory(summary)}",
-        "files": f"{summary['run_dir']} (report.html: this for everyone)",
+        "files": f"{summary['run_dir']} (report.html: this as a page)",
     }
     for name, text in rows.items():
         table.add_row(name, text)

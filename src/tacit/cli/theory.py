@@ -43,7 +43,7 @@ def theory(
 
     recipe = o.recipe_from(recipe_file, given, settings)
     check_bound_unseen(recipe)
-    found = utility_of(make_plan(recipe, data_dir=data_dir), _assumed(assume))
+    found = utility_of(make_plan(recipe, data_dir=data_dir, look=False), _assumed(assume))
     if as_json:
         print(json.dumps(found.to_dict()))
     else:

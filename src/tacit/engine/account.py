@@ -108,7 +108,7 @@ def account_recipe(recipe: Recipe, *, data_dir: Path | None = None) -> RecipeAcc
     """What a run of the recipe will spend, computed before it runs."""
     if recipe.privacy == "none":
         raise RequestError("privacy = 'none' in the recipe: there is nothing to account for")
-    plan = make_plan(recipe, data_dir=data_dir)
+    plan = make_plan(recipe, data_dir=data_dir, look=False)
     guarantee, times = plan.guarantee, plan.releases
     assert guarantee is not None, "a recipe with privacy has one"
     worst, delta = _worst_group(plan.calibration, guarantee, times)

@@ -20,13 +20,21 @@ from tacit.federation import Federation
 from tacit.models.model import Model
 from tacit.noise.randomness import Purpose, Randomness
 from tacit.side import SideRelease, clip_norm_from_quantile, split_target
+from tacit.side.clip_norm import BINS
+from tacit.side.quantile import planned_quantile
 
 LOWEST, HIGHEST = 1e-3, 1e3
 """Public range in which the private median of norms is searched."""
 
 
 def find_bound(
-    recipe: Recipe, model: Model, federation: Federation, privacy: Privacy, data_dir: Path | None = None
+    recipe: Recipe,
+    model: Model,
+    federation: Federation,
+    privacy: Privacy,
+    data_dir: Path | None = None,
+    *,
+    look: bool = True,
 ) -> tuple[Recipe, SideRelease[float] | None]:
     """The recipe with `clip_norm` filled in according to `bound_from`, and the release that this needed.
 
@@ -35,12 +43,14 @@ def find_bound(
     - `public:NAME`: the median norm on a public data set of the same shape. Costs no privacy.
     - `median`: the median absolute coordinate of the clients' own gradients, as in Fed-SPA, section 5.1.
       This looks at private data without protection, so it is only for runs without a promise.
+
+    Without `look`, a quantile is charged and not released: the middle of its public range stands in for it.
     """
     bound_from = recipe.algorithm_settings["bound_from"]
     kind, _, value = bound_from.partition(":")
     release: SideRelease[float] | None = None
     if kind == "quantile" and privacy != "none":
-        release = _private_norm(recipe, model, federation, privacy, value)
+        release = _private_norm(recipe, model, federation, privacy, value, look)
         norm = release.value
     elif kind == "public" and value:
         norm = _public_norm(recipe, model, federation, value, data_dir)
@@ -70,7 +80,7 @@ def check_bound_unseen(recipe: Recipe) -> None:
 
 
 def _private_norm(
-    recipe: Recipe, model: Model, federation: Federation, privacy: Privacy, share: str
+    recipe: Recipe, model: Model, federation: Federation, privacy: Privacy, share: str, look: bool
 ) -> SideRelease[float]:
     if recipe.noise != "gaussian":
         raise RequestError(
@@ -84,6 +94,11 @@ def _private_norm(
         raise RequestError(f"bound_from = 'quantile:{share}': the share must be between 0 and 1") from error
     # The name is part of the noise's address: another stream makes another release.
     name = f"gradient norms {recipe.stream or ''}".strip()
+    if not look:
+        middle = math.sqrt(LOWEST * HIGHEST)
+        return planned_quantile(
+            federation, middle, name=name, lower=LOWEST, upper=HIGHEST, bins=BINS, target=target
+        )
     return clip_norm_from_quantile(
         model, federation, lower=LOWEST, upper=HIGHEST, name=name, target=target, seed=recipe.seed
     )

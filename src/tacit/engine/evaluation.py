@@ -252,7 +252,8 @@ def _by_column(asked: dict[str, Any], schema: Schema | None) -> Groups:
             f"evaluation.group = {name!r} has more than two categories: compare one of them with all others, as "
             f"in group = {f'{name} = {column.categories[0]}'!r}"
         )
-    if column.open:
+    if column.open or name in schema.learned:
+        # Whether limits fit a learned range would tell it, also where no run charges it.
         raise RequestError(
             f"evaluation.group = {name!r} has an open range, and silos must know where its groups lie: give it"
         )

@@ -223,6 +223,7 @@ def make_plan(
     data_dir: Path | None = None,
     federation: Federation | None = None,
     model: Model | None = None,
+    look: bool = True,
 ) -> Plan:
     """Plans a recipe: loads the data (unless given), fills in open settings and builds the parts.
 
@@ -231,13 +232,15 @@ def make_plan(
         data_dir: where data sets are looked for first.
         federation: the recipe's records, if they have already been read.
         model: the model, if it is one of your own that has no name.
+        look: if False, for what is told and not run: ranges, sizes of features and bounds that only records can
+            tell are charged, but not learned.
     """
     count("memory_limit_mb", recipe.memory_limit_mb, at_least=0)
     _check_device(recipe.device)
     check_promise(recipe, algorithm_entry(recipe.algorithm).private)
-    federation = load_federation(recipe, data_dir) if federation is None else federation
+    federation = load_federation(recipe, data_dir, look=look) if federation is None else federation
     if model is None:
-        recipe, federation = with_sizes(recipe, federation)
+        recipe, federation = with_sizes(recipe, federation, look=look)
     federation = with_features(federation, recipe.data_settings.get("features"), recipe.device)
     recipe = replace(recipe, model=None if model else recipe.model or default_model(federation))
     name, known = recipe.model or "", {k: v for k, v in recipe.model_settings.items() if v != THEORY}
@@ -263,7 +266,7 @@ def make_plan(
     recipe = resolved(recipe, model, federation, privacy)
     before = None
     if "bound_from" in recipe.algorithm_settings:
-        recipe, before = find_bound(recipe, model, federation, privacy, data_dir)
+        recipe, before = find_bound(recipe, model, federation, privacy, data_dir, look=look)
     algorithm = algorithm_of(recipe, model, federation, before)
     if recipe.trust == "sum":
         recipe = replace(recipe, quorum=algorithm.trust.quorum, colluding=algorithm.trust.colluding)

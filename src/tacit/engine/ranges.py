@@ -15,19 +15,20 @@ from tacit.federation import Federation
 from tacit.noise.additive import build_noise
 from tacit.privacy import Target
 from tacit.side.budget import split_target
-from tacit.side.ranges import ENDS, Limits, private_ranges
+from tacit.side.ranges import ENDS, Limits, RangeSearch, private_ranges, ranges_release
 
 SHARE = 0.2
 """What learning all open ranges would cost alone, as a share of epsilon; training keeps about 98% of it."""
 
 
-def learner(recipe: Recipe, *, once: bool = False) -> Learn:
+def learner(recipe: Recipe, *, once: bool = False, look: bool = True) -> Learn:
     """How the open ranges of a schema are learned in a simulation of this recipe.
 
     Args:
         recipe: it has the promise that is charged, and the noise.
         once: the records are prepared for one plan alone, as an estimator's `fit` does. Only then can noise come
             from the operating system: whoever prepares them again would make another release.
+        look: if False, for planning: the release is only charged, and the limits stand in for the ranges.
     """
 
     def learn(federation: Federation, numbers: Vector, schema: Schema) -> Learned:
@@ -45,14 +46,12 @@ def learner(recipe: Recipe, *, once: bool = False) -> Learn:
                 f'range = "learn" is only for simulations: with noise = {recipe.noise!r}, every plan would make '
                 "another release. Estimators and deployments learn ranges once: use these, or give public ranges"
             )
-        release = private_ranges(
-            federation,
-            numbers,
-            limits,
-            name=recipe.stream or "",
-            target=ranges_target(privacy),
-            seed=None if secret else recipe.seed,
-        )
+        name, target, seed = recipe.stream or "", ranges_target(privacy), None if secret else recipe.seed
+        if not look:
+            planned = ranges_release(RangeSearch.start(limits), federation, name, target, seed)
+            unseen = {one.name: (one.lower, one.upper) for one in limits}
+            return unseen, planned.event(planned.noise_multiplier)
+        release = private_ranges(federation, numbers, limits, name=name, target=target, seed=seed)
         return dict(zip(schema.open, release.value, strict=True)), release.event
 
     return learn

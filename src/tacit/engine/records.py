@@ -29,10 +29,11 @@ DATA_SETTINGS = frozenset([*_settings(load), *_settings(from_files)])
 """Settings of named data sets and of the user's own files."""
 
 
-def load_federation(recipe: Recipe, data_dir: Path | None) -> Federation:
+def load_federation(recipe: Recipe, data_dir: Path | None, *, look: bool = True) -> Federation:
     """The records that a recipe names, without weights.
 
-    They follow from the data's own settings, or else from the seed.
+    They follow from the data's own settings, or else from the seed. Without `look`, for planning, open ranges are
+    not learned from them: that would be a release which only a run charges.
     """
     makers = {"quadratic": quadratic_federation}
     known = _settings(from_files if names_files(recipe) else makers.get(recipe.data, load))
@@ -48,7 +49,7 @@ def load_federation(recipe: Recipe, data_dir: Path | None) -> Federation:
     if recipe.data == "quadratic":
         return quadratic_federation(clients=recipe.clients or 100, **recipe.data_settings)
     if names_files(recipe):
-        return _own_files(recipe)
+        return _own_files(recipe, look)
     if recipe.data not in DATASETS and Path(recipe.data).is_dir():
         raise RequestError(f"data = {recipe.data!r} is a directory; name the files in it, separated by commas")
     settings: dict[str, Any] = {"seed": recipe.seed, **recipe.data_settings}
@@ -69,7 +70,7 @@ def names_files(recipe: Recipe) -> bool:
     return "." in recipe.data
 
 
-def _own_files(recipe: Recipe) -> Federation:
+def _own_files(recipe: Recipe, look: bool) -> Federation:
     """The user's own files: one per client, joined by commas, or one with a client column (`data.client`)."""
     if recipe.partition != Recipe.partition:
         raise RequestError(
@@ -80,7 +81,8 @@ def _own_files(recipe: Recipe) -> Federation:
         raise RequestError(f"data = {recipe.data!r} has a comma without a file beside it; remove it")
     name = Path(paths[0]).stem if len(paths) == 1 else "custom"
     settings = {key: value for key, value in recipe.data_settings.items() if key != "features"}
-    federation = from_files(paths, clients=recipe.clients, name=name, learn=learner(recipe), **settings)
+    learn = learner(recipe, look=look)
+    federation = from_files(paths, clients=recipe.clients, name=name, learn=learn, **settings)
     if recipe.clients not in (None, federation.clients):
         raise RequestError(
             f"clients = {recipe.clients}, but the files hold {federation.clients}: leave it out, "

@@ -27,7 +27,7 @@ from tacit.engine.records import load_federation
 from tacit.errors import RequestError, count, positive
 from tacit.federation import Federation
 from tacit.planning.rehearsal import worlds_like
-from tacit.planning.shape import plan_unseen
+from tacit.planning.shape import plan_unseen, with_usual_sizes
 from tacit.planning.trials import TrialScores, lag, race, work_of
 
 CONSIDERED = (
@@ -113,7 +113,8 @@ def choose(
     Of those whose scores are about equal, one without local steps comes first, with default settings, little
     predicted excess and little work. A trial that would take too long is left out.
 
-    Guarantee: nothing depends on a record. Only sizes, features, classes and public bounds are used.
+    Guarantee: nothing depends on a record. Only sizes, features, classes and public bounds are used; no sizes if
+    all algorithms protect them.
 
     Args:
         recipe: data and promise; settings that it has are kept.
@@ -132,7 +133,9 @@ def choose(
         raise RequestError("--choose derives steps from the noise: leave out --step or --choose")
     count("trials", trials, at_least=0)
     names = algorithms or (FOR_CLIENTS if recipe.privacy == "client" else CONSIDERED)
-    real = load_federation(recipe, data_dir) if federation is None else federation
+    real = load_federation(recipe, data_dir, look=False) if federation is None else federation
+    if all(_protects_sizes(recipe, name) for name in names):
+        real = with_usual_sizes(real)
     found, refusals = [], []
     for start in _variations(recipe, names, models):
         try:
@@ -151,6 +154,11 @@ def choose(
         return found
     tried = _tried(_worth_trying(found, recipe), trials, tuple(_worlds(recipe, real)))
     return [*tried, *(c for c in found if c.recipe not in [other.recipe for other in tried])]
+
+
+def _protects_sizes(recipe: Recipe, algorithm: str) -> bool:
+    """Whether the promise of an algorithm covers how many records a client has."""
+    return algorithm_entry(algorithm).client_coins and not recipe.algorithm_settings.get("public_sizes", False)
 
 
 def _variations(recipe: Recipe, algorithms: Sequence[str], models: Sequence[str | None]) -> Iterator[Recipe]:

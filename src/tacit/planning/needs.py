@@ -94,7 +94,7 @@ def noise_needs(
     """
     if recipe.privacy == "none":
         raise RequestError("privacy = 'none' in the recipe: without a promise no noise is needed")
-    records = load_federation(recipe, data_dir) if federation is None else federation
+    records = load_federation(recipe, data_dir, look=False) if federation is None else federation
     planned: list[Need | Refused] = []
     by_batch: list[tuple[float, Need | Refused]] = []
     for name in algorithms or [name for name, entry in ALGORITHMS.items() if entry.private]:

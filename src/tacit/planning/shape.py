@@ -17,6 +17,10 @@ STAND_IN = "a given shape"
 """The name of records that are not available."""
 
 
+USUAL_RECORDS = 100
+"""How many records a client is taken to have where their number is protected."""
+
+
 def plan_unseen(recipe: Recipe, federation: Federation) -> Plan:
     """The plan of a recipe, made without a look at a record.
 
@@ -48,4 +52,15 @@ def records_of_shape(*, clients: int, records: int, features: int, classes: int 
         ids=torch.arange(clients),
         classes=None if classes is None else count("classes", classes, at_least=2),
         name=STAND_IN,
+    )
+
+
+def with_usual_sizes(federation: Federation) -> Federation:
+    """A stand-in for records whose numbers are protected: every client has `USUAL_RECORDS` of them, all zeros."""
+    number = federation.clients * USUAL_RECORDS
+    return replace(
+        federation,
+        features=torch.zeros(()).expand(number, *federation.feature_shape),
+        targets=federation.targets.new_zeros(()).expand(number),
+        sizes=torch.full((federation.clients,), USUAL_RECORDS),
     )

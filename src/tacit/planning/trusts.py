@@ -53,7 +53,7 @@ def what_trust_buys(
 
     No record is used: noise follows from public numbers, and results are predicted by runs on synthetic records.
     """
-    real = load_federation(recipe, data_dir) if federation is None else federation
+    real = load_federation(recipe, data_dir, look=False) if federation is None else federation
     entry = algorithm_entry(algorithm)
     if entry.client_coins:
         raise RequestError(f"{algorithm!r} protects whole clients; this table is about records")

@@ -14,6 +14,9 @@ from tacit.privacy.promises.guarantee import Target
 from tacit.side.quantile import private_quantile
 from tacit.side.release import SideRelease
 
+BINS = 256
+"""How finely a clip norm is searched."""
+
 
 def clip_norm_from_quantile(
     model: Model,
@@ -22,7 +25,7 @@ def clip_norm_from_quantile(
     lower: float,
     upper: float,
     quantile: float = 0.5,
-    bins: int = 256,
+    bins: int = BINS,
     name: str = "gradient norms",
     target: Target,
     seed: int | None = None,

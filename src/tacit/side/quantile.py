@@ -69,15 +69,32 @@ def private_quantile(
     numbers = torch.as_tensor(values(federation.batch()) if callable(values) else values).detach().cpu().double()
     check_one_number_each(name, numbers, federation)
 
-    halvings = (count("bins", bins, at_least=2) - 1).bit_length()
-    low, high = float(lower), float(upper)
+    halvings, low, high = halvings_of(bins), float(lower), float(upper)
     question = f"quantile {float(quantile)} of {name} in {low}, {high} by {halvings} {logarithmic}"
     counts = NoisyMeans(federation, question, BOUND, halvings, target, seed)
     for release in range(halvings):
         middle = _middle(low, high, logarithmic)
         below = counts.means(_balances(numbers, middle, federation.sizes), release).item() + BOUND
         low, high = (middle, high) if below < quantile else (low, middle)
-    return counts.released(_middle(low, high, logarithmic), f"the bounds of {name}, {lower:g} to {upper:g}")
+    return counts.released(_middle(low, high, logarithmic), bounds_taken(name, lower, upper))
+
+
+def planned_quantile(
+    federation: Federation, value: float, *, name: str, lower: float, upper: float, bins: int, target: Target
+) -> SideRelease[float]:
+    """What `private_quantile` would release and cost, with a value that is made up: no record is looked at."""
+    counts = NoisyMeans(federation, name, BOUND, halvings_of(bins), target, seed=0)
+    return counts.released(value, bounds_taken(name, lower, upper))
+
+
+def halvings_of(bins: int) -> int:
+    """How often a search halves the range, and so how many noisy counts every client sends."""
+    return (count("bins", bins, at_least=2) - 1).bit_length()
+
+
+def bounds_taken(name: str, lower: float, upper: float) -> str:
+    """What a search takes as public."""
+    return f"the bounds of {name}, {lower:g} to {upper:g}"
 
 
 def _middle(low: float, high: float, logarithmic: bool) -> float:

@@ -17,6 +17,10 @@ from tacit.noise.randomness import Purpose, Randomness
 from tacit.privacy import Adjacency, Target
 from tacit.privacy.audit import AuditResult, ClaimedPoint, one_run_finding
 
+ON_RECORDS = (
+    "measured on the clients' own records, without noise: it is for the researcher, and no promise covers it"
+)
+
 
 def audit_final_model(
     algorithm: Algorithm,
@@ -65,6 +69,7 @@ def audit_final_model(
         records=int(run.federation.sizes.min()),
         noise_multiplier=float(run.calibration.noise_multipliers.min()),
         at_claim=one_run_finding(scores, chosen, claim, confidence=confidence, attack="smaller loss"),
+        notes=(ON_RECORDS,),
     )
 
 

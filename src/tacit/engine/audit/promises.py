@@ -38,7 +38,7 @@ _CURVE = (0.01, 0.125, 0.25, 0.5, 0.75, 1.0)
 _DELTAS = (1e-3, 0.01, 0.05, 0.1, 0.2, 0.4)
 """The points as deltas, for curves where epsilon is computed from delta."""
 
-_RECORDS_OF_A_CLIENT = 8
+RECORDS_OF_A_CLIENT = 8
 """Most records per client in games about whole clients, whose bound does not depend on the number."""
 
 MESSAGES = 300_000
@@ -195,7 +195,7 @@ def _played(
     """A promise whose claim is the first point of its curve, with as many rounds as an audit can play."""
     game = make_game(shifts=promised_shifts(event), rounds=rounds)
     if game.algorithm.work.unit is Unit.CLIENT:
-        game = replace(game, records=min(game.records, _RECORDS_OF_A_CLIENT))
+        game = replace(game, records=min(game.records, RECORDS_OF_A_CLIENT))
     pooled = isinstance(game, PooledGame)
     played = max(1, min(rounds, MOST_ROUNDS if pooled else int(MESSAGES / 1000 / game.messages)))
     notes = () if played == rounds else (f"the first {played} of {rounds} rounds were played",)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from tacit.client.work import sizes_are_public
 from tacit.engine.audit.final_model import audit_final_model
 from tacit.engine.audit.one_run import CANARIES, audit_one_run
 from tacit.engine.audit.pooled import draws_at_once
+from tacit.engine.audit.promises import RECORDS_OF_A_CLIENT
 from tacit.engine.audit.releases import releases_beside
 from tacit.engine.audit.repeated_runs import DIM, TRIALS, audit
 from tacit.engine.plan import Plan, make_plan
@@ -50,11 +52,15 @@ def audit_recipe(
     """
     if method not in METHODS:
         raise unknown_name("method", method, METHODS)
-    plan = make_plan(recipe, data_dir=data_dir)
-    smallest = int(plan.federation.sizes.argmin())
+    # The other methods play made-up records, so they need not learn anything from the clients' own.
+    plan = make_plan(recipe, data_dir=data_dir, look=method == "final-model")
+    shown = sizes_are_public(plan.algorithm.work)
+    # Where numbers of records are protected, the game is the same for all clients.
+    smallest = int(plan.federation.sizes.argmin()) if shown else 0
+    records = int(plan.federation.sizes[smallest]) if shown else RECORDS_OF_A_CLIENT
     privacy = promised_to(plan, smallest)
     seed, times = plan.seed, plan.releases
-    sides = releases_beside(plan, int(plan.federation.sizes[smallest]), Randomness(seed))
+    sides = releases_beside(plan, records, Randomness(seed))
     if sides and method != "repeated-runs":
         raise RequestError(
             f"method = {method!r} plays the messages of training alone, and this recipe also releases "
@@ -76,7 +82,7 @@ def audit_recipe(
         )
     found = audit(
         plan.algorithm,
-        records=int(plan.federation.sizes[smallest]),
+        records=records,
         rounds=times,
         privacy=privacy,
         clients=plan.federation.clients,
