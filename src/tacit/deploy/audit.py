@@ -126,7 +126,7 @@ def audit_report_of(
     data_dir: Path | None = None,
 ) -> AuditResult:
     """Audit the reports that a deployment of a recipe would make, at its smallest silo."""
-    plan = make_plan(recipe, data_dir=data_dir)
+    plan = make_plan(recipe, data_dir=data_dir, look=False)
     if plan.algorithm.work.unit is not Unit.RECORD or recipe.client_epsilon is not None:
         raise RequestError("reports are accounted per record, not per client: leave report out")
     smallest = int(plan.federation.sizes.argmin())
