@@ -325,10 +325,13 @@ def test_what_may_be_chance_decides_nothing() -> None:
 
 def test_equal_bits_are_not_compared_at_a_round_that_was_not_evaluated() -> None:
     history = {"round": [0, 10, 20], "uplink_bits_per_client": [0, 1000, 2000], "loss": [9.0, 4.0, 1.0]}
-    assert soteriafl_claims.after_bits([{"history": history}], 1099, "loss") == [4.0]
-    assert soteriafl_claims.after_bits([{"history": history}], 99, "loss") is None, "not one message was sent"
+    assert soteriafl_claims.after_bits([{"history": history}], 1090, "loss") == [4.0]
+    assert soteriafl_claims.after_bits([{"history": history}], 90, "loss") is None, "not one message was sent"
     # 300 bits pay for three rounds; the start would be unfair.
     assert soteriafl_claims.after_bits([{"history": history}], 300, "loss") is None
+    # A twentieth of the coordinates, rounded down: 200 short messages fall just short of ten long ones.
+    assert soteriafl_claims.after_bits([{"history": history}], 999.5, "loss") == [4.0]
+    assert soteriafl_claims.after_bits([{"history": history}], 998, "loss") is None
 
 
 def small_federation(clients: int, shape: tuple[int, ...], classes: int) -> Federation:

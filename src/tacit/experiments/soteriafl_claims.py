@@ -32,6 +32,9 @@ def payload(result: Result) -> float:
     return float(result["payload_bits"])
 
 
+NEARLY = 0.01
+"""The share of a round that bits may fall short of it."""
+
 COUNTS: dict[str, BitsPerRound] = {"bytes on the wire": on_the_wire, "payload alone": payload}
 MEASURES = {"grad_norm_sq": "the gradient at that round", "grad_norm_sq_mean": "the mean squared gradient so far"}
 
@@ -46,8 +49,9 @@ def after_bits(
 ) -> list[float] | None:
     """For every seed, a column after the last round that a client can afford with this many bits.
 
-    None if it affords no round, or one that was not evaluated: using an earlier one would be unfair to algorithms
-    with long messages.
+    A hundredth of a round is given away: a twentieth of the coordinates is rounded down to whole ones, so 20
+    messages have a little less than a long one. None if it affords no round, or one that was not evaluated: an
+    earlier one would be unfair to algorithms with long messages.
     """
     values = []
     for result in results:
@@ -55,7 +59,7 @@ def after_bits(
             values.append(math.inf)
             continue
         history = result["history"]
-        affordable = math.floor(bits / per_round(result) + 1e-9)
+        affordable = math.floor(bits / per_round(result) + NEARLY)
         if affordable == 0 or affordable not in history["round"]:
             return None
         values.append(float(history[column][history["round"].index(affordable)]))
