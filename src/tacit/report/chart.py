@@ -43,8 +43,8 @@ def line_chart(lines: Sequence[Line], x_label: str, y_label: str) -> str:
     """Curves over a common x axis, with a legend if there are several; points that are not finite are left out.
 
     >>> svg = line_chart([Line("a<b", [0, 10], [1.0, 0.5]), Line("c", [0, 10], [1.0, 0.8])], "rounds", "loss")
-    >>> "a&lt;b" in svg, svg.count("<polyline")
-    (True, 4)
+    >>> "a&lt;b" in svg, svg.count("<polyline"), 'text-anchor="end">10<' in svg
+    (True, 4, True)
     """
     xs = [float(x) for line in lines for x in line.x]
     ys = [y for line in lines for band in (line.y, line.low or (), line.high or ()) for y in band]
@@ -66,7 +66,9 @@ def line_chart(lines: Sequence[Line], x_label: str, y_label: str) -> str:
         parts.append(_text_at(_LEFT - 6, y + 4, _number(tick), "end"))
     for tick in across:
         x, _ = place(tick, up[0])
-        parts.append(_text_at(x, _HEIGHT - _BOTTOM + 16, _number(tick), "middle"))
+        # Centred, a long number at the right end would be cut off.
+        anchor = "end" if tick == across[-1] else "middle"
+        parts.append(_text_at(x, _HEIGHT - _BOTTOM + 16, _number(tick), anchor))
     parts.append(_text_at((_LEFT + _WIDTH - _RIGHT) / 2, _HEIGHT - 8, x_label, "middle"))
     for index, line in enumerate(lines):
         kind = f'class="c{index % _COLOURS}"'
