@@ -233,7 +233,8 @@ def test_compare_tunes_each_algorithm_and_never_runs_a_point_twice(inside: Insid
     assert all(row["seeds"] == 2 and row["tuned"]["algorithm.step"] in (0.05, 0.2) for row in rows)
     assert rows[0]["epsilon"] == rows[1]["epsilon"]
     bare = ["train_loss", "grad_norm_sq_mean"]
-    assert rows[0]["not_covered"] == [*bare, *(f"{name}_at_equal_bits" for name in reversed(bare))]
+    tuned = ["tuned", "at_the_edge"]
+    assert rows[0]["not_covered"] == [*bare, *(f"{name}_at_equal_bits" for name in reversed(bare)), *tuned]
     assert rows[0]["equal_bits"] == rows[0]["uplink_bits_per_client"] < rows[1]["uplink_bits_per_client"]
     summaries = {p: p.stat().st_mtime_ns for p in (tmp_path / "here").rglob("summary.json")}
     assert len(summaries) == 2 * 2 + 2

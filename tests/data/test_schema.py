@@ -260,6 +260,64 @@ def test_one_record_does_not_decide_how_the_others_are_read(word: str, tmp_path:
     assert values[:2].tolist() == [[0, 1, 1.5, 19758, 0], [1, 0, 2, 19759, 1]]
 
 
+def read(path: Path, column: Column, cells: list[str], separator: str = ",") -> list[float]:
+    """The values of a column of a CSV file with these cells; a second column keeps empty lines apart."""
+    path.write_text("\n".join([f"a{separator}y", *(f"{cell}{separator}1" for cell in cells)]) + "\n")
+    schema = Schema(Predicted("y", "binary", classes=("0", "1")), (column,))
+    values: list[float] = table_values(read_csv(path), schema)[:, 0].tolist()
+    return values
+
+
+DOSE = Column("a", "number", range=(0, 2000), gaps=("unknown",), missing="indicate")
+CODE = Column(
+    "a", "category", categories=("1,2", "900000000000207008", "inf", "x"), other=True, missing="indicate"
+)
+MONTH = Column("a", "date", range=(19000, 20000), gaps=("unknown",), missing="indicate")
+DAY = replace(MONTH, format="%d%m%Y", range=(0, 20000))
+
+
+@pytest.mark.parametrize(
+    ("column", "cells", "usual", "other", "values"),
+    [
+        (DOSE, ["1,250", "0,750"], "2,500", "unknown", [1.25, 0.75]),
+        (DOSE, ["1,250", "0,750"], "2,500", "12%", [1.25, 0.75]),
+        (DOSE, ["1,250", "0,750"], "2,500", "1.5", [1.25, 0.75]),
+        (CODE, ["1,2", "3"], "3", "x", [0, 4]),
+        # Beside a gap, whole numbers are floats.
+        (CODE, ["900000000000207008", "3"], "4", "", [1, 4]),
+        (CODE, ["Infinity", "3"], "4", "x", [2, 4]),
+        # Beside a number that is too large, pandas keeps gaps as words.
+        (CODE, ["", "3"], "4", "12345678901234567890", [math.nan, 4]),
+        # 1 February, as in a column of numbers.
+        (DAY, ["1022003", "02022003"], "03022003", "unknown", [12084, 12085]),
+    ],
+)
+def test_one_record_does_not_decide_what_numbers_and_gaps_are(
+    tmp_path: Path,
+    column: Column,
+    cells: list[str],
+    usual: str,
+    other: str,
+    values: list[float],
+) -> None:
+    for third in (usual, other):
+        found = read(tmp_path / "own.csv", column, [*cells, third], ";")
+        np.testing.assert_array_equal(found[:2], values)
+
+
+def test_months_that_lost_their_zero_as_numbers_are_refused(tmp_path: Path) -> None:
+    """2023.10 is 2023.1 in a column of numbers; in one of words it is a month."""
+    assert read(tmp_path / "own.csv", MONTH, ["2023.10", "unknown"])[0] == 19631
+    with pytest.raises(DataError, match="must hold dates"):
+        read(tmp_path / "own.csv", MONTH, ["2023.10", "2023.11"])
+
+
+def test_commas_that_mark_thousands_are_refused_between_semicolons(tmp_path: Path) -> None:
+    assert read(tmp_path / "own.csv", DOSE, ["1,234.5", "$20"], ";") == [1234.5, 20]
+    with pytest.raises(DataError, match=r"column 'a' holds '1,234\.5', so '1,250' may be a thousand times"):
+        read(tmp_path / "own.csv", DOSE, ["1,250", "1,234.5"], ";")
+
+
 def test_categories_that_mean_the_same_are_refused() -> None:
     zips = Schema(
         Predicted("y", "binary", classes=("0", "1")), (Column("zip", "category", categories=("1", "01")),)

@@ -92,6 +92,8 @@ def test_the_promise_is_to_persons_and_its_noise_is_that_of_persons() -> None:
     sentence = made.guarantee.sentence()
     assert "had all rows of any one person at a client been different ones" in sentence
     assert "per person" in sentence
+    # Their order decides who is held back.
+    assert "the names of the persons of every client" in made.guarantee.public
     z = float(made.calibration.noise_multipliers[0])
     # By a second method: five Gaussian releases in which a replaced person moves the sum by up to two bounds.
     mu = 2 * 5**0.5 / z

@@ -17,7 +17,7 @@ from dp_accounting import dp_event
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.client.work import Work, sizes_are_public
+from tacit.client.work import Work, looked_at, sizes_are_public
 from tacit.compress.grid import WholeSteps
 from tacit.errors import RequestError, count
 from tacit.federation import Federation
@@ -244,7 +244,9 @@ def calibrate(
         deltas=deltas,
         adjacency=adjacency,
         unit=work.unit,
-        public=tuple(dict.fromkeys((*work.public, *federation.peeks, *getattr(work.model, "public", ())))),
+        public=tuple(
+            dict.fromkeys((*work.public, *looked_at(work, federation), *getattr(work.model, "public", ())))
+        ),
     )
     spent = [event(group.size, group.noise_multiplier) for group in groups]
     guarantee = promise(

@@ -16,7 +16,7 @@ from tacit.errors import RequestError
 from tacit.federation import Federation
 from tacit.models.model import Model
 from tacit.noise.additive import Noise
-from tacit.privacy.promises.terms import RECORD_COUNTS, Unit
+from tacit.privacy.promises.terms import PERSON_NAMES, RECORD_COUNTS, Unit
 from tacit.side.release import SideRelease
 from tacit.state import State
 
@@ -159,6 +159,12 @@ def sizes_are_public(work: Work) -> bool:
     If not, nothing that leaves a client or is published may depend on them, except through its noisy messages.
     """
     return RECORD_COUNTS in work.public
+
+
+def looked_at(work: Work, federation: Federation) -> tuple[str, ...]:
+    """What this work's promise takes as public because preparation has looked at it."""
+    protected = PERSON_NAMES if work.unit is Unit.CLIENT else None
+    return tuple(peek for peek in federation.peeks if peek != protected)
 
 
 class CommonWork:

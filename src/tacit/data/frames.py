@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import codecs
 import csv
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from tacit.errors import DataError
 
@@ -21,7 +24,12 @@ _NO_TEXT = {
 }
 _OR_LATIN = "tacit-or-latin-1"
 """The name of what is done about bytes that are not UTF-8."""
-_DECIMAL_COMMA = r"\s*[+-]?\d+(?:,\d+)?\s*"
+DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+"""A number with a decimal comma, as it is read between semicolons."""
+_THOUSAND = re.compile(r"\s*[+-]?\d{1,3},\d{3}\s*")
+"""With a comma that may mark thousands, or decimals."""
+_THOUSANDS = re.compile(r"\s*[+-]?\d{1,3}(?:,\d{3})*(?:,\d{3}\.\d+|,\d{3},\d{3})\s*")
+"""With a comma that can mark nothing but thousands."""
 _GAPS = ["", "NA", "N/A", "n/a", "#NA", "#N/A", "#N/A N/A", "<NA>", "NULL", "null"]
 _GAPS += ["NaN", "nan", "-NaN", "-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"]
 """What pandas takes for a gap, but for NOTHING."""
@@ -32,23 +40,26 @@ NOTHING = "None"
 def read_csv(path: Path) -> pd.DataFrame:
     """Reads a CSV file with a header line.
 
-    The separator is the one of `SEPARATORS` that the header has most of. Between semicolons, numbers may have a
-    decimal comma. Space around the names of columns does not count. Text is UTF-8, or UTF-16 if it begins as
-    such. Bytes that are not UTF-8 are taken for Latin-1, each by itself, so that one record does not decide how
-    the words of all others are read. For the same reason, "None" is a word here: the schema says what it means.
+    The separator is the one of `SEPARATORS` that the header has most of. Between semicolons, a comma between
+    digits is a decimal comma. Space around the names of columns does not count. Text is UTF-8, or UTF-16 if it
+    begins as such. Bytes that are not UTF-8 are taken for Latin-1.
+
+    Guarantee: what a cell means depends on nothing in other rows: one record must not decide how all others are
+    read. So bytes and commas are read one by one, and "None" is a word here: the schema says what it means.
     """
     try:
         encoding = _encoding(path)
         header = _header(path, encoding)
         separator = max(SEPARATORS, key=header.count)
-        frame = _read(path, encoding, separator, ".")
-        if separator == ";" and any(_has_decimal_commas(frame[name]) for name in frame.columns):
-            frame = _read(path, encoding, separator, ",")
+        frame = _read(path, encoding, separator)
     except (OSError, ValueError) as error:
         why = str(error).removeprefix("Error tokenizing data. C error: ").strip()
         raise DataError(f"{path} cannot be read as CSV: {why}") from error
     _refuse_namesakes(path, header, separator)
-    return frame.rename(columns=str.strip)
+    frame = frame.rename(columns=str.strip)
+    for name in frame.columns:
+        frame[name] = _alone(frame[name], f"{path}: column {name!r}", commas=separator == ";")
+    return frame
 
 
 def _encoding(path: Path) -> str:
@@ -90,7 +101,7 @@ def _refuse_namesakes(path: Path, header: str, separator: str) -> None:
         )
 
 
-def _read(path: Path, encoding: str, separator: str, decimal: str) -> pd.DataFrame:
+def _read(path: Path, encoding: str, separator: str) -> pd.DataFrame:
     import pandas as pd
 
     errors = _OR_LATIN if encoding == "utf-8" else "strict"
@@ -99,7 +110,6 @@ def _read(path: Path, encoding: str, separator: str, decimal: str) -> pd.DataFra
         encoding=encoding,
         encoding_errors=errors,
         sep=separator,
-        decimal=decimal,
         skipinitialspace=True,
         low_memory=False,
         keep_default_na=False,
@@ -116,13 +126,32 @@ def _latin(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error(_OR_LATIN, _latin)
 
 
-def _has_decimal_commas(column: pd.Series) -> bool:
+def _alone(column: pd.Series[Any], where: str, *, commas: bool) -> pd.Series[Any]:
+    """A column of words with every cell read by itself: gaps and, with `commas`, numbers with a decimal comma."""
     import pandas as pd
 
     if pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column):
-        return False
-    known = column[column != NOTHING].dropna().astype(str)
-    return bool(known.str.contains(",").any() and known.str.fullmatch(_DECIMAL_COMMA).all())
+        return column
+    # Where one number is too large for pandas, it keeps the gaps of the whole column as words.
+    column = column.mask(column.isin(_GAPS))
+    codes, found = pd.factorize(column)
+    words = [one for one in found if isinstance(one, str)]
+    if not commas or not any(DECIMAL_COMMA.fullmatch(one.strip()) for one in words):
+        return column
+    either = next((one for one in words if _THOUSAND.fullmatch(one)), None)
+    thousands = next((one for one in words if _THOUSANDS.fullmatch(one)), None)
+    if either is not None and thousands is not None:
+        raise DataError(
+            f"{where} holds {thousands!r}, so {either!r} may be a thousand times what its comma says between "
+            "semicolons: write numbers without separators of thousands"
+        )
+    read = [
+        one.replace(",", ".") if isinstance(one, str) and DECIMAL_COMMA.fullmatch(one.strip()) else one
+        for one in found
+    ]
+    made = pd.Series(np.array([*read, np.nan], dtype=object)[codes], index=column.index, name=column.name)
+    numbers = pd.to_numeric(made, errors="coerce")
+    return numbers if numbers.notna().equals(made.notna()) else made
 
 
 def check_columns(frame: pd.DataFrame, names: Sequence[str], where: str) -> None:

@@ -13,7 +13,7 @@ from dp_accounting import DpEvent
 from tacit.algorithms.hybrid import protect_clients
 from tacit.algorithms.registry import algorithm_entry
 from tacit.algorithms.trust import Exposure
-from tacit.client.work import sizes_are_public
+from tacit.client.work import looked_at, sizes_are_public
 from tacit.deploy.final_release import FinalTerms
 from tacit.deploy.finals import Final
 from tacit.deploy.job import Job
@@ -199,9 +199,8 @@ class Terms:
         ):
             # A site with fewer records would not take part.
             sizes = (f"that the site has at least {least} records",)
-        return tuple(
-            dict.fromkeys((*work.public, *sizes, *self.federation.peeks, *getattr(work.model, "public", ())))
-        )
+        looked = looked_at(work, self.federation)
+        return tuple(dict.fromkeys((*work.public, *sizes, *looked, *getattr(work.model, "public", ()))))
 
     def _report_facts(self, report: Report) -> dict[str, Any]:
         return {**vars(report), "noise_multiplier": self.report_noise}

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import tomli_w
 
+from tacit.data.frames import DECIMAL_COMMA
 from tacit.errors import RequestError, unknown_name
 
 LEARN = "learn"
@@ -33,24 +34,25 @@ def as_text(value: Any) -> str:
     return str(value).strip()
 
 
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-]?inf(?:inity)?", re.IGNORECASE)
 
 
 def alike(value: Any) -> str:
     """A text that is the same for two values which mean the same: "01", "1.0" and 1, or "True" and true.
 
-    Whether pandas takes a column for numbers depends on all of its values. One record that holds a word must not
-    decide how the values of all others are compared with a schema.
+    Whether pandas takes a column for numbers, and for which, depends on all of its values. One record that holds
+    a word or a gap must not decide how the values of all others are compared with a schema. (Beside a gap, whole
+    numbers are floats, which have 16 digits.)
 
-    >>> alike("01"), alike(1.0), alike("TRUE"), alike(True), alike("1.50"), alike("A1 ")
-    ('1', '1', 'true', 'true', '1.5', 'A1')
+    >>> alike("01"), alike(1.0), alike("TRUE"), alike(True), alike("1.50"), alike("1,5"), alike("A1 ")
+    ('1', '1', 'true', 'true', '1.5', '1.5', 'A1')
     """
     text = as_text(value)
     if text.lower() in ("true", "false"):
         return text.lower()
-    if not _NUMBER.fullmatch(text):
-        return text
-    return str(int(text)) if text.lstrip("+-").isdigit() else as_text(float(text))
+    if DECIMAL_COMMA.fullmatch(text):
+        text = text.replace(",", ".")
+    return as_text(float(text)) if _NUMBER.fullmatch(text) else text
 
 
 def as_day(days: float) -> datetime.date:

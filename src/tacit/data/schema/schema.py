@@ -53,7 +53,7 @@ from typing import Any
 from tacit.data.schema.column import ROWS_WITHOUT, Column, Predicted
 from tacit.data.schema.plain import as_day, built, check_names, commented, toml_key, toml_line, without_defaults
 from tacit.errors import DataError, RequestError, count, positive, reason, unknown_name
-from tacit.privacy.promises.terms import PERSONS
+from tacit.privacy.promises.terms import PERSON_NAMES, PERSONS
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class Schema:
     @property
     def units(self) -> tuple[str, ...]:
         """What a guarantee must say about whom it protects, if that is not a row."""
-        return () if self.person is None else (PERSONS,)
+        return () if self.person is None else (PERSONS, PERSON_NAMES)
 
     @property
     def digest(self) -> str:

@@ -243,10 +243,16 @@ def as_dates(column: pd.Series[Any], format: str = "") -> pd.Series[Any]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if format and pd.api.types.is_numeric_dtype(column):
-            # As numbers, days of one digit have lost their zero, unless a word in the column has kept it.
+        if pd.api.types.is_numeric_dtype(column):
+            # As numbers, "2024.10" has lost its zero, unless a word in the column has kept it.
+            whole = (column % 1 == 0) & (column.abs() < 2**53)
+            column = column.where(whole.fillna(False)).astype("Int64").astype("string")
+        if format and not pd.api.types.is_datetime64_any_dtype(column):
+            # So have days of one digit.
             digits = len(datetime.datetime(2000, 11, 11).strftime(format))
-            column = column.astype("Int64").astype("string").str.zfill(digits)
+            column = column.astype("string").str.replace(
+                r"^\d+$", lambda found: found.group().zfill(digits), regex=True
+            )
         dates = pd.to_datetime(column, format=format or "ISO8601", errors="coerce", utc=True)
     return dates.dt.tz_localize(None)
 

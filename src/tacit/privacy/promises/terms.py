@@ -18,6 +18,9 @@ LARGEST_INDEX = "the largest index of a feature in the files"
 PERSONS = "that all rows of one person at a client are one record"
 """Listed where the promise is to persons who may have several rows."""
 
+PERSON_NAMES = "the names of the persons of every client"
+"""Listed likewise: who is held back follows from the order of names. Promises to whole clients protect them."""
+
 
 class _Word(enum.StrEnum):
     """A fixed set of words that can be read from text; the error for other words lists them."""
