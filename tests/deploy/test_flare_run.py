@@ -97,7 +97,7 @@ def test_a_deployed_trial_equals_the_simulator_and_leaves_no_process(tmp_path: P
 def test_a_deployed_regression_is_corrected_as_in_the_simulator(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The server in this process and the silos in forks of one: the test above starts all of them from nothing."""
+    """The server in this process, the silos in forks of one: the test above starts all of them from nothing."""
     rng, rows = np.random.default_rng(0), 4000
     table = pd.DataFrame({"age": rng.uniform(0, 100, rows), "site": np.repeat(["a", "b"], [3000, 1000])})
     table["cost"] = rng.exponential(2 + table["age"] / 8)

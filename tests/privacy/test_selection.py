@@ -86,7 +86,8 @@ def test_real_noise_can_be_chosen_among_and_no_noise_cannot() -> None:
 def test_runs_with_the_epsilon_that_is_left_keep_the_promise(
     rate: float, asked: float, adjacency: Adjacency
 ) -> None:
-    """Everything that has a closed form; of batches, which take seconds each, every epsilon and adjacency once."""
+    """All that have a closed form; of batches, which take seconds each, every epsilon and adjacency once."""
+
     def run(noise: float) -> dp_accounting.DpEvent:
         return repeated(poisson(rate, noise) if rate < 1 else gaussian(noise), 20)
 
