@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-# No deadline, for machines that are busy; no database, so that a run leaves nothing behind.
-settings.register_profile("tacit", deadline=None, database=None)
+# No deadline, for machines that are busy; no database, so that a run leaves nothing behind. Every run of the
+# tests draws other examples, so there are fewer of them than hypothesis would take.
+settings.register_profile("tacit", deadline=None, database=None, max_examples=60)
 settings.load_profile("tacit")
 
 # The user's cache is left alone. All processes of one run of the tests share the accountant's answers, so that
@@ -32,6 +34,9 @@ def pytest_collection_finish() -> None:
     """From here on garbage is collected as ever, among what the tests make."""
     gc.freeze()
     gc.enable()
+    # Comparing two tensors would import all of PyTorch's distributed tensors, for seconds; nobody compares those.
+    if (comparison := sys.modules.get("torch.testing._comparison")) is not None:
+        comparison.__dict__["_HAS_DTENSOR"] = False
 
 
 FORKING = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ PARTS = {"federation_checks": "federation", "federation_constructors": "federati
 """Files beside the rooms that belong to one of them."""
 
 
+@cache
 def _table() -> dict[str, set[str]]:
     """Which rooms each room may use, as the page says it."""
     text = PAGE.read_text().partition("| room | uses |")[2].partition("\n\n")[0]
@@ -62,6 +64,7 @@ def _imports(path: Path, *, at_the_top: bool = False) -> Iterator[str]:
             yield from (alias.name.split(".")[1] for alias in node.names if alias.name.startswith("tacit."))
 
 
+@cache
 def _rooms() -> dict[str, list[Path]]:
     rooms: dict[str, list[Path]] = {}
     for path in sorted(SOURCE.rglob("*.py")):

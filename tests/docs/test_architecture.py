@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,6 +18,7 @@ Members = dict[str, tuple[str, ...]]
 """A protocol's members, each with its parameters; none for attributes."""
 
 
+@cache
 def _on_the_page() -> dict[str, Members]:
     block = PAGE.read_text().partition("## The parts, as signatures")[2].partition("```python\n")[2]
     block = block.partition("```")[0].partition("@dataclass")[0]
@@ -26,6 +28,7 @@ def _on_the_page() -> dict[str, Members]:
     return {one.name: _members(one) for one in ast.parse(code).body if isinstance(one, ast.ClassDef)}
 
 
+@cache
 def _in_the_code() -> dict[str, Members]:
     return {
         one.name: _members(one)

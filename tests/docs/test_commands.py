@@ -13,6 +13,7 @@ import pytest
 
 import tacit
 from tacit.cli.app import main
+from tacit.compress import parse_compressor
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs/how-to").glob("*.md")]
@@ -75,22 +76,26 @@ def test_a_run_is_useful(command: str, summary: Any) -> None:
     assert _is_useful(found["test_metric"], found["data"]), found["test_metric"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("command", _commands("compare"))
-def test_every_row_of_a_comparison_is_useful(command: str, summary: Any, undrawn: None) -> None:
-    """Of several epsilons the smallest, which is the hardest; of several compressors the best.
+def _hardest(command: str) -> str:
+    """With the smallest of several epsilons, the first of several compressors, and one seed.
 
-    A comparison of compressors is to show what the others cost.
+    A comparison of compressors is to show what the others cost; their names are read, and that is all.
     """
-    hardest = re.sub(
+    command = re.sub(
         r"--at epsilon=([\d.,]+)", lambda at: f"--at epsilon={min(at[1].split(','), key=float)}", command
     )
-    rows = summary(hardest, "--workers=1", "--seeds=1", "--out=here")["rows"]
+    for several in re.findall(r"--at algorithm\.compressor=(\S+)", command):
+        first, *_ = [parse_compressor(name) for name in several.split(",")]
+        command = command.replace(f"compressor={several}", f"compressor={first.spec()}")
+    return re.sub(r" --seeds \d+", "", command) + " --seeds 1"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", dict.fromkeys(map(_hardest, _commands("compare"))))
+def test_every_row_of_a_comparison_is_useful(command: str, summary: Any, undrawn: None) -> None:
+    """Commands that differ only in how often they do the same are run once."""
+    rows = summary(command, "--workers=1", "--out=here")["rows"]
     words = shlex.split(command)
     data = words[words.index("--data") + 1] if "--data" in words else "digits"
-    best: dict[str, float] = {}
     for row in rows:
-        varied = {name: value for name, value in row.get("at", {}).items() if name != "algorithm.compressor"}
-        key = f"{row['algorithm']} {varied}"
-        best[key] = max(row["test_metric"], best.get(key, 0.0))
-    assert all(_is_useful(metric, data) for metric in best.values()), best
+        assert _is_useful(row["test_metric"], data), row

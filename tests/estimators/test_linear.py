@@ -87,7 +87,7 @@ def test_without_intercept() -> None:
 @pytest.mark.parametrize("epsilon", [0.5, 4.0])
 def test_the_promise_is_at_most_what_was_asked(epsilon: float) -> None:
     X, y = blobs()
-    model = FederatedLogisticRegression(epsilon, random_state=0).fit(X, y, clients=np.arange(300) % 3)
+    model = FederatedLogisticRegression(epsilon, random_state=0, rounds=20).fit(X, y, clients=np.arange(300) % 3)
     assert isinstance(model.guarantee_, Guarantee)
     assert 0.97 * epsilon < model.guarantee_.epsilon <= epsilon
     assert model.guarantee_.delta == 1e-5
@@ -115,7 +115,7 @@ def test_every_client_can_have_a_budget_of_its_own() -> None:
     X, y = blobs()
     clients = np.repeat(["east", "north", "west"], [50, 100, 150])
     asked = {"north": 0.5, "east": 2.0, "west": 8.0, "closed": 1.0}
-    model = FederatedLogisticRegression(asked, random_state=0).fit(X, y, clients=clients)
+    model = FederatedLogisticRegression(asked, random_state=0, rounds=10).fit(X, y, clients=clients)
     assert model.clients_.tolist() == ["east", "north", "west"]
     assert model.run_.federation.names == ("east", "north", "west")
     for client, kept in zip(model.clients_, model.guarantee_.epsilons, strict=True):
@@ -126,14 +126,14 @@ def test_every_client_can_have_a_budget_of_its_own() -> None:
 
 def test_numbers_name_clients_too() -> None:
     X, y = line()
-    model = FederatedRidge({3: 1.0, 7: 2.0}, random_state=0).fit(X, y, clients=np.repeat([7, 3], 150))
+    model = FederatedRidge({3: 1.0, 7: 2.0}, random_state=0, rounds=5).fit(X, y, clients=np.repeat([7, 3], 150))
     assert model.clients_.tolist() == [3, 7]
     assert model.guarantee_.epsilons[0] <= 1.0 < model.guarantee_.epsilons[1] <= 2.0
 
 
 def test_without_clients_there_is_one_silo() -> None:
     X, y = line()
-    model = FederatedRidge(random_state=0).fit(X, y)
+    model = FederatedRidge(random_state=0, rounds=5).fit(X, y)
     assert model.run_.federation.clients == 1
     assert model.clients_.tolist() == ["all records"]
 
@@ -159,8 +159,8 @@ def test_the_same_number_gives_the_same_model_and_none_fresh_noise_of_the_operat
 def test_with_a_promise_it_is_what_tacit_run_would_train() -> None:
     X, y = blobs()
     clients = np.arange(300) % 3
-    ours = FederatedLogisticRegression(2, alpha=1e-3, random_state=0).fit(X, y, clients=clients).run_
-    settings = {"model.ridge": 1e-3, "model.intercept": True}
+    ours = FederatedLogisticRegression(2, alpha=1e-3, random_state=0, rounds=20).fit(X, y, clients=clients).run_
+    settings = {"model.ridge": 1e-3, "model.intercept": True, "rounds": 20}
     same = FederatedEstimator(epsilon=2, settings=settings, random_state=0).fit(X, y, clients=clients).run_
     assert ours.algorithm == same.algorithm
     assert (ours.parameters == same.parameters).all()
@@ -190,7 +190,7 @@ def test_frames_words_and_series() -> None:
 
 def test_a_pickle_holds_no_records() -> None:
     X, y = blobs()
-    model = FederatedLogisticRegression(random_state=0).fit(X, y)
+    model = FederatedLogisticRegression(random_state=0, rounds=5).fit(X, y)
     back = pickle.loads(pickle.dumps(model))
     assert np.array_equal(back.predict(X), model.predict(X))
     assert back.guarantee_ == model.guarantee_

@@ -55,7 +55,7 @@ def test_persons_and_refusals() -> None:
     X = table(300).assign(who=np.arange(300) // 2)
     y = (X["age"] > 50).astype(int)
     persons = Schema(ILL.target, COLUMNS, client="site", person="who", rows=2)
-    model = FederatedLogisticRegression(epsilon=8, random_state=0, schema=persons).fit(X, y)
+    model = FederatedLogisticRegression(epsilon=8, random_state=0, rounds=5, schema=persons).fit(X, y)
     assert "per person" in model.guarantee_.sentence()
     with pytest.raises(DataError, match="pandas frame"):
         FederatedLogisticRegression(schema=ILL).fit(np.zeros((4, 2)), [0, 1, 0, 1])
@@ -89,7 +89,7 @@ def test_open_ranges_are_learned_and_charged(seed: int | None, epsilon: float) -
 def test_open_ranges_without_a_promise_and_where_they_are_refused() -> None:
     X, y = table(), table()["age"] > 50
     open = Schema(Predicted("ill", "binary", classes=("false", "true")), OPEN)
-    free = FederatedLogisticRegression(privacy="none", schema=open).fit(X, y)
+    free = FederatedLogisticRegression(privacy="none", rounds=5, schema=open).fit(X, y)
     assert free.schema_.columns[0].range == pytest.approx(np.quantile(X["age"], [0.02, 0.98]))
     with pytest.raises(RequestError, match="accounted per record"):
         FederatedEstimator(algorithm="dp-fedavg", privacy="client", random_state=0, schema=open).fit(X, y)

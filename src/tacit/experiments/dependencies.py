@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def sources(source: Path, root: Path = ROOT) -> set[Path]:
 def _imported(path: Path, root: Path) -> frozenset[Path]:
     """The sources that a file imports; `from a import b` includes the module a.b, if there is one."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_bytes())):
+    for node in _statements(ast.parse(path.read_bytes()).body):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
@@ -45,3 +46,13 @@ def _imported(path: Path, root: Path) -> frozenset[Path]:
     places = [root.joinpath(*rest) for _, *rest in parts]
     files = [place / "__init__.py" if place.is_dir() else place.with_suffix(".py") for place in places]
     return frozenset(file for file in files if file.is_file())
+
+
+def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """These statements and all within them. Imports are no part of expressions, of which there are far more."""
+    for one in body:
+        yield one
+        for name in ("body", "orelse", "finalbody"):
+            yield from _statements(getattr(one, name, ()))
+        for part in (*getattr(one, "handlers", ()), *getattr(one, "cases", ())):
+            yield from _statements(part.body)
