@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tacit.data.frames import check_columns
+from tacit.data.frames import namesakes, without_namesakes
 from tacit.data.schema.column import TASKS, Column, is_identifier
 from tacit.data.schema.draft_target import LOOKED, about_tail, drafted_target, goal_of, rows_without
 from tacit.data.schema.encode import terms
@@ -104,9 +104,12 @@ def draft_schema(
     if frame.empty:
         raise DataError("the table holds no records, so there is nothing to draft a schema from")
     frame = frame.rename(columns=str).replace([np.inf, -np.inf], np.nan).reset_index(drop=True)
+    doubled = namesakes(frame)
+    frame = without_namesakes(frame, [name for name in (target, client, person) if name is not None], "the table")
+    if not len(frame.columns):
+        raise DataError(f"all columns of the table share a name, such as {doubled[0]!r}: rename them")
     frame = frame.apply(nothing_as_gap)
     names = list(frame.columns)
-    check_columns(frame, [name for name in (target, client, person) if name is not None], "the table")
     comments: dict[str, str] = {"ends": "what the ends of a number's range become for the model: -2 and 2"}
     if target is None:
         target = next((name for name in names if name.lower() in TARGETS), names[-1])
@@ -126,7 +129,7 @@ def draft_schema(
     predicted = drafted_target(frame[target], task, comments)
     goal = goal_of(frame[target], predicted)
     columns: list[Column] = []
-    left_out: dict[str, str] = {}
+    left_out = dict.fromkeys(doubled, "two columns have this name: to use one, rename it in the table")
     for name in names:
         if name in (target, client, person):
             continue

@@ -91,8 +91,7 @@ class Schema:
     def __post_init__(self) -> None:
         if not self.columns:
             raise RequestError("the schema has no columns: describe at least one column that the model may use")
-        named = [self.target.column, *(column.name for column in self.columns), *self.left_out]
-        named += [name for name in (self.client, self.person) if name is not None]
+        named = [*self.used, *self.left_out]
         twice = {name for name in named if named.count(name) > 1}
         if twice:
             raise RequestError(f"the schema uses the column {min(twice)!r} in two roles: give it one")
@@ -105,6 +104,12 @@ class Schema:
         count("seed of [test]", self.test_seed, at_least=0)
         object.__setattr__(self, "ends", float(positive("ends", self.ends)))
         object.__setattr__(self, "columns", tuple(replace(column, ends=self.ends) for column in self.columns))
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """The columns of a table that the schema uses."""
+        roles = (name for name in (self.client, self.person) if name is not None)
+        return (self.target.column, *(column.name for column in self.columns), *roles)
 
     @property
     def classes(self) -> int | None:
