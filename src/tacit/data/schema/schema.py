@@ -55,6 +55,9 @@ from tacit.data.schema.plain import as_day, built, check_names, commented, toml_
 from tacit.errors import DataError, RequestError, count, positive, reason, unknown_name
 from tacit.privacy.promises.terms import PERSONS
 
+MOST_NAMED = 20
+"""Of more columns than this, messages name the first ones."""
+
 
 @dataclass(frozen=True)
 class Schema:
@@ -177,6 +180,14 @@ class Schema:
         return f"{len(each)} column{'' if len(each) == 1 else 's'}: {', '.join(each)}"
 
     @property
+    def unconfirmed_briefly(self) -> str:
+        """The same, but of a wide table only the first columns: its file marks all of them."""
+        each = [f"{name} ({', '.join(settings)})" for name, settings in self.unconfirmed.items()]
+        if len(each) <= MOST_NAMED:
+            return self.unconfirmed_words
+        return f"{len(each)} columns: {', '.join(each[:MOST_NAMED])} and {len(each) - MOST_NAMED} more"
+
+    @property
     def units(self) -> tuple[str, ...]:
         """What a guarantee must say about whom it protects, if that is not a row."""
         return () if self.person is None else (PERSONS,)
@@ -190,7 +201,7 @@ class Schema:
         """Refuse a schema with values that came from records and that nobody has confirmed."""
         if self.looked_at and not public_schema:
             raise RequestError(
-                f"the schema was drafted from the records of {self.unconfirmed_words}. Replace what is not "
+                f"the schema was drafted from the records of {self.unconfirmed_briefly}. Replace what is not "
                 "public, and delete the line looked_at: this confirms all of it. Or accept it by name with "
                 "--public-schema (public_schema=True), and the guarantee will list it as taken as public"
             )
