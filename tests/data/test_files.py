@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from tacit.data import from_files
+from tacit.data.files import read_table
 from tacit.data.frames import read_csv
-from tacit.data.schema import Column, Predicted, Schema
+from tacit.data.schema import Column, Predicted, Schema, draft_schema
 from tacit.data.schema.values import table_values
 from tacit.errors import DataError, RequestError
 from tacit.privacy.promises.terms import LARGEST_INDEX
@@ -193,13 +195,43 @@ def test_bad_requests(paths: list[str], options: dict[str, Any], message: str) -
         "dose\tward\r\n1.5\tsüd\r\n2.25\tnord\r\n".encode("utf-16"),
         "dose,ward\r1.5,süd\r2.25,nord\r".encode(),
         ' dose ,"ward "\n 1.5 ,süd\n 2.25 ,nord\n'.encode(),
+        "dose,ward\n1.5,süd,\n2.25,nord,\n".encode(),
     ],
-    ids=["semicolons", "spaces", "tabs", "commas", "utf-16", "carriage returns", "spaced names"],
+    ids=["semicolons", "spaces", "tabs", "commas", "utf-16", "carriage returns", "spaced names", "end commas"],
 )
 def test_tables_as_people_save_them(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "own.csv").write_bytes(content)
     frame = read_csv(tmp_path / "own.csv")
     assert frame.to_dict("list") == {"dose": [1.5, 2.25], "ward": ["süd", "nord"]}
+
+
+def test_columns_of_one_name_are_left_out_of_drafts_and_refused_only_where_they_are_used(tmp_path: Path) -> None:
+    lines = ["age,bmi, bmi,ill"] + [f"{30 + k % 40},{20 + k % 9},{k % 3},{k % 2}" for k in range(60)]
+    whole, first, second = (tmp_path / f"{name}.csv" for name in ("whole", "first", "second"))
+    whole.write_text("\n".join(lines) + "\n")
+    first.write_text("\n".join(lines[:31]) + "\n")
+    second.write_text("\n".join([lines[0], *lines[31:]]) + "\n")
+    frame = read_table(whole)
+    assert list(frame.columns) == ["age", "bmi", "bmi", "ill"], "pandas would call the second one bmi.1"
+    drafted = draft_schema(frame, target="ill").schema
+    assert [column.name for column in drafted.columns] == ["age"]
+    assert "two columns have this name" in drafted.left_out["bmi"]
+    made = from_files([whole], schema=replace(drafted, looked_at=()), clients=2)
+    torch.testing.assert_close(made.features, from_files([whole], schema=AGES, clients=2).features * 2)
+    together = from_files([first, second], public_schema=True, target="ill")
+    assert together.schema is not None
+    assert [column.name for column in together.schema.columns] == ["age"]
+    body = Column("bmi", "number", range=(10, 50))
+    with pytest.raises(DataError, match=r"whole.csv has two columns 'bmi', so nobody knows which is meant"):
+        from_files([whole], schema=replace(AGES, columns=(*AGES.columns, body)), clients=2)
+    for role in ("client", "person"):
+        said = replace(AGES, **{role: "bmi", f"{role}_missing": "leave-out"})
+        with pytest.raises(DataError, match="has two columns 'bmi'"):
+            from_files([whole], schema=said, clients=2)
+    with pytest.raises(DataError, match="the table has two columns 'bmi'"):
+        draft_schema(frame, target="bmi")
+    with pytest.raises(DataError, match="all columns of the table share a name, such as 'bmi'"):
+        draft_schema(frame[["bmi"]])
 
 
 def test_none_is_an_answer_if_the_schema_says_so_and_a_gap_otherwise(tmp_path: Path) -> None:
@@ -224,7 +256,11 @@ def test_none_is_an_answer_if_the_schema_says_so_and_a_gap_otherwise(tmp_path: P
         (b"PK\x03\x04" + bytes(range(256)), "zip archive or an Excel file; unpack it, or save it as CSV"),
         ("age,ill\n30,1\n".encode("utf-16-le"), "save it as UTF-8"),
         (b"sep=;\nage;ill\n30;1\n", "'sep=;': remove it"),
-        (b"30,yes,yes\n40,no,yes\n", "If its first line is a record, put a line with the names"),
+        (b"30,yes,yes\n40,no,yes\n", "first line seems to be a record: put a line with the names"),
+        (b"30,yes,yes\n40,no,no\n", "first line seems to be a record: put a line with the names"),
+        (b"ward,ward,ill\nnorth,a,1\nward,ward,ill\n", "two columns 'ward', and its first line seems to be"),
+        (b"age,ill\n7,30,1\n8,40,0\n", "more values than the first line has names: name every column"),
+        (b"age,ill\n7,x,30,1\n8,y,40,0\n", "more values than the first line has names: name every column"),
         (b"age,ill\n30,1\n30,1,9\n", "own.csv cannot be read as CSV: Expected 2 fields in line 3, saw 3"),
     ],
 )

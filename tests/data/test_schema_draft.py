@@ -309,3 +309,55 @@ def test_a_target_with_one_value_is_named(value: Any) -> None:
     frame = pd.DataFrame({"age": np.arange(ROWS) % 60, "ill": [value] * ROWS})
     with pytest.raises(DataError, match=r"target 'ill' is .* in every row.*choose another target"):
         draft_schema(frame, target="ill")
+
+
+class TestLeavingOut:
+    """Columns that tell nearly all of the target, and those that a user leaves out."""
+
+    size = 600
+
+    def table(self) -> pd.DataFrame:
+        generator = np.random.default_rng(0)
+        ill = generator.random(self.size) < 0.3
+        days = np.where(ill, generator.integers(1, 300, self.size), np.nan)
+        wrong = generator.random(self.size) < 0.2
+        return pd.DataFrame(
+            {
+                "age": generator.integers(20, 90, self.size),
+                "r_days": days,
+                "r_ward": np.where(ill, "heart", "none"),
+                "test": np.where(ill ^ wrong, "pos", "neg"),
+                "cost": 100.0 * ill + generator.normal(0, 5, self.size),
+                "ill": np.where(ill, "yes", "no"),
+            }
+        )
+
+    def test_a_draft_names_what_tells_nearly_all_and_its_file_does_not(self) -> None:
+        draft = draft_schema(self.table(), target="ill")
+        assert len(draft.advice) == 1
+        assert draft.advice[0].startswith("r_days, r_ward, cost each tell nearly all of ill alone.")
+        assert draft.advice[0].endswith("--leave-out r_days --leave-out r_ward --leave-out cost.")
+        assert "tell" not in draft.to_toml()
+        costs = draft_schema(self.table().drop(columns=["r_days", "r_ward"]), target="cost").advice
+        assert [said.partition(" nearly")[0] for said in costs] == ["ill tells"]
+        few = self.table().head(150)
+        assert draft_schema(few, target="ill").advice == (), "so few may fit by chance"
+
+    def test_columns_are_left_out_by_name_and_by_pattern(self) -> None:
+        schema = draft_schema(self.table(), target="ill", leave_out=["r_*", "cost"]).schema
+        assert schema.left_out == {"r_days": "as asked", "r_ward": "as asked", "cost": "as asked"}
+        assert {key.partition(".")[0] for key in schema.looked_at} == {"ill", "test"}
+
+    def test_a_pattern_takes_no_role_and_must_match(self) -> None:
+        with pytest.raises(DataError, match=r"leave_out: the table has no column 'il\*'; it has age, r_days"):
+            draft_schema(self.table(), target="ill", leave_out=["il*"])
+        with pytest.raises(RequestError, match="leave_out names 'ill', which is the target"):
+            draft_schema(self.table(), target="ill", leave_out=["ill"])
+
+
+def test_values_that_mean_the_same_are_drafted_once() -> None:
+    """As pandas reads a column of numbers in parts, because one record holds a word."""
+    found = column(["0", "0.0", "1", "1.0", "Don't know"])
+    assert (found.type, found.categories) == ("category", ("0", "1", "Don't know"))
+    frame = pd.DataFrame({"x": range(8), "ill": ["0", "0.0", "1", "1.0", "2", "0", "1", "2"]})
+    assert draft_schema(frame, target="ill").schema.target.classes == ("0", "1", "2")

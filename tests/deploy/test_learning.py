@@ -34,7 +34,7 @@ from tacit.deploy.silo import Silo
 from tacit.deploy.silo_checks import Trusted
 from tacit.deploy.verification import verify
 from tacit.engine.recipe import Recipe
-from tacit.errors import RequestError
+from tacit.errors import DataError, RequestError
 from tacit.privacy import events
 from tacit.privacy.accountant import accounting
 from tacit.report.dossier import dossier
@@ -364,8 +364,13 @@ def test_a_trial_on_one_machine_gives_every_silo_its_table(disk: Path) -> None:
     both.sample(frac=1.0, random_state=0).to_csv(disk / "all.csv", index=False)
     (disk / "s.toml").write_text(replace(SCHEMA, client="site").to_toml())
     asked = replace(RECIPE, data=str(disk / "all.csv"), data_settings={"schema": str(disk / "s.toml")})
+    whole = (disk / "all.csv").read_text()
+    (disk / "all.csv").write_text("\n".join(f"{line},note,note" for line in whole.splitlines()) + "\n")
+    with pytest.raises(DataError, match="first line seems to be a record"):
+        open_tables(asked)
+    (disk / "all.csv").write_text(whole.replace("\n", ",a,b\n").replace(",a,b\n", ",note,note\n", 1))
     tables = open_tables(asked)
-    assert tables is not None
+    assert tables is not None, "columns of one name are no matter where the schema uses neither"
     for site in SITES:
         (disk / site).mkdir()
     shards = write_tables(tables, {site: disk / site for site in SITES})

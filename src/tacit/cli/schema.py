@@ -45,6 +45,10 @@ def draft(
             autocompletion=complete.words("binary", "multiclass", "regression", "count"),
         ),
     ] = None,
+    leave_out: Annotated[
+        list[str] | None,
+        typer.Option(help="A column that the model may not use; * stands for any letters. May be repeated."),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Write the schema to this file. [dim]Default: standard output.[/]")
     ] = None,
@@ -57,7 +61,8 @@ def draft(
 
     if out is not None and out.exists():
         raise RequestError(f"--out {out} exists; it may hold your edits: choose another name, or remove it")
-    found = draft_schema(read_table(table), target=target, client=client, person=person, task=task)
+    frame = read_table(table)
+    found = draft_schema(frame, target=target, client=client, person=person, task=task, leave_out=leave_out or ())
     if out is None:
         print(found.to_toml(), end="")
         return
@@ -74,7 +79,7 @@ def draft(
     if schema.looked_at:
         say(
             "Marked values come from the records. Replace those that are not public, then delete the line "
-            f"looked_at to confirm the rest. It names {schema.unconfirmed_words}."
+            f"looked_at to confirm the rest. It names {schema.unconfirmed_briefly}."
         )
     if schema.client is None:
         say("No column names the clients: add [client], or give one file per client.")
@@ -115,7 +120,7 @@ def check(
     if copies := repeated_rows(frame, described):
         say(copies)
     if described.looked_at:
-        say(f"Still to confirm before a run, then delete the line looked_at: {described.unconfirmed_words}.")
+        say(f"Still to confirm before a run, then delete the line looked_at: {described.unconfirmed_briefly}.")
 
 
 def _in_several(frame: pd.DataFrame, person: str | None, client: str | None) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tacit.data.encode import Task, Vector
-from tacit.data.frames import check_columns, read_csv
+from tacit.data.frames import namesakes, read_csv, without_namesakes
 from tacit.data.schema import Schema
 from tacit.data.schema.records import Learn, TableSource, federate, schema_for
 from tacit.data.svmlight import read_svmlight
@@ -159,10 +159,11 @@ def _together(frames: list[pd.DataFrame], sources: list[Path]) -> pd.DataFrame:
     """All tables as one, for a draft; they must have the same columns."""
     import pandas as pd
 
-    for source, frame in zip(sources, frames, strict=True):
-        check_columns(frame, list(frames[0].columns), str(source))
-        check_columns(frames[0], list(frame.columns), str(sources[0]))
-    return pd.concat(frames, ignore_index=True)
+    if len(frames) == 1:
+        return frames[0]
+    every = sorted({name for frame in frames for name in frame.columns if name not in namesakes(frames[0])})
+    whole = [without_namesakes(frame, every, str(source)) for source, frame in zip(sources, frames, strict=True)]
+    return pd.concat(whole, ignore_index=True)
 
 
 def _kind(sources: Sequence[Path]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import csv
 import re
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ _THOUSAND = re.compile(r"\s*[+-]?\d{1,3},\d{3}\s*")
 """With a comma that may mark thousands, or decimals."""
 _THOUSANDS = re.compile(r"\s*[+-]?\d{1,3}(?:,\d{3})*(?:,\d{3}\.\d+|,\d{3},\d{3})\s*")
 """With a comma that can mark nothing but thousands."""
+_NUMBER = r"[+-]?\d+(?:[.,]\d+)?"
 _GAPS = ["", "NA", "N/A", "n/a", "#NA", "#N/A", "#N/A N/A", "<NA>", "NULL", "null"]
 _GAPS += ["NaN", "nan", "-NaN", "-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"]
 """What pandas takes for a gap, but for NOTHING."""
@@ -38,7 +40,7 @@ NOTHING = "None"
 
 
 def read_csv(path: Path) -> pd.DataFrame:
-    """Reads a CSV file with a header line.
+    """Reads a CSV file with a header line. Columns of one name keep it: `check_columns` refuses to use them.
 
     The separator is the one of `SEPARATORS` that the header has most of. Between semicolons, a comma between
     digits is a decimal comma. Space around the names of columns does not count. Text is UTF-8, or UTF-16 if it
@@ -55,11 +57,10 @@ def read_csv(path: Path) -> pd.DataFrame:
     except (OSError, ValueError) as error:
         why = str(error).removeprefix("Error tokenizing data. C error: ").strip()
         raise DataError(f"{path} cannot be read as CSV: {why}") from error
-    _refuse_namesakes(path, header, separator)
-    frame = frame.rename(columns=str.strip)
     for name in frame.columns:
-        frame[name] = _alone(frame[name], f"{path}: column {name!r}", commas=separator == ";")
-    return frame
+        frame[name] = _alone(frame[name], f"{path}: column {name.strip()!r}", commas=separator == ";")
+    names = [name.strip() for name in next(csv.reader([header.rstrip("\r\n")], delimiter=separator))]
+    return _with_namesakes(frame.rename(columns=str.strip), names, path)
 
 
 def _encoding(path: Path) -> str:
@@ -90,31 +91,52 @@ def _header(path: Path, encoding: str) -> str:
     return header
 
 
-def _refuse_namesakes(path: Path, header: str, separator: str) -> None:
-    """Refuse a name that two columns have: pandas would rename the second one, and nobody would hear of it."""
-    names = [name.strip() for name in next(csv.reader([header.rstrip("\r\n")], delimiter=separator))]
-    twice = next((name for name in names if name and names.count(name) > 1), None)
-    if twice is not None:
+def _with_namesakes(frame: pd.DataFrame, names: list[str], path: Path) -> pd.DataFrame:
+    """The table with names as its file has them: pandas renames the second of two, and nobody would hear of it.
+
+    A record in place of the names often holds a value twice. It is refused: a draft would make its values public.
+    """
+    doubled = [place for place, name in enumerate(names) if name and names.count(name) > 1]
+    if not doubled:
+        return frame
+    if (
+        len(names) != frame.shape[1]
+        or any(re.fullmatch(_NUMBER, name) for name in names)
+        or any(frame.iloc[:, place].astype(str).str.strip().eq(names[place]).any() for place in doubled)
+    ):
         raise DataError(
-            f"{path} has two columns {twice!r}; rename or remove one of them. If its first line is a record, put "
-            "a line with the names of the columns before it"
+            f"{path} has two columns {names[doubled[0]]!r}, and its first line seems to be a record: put a line "
+            "with the names of the columns before it. If it names them, rename or remove one of the two"
         )
+    made = list(frame.columns)
+    for place in doubled:
+        made[place] = names[place]
+    return frame.set_axis(made, axis=1)
 
 
 def _read(path: Path, encoding: str, separator: str) -> pd.DataFrame:
     import pandas as pd
 
     errors = _OR_LATIN if encoding == "utf-8" else "strict"
-    return pd.read_csv(
-        path,
-        encoding=encoding,
-        encoding_errors=errors,
-        sep=separator,
-        skipinitialspace=True,
-        low_memory=False,
-        keep_default_na=False,
-        na_values=_GAPS,
-    )
+    with warnings.catch_warnings():
+        # Without index_col, pandas takes values beyond the names for names of rows, and moves all others along.
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        try:
+            return pd.read_csv(
+                path,
+                encoding=encoding,
+                encoding_errors=errors,
+                sep=separator,
+                skipinitialspace=True,
+                low_memory=False,
+                keep_default_na=False,
+                na_values=_GAPS,
+                index_col=False,
+            )
+        except pd.errors.ParserWarning as error:
+            raise ValueError(
+                "a line has more values than the first line has names: name every column, also one of row names"
+            ) from error
 
 
 def _latin(error: UnicodeError) -> tuple[str, int]:
@@ -155,7 +177,25 @@ def _alone(column: pd.Series[Any], where: str, *, commas: bool) -> pd.Series[Any
 
 
 def check_columns(frame: pd.DataFrame, names: Sequence[str], where: str) -> None:
-    """Refuses a table that lacks one of the columns, and lists those that it has."""
+    """Refuses a table that lacks one of the columns, and lists those that it has; or that has two of its name."""
     missing = [name for name in names if name not in frame.columns]
     if missing:
         raise DataError(f"{where} has no column {missing[0]!r}; it has {', '.join(map(str, frame.columns))}")
+    doubled = namesakes(frame)
+    twice = next((name for name in names if name in doubled), None)
+    if twice is not None:
+        raise DataError(
+            f"{where} has two columns {twice!r}, so nobody knows which is meant: rename or remove one of "
+            "them, or do not use this name"
+        )
+
+
+def namesakes(frame: pd.DataFrame) -> list[str]:
+    """The names that several columns have."""
+    return [str(name) for name in frame.columns[frame.columns.duplicated()].unique()]
+
+
+def without_namesakes(frame: pd.DataFrame, used: Sequence[str], where: str) -> pd.DataFrame:
+    """The table without columns that share a name, none of which may be among the used ones."""
+    check_columns(frame, used, where)
+    return frame.loc[:, ~frame.columns.duplicated(keep=False)]

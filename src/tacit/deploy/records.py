@@ -15,7 +15,7 @@ import pandas as pd
 from tacit.data import prepare
 from tacit.data.encode import Task
 from tacit.data.files import KINDS, check_distinct, from_files, read_table
-from tacit.data.frames import check_columns
+from tacit.data.frames import without_namesakes
 from tacit.data.schema import Schema
 from tacit.data.schema.records import TableSource, federate
 from tacit.deploy.job import Job
@@ -104,8 +104,9 @@ def open_tables(recipe: Recipe) -> OpenTable | None:
     check_distinct([Path(path) for path in paths])
     frames = [read_table(Path(path)) for path in paths]
     if schema.client is not None:
-        whole = pd.concat(frames, ignore_index=True)
-        check_columns(whole, [schema.client], recipe.data)
+        used = list(schema.used)
+        parts = [without_namesakes(frame, used, path) for frame, path in zip(frames, paths, strict=True)]
+        whole = pd.concat(parts, ignore_index=True)
         groups = whole.groupby(schema.client, sort=True)
         paths, frames = [str(name) for name, _ in groups], [group for _, group in groups]
     elif len(paths) == 1:

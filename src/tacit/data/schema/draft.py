@@ -6,54 +6,30 @@ records and listed under `looked_at`; a run refuses it until somebody confirms t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tacit.data.frames import check_columns
-from tacit.data.schema.column import TASKS, Column, is_identifier
+from tacit.data.frames import namesakes, without_namesakes
+from tacit.data.schema.column import TASKS, Column
+from tacit.data.schema.draft_columns import FEW_CODES, drafted_column
 from tacit.data.schema.draft_target import LOOKED, about_tail, drafted_target, goal_of, rows_without
 from tacit.data.schema.encode import terms
-from tacit.data.schema.guess import (
-    CODES,
-    MANY,
-    PERSONS,
-    TARGETS,
-    date_format,
-    distinct,
-    is_number,
-    is_truth,
-    known_range,
-    nice_middle,
-    nice_range,
-    nothing_as_gap,
-    without_gaps,
-)
+from tacit.data.schema.giveaways import about_giveaways
+from tacit.data.schema.guess import PERSONS, TARGETS, nothing_as_gap, without_gaps
 from tacit.data.schema.places import may_name, named_places
-from tacit.data.schema.plain import as_text
 from tacit.data.schema.schema import Schema
 from tacit.data.schema.tails import Goal, has_room
-from tacit.data.schema.values import as_dates
-from tacit.errors import DataError, unknown_name
+from tacit.errors import DataError, RequestError, unknown_name
 
 if TYPE_CHECKING:
     import pandas as pd
 
-FEW_CODES = 3
-"""Whole numbers with at most this many different values are proposed as categories of a feature."""
-
-SHARED = 20
-"""So few values that so many rows share each identify nobody, whatever the column is called (`has_email`)."""
-
-RARE = 0.01
-"""If a column has many categories, those below this share of the rows become "other"."""
-
 ENDS = 2.0
 """What the ends of ranges become: most numbers lie far inside theirs, and would count less than categories."""
-
-SKEWED = 20.0
-"""From this ratio of the 99th percentile to the median on, a logarithmic scale is proposed."""
 
 MOST_ROWS = 100
 """If values have more rows each than this, they name no persons."""
@@ -88,6 +64,7 @@ def draft_schema(
     client: str | None = None,
     person: str | None = None,
     task: str | None = None,
+    leave_out: Sequence[str] = (),
 ) -> Draft:
     """Propose a schema for a table.
 
@@ -98,15 +75,19 @@ def draft_schema(
         person: the column that names the person of a row, if persons have several; by default one that is called
             so and has repeated values.
         task: "binary", "multiclass", "regression" or "count"; by default as the target looks.
+        leave_out: columns that the model may not use, by name or with `*` for any letters ("after_*").
     """
     if task is not None and task not in TASKS:
         raise unknown_name("task", task, TASKS)
     if frame.empty:
         raise DataError("the table holds no records, so there is nothing to draft a schema from")
     frame = frame.rename(columns=str).replace([np.inf, -np.inf], np.nan).reset_index(drop=True)
+    doubled = namesakes(frame)
+    frame = without_namesakes(frame, [name for name in (target, client, person) if name is not None], "the table")
+    if not len(frame.columns):
+        raise DataError(f"all columns of the table share a name, such as {doubled[0]!r}: rename them")
     frame = frame.apply(nothing_as_gap)
     names = list(frame.columns)
-    check_columns(frame, [name for name in (target, client, person) if name is not None], "the table")
     comments: dict[str, str] = {"ends": "what the ends of a number's range become for the model: -2 and 2"}
     if target is None:
         target = next((name for name in names if name.lower() in TARGETS), names[-1])
@@ -126,11 +107,15 @@ def draft_schema(
     predicted = drafted_target(frame[target], task, comments)
     goal = goal_of(frame[target], predicted)
     columns: list[Column] = []
-    left_out: dict[str, str] = {}
+    asked = _asked_out(leave_out, [*names, *doubled], (target, client, person))
+    left_out = dict.fromkeys(doubled, "two columns have this name: to use one, rename it in the table")
     for name in names:
         if name in (target, client, person):
             continue
-        found = _column(name, frame[name], goal, comments, coded=name in places)
+        if name in asked:
+            left_out[name] = "as asked"
+            continue
+        found = drafted_column(name, frame[name], goal, comments, coded=name in places)
         if isinstance(found, Column):
             columns.append(found)
         else:
@@ -142,6 +127,7 @@ def draft_schema(
     holders = TRIAL_CLIENTS if client is None else int(frame[client].nunique())
     room = has_room(units, holders, len(terms(Schema(predicted, tuple(columns)))))
     advice = rows_without(goal, comments)
+    advice += about_giveaways([column.name for column in columns], frame, target, goal)
     said = _about_places([name for name in doubtful if name not in left_out], comments)
     advice += said if client is None else []
     if not predicted.classed:
@@ -167,6 +153,19 @@ def draft_schema(
         looked_at=named + tuple(f"{role}.missing" for role, found in without.items() if found),
     )
     return Draft(schema, comments, tuple(advice))
+
+
+def _asked_out(patterns: Sequence[str], names: Sequence[str], roles: tuple[str | None, ...]) -> set[str]:
+    """The columns that a user wants to leave out; a pattern never takes the target, the client or the person."""
+    asked: set[str] = set()
+    for pattern in patterns:
+        if pattern in roles:
+            raise RequestError(f"leave_out names {pattern!r}, which is the target, the client or the person")
+        found = {name for name in names if name == pattern or fnmatchcase(name, pattern)}.difference(roles)
+        if not found:
+            raise DataError(f"leave_out: the table has no column {pattern!r}; it has {', '.join(names)}")
+        asked |= found
+    return asked
 
 
 def _about_places(doubtful: list[str], comments: dict[str, str]) -> list[str]:
@@ -205,94 +204,3 @@ def _with_room(column: Column, far: Column, room: bool, comments: dict[str, str]
     ends = ", ".join(f"{end:g}" for end in far.limits)
     comments[f"{column.name}.range"] = f"{LOOKED} With --trust sum, try limits = [{ends}]: a long tail"
     return column
-
-
-def _column(name: str, column: pd.Series[Any], goal: Goal, comments: dict[str, str], coded: bool) -> Column | str:
-    """A proposed column, or the reason why it is left out."""
-    identifies = is_identifier(name)
-    if identifies and (column.nunique() > FEW_CODES or len(column) < SHARED * FEW_CODES):
-        return "its name says that it identifies people or rows"
-    column, gaps = without_gaps(column)
-    known = column.dropna()
-    if known.empty:
-        return "looked at: it is empty"
-    complete = len(known) == len(column)
-    values = known.nunique()
-    if values < 2 and complete:
-        return "looked at: it has the same value everywhere"
-    if identifies:
-        comments[f"{name}.identifier"] = "looked at: so few different values identify nobody"
-        comments[f"{name}.categories"] = LOOKED
-        found: Column | str = Column(name, "category", categories=tuple(distinct(known)), identifier=False)
-    else:
-        found = _described(name, known, values, goal, comments, coded)
-    if isinstance(found, str):
-        return found
-    if gaps:
-        comments[f"{name}.gaps"] = "looked at: values that seem to mean that nothing is known"
-    if not complete:
-        comments[f"{name}.missing"] = "looked at: it has gaps"
-        return replace(found, gaps=gaps, missing="indicate")
-    return found
-
-
-def _described(
-    name: str, known: pd.Series[Any], values: int, goal: Goal, comments: dict[str, str], coded: bool
-) -> Column | str:
-    """The column without its gaps, by what its values look like."""
-    if is_truth(known):
-        return Column(name, "category", categories=("false", "true"))
-    format = date_format(name, known)
-    if format is not None:
-        days = as_dates(known, format).to_numpy(dtype="datetime64[D]").astype(np.float64)
-        comments[f"{name}.range"] = LOOKED
-        if known.dtype.kind != "M":
-            comments[f"{name}.type"] = "looked at: all values are dates"
-        if format:
-            comments[f"{name}.format"] = "looked at: all values are written so"
-        first, last = np.array([days.min(), days.max()]).astype("datetime64[D]").astype("datetime64[Y]")
-        ends = np.array([first, last + 1]).astype("datetime64[D]").astype(np.float64)
-        return Column(name, "date", range=(float(ends[0]), float(ends[1])), format=format)
-    if is_number(known):
-        return _number(name, known, values, goal, comments, coded)
-    return _category(name, known, values, comments)
-
-
-def _category(name: str, known: pd.Series[Any], values: int, comments: dict[str, str]) -> Column | str:
-    shares = known.map(as_text).value_counts(normalize=True) if values > MANY else None
-    if shares is None:
-        comments[f"{name}.categories"] = LOOKED
-        return Column(name, "category", categories=tuple(distinct(known)))
-    if values > 0.2 * len(known) or shares.iloc[0] < RARE:
-        return f"looked at: {values:,} different values in {len(known):,} rows tell people apart or are free text"
-    comments[f"{name}.categories"] = LOOKED
-    common = set(shares[shares >= RARE].index)
-    return Column(name, "category", categories=tuple(v for v in distinct(known) if v in common), other=True)
-
-
-def _number(
-    name: str, known: pd.Series[Any], values: int, goal: Goal, comments: dict[str, str], coded: bool
-) -> Column | str:
-    numbers = known.to_numpy(dtype=np.float64)
-    whole = bool((numbers == np.round(numbers)).all())
-    if whole and values == len(known) and len(known) > 50 and not (np.diff(numbers) < 0).any():
-        return "looked at: it numbers the rows"
-    if values == 1 or (whole and (values <= FEW_CODES or coded or CODES.search(name))):
-        found = _category(name, known, values, comments)
-        if isinstance(found, Column):
-            comments[f"{name}.type"] = "looked at: these numbers seem to be codes"
-        return found
-    usual = known_range(name, numbers)
-    if usual is not None:
-        return Column(name, "number", usual[2], (usual[0], usual[1]))
-    comments[f"{name}.range"] = LOOKED
-    low, high = np.quantile(numbers, [0.01, 0.99])
-    start, end = nice_range(numbers, 0.01)
-    skewed = low > 0 and high > SKEWED * float(np.median(numbers))
-    if skewed and not goal.at(known.index.to_numpy()).follows_line(numbers, start, end):
-        comments[f"{name}.scale"] = LOOKED
-        return Column(name, "number", range=(start, end), scale="log")
-    middle = nice_middle(numbers, start, end)
-    if middle is not None:
-        comments[f"{name}.middle"] = LOOKED
-    return Column(name, "number", range=(start, end), middle=middle)

@@ -16,7 +16,7 @@ from tacit.data.schema.guess import (
     within_reach,
     without_gaps,
 )
-from tacit.data.schema.plain import as_text
+from tacit.data.schema.plain import alike
 from tacit.data.schema.tails import KEPT, Goal, kept, wider
 from tacit.errors import DataError, RequestError
 
@@ -87,8 +87,8 @@ def goal_of(column: pd.Series[Any], target: Predicted) -> Goal:
     column, _ = without_gaps(column)
     if not target.classed:
         return Goal(column.to_numpy(dtype=np.float64, na_value=np.nan), classed=False)
-    places = {name: float(place) for place, name in enumerate(target.classes)}
-    codes = column.map(lambda value: places.get(as_text(value)), na_action="ignore")
+    places = {alike(name): float(place) for place, name in enumerate(target.classes)}
+    codes = column.map(lambda value: places.get(alike(value)), na_action="ignore")
     return Goal(codes.to_numpy(dtype=np.float64, na_value=np.nan), classed=True)
 
 

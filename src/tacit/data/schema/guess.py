@@ -10,7 +10,7 @@ import numpy as np
 
 from tacit.data.encode import Vector
 from tacit.data.frames import NOTHING
-from tacit.data.schema.plain import as_text
+from tacit.data.schema.plain import alike, as_text
 from tacit.data.schema.values import as_dates, as_numbers, with_gaps
 
 if TYPE_CHECKING:
@@ -218,9 +218,10 @@ def within_reach(numbers: Vector, tail: float = TAIL) -> Vector:
 
 
 def distinct(known: pd.Series[Any]) -> list[str]:
-    """The different values as text: numbers by size, words in alphabetical order."""
+    """The different values as text: numbers by size, words by their letters; one of those that mean the same."""
     import pandas as pd
 
     found = pd.unique(known)
     ordered = sorted(found) if is_number(known) else sorted(found, key=as_text)
-    return list(dict.fromkeys(as_text(value) for value in ordered))
+    texts = list(dict.fromkeys(as_text(value) for value in ordered))
+    return list({alike(text): text for text in reversed(texts)}.values())[::-1]

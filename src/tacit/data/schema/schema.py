@@ -55,6 +55,9 @@ from tacit.data.schema.plain import as_day, built, check_names, commented, toml_
 from tacit.errors import DataError, RequestError, count, positive, reason, unknown_name
 from tacit.privacy.promises.terms import PERSON_NAMES, PERSONS
 
+MOST_NAMED = 20
+"""Of more columns than this, messages name the first ones."""
+
 
 @dataclass(frozen=True)
 class Schema:
@@ -91,8 +94,7 @@ class Schema:
     def __post_init__(self) -> None:
         if not self.columns:
             raise RequestError("the schema has no columns: describe at least one column that the model may use")
-        named = [self.target.column, *(column.name for column in self.columns), *self.left_out]
-        named += [name for name in (self.client, self.person) if name is not None]
+        named = [*self.used, *self.left_out]
         twice = {name for name in named if named.count(name) > 1}
         if twice:
             raise RequestError(f"the schema uses the column {min(twice)!r} in two roles: give it one")
@@ -105,6 +107,12 @@ class Schema:
         count("seed of [test]", self.test_seed, at_least=0)
         object.__setattr__(self, "ends", float(positive("ends", self.ends)))
         object.__setattr__(self, "columns", tuple(replace(column, ends=self.ends) for column in self.columns))
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """The columns of a table that the schema uses."""
+        roles = (name for name in (self.client, self.person) if name is not None)
+        return (self.target.column, *(column.name for column in self.columns), *roles)
 
     @property
     def classes(self) -> int | None:
@@ -172,6 +180,14 @@ class Schema:
         return f"{len(each)} column{'' if len(each) == 1 else 's'}: {', '.join(each)}"
 
     @property
+    def unconfirmed_briefly(self) -> str:
+        """The same, but of a wide table only the first columns: its file marks all of them."""
+        each = [f"{name} ({', '.join(settings)})" for name, settings in self.unconfirmed.items()]
+        if len(each) <= MOST_NAMED:
+            return self.unconfirmed_words
+        return f"{len(each)} columns: {', '.join(each[:MOST_NAMED])} and {len(each) - MOST_NAMED} more"
+
+    @property
     def units(self) -> tuple[str, ...]:
         """What a guarantee must say about whom it protects, if that is not a row."""
         return () if self.person is None else (PERSONS, PERSON_NAMES)
@@ -185,7 +201,7 @@ class Schema:
         """Refuse a schema with values that came from records and that nobody has confirmed."""
         if self.looked_at and not public_schema:
             raise RequestError(
-                f"the schema was drafted from the records of {self.unconfirmed_words}. Replace what is not "
+                f"the schema was drafted from the records of {self.unconfirmed_briefly}. Replace what is not "
                 "public, and delete the line looked_at: this confirms all of it. Or accept it by name with "
                 "--public-schema (public_schema=True), and the guarantee will list it as taken as public"
             )

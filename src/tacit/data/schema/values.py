@@ -122,7 +122,8 @@ def usable_rows(frame: pd.DataFrame, schema: Schema, where: str) -> pd.DataFrame
         column = with_gaps(frame[target.column], gaps_of(target))
         frame = frame[column.notna() & ~column.isin([np.inf, -np.inf])]
     for name, missing in ((schema.client, schema.client_missing), (schema.person, schema.person_missing)):
-        if missing == "leave-out" and name in frame.columns:
+        if name is not None and missing == "leave-out" and name in frame.columns:
+            check_columns(frame, [name], where)
             frame = frame[with_gaps(frame[name], (NOTHING,)).notna()]
     return frame
 
