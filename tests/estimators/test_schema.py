@@ -39,6 +39,22 @@ def test_classes_have_their_own_names_and_new_rows_may_have_gaps() -> None:
     assert "class labels" not in model.guarantee_.sentence(), "the schema names the classes"
 
 
+def test_one_record_does_not_decide_the_type_of_the_classes() -> None:
+    X = table(40)
+    y: list[object] = [row % 2 for row in range(40)]
+    model = FederatedLogisticRegression(epsilon=8, random_state=0, schema=ILL, rounds=1)
+    for one in (0, 0.0):
+        found = model.fit(X[["age", "sex"]], [one, *y[1:]], clients=X["site"]).classes_
+        assert found.tolist() == [0, 1]
+        assert found.dtype == np.int64
+    with pytest.raises(DataError, match="y holds words and numbers"):
+        model.fit(X[["age", "sex"]], ["0", *y[1:]], clients=X["site"])
+    assert model.fit(X[["age", "sex"]], [str(one) for one in y], clients=X["site"]).classes_.tolist() == [
+        "0",
+        "1",
+    ]
+
+
 @pytest.mark.parametrize("kind", ["ridge", "estimator"])
 def test_numbers_in_the_targets_own_unit(kind: str) -> None:
     X = table()

@@ -24,7 +24,15 @@ from tacit.engine.run import Run
 from tacit.engine.sizes import with_sizes
 from tacit.errors import DataError, RequestError
 from tacit.federation import Federation
-from tacit.sklearn.requests import AnyArray, described, federate, federate_table, group, seed_and_noise
+from tacit.sklearn.requests import (
+    AnyArray,
+    classes_as,
+    described,
+    federate,
+    federate_table,
+    group,
+    seed_and_noise,
+)
 
 UNPROTECTED = ("run_", "history_")
 """Attributes that contain records, or were computed from them without noise."""
@@ -86,9 +94,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]
         self.schema_ = federation.schema
         self.clients_ = np.array(federation.names)
         if schema.target.classed:
-            names = np.array(schema.target.classes)
-            kind = np.asarray(y).dtype
-            self.classes_ = names.astype(kind) if kind.kind in "iuf" else names
+            self.classes_ = classes_as(schema.target.classes, y)
         self.n_features_in_, self.feature_names_in_ = X.shape[1], np.array(X.columns, dtype=object)
         return self._fitted(federation, seed, noise)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import numbers
 import secrets
@@ -79,6 +80,18 @@ def federate_table(X: Any, y: Any, clients: Any, schema: Schema, learn: Learn) -
         schema = dataclasses.replace(schema, client=CLIENT)
     alone = ONE_SILO if schema.client is None else None
     return federate_tables([TableSource(frame, "X", alone)], schema, learn=learn)
+
+
+def classes_as(names: Sequence[str], y: Any) -> AnyArray:
+    """The classes of a schema, as numbers if `y` holds numbers; their type does not depend on a single record."""
+    words = {isinstance(one, str) for one in pd.unique(pd.Series(np.asarray(y, dtype=object)).dropna())}
+    if len(words) > 1:
+        raise DataError("y holds words and numbers: one record would decide the type of all predictions")
+    if not any(words):
+        for kind in (np.int64, np.float64):
+            with contextlib.suppress(ValueError):
+                return np.array(names).astype(kind)
+    return np.array(names)
 
 
 def budgets(epsilon: float | Mapping[Any, float] | None, labels: AnyArray) -> float | list[float]:
