@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 from tacit.privacy import Target, calibrate_noise
@@ -22,8 +23,14 @@ def thrifty_rate(records: int, rounds: int, target: Target) -> float:
     >>> thrifty_rate(6000, 150, Target(1.0, 1e-3))
     0.05
     """
-    stds = {rate: mean_noise(rate, records, rounds, target) for rate in RATES}
-    return next(rate for rate in RATES if stds[rate] <= _NEXT_TO_LEAST * min(stds.values()))
+    least, chosen = math.inf, RATES[-1]
+    for rate in reversed(RATES):
+        noise = mean_noise(rate, records, rounds, target)
+        if noise > _NEXT_TO_LEAST * least:
+            # The fewer records are drawn, the more noise their mean needs: smaller rates are not asked for.
+            break
+        least, chosen = min(least, noise), rate
+    return chosen
 
 
 @lru_cache(maxsize=256)
