@@ -156,9 +156,11 @@ def _alone(column: pd.Series[Any], where: str, *, commas: bool) -> pd.Series[Any
         return column
     # Where one number is too large for pandas, it keeps the gaps of the whole column as words.
     column = column.mask(column.isin(_GAPS))
+    if not commas:
+        return column
     codes, found = pd.factorize(column)
     words = [one for one in found if isinstance(one, str)]
-    if not commas or not any(DECIMAL_COMMA.fullmatch(one.strip()) for one in words):
+    if not any(DECIMAL_COMMA.fullmatch(one.strip()) for one in words):
         return column
     either = next((one for one in words if _THOUSAND.fullmatch(one)), None)
     thousands = next((one for one in words if _THOUSANDS.fullmatch(one)), None)
