@@ -115,21 +115,21 @@ def test_the_scale_of_features_is_public() -> None:
     assert feature_scale(replace(logistic_regression(features=9), intercept=False)) == pytest.approx(1.5)
 
 
-def _table(records: int, target: Predicted) -> Federation:
-    """Two clients with a table of one column, and classes as targets."""
+def _table(records: int, target: Predicted, width: int = 1) -> Federation:
+    """Two clients with a table of a few columns, and classes as targets."""
     return Federation(
-        features=torch.zeros(2 * records, 1),
+        features=torch.zeros(2 * records, width),
         targets=torch.zeros(2 * records, dtype=torch.int64),
         sizes=torch.tensor([records, records]),
         ids=torch.arange(2),
         classes=len(target.classes),
-        schema=Schema(target, (Column("x", "number", range=(0, 1)),)),
+        schema=Schema(target, tuple(Column(f"x{place}", "number", range=(0, 1)) for place in range(width))),
     )
 
 
-def _known(records: int, target: Predicted) -> Prospect:
+def _known(records: int, target: Predicted, width: int = 1) -> Prospect:
     recipe = Recipe(algorithm="noisy-mb-sgd", data="t.csv", epsilon=4.0)
-    known = make_plan(recipe, federation=_table(records, target)).algorithm.server.prospect  # type: ignore[attr-defined]
+    known = make_plan(recipe, federation=_table(records, target, width)).algorithm.server.prospect  # type: ignore[attr-defined]
     assert isinstance(known, Prospect)
     return known
 
@@ -143,6 +143,20 @@ def test_many_classes_are_farther_away_where_noise_permits() -> None:
     much = _known(40, many)
     assert much.signal_to_noise < 150
     assert much.distance == pytest.approx(_known(40, two).distance)
+
+
+def test_noise_hits_all_columns_of_a_wide_table() -> None:
+    """With much noise, steps lead no farther than for other data; with little, as far as for a narrow table."""
+    two, width = Predicted("kind", "binary", classes=("a", "b")), 63
+    free = _known(20_000, two, width)
+    assert free.signal_to_noise > 100
+    assert free.distance == pytest.approx(30 / 2**0.5)
+    much = _known(40, two, width)
+    assert much.signal_to_noise < 30
+    assert much.distance == pytest.approx(30 / (width / 4 + 1) ** 0.5)
+    some = _known(1_000, two, width)
+    assert much.signal_to_noise < some.signal_to_noise < 100
+    assert some.distance == pytest.approx(free.distance * (some.signal_to_noise / 100) ** 2)
 
 
 def test_only_long_steps_get_momentum() -> None:

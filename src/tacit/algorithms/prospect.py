@@ -26,6 +26,10 @@ SHARP = 150.0
 """From this signal-to-noise ratio on, noise cost real tables about a point at most; below, up to 30
 (docs/results/tables.md)."""
 
+NOISY = 100.0
+"""Below this ratio, noise on all features of a wide table costs more than farther steps gain
+(docs/defaults.md)."""
+
 TABLE_SPREAD = 1.0
 """How far records of a table with a schema typically lie apart: less than their features are long, because ranges
 are wider than most values and categories repeat."""
@@ -123,15 +127,18 @@ def prospect(
     known = Prospect(dim, rounds, length, std, distance, scores, model.metric_name in IN_TARGETS_UNIT)
     if federation.schema is None or federation.classes is None:
         return known
-    return replace(known, distance=distance * _farther(federation.classes, known.signal_to_noise))
+    apart = feature_scale(model, TABLE_SPREAD) / feature_scale(model, federation.feature_norm)
+    return replace(known, distance=distance * _reached(federation.classes, known.signal_to_noise, apart))
 
 
-def _farther(classes: int, ratio: float) -> float:
-    """How much farther away a good model of a table's classes is than one of two classes.
+def _reached(classes: int, ratio: float, apart: float) -> float:
+    """How many times as far as two classes of a table suggest steps lead: as far as noise permits.
 
-    Every class has scores of its own: sqrt(k/2) times for k classes. Steps lead there as far as noise permits.
+    Every class has scores of its own, so a good model of k classes is sqrt(k/2) times as far away. But noise
+    moves a record's scores by all of its features, not only by what records differ in (`apart`, as a share):
+    where noise is large, steps lead no farther than for any other data.
     """
-    return max(1.0, min(ratio / SHARP, math.sqrt(classes / 2)))
+    return max(min(1.0, max(apart, (ratio / NOISY) ** 2)), min(ratio / SHARP, math.sqrt(classes / 2)))
 
 
 def public_guess(
