@@ -37,6 +37,21 @@ def test_it_learns_from_a_tenth_of_the_coordinates() -> None:
     assert plan.algorithm.uplink.compressor.message_bytes(31) == 6 + 3 * 4 + 3
 
 
+def test_its_own_steps_do_not_overshoot_where_noise_would_permit_long_ones() -> None:
+    """Directions are means of ten rounds and more: with long steps, the loss grew to 50 million."""
+    recipe = Recipe(
+        data="diabetes",
+        algorithm="ef21-sgdm",
+        clients=5,
+        epsilon=50.0,
+        delta=1e-5,
+        target_bound=350.0,
+        rounds=150,
+    )
+    history = simulate(make_plan(recipe), evaluate_every=150).history
+    assert history[-1].train_loss < 0.2 * history[0].train_loss
+
+
 @pytest.mark.parametrize("algorithm", ["soteriafl-sgd", "cdp-sgd", "dp-scaffold", "fed-spa"])
 def test_where_theory_wants_an_unbiased_compressor_top_k_is_refused(algorithm: str) -> None:
     recipe = Recipe(

@@ -47,6 +47,15 @@ def test_a_model_that_is_much_farther_away_than_expected_is_reached_if_that_is_p
     assert ends[1] < 500
 
 
+def test_directions_that_lag_are_followed_in_short_steps_without_more_momentum() -> None:
+    quiet = replace(KNOWN, noise_std=1e-4)
+    lagging = replace(quiet, lagging=True)
+    assert quiet.momentum == 0.8
+    assert lagging.travel() == pytest.approx(0.15 * 100 * 10.0)
+    assert lagging.momentum == 0.0
+    assert replace(KNOWN, lagging=True, noise_std=0.2).travel() == replace(KNOWN, noise_std=0.2).travel()
+
+
 def test_units_do_not_matter() -> None:
     """Directions, their bound and their noise a thousand times larger give the same points."""
     optimum = torch.full((20,), 0.5)

@@ -124,7 +124,8 @@ def prospect(
     gradients, noise = work.pace
     length, std = length * gradients, std * noise
     distance, scores = public_guess(model, federation, federation.feature_norm, bound)
-    known = Prospect(dim, rounds, length, std, distance, scores, model.metric_name in IN_TARGETS_UNIT)
+    far, lags = model.metric_name in IN_TARGETS_UNIT, algorithm.uplink.lags
+    known = Prospect(dim, rounds, length, std, distance, scores, open_ended=far, lagging=lags)
     if federation.schema is None or federation.classes is None:
         return known
     apart = feature_scale(model, TABLE_SPREAD) / feature_scale(model, federation.feature_norm)

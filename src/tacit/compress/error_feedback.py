@@ -31,6 +31,7 @@ class ErrorFeedback(Shifted):
     are averaged with equal weights. Everything here is post-processing of vectors that are already private.
     """
 
+    lags = True
     momentum: float = 0.1
     """eta: the weight of a new vector in the moving average, above 0 and at most 1"""
 

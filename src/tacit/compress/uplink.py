@@ -41,6 +41,10 @@ class Uplink(Protocol):
         """Whether a message depends on nothing but its vector: nobody remembers earlier ones."""
 
     @property
+    def lags(self) -> bool:
+        """Whether directions are about the points of several rounds ago, too, so that long steps overshoot."""
+
+    @property
     def bits(self) -> int:
         """The bits of a coordinate that is not quantised."""
 
@@ -114,6 +118,7 @@ class CommonUplink:
     """how vectors are compressed"""
     shared = False
     alike = False
+    lags = False
     bits = 32
 
     def __post_init__(self) -> None:

@@ -61,6 +61,7 @@ class Prospect:
     score_range : the range of the scores of a good model, in units of a typical residual. The curvature of the
         loss, for directions of length 1, is about score_range / distance.
     open_ended : whether a good model may be much farther away, because the size of targets is not known.
+    lagging : whether directions are means over recent rounds as they come, which long steps would overshoot.
     """
 
     dim: int
@@ -70,6 +71,7 @@ class Prospect:
     distance: float
     score_range: float
     open_ended: bool = False
+    lagging: bool = False
 
     def __post_init__(self) -> None:
         count("dim", self.dim)
@@ -100,9 +102,9 @@ class Prospect:
 
         A travel of S moves the scores of a record by noise of about s S range/D. Further travel refines a model,
         but ever more slowly. The best compromise, found by simulation, is S = 0.7 (D/range) / s^1.2. Single
-        steps stay below 5 D.
+        steps stay below 5 D, and below the length that needs momentum if directions come with their own.
         """
-        farthest = _FAR * self.rounds * self.distance
+        farthest = (_LONG if self.lagging else _FAR) * self.rounds * self.distance
         if self.unit_noise == 0:
             return farthest
         return min(farthest, _REACH * self.distance / (self.score_range * math.pow(self.unit_noise, _POWER)))
