@@ -125,7 +125,13 @@ class FederationConstructors:
         from tacit.data.schema.records import TableSource, federate, schema_for
 
         source = TableSource(frame, "the table")
-        described = schema_for(source, schema, target=target, client=client, public_schema=public_schema)
+        remedy = (
+            "Draft one with Path('schema.toml').write_text(tacit.draft_schema(frame).to_toml()), edit it, and "
+            "give it as schema='schema.toml'; or accept all of this by name with public_schema=True"
+        )
+        described = schema_for(
+            source, schema, target=target, client=client, public_schema=public_schema, remedy=remedy
+        )
         return federate(
             [source], described, test=None if test is None else TableSource(test, "the test table"), name=name
         )

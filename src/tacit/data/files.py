@@ -147,7 +147,11 @@ def _from_tables(
     frames = [read_table(source) for source in sources]
     alone = schema is not None or len(frames) == 1
     first = TableSource(frames[0] if alone else _together(frames, sources), str(sources[0]))
-    said = schema_for(first, schema, target=target, client=client, public_schema=public_schema)
+    remedy = (
+        f"Write one with `tacit schema draft {first.where}`, and give it as --schema (data.schema); or accept "
+        "all of this by name with --public-schema (public_schema=True)"
+    )
+    said = schema_for(first, schema, target=target, client=client, public_schema=public_schema, remedy=remedy)
     own = said.client is None and len(sources) > 1
     names = _names(sources) if own else (None,) * len(sources)
     tables = [TableSource(frame, str(path), own) for frame, path, own in zip(frames, sources, names, strict=True)]

@@ -59,10 +59,12 @@ def schema_for(
     target: str | None,
     client: str | None,
     public_schema: bool,
+    remedy: str,
 ) -> Schema:
     """The schema to use: the one that is given and confirmed, or with `public_schema` a draft.
 
-    Without either, the error lists what would have been taken from the records as if it were public.
+    Without either, the error lists what would have been taken from the records as if it were public, and says how
+    to get a schema: `remedy`.
     """
     if schema is not None:
         said = schema if isinstance(schema, Schema) else Schema.read(schema)
@@ -76,8 +78,7 @@ def schema_for(
         taken = drafted.unconfirmed_words if drafted.looked_at else "nothing"
         raise RequestError(
             f"{source.where} has no schema. Without one, tacit would take these from the records, as if they "
-            f"were public: {taken}. Write one with `tacit schema draft {source.where}`, and give it as --schema "
-            "(data.schema); or accept all of this by name with --public-schema (public_schema=True)"
+            f"were public: {taken}. {remedy}"
         )
     return drafted
 
