@@ -145,7 +145,10 @@ def test_run_prints_one_json_object_and_leaves_a_run_directory(inside: Inside, t
         (["run", "--set=model.ridge=abc"], "ridge must be"),
         (["run", "--set=memory_limit_mb=-1"], "memory_limit_mb"),
         (["run", "--compressor="], "compressor"),
-        (["run", "--batch=0.1"], "'soteriafl-gd' takes no batch; it takes bound, clip_norm, compressor"),
+        (
+            ["run", "--algorithm=soteriafl-gd", "--batch=0.1"],
+            "'soteriafl-gd' takes no batch; it takes bound, clip_norm, compressor",
+        ),
         (["run", "--set=kappa=1"], "for kappa write algorithm.kappa"),
         (
             ["compare", "--algorithm=ldp-sgd", "--compressor=natural"],
@@ -348,7 +351,7 @@ def test_theory_answers_for_the_recipe_at_hand(inside: Inside) -> None:
     sheet = json.loads(
         inside("theory", "--clip-norm=2.1", "--step=0.5", "--set=data.unit_norm=true", "--json").stdout
     )
-    assert sheet["algorithm"] == "soteriafl-gd"
+    assert sheet["algorithm"] == "soteriafl-sgd"
     assert sheet["covered"]
     assert sheet["bound"] == pytest.approx(sum(sheet["terms"].values()))
     shown = inside(

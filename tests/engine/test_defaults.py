@@ -42,7 +42,7 @@ def test_a_table_and_an_epsilon_are_enough(algorithm: str) -> None:
 
 
 def test_the_demonstration_is_useful() -> None:
-    metric = tacit.simulate(make_plan(tacit.engine.recipe.DEMONSTRATION)).last.test_metric
+    metric = tacit.simulate(make_plan(Recipe())).last.test_metric
     assert metric is not None
     assert metric > 0.82
 

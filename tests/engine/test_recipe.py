@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tacit.cli.options import recipe_from
 from tacit.engine.plan import make_plan
-from tacit.engine.recipe import DEMONSTRATION, Recipe, parse_setting
+from tacit.engine.recipe import Recipe, parse_setting
 from tacit.errors import RequestError
 
 SMALL = Recipe(
@@ -48,8 +49,8 @@ def test_a_resolved_recipe_resolves_to_itself() -> None:
 
 
 def test_the_demonstration_is_the_defaults() -> None:
-    assert DEMONSTRATION.algorithm_settings == {}
-    plan = make_plan(DEMONSTRATION)
+    assert recipe_from(None, {}, None) == Recipe()
+    plan = make_plan(Recipe())
     assert plan.federation.clients == 10
 
 

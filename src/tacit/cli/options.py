@@ -242,8 +242,8 @@ def parsed(settings: list[str] | None) -> dict[str, Any]:
 def recipe_from(
     file: Path | None, options: dict[str, Any], settings: list[str] | None, base: Recipe | None = None
 ) -> Recipe:
-    """Read the recipe file (or take `base`), then apply the options, then `--set`."""
-    from tacit.engine.recipe import DEMONSTRATION, Recipe
+    """Read the recipe file (or take `base`, or the defaults), then apply the options, then `--set`."""
+    from tacit.engine.recipe import Recipe
 
     overrides = {**options, **parsed(settings)}
     if overrides.get("privacy") == "none":
@@ -253,16 +253,8 @@ def recipe_from(
             )
         overrides |= {"epsilon": None, "delta": None}
     if file is not None:
-        return Recipe.read(file).with_settings(overrides)
-    if base is None:
-        # The demonstration's tuned settings fit only its own data and model.
-        elsewhere = {"data", "model"} & overrides.keys()
-        base = (
-            Recipe()
-            if elsewhere
-            else DEMONSTRATION.for_algorithm(overrides.get("algorithm", DEMONSTRATION.algorithm))
-        )
-    return base.with_settings(overrides)
+        base = Recipe.read(file)
+    return (base or Recipe()).with_settings(overrides)
 
 
 def check_taken(keys: Iterable[str], algorithms: Iterable[str]) -> None:

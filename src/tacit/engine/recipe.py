@@ -43,7 +43,8 @@ class Recipe:
     """What to train, on which data, how, and with which promise.
 
     None, or a setting that is left out, means "choose for me": the theory's prescription where there is one.
-    `Plan.recipe` has every choice filled in, and reproduces the run.
+    `Plan.recipe` has every choice filled in, and reproduces the run. `Recipe()` is the demonstration that `tacit
+    run` shows if it is given nothing.
     """
 
     # what and on what
@@ -314,10 +315,3 @@ def parse_setting(text: str) -> tuple[str, Any]:
         return key.strip(), tomllib.loads(f"value = {value}")["value"]
     except (ValueError, RecursionError):
         return key.strip(), value.strip()
-
-
-DEMONSTRATION = Recipe(algorithm="soteriafl-gd", data="digits", clients=10, epsilon=8.0, delta=1e-5)
-"""The default of `tacit run`: embedded data, ten clients, no download.
-
-All other settings are left to the defaults, which use no record.
-"""
