@@ -6,7 +6,7 @@ import errno
 import os
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import typer
 
@@ -35,8 +35,6 @@ from tacit.cli.options import flowing
 from tacit.cli.other_words import Commands
 from tacit.errors import RequestError, TacitError
 
-Verb = TypeVar("Verb", bound=Callable[..., Any])
-
 app = typer.Typer(
     name="tacit",
     cls=Commands,
@@ -62,29 +60,31 @@ def _options(
         raise RequestError("torchrun divides one simulation, with `tacit run`; other commands run without it")
 
 
-def _verb(name: str, text: str, **settings: Any) -> Callable[[Verb], Verb]:
-    """Adds a command to the application."""
-    return app.command(name, help=flowing(text), **settings)
+def _add(group: str, name: str, text: str, command: Callable[..., None], **settings: Any) -> None:
+    """Adds a command to the application, in one of the groups that `tacit --help` shows."""
+    app.command(name, help=flowing(text), rich_help_panel=group, **settings)(command)
 
 
-_verb("run", run.HELP)(run.run)
-_verb("compare", compare.HELP)(compare.compare)
-_verb("account", account.HELP)(account.account)
-_verb("check-label", check_label.HELP, context_settings=check_label.CONTEXT)(check_label.check_label)
-_verb("plan", plan.HELP)(plan.plan)
-_verb("audit", audit.HELP)(audit.audit)
-_verb("theory", theory.HELP)(theory.theory)
-_verb("reproduce", reproduce.HELP)(reproduce.reproduce)
-_verb("predict", predict.HELP)(predict.predict)
-app.add_typer(schema.app, name="schema")
-_verb("provision", provision.HELP)(provision.provision)
-_verb("server", server.HELP)(server.server)
-_verb("shuffler", shuffler.HELP)(shuffler.shuffler)
-_verb("silo", silo.HELP)(silo.silo)
-_verb("deploy", deploy.HELP)(deploy.deploy)
-_verb("verify", verify.HELP)(verify.verify)
-_verb("bench", bench.HELP)(bench.bench)
-_verb("list", list_names.HELP)(list_names.list_names)
+_TRAIN, _CHECK, _DEPLOY, _PAPERS = "Train and compare", "Check privacy", "Deploy", "Papers and speed"
+
+_add(_TRAIN, "run", run.HELP, run.run)
+_add(_TRAIN, "plan", plan.HELP, plan.plan)
+_add(_TRAIN, "compare", compare.HELP, compare.compare)
+app.add_typer(schema.app, name="schema", rich_help_panel=_TRAIN)
+_add(_TRAIN, "predict", predict.HELP, predict.predict)
+_add(_TRAIN, "list", list_names.HELP, list_names.list_names)
+_add(_CHECK, "account", account.HELP, account.account)
+_add(_CHECK, "audit", audit.HELP, audit.audit)
+_add(_CHECK, "check-label", check_label.HELP, check_label.check_label, context_settings=check_label.CONTEXT)
+_add(_DEPLOY, "deploy", deploy.HELP, deploy.deploy)
+_add(_DEPLOY, "provision", provision.HELP, provision.provision)
+_add(_DEPLOY, "server", server.HELP, server.server)
+_add(_DEPLOY, "silo", silo.HELP, silo.silo)
+_add(_DEPLOY, "shuffler", shuffler.HELP, shuffler.shuffler)
+_add(_DEPLOY, "verify", verify.HELP, verify.verify)
+_add(_PAPERS, "reproduce", reproduce.HELP, reproduce.reproduce)
+_add(_PAPERS, "theory", theory.HELP, theory.theory)
+_add(_PAPERS, "bench", bench.HELP, bench.bench)
 
 
 def main() -> None:

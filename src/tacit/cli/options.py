@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
+from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -57,7 +58,7 @@ Model = Annotated[
 Privacy = Annotated[
     str | None,
     typer.Option(
-        help="What one promise is about: record or client, as the algorithm has it; none turns privacy off.",
+        help="Whom a promise protects: record or client, as the algorithm defines it; none turns privacy off.",
         autocompletion=complete.words("record", "client", "none"),
     ),
 ]
@@ -146,30 +147,38 @@ Set = Annotated[
 
 
 OF_A_RECIPE = {
-    "algorithm": Algorithm,
     "data": Data,
     "schema": SchemaFile,
     "public_schema": PublicSchema,
     "clients": Clients,
     "partition": Partition,
-    "model": Model,
     "privacy": Privacy,
+    "epsilon": Epsilon,
+    "delta": Delta,
     "adversary": Adversary,
     "trust": Trust,
     "quorum": Quorum,
     "colluding": Colluding,
-    "epsilon": Epsilon,
-    "delta": Delta,
+    "evaluate": Evaluate,
+    "algorithm": Algorithm,
+    "model": Model,
     "rounds": Rounds,
     "batch": Batch,
     "clip_norm": ClipNorm,
     "compressor": Compressor,
     "step": Step,
-    "evaluate": Evaluate,
     "seed": Seed,
     "device": Device,
 }
 """The options that set something in a recipe."""
+
+GROUPS = {
+    "Data": ("data", "schema", "public_schema", "data_dir", "clients", "partition", "records", "dim", "classes"),
+    "Promise": ("privacy", "epsilon", "delta", "adversary", "trust", "quorum", "colluding", "evaluate", "report"),
+    "Training": ("algorithm", "model", "rounds", "batch", "clip_norm", "compressor", "step", "seed", "device"),
+    "Output": ("out", "resume", "as_json", "quiet", "log", "log_measured"),
+}
+"""How `--help` groups the options of a command that has those of a recipe; the others come first."""
 
 OF_THE_ALGORITHM = ("adversary", "batch", "clip_norm", "compressor", "step")
 """Algorithm settings with an option of their own; any other is set by `--set algorithm.NAME=VALUE`."""
@@ -206,12 +215,26 @@ def recipe_options(*left_out: str) -> Callable[[Callable[..., None]], Callable[.
             kinds = shared if name == "given" else {name: hints[name]}
             default = None if name == "given" else parameter.default
             keyword = inspect.Parameter.KEYWORD_ONLY
-            parameters += [inspect.Parameter(n, keyword, default=default, annotation=k) for n, k in kinds.items()]
+            parameters += [
+                inspect.Parameter(n, keyword, default=default, annotation=_in_its_group(n, k))
+                for n, k in kinds.items()
+            ]
         with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # for typer
         with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return with_options
 
     return added
+
+
+def _in_its_group(name: str, kind: Any) -> Any:
+    """The type of an option, with the group in which `--help` shows it."""
+    group = next((title for title, names in GROUPS.items() if name in names), None)
+    if group is None or get_origin(kind) is not Annotated:
+        return kind
+    plain, option = get_args(kind)
+    option = copy(option)
+    option.rich_help_panel = group
+    return Annotated[plain, option]
 
 
 def given(**options: Any) -> dict[str, Any]:
