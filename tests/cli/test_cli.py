@@ -256,10 +256,10 @@ def test_compare_tunes_each_algorithm_and_never_runs_a_point_twice(inside: Insid
 def test_the_same_comparison_finds_its_own_directory(inside: Inside, tmp_path: Path, undrawn: None) -> None:
     arguments = ["compare", "--algorithm=ldp-sgd", *PLAIN, "--grid=algorithm.step=0.1,1e42", "--workers=1"]
     first, second, other = inside(*arguments), inside(*arguments), inside(*arguments, "--epsilon=1")
-    assert "0 of 2 points were already there" in first.stdout
+    assert "0 of 2 runs were already there" in first.stdout
     assert "ldp-sgd diverged at step 1e+42, seed 0" in first.stdout
-    assert "2 of 2 points were already there" in second.stdout
-    assert "0 of 2 points were already there" in other.stdout
+    assert "2 of 2 runs were already there" in second.stdout
+    assert "0 of 2 runs were already there" in other.stdout
     assert len(list((tmp_path / "runs").iterdir())) == 2
 
 

@@ -18,7 +18,7 @@ from tacit.cli import complete
 from tacit.cli import options as o
 from tacit.cli.interrupt import continued_by_repeating
 from tacit.cli.say import say
-from tacit.cli.show_comparison import edges, metric_name, short, show_comparison, table_rows
+from tacit.cli.show_comparison import edges, measured_note, metric_name, short, show_comparison, table_rows
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 HELP = """Compare algorithms on the same data at the same privacy, over several seeds.
 
 All runs with the same seed share the data and the starting point; each draws its own noise. With --grid, each
-algorithm is tuned separately. Finished points are kept in --out and not repeated: after an interruption, the same
+algorithm is tuned separately. Finished runs are kept in --out and not repeated: after an interruption, the same
 command continues where it stopped."""
 
 
@@ -129,7 +129,7 @@ def compare(
         print(json.dumps({**sheet, "out": str(directory), "figure": str(figure), "page": str(page)}))
     elif not quiet:
         show_comparison(rows, figure, page, tuned=bool(axes))
-        print(f"{len(points & there)} of {len(points)} points were already there")
+        print(f"{len(points & there)} of {len(points)} runs were already there")
 
 
 @contextmanager
@@ -177,7 +177,7 @@ def _save(
     from tacit.report.curves import plot_at, plot_histories
 
     pd.DataFrame(rows).to_csv(directory / "comparison.csv", index=False)
-    metric = metric_name(rows)
+    metric, note = metric_name(rows), measured_note(rows)
     if setting:
         column = "train_loss" if all(row["test_metric"] is None for row in rows) else "test_metric"
         ends = {
@@ -186,11 +186,11 @@ def _save(
             ]
             for outcomes in map(list, zip(*found, strict=True))
         }
-        figure = plot_at(
-            ends, values, short(setting), "training loss" if column == "train_loss" else f"test {metric}"
-        )
+        label = "training loss" if column == "train_loss" else f"test {metric}"
+        bare = any(column in row["not_covered"] for row in rows)
+        figure = plot_at(ends, values, short(setting), label, note if bare else "")
     else:
-        figure = plot_histories({o.algorithm: o.histories for o in found[0] if o.histories}, metric)
+        figure = plot_histories({o.algorithm: o.histories for o in found[0] if o.histories}, metric, note)
     path = directory / "comparison.png"
     figure.savefig(path.with_suffix(".svg"))
     # Both have the same layout, which takes longer to find than to draw.

@@ -97,12 +97,8 @@ def show_comparison(rows: list[dict[str, Any]], figure: Path, page: Path, *, tun
         console.print(f"[dim]{_equal_bits_sentence(rows)}[/]", highlight=False)
     if without := without_trust(rows):
         console.print(f"[dim]{without}[/]", highlight=False)
-    if bare := {name for row in rows for name in row["not_covered"]}:
-        tested = " and test results" if "test_metric" in bare else ""
-        console.print(
-            f"[dim]Losses{tested} are measured on the clients' records without noise, for the researcher; no "
-            "promise covers them. Each epsilon is that of one run: on the same records, all cost more.[/]"
-        )
+    if measured := measured_note(rows):
+        console.print(f"[dim]{measured} Each epsilon is that of one run: on the same records, all cost more.[/]")
     for row in rows:
         for point in row["diverged"]:
             where = ", ".join(f"{short(key)} {value}" for key, value in {**row.get("at", {}), **point}.items())
@@ -114,6 +110,14 @@ def show_comparison(rows: list[dict[str, Any]], figure: Path, page: Path, *, tun
         console.print(f"[yellow]Batches differ[/] [dim](share of a client's records in a step): {rates}[/]")
     if tuned:
         console.print("[dim]Tuning read the data many times; these epsilons do not include its privacy cost.[/]")
+
+
+def measured_note(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What of a comparison no promise covers; empty if nothing is promised anyway."""
+    from tacit.report.words import not_covered
+
+    bare = {name for row in rows for name in row["not_covered"]}
+    return not_covered(tested="test_metric" in bare) if bare else ""
 
 
 def without_trust(rows: Sequence[Mapping[str, Any]]) -> str:

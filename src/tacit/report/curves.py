@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tacit.report.words import not_covered
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -27,13 +29,15 @@ def plot_run(run: Run) -> Figure:
     Args:
         run: a finished run.
     """
-    return plot_histories({run.algorithm.name: [run.history]}, run.algorithm.work.model.metric_name)
+    note = "" if run.guarantee is None else not_covered(tested=run.federation.schema is not None)
+    return plot_histories({run.algorithm.name: [run.history]}, run.algorithm.work.model.metric_name, note)
 
 
-def plot_histories(histories: Mapping[str, Sequence[History]], metric_name: str) -> Figure:
+def plot_histories(histories: Mapping[str, Sequence[History]], metric_name: str, note: str = "") -> Figure:
     """One row each for loss, utility and test metric; left against rounds, right against uplink bits.
 
     One line per name: the mean over its histories (seeds). The band spans the smallest and the largest.
+    `note` stands below everything.
     """
     from matplotlib.figure import Figure
 
@@ -59,15 +63,16 @@ def plot_histories(histories: Mapping[str, Sequence[History]], metric_name: str)
         axes[row, 0].set_ylabel(label)
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=min(4, len(labels)), frameon=False)
+    figure.supxlabel(note, fontsize="small")
     return figure
 
 
 def plot_at(
-    ends: Mapping[str, Sequence[Sequence[float]]], values: Sequence[Any], setting: str, label: str
+    ends: Mapping[str, Sequence[Sequence[float]]], values: Sequence[Any], setting: str, label: str, note: str = ""
 ) -> Figure:
     """A number at the end of a run against a setting: one line per name, whiskers over the seeds.
 
-    `ends[name][k]` has the numbers of all seeds at `values[k]`.
+    `ends[name][k]` has the numbers of all seeds at `values[k]`. `note` stands below everything.
     """
     from matplotlib.figure import Figure
 
@@ -91,6 +96,7 @@ def plot_at(
     ax.grid(alpha=0.25)
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False)
+    figure.supxlabel(note, fontsize="small")
     return figure
 
 

@@ -75,6 +75,14 @@ def plain_meaning(
     )
 
 
+def not_covered(*, tested: bool) -> str:
+    """That losses are outside of every promise, and test results too if they are `tested` on clients' records."""
+    what = "Losses and test results" if tested else "Losses"
+    return (
+        f"{what} are measured on the clients' records without noise, for the researcher; no promise covers them."
+    )
+
+
 def evaluation_words(evaluation: Mapping[str, Any]) -> str:
     """The pooled numbers of a private evaluation with their bars, on one line."""
     everyone = evaluation["all"]
