@@ -152,7 +152,7 @@ def test_with_everybody_there_a_message_has_its_share_of_the_noise() -> None:
 def test_promises_to_clients_of_one_size_and_of_any_size_read_differently() -> None:
     event = events.repeated(events.poisson(0.1, 2.0), 5)
     protects = Guarantee((event,), delta=DELTA, unit="client", public=("the number of clients",))  # type: ignore[arg-type]
-    assert "had all the data of any one client been different, their number included" in protects.sentence()
+    assert "if all the data of any one client had been different, their number included" in protects.sentence()
     takes = Guarantee((event,), delta=DELTA, unit="client")  # type: ignore[arg-type]
-    assert "had all records of any one client been different ones, as many of them" in takes.sentence()
+    assert "if all records of any one client had been different ones, as many of them" in takes.sentence()
     assert "the number of records of every client" in takes.sentence()

@@ -90,7 +90,7 @@ def test_the_promise_is_to_persons_and_its_noise_is_that_of_persons() -> None:
     made = make_plan(recipe, federation=federation)
     assert made.guarantee is not None
     sentence = made.guarantee.sentence()
-    assert "had all rows of any one person at a client been different ones" in sentence
+    assert "if all rows of any one person at a client had been different ones" in sentence
     assert "per person" in sentence
     # Their order decides who is held back.
     assert "the names of the persons of every client" in made.guarantee.public

@@ -29,7 +29,7 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinear):  # type: ig
     True
 
     >>> print(model.guarantee_.sentence())
-    Nobody, not even the server and all other parties together, can learn more from what was sent about what any
+    From what was sent, nobody, not even the server and all other parties together, can learn more about what any
     one record contained than epsilon = 4 at delta = 7.71605e-06 allows. ...
 
     Guarantee: (epsilon, delta)-differential privacy of every single record, between data sets that differ in one

@@ -140,7 +140,7 @@ class Guarantee:
 
         >>> from tacit.privacy.events import gaussian
         >>> print(Guarantee((gaussian(10.0),), delta=1e-5).sentence())
-        Nobody, not even the server and all other parties together, can learn more from what was sent about what
+        From what was sent, nobody, not even the server and all other parties together, can learn more about what
         any one record contained than epsilon = 0.726 at delta = 1e-05 allows. This is a strong promise.
         Formally: against the server and all other parties, ...
         """
@@ -156,8 +156,8 @@ class Guarantee:
         >>> from tacit.privacy.events import gaussian
         >>> print(Guarantee((gaussian(10.0),), delta=1e-5).formal())
         Against the server and all other parties, who see every message of every client: whatever the whole
-        run shows them is at most exp(0.726) = 2.07 times as likely, plus 1e-05, as it would be had any one
-        record of a client been a different one (epsilon = 0.726, delta = 1e-05, per record, replace-one, for
+        run shows them is at most exp(0.726) = 2.07 times as likely, plus 1e-05, as it would be if any one
+        record of a client had been a different one (epsilon = 0.726, delta = 1e-05, per record, replace-one, for
         1 client). Taken as public: the number of records of every client.
         """
         number = len(self.events)
@@ -184,7 +184,7 @@ class Guarantee:
         best = "" if least == worst else f", {least:g} for the best protected one"
         return (
             f"Against {self.against}: whatever {shown} them is at most "
-            f"exp({worst:g}){factor} times as likely, plus {delta}, as it would be had {one} {change} "
+            f"exp({worst:g}){factor} times as likely, plus {delta}, as it would be if {one} had {change} "
             f"(epsilon = {worst:g}, delta = {delta}, per {self.whose}, {self.adjacency}, "
             f"for {clients}{best}). Taken as public: {'; '.join(self.public) or 'nothing'}."
         )

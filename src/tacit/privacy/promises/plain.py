@@ -15,13 +15,13 @@ LARGE_DELTA = 1e-2
 """Above this delta no epsilon helps: a promise is kept by whoever publishes one record in a hundred as it is."""
 
 _AGAINST = {
-    "server": "Nobody, not even the server and all other parties together,",
-    "shuffler": "The server, as long as the shuffler is honest and no client helps it,",
-    "secure-sum": "The server, as long as it can open nothing but sums over enough clients, and no more of them "
+    "server": "nobody, not even the server and all other parties together,",
+    "shuffler": "the server, as long as the shuffler is honest and no client helps it,",
+    "secure-sum": "the server, as long as it can open nothing but sums over enough clients, and no more of them "
     "help it than agreed,",
-    "cohort": "Nobody who sees only each round's sum and who took part",
-    "sum": "Nobody who sees only each round's sum",
-    "model": "Nobody who sees only the final model",
+    "cohort": "nobody who sees only each round's sum and who took part",
+    "sum": "nobody who sees only each round's sum",
+    "model": "nobody who sees only the final model",
 }
 _CONTENT = {
     "record": "what any one record contained",
@@ -58,14 +58,14 @@ def plain_promise(
     """A promise as a sentence for everyone.
 
     >>> print(plain_promise(2.0, 1e-5, "record", "server"))
-    Nobody, not even the server and all other parties together, can learn more from what was sent about what any
+    From what was sent, nobody, not even the server and all other parties together, can learn more about what any
     one record contained than epsilon = 2 at delta = 1e-05 allows. This is a moderate promise.
     """
     if epsilon is None or delta is None or math.isinf(epsilon):
         return "Nothing is promised to anybody."
     who, hidden = _AGAINST[adversary], (_CONTENT if adjacency == Adjacency.REPLACE_ONE else _USE)[unit]
-    can = "cannot" if who.startswith("The ") else "can"
+    can = "cannot" if who.startswith("the ") else "can"
     return (
-        f"{who} {can} learn more from what was sent about {hidden} than epsilon = {up_to(epsilon)} at delta = "
+        f"From what was sent, {who} {can} learn more about {hidden} than epsilon = {up_to(epsilon)} at delta = "
         f"{up_to(delta, MOST_DIGITS)} allows. This is a {strength(epsilon, delta)[1]} promise."
     )
