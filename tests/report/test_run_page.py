@@ -140,7 +140,7 @@ def test_a_result_is_compared_with_a_constant_and_what_noise_hides_is_named() ->
     evaluation = {"all": told, "clients": {"a": told}, "epsilon_alone": 0.3, "loss_bound": 4.0}
     naive = [0.625, "always the most common class"]
     page = checked(run_page([summary(naive_metric=naive, evaluation=evaluation)], [rows(1.0, 0.5)], REPEAT))
-    assert "accuracy 0.625 by predicting always the most common class" in page
+    assert "accuracy 0.625 (always the most common class)" in page
     assert "not shown: AUC." in page
 
 

@@ -13,7 +13,7 @@ from tacit.cli import options as o
 if TYPE_CHECKING:
     from tacit.bench.measure import BenchReport, Timing
 
-HELP = """Measure how fast private training is, next to the same rounds without privacy and to other tools.
+HELP = """Measure how fast private training is, beside the same rounds without privacy and beside other tools.
 
 T1: many small clients. T2: a few large clients, compressed. T3: local steps of a convolutional network. Also:
 scaling, processes, sweep, calibration, start, table (10^6 rows). The contenders take turns on one thread. Ratios

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 app = typer.Typer(
-    no_args_is_help=True, help="Describe a table publicly, so that nothing has to be taken from its records."
+    no_args_is_help=True,
+    help="Describe what is publicly known about a table, so that preparing it uses none of its records.",
 )
 
 DRAFT = """Propose a schema for a table, from the names and types of its columns.

@@ -21,7 +21,17 @@ from tacit.report.words import corrected_words, evaluation_words, in_bytes, lear
 
 _MOST_SILOS = 50
 
-_TOLD = ("model", "rounds", "sampling", "batch", "clip_norm", "compressor", "local_steps", "weights")
+_SHOWN = (
+    "algorithm",
+    "model",
+    "rounds",
+    "sampling",
+    "batch",
+    "clip_norm",
+    "compressor",
+    "local_steps",
+    "weights",
+)
 """The settings that are printed before a run."""
 
 _ROOM_FOR_A_NAME = 100
@@ -65,10 +75,11 @@ class RunProgress:
             return
         self._bar.update(self._task, total=plan.rounds)
         rule = recipe.weights if isinstance(recipe.weights, str) else None
-        settings = {"rounds": recipe.rounds, "model": recipe.model, "weights": rule, **recipe.algorithm_settings}
-        chosen = ", ".join(f"{name} {_plain(settings[name])}" for name in _TOLD if settings.get(name) is not None)
+        own = {"algorithm": recipe.algorithm, "model": recipe.model, "rounds": recipe.rounds, "weights": rule}
+        settings = {**own, **recipe.algorithm_settings}
+        shown = ", ".join(f"{name} {_plain(settings[name])}" for name in _SHOWN if settings.get(name) is not None)
         free = "" if "step" in settings else ", step sizes computed from the messages"
-        self._console.print(f"[dim]Chosen: {escape(chosen)}{free}.[/]")
+        self._console.print(f"[dim]Settings: {escape(shown)}{free}.[/]")
         if ahead is not None:
             colour = {"clear": "green", "fair": "yellow", "noisy": "yellow", "hidden": "red"}[ahead.verdict]
             self._console.print(f"[{colour}]{escape(ahead.sentence)}[/]")

@@ -43,8 +43,9 @@ def show_candidates(ranked: list[Candidate]) -> None:
     console.print(
         f"[dim]{len(ranked)} candidates, all at the promised epsilon, with steps derived from their noise. loss: "
         "what noise is predicted to add, roughly. trial: accuracy on synthetic records, or 1 - error / error "
-        "of the mean. Trials cannot tell the first of them apart: there, default settings come first. "
-        "What has no trial would take too long or is predicted to be worse. No private data was read.[/]",
+        "of the mean. Trials cannot tell the first few apart; among these, default settings come first. "
+        "Candidates without a trial would take too long or are predicted to be worse. No private data was "
+        "read.[/]",
         highlight=False,
     )
 
@@ -131,7 +132,7 @@ def _expected(needs: Needs) -> list[str]:
     told = [f"{first}: {ahead[first].sentence}"]
     if hidden and ahead[first].verdict != "hidden":
         told.append(f"{', '.join(hidden)}: {ahead[hidden[0]].sentence}")
-    return [*told, "[dim]S/N: the signal of all rounds together can be so many times the noise[/]"]
+    return [*told, "[dim]S/N: how many times the noise the signal of all rounds together can be[/]"]
 
 
 def show_trusts(rows: Sequence[TrustRow]) -> None:

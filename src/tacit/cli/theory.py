@@ -118,7 +118,8 @@ def _sentences(found: Utility) -> list[str]:
     if found.free_epsilon is not None:
         drawn, few = bound.terms.get("sampling", 0.0), bound.statistical or 0.0
         sentences.append(
-            f"From epsilon {up_to(found.free_epsilon)} on, with these rounds and batches, privacy costs less "
-            f"than sampling: {drawn:.3g} (the term above) and about {few:.3g} because the data are a sample."
+            f"With these rounds and batches, privacy costs less than sampling once epsilon is above "
+            f"{up_to(found.free_epsilon)}: {drawn:.3g} (the term above) and about {few:.3g} because the "
+            "data are a sample."
         )
     return sentences

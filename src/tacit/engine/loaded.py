@@ -112,7 +112,7 @@ class LoadedRun(BriefRepr):
                 return torch.as_tensor(np.asarray(rows, dtype=np.float64))
             except (TypeError, ValueError) as error:
                 raise RequestError(
-                    "this run has no schema, so it knows no columns: give features alone, all of them numbers"
+                    "this run has no schema, so nothing names its columns: give features alone, all numbers"
                 ) from error
         if not isinstance(rows, pd.DataFrame):
             raise RequestError("this run has a schema: give a pandas frame with the columns that it describes")
@@ -226,7 +226,7 @@ class LoadedRun(BriefRepr):
 
     def _described(self) -> Schema:
         if self.schema is None:
-            raise RequestError("this run has no schema, so it knows no columns: give arrays of features")
+            raise RequestError("this run has no schema, so nothing names its columns: give arrays of features")
         return self.schema
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tacit.engine.run import Run
 
 CLEAR = 10.0
-"""From this signal-to-noise ratio on, main effects stand out from the noise."""
+"""At this signal-to-noise ratio and above, main effects stand out from the noise."""
 
 ALIKE = 3.0
 """Updates of whole clients point the same way more than gradients of records do: a third of a ratio is enough
@@ -80,8 +80,8 @@ def outlook(plan: Plan, *, of_noise: bool = False) -> Outlook | None:
         if ratio >= sharp:
             return Outlook(ratio, "clear", f"{sentence}: enough to learn from.{assumed}", summed)
         sentence += (
-            f". Main effects can be learned, but below about {_two_digits(sharp)} times noise costs points, most "
-            f"of all in rare classes and small effects.{advice}"
+            f". Main effects can be learned, but below about {_two_digits(sharp)} times noise costs accuracy, "
+            f"most of all for rare classes and small effects.{advice}"
         )
         return Outlook(ratio, "fair", sentence + assumed, summed)
     needs = _needs(plan, clear / ratio)

@@ -13,7 +13,8 @@ def check_promise(recipe: Recipe, private: bool) -> None:
     """Refuses a promise for an algorithm that cannot keep any."""
     if recipe.privacy != "none" and not private:
         raise RequestError(
-            f"algorithm {recipe.algorithm!r} adds no noise, so it promises nothing: set privacy = 'none'"
+            f"algorithm {recipe.algorithm!r} adds no noise, so it promises nothing: set privacy = 'none', and "
+            "leave epsilon and delta out"
         )
 
 

@@ -70,7 +70,7 @@ def comparison_page(
         )
     if public := next((s for _, (s, *_), _ in finished if s["privacy"] != "none"), None):
         sections.append(Section("What was taken as public", public_blocks(public)))
-    sections.append(Section("How to repeat it", repeat_blocks(repeat)))
+    sections.append(Section("How to repeat it", repeat_blocks(repeat, "The recipe that all runs share")))
     seeds = max(len(summaries) for _, summaries, _ in finished)
     algorithms = len({row["algorithm"] for row in table})
     return render_page(
@@ -127,7 +127,7 @@ def _result(entries: Sequence[Entry], metric: str, private: Summary) -> list[Blo
     for column, label, scale in (("round", "rounds", 1), ("uplink_bits_per_client", "kB sent by a client", 8000)):
         svg = _curves(entries, "test_metric", f"test {metric}", column, label, scale)
         bands = (
-            "; bands are from the smallest to the largest of the seeds"
+            "; bands span the smallest and largest of the seeds"
             if any(len(runs) > 1 for _, runs, _ in entries)
             else ""
         )

@@ -96,7 +96,7 @@ def refused(reason: str, repeat: Repeat) -> str:
 
 
 _FORM_NOTE = Paragraph(
-    ("No software knows these. Type into the fields and print or save the page, or print it and write.",)
+    ("No software knows these. Fill in the fields and save or print the page, or fill it in on paper.",)
 )
 
 
@@ -259,8 +259,8 @@ def _not_protected(silo: Mapping[str, Any]) -> tuple[str, ...]:
     if silo.get("unit") == "record":
         person = protected_unit("record", silo["public"]) == "person"
         lines[1:1] = [
-            f"A person with {'rows at several silos' if person else 'several records'} as well as the promise "
-            "says: the epsilons of all of them add up.",
+            f"A person with {'rows at several silos' if person else 'several records'} as fully as the promise "
+            "says for one: the epsilons of all of them add up.",
             "A silo as a whole: that it took part, how much it sent, and what most of its records have in "
             "common.",
         ]

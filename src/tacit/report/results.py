@@ -74,7 +74,7 @@ def result_blocks(summaries: Sequence[Summary], histories: Sequence[Rows]) -> li
 def _compared_with_naive(first: Summary) -> Block:
     """What somebody would reach who looks at no column at all."""
     value, what = first["naive_metric"]
-    return Paragraph((f"For comparison: {first['test_metric_name']} {value:.4g} by predicting {what}.",))
+    return Paragraph((f"For comparison: {first['test_metric_name']} {value:.4g} ({what}).",))
 
 
 def whose_test_records(summary: Summary) -> Block:

@@ -102,7 +102,7 @@ def run_page(
         sections.append(Section("What was taken as public", public_blocks(first)))
     if ahead := first.get("outlook"):
         tone, word = _OUTLOOKS[ahead["verdict"]]
-        outlook = Verdict(tone, f"{word}, as public numbers say", (ahead["sentence"],))
+        outlook = Verdict(tone, f"{word}, judging by public numbers", (ahead["sentence"],))
         sections.append(Section("What limits the result", [outlook]))
     sections.append(
         Section(
@@ -205,7 +205,7 @@ def _sent(first: Summary) -> tuple[tuple[str, Any], ...]:
         ("by each client, per round", in_bytes(each // max(1, first["rounds"]))),
         ("by all clients", in_bytes(total)),
         ("compressed by", "nothing" if first["compressor"] == "identity" else first["compressor"]),
-        ("the model as it is, for comparison", in_bytes(32 * first["dim"])),
+        ("the model uncompressed, for comparison", in_bytes(32 * first["dim"])),
     )
 
 
