@@ -115,7 +115,11 @@ def measured_blocks(summaries: Sequence[Summary], histories: Sequence[Rows]) -> 
     sizes = first["records_per_client"]
     if findings := first.get("findings"):
         blocks.append(Paragraph(("What limited the result, as found afterwards:",)))
-        blocks.append(Marked(tuple(("fair", f["what"], f["change"]) for f in findings)))
+        expected = (first.get("outlook") or {}).get("sentence")
+        changes = ["See above." if f["change"] == expected else f["change"] for f in findings]
+        blocks.append(
+            Marked(tuple(("fair", f["what"], change) for f, change in zip(findings, changes, strict=True)))
+        )
     return [
         *blocks,
         Charts(tuple((svg, words) for svg, words in curves if svg is not None)),
