@@ -11,7 +11,8 @@ import torch
 
 import tacit
 from tacit.data.schema import Column, Predicted, Schema
-from tacit.engine.outlook import best_constant, findings, outlook
+from tacit.engine.findings import best_constant, findings
+from tacit.engine.outlook import outlook
 from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
 from tacit.engine.records import load_federation

@@ -1,28 +1,21 @@
-"""Predicts before a run whether anything can be learned, and explains after it what limited the result."""
+"""Predicts before a run, from public numbers alone, whether anything can be learned at its noise."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
-
-import torch
+from typing import Any
 
 from tacit.algorithms.prospect import SHARP, feature_scale, prospect
 from tacit.algorithms.secure_sum import SecureSum
 from tacit.algorithms.trust import Travel
 from tacit.data.datasets import DATASETS
-from tacit.engine.given import misfit_bound, misfit_step, reach
-from tacit.engine.misfits import Limit, misfit_features, misfit_targets
+from tacit.engine.given import misfit_step, reach
 from tacit.engine.plan import Plan
 from tacit.engine.weights import BY_RECORDS, NOISE_AWARE
 from tacit.models.linear import LinearModel
-from tacit.models.persons import PersonModel
 from tacit.privacy import Unit
 from tacit.server.self_tuned import Prospect
-
-if TYPE_CHECKING:
-    from tacit.engine.run import Run
 
 CLEAR = 10.0
 """At this signal-to-noise ratio and above, main effects stand out from the noise."""
@@ -30,9 +23,6 @@ CLEAR = 10.0
 ALIKE = 3.0
 """Updates of whole clients point the same way more than gradients of records do: a third of a ratio is enough
 (docs/defaults.md)."""
-
-RARE = 0.9
-"""If one class has this share of the records, accuracy says little about the others."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +51,7 @@ def outlook(plan: Plan, *, of_noise: bool = False) -> Outlook | None:
     """
     if plan.guarantee is None:
         return None
-    known = _known(plan)
+    known = prospect_of(plan)
     ratio = known.signal_to_noise
     if not _guesses_scale(plan):
         ratio *= reach(plan)
@@ -99,7 +89,8 @@ def outlook(plan: Plan, *, of_noise: bool = False) -> Outlook | None:
     return Outlook(ratio, "hidden", sentence + advice, summed)
 
 
-def _known(plan: Plan) -> Prospect:
+def prospect_of(plan: Plan) -> Prospect:
+    """What is known of a plan's noise and of the distance that its steps should cover."""
     found = plan.calibration
     return prospect(
         plan.algorithm, plan.federation, found.noise_stds, float(found.noise_multipliers[0]), plan.rounds
@@ -186,105 +177,3 @@ def _rounded(number: float) -> str:
     """Rounded to two digits, because it is an estimate."""
     digits = max(0, math.floor(math.log10(number)) - 1)
     return f"{math.ceil(number / 10**digits) * 10**digits:,}"
-
-
-def findings(run: Run) -> list[Limit]:
-    """What limited the result of a run; an empty list means nothing did.
-
-    Measured on the records without noise, like the losses it compares, so it is only for the researcher.
-    """
-    found = []
-    plan, history = run.plan, run.history
-    settings = {} if plan.recipe is None else plan.recipe.algorithm_settings
-    ahead = outlook(plan, of_noise=True)
-    first, last = history[0], history[-1]
-    misfits = misfit_features(run.federation) if isinstance(plan.algorithm.work.model, LinearModel) else []
-    if ahead is not None:
-        misfits += misfit_targets(run.federation, assumed_target(plan))
-        misfits = misfits or _misfit_settings(run)
-    if not last.train_loss <= first.train_loss:
-        if misfits:
-            change = "See below."
-        elif "step" in settings:
-            change = "Leave step out: it is then derived from the noise."
-        else:
-            change = "Use a model with fewer parameters."
-        found.append(
-            Limit(f"The training loss rose, from {first.train_loss:.4f} to {last.train_loss:.4f}.", change)
-        )
-    constant = best_constant(run)
-    if constant is not None and last.test_metric is not None and constant.reaches(last.test_metric):
-        below = misfits or (ahead is not None and ahead.verdict != "clear")
-        found.append(
-            Limit(
-                f"The model is no better than predicting {constant.name}: test "
-                f"{run.algorithm.work.model.metric_name} {last.test_metric:.4g}, and {constant.metric:.4g}.",
-                "See below." if below and not constant.rare else constant.change,
-            )
-        )
-    found += misfits
-    if ahead is not None and ahead.verdict == "fair":
-        found.append(Limit("Noise may limit the result.", ahead.sentence))
-    elif ahead is not None and ahead.verdict != "clear":
-        found.append(Limit("Noise limits the result.", ahead.sentence))
-    factor = plan.algorithm.uplink.noise_factor(run.algorithm.work.model.dim)
-    if ahead is not None and ahead.verdict != "clear" and factor > 1.5 and "local_steps" not in settings:
-        compressor = plan.algorithm.uplink.compressor.spec()
-        found.append(
-            Limit(
-                f"Compression by {compressor} multiplies the variance of the noise by {factor:.3g}.",
-                "Leave compressor out, or use a weaker one ('natural', or 'identity' for none).",
-            )
-        )
-    if not found and len(history) > 5:
-        # A fifth before the end, the slope shows what is left to gain.
-        before = history[-1 - len(history) // 5]
-        gained, late = first.train_loss - last.train_loss, before.train_loss - last.train_loss
-        if gained > 0 and late > 0.1 * gained:
-            found.append(Limit("The loss was still falling at the end.", f"Use more than {plan.rounds} rounds."))
-    return found
-
-
-def _misfit_settings(run: Run) -> list[Limit]:
-    """A clip norm or a step that does not suit the records or the noise."""
-    limits = misfit_bound(run), misfit_step(run.plan, _known(run.plan))
-    return [limit for limit in limits if limit is not None]
-
-
-@dataclass(frozen=True)
-class BestConstant:
-    """What the best model that does not look at features reaches on the test records."""
-
-    metric: float
-    name: str
-    change: str
-    """what to do about a model that is no better"""
-    larger_is_better: bool
-    rare: bool = False
-    """whether all but one class are so rare that the metric hardly shows them"""
-
-    def reaches(self, metric: float) -> bool:
-        """Whether it is at least as good as this."""
-        return metric <= self.metric + 1e-9 if self.larger_is_better else not metric < self.metric
-
-
-def best_constant(run: Run) -> BestConstant | None:
-    """Always the most common class, or the mean of all targets; None if the metric is another one."""
-    federation, model = run.federation, run.algorithm.work.model
-    if federation.test_targets is None:
-        return None
-    test = federation.test_batch()
-    targets = model.unbundled(test)[0].targets if isinstance(model, PersonModel) else test.targets
-    if federation.classes is not None and model.metric_name == "accuracy":
-        share = float(torch.bincount(targets, minlength=federation.classes).max() / len(targets))
-        rare, change = share >= RARE, "Try another model."
-        if rare:
-            change = (
-                f"{share:.0%} of the test records are of one class, so accuracy hardly shows the others: look at "
-                "the area under the curve (--evaluate)."
-            )
-        return BestConstant(share, "always the most common class", change, larger_is_better=True, rare=rare)
-    if model.metric_name != "rmse":
-        return None
-    spread = federation.target_scale * float(targets.double().std(correction=0))
-    return BestConstant(spread, "always the mean", "Try another model.", larger_is_better=False)

@@ -16,10 +16,11 @@ from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.calibrate import Calibration
 from tacit.engine.brief_repr import BriefRepr
 from tacit.engine.files import write_atomically
+from tacit.engine.findings import best_constant, findings
 from tacit.engine.history import MEASURED, History, HistoryRow
 from tacit.engine.ledger import RunLedger
 from tacit.engine.model_card import MODEL, ModelCard
-from tacit.engine.outlook import best_constant, findings, outlook
+from tacit.engine.outlook import outlook
 from tacit.engine.plan import Plan
 from tacit.engine.sizes import learned_sizes
 from tacit.engine.trained import Trained
