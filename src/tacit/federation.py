@@ -169,6 +169,11 @@ class Federation(FederationConstructors):
         return self.schema is not None and self.schema.person is not None
 
     @property
+    def test_is_private(self) -> bool:
+        """Whether the test records are some of the clients' own, held back by a schema, and not public."""
+        return self.schema is not None
+
+    @property
     def inputs(self) -> int:
         """How many numbers a model gets for one record, or for one row of a person."""
         return self.features.shape[-1] - 2 if self.by_person else self.features[0].numel()

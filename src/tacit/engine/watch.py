@@ -114,7 +114,7 @@ class Watch:
 
     def _numbers(self, row: HistoryRow, measured: bool) -> dict[str, float]:
         """The numbers of a row that a watcher may know. Without a promise there is nothing to keep."""
-        own_test = ("test_metric",) if self._plan.federation.schema is not None else ()
+        own_test = ("test_metric",) if self._plan.federation.test_is_private else ()
         hidden = () if measured or self._plan.calibration.guarantee is None else (*MEASURED, *own_test)
         known = {name: value for name, value in asdict(row).items() if value is not None and name not in hidden}
         del known["round"]

@@ -29,7 +29,7 @@ def plot_run(run: Run) -> Figure:
     Args:
         run: a finished run.
     """
-    note = "" if run.guarantee is None else not_covered(tested=run.federation.schema is not None)
+    note = "" if run.guarantee is None else not_covered(tested=run.federation.test_is_private)
     return plot_histories({run.algorithm.name: [run.history]}, run.algorithm.work.model.metric_name, note)
 
 
