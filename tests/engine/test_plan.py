@@ -111,7 +111,7 @@ def test_a_run_is_calibrated_once(
     with pytest.raises(SystemExit, match="0"):
         app.main()
     assert '"epsilon"' in capsys.readouterr().out
-    assert counted == ["soteriafl-gd"]
+    assert counted == ["soteriafl-sgd"]
 
 
 @pytest.mark.parametrize(
