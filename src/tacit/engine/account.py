@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
-from collections import Counter
-from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dp_accounting import DpEvent
-
 from tacit.algorithms.calibrate import Calibration, Group
 from tacit.engine.execute import stored_summary
 from tacit.engine.ledger import read_ledger
+from tacit.engine.ledger_reading import LedgerReading
 from tacit.engine.plan import Plan, make_plan
 from tacit.engine.recipe import Recipe
-from tacit.errors import DataError, RequestError, count, positive
-from tacit.privacy import Adjacency, Adversary, Guarantee, Unit, epsilon, events
-from tacit.privacy.accountant.accounting import check_delta
+from tacit.errors import DataError, RequestError
+from tacit.privacy import Guarantee, epsilon
 from tacit.privacy.accountant.cost import Cost, cost_after, finite
 
 _TOLERANCE = 1e-6
@@ -131,12 +126,12 @@ def account_run(directory: Path) -> RunAccount:
     if header.get("privacy") == "none":
         told = [] if summary is None or summary.get("epsilon") is None else ["the ledger has no privacy"]
         return RunAccount(directory, len(rounds), summary is not None, None, (), None, tuple(told))
-    book = _ReadLedger.read(directory / "ledger.jsonl", header, rounds)
-    spent = tuple(book.spent(client) for client in sorted(book.events))
+    book = LedgerReading.of(directory / "ledger.jsonl", header, rounds)
+    spent = tuple(_spent(book, client) for client in sorted(book.clients))
     worst = max(spent, key=lambda one: one.epsilon)
     cost = None
     if worst.rounds:
-        cost = cost_after(book.events[worst.client].after, worst.rounds, worst.delta, book.adjacency)
+        cost = cost_after(book.clients[worst.client].events.after, worst.rounds, worst.delta, book.adjacency)
     promise = partial(
         Guarantee,
         delta=book.delta,
@@ -149,7 +144,7 @@ def account_run(directory: Path) -> RunAccount:
         tuple(book.event(one.client) for one in spent), adversary=book.adversary, colluding=book.colluding
     )
     beside = tuple(
-        promise(tuple(book.beside[one.client][adversary] for one in spent), adversary=adversary)
+        promise(tuple(book.clients[one.client].beside[adversary] for one in spent), adversary=adversary)
         for adversary in book.exposed_to
     )
     over_budget = [
@@ -158,150 +153,32 @@ def account_run(directory: Path) -> RunAccount:
         if one.epsilon > one.budget * (1 + _TOLERANCE)
     ]
     differences = (*over_budget, *(() if summary is None else _differences(book, summary)))
-    besides = epsilon(book.events[worst.client].after(0), worst.delta, book.adjacency)
+    besides = epsilon(book.clients[worst.client].events.after(0), worst.delta, book.adjacency)
     return RunAccount(
         directory, len(rounds), summary is not None, guarantee, spent, cost, differences, beside, besides
     )
 
 
-@dataclass(frozen=True)
-class _Cumulative:
-    """The event of all that a client has released, after several numbers of releases, up to the planned one."""
-
-    counts: tuple[int, ...]
-    events: tuple[DpEvent, ...]
-
-    @classmethod
-    def read(cls, written: Any) -> _Cumulative:
-        counts = tuple(count("number of releases", n, at_least=0) for n, _ in written)
-        if not counts or counts[0] or list(counts) != sorted(set(counts)):
-            raise RequestError("events must start at 0 releases, and their numbers of releases must increase")
-        return cls(counts, tuple(events.from_dict(event) for _, event in written))
-
-    def after(self, releases: int) -> DpEvent:
-        """The event of `releases` releases: the first event in the ledger that covers at least as many.
-
-        More releases than planned cannot be charged.
-        """
-        place = bisect_left(self.counts, releases)
-        return self.events[place] if place < len(self.counts) else events.non_private()
+def _spent(book: LedgerReading, client: int) -> ClientSpending:
+    """What a client has spent."""
+    terms = book.clients[client]
+    return ClientSpending(
+        client,
+        terms.records,
+        terms.released_records,
+        book.taken[client],
+        epsilon(book.event(client), terms.delta, book.adjacency),
+        terms.delta,
+        terms.budget,
+    )
 
 
-@dataclass(frozen=True)
-class _ReadLedger:
-    """A ledger that has been read and checked."""
-
-    rounds: int
-    delta: float
-    adjacency: Adjacency
-    unit: Unit
-    adversary: Adversary
-    colluding: int
-    public: tuple[str, ...]
-    events: dict[int, _Cumulative]
-    beside: dict[int, dict[Adversary, DpEvent]]
-    records: dict[int, int | None]
-    released: dict[int, int | None]
-    deltas: dict[int, float]
-    budgets: dict[int, float]
-    taken: Counter[int]
-
-    @classmethod
-    def read(cls, path: Path, header: dict[str, Any], rounds: list[dict[str, Any]]) -> _ReadLedger:
-        try:
-            spent: dict[int, _Cumulative] = {}
-            beside: dict[int, dict[Adversary, DpEvent]] = {}
-            records: dict[int, int | None] = {}
-            released: dict[int, int | None] = {}
-            deltas: dict[int, float] = {}
-            budgets: dict[int, float] = {}
-            for group in header["groups"]:
-                if "release" in group:
-                    raise RequestError("it was written by an earlier version, as one release and a count")
-                cumulative = _Cumulative.read(group["events"])
-                seen = {
-                    Adversary(name): events.from_dict(event) for name, event in group.get("beside", {}).items()
-                }
-                size = count("records", group["records"]) if "records" in group else None
-                every = None if size is None else count("records", group.get("released_records", size))
-                delta, budget = check_delta(group["delta"]), positive("epsilon_budget", group["epsilon_budget"])
-                for client in group["clients"]:
-                    if not isinstance(client, int) or client in spent:
-                        raise RequestError(f"client {client!r} is not a number, or in two groups")
-                    spent[client], records[client], released[client] = cumulative, size, every
-                    deltas[client], budgets[client], beside[client] = delta, budget, seen
-            if not spent:
-                raise RequestError("there are no clients")
-            taken: Counter[int] = Counter()
-            for entry in rounds:
-                who = entry["clients"]
-                taken.update(list(spent) if who == "all" else _members(entry["round"], who, spent))
-            return cls(
-                rounds=len(rounds),
-                delta=max(deltas.values()),
-                adjacency=Adjacency(header["adjacency"]),
-                unit=Unit(header["unit"]),
-                adversary=Adversary(header["adversary"]),
-                colluding=count("colluding", header.get("colluding", 0), at_least=0),
-                public=tuple(header.get("public", Guarantee.public)),
-                events=spent,
-                beside=beside,
-                records=records,
-                released=released,
-                deltas=deltas,
-                budgets=budgets,
-                taken=taken,
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            reason = f"no {error}" if isinstance(error, KeyError) else str(error)
-            raise DataError(f"{path} is not a ledger of tacit: {reason}") from error
-
-    @property
-    def exposed_to(self) -> list[Adversary]:
-        """The adversaries who see more than the promise assumes, as far as the ledger covers every client."""
-        first, *others = self.beside.values()
-        return [adversary for adversary in first if all(adversary in seen for seen in others)]
-
-    def event(self, client: int) -> DpEvent:
-        """The event of all that a client has released."""
-        return self.events[client].after(self.taken[client])
-
-    def spent(self, client: int) -> ClientSpending:
-        """What a client has spent."""
-        delta = self.deltas[client]
-        cost = epsilon(self.event(client), delta, self.adjacency)
-        return ClientSpending(
-            client,
-            self.records[client],
-            self.released[client],
-            self.taken[client],
-            cost,
-            delta,
-            self.budgets[client],
-        )
-
-    def promised(self) -> float:
-        """The promised epsilon: every group is charged for the most rounds that any client took part in."""
-        most = max(self.taken.values(), default=0)
-        distinct = {(id(one), self.deltas[client]): one for client, one in self.events.items()}
-        return max(epsilon(one.after(most), delta, self.adjacency) for (_, delta), one in distinct.items())
-
-
-def _members(round: int, who: Any, known: Collection[int]) -> list[int]:
-    if not isinstance(who, list) or len(set(who)) != len(who):
-        raise RequestError(f"round {round} must list each of its clients exactly once")
-    strangers = [client for client in who if client not in known]
-    if strangers:
-        raise RequestError(f"round {round} names client {strangers[0]!r}, which is in no group")
-    return who
-
-
-def _differences(book: _ReadLedger, summary: dict[str, Any]) -> list[str]:
+def _differences(book: LedgerReading, summary: dict[str, Any]) -> list[str]:
     """Every value on which the summary and the ledger disagree."""
-    sizes = [size for size in book.records.values() if size is not None]
+    sizes = [one.records for one in book.clients.values() if one.records is not None]
     ledger = {
         "rounds": book.rounds,
-        "clients": len(book.events),
+        "clients": len(book.clients),
         "records_per_client": [min(sizes), max(sizes)] if sizes else None,
         "delta": book.delta,
         "adjacency": str(book.adjacency),
