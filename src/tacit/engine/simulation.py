@@ -107,36 +107,8 @@ class Simulation:
     def advance(self, state: SimulationState, cohort: Tensor, *, measure: bool = False) -> SimulationState:
         """One round of a cohort; `state` is consumed. With `measure`, also measures the signal-to-noise ratio."""
         sent = broadcast(self.algorithm, state.server, state.round)
-        trust, work, length = self.algorithm.trust, self.algorithm.work, self.algorithm.length
-        clients = state.clients
-        bits = 8 * self.algorithm.uplink.message_bytes(length) * len(cohort)
-        evaluations = work.evaluations(self._part(cohort, state.round))
-        multipliers = trust.share(self.calibration.noise_multipliers, len(cohort))
-        pooled = self._pooled_std(cohort, multipliers)
-        if pooled is not None:
-            multipliers = torch.zeros_like(multipliers)
-        at = shared_coordinates(self.algorithm, length, state.round, self.randomness)
-        quick = pooled is not None and sent_as_they_are(self.algorithm.uplink)
-        if self._encoding is not None:
-            total, clients = self._encoded_sum(sent, cohort, clients, state.round, at)
-        else:
-            own = self.division.own(cohort, remember=bool(clients.work or clients.uplink))
-            sums = torch.zeros(len(own), length, dtype=sent[POINT].dtype)
-            for row, group in zip(sums, own, strict=True):
-                for members in self._chunks.of(group):
-                    part = self._part(members, state.round)
-                    clients = add_messages(
-                        self.algorithm, sent, part, clients, multipliers[members], row, quick=quick
-                    )
-            total = self.division.added(sums)
-        if trust.charges_everyone:
-            # How many clients took part is secret, so the expected number is reported.
-            bits, evaluations = self._expected(len(cohort))
-        if self.calibration.guarantee is not None:
-            multiplier, bound = float(self.calibration.noise_multipliers[0]), work.bound.norm(work.model.dim)
-            total = trust.top_up(total, multiplier, bound, len(cohort), state.round, self.randomness)
-        if pooled:
-            total = with_pooled_noise(total, pooled, at, state.round, self.randomness)
+        at = shared_coordinates(self.algorithm, self.algorithm.length, state.round, self.randomness)
+        total, clients = self._total(sent, cohort, state.clients, state.round, at)
         if not bool(torch.isfinite(total).all()):
             raise DivergedError(f"round {state.round}: the messages are no longer finite; use a smaller step")
         server = server_round(
@@ -149,6 +121,7 @@ class Simulation:
             at=at,
         )
         state.releases[self.charged(cohort)] += 1
+        bits, evaluations = self._effort(cohort, state)
         ratio = self._signal_to_noise(sent, total, cohort, state.round) if measure else None
         return replace(
             state,
@@ -159,6 +132,41 @@ class Simulation:
             uplink_bits=state.uplink_bits + bits,
             evaluations=state.evaluations + evaluations,
         )
+
+    def _total(
+        self, sent: State, cohort: Tensor, clients: ClientState, round: int, at: Tensor | None
+    ) -> tuple[Tensor, ClientState]:
+        """The sum of a round's messages with all of its noise, and what the clients remember."""
+        trust, work, pooled = self.algorithm.trust, self.algorithm.work, None
+        if self._encoding is not None:
+            total, clients = self._encoded_sum(sent, cohort, clients, round, at)
+        else:
+            multipliers = trust.share(self.calibration.noise_multipliers, len(cohort))
+            pooled = self._pooled_std(cohort, multipliers)
+            if pooled is not None:
+                multipliers = torch.zeros_like(multipliers)
+            quick = pooled is not None and sent_as_they_are(self.algorithm.uplink)
+            total, clients = self._sum(sent, cohort, clients, round, multipliers, quick=quick)
+        if self.calibration.guarantee is not None:
+            multiplier, bound = float(self.calibration.noise_multipliers[0]), work.bound.norm(work.model.dim)
+            total = trust.top_up(total, multiplier, bound, len(cohort), round, self.randomness)
+        if pooled:
+            total = with_pooled_noise(total, pooled, at, round, self.randomness)
+        return total, clients
+
+    def _sum(
+        self, sent: State, cohort: Tensor, clients: ClientState, round: int, multipliers: Tensor, *, quick: bool
+    ) -> tuple[Tensor, ClientState]:
+        """The sum of all messages, in chunks that fit into memory, over all processes."""
+        own = self.division.own(cohort, remember=bool(clients.work or clients.uplink))
+        sums = torch.zeros(len(own), self.algorithm.length, dtype=sent[POINT].dtype)
+        for row, group in zip(sums, own, strict=True):
+            for members in self._chunks.of(group):
+                part = self._part(members, round)
+                clients = add_messages(
+                    self.algorithm, sent, part, clients, multipliers[members], row, quick=quick
+                )
+        return self.division.added(sums), clients
 
     def _pooled_std(self, cohort: Tensor, multipliers: Tensor) -> float | None:
         """The noise of the sum, if only sums are seen: it is then drawn at once, instead of share by share.
@@ -196,11 +204,15 @@ class Simulation:
         weight = len(cohort) if federation.weights is None else float(federation.weights[cohort].sum())
         return opened_sum(self.algorithm, sent, encoding.decode(total), weight, at), clients
 
-    def _expected(self, cohort: int) -> tuple[int, float]:
-        """Bits and record gradients of a round in expectation over secret coins."""
-        expected = self.algorithm.participation.divisor(cohort)
-        clients = self.federation.clients
+    def _effort(self, cohort: Tensor, state: SimulationState) -> tuple[int, float]:
+        """The bits that a cohort sends in the next round, and the gradients of records that it computes.
+
+        If it is secret how many clients take part, these are expected numbers.
+        """
         each = 8 * self.algorithm.uplink.message_bytes(self.algorithm.length)
+        if not self.algorithm.trust.charges_everyone:
+            return each * len(cohort), self.algorithm.work.evaluations(self._part(cohort, state.round))
+        expected, clients = self.algorithm.participation.divisor(len(cohort)), self.federation.clients
         return round(each * expected), self._evaluations_of_everyone * expected / clients
 
     @cached_property
