@@ -232,21 +232,14 @@ def make_plan(
         data_dir: where data sets are looked for first.
         federation: the recipe's records, if they have already been read.
         model: the model, if it is one of your own that has no name.
-        look: if False, for what is told and not run: ranges, sizes of features and bounds that only records can
-            tell are charged, but not learned.
+        look: if False, what only records can tell (ranges, sizes of features, bounds) is charged but not learned:
+            for plans that are shown and not run.
     """
     count("memory_limit_mb", recipe.memory_limit_mb, at_least=0)
     _check_device(recipe.device)
     check_promise(recipe, algorithm_entry(recipe.algorithm).private)
     federation = load_federation(recipe, data_dir, look=look) if federation is None else federation
-    if model is None:
-        recipe, federation = with_sizes(recipe, federation, look=look)
-    federation = with_features(federation, recipe.data_settings.get("features"), recipe.device)
-    recipe = replace(recipe, model=None if model else recipe.model or default_model(federation))
-    name, known = recipe.model or "", {k: v for k, v in recipe.model_settings.items() if v != THEORY}
-    built, federation = model_and_records(name, known, federation, model, recipe.device)
-    if recipe.feature_norm is None and federation.features_by is not None:
-        recipe = replace(recipe, feature_norm=federation.features_by.norm)
+    recipe, federation, built = _prepared(recipe, federation, model, look=look)
     held = None
     if recipe.evaluation_settings:
         recipe = replace(recipe, evaluation_settings=settings_of(recipe))
@@ -257,6 +250,7 @@ def make_plan(
     if federation.feature_norm is None and feature_norm(recipe) is not None:
         federation = replace(federation, feature_norm=feature_norm(recipe))
     recipe = replace(recipe, clients=federation.clients)
+    known = _known_settings(recipe)
 
     def make_model(settings: dict[str, Any]) -> Model:
         return built if settings == known else build_model(recipe.model or "", federation, settings)
@@ -268,14 +262,7 @@ def make_plan(
     if "bound_from" in recipe.algorithm_settings:
         recipe, before = find_bound(recipe, model, federation, privacy, data_dir, look=look)
     algorithm = algorithm_of(recipe, model, federation, before)
-    if recipe.trust == "sum":
-        recipe = replace(recipe, quorum=algorithm.trust.quorum, colluding=algorithm.trust.colluding)
-    unit = str(algorithm.work.unit)
-    if privacy != "none" and recipe.privacy not in (None, unit):
-        raise RequestError(
-            f"algorithm {recipe.algorithm!r} protects every {unit}, not privacy = {recipe.privacy!r}"
-        )
-    recipe = replace(recipe, privacy="none" if privacy == "none" else unit)
+    recipe = _with_promise_of(algorithm, recipe, privacy)
     evaluation = None if held is None else plan_evaluation(recipe, held, algorithm, privacy)
     recipe, correction = plan_correction(recipe, federation, algorithm, privacy)
     also = [
@@ -294,6 +281,38 @@ def make_plan(
         exposed=_together(exposed for _, exposed in also),
     )
     return replace(made, recipe=recipe, evaluation=evaluation, correction=correction)
+
+
+def _prepared(
+    recipe: Recipe, federation: Federation, model: Model | None, *, look: bool
+) -> tuple[Recipe, Federation, Model]:
+    """The records as the model takes them, the model, and the recipe with what these settle."""
+    if model is None:
+        recipe, federation = with_sizes(recipe, federation, look=look)
+    federation = with_features(federation, recipe.data_settings.get("features"), recipe.device)
+    recipe = replace(recipe, model=None if model else recipe.model or default_model(federation))
+    known = _known_settings(recipe)
+    built, federation = model_and_records(recipe.model or "", known, federation, model, recipe.device)
+    if recipe.feature_norm is None and federation.features_by is not None:
+        recipe = replace(recipe, feature_norm=federation.features_by.norm)
+    return recipe, federation, built
+
+
+def _known_settings(recipe: Recipe) -> dict[str, Any]:
+    """The model's settings, without those that a theory has yet to choose."""
+    return {name: value for name, value in recipe.model_settings.items() if value != THEORY}
+
+
+def _with_promise_of(algorithm: Algorithm, recipe: Recipe, privacy: Privacy) -> Recipe:
+    """The recipe with the unit that the algorithm protects, and the quorum of its sums."""
+    if recipe.trust == "sum":
+        recipe = replace(recipe, quorum=algorithm.trust.quorum, colluding=algorithm.trust.colluding)
+    unit = str(algorithm.work.unit)
+    if privacy != "none" and recipe.privacy not in (None, unit):
+        raise RequestError(
+            f"algorithm {recipe.algorithm!r} protects every {unit}, not privacy = {recipe.privacy!r}"
+        )
+    return replace(recipe, privacy="none" if privacy == "none" else unit)
 
 
 def _together(events: Iterable[DpEvent | None]) -> DpEvent | None:
